@@ -1,0 +1,23 @@
+"""The console command `lakehouse`: one sub-command per part, and the one place where errors become lines and exit codes."""
+
+import sys
+
+import typer
+from rich.console import Console
+
+from lakehouse.errors import UserError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Kafka topics in Avro become weekly, deduplicated, PII-masked CSV files.",
+)
+
+
+def main() -> None:
+    """Run the command line; a UserError ends it with one line on stderr and exit code 1."""
+    try:
+        app()
+    except UserError as error:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(f"error: {error}", markup=False)
+        sys.exit(1)

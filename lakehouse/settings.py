@@ -1,0 +1,84 @@
+"""Where everything is: the environment, else the env file that `lakehouse stack up` wrote."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lakehouse.errors import UserError
+
+PROJECT_ROOT = Path(__file__).resolve().parent.parent
+
+CATALOG_NAME = "lake"
+THRIFT_USER = "lakehouse"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Addresses and paths, read once per process; the names of the variables are in `from_environment`."""
+
+    kafka_bootstrap_servers: str
+    schema_registry_url: str
+    warehouse: str
+    catalog_uri: str
+    export_root: Path
+    pii_key_file: Path
+    thrift_host: str
+    thrift_port: int
+    thrift_password: str
+
+
+def home() -> Path:
+    """Return the directory that holds the local stack's state: `LAKEHOUSE_HOME`, else `.lakehouse` in the project."""
+    return Path(os.environ.get("LAKEHOUSE_HOME") or PROJECT_ROOT / ".lakehouse").absolute()
+
+
+def env_file() -> Path:
+    """Return the path of the env file: `KEY=value` lines, mode 0600."""
+    return home() / "env"
+
+
+def read_env_file(path: Path) -> dict[str, str]:
+    """Return the variables of an env file; an absent file holds none."""
+    if not path.exists():
+        return {}
+    lines = (line.strip() for line in path.read_text().splitlines())
+    return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+
+
+def environment() -> dict[str, str]:
+    """Return the process environment laid over the env file: a variable that is set wins."""
+    return {**read_env_file(env_file()), **os.environ}
+
+
+def from_environment(env: Mapping[str, str] | None = None) -> Settings:
+    """Return the settings.
+
+    Raises:
+        UserError: a variable is missing, or one is malformed.
+    """
+    env = environment() if env is None else env
+
+    def required(name: str) -> str:
+        value = env.get(name, "")
+        if not value:
+            raise UserError(f"{name} is not set", "Run `lakehouse stack up`, or set it in the environment")
+        return value
+
+    catalog_uri = required("LAKEHOUSE_CATALOG_URI")
+    if not catalog_uri.startswith("jdbc:"):
+        raise UserError("LAKEHOUSE_CATALOG_URI is not a JDBC URL", "Write it as jdbc:sqlite:/path/catalog.db")
+    port = env.get("LAKEHOUSE_THRIFT_PORT", "10000")
+    if not port.isdigit():
+        raise UserError("LAKEHOUSE_THRIFT_PORT is not a number", "Give the port of the Spark Thrift server")
+    return Settings(
+        kafka_bootstrap_servers=required("KAFKA_BOOTSTRAP_SERVERS"),
+        schema_registry_url=required("SCHEMA_REGISTRY_URL"),
+        warehouse=required("LAKEHOUSE_WAREHOUSE"),
+        catalog_uri=catalog_uri,
+        export_root=Path(required("LAKEHOUSE_EXPORT_ROOT")),
+        pii_key_file=Path(required("LAKEHOUSE_PII_KEY_FILE")),
+        thrift_host=env.get("LAKEHOUSE_THRIFT_HOST", "127.0.0.1"),
+        thrift_port=int(port),
+        thrift_password=env.get("LAKEHOUSE_THRIFT_PASSWORD", ""),
+    )

@@ -1,0 +1,45 @@
+"""The one Spark configuration, as the ingester's session and the Thrift server both get it."""
+
+import os
+from pathlib import Path
+
+import pyspark
+
+from lakehouse.settings import CATALOG_NAME, PROJECT_ROOT, Settings
+
+CONF_DIR = PROJECT_ROOT / "conf"
+JARS_DIR = PROJECT_ROOT / "local_stack" / "target" / "spark"
+SPARK_HOME = Path(pyspark.__file__).parent
+
+
+def configuration(settings: Settings) -> dict[str, str]:
+    """Return what conf/spark-defaults.conf cannot hold because it differs by environment."""
+    catalog = f"spark.sql.catalog.{CATALOG_NAME}"
+    # Jars stand on the class path, not in spark.jars: closing a Thrift session closes the loader of added jars.
+    return {
+        f"{catalog}.uri": settings.catalog_uri,
+        f"{catalog}.warehouse": settings.warehouse,
+        "spark.driver.extraClassPath": f"{JARS_DIR}/*",
+        "spark.executor.extraClassPath": f"{JARS_DIR}/*",
+    }
+
+
+def process_environment() -> dict[str, str]:
+    """Return the environment a Spark process starts with: our conf/ and loopback only."""
+    return {
+        **os.environ,
+        "SPARK_HOME": str(SPARK_HOME),
+        "SPARK_CONF_DIR": str(CONF_DIR),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+
+
+def session(settings: Settings, app_name: str) -> "pyspark.sql.SparkSession":
+    """Return a Spark session with the shared configuration."""
+    from pyspark.sql import SparkSession
+
+    os.environ.update(process_environment())
+    builder = SparkSession.builder.appName(app_name)
+    for key, value in configuration(settings).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
