@@ -6,12 +6,14 @@ import typer
 from rich.console import Console
 
 from lakehouse.errors import UserError
+from local_stack.cli import app as stack_app
 
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Kafka topics in Avro become weekly, deduplicated, PII-masked CSV files.",
 )
+app.add_typer(stack_app, name="stack")
 
 
 def main() -> None:

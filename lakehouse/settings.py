@@ -1,6 +1,7 @@
 """Where everything is: the environment, else the env file that `lakehouse stack up` wrote."""
 
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +35,7 @@ def home() -> Path:
 
 
 def env_file() -> Path:
-    """Return the path of the env file: `KEY=value` lines, mode 0600."""
+    """Return the path of the env file: `export KEY=value` lines, mode 0600."""
     return home() / "env"
 
 
@@ -42,8 +43,8 @@ def read_env_file(path: Path) -> dict[str, str]:
     """Return the variables of an env file; an absent file holds none."""
     if not path.exists():
         return {}
-    lines = (line.strip() for line in path.read_text().splitlines())
-    return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+    words = shlex.split(path.read_text(), comments=True)
+    return dict(word.split("=", 1) for word in words if word != "export")
 
 
 def environment() -> dict[str, str]:
@@ -62,15 +63,21 @@ def from_environment(env: Mapping[str, str] | None = None) -> Settings:
     def required(name: str) -> str:
         value = env.get(name, "")
         if not value:
-            raise UserError(f"{name} is not set", "Run `lakehouse stack up`, or set it in the environment")
+            raise UserError(
+                f"{name} is not set", "Run `lakehouse stack up`, or set it in the environment"
+            )
         return value
 
     catalog_uri = required("LAKEHOUSE_CATALOG_URI")
     if not catalog_uri.startswith("jdbc:"):
-        raise UserError("LAKEHOUSE_CATALOG_URI is not a JDBC URL", "Write it as jdbc:sqlite:/path/catalog.db")
+        raise UserError(
+            "LAKEHOUSE_CATALOG_URI is not a JDBC URL", "Write it as jdbc:sqlite:/path/catalog.db"
+        )
     port = env.get("LAKEHOUSE_THRIFT_PORT", "10000")
     if not port.isdigit():
-        raise UserError("LAKEHOUSE_THRIFT_PORT is not a number", "Give the port of the Spark Thrift server")
+        raise UserError(
+            "LAKEHOUSE_THRIFT_PORT is not a number", "Give the port of the Spark Thrift server"
+        )
     return Settings(
         kafka_bootstrap_servers=required("KAFKA_BOOTSTRAP_SERVERS"),
         schema_registry_url=required("SCHEMA_REGISTRY_URL"),

@@ -24,7 +24,9 @@ class IsoWeek:
         """
         match = re.fullmatch(r"(\d{4})-W(\d{2})", label)
         if not match:
-            raise UserError(f"'{label}' is not a week", "Write it as year and ISO week, for instance 2026-W47")
+            raise UserError(
+                f"'{label}' is not a week", "Write it as year and ISO week, for instance 2026-W47"
+            )
         week = cls(int(match[1]), int(match[2]))
         try:
             date.fromisocalendar(week.year, week.number, 1)
@@ -49,7 +51,9 @@ class IsoWeek:
     @property
     def start(self) -> datetime:
         """Monday 00:00 UTC, included."""
-        return datetime.combine(date.fromisocalendar(self.year, self.number, 1), datetime.min.time(), UTC)
+        return datetime.combine(
+            date.fromisocalendar(self.year, self.number, 1), datetime.min.time(), UTC
+        )
 
     @property
     def end(self) -> datetime:

@@ -1,0 +1,31 @@
+"""Finds Java and says clearly when it is missing or too old."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from lakehouse.errors import UserError
+
+MINIMUM_VERSION = 17
+REMEDY = "Install it with `apt-get install openjdk-17-jdk-headless`, or set JAVA_HOME"
+
+
+def executable() -> str:
+    """Return the path of a `java` of at least version 17, from JAVA_HOME, else from PATH.
+
+    Raises:
+        UserError: there is none, or it is older.
+    """
+    java_home = os.environ.get("JAVA_HOME")
+    path = shutil.which(str(Path(java_home, "bin", "java")) if java_home else "java")
+    if not path:
+        where = f"in JAVA_HOME ({java_home})" if java_home else "on the PATH"
+        raise UserError(f"There is no Java {where}", REMEDY)
+    banner = subprocess.run([path, "-version"], capture_output=True, text=True, check=False).stderr
+    match = re.search(r'version "(?:1\.)?(\d+)', banner)
+    if not match or int(match[1]) < MINIMUM_VERSION:
+        found = match[1] if match else "of an unknown version"
+        raise UserError(f"Java {found} at {path} is too old: Spark needs {MINIMUM_VERSION}", REMEDY)
+    return path

@@ -1,0 +1,116 @@
+"""`lakehouse stack`: the services of the local stack, up and down."""
+
+import json
+import time
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from lakehouse.errors import UserError
+from local_stack import stack
+
+app = typer.Typer(
+    no_args_is_help=True, help="Kafka, schema registry and Spark Thrift server on this machine."
+)
+console = Console(highlight=False, soft_wrap=True)
+
+Only = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--only", help=f"Just this service; repeatable. One of {', '.join(stack.SERVICES)}."
+    ),
+]
+
+
+def _chosen(only: list[str] | None) -> tuple[str, ...]:
+    unknown = set(only or ()) - set(stack.SERVICES)
+    if unknown:
+        raise UserError(
+            f"There is no service {sorted(unknown)[0]}", f"Choose from {', '.join(stack.SERVICES)}"
+        )
+    return tuple(name for name in stack.SERVICES if not only or name in only)
+
+
+@app.command()
+def up(only: Only = None) -> None:
+    """Start what does not run yet, wait until it answers, and write the env file."""
+    chosen = _chosen(only)
+    values = stack.variables(chosen)
+    stack.prepare(values)
+    # Written first: a start that fails half way must leave a `down` that knows the ports.
+    path = stack.write_env_file(values)
+    services = stack.services(values)
+    for name in chosen:
+        started_at = time.monotonic()
+        console.print(f"{name}: starting", end="\r" if console.is_terminal else "\n")
+        started = services[name].start()
+        seconds = time.monotonic() - started_at
+        console.print(f"{name}: {'ready' if started else 'already running'} ({seconds:.0f} s)")
+    console.print(f"environment: {path}")
+
+
+@app.command()
+def down(
+    only: Only = None,
+    wipe: Annotated[
+        bool, typer.Option(help="Also delete all data: topics, schemas, tables, exports, key.")
+    ] = False,
+) -> None:
+    """Stop what runs."""
+    chosen = _chosen(only)
+    if wipe and only:
+        raise UserError("--wipe deletes the data of all services", "Leave out --only")
+    services = stack.services(stack.variables(()))
+    for name in reversed(chosen):
+        console.print(f"{name}: {'stopped' if services[name].stop() else 'was not running'}")
+    if wipe:
+        stack.wipe()
+        console.print("data: deleted")
+
+
+@app.command()
+def status(
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Addresses as JSON; null for a service that is down.")
+    ] = False,
+) -> None:
+    """Show each service's address and whether it answers. Exit code 1 when one does not."""
+    values = stack.variables(())
+    addresses = {
+        "kafka": values["KAFKA_BOOTSTRAP_SERVERS"],
+        "registry": values["SCHEMA_REGISTRY_URL"],
+        "thrift": f"{values['LAKEHOUSE_THRIFT_HOST']}:{values['LAKEHOUSE_THRIFT_PORT']}",
+    }
+    running = {
+        name: bool(service.process()) and service.answers()
+        for name, service in stack.services(values).items()
+    }
+    places = {
+        "catalog_uri": values["LAKEHOUSE_CATALOG_URI"],
+        "warehouse": values["LAKEHOUSE_WAREHOUSE"],
+        "export_root": values["LAKEHOUSE_EXPORT_ROOT"],
+    }
+    if as_json:
+        up_addresses = {
+            name: address if running[name] else None for name, address in addresses.items()
+        }
+        typer.echo(json.dumps({**up_addresses, **places}, indent=2))
+    else:
+        for name, address in addresses.items():
+            console.print(f"{name:12} {'up' if running[name] else 'down':5} {address}")
+        for name, place in places.items():
+            console.print(f"{name:12} {place}")
+    if not all(running.values()):
+        raise typer.Exit(1)
+
+
+@app.command()
+def logs(
+    service: Annotated[str, typer.Argument(help=f"One of {', '.join(stack.SERVICES)}.")],
+    lines: Annotated[int, typer.Option(help="How many lines from the end.")] = 50,
+) -> None:
+    """Print the end of a service's log."""
+    (name,) = _chosen([service])
+    for line in stack.services(stack.variables(()))[name].last_lines(lines):
+        typer.echo(line)

@@ -1,0 +1,62 @@
+"""The broker: one Kafka node in KRaft mode, on loopback."""
+
+import subprocess
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from lakehouse import java
+from lakehouse.settings import PROJECT_ROOT
+from local_stack.process import Service
+
+JARS = PROJECT_ROOT / "local_stack" / "target" / "kafka"
+
+
+def service(directory: Path, port: int, controller_port: int) -> Service:
+    """Return the broker; its data lives under `directory` and is kept for ever (records may be years old)."""
+    return Service(
+        name="kafka",
+        directory=directory,
+        command=lambda: _prepare(directory, port, controller_port),
+        ports={"LAKEHOUSE_KAFKA_PORT": port, "LAKEHOUSE_KAFKA_CONTROLLER_PORT": controller_port},
+        answers=lambda: _answers(port),
+    )
+
+
+def _prepare(directory: Path, port: int, controller_port: int) -> list[str]:
+    properties = directory / "server.properties"
+    properties.write_text(
+        f"""\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller_port}
+controller.listener.names=CONTROLLER
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs={directory / "data"}
+log.retention.ms=-1
+auto.create.topics.enable=false
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+group.initial.rebalance.delay.ms=0
+"""
+    )
+    java_command = [java.executable(), "-Xmx512m", "-cp", f"{JARS}/*"]
+    if not (directory / "data" / "meta.properties").exists():
+        storage_tool = [*java_command, "kafka.tools.StorageTool"]
+        run = {"capture_output": True, "text": True, "check": True}
+        cluster_id = subprocess.run([*storage_tool, "random-uuid"], **run).stdout.split()[-1]
+        subprocess.run([*storage_tool, "format", "-t", cluster_id, "-c", str(properties)], **run)
+    return [*java_command, "kafka.Kafka", str(properties)]
+
+
+def _answers(port: int) -> bool:
+    # A client that finds no broker logs it on stderr; while polling, that is expected.
+    client = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0})
+    try:
+        return bool(client.list_topics(timeout=1).brokers)
+    except KafkaException:
+        return False

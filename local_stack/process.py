@@ -1,0 +1,124 @@
+"""One background process: start it, wait until it answers, find it again by pid file, stop it."""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from lakehouse.errors import UserError
+
+START_SECONDS = 120
+STOP_SECONDS = 20
+
+
+@dataclass(frozen=True)
+class Service:
+    """A process of the local stack.
+
+    `ports` must be free before the start; `answers` is the health check, polled until it returns True.
+    """
+
+    name: str
+    directory: Path
+    command: Callable[[], list[str]]
+    ports: dict[str, int]
+    answers: Callable[[], bool]
+    env: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def log(self) -> Path:
+        return self.directory / f"{self.name}.log"
+
+    @property
+    def pid_file(self) -> Path:
+        return self.directory / f"{self.name}.pid"
+
+    def process(self) -> psutil.Process | None:
+        """Return the running process. The pid file also holds its start time: a pid can be used again by a stranger."""
+        try:
+            pid, created = self.pid_file.read_text().split()
+            process = psutil.Process(int(pid))
+            same = abs(process.create_time() - float(created)) < 1
+            return process if same and process.status() != psutil.STATUS_ZOMBIE else None
+        except (FileNotFoundError, ValueError, psutil.NoSuchProcess):
+            return None
+
+    def start(self) -> bool:
+        """Start the process and wait until it answers; return False when it already ran.
+
+        Raises:
+            UserError: a port is taken, or the process died or did not answer in time (with the end of its log).
+        """
+        if self.process():
+            self._wait_until_it_answers()
+            return False
+        for variable, port in self.ports.items():
+            if not _is_free(port):
+                raise UserError(
+                    f"Port {port} for {self.name} is taken by another program",
+                    f"Set {variable} to a free port",
+                )
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            child = subprocess.Popen(
+                self.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self.env},
+                start_new_session=True,
+            )
+        self.pid_file.write_text(f"{child.pid} {psutil.Process(child.pid).create_time()}")
+        self._wait_until_it_answers()
+        return True
+
+    def stop(self) -> bool:
+        """Stop the process, with SIGKILL when it does not go; return False when none ran."""
+        process = self.process()
+        if process:
+            process.terminate()
+            try:
+                process.wait(STOP_SECONDS)
+            except psutil.TimeoutExpired:
+                process.send_signal(signal.SIGKILL)
+                process.wait(STOP_SECONDS)
+        self.pid_file.unlink(missing_ok=True)
+        return process is not None
+
+    def last_lines(self, count: int) -> list[str]:
+        """Return the end of the log."""
+        return (
+            self.log.read_text(errors="replace").splitlines()[-count:] if self.log.exists() else []
+        )
+
+    def _wait_until_it_answers(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            if not self.process():
+                raise self._failure("died at start")
+            if self.answers():
+                return
+            time.sleep(0.2)
+        raise self._failure(f"did not answer within {START_SECONDS} s")
+
+    def _failure(self, what: str) -> UserError:
+        tail = "\n".join(f"  {line}" for line in self.last_lines(15))
+        return UserError(
+            f"{self.name} {what}; its log ends with\n{tail}\n", f"The whole log is {self.log}"
+        )
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True

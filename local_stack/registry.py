@@ -1,0 +1,44 @@
+"""The schema registry: Apicurio with its Confluent API and an H2 file, so that schema ids survive a restart."""
+
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from lakehouse import java
+from lakehouse.settings import PROJECT_ROOT
+from local_stack.process import Service
+
+RUNNER = (
+    PROJECT_ROOT / "local_stack" / "target" / "registry" / "apicurio-registry-app-3.0.9-runner.jar"
+)
+
+
+def url(port: int) -> str:
+    """Return the address of the Confluent-compatible API."""
+    return f"http://127.0.0.1:{port}/apis/ccompat/v7"
+
+
+def service(directory: Path, port: int) -> Service:
+    """Return the registry; its data is `directory`/data."""
+    return Service(
+        name="registry",
+        directory=directory,
+        command=lambda: [java.executable(), "-Xmx512m", "-jar", str(RUNNER)],
+        ports={"LAKEHOUSE_REGISTRY_PORT": port},
+        answers=lambda: _answers(port),
+        env={
+            "QUARKUS_HTTP_HOST": "127.0.0.1",
+            "QUARKUS_HTTP_PORT": str(port),
+            "APICURIO_STORAGE_KIND": "sql",
+            "APICURIO_STORAGE_SQL_KIND": "h2",
+            "APICURIO_DATASOURCE_URL": f"jdbc:h2:file:{directory / 'data' / 'registry'}",
+        },
+    )
+
+
+def _answers(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url(port)}/subjects", timeout=2) as response:
+            return response.status == 200
+    except (urllib.error.URLError, OSError):
+        return False
