@@ -10,7 +10,7 @@ from lakehouse.settings import CATALOG_NAME, Settings
 
 
 def load_catalog(settings: Settings, create: bool = False) -> Catalog:
-    """Return the catalog; `create` makes its database first. Its name must be Spark's: the JDBC catalog keys rows by it.
+    """Return the catalog; `create` makes its database first. Its name must be Spark's: the rows are keyed by it.
 
     Raises:
         UserError: the JDBC URL is of a kind PyIceberg has no driver for here.

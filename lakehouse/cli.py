@@ -1,4 +1,4 @@
-"""The console command `lakehouse`: one sub-command per part, and the one place where errors become lines and exit codes."""
+"""The console command `lakehouse`: a sub-command per part, and the place where errors become lines and exit codes."""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""The masking key file: one 0600 line `<version>:<hex inner pad><hex outer pad>`, the form in which Spark SQL can use it.
+"""The masking key file: one 0600 line `<version>:<hex inner pad><hex outer pad>`, as Spark SQL can use it.
 
-HMAC-SHA256 needs the key only as its two 64-byte pads (RFC 2104), so the file holds those and nothing else. The SQL side
-is macros/pii.
+HMAC-SHA256 needs the key only as its two 64-byte pads (RFC 2104), so the file holds those and nothing else. The SQL
+side is macros/pii.
 """
 
 import re

@@ -63,21 +63,15 @@ def from_environment(env: Mapping[str, str] | None = None) -> Settings:
     def required(name: str) -> str:
         value = env.get(name, "")
         if not value:
-            raise UserError(
-                f"{name} is not set", "Run `lakehouse stack up`, or set it in the environment"
-            )
+            raise UserError(f"{name} is not set", "Run `lakehouse stack up`, or set it in the environment")
         return value
 
     catalog_uri = required("LAKEHOUSE_CATALOG_URI")
     if not catalog_uri.startswith("jdbc:"):
-        raise UserError(
-            "LAKEHOUSE_CATALOG_URI is not a JDBC URL", "Write it as jdbc:sqlite:/path/catalog.db"
-        )
+        raise UserError("LAKEHOUSE_CATALOG_URI is not a JDBC URL", "Write it as jdbc:sqlite:/path/catalog.db")
     port = env.get("LAKEHOUSE_THRIFT_PORT", "10000")
     if not port.isdigit():
-        raise UserError(
-            "LAKEHOUSE_THRIFT_PORT is not a number", "Give the port of the Spark Thrift server"
-        )
+        raise UserError("LAKEHOUSE_THRIFT_PORT is not a number", "Give the port of the Spark Thrift server")
     return Settings(
         kafka_bootstrap_servers=required("KAFKA_BOOTSTRAP_SERVERS"),
         schema_registry_url=required("SCHEMA_REGISTRY_URL"),

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pyspark
+from pyspark.sql import SparkSession
 
 from lakehouse.settings import CATALOG_NAME, PROJECT_ROOT, Settings
 
@@ -34,10 +35,8 @@ def process_environment() -> dict[str, str]:
     }
 
 
-def session(settings: Settings, app_name: str) -> "pyspark.sql.SparkSession":
+def session(settings: Settings, app_name: str) -> SparkSession:
     """Return a Spark session with the shared configuration."""
-    from pyspark.sql import SparkSession
-
     os.environ.update(process_environment())
     builder = SparkSession.builder.appName(app_name)
     for key, value in configuration(settings).items():

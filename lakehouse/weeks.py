@@ -24,17 +24,13 @@ class IsoWeek:
         """
         match = re.fullmatch(r"(\d{4})-W(\d{2})", label)
         if not match:
-            raise UserError(
-                f"'{label}' is not a week", "Write it as year and ISO week, for instance 2026-W47"
-            )
+            raise UserError(f"'{label}' is not a week", "Write it as year and ISO week, for instance 2026-W47")
         week = cls(int(match[1]), int(match[2]))
         try:
             date.fromisocalendar(week.year, week.number, 1)
         except ValueError:
             last = date(week.year, 12, 28).isocalendar().week if week.year else 0
-            raise UserError(
-                f"{label} does not exist", f"{match[1]} has ISO weeks W01 to W{last:02}"
-            ) from None
+            raise UserError(f"{label} does not exist", f"{match[1]} has ISO weeks W01 to W{last:02}") from None
         return week
 
     @classmethod
@@ -51,9 +47,7 @@ class IsoWeek:
     @property
     def start(self) -> datetime:
         """Monday 00:00 UTC, included."""
-        return datetime.combine(
-            date.fromisocalendar(self.year, self.number, 1), datetime.min.time(), UTC
-        )
+        return datetime.combine(date.fromisocalendar(self.year, self.number, 1), datetime.min.time(), UTC)
 
     @property
     def end(self) -> datetime:

@@ -10,25 +10,19 @@ from rich.console import Console
 from lakehouse.errors import UserError
 from local_stack import stack
 
-app = typer.Typer(
-    no_args_is_help=True, help="Kafka, schema registry and Spark Thrift server on this machine."
-)
+app = typer.Typer(no_args_is_help=True, help="Kafka, schema registry and Spark Thrift server on this machine.")
 console = Console(highlight=False, soft_wrap=True)
 
 Only = Annotated[
     list[str] | None,
-    typer.Option(
-        "--only", help=f"Just this service; repeatable. One of {', '.join(stack.SERVICES)}."
-    ),
+    typer.Option("--only", help=f"Just this service; repeatable. One of {', '.join(stack.SERVICES)}."),
 ]
 
 
 def _chosen(only: list[str] | None) -> tuple[str, ...]:
     unknown = set(only or ()) - set(stack.SERVICES)
     if unknown:
-        raise UserError(
-            f"There is no service {sorted(unknown)[0]}", f"Choose from {', '.join(stack.SERVICES)}"
-        )
+        raise UserError(f"There is no service {sorted(unknown)[0]}", f"Choose from {', '.join(stack.SERVICES)}")
     return tuple(name for name in stack.SERVICES if not only or name in only)
 
 
@@ -53,9 +47,7 @@ def up(only: Only = None) -> None:
 @app.command()
 def down(
     only: Only = None,
-    wipe: Annotated[
-        bool, typer.Option(help="Also delete all data: topics, schemas, tables, exports, key.")
-    ] = False,
+    wipe: Annotated[bool, typer.Option(help="Also delete all data: topics, schemas, tables, exports, key.")] = False,
 ) -> None:
     """Stop what runs."""
     chosen = _chosen(only)
@@ -82,19 +74,14 @@ def status(
         "registry": values["SCHEMA_REGISTRY_URL"],
         "thrift": f"{values['LAKEHOUSE_THRIFT_HOST']}:{values['LAKEHOUSE_THRIFT_PORT']}",
     }
-    running = {
-        name: bool(service.process()) and service.answers()
-        for name, service in stack.services(values).items()
-    }
+    running = {name: bool(service.process()) and service.answers() for name, service in stack.services(values).items()}
     places = {
         "catalog_uri": values["LAKEHOUSE_CATALOG_URI"],
         "warehouse": values["LAKEHOUSE_WAREHOUSE"],
         "export_root": values["LAKEHOUSE_EXPORT_ROOT"],
     }
     if as_json:
-        up_addresses = {
-            name: address if running[name] else None for name, address in addresses.items()
-        }
+        up_addresses = {name: address if running[name] else None for name, address in addresses.items()}
         typer.echo(json.dumps({**up_addresses, **places}, indent=2))
     else:
         for name, address in addresses.items():

@@ -1,6 +1,7 @@
 """The broker: one Kafka node in KRaft mode, on loopback."""
 
 import subprocess
+import uuid
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -47,9 +48,10 @@ group.initial.rebalance.delay.ms=0
     java_command = [java.executable(), "-Xmx512m", "-cp", f"{JARS}/*"]
     if not (directory / "data" / "meta.properties").exists():
         storage_tool = [*java_command, "kafka.tools.StorageTool"]
-        run = {"capture_output": True, "text": True, "check": True}
-        cluster_id = subprocess.run([*storage_tool, "random-uuid"], **run).stdout.split()[-1]
-        subprocess.run([*storage_tool, "format", "-t", cluster_id, "-c", str(properties)], **run)
+        cluster_id = str(uuid.uuid4())
+        subprocess.run(
+            [*storage_tool, "format", "-t", cluster_id, "-c", str(properties)], capture_output=True, check=True
+        )
     return [*java_command, "kafka.Kafka", str(properties)]
 
 

@@ -93,9 +93,7 @@ class Service:
 
     def last_lines(self, count: int) -> list[str]:
         """Return the end of the log."""
-        return (
-            self.log.read_text(errors="replace").splitlines()[-count:] if self.log.exists() else []
-        )
+        return self.log.read_text(errors="replace").splitlines()[-count:] if self.log.exists() else []
 
     def _wait_until_it_answers(self) -> None:
         deadline = time.monotonic() + START_SECONDS
@@ -109,9 +107,7 @@ class Service:
 
     def _failure(self, what: str) -> UserError:
         tail = "\n".join(f"  {line}" for line in self.last_lines(15))
-        return UserError(
-            f"{self.name} {what}; its log ends with\n{tail}\n", f"The whole log is {self.log}"
-        )
+        return UserError(f"{self.name} {what}; its log ends with\n{tail}\n", f"The whole log is {self.log}")
 
 
 def _is_free(port: int) -> bool:

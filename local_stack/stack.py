@@ -1,4 +1,4 @@
-"""The local stack as a whole: which services there are, where they keep their data, and the env file that names them."""
+"""The local stack as a whole: its services, where they keep their data, and the env file that names them."""
 
 import os
 import secrets
@@ -57,9 +57,7 @@ def write_env_file(values: dict[str, str]) -> Path:
     draft = path.with_suffix(".new")
     draft.unlink(missing_ok=True)
     draft.touch(mode=0o600)
-    draft.write_text(
-        "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(values.items()))
-    )
+    draft.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(values.items())))
     draft.replace(path)
     return path
 

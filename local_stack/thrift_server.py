@@ -70,9 +70,7 @@ def _prepare(directory: Path, settings: Settings) -> list[str]:
 def _compile(source: Path, classes: Path) -> None:
     """Compile with Janino, which ships with Spark: a JRE without a compiler is enough."""
     classes.mkdir(parents=True, exist_ok=True)
-    gateway = launch_gateway(
-        popen_kwargs={"env": spark.process_environment(), "stderr": subprocess.DEVNULL}
-    )
+    gateway = launch_gateway(popen_kwargs={"env": spark.process_environment(), "stderr": subprocess.DEVNULL})
     try:
         jvm = gateway.jvm
         compiler = jvm.org.codehaus.janino.CompilerFactory().newCompiler()
