@@ -1,0 +1,102 @@
+"""Sample data for every topic: deterministic, with every awkward record the rules speak of, and its truth.
+
+    load(settings, orders=2_000, seed=1, weeks=4, last_week=None)
+
+puts the first wave into Kafka, `wave=2` the second one after it. `produced_log` gives the same records in memory, and
+`truth` what should become of them.
+"""
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from lakehouse.errors import UserError
+from lakehouse.settings import Settings, home
+from lakehouse.weeks import IsoWeek
+from local_stack.sample_data import produce
+from local_stack.sample_data.first_wave import first_wave
+from local_stack.sample_data.log import Log
+from local_stack.sample_data.pii import pii_values
+from local_stack.sample_data.plan import Plan
+from local_stack.sample_data.second_wave import FIRST_NUMBER, second_wave
+from local_stack.sample_data.summary import summarise
+
+__all__ = ["LoadReport", "load", "pii_values", "produced_log"]
+
+
+@dataclass(frozen=True)
+class LoadReport:
+    """What the topics hold after a load; `produced` is False when they held it before."""
+
+    produced: bool
+    records: dict[str, int]
+    truth_path: Path
+
+
+def _plan(orders: int, seed: int, weeks: int, last_week: IsoWeek | None, wave: int) -> Plan:
+    newest = IsoWeek.last_complete(datetime.now(UTC))
+    if not 1 <= orders < FIRST_NUMBER:
+        raise UserError("The number of orders is out of range", f"Give 1 to {FIRST_NUMBER - 1}")
+    if not 1 <= weeks <= 520:
+        raise UserError("The number of weeks is out of range", "Give 1 to 520")
+    if wave not in (1, 2):
+        raise UserError(f"There is no wave {wave}", "Give 1 or 2")
+    if last_week and last_week > newest:
+        raise UserError(f"{last_week} has not ended", f"Give {newest} or an earlier week")
+    return Plan(orders, seed, weeks, last_week or newest)
+
+
+def _waves(plan: Plan, wave: int) -> list[Log]:
+    first = first_wave(plan)
+    return [first] if wave == 1 else [first, second_wave(plan, first)]
+
+
+def produced_log(*, orders: int, seed: int, weeks: int, last_week: IsoWeek | None = None, wave: int = 1) -> Log:
+    """Return all records up to a wave in order of arrival: the same for the same arguments, without a broker.
+
+    Raises:
+        UserError: an argument is out of range, or the last week has not ended.
+    """
+    waves = _waves(_plan(orders, seed, weeks, last_week, wave), wave)
+    return [record for records in waves for record in records]
+
+
+def load(
+    settings: Settings,
+    *,
+    orders: int,
+    seed: int,
+    weeks: int,
+    last_week: IsoWeek | None = None,
+    wave: int = 1,
+) -> LoadReport:
+    """Produce a wave unless the topics hold it already, and write the truth to `truth.json` in the home directory.
+
+    `orders` counts web shop orders, other sources follow from it. The weeks end with `last_week`, by default the last
+    complete one.
+
+    Raises:
+        UserError: an argument is out of range, a service does not answer, or the topics hold other records.
+    """
+    plan = _plan(orders, seed, weeks, last_week, wave)
+    waves = _waves(plan, wave)
+    log = [record for records in waves for record in records]
+    kafka = settings.kafka_bootstrap_servers
+
+    produce.create_topics(kafka)
+    ids = produce.register(log, settings.schema_registry_url)
+    loaded = produce.holds(log, ids, kafka)
+    if not all(loaded.values()):
+        before = [record for records in waves[:-1] for record in records]
+        ready = produce.holds(before, ids, kafka)
+        foreign = [topic for topic, is_ready in ready.items() if not is_ready]
+        if foreign:
+            raise UserError(f"Topic {foreign[0]} holds records that are not those of this load", produce.WIPE)
+        produce.send(waves[-1], ids, kafka)
+
+    path = home() / "truth.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(summarise(log, plan, wave), indent=2) + "\n")
+    return LoadReport(not all(loaded.values()), dict(Counter(record.topic for record in log)), path)

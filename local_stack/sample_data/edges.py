@@ -1,0 +1,102 @@
+"""Records on the edges of the rules: week boundaries, the 96 hour window, ties and conflicts."""
+
+from random import Random
+
+from local_stack.sample_data import payments, shop, storefront
+from local_stack.sample_data.codec import text
+from local_stack.sample_data.log import Draft, Wire
+from local_stack.sample_data.plan import HOUR, MINUTE, Plan
+from local_stack.sample_data.shop_changes import Row, change, delete
+from local_stack.sample_data.shop_orders import ShopOrder
+
+EDGE_ORDER = 7_000_000
+AWAITED_ORDER = 7_100_001
+"""A payment of the first wave whose order arrives in the second."""
+EDGE_STORE_ORDER = 900_000
+
+_WINDOW_EDGES = (-1, 0, 1, 96 * HOUR - 1, 96 * HOUR, 96 * HOUR + 1)
+
+
+def payment_edges(plan: Plan, rng: Random) -> list[Draft]:
+    """Return orders with payments on the edges of the 96 hour window and of each week."""
+    placed_ms = plan.start_ms + 12 * HOUR
+    pairs = [(placed_ms, placed_ms + offset) for offset in _WINDOW_EDGES]
+    # A payment at the very start of a week, and one that just missed it.
+    pairs += [(monday - HOUR, monday + offset) for monday in plan.boundaries for offset in (-1, 0)]
+    pairs += [(plan.end_ms - HOUR, plan.end_ms + minutes * MINUTE) for minutes in (1, 5)]
+    drafts = []
+    for orderid, (orderdate, ts) in enumerate(pairs, EDGE_ORDER + 1):
+        order = ShopOrder(orderid, 1, orderdate, "web")
+        drafts.append(change("orders", order.row("Completed"), orderdate))
+        drafts.append(payments.draft(payments.sale(orderid, ts, rng), ts))
+    awaited_ms = plan.end_ms - 2 * HOUR
+    return [*drafts, payments.draft(payments.sale(AWAITED_ORDER, awaited_ms, rng), awaited_ms)]
+
+
+def payment_conflicts(plan: Plan, rng: Random) -> list[Draft]:
+    """Return payments of one order id with different content, for every step of the order that picks a survivor."""
+    drafts, ts = [], plan.end_ms - 30 * HOUR
+
+    def pair(number: int, second_ts: int, second_ms: int, partitions: tuple[int, int], arrival: int) -> None:
+        order_id = EDGE_ORDER + 200_000 + number
+        first, second = (payments.sale(order_id, each, rng) for each in (ts, second_ts))
+        drafts.append(payments.draft(first, ts, partition=partitions[0]))
+        drafts.append(payments.draft(second, second_ms, partition=partitions[1], arrival_ms=ts + arrival))
+
+    # The event time decides, against the order of arrival.
+    pair(1, ts - MINUTE, ts + HOUR, (0, 0), HOUR)
+    pair(2, ts + MINUTE, ts - HOUR, (1, 0), HOUR)
+    # Equal event times: the Kafka timestamp decides, against the order of arrival.
+    pair(3, ts, ts - MINUTE, (0, 2), HOUR)
+    # Equal Kafka timestamps too: the partition decides, then the offset.
+    pair(4, ts, ts, (2, 1), 0)
+    pair(5, ts, ts, (1, 1), 1)
+    return drafts
+
+
+def store_order_edges(plan: Plan, customers: list[dict], rng: Random) -> list[Draft]:
+    """Return store orders on the week boundaries, every kind of key, and ties with different content."""
+    moments = [monday + offset for monday in plan.boundaries for offset in (-1, 0, 1)]
+    moments += [plan.end_ms + minutes * MINUTE for minutes in (1, 2, 3)]
+    keys = (None, text("order \u2116 1"), Wire(b"\x00\x00\x01\x02"), Wire(b"\xff\xfe\x80"), Wire(b""))
+    drafts = []
+    for index, moment in enumerate(moments):
+        payload = storefront.order(1, EDGE_STORE_ORDER + index, rng.choice(customers), rng)
+        drafts.append(storefront.draft(payload, moment, keys[index % len(keys)]))
+    tie_ms = plan.end_ms - 20 * HOUR
+    for index in range(4):
+        # Same key and time, other content: the offset decides. The same number in another store is another order.
+        store_id, number = 2 + index % 2, EDGE_STORE_ORDER + 500
+        payload = storefront.order(store_id, number, rng.choice(customers), rng)
+        drafts.append(storefront.draft(payload, tie_ms, text(str(number))))
+    return drafts
+
+
+def disordered_products(plan: Plan, row: dict) -> list[Draft]:
+    """Return updates of one product where the last to arrive is not the latest, and two at the same instant."""
+    moment = plan.end_ms - 10 * HOUR
+    first, second, third = ({**row, "stock": 1_000 + step} for step in range(3))
+    return [
+        change("products", first, moment),
+        change("products", third, moment),
+        change("products", second, moment - HOUR, arrival_ms=moment + HOUR),
+    ]
+
+
+def fates(plan: Plan, rng: Random) -> list[Draft]:
+    """Return for each shop table a row that is deleted, and one that returns in the millisecond of its delete."""
+    rows: dict[str, list[Row]] = {
+        "products": [shop.product(productid, rng) for productid in (999_001, 999_002)],
+        "customers": [shop.customer(customerid, ["ADDR-EDGE-1"], rng) for customerid in (999_001, 999_002)],
+        "addresses": [shop.address(addressid, rng) for addressid in ("ADDR-EDGE-1", "ADDR-EDGE-2")],
+        "orders": [ShopOrder(EDGE_ORDER + n, 1, plan.start_ms, "ios").row("Pending") for n in (300_001, 300_002)],
+        "order_items": [
+            {"orderitemid": itemid, "orderid": EDGE_ORDER + 1, "productid": 1, "quantity": 1}
+            for itemid in (73_000_001, 73_000_002)
+        ],
+    }
+    drafts, born_ms, gone_ms = [], plan.start_ms, plan.start_ms + HOUR
+    for table, (gone, back) in rows.items():
+        drafts += [change(table, gone, born_ms), *delete(table, gone, gone_ms)]
+        drafts += [change(table, back, born_ms), *delete(table, back, gone_ms), change(table, back, gone_ms)]
+    return drafts

@@ -1,0 +1,178 @@
+"""Puts a log into Kafka: every record lands at the partition and offset that the log says, or the load fails."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from confluent_kafka import (
+    TIMESTAMP_CREATE_TIME,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.error import SchemaRegistryError
+from httpx2 import TransportError
+
+from lakehouse.errors import UserError
+from local_stack.sample_data.codec import schema_text
+from local_stack.sample_data.log import PARTITIONS, TABLES, TOPICS, UNKNOWN_SCHEMA, Log, Record, shop_topic
+
+_TIMEOUT_SECONDS = 30
+_START_STACK = "Start the local stack with `lakehouse stack up`"
+WIPE = "Start from nothing with `lakehouse stack down --wipe` and `lakehouse stack up`"
+
+
+def _subject(schema: str) -> str:
+    name, _, _version = schema.rpartition("-")
+    name, side = (name.removesuffix("-key"), "key") if name.endswith("-key") else (name, "value")
+    return f"{shop_topic(name) if name in TABLES else name}-{side}"
+
+
+def register(log: Iterable[Record], url: str) -> dict[str, int]:
+    """Register the schemas that a log uses, versions in order, and return their ids by schema name.
+
+    Raises:
+        UserError: the registry cannot be reached, or refuses a schema.
+    """
+    wires = (wire for record in log for wire in (record.key, record.value) if wire)
+    names = sorted({wire.schema for wire in wires} - {None, UNKNOWN_SCHEMA})
+    client = SchemaRegistryClient({"url": url, "max.retries": 1})
+    try:
+        return {name: client.register_schema(_subject(name), Schema(schema_text(name), "AVRO")) for name in names}
+    except TransportError:
+        raise UserError(f"The schema registry does not answer at {url}", _START_STACK) from None
+    except SchemaRegistryError as error:
+        raise UserError(
+            f"The schema registry at {url} refused a schema (HTTP {error.http_status_code})",
+            "Look into its log with `lakehouse stack logs`",
+        ) from None
+
+
+def create_topics(bootstrap_servers: str) -> None:
+    """Create the topics that are missing, with three partitions each and without a time limit on their records.
+
+    Raises:
+        UserError: the broker cannot be reached, or a topic is there with another number of partitions.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    try:
+        present = admin.list_topics(timeout=_TIMEOUT_SECONDS).topics
+    except KafkaException:
+        raise UserError(f"Kafka does not answer at {bootstrap_servers}", _START_STACK) from None
+    for topic in TOPICS:
+        if topic in present and len(present[topic].partitions) != PARTITIONS:
+            raise UserError(f"Topic {topic} does not have {PARTITIONS} partitions", WIPE)
+    config = {"retention.ms": "-1", "message.timestamp.type": "CreateTime"}
+    missing = [NewTopic(topic, PARTITIONS, 1, config=config) for topic in TOPICS if topic not in present]
+    if missing:
+        for created in admin.create_topics(missing).values():
+            created.result()
+
+
+def holds(log: Log, ids: Mapping[str, int], bootstrap_servers: str) -> dict[str, bool]:
+    """Tell for each topic whether it holds just this log: it ends where the log ends, with the same records.
+
+    The last record of each partition stands for the others.
+    """
+    last = {(record.topic, record.partition): record for record in log}
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "lakehouse-sample-data",
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
+    )
+    same, to_read = dict.fromkeys(TOPICS, True), []
+    try:
+        for topic in TOPICS:
+            for partition in range(PARTITIONS):
+                where = TopicPartition(topic, partition)
+                _first, end = consumer.get_watermark_offsets(where, timeout=_TIMEOUT_SECONDS)
+                record = last.get((topic, partition))
+                if end != (record.offset + 1 if record else 0):
+                    same[topic] = False
+                elif record:
+                    to_read.append(TopicPartition(topic, partition, record.offset))
+        consumer.assign(to_read)
+        unread = {(each.topic, each.partition) for each in to_read}
+        while unread:
+            message = consumer.poll(_TIMEOUT_SECONDS)
+            if message is None or message.error():
+                raise UserError(f"Kafka at {bootstrap_servers} stopped answering", _START_STACK)
+            where = (message.topic(), message.partition())
+            if where in unread:
+                unread.remove(where)
+                same[message.topic()] &= _same(last[where], message, ids)
+    finally:
+        consumer.close()
+    return same
+
+
+def _same(record: Record, message: Message, ids: Mapping[str, int]) -> bool:
+    key, value = _bytes(record, ids)
+    return (
+        message.key() == key
+        and message.value() == value
+        and message.timestamp() == (TIMESTAMP_CREATE_TIME, record.timestamp_ms)
+    )
+
+
+def _bytes(record: Record, ids: Mapping[str, int]) -> tuple[bytes | None, bytes | None]:
+    key, value = (wire and wire.to_bytes(ids) for wire in (record.key, record.value))
+    return key, value
+
+
+def send(log: Log, ids: Mapping[str, int], bootstrap_servers: str) -> None:
+    """Produce the log in its order by one idempotent producer, which keeps the order per partition.
+
+    Raises:
+        UserError: a record was refused, or landed at another offset because something else writes to the topic.
+    """
+    due = Counter()
+    for record in reversed(log):
+        due[record.topic, record.partition] = record.offset
+    refused: list[str] = []
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        where = (message.topic(), message.partition())
+        if error is not None:
+            refused.append(f"{where[0]} refused a record: {error.name()}")
+        elif message.offset() != due[where]:
+            refused.append(f"{where[0]} has another writer")
+        due[where] += 1
+
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "enable.idempotence": True,
+            "linger.ms": 50,
+            "queue.buffering.max.messages": 100_000,
+            "message.timeout.ms": _TIMEOUT_SECONDS * 1000,
+            "log_level": 0,
+        }
+    )
+    for record in log:
+        key, value = _bytes(record, ids)
+        while True:
+            try:
+                producer.produce(
+                    record.topic,
+                    value=value,
+                    key=key,
+                    partition=record.partition,
+                    on_delivery=delivered,
+                    timestamp=record.timestamp_ms,
+                    headers=list(record.headers),
+                )
+                break
+            except BufferError:
+                producer.poll(1)
+        producer.poll(0)
+    producer.flush()
+    if refused:
+        raise UserError(f"Topic {refused[0]}", WIPE)

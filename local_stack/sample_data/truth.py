@@ -1,0 +1,145 @@
+"""The truth about a log, by the business rules in plain Python: who survives, and what belongs together.
+
+It reads the log alone and shares nothing with the SQL that it is compared with.
+"""
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import ROUND_HALF_UP, Decimal
+from typing import Any
+
+from lakehouse.weeks import IsoWeek
+from local_stack.sample_data.log import PAYMENTS, PIZZA, TABLES, TRADES, Record, shop_topic
+from local_stack.sample_data.plan import HOUR
+
+_GOOD_CODE = re.compile(r"[A-Z0-9]{8}")
+_WINDOW_MS = 96 * HOUR
+_CENT = Decimal("0.01")
+
+
+@dataclass(frozen=True)
+class OrderLine:
+    """One line of a store order; `line_number` counts from 1, `net_price` in currency units."""
+
+    store_id: int
+    store_order_id: int
+    line_number: int
+    event_ms: int
+    quantity: int
+    net_price: Decimal
+
+
+def week_of(event_ms: int) -> str:
+    """Return the label of the ISO week of an epoch millisecond."""
+    return str(IsoWeek.of(datetime.fromtimestamp(event_ms // 1000, UTC)))
+
+
+def money(amount: float) -> Decimal:
+    """Return a double as money: two decimals, halves away from zero."""
+    return Decimal(str(amount)).quantize(_CENT, ROUND_HALF_UP)
+
+
+def decoded(log: Iterable[Record], topic: str) -> list[Record]:
+    """Return the records of a topic that hold a payload."""
+    return [record for record in log if record.topic == topic and record.payload is not None]
+
+
+def _payment_key(record: Record) -> int:
+    return record.payload["order_id"]
+
+
+def _store_order_key(record: Record) -> tuple[int, int]:
+    return record.payload["store_id"], record.payload["store_order_id"]
+
+
+def _arrival(record: Record) -> tuple[int, int, int]:
+    return record.timestamp_ms, record.partition, record.offset
+
+
+def surviving_payments(log: Iterable[Record]) -> dict[int, Record]:
+    """Return the payment that stays per order id: the earliest by (ts, Kafka timestamp, partition, offset)."""
+    kept: dict[int, Record] = {}
+    for record in sorted(decoded(log, PAYMENTS), key=lambda each: (each.payload["ts"], *_arrival(each))):
+        kept.setdefault(_payment_key(record), record)
+    return kept
+
+
+def surviving_store_orders(log: Iterable[Record]) -> dict[tuple[int, int], Record]:
+    """Return the store order that stays per (store_id, store_order_id): the earliest, its event time is Kafka's."""
+    kept: dict[tuple[int, int], Record] = {}
+    for record in sorted(decoded(log, PIZZA), key=_arrival):
+        kept.setdefault(_store_order_key(record), record)
+    return kept
+
+
+def surviving_rows(log: Iterable[Record], table: str) -> dict[int | str, Record]:
+    """Return the latest image per primary key of a shop table, deleted ones included (see `is_deleted`)."""
+    changes = sorted(decoded(log, shop_topic(table)), key=_arrival)
+    return {record.payload[TABLES[table]]: record for record in changes}
+
+
+def is_deleted(record: Record) -> bool:
+    """Tell whether a change of a shop table is a delete."""
+    return record.payload["__deleted"] == "true"
+
+
+def _conflicts(records: Iterable[Record], key: Callable[[Record], Hashable]) -> set[Any]:
+    contents = defaultdict(set)
+    for record in records:
+        present = {name: value for name, value in record.payload.items() if value is not None}
+        contents[key(record)].add(json.dumps(present, sort_keys=True))
+    return {each for each, found in contents.items() if len(found) > 1}
+
+
+def conflicting_payments(log: Iterable[Record]) -> set[int]:
+    """Return the order ids that were sent with more than one content."""
+    return _conflicts(decoded(log, PAYMENTS), _payment_key)
+
+
+def conflicting_store_orders(log: Iterable[Record]) -> set[tuple[int, int]]:
+    """Return the (store_id, store_order_id) that were sent with more than one content."""
+    return _conflicts(decoded(log, PIZZA), _store_order_key)
+
+
+def clean_payments(log: Iterable[Record]) -> dict[int, Record]:
+    """Return the surviving payments whose confirmation code is eight capitals or digits."""
+    return {
+        order_id: record
+        for order_id, record in surviving_payments(log).items()
+        if _GOOD_CODE.fullmatch(record.payload["confirmation_code"])
+    }
+
+
+def completed_orders(log: Iterable[Record]) -> dict[int, Record]:
+    """Return the clean payments that complete an order: made 0 to 96 hours after it, both ends included.
+
+    The order is the latest image and not deleted.
+    """
+    log = list(log)
+    orders = surviving_rows(log, "orders")
+    completed = {}
+    for order_id, payment in clean_payments(log).items():
+        order = orders.get(order_id)
+        if order is None or is_deleted(order):
+            continue
+        if 0 <= payment.payload["ts"] - order.payload["orderdate"] <= _WINDOW_MS:
+            completed[order_id] = payment
+    return completed
+
+
+def order_lines(log: Iterable[Record]) -> list[OrderLine]:
+    """Return the lines of the surviving store orders."""
+    return [
+        OrderLine(*key, line_number, record.timestamp_ms, line["quantity"], money(line["net_price"]))
+        for key, record in surviving_store_orders(log).items()
+        for line_number, line in enumerate(record.payload["order_lines"], 1)
+    ]
+
+
+def trade_prices(log: Iterable[Record]) -> list[Decimal]:
+    """Return the total price of each trade in currency units; `price` in the record is in cents."""
+    return [Decimal(record.payload["quantity"] * record.payload["price"]).scaleb(-2) for record in decoded(log, TRADES)]
