@@ -1,0 +1,40 @@
+{#
+    The masking rule, in one place: a pseudonym is
+    HMAC-SHA256(key, '<class>|<value>') as 64 hex digits. The class separates
+    domains: the same text as user and as customer has two pseudonyms. NULL
+    stays NULL.
+
+    The key never stands in SQL: its two pads come from a table over the 0600
+    key file (macros/pii/check_pii_key.sql), read by scalar subqueries, so that
+    two keys fail and none gives NULL.
+#}
+{% macro pseudonym(value, class) -%}
+    sha2(
+        concat(
+            {{ pii_pad('outer') }},
+            unhex(sha2(
+                concat(
+                    {{ pii_pad('inner') }},
+                    encode(concat('{{ class }}|', cast({{ value }} as string)), 'UTF-8')
+                ),
+                256
+            ))
+        ),
+        256
+    )
+{%- endmacro %}
+
+
+{# The version of the key that pseudonyms of this row were made with. #}
+{% macro pii_key_version() -%}
+    (select split_part(pads.value, ':', 1) from spark_catalog.default.pii_pads as pads)
+{%- endmacro %}
+
+
+{% macro pii_pad(which) -%}
+    {%- set start = {'inner': 1, 'outer': 129}[which] -%}
+    (
+        select unhex(substr(split_part(pads.value, ':', 2), {{ start }}, 128))
+        from spark_catalog.default.pii_pads as pads
+    )
+{%- endmacro %}

@@ -1,0 +1,57 @@
+{#
+    The week rule, in one place: ISO 8601 weeks, closed-open
+    [Monday 00:00, next Monday 00:00) UTC, on event time, labelled 2026-W53.
+    The session time zone is pinned to UTC in conf/. lakehouse/weeks.py is the
+    Python twin.
+#}
+
+{# The label of the week a timestamp falls in. Spark's date_format has no week
+   letters, so it is put together from the ISO year and the ISO week. #}
+{% macro iso_week(moment) -%}
+    concat(
+        lpad(extract(yearofweek from {{ moment }}), 4, '0'),
+        '-W',
+        lpad(weekofyear({{ moment }}), 2, '0')
+    )
+{%- endmacro %}
+
+
+{# The label of the exported week: var `week`, else the last week that was
+   complete when the run started. #}
+{% macro exported_week() %}
+    {% set label = var('week') or '' %}
+    {% if not label %}
+        {% set label = (run_started_at - modules.datetime.timedelta(days=7)).strftime('%G-W%V') %}
+    {% endif %}
+    {% do monday(label) %}
+    {% do return(label) %}
+{% endmacro %}
+
+
+{# The predicate that a timestamp falls in the exported week. #}
+{% macro in_exported_week(moment) %}
+    {%- set start = monday(exported_week()) -%}
+    {%- set end = start + modules.datetime.timedelta(days=7) -%}
+    {{ moment }} >= timestamp '{{ start }} 00:00:00'
+    and {{ moment }} < timestamp '{{ end }} 00:00:00'
+{%- endmacro %}
+
+
+{# The first day of a labelled week, as a date; a compilation error when there
+   is no such week. #}
+{% macro monday(label) %}
+    {% if not modules.re.fullmatch('[0-9]{4}-W[0-9]{2}', label | string) %}
+        {% do exceptions.raise_compiler_error(
+            "var week: '" ~ label ~ "' is not a week. Write it as year and ISO week, for instance 2026-W47."
+        ) %}
+    {% endif %}
+    {% set year = label[:4] | int %}
+    {% set week = label[6:] | int %}
+    {% set weeks_in_year = modules.datetime.date(year, 12, 28).isocalendar()[1] %}
+    {% if week < 1 or week > weeks_in_year %}
+        {% do exceptions.raise_compiler_error(
+            'var week: ' ~ label ~ ' does not exist. ' ~ year ~ ' has ISO weeks W01 to W' ~ weeks_in_year ~ '.'
+        ) %}
+    {% endif %}
+    {% do return(modules.datetime.date.fromisocalendar(year, week, 1)) %}
+{% endmacro %}

@@ -1,0 +1,33 @@
+{{ config(tblproperties={'lakehouse.week': exported_week()}) }}
+
+with completed_orders as (
+
+    select *
+    from {{ ref('fct_completed_orders') }}
+    where {{ in_exported_week('paid_at') }}
+
+),
+
+final as (
+
+    select
+        paid_week,
+        paid_at,
+
+        order_id,
+        ordered_at,
+        order_status,
+        customer_id,
+
+        confirmation_code,
+        payment_method,
+        amount,
+
+        payer_pseudonym,
+        key_version
+
+    from completed_orders
+
+)
+
+select * from final

@@ -1,0 +1,40 @@
+{{ config(tblproperties={'lakehouse.week': exported_week()}) }}
+
+with order_lines as (
+
+    select *
+    from {{ ref('fct_order_lines') }}
+    where {{ in_exported_week('ordered_at') }}
+
+),
+
+final as (
+
+    select
+        ordered_week,
+        ordered_at,
+
+        order_line_key,
+        order_key,
+        line_number,
+
+        channel,
+        channel_group,
+        store_id,
+        region_id,
+        coupon_code,
+
+        product_id,
+        category,
+        quantity,
+        unit_price,
+        net_price,
+
+        customer_pseudonym,
+        key_version
+
+    from order_lines
+
+)
+
+select * from final

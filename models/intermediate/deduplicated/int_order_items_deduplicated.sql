@@ -1,0 +1,58 @@
+{% set order_of_events = [
+    'kafka_timestamp',
+    'kafka_partition',
+    'kafka_offset',
+] %}
+
+{{ config(
+    unique_key='order_item_id',
+    keep='last',
+    order_by=order_of_events,
+    partition_by=['bucket(16, order_item_id)'],
+    tblproperties=merge_on_read(),
+) }}
+
+with new_order_items as (
+
+    select *
+    from {{ ref('stg_shop__order_items') }}
+    where {{ in_new_batches('shop', 'shiftleft_public_order_items') }}
+
+),
+
+ranked as (
+
+    select
+        *,
+        row_number() over (
+            partition by order_item_id
+            order by {{ order_of_events | join(' desc, ') }} desc
+        ) as rank_in_key
+    from new_order_items
+
+),
+
+final as (
+
+    select
+        order_item_id,
+
+        order_id,
+        product_id,
+
+        quantity,
+
+        is_deleted,
+
+        kafka_timestamp,
+        kafka_partition,
+        kafka_offset,
+        ingest_batch,
+        ingested_at
+
+    from ranked
+    where rank_in_key = 1
+
+)
+
+select * from final

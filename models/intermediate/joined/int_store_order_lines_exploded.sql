@@ -1,0 +1,49 @@
+with store_orders as (
+
+    select *
+    from {{ ref('int_store_orders_masked') }}
+
+),
+
+exploded as (
+
+    select
+        *,
+        posexplode(order_lines) as (position, order_line)
+    from store_orders
+
+),
+
+final as (
+
+    select
+        -- keys
+        concat('store-', store_order_key, '-', position + 1) as order_line_key,
+        concat('store-', store_order_key) as order_key,
+        position + 1 as line_number,
+
+        -- attributes
+        'store' as channel_spelling,
+        store_id,
+        region_id,
+        coupon_code,
+        order_line.product_id,
+        order_line.category,
+
+        -- measures
+        order_line.quantity,
+        try_cast(order_line.unit_price as decimal(12, 2)) as unit_price,
+        try_cast(order_line.net_price as decimal(12, 2)) as net_price,
+
+        -- masked
+        customer_pseudonym,
+        key_version,
+
+        -- time
+        ordered_at
+
+    from exploded
+
+)
+
+select * from final

@@ -1,0 +1,40 @@
+with payments as (
+
+    select
+        order_id,
+        customer_id,
+        confirmation_code,
+        payment_method,
+        amount,
+        paid_at
+    from {{ ref('int_payments_deduplicated') }}
+
+),
+
+final as (
+
+    select
+        -- key
+        order_id,
+
+        -- attributes
+        confirmation_code,
+        coalesce(confirmation_code rlike '^[A-Z0-9]{8}$', false)
+            as has_valid_confirmation_code,
+        payment_method,
+
+        -- money
+        amount,
+
+        -- masked
+        {{ pseudonym('customer_id', 'customer') }} as customer_pseudonym,
+        {{ pii_key_version() }} as key_version,
+
+        -- time
+        paid_at
+
+    from payments
+
+)
+
+select * from final

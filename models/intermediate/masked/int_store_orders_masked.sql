@@ -1,0 +1,44 @@
+with store_orders as (
+
+    select
+        store_order_key,
+        store_id,
+        store_order_id,
+        coupon_code,
+        business_date,
+        order_status,
+        order_lines,
+        user_id,
+        region_id,
+        ordered_at
+    from {{ ref('int_store_orders_deduplicated') }}
+
+),
+
+final as (
+
+    select
+        -- keys
+        store_order_key,
+        store_id,
+        store_order_id,
+
+        -- attributes
+        coupon_code,
+        business_date,
+        order_status,
+        region_id,
+        order_lines,
+
+        -- masked
+        {{ pseudonym('user_id', 'user') }} as customer_pseudonym,
+        {{ pii_key_version() }} as key_version,
+
+        -- time
+        ordered_at
+
+    from store_orders
+
+)
+
+select * from final

@@ -1,0 +1,43 @@
+with landed as (
+
+    select *
+    from {{ source('brokerage', 'stock_trades') }}
+    where
+        decode_error is null
+        and kafka_raw_value is not null
+
+),
+
+final as (
+
+    select
+        -- key: trades have none, each record is a trade of its own
+        concat(kafka_partition, '-', kafka_offset) as trade_key,
+
+        -- attributes
+        side,
+        symbol,
+        quantity,
+
+        -- money: the producer counts cents
+        cast(cast(price as decimal(10, 0)) / 100 as decimal(12, 2)) as price,
+
+        -- person
+        account,
+        userid as user_id,
+
+        -- the payload has no event time: the record's own stands in
+        kafka_timestamp as traded_at,
+
+        -- position
+        kafka_timestamp,
+        kafka_partition,
+        kafka_offset,
+        ingest_batch,
+        ingested_at
+
+    from landed
+
+)
+
+select * from final

@@ -1,0 +1,37 @@
+with landed as (
+
+    -- tombstones stay: they delete, and only their key says what
+    select *
+    from {{ source('shop', 'shiftleft_public_addresses') }}
+    where decode_error is null
+
+),
+
+final as (
+
+    select
+        -- key
+        coalesce(addressid, kafka_key.addressid) as address_id,
+
+        -- place
+        street,
+        city,
+        state,
+        postalcode as postal_code,
+        country,
+
+        -- change
+        coalesce(__deleted = 'true', true) as is_deleted,
+
+        -- position
+        kafka_timestamp,
+        kafka_partition,
+        kafka_offset,
+        ingest_batch,
+        ingested_at
+
+    from landed
+
+)
+
+select * from final

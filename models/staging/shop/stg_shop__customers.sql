@@ -1,0 +1,39 @@
+with landed as (
+
+    -- tombstones stay: they delete, and only their key says what
+    select *
+    from {{ source('shop', 'shiftleft_public_customers') }}
+    where decode_error is null
+
+),
+
+final as (
+
+    select
+        -- key
+        coalesce(customerid, kafka_key.customerid) as customer_id,
+
+        -- person
+        customername as customer_name,
+        email,
+
+        -- attributes
+        segment,
+        shipping_address_id,
+        billing_address_id,
+
+        -- change
+        coalesce(__deleted = 'true', true) as is_deleted,
+
+        -- position
+        kafka_timestamp,
+        kafka_partition,
+        kafka_offset,
+        ingest_batch,
+        ingested_at
+
+    from landed
+
+)
+
+select * from final

@@ -1,0 +1,37 @@
+with landed as (
+
+    -- tombstones stay: they delete, and only their key says what
+    select *
+    from {{ source('shop', 'shiftleft_public_order_items') }}
+    where decode_error is null
+
+),
+
+final as (
+
+    select
+        -- key
+        coalesce(orderitemid, kafka_key.orderitemid) as order_item_id,
+
+        -- foreign keys
+        orderid as order_id,
+        productid as product_id,
+
+        -- attributes
+        quantity,
+
+        -- change
+        coalesce(__deleted = 'true', true) as is_deleted,
+
+        -- position
+        kafka_timestamp,
+        kafka_partition,
+        kafka_offset,
+        ingest_batch,
+        ingested_at
+
+    from landed
+
+)
+
+select * from final

@@ -1,0 +1,40 @@
+with landed as (
+
+    -- tombstones stay: they delete, and only their key says what
+    select *
+    from {{ source('shop', 'shiftleft_public_orders') }}
+    where decode_error is null
+
+),
+
+final as (
+
+    select
+        -- key
+        coalesce(orderid, kafka_key.orderid) as order_id,
+
+        -- foreign keys
+        customerid as customer_id,
+
+        -- attributes
+        status as order_status,
+        {{ column_or_null('shop', 'shiftleft_public_orders', 'channel', 'string') }} as channel,
+
+        -- time: the shop writes it without a zone and means UTC
+        cast(orderdate as timestamp) as ordered_at,
+
+        -- change
+        coalesce(__deleted = 'true', true) as is_deleted,
+
+        -- position
+        kafka_timestamp,
+        kafka_partition,
+        kafka_offset,
+        ingest_batch,
+        ingested_at
+
+    from landed
+
+)
+
+select * from final

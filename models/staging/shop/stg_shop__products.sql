@@ -1,0 +1,42 @@
+with landed as (
+
+    -- tombstones stay: they delete, and only their key says what
+    select *
+    from {{ source('shop', 'shiftleft_public_products') }}
+    where decode_error is null
+
+),
+
+final as (
+
+    select
+        -- key
+        coalesce(productid, kafka_key.productid) as product_id,
+
+        -- attributes
+        brand,
+        productname as product_name,
+        category,
+        description,
+        color,
+        size,
+        stock,
+
+        -- money
+        cast(price as decimal(10, 2)) as price,
+
+        -- change
+        coalesce(__deleted = 'true', true) as is_deleted,
+
+        -- position
+        kafka_timestamp,
+        kafka_partition,
+        kafka_offset,
+        ingest_batch,
+        ingested_at
+
+    from landed
+
+)
+
+select * from final
