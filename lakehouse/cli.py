@@ -5,8 +5,10 @@ import sys
 import typer
 from rich.console import Console
 
+from lakehouse import java
 from lakehouse.errors import UserError
 from local_stack.cli import app as stack_app
+from python_export.cli import app as export_app
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -14,6 +16,15 @@ app = typer.Typer(
     help="Kafka topics in Avro become weekly, deduplicated, PII-masked CSV files.",
 )
 app.add_typer(stack_app, name="stack")
+
+check_app = typer.Typer(no_args_is_help=True, help="Checks that need no running stack.")
+app.add_typer(check_app, name="check")
+
+
+@check_app.command(name="java")
+def check_java() -> None:
+    """Say which Java will run Spark, or what is wrong with it."""
+    typer.echo(f"java: {java.executable()}")
 
 
 def main() -> None:

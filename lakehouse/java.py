@@ -1,4 +1,4 @@
-"""Finds Java and says clearly when it is missing or too old."""
+"""Finds Java and says clearly when it is missing or of a version Spark does not run on."""
 
 import os
 import re
@@ -8,15 +8,15 @@ from pathlib import Path
 
 from lakehouse.errors import UserError
 
-MINIMUM_VERSION = 17
+SUPPORTED_VERSIONS = range(17, 24)
 REMEDY = "Install it with `apt-get install openjdk-17-jdk-headless`, or set JAVA_HOME"
 
 
 def executable() -> str:
-    """Return the path of a `java` of at least version 17, from JAVA_HOME, else from PATH.
+    """Return the path of a `java` that Spark runs on, from JAVA_HOME, else from PATH.
 
     Raises:
-        UserError: there is none, or it is older.
+        UserError: there is none, or it is of another version.
     """
     java_home = os.environ.get("JAVA_HOME")
     path = shutil.which(str(Path(java_home, "bin", "java")) if java_home else "java")
@@ -25,7 +25,7 @@ def executable() -> str:
         raise UserError(f"There is no Java {where}", REMEDY)
     banner = subprocess.run([path, "-version"], capture_output=True, text=True, check=False).stderr
     match = re.search(r'version "(?:1\.)?(\d+)', banner)
-    if not match or int(match[1]) < MINIMUM_VERSION:
+    if not match or int(match[1]) not in SUPPORTED_VERSIONS:
         found = match[1] if match else "of an unknown version"
-        raise UserError(f"Java {found} at {path} is too old: Spark needs {MINIMUM_VERSION}", REMEDY)
+        raise UserError(f"Java {found} at {path} does not run Spark: it needs 17 to 23", REMEDY)
     return path

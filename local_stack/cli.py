@@ -8,7 +8,9 @@ import typer
 from rich.console import Console
 
 from lakehouse.errors import UserError
-from local_stack import stack
+from lakehouse.settings import from_environment
+from lakehouse.weeks import IsoWeek
+from local_stack import sample_data, stack
 
 app = typer.Typer(no_args_is_help=True, help="Kafka, schema registry and Spark Thrift server on this machine.")
 console = Console(highlight=False, soft_wrap=True)
@@ -101,3 +103,26 @@ def logs(
     (name,) = _chosen([service])
     for line in stack.services(stack.variables(()))[name].last_lines(lines):
         typer.echo(line)
+
+
+@app.command(name="sample-data")
+def load_sample_data(
+    orders: Annotated[int, typer.Option(help="Web shop orders; every other count follows.")] = 2000,
+    seed: Annotated[int, typer.Option(help="The same seed and options give the same records.")] = 1,
+    weeks: Annotated[int, typer.Option(help="How many ISO weeks the records spread over.")] = 4,
+    last_week: Annotated[str | None, typer.Option(help="The newest of them. Default: the last complete week.")] = None,
+    wave: Annotated[int, typer.Option(help="2 adds late duplicates, deletes and new schema versions after 1.")] = 1,
+) -> None:
+    """Put synthetic records for every topic into Kafka, and write down what should become of them."""
+    report = sample_data.load(
+        from_environment(),
+        orders=orders,
+        seed=seed,
+        weeks=weeks,
+        last_week=IsoWeek.parse(last_week) if last_week else None,
+        wave=wave,
+    )
+    for topic, records in report.records.items():
+        console.print(f"{topic:32} {records:>9,} records")
+    console.print("produced" if report.produced else "the topics held these records already")
+    console.print(f"truth: {report.truth_path}")

@@ -46,8 +46,8 @@ final as (
     inner join orders
         on payments.order_id = orders.order_id
         -- the 96 hours are inclusive at both ends
-        and orders.ordered_at <= payments.paid_at
-        and orders.ordered_at >= payments.paid_at - interval 96 hours
+        and payments.paid_at >= orders.ordered_at
+        and payments.paid_at <= orders.ordered_at + interval 96 hours
 
 )
 

@@ -1,0 +1,57 @@
+"""The session's own stack: real broker, registry and Thrift server on free ports, in a temporary home."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lakehouse.settings import PROJECT_ROOT, Settings, env_file, from_environment, read_env_file
+from local_stack.stack import PORTS
+
+LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
+# A developer's own environment must not lead the tests to another broker or warehouse.
+FOREIGN = ("KAFKA_", "SCHEMA_REGISTRY_", "LAKEHOUSE_", "DBT_")
+
+
+def run_lakehouse(*arguments: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+    """Run the console command the way a user does; the caller looks at the exit code."""
+    return subprocess.run(
+        [LAKEHOUSE, *arguments], cwd=PROJECT_ROOT, capture_output=True, text=True, timeout=timeout, check=False
+    )
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that were free a moment ago, all different."""
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    """A running stack; the process environment names it, so that subprocesses find it too."""
+    before = dict(os.environ)
+    for name in [name for name in os.environ if name.startswith(FOREIGN)]:
+        del os.environ[name]
+    directory = tmp_path_factory.mktemp("lakehouse")
+    os.environ["LAKEHOUSE_HOME"] = str(directory)
+    os.environ["DBT_TARGET_PATH"] = str(directory / "target")
+    os.environ["DBT_LOG_PATH"] = str(directory / "logs")
+    os.environ.update(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
+    try:
+        started = run_lakehouse("stack", "up")
+        assert started.returncode == 0, started.stderr
+        os.environ.update(read_env_file(env_file()))
+        yield from_environment()
+    finally:
+        run_lakehouse("stack", "down", "--wipe")
+        os.environ.clear()
+        os.environ.update(before)
