@@ -16,6 +16,7 @@ app = typer.Typer(
     help="Kafka topics in Avro become weekly, deduplicated, PII-masked CSV files.",
 )
 app.add_typer(stack_app, name="stack")
+app.add_typer(export_app, name="export")
 
 check_app = typer.Typer(no_args_is_help=True, help="Checks that need no running stack.")
 app.add_typer(check_app, name="check")

@@ -1,0 +1,98 @@
+"""Has dbt build and test the export tables for one week, so that what is exported is fresh and has passed its tests."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
+
+from lakehouse.errors import UserError
+from lakehouse.weeks import IsoWeek
+from python_export import source
+from python_export.datasets import Dataset, Project, Table
+
+LOG = "export_dbt_build.log"
+PROBLEM = re.compile(r"^\S*\s*(?P<problem>(?:\d+ of \d+ )?(?:ERROR|FAIL)\b.*|.*\b(?:Error|Failure) in \w+ .*)")
+
+
+def build(project: Project, catalog: Catalog, datasets: Iterable[Dataset], week: IsoWeek) -> None:
+    """Run `dbt build` on the models of some datasets; with their ancestors where one of these has changed since.
+
+    Tests run with the build: a table left by a build whose tests failed must not be exported by the next run.
+
+    Raises:
+        UserError: the build or a test failed. It holds dbt's lines about that; the whole output is in a log.
+    """
+    selection = [("+" if is_stale(catalog, dataset) else "") + dataset.model for dataset in datasets]
+    command = [
+        str(Path(sys.executable).with_name("dbt")),
+        *("--no-use-colors", "build", "--exclude-resource-type", "unit_test"),
+        *("--vars", json.dumps({"week": str(week)})),
+        *("--select", *selection),
+    ]
+    finished = subprocess.run(
+        command,
+        cwd=project.directory,
+        env=dict(project.env),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    log = project.target / LOG
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text(finished.stdout)
+    if finished.returncode:
+        raise UserError(
+            f"dbt could not build the exports of {week}, so nothing is published:\n"
+            + "\n".join(f"  {line}" for line in problems(finished.stdout))
+            + "\n",
+            f"The whole output is in {log}",
+        )
+
+
+def is_stale(catalog: Catalog, dataset: Dataset) -> bool:
+    """Tell whether a table the dataset comes from, bronze included, was written after the dataset's own."""
+    exported_at = _written_at(catalog, dataset.table)
+    if exported_at is None:
+        return True
+    return any((_written_at(catalog, table) or 0) > exported_at for table in dataset.upstream)
+
+
+def require_week(catalog: Catalog, datasets: Iterable[Dataset], week: IsoWeek) -> list[source.Source]:
+    """Return the datasets' tables.
+
+    Raises:
+        UserError: one is missing or holds another week.
+    """
+    sources = []
+    for dataset in datasets:
+        found = source.find(catalog, dataset)
+        if found is None or found.week != str(week):
+            state = "does not exist" if found is None else f"holds {found.week or 'no known week'}"
+            raise UserError(
+                f"The table of {dataset.model} {state} instead of {week}",
+                f"Run `dbt build --select {dataset.model} --vars '{{week: {week}}}'`, or export without --no-build",
+            )
+        sources.append(found)
+    return sources
+
+
+def problems(output: str) -> list[str]:
+    """Return the lines of dbt's output that name what failed, without stack traces."""
+    lines = output.splitlines()
+    found = [match["problem"].strip() for line in lines if (match := PROBLEM.match(line.strip()))]
+    return list(dict.fromkeys(found)) or [line.strip() for line in lines if line.strip()][-5:]
+
+
+def _written_at(catalog: Catalog, table: Table) -> int | None:
+    """Return when a table was last written, in milliseconds; None when it does not exist or is empty from the start."""
+    try:
+        snapshot = catalog.load_table((table.schema, table.name)).current_snapshot()
+    except NoSuchTableError:
+        return None
+    return snapshot.timestamp_ms if snapshot else None

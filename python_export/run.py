@@ -1,0 +1,96 @@
+"""One export run: refuse or build, then unload, verify and publish each dataset of a week."""
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pyhive import hive
+
+from lakehouse import thrift
+from lakehouse.catalog import load_catalog
+from lakehouse.settings import CATALOG_NAME, Settings
+from lakehouse.weeks import IsoWeek
+from python_export import completeness, datasets
+from python_export.build import build, require_week
+from python_export.datasets import Project
+from python_export.publish import Manifest, Published, publish
+from python_export.source import Source
+from python_export.staging import staging
+from python_export.unload import unload
+from python_export.verify import Facts, verify
+
+
+def run(
+    settings: Settings,
+    project: Project,
+    week: IsoWeek,
+    names: Iterable[str] = (),
+    *,
+    with_build: bool = True,
+    say: Callable[[str], None] = print,
+) -> list[Published]:
+    """Export a week of the named datasets, by default of all, and return what is public now.
+
+    Every dataset is verified before the first is published. `say` gets one line per step.
+
+    Raises:
+        UserError: the input is wrong, the week is not complete, or a step failed. No version has been added then.
+    """
+    chosen = datasets.choose(datasets.load(project), names)
+    completeness.require_past(week, datetime.now(UTC))
+    catalog = load_catalog(settings)
+    with thrift.connect(settings) as cursor:
+        completeness.require_complete(cursor, catalog, chosen, week)
+    with staging(settings.export_root.resolve(), say) as directory:
+        if with_build:
+            say(f"{week}: building {', '.join(dataset.model for dataset in chosen)}")
+            build(project, catalog, chosen, week)
+        sources = require_week(catalog, chosen, week)
+        invocation_id = project.manifest()["metadata"]["invocation_id"]
+        with thrift.connect(settings) as cursor:
+            verified = [_stage(cursor, source, directory / source.dataset.name, say) for source in sources]
+        published = []
+        for source, (file, facts) in zip(sources, verified, strict=True):
+            draft = _draft(source, week, facts, invocation_id)
+            published.append(publish(settings.export_root.resolve(), file, draft))
+        return published
+
+
+def _stage(cursor: hive.Cursor, source: Source, directory: Path, say: Callable[[str], None]) -> tuple[Path, Facts]:
+    """Return a verified file, alone in its directory, and its facts."""
+    say(f"{source.dataset.name}: unloading")
+    unloaded = unload(cursor, source, directory / "unloaded")
+    say(f"{source.dataset.name}: verifying")
+    facts = verify(unloaded, source, directory / "scratch")
+    alone = directory / "version"
+    alone.mkdir()
+    return unloaded.rename(alone / unloaded.name), facts
+
+
+def _draft(source: Source, week: IsoWeek, facts: Facts, invocation_id: str) -> Manifest:
+    columns = [
+        {"name": column.name, "type": column.type, "nulls": facts.nulls[column.name]} for column in source.columns
+    ]
+    return Manifest(
+        dataset=source.dataset.name,
+        week=str(week),
+        window_start=_instant(week.start),
+        window_end=_instant(week.end),
+        version=0,
+        supersedes=None,
+        file="",
+        bytes=0,
+        sha256="",
+        rows=facts.rows,
+        columns=columns,
+        control_totals=facts.control_totals,
+        formula_escaped=facts.formula_escaped,
+        source_table=f"{CATALOG_NAME}.{source.dataset.table.schema}.{source.dataset.table.name}",
+        source_snapshot_id=str(source.snapshot_id),
+        dbt_invocation_id=invocation_id,
+        created_at=_instant(datetime.now(UTC)),
+    )
+
+
+def _instant(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"

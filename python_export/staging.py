@@ -1,0 +1,45 @@
+"""Gives one run at a time a private directory in the export root, and clears what dead runs left there."""
+
+import fcntl
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from lakehouse.errors import UserError
+
+
+@contextmanager
+def staging(root: Path, say: Callable[[str], None]) -> Iterator[Path]:
+    """Yield an empty directory on the export root's file system; it is gone afterwards.
+
+    A second run waits for the first. So whatever is there at the start was left by a run that died, and is removed.
+
+    Raises:
+        UserError: the export root cannot be written.
+    """
+    private = root / ".staging"
+    try:
+        private.mkdir(parents=True, exist_ok=True)
+        lock = (private / "lock").open("w")
+    except OSError as error:
+        raise UserError(
+            f"The export root {root} cannot be written: {error.strerror}",
+            "Correct LAKEHOUSE_EXPORT_ROOT or the directory's owner",
+        ) from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("waiting for another export to finish")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        for left_over in private.iterdir():
+            if left_over.is_dir():
+                shutil.rmtree(left_over)
+        directory = private / uuid.uuid4().hex
+        directory.mkdir()
+        try:
+            yield directory
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
