@@ -85,18 +85,18 @@ def load(
     log = [record for records in waves for record in records]
     kafka = settings.kafka_bootstrap_servers
 
-    produce.create_topics(kafka)
-    ids = produce.register(log, settings.schema_registry_url)
-    loaded = produce.holds(log, ids, kafka)
-    if not all(loaded.values()):
-        before = [record for records in waves[:-1] for record in records]
-        ready = produce.holds(before, ids, kafka)
-        foreign = [topic for topic, is_ready in ready.items() if not is_ready]
-        if foreign:
-            raise UserError(f"Topic {foreign[0]} holds records that are not those of this load", produce.WIPE)
-        produce.send(waves[-1], ids, kafka)
+    with produce.connection(kafka):
+        produce.create_topics(kafka)
+        ids = produce.register(log, settings.schema_registry_url)
+        incomplete = bool(produce.differing_topics(log, ids, kafka))
+        if incomplete:
+            before = [record for records in waves[:-1] for record in records]
+            foreign = produce.differing_topics(before, ids, kafka)
+            if foreign:
+                raise UserError(f"Topic {foreign[0]} holds records that are not those of this load", produce.WIPE)
+            produce.send(waves[-1], ids, kafka)
 
     path = home() / "truth.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(summarise(log, plan, wave), indent=2) + "\n")
-    return LoadReport(not all(loaded.values()), dict(Counter(record.topic for record in log)), path)
+    return LoadReport(incomplete, dict(Counter(record.topic for record in log)), path)

@@ -6,7 +6,7 @@ from local_stack.sample_data import payments, shop, storefront
 from local_stack.sample_data.codec import text
 from local_stack.sample_data.log import Draft, Wire
 from local_stack.sample_data.plan import HOUR, MINUTE, Plan
-from local_stack.sample_data.shop_changes import Row, change, delete
+from local_stack.sample_data.shop_changes import Row, change, delete, tombstone
 from local_stack.sample_data.shop_orders import ShopOrder
 
 EDGE_ORDER = 7_000_000
@@ -84,19 +84,23 @@ def disordered_products(plan: Plan, row: dict) -> list[Draft]:
 
 
 def fates(plan: Plan, rng: Random) -> list[Draft]:
-    """Return for each shop table a row that is deleted, and one that returns in the millisecond of its delete."""
+    """Return for each shop table a row that is deleted, one that returns in the millisecond of its delete, and one
+    that goes with a tombstone alone.
+    """
+    numbers = (1, 2, 3)
     rows: dict[str, list[Row]] = {
-        "products": [shop.product(productid, rng) for productid in (999_001, 999_002)],
-        "customers": [shop.customer(customerid, ["ADDR-EDGE-1"], rng) for customerid in (999_001, 999_002)],
-        "addresses": [shop.address(addressid, rng) for addressid in ("ADDR-EDGE-1", "ADDR-EDGE-2")],
-        "orders": [ShopOrder(EDGE_ORDER + n, 1, plan.start_ms, "ios").row("Pending") for n in (300_001, 300_002)],
+        "products": [shop.product(999_000 + n, rng) for n in numbers],
+        "customers": [shop.customer(999_000 + n, ["ADDR-EDGE-1"], rng) for n in numbers],
+        "addresses": [shop.address(f"ADDR-EDGE-{n}", rng) for n in numbers],
+        "orders": [ShopOrder(EDGE_ORDER + 300_000 + n, 1, plan.start_ms, "ios").row("Pending") for n in numbers],
         "order_items": [
-            {"orderitemid": itemid, "orderid": EDGE_ORDER + 1, "productid": 1, "quantity": 1}
-            for itemid in (73_000_001, 73_000_002)
+            {"orderitemid": 73_000_000 + n, "orderid": EDGE_ORDER + 1, "productid": 1, "quantity": n} for n in numbers
         ],
     }
     drafts, born_ms, gone_ms = [], plan.start_ms, plan.start_ms + HOUR
-    for table, (gone, back) in rows.items():
-        drafts += [change(table, gone, born_ms), *delete(table, gone, gone_ms)]
-        drafts += [change(table, back, born_ms), *delete(table, back, gone_ms), change(table, back, gone_ms)]
+    for table, (deleted, returned, lost) in rows.items():
+        drafts += [change(table, row, born_ms) for row in (deleted, returned, lost)]
+        drafts += delete(table, deleted, gone_ms)
+        drafts += [*delete(table, returned, gone_ms), change(table, returned, gone_ms)]
+        drafts.append(tombstone(table, lost, gone_ms))
     return drafts

@@ -58,7 +58,7 @@ def damage(drafts: Iterable[Draft], timestamp_ms: int) -> list[Draft]:
     for topic in _CORRUPTED_TOPICS:
         good = next(draft for draft in drafts if draft.topic == topic and draft.payload)
         broken += _corrupt(good, timestamp_ms)
-        # A tombstone in a change topic belongs to a delete, so the facts alone get one out of nothing.
+        # In a change topic a tombstone would delete a row, so the facts alone get one out of nothing.
         if topic in (PIZZA, PAYMENTS, TRADES):
             broken += _without_value(good, timestamp_ms + MINUTE)
     return broken

@@ -1,7 +1,8 @@
 """Puts a log into Kafka: every record lands at the partition and offset that the log says, or the load fails."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 from confluent_kafka import (
     TIMESTAMP_CREATE_TIME,
@@ -21,7 +22,7 @@ from lakehouse.errors import UserError
 from local_stack.sample_data.codec import schema_text
 from local_stack.sample_data.log import PARTITIONS, TABLES, TOPICS, UNKNOWN_SCHEMA, Log, Record, shop_topic
 
-_TIMEOUT_SECONDS = 30
+_TIMEOUT_SECONDS = 15
 _START_STACK = "Start the local stack with `lakehouse stack up`"
 WIPE = "Start from nothing with `lakehouse stack down --wipe` and `lakehouse stack up`"
 
@@ -52,17 +53,25 @@ def register(log: Iterable[Record], url: str) -> dict[str, int]:
         ) from None
 
 
+@contextmanager
+def connection(bootstrap_servers: str) -> Iterator[None]:
+    """Turn what the Kafka client raises inside the block into a UserError."""
+    try:
+        yield
+    except KafkaException as error:
+        reason = error.args[0].name().lstrip("_").lower().replace("_", " ")
+        raise UserError(f"Kafka does not answer at {bootstrap_servers} ({reason})", _START_STACK) from None
+
+
 def create_topics(bootstrap_servers: str) -> None:
     """Create the topics that are missing, with three partitions each and without a time limit on their records.
 
     Raises:
-        UserError: the broker cannot be reached, or a topic is there with another number of partitions.
+        UserError: a topic is there with another number of partitions.
+        KafkaException: the broker does not answer.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-    try:
-        present = admin.list_topics(timeout=_TIMEOUT_SECONDS).topics
-    except KafkaException:
-        raise UserError(f"Kafka does not answer at {bootstrap_servers}", _START_STACK) from None
+    present = admin.list_topics(timeout=_TIMEOUT_SECONDS).topics
     for topic in TOPICS:
         if topic in present and len(present[topic].partitions) != PARTITIONS:
             raise UserError(f"Topic {topic} does not have {PARTITIONS} partitions", WIPE)
@@ -73,10 +82,13 @@ def create_topics(bootstrap_servers: str) -> None:
             created.result()
 
 
-def holds(log: Log, ids: Mapping[str, int], bootstrap_servers: str) -> dict[str, bool]:
-    """Tell for each topic whether it holds just this log: it ends where the log ends, with the same records.
+def differing_topics(log: Log, ids: Mapping[str, int], bootstrap_servers: str) -> list[str]:
+    """Return the topics that do not hold just this log.
 
-    The last record of each partition stands for the others.
+    A topic holds it when each partition ends where the log ends, with the same last record.
+
+    Raises:
+        KafkaException: the broker does not answer.
     """
     last = {(record.topic, record.partition): record for record in log}
     consumer = Consumer(
@@ -87,30 +99,38 @@ def holds(log: Log, ids: Mapping[str, int], bootstrap_servers: str) -> dict[str,
             "log_level": 0,
         }
     )
-    same, to_read = dict.fromkeys(TOPICS, True), []
     try:
-        for topic in TOPICS:
-            for partition in range(PARTITIONS):
-                where = TopicPartition(topic, partition)
-                _first, end = consumer.get_watermark_offsets(where, timeout=_TIMEOUT_SECONDS)
-                record = last.get((topic, partition))
-                if end != (record.offset + 1 if record else 0):
-                    same[topic] = False
-                elif record:
-                    to_read.append(TopicPartition(topic, partition, record.offset))
-        consumer.assign(to_read)
-        unread = {(each.topic, each.partition) for each in to_read}
-        while unread:
-            message = consumer.poll(_TIMEOUT_SECONDS)
-            if message is None or message.error():
-                raise UserError(f"Kafka at {bootstrap_servers} stopped answering", _START_STACK)
-            where = (message.topic(), message.partition())
-            if where in unread:
-                unread.remove(where)
-                same[message.topic()] &= _same(last[where], message, ids)
+        differing = {where[0] for where, end in _ends(consumer).items() if end != _end(last.get(where))}
+        to_read = {where: record for where, record in last.items() if where[0] not in differing}
+        for where, message in _read(consumer, to_read).items():
+            if not _same(to_read[where], message, ids):
+                differing.add(where[0])
     finally:
         consumer.close()
-    return same
+    return [topic for topic in TOPICS if topic in differing]
+
+
+def _end(record: Record | None) -> int:
+    return record.offset + 1 if record else 0
+
+
+def _ends(consumer: Consumer) -> dict[tuple[str, int], int]:
+    wheres = [(topic, partition) for topic in TOPICS for partition in range(PARTITIONS)]
+    return {
+        where: consumer.get_watermark_offsets(TopicPartition(*where), timeout=_TIMEOUT_SECONDS)[1] for where in wheres
+    }
+
+
+def _read(consumer: Consumer, records: Mapping[tuple[str, int], Record]) -> dict[tuple[str, int], Message]:
+    """Return what stands in Kafka where these records should."""
+    consumer.assign([TopicPartition(*where, record.offset) for where, record in records.items()])
+    found: dict[tuple[str, int], Message] = {}
+    while len(found) < len(records):
+        message = consumer.poll(_TIMEOUT_SECONDS)
+        if message is None or message.error():
+            raise KafkaException(message.error() if message else KafkaError(KafkaError._TIMED_OUT))
+        found.setdefault((message.topic(), message.partition()), message)
+    return found
 
 
 def _same(record: Record, message: Message, ids: Mapping[str, int]) -> bool:

@@ -1,6 +1,7 @@
 """The web shop's change log: rows as Debezium sends them, and what happens to a row in its life."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -26,17 +27,19 @@ def change(table: str, row: Row, timestamp_ms: int, *, deleted: bool = False, ar
     )
 
 
-def delete(table: str, row: Row, timestamp_ms: int, *, arrival_ms: int | None = None) -> list[Draft]:
+def tombstone(table: str, row: Row, timestamp_ms: int) -> Draft:
+    """Return the record without a value that lets Kafka forget a key."""
+    return replace(change(table, row, timestamp_ms), value=None, payload=None)
+
+
+def delete(table: str, row: Row, timestamp_ms: int) -> list[Draft]:
     """Return a delete: the row marked as deleted, then the tombstone of its key.
 
-    Half of the keys send their last image, the other half nothing but the key, as a table without full replica
-    identity does.
+    Some keys send their last image, the others nothing but the key, as a table without full replica identity does.
     """
     key = row[TABLES[table]]
     image = row if partition_of(f"image of {key}") else {name: None for name in row} | {TABLES[table]: key}
-    last = change(table, image, timestamp_ms, deleted=True, arrival_ms=arrival_ms)
-    tombstone = Draft(last.topic, last.partition, timestamp_ms, last.arrival_ms, last.key, None)
-    return [last, tombstone]
+    return [change(table, image, timestamp_ms, deleted=True), tombstone(table, row, timestamp_ms)]
 
 
 def life(

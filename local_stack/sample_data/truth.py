@@ -13,6 +13,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 from lakehouse.weeks import IsoWeek
+from local_stack.sample_data.codec import decode
 from local_stack.sample_data.log import PAYMENTS, PIZZA, TABLES, TRADES, Record, shop_topic
 from local_stack.sample_data.plan import HOUR
 
@@ -77,14 +78,20 @@ def surviving_store_orders(log: Iterable[Record]) -> dict[tuple[int, int], Recor
 
 
 def surviving_rows(log: Iterable[Record], table: str) -> dict[int | str, Record]:
-    """Return the latest image per primary key of a shop table, deleted ones included (see `is_deleted`)."""
-    changes = sorted(decoded(log, shop_topic(table)), key=_arrival)
-    return {record.payload[TABLES[table]]: record for record in changes}
+    """Return the latest change per primary key of a shop table, deletes and tombstones included (see `is_deleted`)."""
+    changes = [record for record in log if record.topic == shop_topic(table) and record.error is None]
+    return {_row_key(record, table): record for record in sorted(changes, key=_arrival)}
+
+
+def _row_key(record: Record, table: str) -> int | str:
+    # A tombstone names its row in the key alone.
+    row = decode(record.key.schema, record.key.body) if record.payload is None else record.payload
+    return row[TABLES[table]]
 
 
 def is_deleted(record: Record) -> bool:
     """Tell whether a change of a shop table is a delete."""
-    return record.payload["__deleted"] == "true"
+    return record.payload is None or record.payload["__deleted"] == "true"
 
 
 def _conflicts(records: Iterable[Record], key: Callable[[Record], Hashable]) -> set[Any]:
