@@ -39,16 +39,18 @@
         'create table if not exists ops.pii_key_versions'
         ~ ' (key_version string, known_answer string) using iceberg'
     ) %}
-    {% do run_query(
-        'insert into ops.pii_key_versions'
-        ~ ' select ' ~ pii_key_version() ~ ', ' ~ pseudonym("'known word'", 'check')
-        ~ ' where ' ~ pii_key_version() ~ ' not in (select key_version from ops.pii_key_versions)'
-    ) %}
-    {% set same = run_query(
-        'select count_if(known_answer = ' ~ pseudonym("'known word'", 'check') ~ ') from ops.pii_key_versions'
-        ~ ' where key_version = ' ~ pii_key_version()
-    ).rows[0][0] %}
-    {% if same != 1 %}
+    {% set known_answer = pseudonym("'known word'", 'check') %}
+    {% set pinned %}
+        select count(*), count_if(known_answer = {{ known_answer }})
+        from ops.pii_key_versions
+        where key_version = {{ pii_key_version() }}
+    {% endset %}
+    {% if run_query(pinned).rows[0][0] == 0 %}
+        {% do run_query(
+            'insert into ops.pii_key_versions select ' ~ pii_key_version() ~ ', ' ~ known_answer
+        ) %}
+    {% endif %}
+    {% if run_query(pinned).rows[0][1] != 1 %}
         {% do exceptions.raise_compiler_error(
             'The masking key file ' ~ key_file ~ ' holds another key than the one this warehouse is masked with.'
             ~ ' Restore that key, or give the new key a version of its own.'
