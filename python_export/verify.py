@@ -141,7 +141,8 @@ def _facts(database: duckdb.DuckDBPyConnection, columns: tuple[Column, ...]) -> 
         rows=_value(database, "select count(*) from staged"),
         nulls={name: _value(database, f"select count(*) - count({names[name]}) from staged") for name in names},
         control_totals={
-            name: str(_value(database, f"select coalesce(sum({names[name]}), 0) from source")) for name in numbers
+            name: _value(database, f"select cast(coalesce(sum({names[name]}), 0) as varchar) from source")
+            for name in numbers
         },
         formula_escaped={
             name: _value(database, f"select count(*) from source where regexp_matches({names[name]}, '{FORMULA}')")
