@@ -24,7 +24,7 @@ setup: $(VENV) $(JARS) ## Install the locked Python environment and the jars
 
 $(VENV): pyproject.toml uv.lock | $(filter .tools/%,$(UV))
 	@echo "setup: installing the locked Python environment into .venv"
-	@$(UV) sync --frozen --quiet
+	@$(UV) sync --frozen --quiet --compile-bytecode
 	@touch $@
 
 $(JARS): local_stack/pom.xml | $(VENV)

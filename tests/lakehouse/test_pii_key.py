@@ -1,0 +1,48 @@
+"""The masking key file: its pads give Python's own HMAC, and a bad file is refused by name."""
+
+import hashlib
+import hmac
+from pathlib import Path
+
+import pytest
+
+from lakehouse import pii_key
+from lakehouse.errors import UserError
+
+
+def test_the_pads_compute_the_same_hmac_as_python(tmp_path: Path) -> None:
+    path = tmp_path / "pii.key"
+    pii_key.create(path)
+    version, pads = path.read_text().strip().split(":")
+    inner, outer = bytes.fromhex(pads[:128]), bytes.fromhex(pads[128:])
+    key = bytes(byte ^ 0x36 for byte in inner)
+    by_pads = hashlib.sha256(outer + hashlib.sha256(inner + b"user|1").digest()).hexdigest()
+    assert by_pads == hmac.new(key, b"user|1", "sha256").hexdigest()
+    assert version == pii_key.check(path) == "v1"
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_key_is_never_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "pii.key"
+    pii_key.create(path)
+    with pytest.raises(FileExistsError):
+        pii_key.create(path)
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "two lines", "open to others"])
+def test_a_bad_key_file_is_named_and_its_content_is_not(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "pii.key"
+    pii_key.create(path)
+    secret = path.read_text()
+    if damage == "missing":
+        path.unlink()
+    elif damage == "empty":
+        path.write_text("")
+    elif damage == "two lines":
+        path.write_text(secret * 2)
+    else:
+        path.chmod(0o644)
+    with pytest.raises(UserError) as refusal:
+        pii_key.check(path)
+    assert str(path) in str(refusal.value)
+    assert secret[10:40] not in str(refusal.value)

@@ -1,0 +1,119 @@
+"""The local stack as a person uses it: up, up again, status, down; and what happens when it cannot start."""
+
+import dataclasses
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from lakehouse import thrift
+from lakehouse.errors import UserError
+from lakehouse.settings import Settings, home
+from local_stack.process import Service
+from tests.conftest import free_ports, run_lakehouse
+
+
+def pids() -> dict[str, str]:
+    return {path.name: path.read_text() for path in home().glob("*/*.pid")}
+
+
+def test_up_a_second_time_starts_nothing(stack: Settings) -> None:
+    before = pids()
+    again = run_lakehouse("stack", "up")
+    assert again.returncode == 0
+    assert again.stdout.count("already running") == 3
+    assert pids() == before
+
+
+def test_status_names_every_address(stack: Settings) -> None:
+    status = run_lakehouse("stack", "status", "--json")
+    assert status.returncode == 0
+    assert json.loads(status.stdout) == {
+        "kafka": stack.kafka_bootstrap_servers,
+        "registry": stack.schema_registry_url,
+        "thrift": f"{stack.thrift_host}:{stack.thrift_port}",
+        "catalog_uri": stack.catalog_uri,
+        "warehouse": stack.warehouse,
+        "export_root": str(stack.export_root),
+    }
+
+
+@pytest.mark.parametrize("password", ["", "wrong"])
+def test_the_thrift_server_lets_nobody_in_without_the_password(stack: Settings, password: str) -> None:
+    with (
+        pytest.raises(UserError, match="refused the password"),
+        thrift.connect(dataclasses.replace(stack, thrift_password=password)),
+    ):
+        pass
+
+
+def test_the_password_is_in_no_log_and_in_no_process_list(stack: Settings) -> None:
+    logs = [path.read_text(errors="replace") for path in home().glob("*/*.log")]
+    assert len(logs) == 3
+    assert not any(stack.thrift_password in log for log in logs)
+    assert not any(
+        stack.thrift_password in " ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])
+    )
+
+
+def test_services_listen_on_loopback_only(stack: Settings) -> None:
+    for name, line in pids().items():
+        process = psutil.Process(int(line.split()[0]))
+        listening = [
+            each.laddr.ip
+            for member in [process, *process.children(recursive=True)]
+            for each in member.net_connections("tcp")
+            if each.status == psutil.CONN_LISTEN
+        ]
+        assert listening, name
+        assert set(listening) <= {"127.0.0.1", "::ffff:127.0.0.1"}, name
+
+
+def test_a_taken_port_is_named_and_nothing_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path / "home"))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        monkeypatch.setenv("LAKEHOUSE_REGISTRY_PORT", str(port))
+        refused = run_lakehouse("stack", "up", "--only", "registry")
+    assert refused.returncode == 1
+    assert refused.stderr.strip() == (
+        f"error: Port {port} for registry is taken by another program. Set LAKEHOUSE_REGISTRY_PORT to a free port."
+    )
+    assert not list((tmp_path / "home").glob("*/*.pid"))
+
+
+def test_down_stops_what_up_started_and_a_second_down_is_quiet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("LAKEHOUSE_") or name.startswith("KAFKA_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+    port, controller = free_ports(2)
+    monkeypatch.setenv("LAKEHOUSE_KAFKA_PORT", str(port))
+    monkeypatch.setenv("LAKEHOUSE_KAFKA_CONTROLLER_PORT", str(controller))
+    started = run_lakehouse("stack", "up", "--only", "kafka")
+    assert started.returncode == 0, started.stderr
+    pid = int((tmp_path / "kafka" / "kafka.pid").read_text().split()[0])
+    assert psutil.pid_exists(pid)
+    assert "kafka: stopped" in run_lakehouse("stack", "down").stdout
+    assert not psutil.pid_exists(pid)
+    assert "kafka: was not running" in run_lakehouse("stack", "down").stdout
+    assert run_lakehouse("stack", "status").returncode == 1
+
+
+def test_a_process_that_dies_at_start_shows_the_end_of_its_log(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "raise SystemExit('no such setting: colour')"]
+    service = Service("demo", tmp_path, lambda: command, ports={}, answers=lambda: False)
+    with pytest.raises(UserError, match=r"(?s)demo died at start.*no such setting: colour"):
+        service.start()
+
+
+def test_a_pid_that_belongs_to_a_stranger_is_left_alone(tmp_path: Path) -> None:
+    service = Service("demo", tmp_path, lambda: [], ports={}, answers=lambda: True)
+    service.pid_file.write_text(f"{os.getpid()} 1.0")
+    assert service.process() is None
+    assert service.stop() is False
