@@ -17,7 +17,7 @@ from lakehouse.settings import Settings, home
 from lakehouse.weeks import IsoWeek
 from local_stack.sample_data import produce
 from local_stack.sample_data.first_wave import first_wave
-from local_stack.sample_data.log import Log
+from local_stack.sample_data.log import TOPICS, Log
 from local_stack.sample_data.pii import pii_values
 from local_stack.sample_data.plan import Plan
 from local_stack.sample_data.second_wave import FIRST_NUMBER, second_wave
@@ -25,10 +25,15 @@ from local_stack.sample_data.summary import summarise
 
 __all__ = ["LoadReport", "load", "pii_values", "produced_log"]
 
+_NOT_READY = {
+    1: "holds records that are not those of this load",
+    2: "does not hold the first wave of this load",
+}
+
 
 @dataclass(frozen=True)
 class LoadReport:
-    """What the topics hold after a load; `produced` is False when they held it before."""
+    """What a load did: `records` counts what each topic holds now, `produced` is False when it held that before."""
 
     produced: bool
     records: dict[str, int]
@@ -88,15 +93,18 @@ def load(
     with produce.connection(kafka):
         produce.create_topics(kafka)
         ids = produce.register(log, settings.schema_registry_url)
-        incomplete = bool(produce.differing_topics(log, ids, kafka))
+        incomplete = produce.differing_topics(log, ids, kafka)
         if incomplete:
             before = [record for records in waves[:-1] for record in records]
-            foreign = produce.differing_topics(before, ids, kafka)
-            if foreign:
-                raise UserError(f"Topic {foreign[0]} holds records that are not those of this load", produce.WIPE)
+            unready = produce.differing_topics(before, ids, kafka)
+            if unready:
+                # A topic that fits neither state is the one to name.
+                topic = next((each for each in unready if each in incomplete), unready[0])
+                raise UserError(f"Topic {topic} {_NOT_READY[wave]}", produce.WIPE)
             produce.send(waves[-1], ids, kafka)
 
     path = home() / "truth.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(summarise(log, plan, wave), indent=2) + "\n")
-    return LoadReport(incomplete, dict(Counter(record.topic for record in log)), path)
+    counts = Counter(record.topic for record in log)
+    return LoadReport(bool(incomplete), {topic: counts[topic] for topic in TOPICS}, path)

@@ -22,7 +22,7 @@ from lakehouse.errors import UserError
 from local_stack.sample_data.codec import schema_text
 from local_stack.sample_data.log import PARTITIONS, TABLES, TOPICS, UNKNOWN_SCHEMA, Log, Record, shop_topic
 
-_TIMEOUT_SECONDS = 15
+_TIMEOUT_SECONDS = 10
 _START_STACK = "Start the local stack with `lakehouse stack up`"
 WIPE = "Start from nothing with `lakehouse stack down --wipe` and `lakehouse stack up`"
 

@@ -7,7 +7,7 @@ from random import Random
 from local_stack.sample_data.log import Draft
 from local_stack.sample_data.plan import HOUR, SECOND, Plan, Span
 from local_stack.sample_data.shop_changes import Row, closing, life
-from local_stack.sample_data.text import HOSTILE_WORDS, hostile, token, word
+from local_stack.sample_data.text import HOSTILE_WORDS, hostile, hostile_form, token, word
 
 CITIES = (
     ("Northaven", "NH", "US"),
@@ -40,10 +40,12 @@ def birthday(rng: Random, span: Span, early_share: float) -> int:
 def product(productid: int, rng: Random) -> Row:
     """Return a product; a few have no name or no price, as products that are not on sale yet."""
     name = f"{word(rng, 2)} {word(rng, 3)}"
+    # By number, so that a small catalogue has every form too.
+    name = hostile_form(productid // 2, name) if productid % 2 else name
     return {
         "productid": productid,
         "brand": rng.choice(HOSTILE_WORDS) if productid % 9 == 0 else hostile(rng, word(rng, 3), 0.2),
-        "productname": "" if productid % 17 == 0 else hostile(rng, name, 0.3),
+        "productname": "" if productid % 17 == 0 else name,
         "category": rng.choice(("Shoes", "Shirts", "Bags", "Hats", None)),
         "description": hostile(rng, f"{word(rng)} {word(rng)} {word(rng)}", 0.5),
         "color": rng.choice(("red", "blue", "black", "green", None)),
@@ -56,10 +58,11 @@ def product(productid: int, rng: Random) -> Row:
 def customer(customerid: int, addresses: list[str], rng: Random) -> Row:
     """Return a customer; some addresses are missing, and some name an address that does not exist."""
     first, last = word(rng), word(rng)
+    name = f"{first} {last}"
     shipping = rng.choice([*addresses[:1] * 8, None, "", f"ADDR-LOST-{customerid}"])
     return {
         "customerid": customerid,
-        "customername": hostile(rng, f"{first} {last}", 0.3),
+        "customername": name if customerid % 3 else hostile_form(customerid // 3, name),
         "email": f"{hostile(rng, f'{first}.{last}'.lower(), 0.05)}.{customerid}@example.com",
         "segment": rng.choice(SEGMENTS),
         "shipping_address_id": shipping,

@@ -73,8 +73,8 @@ def order_changes(orders: list[ShopOrder], span: Span, rng: Random) -> list[Draf
         completed, deleted, restored = rng.random() < 0.8, rng.random() < 0.02, rng.random() < 0.5
         drafts.append(change("orders", order.row("Pending"), placed_ms))
         if completed and completed_ms <= span.limit_ms:
-            # The relay of the shop sometimes sends an update half an hour late.
-            arrival_ms = completed_ms + (30 * MINUTE if rng.random() < 0.02 else 0)
+            # The relay of the shop sometimes sends an update hours late.
+            arrival_ms = completed_ms + (3 * HOUR if rng.random() < 0.03 else 0)
             drafts.append(change("orders", order.row("Completed"), completed_ms, arrival_ms=arrival_ms))
         if deleted and deleted_ms <= span.limit_ms:
             drafts += delete("orders", order.row("Completed"), deleted_ms)

@@ -106,7 +106,7 @@ def orders(
         store_id, number = index % STORES + 1, first_number + index // STORES
         payload = order(store_id, number, rng.choice(customers), rng, version)
         timestamp_ms = span.moment(rng)
-        late_ms = rng.randint(MINUTE, 2 * HOUR) if rng.random() < 0.03 else 0
+        late_ms = rng.randint(MINUTE, 12 * HOUR) if rng.random() < 0.03 else 0
         record = draft(payload, timestamp_ms, _key(payload, rng), version=version, arrival_ms=timestamp_ms + late_ms)
         drafts.append(record)
         if rng.random() < 0.04:

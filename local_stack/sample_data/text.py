@@ -44,9 +44,14 @@ def token(rng: Random, length: int) -> str:
     return "".join(rng.choices(_TOKEN_LETTERS, k=length))
 
 
-def hostile(rng: Random, base: str, share: float = 1.0) -> str:
-    """Return the base in a form that needs escaping, or in `1 - share` of the cases the base itself."""
+def hostile(rng: Random, base: str, share: float) -> str:
+    """Return the base in a random form that needs escaping, or in `1 - share` of the cases the base itself."""
     if rng.random() >= share:
         return base
-    form = rng.choice(HOSTILE_FORMS)
+    return hostile_form(rng.randrange(len(HOSTILE_FORMS)), base)
+
+
+def hostile_form(number: int, base: str) -> str:
+    """Return the base in one form that needs escaping; the numbers go round."""
+    form = HOSTILE_FORMS[number % len(HOSTILE_FORMS)]
     return form.format(*[base] * form.count("{}"))
