@@ -34,12 +34,14 @@ def payment_edges(plan: Plan, rng: Random) -> list[Draft]:
 
 
 def payment_conflicts(plan: Plan, rng: Random) -> list[Draft]:
-    """Return payments of one order id with different content, for every step of the order that picks a survivor."""
+    """Return payments of one order with different content, for every step of the order that picks a survivor."""
     drafts, ts = [], plan.end_ms - 30 * HOUR
 
     def pair(number: int, second_ts: int, second_ms: int, partitions: tuple[int, int], arrival: int) -> None:
         order_id = EDGE_ORDER + 200_000 + number
         first, second = (payments.sale(order_id, each, rng) for each in (ts, second_ts))
+        order = ShopOrder(order_id, 1, ts - 3 * HOUR, "online")
+        drafts.append(change("orders", order.row("Completed"), order.orderdate))
         drafts.append(payments.draft(first, ts, partition=partitions[0]))
         drafts.append(payments.draft(second, second_ms, partition=partitions[1], arrival_ms=ts + arrival))
 

@@ -1,5 +1,6 @@
 """Puts a log into Kafka: every record lands at the partition and offset that the log says, or the load fails."""
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +25,13 @@ from local_stack.sample_data.log import PARTITIONS, TABLES, TOPICS, UNKNOWN_SCHE
 
 _TIMEOUT_SECONDS = 10
 _START_STACK = "Start the local stack with `lakehouse stack up`"
+# What a broker says about a topic that was created a moment ago.
+_NO_LEADER_YET = (
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_PARTITION,
+)
 WIPE = "Start from nothing with `lakehouse stack down --wipe` and `lakehouse stack up`"
 
 
@@ -116,9 +124,18 @@ def _end(record: Record | None) -> int:
 
 def _ends(consumer: Consumer) -> dict[tuple[str, int], int]:
     wheres = [(topic, partition) for topic in TOPICS for partition in range(PARTITIONS)]
-    return {
-        where: consumer.get_watermark_offsets(TopicPartition(*where), timeout=_TIMEOUT_SECONDS)[1] for where in wheres
-    }
+    return {where: _end_offset(consumer, TopicPartition(*where)) for where in wheres}
+
+
+def _end_offset(consumer: Consumer, where: TopicPartition) -> int:
+    deadline = time.monotonic() + _TIMEOUT_SECONDS
+    while True:
+        try:
+            return consumer.get_watermark_offsets(where, timeout=_TIMEOUT_SECONDS)[1]
+        except KafkaException as error:
+            if error.args[0].code() not in _NO_LEADER_YET or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
 
 
 def _read(consumer: Consumer, records: Mapping[tuple[str, int], Record]) -> dict[tuple[str, int], Message]:
