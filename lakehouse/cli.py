@@ -9,6 +9,7 @@ from lakehouse import java
 from lakehouse.errors import UserError
 from local_stack.cli import app as stack_app
 from python_export.cli import app as export_app
+from python_ingest.cli import app as ingest_app
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -16,6 +17,7 @@ app = typer.Typer(
     help="Kafka topics in Avro become weekly, deduplicated, PII-masked CSV files.",
 )
 app.add_typer(stack_app, name="stack")
+app.add_typer(ingest_app, name="ingest")
 app.add_typer(export_app, name="export")
 
 check_app = typer.Typer(no_args_is_help=True, help="Checks that need no running stack.")

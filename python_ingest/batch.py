@@ -1,0 +1,145 @@
+"""One batch of one topic: read an exact range, learn its schemas, decode it, commit it."""
+
+import json
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from lakehouse.errors import UserError
+from lakehouse.settings import Settings
+from python_ingest import commit, decode, offsets, tables
+from python_ingest.broker import TopicState
+from python_ingest.commit import Landed, Ledger, Refused
+from python_ingest.decode import Batch, Sides
+from python_ingest.evolve import TopicSchemas
+from python_ingest.offsets import OffsetRange, Position
+from python_ingest.tables import SchemaState
+from python_ingest.topics import Declaration
+
+RECORDS_PER_TASK = 50_000
+Result = TypeVar("Result")
+
+
+class NewSchemaId(Exception):
+    """A record was written with a schema id that the decoder was not told of."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to land, and the position it follows from."""
+
+    topic: TopicState
+    position: Position
+    ranges: list[OffsetRange]
+
+
+@dataclass
+class Lander:
+    """Lands batches of one topic. `writer` marks the commits of this process."""
+
+    settings: Settings
+    spark: SparkSession
+    catalog: Catalog
+    declaration: Declaration
+    schemas: TopicSchemas
+    writer: str
+    wait: float
+
+    def land(self, table: Table | None, plan: Plan) -> Landed:
+        """Commit the plan's ranges as one batch; `table` is None if it does not exist yet.
+
+        Raises:
+            Refused: nothing was committed; plan again.
+            UserError: the registry is away, or a record stops a topic that is declared to stop.
+        """
+        records = self._read(plan.ranges)
+        state = SchemaState.of(table)
+        if table is not None:
+            try:
+                return self._write(table, records, self.schemas.known(state).sides, plan)
+            except NewSchemaId:
+                pass
+        columns = ["value", "key"] if self.declaration.key == "avro" else ["value"]
+        found = self._job(lambda: decode.schema_ids(records, columns))
+        learned = self.schemas.learn(state, found["value"], found.get("key", ()))
+        if table is None:
+            table = tables.create(self.catalog, self.declaration, plan.topic, learned.state)
+        elif learned.state != state:
+            table = tables.evolve(table, learned.state)
+        if table is None:
+            raise Refused("another process made or changed the table")
+        return self._write(table, records, learned.sides, plan)
+
+    def _read(self, ranges: list[OffsetRange]) -> DataFrame:
+        topic = self.declaration.topic
+        cores = self.spark.sparkContext.defaultParallelism
+        # More tasks than partitions keep every core busy; few records are not worth more files.
+        tasks = min(2 * cores, math.ceil(offsets.count(ranges) / RECORDS_PER_TASK))
+        options = {
+            "kafka.bootstrap.servers": self.settings.kafka_bootstrap_servers,
+            "kafka.isolation.level": "read_committed",
+            "assign": json.dumps({topic: [each.partition for each in ranges]}),
+            "startingOffsets": json.dumps({topic: {each.partition: each.start for each in ranges}}),
+            "endingOffsets": json.dumps({topic: {each.partition: each.until for each in ranges}}),
+            "includeHeaders": "true",
+            "failOnDataLoss": "true",
+            "minPartitions": str(max(tasks, len(ranges))),
+            "kafkaConsumer.pollTimeoutMs": str(int(self.wait * 1000)),
+        }
+        return self.spark.read.format("kafka").options(**options).load()
+
+    def _write(self, table: Table, records: DataFrame, sides: Sides, plan: Plan) -> Landed:
+        batch = Batch(plan.position.last_batch + 1, datetime.now(UTC))
+        ids = tuple(sorted(sides.value.writers))
+        read_until = plan.position.next_offsets | {each.partition: each.until for each in plan.ranges}
+        ledger = Ledger(self.writer, batch.number, tuple(plan.ranges), read_until, ids)
+        rows = decode.rows(records, self.declaration, sides, batch)
+        identifier, base = self.declaration.identifier, plan.position.snapshot_id
+        refusal = None
+        try:
+            self._job(lambda: commit.overwrite(rows, identifier, base, ledger))
+        except Refused as refused:
+            refusal = refused
+        # A failed job may still have been committed, its answer lost: only the table knows.
+        snapshot = commit.committed(table.refresh(), ledger)
+        if snapshot is None:
+            raise refusal or Refused("the batch was rolled back as soon as it was committed")
+        return commit.landed(table, snapshot)
+
+    def _job(self, job: Callable[[], Result]) -> Result:
+        try:
+            return job()
+        except (PySparkException, Py4JError) as error:
+            text = str(error)
+            if decode.NEW_SCHEMA_ID in text:
+                raise NewSchemaId from None
+            stopped = re.search(rf"{decode.STOPPED} (\d+) (\d+) (\w+)", text)
+            if stopped:
+                partition, offset, reason = stopped.groups()
+                raise UserError(
+                    f"{self.declaration.topic}: partition {partition}, offset {offset}: {reason};"
+                    " nothing of this batch was landed",
+                    "Correct the cause, or declare on_error: dead_letter",
+                ) from None
+            raise Refused(f"Spark failed ({_kind(error)})") from None
+
+
+def _kind(error: PySparkException | Py4JError) -> str:
+    """Name an error without its message, which may quote a record."""
+    if isinstance(error, PySparkException):
+        return error.getCondition() or type(error).__name__
+    if not isinstance(error, Py4JJavaError):
+        return type(error).__name__
+    cause = error.java_exception
+    while cause.getCause() is not None:
+        cause = cause.getCause()
+    return str(cause.getClass().getName())

@@ -1,0 +1,120 @@
+"""What the broker says about a topic: its identity and the offsets a committed reader may see."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from confluent_kafka import (
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from lakehouse.errors import UserError
+from lakehouse.settings import Settings
+
+REQUEST_SECONDS = 5.0
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class TopicState:
+    """One topic at one moment.
+
+    `begin` and `end` map each partition to its first offset and to the offset after the last one
+    that a read_committed consumer may see.
+    """
+
+    topic: str
+    topic_id: str
+    cluster_id: str
+    begin: dict[int, int]
+    end: dict[int, int]
+
+
+class Broker:
+    """An admin client that waits for a broker that is away, up to `wait` seconds per question."""
+
+    def __init__(self, settings: Settings, wait: float) -> None:
+        self._servers = settings.kafka_bootstrap_servers
+        self._wait = wait
+        # librdkafka writes every failed connection to stderr; here the outcome is reported once.
+        self._client = AdminClient({"bootstrap.servers": self._servers, "log_level": 0})
+
+    def describe(self, topic: str) -> TopicState:
+        """Return the topic's identity and offsets.
+
+        Raises:
+            UserError: there is no such topic, the broker refuses to answer, or it is unreachable.
+        """
+        limit = {"request_timeout": REQUEST_SECONDS}
+        names = TopicCollection([topic])
+        cluster = self._ask(topic, lambda: self._client.describe_cluster(**limit).result())
+        descriptions = self._client.describe_topics
+        described = self._ask(topic, lambda: next(iter(descriptions(names, **limit).values())).result())
+        partitions = [TopicPartition(topic, partition.id) for partition in described.partitions]
+        return TopicState(
+            topic=topic,
+            topic_id=str(described.topic_id),
+            cluster_id=str(cluster.cluster_id),
+            begin=self._offsets(topic, partitions, OffsetSpec.earliest()),
+            end=self._offsets(topic, partitions, OffsetSpec.latest()),
+        )
+
+    def _offsets(self, topic: str, partitions: list[TopicPartition], spec: OffsetSpec) -> dict[int, int]:
+        def ask() -> dict[int, int]:
+            futures = self._client.list_offsets(
+                dict.fromkeys(partitions, spec),
+                isolation_level=IsolationLevel.READ_COMMITTED,
+                request_timeout=REQUEST_SECONDS,
+            )
+            return {place.partition: future.result().offset for place, future in futures.items()}
+
+        return self._ask(topic, ask)
+
+    def _ask(self, topic: str, question: Callable[[], Result]) -> Result:
+        deadline = time.monotonic() + self._wait
+        pause = 0.2
+        while True:
+            try:
+                return question()
+            except KafkaException as error:
+                kafka_error: KafkaError = error.args[0]
+                if kafka_error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise UserError(
+                        f"The topic '{topic}' does not exist on {self._servers}",
+                        "Create it, or remove its declaration from the dbt source",
+                    ) from None
+                if not _passing(kafka_error):
+                    raise UserError(
+                        f"Kafka at {self._servers} refused: {kafka_error.name()}",
+                        "Check the address and the permissions of this user",
+                    ) from None
+                if time.monotonic() + pause > deadline:
+                    raise UserError(
+                        f"Kafka at {self._servers} does not answer ({kafka_error.name()})",
+                        "Check KAFKA_BOOTSTRAP_SERVERS and `lakehouse stack status`",
+                    ) from None
+            time.sleep(pause)
+            pause = min(pause * 2, 5.0)
+
+
+def _passing(error: KafkaError) -> bool:
+    # librdkafka marks few of the admin interface's errors as retriable.
+    return error.retriable() or error.code() in (
+        KafkaError._TRANSPORT,
+        KafkaError._TIMED_OUT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.KAFKA_STORAGE_ERROR,
+    )

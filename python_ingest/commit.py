@@ -1,0 +1,128 @@
+"""The commit by compare-and-swap, which is why every offset lands exactly once.
+
+A batch is planned from one snapshot, its base: the next offset of a partition is the one after the
+greatest in the base's files. The rows are committed together with a claim on their offset ranges:
+Iceberg commits only if no file added after the base can hold an offset of these ranges.
+
+- A crash before the commit leaves the table as it was; the same ranges are planned again.
+- A crash after it leaves rows in the table; the next plan starts behind them.
+- A second ingester, or one that was taken for dead, has the same base or an older one, so the
+  ranges of the two overlap; whoever commits second is refused and plans again.
+- A commit whose answer was lost is looked for by its own mark in the snapshots.
+
+The whole argument is in docs/exactly-once.md.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+
+from py4j.protocol import Py4JError
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from lakehouse.settings import CATALOG_NAME
+from python_ingest.offsets import OffsetRange
+
+REFUSALS = (
+    "org.apache.iceberg.exceptions.ValidationException",
+    "org.apache.iceberg.exceptions.CommitFailedException",
+)
+
+
+class Refused(Exception):
+    """Nothing was committed, usually because another commit came first. Plan again."""
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What the snapshot of a batch says about it, under `lakehouse.*` in its summary.
+
+    `read_until` maps every partition read so far to its next offset. `schema_ids` are the value
+    schemas that the batch could decode. The number of rows is Iceberg's own `added-records`; dead
+    letters are counted from the statistics of the added files.
+    """
+
+    writer: str
+    batch: int
+    ranges: tuple[OffsetRange, ...]
+    read_until: Mapping[int, int]
+    schema_ids: tuple[int, ...]
+
+    def properties(self) -> dict[str, str]:
+        """Return the entries of the snapshot's summary."""
+        ranges = {str(each.partition): [each.start, each.until] for each in self.ranges}
+        return {
+            "lakehouse.writer": self.writer,
+            "lakehouse.batch": str(self.batch),
+            "lakehouse.ranges": json.dumps(ranges),
+            "lakehouse.read-until": json.dumps(self.read_until),
+            "lakehouse.schema-ids": json.dumps(self.schema_ids),
+        }
+
+
+@dataclass(frozen=True)
+class Landed:
+    """The rows of one committed batch, and how many of them are dead letters."""
+
+    rows: int
+    dead_letters: int
+
+
+def overwrite(rows: DataFrame, identifier: str, base: int | None, ledger: Ledger) -> None:
+    """Commit rows to the table, if their ranges are still nobody else's.
+
+    `base` is the snapshot that the batch was planned from, None for a table without one: then
+    Iceberg validates against the table's whole history.
+
+    Raises:
+        Refused: another commit came first.
+        PySparkException, Py4JError: the job failed, or it is unknown whether it was committed.
+    """
+    writer = rows.writeTo(f"{CATALOG_NAME}.{identifier}").option("isolation-level", "serializable")
+    if base is not None:
+        writer = writer.option("validate-from-snapshot-id", str(base))
+    for name, value in ledger.properties().items():
+        writer = writer.option(f"snapshot-property.{name}", value)
+    try:
+        writer.overwrite(reduce(or_, map(_claim, ledger.ranges)))
+    except (PySparkException, Py4JError) as error:
+        if any(refusal in str(error) for refusal in REFUSALS):
+            raise Refused("another commit came first") from None
+        raise
+
+
+def committed(table: Table, ledger: Ledger) -> Snapshot | None:
+    """Return the snapshot in which a batch was committed, found by its own mark."""
+    mark = ledger.properties()
+    for snapshot in reversed(table.snapshots()):
+        summary = snapshot.summary
+        if summary and all(summary.get(name) == value for name, value in mark.items()):
+            return snapshot
+    return None
+
+
+def landed(table: Table, snapshot: Snapshot) -> Landed:
+    """Count the rows and dead letters of one batch from the statistics of its files."""
+    error = table.schema().find_field("decode_error").field_id
+    rows = dead_letters = 0
+    for manifest in snapshot.manifests(table.io):
+        if manifest.added_snapshot_id != snapshot.snapshot_id:
+            continue
+        for entry in manifest.fetch_manifest_entry(table.io):
+            if entry.snapshot_id == snapshot.snapshot_id:
+                file = entry.data_file
+                rows += file.record_count
+                dead_letters += file.record_count - (file.null_value_counts or {}).get(error, 0)
+    return Landed(rows, dead_letters)
+
+
+def _claim(each: OffsetRange) -> Column:
+    offset = F.col("kafka_offset")
+    inside = (offset >= each.start) & (offset < each.until)
+    return (F.col("kafka_partition") == each.partition) & inside

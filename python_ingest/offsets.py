@@ -1,0 +1,170 @@
+"""Which offsets to read next: from the table's own files and the broker's ends, nothing else."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from pyiceberg.conversions import from_bytes
+from pyiceberg.manifest import DataFile, ManifestContent
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
+
+from lakehouse.errors import UserError
+from python_ingest.broker import TopicState
+
+
+@dataclass(frozen=True)
+class OffsetRange:
+    """Offsets `start` (included) to `until` (excluded) of one partition."""
+
+    partition: int
+    start: int
+    until: int
+
+
+@dataclass(frozen=True)
+class Position:
+    """What one snapshot of a bronze table holds.
+
+    `next_offsets` maps a partition to the offset after its last landed record. `last_batch` is 0
+    for a table without rows.
+    """
+
+    snapshot_id: int | None = None
+    next_offsets: dict[int, int] = field(default_factory=dict)
+    last_batch: int = 0
+
+
+class PositionReader:
+    """Reads positions from file statistics. A manifest never changes, so each is read once."""
+
+    def __init__(self) -> None:
+        self._manifests: dict[str, Position] = {}
+
+    def read(self, table: Table) -> Position:
+        """Return the position in the table's current snapshot.
+
+        Raises:
+            UserError: a file lacks the statistics or mixes Kafka partitions.
+        """
+        snapshot = table.current_snapshot()
+        if snapshot is None:
+            return Position()
+        parts = [_ledger_position(snapshot, table)]
+        for manifest in snapshot.manifests(table.io):
+            if manifest.content != ManifestContent.DATA:
+                continue
+            if manifest.manifest_path not in self._manifests:
+                entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+                self._manifests[manifest.manifest_path] = _joined(
+                    _file_position(entry.data_file, table.schema()) for entry in entries
+                )
+            parts.append(self._manifests[manifest.manifest_path])
+        joined = _joined(parts)
+        return Position(snapshot.snapshot_id, joined.next_offsets, joined.last_batch)
+
+
+def waiting(position: Position, topic: TopicState) -> list[OffsetRange]:
+    """Return what the topic has beyond a position, per partition; [] when caught up.
+
+    Raises:
+        UserError: the topic's offsets do not continue the table's, or retention deleted a range.
+    """
+    found = []
+    for partition, end in sorted(topic.end.items()):
+        landed = position.next_offsets.get(partition)
+        begin = topic.begin[partition]
+        if landed is None:
+            start = begin
+        elif end < landed:
+            raise UserError(
+                f"{topic.topic}: partition {partition} ends at offset {end}, but the table already"
+                f" holds offsets up to {landed - 1}",
+                "The topic lost records; land it in a new table, or restore the topic",
+            )
+        elif begin > landed:
+            raise UserError(
+                f"{topic.topic}: retention deleted offsets {landed} to {begin - 1} of partition"
+                f" {partition} before they were landed",
+                "Restore the records, or land the topic in a new table",
+            )
+        else:
+            start = landed
+        if end > start:
+            found.append(OffsetRange(partition, start, end))
+    missing = set(position.next_offsets) - set(topic.end)
+    if missing:
+        raise UserError(
+            f"{topic.topic}: the table holds partition {min(missing)}, the topic does not",
+            "The topic was replaced; land it in a new table",
+        )
+    return found
+
+
+def count(ranges: Iterable[OffsetRange]) -> int:
+    """Return how many offsets the ranges span."""
+    return sum(each.until - each.start for each in ranges)
+
+
+def capped(ranges: list[OffsetRange], max_records: int) -> list[OffsetRange]:
+    """Share `max_records` out evenly; what a short range leaves goes to the longer ones."""
+    capped = []
+    left = max_records
+    by_length = sorted(ranges, key=lambda each: each.until - each.start)
+    for index, each in enumerate(by_length):
+        share = max(1, left // (len(by_length) - index))
+        until = min(each.until, each.start + share)
+        left -= until - each.start
+        capped.append(OffsetRange(each.partition, each.start, until))
+        if left <= 0:
+            break
+    return sorted(capped, key=lambda each: each.partition)
+
+
+def _ledger_position(current: Snapshot, table: Table) -> Position:
+    """Return how far the latest batch had read: beyond its last record, if a range ends in
+    transaction markers or aborted records. Without it such a tail would be read again and again.
+
+    It counts only if nothing but compaction followed it: whoever deletes rows gets them again.
+    """
+    for snapshot in ancestors_of(current, table.metadata):
+        summary = snapshot.summary
+        if summary and "lakehouse.read-until" in summary.additional_properties:
+            read_until = json.loads(summary["lakehouse.read-until"])
+            ends = {int(partition): offset for partition, offset in read_until.items()}
+            return Position(None, ends, int(summary["lakehouse.batch"]))
+        if summary is None or summary.operation != Operation.REPLACE:
+            break
+    return Position()
+
+
+def _file_position(file: DataFile, schema: Schema) -> Position:
+    partition = _bounds(file, schema, "kafka_partition")
+    offset = _bounds(file, schema, "kafka_offset")
+    batch = _bounds(file, schema, "ingest_batch")
+    if partition is None or offset is None or batch is None or partition[0] != partition[1]:
+        raise UserError(
+            f"{file.file_path} lacks statistics of the Kafka columns or mixes Kafka partitions",
+            "Restore the table's metrics properties and partitioning, and rewrite the file",
+        )
+    return Position(None, {partition[0]: offset[1] + 1}, batch[1])
+
+
+def _bounds(file: DataFile, schema: Schema, column: str) -> tuple[int, int] | None:
+    found = schema.find_field(column)
+    lower = (file.lower_bounds or {}).get(found.field_id)
+    upper = (file.upper_bounds or {}).get(found.field_id)
+    if lower is None or upper is None:
+        return None
+    return from_bytes(found.field_type, lower), from_bytes(found.field_type, upper)
+
+
+def _joined(parts: Iterable[Position]) -> Position:
+    next_offsets: dict[int, int] = {}
+    last_batch = 0
+    for part in parts:
+        last_batch = max(last_batch, part.last_batch)
+        for partition, offset in part.next_offsets.items():
+            next_offsets[partition] = max(offset, next_offsets.get(partition, 0))
+    return Position(None, next_offsets, last_batch)

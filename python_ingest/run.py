@@ -1,0 +1,158 @@
+"""The loop: plan and land, batch after batch, until the table has what the broker has."""
+
+import threading
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pyspark.sql import SparkSession
+
+from lakehouse.catalog import load_catalog
+from lakehouse.errors import UserError
+from lakehouse.settings import CATALOG_NAME, Settings
+from python_ingest import offsets, tables
+from python_ingest.batch import Lander, NewSchemaId, Plan
+from python_ingest.broker import Broker
+from python_ingest.commit import Landed, Refused
+from python_ingest.evolve import TopicSchemas
+from python_ingest.offsets import Position, PositionReader
+from python_ingest.registry import Registry
+from python_ingest.topics import Declaration
+
+TOPICS_AT_ONCE = 3
+ATTEMPTS = 5
+
+
+@dataclass(frozen=True)
+class Options:
+    """`max_records` caps the offsets of one batch of a topic; `wait` bounds, in seconds, how long
+    an unreachable broker or registry is waited for."""
+
+    max_records: int = 1_000_000
+    wait: float = 30.0
+
+
+@dataclass
+class TopicResult:
+    """What a run did for one topic. `lag` counts the offsets that are left; None if unknown."""
+
+    topic: str
+    records: int = 0
+    dead_letters: int = 0
+    batches: int = 0
+    seconds: float = 0.0
+    lag: int | None = None
+    error: UserError | None = None
+
+
+class Reporter(Protocol):
+    """Whoever tells a person how far a topic is. Called from several threads."""
+
+    def waiting(self, topic: str, offsets_left: int) -> None:
+        """So many offsets are still to be landed."""
+
+    def landed(self, topic: str, what: Landed) -> None:
+        """A batch is committed."""
+
+    def note(self, topic: str, text: str) -> None:
+        """Something happened that is no error."""
+
+
+@dataclass
+class Ingester:
+    """What all topics of a process share; kept between runs, for it knows schemas and manifests."""
+
+    settings: Settings
+    spark: SparkSession
+    options: Options
+    reporter: Reporter
+    broker: Broker
+    writer: str = field(default_factory=lambda: str(uuid.uuid4()))
+
+    def __post_init__(self) -> None:
+        self._registry = Registry(self.settings.schema_registry_url, self.options.wait)
+        self._loops: dict[str, _TopicLoop] = {}
+        self._stopping = threading.Event()
+
+    def catch_up(self, declarations: list[Declaration]) -> list[TopicResult]:
+        """Land what the broker has of each topic; a topic that fails does not stop the others."""
+        for schema in sorted({declaration.schema for declaration in declarations}):
+            self.spark.sql(f"create namespace if not exists {CATALOG_NAME}.{schema}")
+        for each in declarations:
+            self._loops.setdefault(each.topic, _TopicLoop(self, each, self._registry))
+        pool = ThreadPoolExecutor(TOPICS_AT_ONCE)
+        try:
+            return list(pool.map(self._result, declarations))
+        finally:
+            # Waits for nothing: after Ctrl-C a thread may sit in a bounded wait for a broker.
+            self._stopping.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            self._stopping.clear()
+
+    def _result(self, declaration: Declaration) -> TopicResult:
+        result = TopicResult(declaration.topic)
+        started = time.monotonic()
+        try:
+            self._loops[declaration.topic].catch_up(result)
+        except UserError as error:
+            result.error = error
+        result.seconds = time.monotonic() - started
+        return result
+
+
+class _TopicLoop:
+    def __init__(self, ingester: Ingester, declaration: Declaration, registry: Registry) -> None:
+        self._broker = ingester.broker
+        self._reporter = ingester.reporter
+        self._max_records = ingester.options.max_records
+        self._declaration = declaration
+        self._positions = PositionReader()
+        self._lander = Lander(
+            settings=ingester.settings,
+            spark=ingester.spark,
+            catalog=load_catalog(ingester.settings),
+            declaration=declaration,
+            schemas=TopicSchemas(registry),
+            writer=ingester.writer,
+            wait=ingester.options.wait,
+        )
+
+    def catch_up(self, result: TopicResult) -> None:
+        """Land batches until nothing is left, counting them in `result`.
+
+        Raises:
+            UserError: the topic cannot be landed; batches before stay committed.
+        """
+        failures = 0
+        while True:
+            topic = self._broker.describe(self._declaration.topic)
+            table = tables.load(self._lander.catalog, self._declaration)
+            position = Position()
+            if table is not None:
+                tables.check_identity(table, self._declaration, topic)
+                position = self._positions.read(table)
+            waiting = offsets.waiting(position, topic)
+            result.lag = offsets.count(waiting)
+            self._reporter.waiting(topic.topic, result.lag)
+            if not waiting:
+                return
+            ranges = offsets.capped(waiting, self._max_records)
+            try:
+                landed = self._lander.land(table, Plan(topic, position, ranges))
+            except (Refused, NewSchemaId) as refused:
+                failures += 1
+                reason = str(refused) or "a schema id appeared"
+                if failures == ATTEMPTS:
+                    raise UserError(
+                        f"{topic.topic}: {reason}, {ATTEMPTS} times in a row",
+                        "See whether another ingester works on this table, and Spark's log",
+                    ) from None
+                self._reporter.note(topic.topic, f"nothing was committed: {reason}; planning again")
+            else:
+                failures = 0
+                result.records += landed.rows
+                result.dead_letters += landed.dead_letters
+                result.batches += 1
+                self._reporter.landed(topic.topic, landed)

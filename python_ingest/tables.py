@@ -1,0 +1,263 @@
+"""The bronze table: its columns, its properties, how it is made and how it grows.
+
+docs/exactly-once.md says why the layout is as it is: a file never mixes Kafka partitions, and the
+statistics of partition, offset and batch are always kept, because the positions are read from them.
+"""
+
+import json
+from dataclasses import dataclass
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.table import Table
+from pyiceberg.transforms import DayTransform, IdentityTransform
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+)
+
+from lakehouse.errors import UserError
+from python_ingest import schemas
+from python_ingest.broker import TopicState
+from python_ingest.schemas import IncompatibleSchema, Json
+from python_ingest.topics import Declaration
+
+METADATA_COLUMNS: dict[str, IcebergType] = {
+    "kafka_topic": StringType(),
+    "kafka_partition": IntegerType(),
+    "kafka_offset": LongType(),
+    "kafka_timestamp": TimestamptzType(),
+    "kafka_timestamp_type": IntegerType(),
+    "kafka_headers": ListType(
+        element_id=-1,
+        element_type=StructType(
+            NestedField(-1, "key", StringType(), required=False),
+            NestedField(-1, "value", BinaryType(), required=False),
+        ),
+        element_required=False,
+    ),
+    "kafka_key": StringType(),
+    "kafka_raw_key": BinaryType(),
+    "kafka_raw_value": BinaryType(),
+    "key_schema_id": IntegerType(),
+    "value_schema_id": IntegerType(),
+    "decode_error": StringType(),
+    "ingest_batch": LongType(),
+    "ingested_at": TimestamptzType(),
+}
+# Iceberg writes columns of these names and then cannot read them back.
+RESERVED = ("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_commit_snapshot_id")
+METRICS = {
+    "default": "counts",
+    "column.kafka_partition": "full",
+    "column.kafka_offset": "full",
+    "column.kafka_timestamp": "full",
+    "column.ingest_batch": "full",
+    "column.ingested_at": "full",
+    "column.kafka_raw_key": "none",
+    "column.kafka_raw_value": "none",
+}
+LAYOUT = {
+    "format-version": "2",
+    "write.distribution-mode": "none",
+    "write.spark.fanout.enabled": "true",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
+    **{f"write.metadata.metrics.{name}": mode for name, mode in METRICS.items()},
+}
+LOGICAL = {
+    ("int", "date"): DateType(),
+    ("long", "timestamp-millis"): TimestamptzType(),
+    ("long", "timestamp-micros"): TimestamptzType(),
+    ("long", "local-timestamp-millis"): TimestampType(),
+    ("long", "local-timestamp-micros"): TimestampType(),
+}
+PLAIN = {
+    "boolean": BooleanType(),
+    "int": IntegerType(),
+    "long": LongType(),
+    "float": FloatType(),
+    "double": DoubleType(),
+    "bytes": BinaryType(),
+    "fixed": BinaryType(),
+    "string": StringType(),
+    "enum": StringType(),
+}
+
+
+@dataclass(frozen=True)
+class SchemaState:
+    """What has been merged into a table so far: the reader's schemas and the ids they hold.
+
+    It stands in the table's properties, changed in the same commit as the columns.
+    """
+
+    value: Json | None = None
+    key: Json | None = None
+    value_ids: tuple[int, ...] = ()
+    key_ids: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, table: Table | None) -> "SchemaState":
+        """Return the state of a table, empty if there is none yet."""
+        text = table.properties.get("lakehouse.schemas") if table else None
+        if text is None:
+            return cls()
+        state = json.loads(text)
+        return cls(state["value"], state["key"], tuple(state["value_ids"]), tuple(state["key_ids"]))
+
+    def text(self) -> str:
+        """Return the state as the property holds it."""
+        return json.dumps(vars(self), separators=(",", ":"))
+
+
+def load(catalog: Catalog, declaration: Declaration) -> Table | None:
+    """Return the bronze table, or None if it does not exist yet."""
+    try:
+        return catalog.load_table(declaration.identifier)
+    except NoSuchTableError:
+        return None
+
+
+def check_identity(table: Table, declaration: Declaration, topic: TopicState) -> None:
+    """Refuse a topic that is not the one the table was filled from.
+
+    Raises:
+        UserError: another topic, a recreated topic, or another cluster.
+    """
+    for field, label, actual in (
+        ("topic", "topic", declaration.topic),
+        ("cluster-id", "cluster", topic.cluster_id),
+        ("topic-id", "incarnation of the topic", topic.topic_id),
+    ):
+        stored = table.properties.get(f"lakehouse.{field}")
+        if stored != actual:
+            raise UserError(
+                f"{declaration.identifier} was filled from {label} {stored}, but {declaration.topic}"
+                f" is now {actual}: offsets mean something else",
+                "Land it in a new table (declare another name), or point to the old cluster",
+            )
+
+
+def create(catalog: Catalog, declaration: Declaration, topic: TopicState, state: SchemaState) -> Table | None:
+    """Create the table; return None if another ingester was faster."""
+    schema = table_schema(state)
+    day = schema.find_field("ingested_at").field_id
+    partition = schema.find_field("kafka_partition").field_id
+    spec = PartitionSpec(
+        PartitionField(day, 1000, DayTransform(), "ingested_at_day"),
+        PartitionField(partition, 1001, IdentityTransform(), "kafka_partition"),
+    )
+    warehouse = catalog.properties["warehouse"].rstrip("/")
+    try:
+        return catalog.create_table(
+            declaration.identifier,
+            schema,
+            location=f"{warehouse}/{declaration.schema}/{declaration.table}",
+            partition_spec=spec,
+            properties={
+                **LAYOUT,
+                "lakehouse.topic": declaration.topic,
+                "lakehouse.topic-id": topic.topic_id,
+                "lakehouse.cluster-id": topic.cluster_id,
+                "lakehouse.schemas": state.text(),
+            },
+        )
+    except TableAlreadyExistsError:
+        return None
+
+
+def evolve(table: Table, state: SchemaState) -> Table | None:
+    """Add and widen columns for a new state, in one commit.
+
+    Returns:
+        None if another process changed the table meanwhile: load it and merge again.
+    """
+    try:
+        with table.transaction() as transaction:
+            with transaction.update_schema() as update:
+                update.union_by_name(table_schema(state))
+            transaction.set_properties({"lakehouse.schemas": state.text()})
+    except CommitFailedException:
+        return None
+    return table
+
+
+def table_schema(state: SchemaState) -> Schema:
+    """Return the table's columns: the payload's, then the metadata's."""
+    columns: dict[str, IcebergType] = {
+        column: iceberg_type(schema) for column, schema in payload_columns(state.value).items()
+    }
+    columns |= METADATA_COLUMNS
+    if state.key is not None:
+        columns["kafka_key"] = iceberg_type(state.key)
+    fields = [
+        NestedField(index, name, each, required=False) for index, (name, each) in enumerate(columns.items(), start=1)
+    ]
+    return assign_fresh_schema_ids(Schema(*fields))
+
+
+def payload_columns(value: Json | None) -> dict[str, Json]:
+    """Return the payload's top-level columns with their reader types, renamed where they collide.
+
+    Raises:
+        IncompatibleSchema: renaming a field makes it collide with another one.
+    """
+    if value is None:
+        return {}
+    if schemas.kind(value) != "record":
+        return {"value": value}
+    columns: dict[str, Json] = {}
+    for field in value["fields"]:
+        name = landed_name(field["name"])
+        if name in columns:
+            raise IncompatibleSchema(field["name"], f"two fields would be landed as {name}")
+        columns[name] = field["type"]
+    return columns
+
+
+def landed_name(field: str) -> str:
+    """Return the column name of a payload field."""
+    taken = field.lower() in METADATA_COLUMNS or field.lower() in RESERVED
+    return f"value_{field}" if taken else field
+
+
+def iceberg_type(schema: Json) -> IcebergType:
+    """Return the Iceberg type of a reader's schema; field ids are placeholders."""
+    schema = schemas.not_null(schema)
+    match schemas.kind(schema):
+        case "record":
+            return StructType(
+                *(
+                    NestedField(-1, each["name"], iceberg_type(each["type"]), required=False)
+                    for each in schema["fields"]
+                )
+            )
+        case "array":
+            return ListType(-1, iceberg_type(schema["items"]), element_required=False)
+        case "map":
+            values = iceberg_type(schema["values"])
+            return MapType(-1, StringType(), -1, values, value_required=False)
+    if isinstance(schema, dict):
+        logical = schema.get("logicalType")
+        if logical == "decimal":
+            return DecimalType(schema["precision"], schema["scale"])
+        if (schema["type"], logical) in LOGICAL:
+            return LOGICAL[schema["type"], logical]
+    return PLAIN[schemas.kind(schema)]
