@@ -12,11 +12,13 @@ from pyiceberg.exceptions import NoSuchTableError
 
 from lakehouse.errors import UserError
 from lakehouse.weeks import IsoWeek
-from python_export import source
+from python_export import source, spark_sql
 from python_export.datasets import Dataset, Project, Table
 
-LOG = "export_dbt_build.log"
-PROBLEM = re.compile(r"^\S*\s*(?P<problem>(?:\d+ of \d+ )?(?:ERROR|FAIL)\b.*|.*\b(?:Error|Failure) in \w+ .*)")
+TIME = re.compile(r"^\d\d:\d\d:\d\d ")
+NODE_FAILED = re.compile(r"\d+ of \d+ (?:ERROR|FAIL) .*?(?= \.\.\.|$)")
+# dbt's own complaints about the project; the lines that follow, up to an empty one, explain them.
+PROJECT_FAILED = ("Compilation Error", "Parsing Error", "Dbt Internal Error", "Could not find profile")
 
 
 def build(project: Project, catalog: Catalog, datasets: Iterable[Dataset], week: IsoWeek) -> None:
@@ -25,7 +27,7 @@ def build(project: Project, catalog: Catalog, datasets: Iterable[Dataset], week:
     Tests run with the build: a table left by a build whose tests failed must not be exported by the next run.
 
     Raises:
-        UserError: the build or a test failed. It holds dbt's lines about that; the whole output is in a log.
+        UserError: the build or a test failed. It names what and, where that quotes no row, why.
     """
     selection = [("+" if is_stale(catalog, dataset) else "") + dataset.model for dataset in datasets]
     command = [
@@ -35,23 +37,14 @@ def build(project: Project, catalog: Catalog, datasets: Iterable[Dataset], week:
         *("--select", *selection),
     ]
     finished = subprocess.run(
-        command,
-        cwd=project.directory,
-        env=dict(project.env),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
+        command, cwd=project.directory, env=dict(project.env), capture_output=True, text=True, check=False
     )
-    log = project.target / LOG
-    log.parent.mkdir(parents=True, exist_ok=True)
-    log.write_text(finished.stdout)
     if finished.returncode:
+        lines = problems(finished.stdout) or [f"exit code {finished.returncode}"]
         raise UserError(
             f"dbt could not build the exports of {week}, so nothing is published:\n"
-            + "\n".join(f"  {line}" for line in problems(finished.stdout))
-            + "\n",
-            f"The whole output is in {log}",
+            + "".join(f"  {line}\n" for line in lines),
+            f"dbt's log is {project.log}",
         )
 
 
@@ -83,10 +76,21 @@ def require_week(catalog: Catalog, datasets: Iterable[Dataset], week: IsoWeek) -
 
 
 def problems(output: str) -> list[str]:
-    """Return the lines of dbt's output that name what failed, without stack traces."""
-    lines = output.splitlines()
-    found = [match["problem"].strip() for line in lines if (match := PROBLEM.match(line.strip()))]
-    return list(dict.fromkeys(found)) or [line.strip() for line in lines if line.strip()][-5:]
+    """Return what failed according to dbt's output: nodes, Spark's reasons, complaints about the project.
+
+    Everything else stays out, not only because of its length: it may quote rows.
+    """
+    found: list[str] = []
+    explaining = False
+    for line in (TIME.sub("", line).strip() for line in output.splitlines()):
+        explaining = bool(line) and (explaining or line.startswith(PROJECT_FAILED))
+        if match := NODE_FAILED.match(line):
+            found.append(match[0])
+        elif spark_sql.EXCEPTION in line:
+            found.append(spark_sql.reason(line))
+        elif explaining:
+            found.append(line)
+    return list(dict.fromkeys(found))
 
 
 def _written_at(catalog: Catalog, table: Table) -> int | None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +50,15 @@ class Project:
     """A dbt project: its directory and the environment its commands run in."""
 
     directory: Path
-    env: Mapping[str, str]
+    env: Mapping[str, str] = field(repr=False)
 
     @property
     def target(self) -> Path:
         return self.directory / (self.env.get("DBT_TARGET_PATH") or "target")
+
+    @property
+    def log(self) -> Path:
+        return self.directory / (self.env.get("DBT_LOG_PATH") or "logs") / "dbt.log"
 
     def manifest(self) -> dict[str, Any]:
         """Return dbt's manifest.

@@ -1,0 +1,165 @@
+"""The datasets and their lineage, as dbt's manifest tells them; and when a dataset's table is out of date."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import DATASET, arrow_table, hostile_rows
+from pyiceberg.catalog import Catalog
+
+from lakehouse.errors import UserError
+from lakehouse.weeks import IsoWeek
+from python_export import datasets, source
+from python_export.build import is_stale, require_week
+from python_export.datasets import Project, Table, Topic
+
+
+def node(name: str, kind: str = "model", materialized: str = "table", **meta: Any) -> dict[str, Any]:
+    return {
+        "unique_id": f"{kind}.p.{name}",
+        "resource_type": kind,
+        "name": name,
+        "alias": name,
+        "schema": "exports" if name.startswith("exp") else "marts",
+        "config": {"materialized": materialized, "meta": meta},
+    }
+
+
+def topic_source(name: str, **meta: Any) -> dict[str, Any]:
+    return {"schema": "bronze", "identifier": name, "config": {"meta": meta}}
+
+
+@pytest.fixture
+def manifest() -> dict[str, Any]:
+    """Two exports over one mart; the mart comes from two topics, one through a view; a third topic is not in it."""
+    export = {"key": ["id"], "order_by": ["at", "id"]}
+    nodes = [
+        node("exp_weekly__one", export=export),
+        node("exp_weekly__two", export=export),
+        node("fct_sales"),
+        node("stg_sales", materialized="view"),
+        node("regions", kind="seed", materialized="seed"),
+        node("not_null_fct_sales", kind="test"),
+    ]
+    return {
+        "metadata": {"invocation_id": "abc"},
+        "nodes": {each["unique_id"]: each for each in nodes},
+        "sources": {
+            "source.p.sales": topic_source("sales", kafka={"topic": "shop.sales"}),
+            "source.p.users": topic_source("users", kafka={"topic": "shop.users"}),
+            "source.p.other": topic_source("other", kafka={"topic": "shop.other"}),
+            "source.p.calendar": topic_source("calendar"),
+        },
+        "parent_map": {
+            "model.p.exp_weekly__one": ["model.p.fct_sales"],
+            "model.p.exp_weekly__two": ["model.p.fct_sales", "source.p.calendar"],
+            "model.p.fct_sales": ["model.p.stg_sales", "source.p.users", "seed.p.regions"],
+            "model.p.stg_sales": ["source.p.sales"],
+        },
+    }
+
+
+def project(directory: Path, manifest: dict[str, Any]) -> Project:
+    (directory / "target").mkdir()
+    (directory / "target" / "manifest.json").write_text(json.dumps(manifest))
+    return Project(directory, {})
+
+
+def test_lineage_goes_through_views_to_the_topics(tmp_path: Path, manifest: dict[str, Any]) -> None:
+    found = datasets.load(project(tmp_path, manifest))
+
+    assert list(found) == ["one", "two"]
+    one = found["one"]
+    assert (one.model, one.table) == ("exp_weekly__one", Table("exports", "exp_weekly__one"))
+    assert (one.key, one.order_by) == (("id",), ("at", "id"))
+    assert one.topics == (
+        Topic("shop.sales", Table("bronze", "sales")),
+        Topic("shop.users", Table("bronze", "users")),
+    )
+    assert set(one.upstream) == {
+        Table("bronze", "sales"),
+        Table("bronze", "users"),
+        Table("marts", "fct_sales"),
+        Table("marts", "regions"),
+    }
+
+
+def test_datasets_are_chosen_by_name(tmp_path: Path, manifest: dict[str, Any]) -> None:
+    found = datasets.load(project(tmp_path, manifest))
+
+    assert [dataset.name for dataset in datasets.choose(found, [])] == ["one", "two"]
+    assert [dataset.name for dataset in datasets.choose(found, ["two", "two"])] == ["two"]
+    with pytest.raises(UserError, match=r"no dataset three\. Choose from one, two"):
+        datasets.choose(found, ["one", "three"])
+
+
+def test_without_a_manifest_the_remedy_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="Run `dbt build`"):
+        datasets.load(Project(tmp_path, {"DBT_TARGET_PATH": "elsewhere"}))
+
+
+@pytest.mark.parametrize("export", [{}, {"key": ["id"]}, {"key": ["id"], "order_by": ["at"]}, {"order_by": ["at"]}])
+def test_an_export_without_a_total_order_is_refused(
+    tmp_path: Path, manifest: dict[str, Any], export: dict[str, list[str]]
+) -> None:
+    manifest["nodes"]["model.p.exp_weekly__two"]["config"]["meta"] = {"export": export}
+    with pytest.raises(UserError, match="exp_weekly__two does not declare a total order"):
+        datasets.load(project(tmp_path, manifest))
+
+
+def test_a_table_is_stale_when_missing_or_older_than_what_it_comes_from(catalog: Catalog) -> None:
+    rows = arrow_table(hostile_rows())
+    assert is_stale(catalog, DATASET)
+    upstream = catalog.create_table(("shop", "fct_events"), rows.schema)
+    upstream.append(rows)
+    export = catalog.create_table(("shop", "exp_weekly__events"), rows.schema)
+    assert is_stale(catalog, DATASET)
+    export.append(rows)
+    assert not is_stale(catalog, DATASET)
+    upstream.append(rows)
+    assert is_stale(catalog, DATASET)
+
+
+def test_the_table_must_hold_the_week(catalog: Catalog) -> None:
+    week = IsoWeek(2020, 53)
+    rows = arrow_table(hostile_rows())
+    with pytest.raises(UserError, match="does not exist instead of 2020-W53"):
+        require_week(catalog, [DATASET], week)
+    table = catalog.create_table(("shop", "exp_weekly__events"), rows.schema)
+    table.append(rows)
+    with pytest.raises(UserError, match="holds no known week instead of 2020-W53"):
+        require_week(catalog, [DATASET], week)
+    with table.transaction() as change:
+        change.set_properties({"lakehouse.week": "2020-W52"})
+    with pytest.raises(UserError, match=r"holds 2020-W52 instead of 2020-W53\. Run `dbt build"):
+        require_week(catalog, [DATASET], week)
+    with table.transaction() as change:
+        change.set_properties({"lakehouse.week": "2020-W53"})
+    [found] = require_week(catalog, [DATASET], week)
+    assert found.snapshot_id == table.current_snapshot().snapshot_id
+    assert [(column.name, column.type) for column in found.columns] == [
+        ("event_id", "bigint"),
+        ("event_at", "timestamp"),
+        ("note", "string"),
+        ("amount", "decimal(12,2)"),
+        ("tiny", "decimal(38,10)"),
+        ("quantity", "int"),
+        ("sold_on", "date"),
+        ("is_gift", "boolean"),
+    ]
+
+
+def test_a_type_without_an_exact_text_form_is_refused(catalog: Catalog) -> None:
+    rows = arrow_table(hostile_rows())
+    ratios = rows.set_column(3, "amount", rows["amount"].cast("double"))
+    catalog.create_table(("shop", "exp_weekly__events"), ratios.schema).append(ratios)
+    with pytest.raises(UserError, match="Column amount of exp_weekly__events is a double"):
+        source.find(catalog, DATASET)
+
+
+def test_a_key_that_is_no_column_is_refused(catalog: Catalog) -> None:
+    rows = arrow_table(hostile_rows()).drop(["event_id"])
+    catalog.create_table(("shop", "exp_weekly__events"), rows.schema).append(rows)
+    with pytest.raises(UserError, match="no column event_id"):
+        source.find(catalog, DATASET)

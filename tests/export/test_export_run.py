@@ -1,0 +1,278 @@
+"""The whole run on a real Thrift server and real dbt: from a bronze table with hostile values to a published CSV."""
+
+import csv
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
+import pytest
+from conftest import COLUMNS, HOSTILE_TEXTS, LAST_INSTANT, MONDAY, SCHEMA, arrow_table, hostile_rows, published_rows
+
+from lakehouse import thrift
+from lakehouse.catalog import load_catalog
+from lakehouse.errors import UserError
+from lakehouse.settings import PROJECT_ROOT, Settings, environment
+from lakehouse.weeks import IsoWeek
+from python_export.datasets import Project
+from python_export.publish import Published
+from python_export.run import run
+
+WEEK = IsoWeek(2020, 53)
+NEXT_WEEK = IsoWeek(2021, 1)
+EMPTY_WEEK = IsoWeek(2020, 52)
+SCHEMA_NAME = "export_test"
+
+DBT_PROJECT = """
+name: export_test
+version: "1.0"
+profile: retail_lakehouse
+vars: {week: ""}
+flags: {send_anonymous_usage_stats: false}
+models:
+  +file_format: iceberg
+  +materialized: table
+  +schema: export_test
+"""
+MODEL = """
+{{ config(tblproperties={'lakehouse.week': exported_week()}) }}
+select event_id, event_at, note, amount, tiny, quantity, sold_on, is_gift
+from {{ source('shop', 'events') }}
+where {{ in_exported_week('event_at') }}
+"""
+MODEL_YML = """
+version: 2
+models:
+  - name: exp_weekly__events
+    config: {meta: {export: {key: [event_id], order_by: [event_at, event_id]}}}
+    columns:
+      - name: event_id
+        data_tests: [unique]
+"""
+SOURCES_YML = """
+version: 2
+sources:
+  - name: shop
+    schema: export_test
+    tables:
+      - {name: events, config: {meta: {kafka: {topic: shop.events}}}}
+"""
+BRONZE = pa.schema(
+    [*SCHEMA, ("kafka_timestamp", pa.timestamp("us", "UTC")), ("ingested_at", pa.timestamp("us", "UTC"))]
+)
+
+Land = Callable[..., None]
+
+
+@pytest.fixture(scope="module")
+def shop(stack: Settings, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A dbt project of one export model, with the real profile and macros, on a bronze table that is still empty."""
+    directory = tmp_path_factory.mktemp("shop")
+    shutil.copytree(PROJECT_ROOT / "macros", directory / "macros")
+    shutil.copy(PROJECT_ROOT / "profiles.yml", directory)
+    (directory / "models" / "exports").mkdir(parents=True)
+    (directory / "dbt_project.yml").write_text(DBT_PROJECT)
+    (directory / "models" / "exports" / "exp_weekly__events.sql").write_text(MODEL)
+    (directory / "models" / "exports" / "exp_weekly__events.yml").write_text(MODEL_YML)
+    (directory / "models" / "sources.yml").write_text(SOURCES_YML)
+    with thrift.connect(stack) as cursor:
+        thrift.rows(cursor, f"create schema {SCHEMA_NAME}")
+        thrift.rows(
+            cursor,
+            f"""
+            create table {SCHEMA_NAME}.events (
+                event_id bigint, event_at timestamp, note string, amount decimal(12, 2), tiny decimal(38, 10),
+                quantity int, sold_on date, is_gift boolean, kafka_timestamp timestamp, ingested_at timestamp
+            ) using iceberg
+            """,
+        )
+    project = Project(directory, {**environment(), "DBT_TARGET_PATH": "target", "DBT_LOG_PATH": "logs"})
+    dbt = Path(sys.executable).with_name("dbt")
+    subprocess.run([dbt, "parse"], cwd=directory, env=project.env, check=True, capture_output=True)
+    return project
+
+
+@pytest.fixture
+def land(stack: Settings, shop: Project) -> Land:
+    """Replace the bronze table's rows; each counts as produced when it happened, or at `produced`."""
+
+    def replace_rows(rows: list[tuple], produced: datetime | None = None, ingested: datetime = MONDAY) -> None:
+        table = load_catalog(stack).load_table((SCHEMA_NAME, "events"))
+        landed = [(*row, produced or row[1], max(ingested, row[1])) for row in rows]
+        table.overwrite(arrow_table(landed, BRONZE))
+
+    return replace_rows
+
+
+@pytest.fixture
+def settings(stack: Settings, tmp_path: Path) -> Settings:
+    """The stack's settings with an export root of the test's own, in a directory with a difficult name."""
+    return replace(stack, export_root=tmp_path / "ex'ports of\\ us")
+
+
+def export(settings: Settings, shop: Project, week: IsoWeek = WEEK, **options: bool) -> Published:
+    [published] = run(settings, shop, week, **options)
+    return published
+
+
+def in_next_week(number: int, note: str = "next week") -> tuple:
+    """Return a row on the first instant of the next week, which also moves the watermark to the end of the week."""
+    return (number, NEXT_WEEK.start, note, *[None] * 5)
+
+
+def public_files(settings: Settings) -> dict[str, bytes]:
+    files = (path for path in settings.export_root.rglob("*") if path.is_file() and ".staging" not in path.parts)
+    return {str(path.relative_to(settings.export_root)): path.read_bytes() for path in files}
+
+
+def read_with_duckdb(file: Path) -> list[tuple]:
+    types = ("bigint", "varchar", "varchar", "decimal(12,2)", "decimal(38,10)", "int", "date", "boolean")
+    columns = dict(zip(COLUMNS, types, strict=True))
+    rows = duckdb.read_csv(
+        str(file), header=True, columns=columns, quotechar='"', escapechar='"', allow_quoted_nulls=False, parallel=False
+    ).fetchall()
+    return [(row[0], datetime.fromisoformat(row[1]), *row[2:]) for row in rows]
+
+
+def read_with_pyarrow(file: Path) -> list[tuple]:
+    table = arrow_csv.read_csv(
+        file,
+        parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
+        convert_options=arrow_csv.ConvertOptions(
+            column_types=SCHEMA, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
+        ),
+    )
+    assert table.column_names == COLUMNS
+    return [tuple(row.values()) for row in table.to_pylist()]
+
+
+def read_with_csv_module(file: Path) -> list[tuple]:
+    """This parser gives text alone and cannot tell NULL from the empty string."""
+    kinds = (int, datetime.fromisoformat, str, Decimal, Decimal, int, date.fromisoformat, lambda text: text == "true")
+    with file.open(newline="", encoding="utf-8") as stream:
+        header, *rows = csv.reader(stream)
+    assert header == COLUMNS
+    return [tuple(kind(text) if text else None for kind, text in zip(kinds, row, strict=True)) for row in rows]
+
+
+def test_hostile_values_reach_three_parsers_unchanged(settings: Settings, shop: Project, land: Land) -> None:
+    land([*hostile_rows(), in_next_week(1000), (1001, MONDAY - timedelta(milliseconds=1), *[None] * 6)])
+
+    published = export(settings, shop)
+
+    expected = published_rows()
+    assert read_with_duckdb(published.file) == expected
+    assert read_with_pyarrow(published.file) == expected
+    assert read_with_csv_module(published.file) == [tuple(None if v == "" else v for v in row) for row in expected]
+    assert published.file == settings.export_root / "events" / "2020-W53" / "v1" / "events_2020-W53_v1.csv"
+    assert not list((settings.export_root / ".staging").glob("*/"))
+
+    manifest = json.loads((published.file.parent / "manifest.json").read_text())
+    assert manifest["rows"] == len(expected)
+    assert (manifest["window_start"], manifest["window_end"]) == ("2020-12-28T00:00:00Z", "2021-01-04T00:00:00Z")
+    assert manifest["control_totals"]["amount"] == str(sum(row[3] for row in expected if row[3] is not None))
+    assert manifest["formula_escaped"] == {"note": sum(text != shown for text, shown in HOSTILE_TEXTS)}
+    assert manifest["columns"][2] == {"name": "note", "type": "string", "nulls": 1}
+    table = load_catalog(settings).load_table((SCHEMA_NAME, "exp_weekly__events"))
+    assert manifest["source_snapshot_id"] == str(table.current_snapshot().snapshot_id)
+    assert manifest["dbt_invocation_id"] == shop.manifest()["metadata"]["invocation_id"]
+
+
+def test_same_data_is_one_version_and_late_data_the_next(settings: Settings, shop: Project, land: Land) -> None:
+    rows = [*hostile_rows(), in_next_week(1000)]
+    land(rows)
+    first = export(settings, shop)
+    files = public_files(settings)
+
+    again = export(settings, shop)
+    assert again.unchanged
+    assert again.file == first.file
+    assert public_files(settings) == files
+
+    land([*rows, (2000, MONDAY, "late", *[None] * 5)])
+    second = export(settings, shop)
+    assert (second.manifest.version, second.manifest.supersedes) == (2, 1)
+    assert second.manifest.rows == first.manifest.rows + 1
+    assert first.file.read_bytes() == files["events/2020-W53/v1/events_2020-W53_v1.csv"]
+
+
+def test_a_complete_week_without_rows_is_a_header(settings: Settings, shop: Project, land: Land) -> None:
+    land(hostile_rows())
+    published = export(settings, shop, EMPTY_WEEK)
+
+    assert published.file.read_text() == ",".join(COLUMNS) + "\n"
+    assert published.manifest.rows == 0
+    assert read_with_duckdb(published.file) == read_with_csv_module(published.file) == []
+
+
+def test_a_week_that_a_topic_has_not_passed_is_refused(settings: Settings, shop: Project, land: Land) -> None:
+    land(hostile_rows())
+    with pytest.raises(UserError, match=r"2020-W53 is not complete; .*: shop\.events at 2021-01-03 23:59:59 UTC"):
+        export(settings, shop)
+    land([])
+    with pytest.raises(UserError, match=r"shop\.events has landed nothing"):
+        export(settings, shop)
+    assert public_files(settings) == {}
+
+
+def test_a_clock_ahead_does_not_complete_a_week(settings: Settings, shop: Project, land: Land) -> None:
+    land(hostile_rows(), produced=LAST_INSTANT + timedelta(hours=2), ingested=LAST_INSTANT)
+    with pytest.raises(UserError, match=r"shop\.events has landed nothing"):
+        export(settings, shop)
+
+
+def test_a_failing_data_test_stops_the_export(settings: Settings, shop: Project, land: Land) -> None:
+    land([*hostile_rows(), hostile_rows()[0], in_next_week(1000)])
+    with pytest.raises(UserError) as refusal:
+        export(settings, shop)
+    message = str(refusal.value)
+    assert "FAIL 1 unique_exp_weekly__events_event_id" in message
+    assert "at org.apache" not in message
+    with pytest.raises(UserError):
+        export(settings, shop)
+    assert public_files(settings) == {}
+
+
+def test_a_spark_error_of_the_build_is_named_without_values(settings: Settings, shop: Project, land: Land) -> None:
+    land([*hostile_rows(), in_next_week(1000)])
+    model = shop.directory / "models" / "exports" / "exp_weekly__events.sql"
+    model.write_text(MODEL.replace("select event_id", "select raise_error(note) as reason, event_id"))
+    try:
+        with pytest.raises(UserError) as refusal:
+            export(settings, shop)
+    finally:
+        model.write_text(MODEL)
+    lines = refusal.value.message.splitlines()
+    assert lines[1:] == [
+        "  1 of 2 ERROR creating sql table model export_test.exp_weekly__events",
+        "  USER_RAISED_EXCEPTION",
+    ]
+
+
+def test_without_a_build_the_table_must_hold_the_week(settings: Settings, shop: Project, land: Land) -> None:
+    land([*hostile_rows(), in_next_week(1000)])
+    export(settings, shop)
+    assert export(settings, shop, with_build=False).unchanged
+    with pytest.raises(UserError, match="holds 2020-W53 instead of 2020-W52"):
+        export(settings, shop, EMPTY_WEEK, with_build=False)
+
+
+def test_a_server_that_is_down_is_named(settings: Settings, shop: Project) -> None:
+    with pytest.raises(UserError, match=r"Thrift server at 127\.0\.0\.1:1 does not answer"):
+        export(replace(settings, thrift_port=1), shop)
+    assert not settings.export_root.exists()
+
+
+def test_an_export_root_the_server_cannot_write_is_refused(settings: Settings, shop: Project, land: Land) -> None:
+    land([*hostile_rows(), in_next_week(1000)])
+    settings.export_root.write_text("a file")
+    with pytest.raises(UserError, match="cannot be written"):
+        export(settings, shop)

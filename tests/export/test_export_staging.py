@@ -1,0 +1,77 @@
+"""The staging area: private, one run at a time, and clean afterwards."""
+
+import multiprocessing
+import os
+import signal
+import threading
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+from lakehouse.errors import UserError
+from python_export.staging import staging
+
+
+def hold(root: Path, ready: Connection) -> None:
+    """Stage a file and hang, for the test to kill."""
+    with staging(root, print) as directory:
+        (directory / "part-0.csv").write_text("half a file")
+        ready.send(str(directory))
+        signal.pause()
+
+
+def test_is_gone_after_success_and_after_failure(tmp_path: Path) -> None:
+    with staging(tmp_path, print) as directory:
+        (directory / "file").write_text("x")
+    assert not directory.exists()
+
+    with pytest.raises(ValueError), staging(tmp_path, print) as directory:
+        (directory / "file").write_text("x")
+        raise ValueError
+    assert not directory.exists()
+
+
+def test_removes_what_a_killed_run_left(tmp_path: Path) -> None:
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("spawn").Process(target=hold, args=(tmp_path, sender))
+    process.start()
+    left_over = Path(receiver.recv())
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    assert left_over.exists()
+
+    with staging(tmp_path, print) as directory:
+        assert not left_over.exists()
+        assert directory.exists()
+
+
+def test_a_second_run_waits_for_the_first(tmp_path: Path) -> None:
+    said: list[str] = []
+    waiting = threading.Event()
+    order: list[str] = []
+
+    def say(line: str) -> None:
+        said.append(line)
+        waiting.set()
+
+    def second() -> None:
+        with staging(tmp_path, say):
+            order.append("second")
+
+    thread = threading.Thread(target=second)
+    with staging(tmp_path, print) as directory:
+        thread.start()
+        assert waiting.wait(10)
+        assert directory.exists()
+        order.append("first")
+    thread.join(10)
+
+    assert said == ["waiting for another export to finish"]
+    assert order == ["first", "second"]
+
+
+def test_a_root_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"export root .*file cannot be written"), staging(tmp_path / "file", print):
+        pass
