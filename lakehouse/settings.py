@@ -3,7 +3,7 @@
 import os
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from lakehouse.errors import UserError
@@ -26,7 +26,7 @@ class Settings:
     pii_key_file: Path
     thrift_host: str
     thrift_port: int
-    thrift_password: str
+    thrift_password: str = field(repr=False)
 
 
 def home() -> Path:

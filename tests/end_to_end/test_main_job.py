@@ -1,0 +1,210 @@
+"""The main job against the plain-Python truth: once, again without news, and after a second wave.
+
+The tests of this module run in order and share one lake: what is tested is a history.
+"""
+
+import csv
+import json
+import subprocess
+from decimal import Decimal
+
+import pytest
+
+from lakehouse.settings import Settings, home
+from local_stack.sample_data import pii_values, produced_log
+from tests.end_to_end.conftest import SIZE, Lake, dbt, run_job
+
+DEDUPLICATED = {
+    "payments": "int_payments_deduplicated",
+    "store_orders": "int_store_orders_deduplicated",
+    "customers": "int_customers_deduplicated",
+    "addresses": "int_addresses_deduplicated",
+    "products": "int_products_deduplicated",
+    "orders": "int_orders_deduplicated",
+    "order_items": "int_order_items_deduplicated",
+    "trades": "int_trades_deduplicated",
+}
+FIGURES = {
+    "order_lines": {"week": "ordered_week", "sums": ("quantity", "net_price")},
+    "completed_orders": {"week": "paid_week", "sums": ("amount",)},
+}
+
+
+@pytest.fixture(scope="module")
+def lake(stack: Settings) -> Lake:
+    return Lake(stack)
+
+
+@pytest.fixture(scope="module")
+def first_wave(lake: Lake) -> dict[str, subprocess.CompletedProcess[str]]:
+    return run_job(wave=1)
+
+
+def assert_bronze_is_the_log(lake: Lake) -> None:
+    """Every record is a row: decoded, dead letter with its reason, or tombstone."""
+    for topic, expected in lake.truth["topics"].items():
+        table = f"bronze.{topic.replace('.', '_').replace('-', '_')}"
+        per_partition = lake.query(table, "select kafka_partition, count(*) from rows group by all")
+        assert {str(partition): rows for partition, rows in per_partition} == expected["partitions"], topic
+        reasons = lake.query(
+            table,
+            "select split_part(decode_error, ':', 1), count(*) from rows where decode_error is not null group by all",
+        )
+        assert dict(reasons) == expected["dead_letters"], topic
+        [(tombstones,)] = lake.query(table, "select count(*) from rows where kafka_raw_value is null")
+        assert tombstones == expected["tombstones"], topic
+
+
+def assert_deduplicated_is_the_truth(lake: Lake) -> None:
+    for entity, model in DEDUPLICATED.items():
+        expected = lake.truth["entities"][entity]
+        [(rows,)] = lake.query(f"deduplicated.{model}", "select count(*) from rows")
+        assert rows == expected["rows"], entity
+        if "deleted" in expected:
+            [(deleted,)] = lake.query(f"deduplicated.{model}", "select count(*) from rows where is_deleted")
+            assert deleted == expected["deleted"], entity
+
+
+def assert_marts_are_the_truth(lake: Lake) -> None:
+    for name, figures in FIGURES.items():
+        sums = ", ".join(f"sum({column})" for column in figures["sums"])
+        found = lake.query(f"marts.fct_{name}", f"select {figures['week']}, count(*), {sums} from rows group by all")
+        weeks = {week: tuple(map(Decimal, numbers)) for week, *numbers in found}
+        assert weeks == {
+            week: tuple(Decimal(expected[column]) for column in ("rows", *figures["sums"]))
+            for week, expected in lake.truth[name]["weeks"].items()
+        }, name
+
+
+def newest(lake: Lake, dataset: str) -> tuple[dict, list[dict[str, str]]]:
+    """Return the newest published manifest of the last week and the rows of its file, read as an analyst would."""
+    directory = lake.settings.export_root / dataset / str(lake.last_week)
+    version = max(directory.glob("v*"), key=lambda path: int(path.name[1:]))
+    manifest = json.loads((version / "manifest.json").read_text())
+    with (version / manifest["file"]).open(newline="", encoding="utf-8") as file:
+        return manifest, list(csv.DictReader(file))
+
+
+def assert_csv_is_the_truth(lake: Lake, version: int) -> None:
+    for name, figures in FIGURES.items():
+        manifest, rows = newest(lake, name)
+        expected = lake.truth[name]["weeks"][str(lake.last_week)]
+        assert manifest["version"] == version, name
+        assert len(rows) == manifest["rows"] == expected["rows"], name
+        for column in figures["sums"]:
+            assert sum(Decimal(row[column]) for row in rows) == Decimal(expected[column]), (name, column)
+            assert Decimal(manifest["control_totals"][column]) == Decimal(expected[column]), (name, column)
+
+
+def planted_values(wave: int) -> set[str]:
+    log = produced_log(**SIZE, wave=wave)
+    return {value for values in pii_values(log).values() for value in values}
+
+
+def assert_no_person_in(texts: dict[str, str], wave: int) -> None:
+    """Fail with the place alone: a leaked value must not be printed by the test that found it."""
+    planted = planted_values(wave)
+    leaks = [place for place, text in texts.items() if any(value in text for value in planted)]
+    assert not leaks
+
+
+def public_texts(lake: Lake) -> dict[str, str]:
+    files = [
+        *lake.settings.export_root.rglob("*"),
+        *home().glob("*/*.log"),
+        *(home() / "target").rglob("*"),
+        *(home() / "logs").rglob("*"),
+    ]
+    texts = {str(path): path.read_text(errors="replace") for path in files if path.is_file()}
+    contents = lake.contents("masked", "joined", "marts", "exports", "reference", "ops")
+    assert texts
+    assert len(contents) > 4
+    return texts | {table: "\n".join(rows) for table, rows in contents.items()}
+
+
+def test_first_wave_is_the_truth(lake: Lake, first_wave: object) -> None:
+    assert_bronze_is_the_log(lake)
+    assert_deduplicated_is_the_truth(lake)
+    assert_marts_are_the_truth(lake)
+    assert_csv_is_the_truth(lake, version=1)
+
+
+def test_a_person_is_in_no_mart_export_log_or_target(
+    lake: Lake, first_wave: dict[str, subprocess.CompletedProcess[str]]
+) -> None:
+    outputs = {f"output of {name}": step.stdout + step.stderr for name, step in first_wave.items()}
+    assert_no_person_in(public_texts(lake) | outputs, wave=1)
+
+
+def test_the_search_for_persons_finds_them_where_they_may_be(lake: Lake, first_wave: object) -> None:
+    """The positive control of the test before: the same search over restricted tables does find values."""
+    restricted = {
+        table: "\n".join(rows)
+        for table, rows in lake.contents("deduplicated").items()
+        if table.endswith(("payments_deduplicated", "customers_deduplicated"))
+    }
+    planted = planted_values(1)
+    assert len(restricted) == 2
+    assert all(any(value in text for value in planted) for text in restricted.values())
+
+
+def test_the_masking_key_is_in_no_artefact(lake: Lake, first_wave: object) -> None:
+    pads = lake.settings.pii_key_file.read_text().strip().split(":")[1]
+    for place, text in public_texts(lake).items():
+        assert pads[:128] not in text.lower(), place
+        assert pads[128:] not in text.lower(), place
+
+
+def test_a_run_without_news_changes_no_rows_and_publishes_nothing(lake: Lake, first_wave: object) -> None:
+    before = lake.contents("deduplicated", "marts", "exports")
+    files = sorted(lake.settings.export_root.rglob("*.csv"))
+    stamps = [path.stat().st_mtime_ns for path in files]
+    run_job(wave=1)
+    assert lake.contents("deduplicated", "marts", "exports") == before
+    assert sorted(lake.settings.export_root.rglob("*.csv")) == files
+    assert [path.stat().st_mtime_ns for path in files] == stamps
+
+
+def test_second_wave_is_the_truth_and_old_files_stay(lake: Lake, first_wave: object) -> None:
+    files = {path: path.read_bytes() for path in lake.settings.export_root.rglob("v1/*")}
+    assert len(files) == 2 * len(FIGURES)
+    run_job(wave=2)
+    assert lake.truth["parameters"]["wave"] == 2
+    assert_bronze_is_the_log(lake)
+    assert_deduplicated_is_the_truth(lake)
+    assert_marts_are_the_truth(lake)
+    assert_csv_is_the_truth(lake, version=2)
+    assert {path: path.read_bytes() for path in files} == files
+
+
+def test_increments_equal_a_full_refresh(lake: Lake, first_wave: object) -> None:
+    incremental = lake.contents("deduplicated", "marts", "exports")
+    rebuilt = dbt("build", "--full-refresh", "--exclude-resource-type", "test", "unit_test")
+    assert rebuilt.returncode == 0, rebuilt.stdout[-3000:]
+    assert lake.contents("deduplicated", "marts", "exports") == incremental
+
+
+def test_a_person_of_the_second_wave_is_nowhere_either(lake: Lake, first_wave: object) -> None:
+    assert_no_person_in(public_texts(lake), wave=2)
+
+
+def test_docs_describe_every_column(lake: Lake, first_wave: object) -> None:
+    generated = dbt("docs", "generate")
+    assert generated.returncode == 0, generated.stdout[-3000:]
+    target = home() / "target"
+    manifest = json.loads((target / "manifest.json").read_text())
+    catalog = json.loads((target / "catalog.json").read_text())
+    nodes = {**manifest["nodes"], **manifest["sources"]}
+    undescribed, columns = [], 0
+    for unique_id, entry in {**catalog["nodes"], **catalog["sources"]}.items():
+        node = nodes[unique_id]
+        if not node["description"]:
+            undescribed.append(unique_id)
+        for column in entry["columns"]:
+            columns += 1
+            if not node["columns"].get(column, {}).get("description"):
+                undescribed.append(f"{unique_id}.{column}")
+    models = [unique_id for unique_id, node in manifest["nodes"].items() if node["resource_type"] in ("model", "seed")]
+    assert set(models) <= set(catalog["nodes"])
+    assert columns > 200
+    assert undescribed == []

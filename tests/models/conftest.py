@@ -1,0 +1,64 @@
+"""dbt on the real Thrift server: in the project itself, and in a small project that borrows its macros."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from pyhive import hive
+
+from lakehouse import thrift
+from lakehouse.settings import PROJECT_ROOT, Settings
+
+DBT = Path(sys.executable).with_name("dbt")
+
+
+def dbt(*arguments: str, directory: Path = PROJECT_ROOT, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run dbt with the project's profile; the caller looks at the exit code."""
+    command = [DBT, "--no-use-colors", *arguments, "--profiles-dir", str(PROJECT_ROOT)]
+    return subprocess.run(
+        command, cwd=directory, env={**os.environ, **env}, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture(scope="session")
+def cursor(stack: Settings) -> Iterator[hive.Cursor]:
+    """A session on the Thrift server."""
+    with thrift.connect(stack) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def show(stack: Settings) -> Callable[[str], list[dict]]:
+    """Return a function that gives the rows of a query written with the project's macros."""
+
+    def run(inline: str) -> list[dict]:
+        finished = dbt("--quiet", "show", "--inline", inline, "--output", "json", "--limit", "-1")
+        assert finished.returncode == 0, finished.stdout[-2000:]
+        return json.loads(finished.stdout)["show"]
+
+    return run
+
+
+@pytest.fixture
+def small_project(stack: Settings, tmp_path: Path) -> Callable[[str], None]:
+    """Return a function that makes the one model `thing` in schema `small` from SQL and runs it once."""
+    (tmp_path / "models").mkdir()
+    project = {
+        "name": "small",
+        "profile": "retail_lakehouse",
+        "macro-paths": [str(PROJECT_ROOT / "macros")],
+        "models": {"+schema": "small", "+file_format": "iceberg"},
+    }
+    (tmp_path / "dbt_project.yml").write_text(yaml.safe_dump(project))
+
+    def run(sql: str, *arguments: str) -> None:
+        (tmp_path / "models" / "thing.sql").write_text(sql)
+        finished = dbt("run", *arguments, directory=tmp_path, DBT_TARGET_PATH=str(tmp_path / "target"))
+        assert finished.returncode == 0, finished.stdout[-2000:]
+
+    return run

@@ -1,0 +1,62 @@
+"""A bad week or masking key stops dbt before anything is written, with a line that says what to do."""
+
+from pathlib import Path
+
+import pytest
+from pyhive import hive
+
+from lakehouse import pii_key
+from lakehouse.settings import Settings
+from lakehouse.thrift import rows
+from tests.models.conftest import dbt
+
+
+@pytest.fixture(scope="module")
+def built(stack: Settings) -> None:
+    """The reference table, and with it the pin of the masking key."""
+    assert dbt("build", "--select", "channels").returncode == 0
+
+
+def snapshot(cursor: hive.Cursor) -> list[tuple]:
+    return rows(cursor, "select snapshot_id from reference.channels.refs")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ("missing", "is missing or does not hold exactly one key"),
+        ("two keys", "is missing or does not hold exactly one key"),
+        ("another key", "holds another key than the one this warehouse is masked with"),
+    ],
+)
+def test_a_bad_masking_key_stops_before_any_write(
+    built: None, stack: Settings, cursor: hive.Cursor, tmp_path: Path, damage: str, message: str
+) -> None:
+    before = snapshot(cursor)
+    key_file = tmp_path / "pii.key"
+    if damage == "two keys":
+        key_file.write_text(stack.pii_key_file.read_text() * 2)
+    elif damage == "another key":
+        pii_key.create(key_file)
+    refused = dbt("build", "--select", "channels", LAKEHOUSE_PII_KEY_FILE=str(key_file))
+    assert refused.returncode != 0
+    assert f"The masking key file {key_file} {message}" in refused.stdout
+    assert stack.pii_key_file.read_text()[4:40] not in refused.stdout
+    assert snapshot(cursor) == before
+
+
+def test_a_key_file_that_is_not_named_is_asked_for(built: None) -> None:
+    refused = dbt("build", "--select", "channels", LAKEHOUSE_PII_KEY_FILE="")
+    assert refused.returncode != 0
+    assert "The masking key is missing: LAKEHOUSE_PII_KEY_FILE is not set" in refused.stdout
+
+
+def test_the_right_key_works_after_a_wrong_one(built: None) -> None:
+    assert dbt("build", "--select", "channels").returncode == 0
+
+
+@pytest.mark.parametrize("week", ["2026-W54", "2025-W53", "next"])
+def test_a_week_that_does_not_exist_is_refused(stack: Settings, week: str) -> None:
+    refused = dbt("parse", "--vars", f"week: {week}")
+    assert refused.returncode != 0
+    assert f"var week: {week} does not exist" in refused.stdout or f"var week: '{week}' is not" in refused.stdout

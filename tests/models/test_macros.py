@@ -1,0 +1,48 @@
+"""The week rule and the masking rule in SQL, against Python's own calendar and HMAC."""
+
+import hmac
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from lakehouse.settings import Settings
+from lakehouse.weeks import IsoWeek
+
+Show = Callable[[str], list[dict]]
+
+
+def test_sql_and_python_agree_on_every_week_edge(stack: Settings, show: Show) -> None:
+    mondays = [IsoWeek.parse("2019-W52").start + timedelta(weeks=number) for number in range(12 * 53)]
+    moments = [moment for monday in mondays for moment in (monday - timedelta(microseconds=1), monday)]
+    values = ", ".join(f"(timestamp '{moment:%Y-%m-%d %H:%M:%S.%f}')" for moment in moments)
+    weeks = show(f"select {{{{ iso_week('moment') }}}} as week from values {values} as edges (moment) order by moment")
+    assert [row["week"] for row in weeks] == [str(IsoWeek.of(moment)) for moment in moments]
+
+
+def test_the_exported_week_is_the_labelled_one_or_the_last_complete_one(stack: Settings, show: Show) -> None:
+    [row] = show("select '{{ exported_week() }}' as label, '{{ monday(\"2026-W53\") }}' as monday")
+    assert row == {"label": str(IsoWeek.last_complete(datetime.now(UTC))), "monday": "2026-12-28"}
+
+
+def test_a_pseudonym_is_pythons_hmac(stack: Settings, show: Show) -> None:
+    version, pads = stack.pii_key_file.read_text().strip().split(":")
+    key = bytes(byte ^ 0x36 for byte in bytes.fromhex(pads[:128]))
+    words = ["user_1", "", "Zoë | 東京 \U0001f355", "42"]
+    values = ", ".join(f"({position}, '{word}')" for position, word in enumerate(words))
+    rows = show(
+        f"select {{{{ pseudonym('word', 'user') }}}} as token, {{{{ pii_key_version() }}}} as key_version "
+        f"from values {values} as words (position, word) order by position"
+    )
+    expected = [hmac.new(key, f"user|{word}".encode(), "sha256").hexdigest() for word in words]
+    assert [row["token"] for row in rows] == expected
+    assert {row["key_version"] for row in rows} == {version}
+
+
+def test_pseudonyms_keep_null_and_separate_classes(stack: Settings, show: Show) -> None:
+    [row] = show(
+        "select {{ pseudonym('cast(null as string)', 'user') }} as none, "
+        "{{ pseudonym('42', 'user') }} as number, {{ pseudonym(\"'42'\", 'user') }} as text, "
+        "{{ pseudonym('42', 'customer') }} as customer"
+    )
+    assert row["none"] is None
+    assert row["number"] == row["text"]
+    assert row["number"] != row["customer"]

@@ -1,0 +1,72 @@
+"""What the project does otherwise than dbt-spark: each test fails with dbt-spark's own macro in its place."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from pyhive import hive
+
+from lakehouse.thrift import rows
+
+RunModel = Callable[..., None]
+
+INCREMENTAL = """
+{{{{ config(materialized='incremental', unique_key='id', keep='{keep}', order_by=['at', 'seq']) }}}}
+select * from values {values} as events (id, at, seq, name)
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_leftovers(cursor: hive.Cursor) -> Iterator[None]:
+    yield
+    for kind, listing in (("view", "show views in small"), ("table", "show tables in small")):
+        for row in rows(cursor, listing):
+            rows(cursor, f"drop {kind} small.{row[1]}")
+
+
+def test_a_view_can_become_a_table_and_a_view_again(small_project: RunModel, cursor: hive.Cursor) -> None:
+    for materialized, value in (("view", 1), ("table", 2), ("view", 3)):
+        small_project(f"{{{{ config(materialized='{materialized}') }}}} select {value} as a")
+        assert rows(cursor, "select a from small.thing") == [(value,)]
+
+
+def test_a_full_refresh_keeps_the_table_and_its_history(small_project: RunModel, cursor: hive.Cursor) -> None:
+    model = INCREMENTAL.format(keep="first", values="(1, 1, 1, 'a')")
+    small_project(model)
+    [(snapshot,)] = rows(cursor, "select snapshot_id from small.thing.snapshots")
+    small_project(model, "--full-refresh")
+    assert (snapshot,) in rows(cursor, "select snapshot_id from small.thing.snapshots")
+    assert rows(cursor, f"select name from small.thing version as of {snapshot}") == [("a",)]
+
+
+@pytest.mark.parametrize(("keep", "expected"), [("first", "early"), ("last", "late")])
+def test_a_merge_replaces_a_row_only_by_a_better_one(
+    small_project: RunModel, cursor: hive.Cursor, keep: str, expected: str
+) -> None:
+    waves = [
+        "(1, 5, 5, 'middle'), (2, 5, 5, 'only')",
+        "(1, 5, 4, 'early'), (3, 1, 1, 'new')",
+        "(1, 5, 6, 'late')",
+        "(1, 5, 5, 'middle')",
+    ]
+    for wave in waves:
+        small_project(INCREMENTAL.format(keep=keep, values=wave))
+    assert rows(cursor, "select id, name from small.thing order by id") == [(1, expected), (2, "only"), (3, "new")]
+
+
+def test_all_columns_are_commented_by_one_change(small_project: RunModel, cursor: hive.Cursor, tmp_path) -> None:
+    (tmp_path / "models" / "thing.yml").write_text(
+        """
+models:
+  - name: thing
+    config: {materialized: table, persist_docs: {columns: true}}
+    columns:
+      - {name: a, description: "it's a, with a \\\\ in it"}
+      - {name: b, description: b}
+      - {name: c, description: c}
+"""
+    )
+    small_project("select 1 as a, 2 as b, 3 as c")
+    comments = {row[0]: row[2] for row in rows(cursor, "describe small.thing")}
+    assert comments == {"a": "it's a, with a \\ in it", "b": "b", "c": "c"}
+    versions = rows(cursor, "select file from small.thing.metadata_log_entries")
+    assert len(versions) == 2
