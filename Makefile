@@ -8,7 +8,10 @@ SHELL := /bin/bash
 UV := $(shell command -v uv 2>/dev/null || echo .tools/uv/bin/uv)
 MVN := $(shell command -v mvn 2>/dev/null || echo ./local_stack/mvnw)
 RUN := $(UV) run --frozen --no-sync
-STACK_ENV := $(RUN) --env-file .lakehouse/env
+STATE := $(or $(LAKEHOUSE_HOME),.lakehouse)
+STACK_ENV := $(RUN) --env-file $(STATE)/env
+# The newest week of the sample data; known once it is loaded.
+DEMO_WEEK = $$(sed -n 's/.*"last_week": "\(.*\)".*/\1/p' $(STATE)/truth.json)
 JARS := local_stack/target/.complete
 VENV := .venv/.complete
 
@@ -40,12 +43,17 @@ down: setup ## Stop them; the data stays (lakehouse stack down --wipe deletes it
 	@$(RUN) lakehouse stack down
 
 demo: up ## Sample data through Kafka, ingester, dbt and export to weekly CSV files
+	@echo; echo "demo: 1/5 sample data into Kafka"
 	@$(RUN) lakehouse stack sample-data
+	@echo; echo "demo: 2/5 Kafka to bronze"
 	@$(RUN) lakehouse ingest run
+	@echo; echo "demo: 3/5 every record there exactly once?"
 	@$(RUN) lakehouse ingest verify
-	@$(STACK_ENV) dbt --quiet build
-	@$(RUN) lakehouse export run
-	@echo "The stack is still up. make down stops it."
+	@echo; echo "demo: 4/5 bronze to marts and exports"
+	@$(STACK_ENV) dbt build --vars "week: $(DEMO_WEEK)"
+	@echo; echo "demo: 5/5 exports to CSV"
+	@$(RUN) lakehouse export run --week $(DEMO_WEEK)
+	@echo; echo "The stack is still up: lakehouse stack status. make down stops it."
 
 test: setup lint ## Lint, then run all tests on a stack of their own
 	@$(RUN) pytest

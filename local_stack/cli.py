@@ -110,7 +110,9 @@ def load_sample_data(
     orders: Annotated[int, typer.Option(help="Web shop orders; every other count follows.")] = 2000,
     seed: Annotated[int, typer.Option(help="The same seed and options give the same records.")] = 1,
     weeks: Annotated[int, typer.Option(help="How many ISO weeks the records spread over.")] = 4,
-    last_week: Annotated[str | None, typer.Option(help="The newest of them. Default: the last complete week.")] = None,
+    last_week: Annotated[
+        str | None, typer.Option(help="The newest week. Default: that of the load before, else the last complete one.")
+    ] = None,
     wave: Annotated[int, typer.Option(help="2 adds late duplicates, deletes and new schema versions after 1.")] = 1,
 ) -> None:
     """Put synthetic records for every topic into Kafka, and write down what should become of them."""

@@ -68,6 +68,7 @@ class Service:
         with self.log.open("ab") as log:
             child = subprocess.Popen(
                 self.command(),
+                cwd=self.directory,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -56,4 +56,5 @@ def _print_summary(published: list[Published]) -> None:
             manifest.sha256[:12],
             str(one.file),
         )
-    console.print(table, crop=False)
+    # As wide as its content: a path that is cut cannot be copied.
+    Console(width=10_000).print(table)

@@ -79,12 +79,15 @@ def load(
 ) -> LoadReport:
     """Produce a wave unless the topics hold it already, and write the truth to `truth.json` in the home directory.
 
-    `orders` counts web shop orders, other sources follow from it. The weeks end with `last_week`, by default the last
-    complete one.
+    `orders` counts web shop orders, other sources follow from it. The weeks end with `last_week`, by default that of
+    the load before, else the last complete one: a load that is repeated in a later week adds nothing.
 
     Raises:
         UserError: an argument is out of range, a service does not answer, or the topics hold other records.
     """
+    path = home() / "truth.json"
+    if last_week is None and path.exists():
+        last_week = IsoWeek.parse(json.loads(path.read_text())["parameters"]["last_week"])
     plan = _plan(orders, seed, weeks, last_week, wave)
     waves = _waves(plan, wave)
     log = [record for records in waves for record in records]
@@ -103,7 +106,6 @@ def load(
                 raise UserError(f"Topic {topic} {_NOT_READY[wave]}", produce.WIPE)
             produce.send(waves[-1], ids, kafka)
 
-    path = home() / "truth.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(summarise(log, plan, wave), indent=2) + "\n")
     counts = Counter(record.topic for record in log)

@@ -244,7 +244,7 @@ def test_a_failing_data_test_stops_the_export(settings: Settings, shop: Project,
 def test_a_spark_error_of_the_build_is_named_without_values(settings: Settings, shop: Project, land: Land) -> None:
     land([*hostile_rows(), in_next_week(1000)])
     model = shop.directory / "models" / "exports" / "exp_weekly__events.sql"
-    model.write_text(MODEL.replace("select event_id", "select raise_error(note) as reason, event_id"))
+    model.write_text(MODEL.replace("select event_id", "select cast(raise_error(note) as string) as reason, event_id"))
     try:
         with pytest.raises(UserError) as refusal:
             export(settings, shop)
