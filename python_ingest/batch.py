@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse.errors import UserError
-from lakehouse.settings import Settings
+from lakehouse.settings import CATALOG_NAME, Settings
 from python_ingest import commit, decode, offsets, tables
 from python_ingest.broker import TopicState
 from python_ingest.commit import Landed, Ledger, Refused
@@ -47,7 +47,7 @@ class Lander:
     """Lands batches of one topic. `writer` marks the commits of this process."""
 
     settings: Settings
-    spark: SparkSession
+    spark: Callable[[], SparkSession]
     catalog: Catalog
     declaration: Declaration
     schemas: TopicSchemas
@@ -72,6 +72,7 @@ class Lander:
         found = self._job(lambda: decode.schema_ids(records, columns))
         learned = self.schemas.learn(state, found["value"], found.get("key", ()))
         if table is None:
+            self.spark().sql(f"create namespace if not exists {CATALOG_NAME}.{self.declaration.schema}")
             table = tables.create(self.catalog, self.declaration, plan.topic, learned.state)
         elif learned.state != state:
             table = tables.evolve(table, learned.state)
@@ -81,7 +82,7 @@ class Lander:
 
     def _read(self, ranges: list[OffsetRange]) -> DataFrame:
         topic = self.declaration.topic
-        cores = self.spark.sparkContext.defaultParallelism
+        cores = self.spark().sparkContext.defaultParallelism
         # More tasks than partitions keep every core busy; few records are not worth more files.
         tasks = min(2 * cores, math.ceil(offsets.count(ranges) / RECORDS_PER_TASK))
         options = {
@@ -95,7 +96,7 @@ class Lander:
             "minPartitions": str(max(tasks, len(ranges))),
             "kafkaConsumer.pollTimeoutMs": str(int(self.wait * 1000)),
         }
-        return self.spark.read.format("kafka").options(**options).load()
+        return self.spark().read.format("kafka").options(**options).load()
 
     def _write(self, table: Table, records: DataFrame, sides: Sides, plan: Plan) -> Landed:
         batch = Batch(plan.position.last_batch + 1, datetime.now(UTC))

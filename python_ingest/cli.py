@@ -12,10 +12,9 @@ from lakehouse import settings as environment
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from python_ingest import topics as declared
-from python_ingest.broker import Broker
 from python_ingest.report import ConsoleReporter, summary
 from python_ingest.run import Ingester, Options
-from python_ingest.session import quiet_session
+from python_ingest.session import QuietSpark
 from python_ingest.topics import Declaration
 from python_ingest.verify import verify_topic
 
@@ -96,11 +95,9 @@ def _run(
     wait: float,
     pause: float | None,
 ) -> bool:
-    # Spark takes seconds to start: not to find the broker missing.
-    broker = Broker(settings, wait)
-    broker.describe(chosen[0].topic)
-    with quiet_session(settings) as spark, ConsoleReporter(console) as reporter:
-        ingester = Ingester(settings, spark, Options(max_records, wait), reporter, broker)
+    spark = QuietSpark(settings)
+    with ConsoleReporter(console) as reporter:
+        ingester = Ingester(settings, spark, Options(max_records, wait), reporter)
         while True:
             results = ingester.catch_up(chosen)
             for result in results:
@@ -109,5 +106,6 @@ def _run(
             if pause is None:
                 break
             time.sleep(pause)
+    spark.stop()
     console.print(summary(results))
     return any(result.error for result in results)

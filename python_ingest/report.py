@@ -59,7 +59,7 @@ class ConsoleReporter:
 
 def summary(results: list[TopicResult]) -> Table:
     """Return the table at the end of a run."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("topic", no_wrap=True)
     for column in ("records", "decoded", "dead\nletters", "batches", "seconds", "records\n/s", "lag"):
         table.add_column(column, justify="right", no_wrap=True, vertical="bottom")

@@ -3,6 +3,7 @@
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -11,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from lakehouse.catalog import load_catalog
 from lakehouse.errors import UserError
-from lakehouse.settings import CATALOG_NAME, Settings
+from lakehouse.settings import Settings
 from python_ingest import offsets, tables
 from python_ingest.batch import Lander, NewSchemaId, Plan
 from python_ingest.broker import Broker
@@ -65,21 +66,19 @@ class Ingester:
     """What all topics of a process share; kept between runs, for it knows schemas and manifests."""
 
     settings: Settings
-    spark: SparkSession
+    spark: Callable[[], SparkSession]
     options: Options
     reporter: Reporter
-    broker: Broker
     writer: str = field(default_factory=lambda: str(uuid.uuid4()))
 
     def __post_init__(self) -> None:
+        self.broker = Broker(self.settings, self.options.wait)
         self._registry = Registry(self.settings.schema_registry_url, self.options.wait)
         self._loops: dict[str, _TopicLoop] = {}
         self._stopping = threading.Event()
 
     def catch_up(self, declarations: list[Declaration]) -> list[TopicResult]:
         """Land what the broker has of each topic; a topic that fails does not stop the others."""
-        for schema in sorted({declaration.schema for declaration in declarations}):
-            self.spark.sql(f"create namespace if not exists {CATALOG_NAME}.{schema}")
         for each in declarations:
             self._loops.setdefault(each.topic, _TopicLoop(self, each, self._registry))
         pool = ThreadPoolExecutor(TOPICS_AT_ONCE)

@@ -31,6 +31,7 @@ from pyiceberg.types import (
     TimestampType,
     TimestamptzType,
 )
+from sqlalchemy.exc import OperationalError
 
 from lakehouse.errors import UserError
 from python_ingest import schemas
@@ -132,6 +133,11 @@ def load(catalog: Catalog, declaration: Declaration) -> Table | None:
     try:
         return catalog.load_table(declaration.identifier)
     except NoSuchTableError:
+        return None
+    except OperationalError as error:
+        # Spark makes the catalog's own tables when it first opens it.
+        if "no such table" not in str(error):
+            raise
         return None
 
 

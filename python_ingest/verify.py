@@ -23,7 +23,6 @@ from python_ingest.topics import Declaration
 
 CHUNK_OFFSETS = 200_000
 PROBLEMS_NAMED = 10
-RECORDS_PER_POLL = 10_000
 # Stands for a row that `on_error: skip` emptied: there are no bytes to compare.
 EMPTIED = b"emptied"
 
@@ -131,6 +130,8 @@ class _Log:
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "error",
                 "log_level": 0,
+                # A partition that is read to its end must not cost half a second.
+                "fetch.wait.max.ms": 20,
             }
         )
         try:
@@ -154,18 +155,15 @@ class _Log:
         """Yield offset and digest of every record below an offset, in order."""
         self._consumer.assign([TopicPartition(self._topic, partition, self.begins[partition])])
         while True:
-            messages = self._consumer.consume(RECORDS_PER_POLL, timeout=self._wait)
-            if not messages:
+            message = self._consumer.poll(self._wait)
+            if message is None:
                 raise self._no_answer(KafkaError(KafkaError._TIMED_OUT))
-            for message in messages:
-                error = message.error()
-                if error is not None and error.code() == KafkaError._PARTITION_EOF:
-                    return
-                if error is not None:
-                    raise self._no_answer(error)
-                if message.offset() >= until:
-                    return
-                yield message.offset(), _digest(message.key(), message.value())
+            error = message.error()
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                raise self._no_answer(error)
+            if error is not None or message.offset() >= until:
+                return
+            yield message.offset(), _digest(message.key(), message.value())
 
     def _no_answer(self, error: KafkaError) -> UserError:
         return UserError(
