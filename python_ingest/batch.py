@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse.errors import UserError
-from lakehouse.settings import CATALOG_NAME, Settings
+from lakehouse.settings import Settings
 from python_ingest import commit, decode, offsets, tables
 from python_ingest.broker import TopicState
 from python_ingest.commit import Landed, Ledger, Refused
@@ -72,7 +72,6 @@ class Lander:
         found = self._job(lambda: decode.schema_ids(records, columns))
         learned = self.schemas.learn(state, found["value"], found.get("key", ()))
         if table is None:
-            self.spark().sql(f"create namespace if not exists {CATALOG_NAME}.{self.declaration.schema}")
             table = tables.create(self.catalog, self.declaration, plan.topic, learned.state)
         elif learned.state != state:
             table = tables.evolve(table, learned.state)

@@ -72,6 +72,7 @@ class Ingester:
     writer: str = field(default_factory=lambda: str(uuid.uuid4()))
 
     def __post_init__(self) -> None:
+        load_catalog(self.settings, create=True)
         self.broker = Broker(self.settings, self.options.wait)
         self._registry = Registry(self.settings.schema_registry_url, self.options.wait)
         self._loops: dict[str, _TopicLoop] = {}

@@ -31,7 +31,6 @@ from pyiceberg.types import (
     TimestampType,
     TimestamptzType,
 )
-from sqlalchemy.exc import OperationalError
 
 from lakehouse.errors import UserError
 from python_ingest import schemas
@@ -134,11 +133,6 @@ def load(catalog: Catalog, declaration: Declaration) -> Table | None:
         return catalog.load_table(declaration.identifier)
     except NoSuchTableError:
         return None
-    except OperationalError as error:
-        # Spark makes the catalog's own tables when it first opens it.
-        if "no such table" not in str(error):
-            raise
-        return None
 
 
 def check_identity(table: Table, declaration: Declaration, topic: TopicState) -> None:
@@ -171,6 +165,7 @@ def create(catalog: Catalog, declaration: Declaration, topic: TopicState, state:
         PartitionField(partition, 1001, IdentityTransform(), "kafka_partition"),
     )
     warehouse = catalog.properties["warehouse"].rstrip("/")
+    catalog.create_namespace_if_not_exists(declaration.schema)
     try:
         return catalog.create_table(
             declaration.identifier,
