@@ -1,7 +1,7 @@
 """Decides whether a week may be exported: it is over, and every topic that contributes has moved past its end."""
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from pyhive import hive
 from pyiceberg.catalog import Catalog
@@ -13,6 +13,7 @@ from python_export.datasets import Dataset, Topic
 
 # A producer whose clock is ahead must not move the watermark; the broker itself allows an hour.
 FUTURE_TOLERANCE = "interval 1 hour"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def require_past(week: IsoWeek, now: datetime) -> None:
@@ -59,7 +60,7 @@ def watermark(cursor: hive.Cursor, catalog: Catalog, topic: Topic) -> datetime |
         f"where kafka_timestamp <= ingested_at + {FUTURE_TOLERANCE}",
         f"read the watermark of {topic.name}",
     )
-    return None if micros is None else datetime.fromtimestamp(micros / 1_000_000, UTC)
+    return None if micros is None else EPOCH + timedelta(microseconds=micros)
 
 
 def _show(moment: datetime) -> str:

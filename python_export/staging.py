@@ -17,7 +17,7 @@ def staging(root: Path, say: Callable[[str], None]) -> Iterator[Path]:
     A second run waits for the first. So whatever is there at the start was left by a run that died, and is removed.
 
     Raises:
-        UserError: the export root cannot be written.
+        UserError: the export root cannot be written, or a file operation failed, for instance on a full disk.
     """
     private = root / ".staging"
     try:
@@ -41,5 +41,10 @@ def staging(root: Path, say: Callable[[str], None]) -> Iterator[Path]:
         directory.mkdir()
         try:
             yield directory
+        except OSError as error:
+            raise UserError(
+                f"The export stopped: {error.strerror or error} ({error.filename or root})",
+                "Readers see whole versions only; repair that and run the export again",
+            ) from None
         finally:
             shutil.rmtree(directory, ignore_errors=True)

@@ -40,18 +40,25 @@ def verify(file: Path, source: Source, scratch: Path) -> Facts:
     """
     scratch.mkdir(parents=True, exist_ok=True)
     config = {"memory_limit": MEMORY_LIMIT, "threads": 2}
-    with duckdb.connect(str(scratch / "verify.duckdb"), config=config) as database:
-        differences = _read_file(database, file, source.columns)
-        _read_table(database, source)
-        if not differences:
-            differences = _compare(database, source)
-        if differences:
-            raise UserError(
-                f"{source.dataset.name}: the unloaded file differs from the table, so nothing is published: "
-                + "; ".join(differences),
-                "Run the export again; if it fails again, the table or the unload is wrong",
-            )
-        return _facts(database, source.columns)
+    try:
+        with duckdb.connect(str(scratch / "verify.duckdb"), config=config) as database:
+            differences = _read_file(database, file, source.columns)
+            if not differences:
+                _read_table(database, source)
+                differences = _compare(database, source)
+            if not differences:
+                return _facts(database, source.columns)
+    except duckdb.Error as error:
+        # The message may quote a value; its kind does not.
+        raise UserError(
+            f"{source.dataset.name}: DuckDB could not compare the file with the table ({type(error).__name__})",
+            f"It works in {MEMORY_LIMIT} of memory and on disk beside the file; see that there is room",
+        ) from None
+    raise UserError(
+        f"{source.dataset.name}: the unloaded file differs from the table, so nothing is published: "
+        + "; ".join(differences),
+        "Run the export again; if it fails again, the table or the unload is wrong",
+    )
 
 
 def _read_file(database: duckdb.DuckDBPyConnection, file: Path, columns: tuple[Column, ...]) -> list[str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import DATASET, arrow_table, hostile_rows
+from hostile_rows import DATASET, arrow_table, hostile_rows
 from pyiceberg.catalog import Catalog
 
 from lakehouse.errors import UserError

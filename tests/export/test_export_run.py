@@ -15,7 +15,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pytest
-from conftest import COLUMNS, HOSTILE_TEXTS, LAST_INSTANT, MONDAY, SCHEMA, arrow_table, hostile_rows, published_rows
+from hostile_rows import COLUMNS, HOSTILE_TEXTS, LAST_INSTANT, MONDAY, SCHEMA, arrow_table, hostile_rows, published_rows
 
 from lakehouse import thrift
 from lakehouse.catalog import load_catalog

@@ -75,3 +75,9 @@ def test_a_root_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"export root .*file cannot be written"), staging(tmp_path / "file", print):
         pass
+
+
+def test_a_full_disk_is_an_error_with_a_name(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="The export stopped: No space left on device"), staging(tmp_path, print):
+        Path("/dev/full").write_text("x")
+    assert not list((tmp_path / ".staging").glob("*/"))

@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from conftest import COLUMNS, DATASET, HOSTILE_TEXTS, arrow_table, hostile_rows, published_rows
+from hostile_rows import COLUMNS, DATASET, HOSTILE_TEXTS, arrow_table, hostile_rows, published_rows
 from pyiceberg.catalog import Catalog
 
 from lakehouse.errors import UserError
