@@ -22,6 +22,7 @@ from lakehouse.catalog import load_catalog
 from lakehouse.errors import UserError
 from lakehouse.settings import PROJECT_ROOT, Settings, environment
 from lakehouse.weeks import IsoWeek
+from python_export import unload
 from python_export.datasets import Project
 from python_export.publish import Published
 from python_export.run import run
@@ -263,6 +264,21 @@ def test_without_a_build_the_table_must_hold_the_week(settings: Settings, shop: 
     assert export(settings, shop, with_build=False).unchanged
     with pytest.raises(UserError, match="holds 2020-W53 instead of 2020-W52"):
         export(settings, shop, EMPTY_WEEK, with_build=False)
+
+
+def test_an_unload_in_another_dialect_is_caught_and_not_published(
+    settings: Settings, shop: Project, land: Land, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land([*hostile_rows(), in_next_week(1000)])
+    export(settings, shop)
+    files = public_files(settings)
+    right = dict(unload.OPTIONS)
+    for wrong in ({"escape": "\\"}, {"emptyValue": ""}, {"ignoreTrailingWhiteSpace": "true"}, {"lineSep": "\r\n"}):
+        monkeypatch.setattr(unload, "OPTIONS", right | wrong)
+        with pytest.raises(UserError, match="differs from the table, so nothing is published"):
+            export(settings, shop, with_build=False)
+        assert public_files(settings) == files
+        assert not list((settings.export_root / ".staging").glob("*/"))
 
 
 def test_a_server_that_is_down_is_named(settings: Settings, shop: Project) -> None:
