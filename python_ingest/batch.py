@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TypeVar
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyiceberg.catalog import Catalog
@@ -16,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
-from python_ingest import commit, decode, offsets, tables
+from python_ingest import commit, decode, offsets, peek, tables
 from python_ingest.broker import TopicState
 from python_ingest.commit import Landed, Ledger, Refused
 from python_ingest.decode import Batch, Sides
@@ -26,7 +25,6 @@ from python_ingest.tables import SchemaState
 from python_ingest.topics import Declaration
 
 RECORDS_PER_TASK = 50_000
-Result = TypeVar("Result")
 
 
 class NewSchemaId(Exception):
@@ -68,9 +66,9 @@ class Lander:
                 return self._write(table, records, self.schemas.known(state).sides, plan)
             except NewSchemaId:
                 pass
-        columns = ["value", "key"] if self.declaration.key == "avro" else ["value"]
-        found = self._job(lambda: decode.schema_ids(records, columns))
-        learned = self.schemas.learn(state, found["value"], found.get("key", ()))
+        servers = self.settings.kafka_bootstrap_servers
+        values, keys = peek.schema_ids(servers, self.declaration.topic, plan.ranges, self.wait)
+        learned = self.schemas.learn(state, values, keys if self.declaration.key == "avro" else ())
         if table is None:
             table = tables.create(self.catalog, self.declaration, plan.topic, learned.state)
         elif learned.state != state:
@@ -104,33 +102,32 @@ class Lander:
         ledger = Ledger(self.writer, batch.number, tuple(plan.ranges), read_until, ids)
         rows = decode.rows(records, self.declaration, sides, batch)
         identifier, base = self.declaration.identifier, plan.position.snapshot_id
-        refusal = None
+        refusal: Exception | None = None
         try:
-            self._job(lambda: commit.overwrite(rows, identifier, base, ledger))
+            commit.overwrite(rows, identifier, base, ledger)
         except Refused as refused:
             refusal = refused
+        except (PySparkException, Py4JError) as error:
+            refusal = self._translated(error)
         # A failed job may still have been committed, its answer lost: only the table knows.
         snapshot = commit.committed(table.refresh(), ledger)
         if snapshot is None:
             raise refusal or Refused("the batch was rolled back as soon as it was committed")
         return commit.landed(table, snapshot)
 
-    def _job(self, job: Callable[[], Result]) -> Result:
-        try:
-            return job()
-        except (PySparkException, Py4JError) as error:
-            text = str(error)
-            if decode.NEW_SCHEMA_ID in text:
-                raise NewSchemaId from None
-            stopped = re.search(rf"{decode.STOPPED} (\d+) (\d+) (\w+)", text)
-            if stopped:
-                partition, offset, reason = stopped.groups()
-                raise UserError(
-                    f"{self.declaration.topic}: partition {partition}, offset {offset}: {reason};"
-                    " nothing of this batch was landed",
-                    "Correct the cause, or declare on_error: dead_letter",
-                ) from None
-            raise Refused(f"Spark failed ({_kind(error)})") from None
+    def _translated(self, error: PySparkException | Py4JError) -> Exception:
+        text = str(error)
+        if decode.NEW_SCHEMA_ID in text:
+            return NewSchemaId()
+        stopped = re.search(rf"{decode.STOPPED} (\d+) (\d+) (\w+)", text)
+        if stopped:
+            partition, offset, reason = stopped.groups()
+            return UserError(
+                f"{self.declaration.topic}: partition {partition}, offset {offset}: {reason};"
+                " nothing of this batch was landed",
+                "Correct the cause, or declare on_error: dead_letter",
+            )
+        return Refused(f"Spark failed ({_kind(error)})")
 
 
 def _kind(error: PySparkException | Py4JError) -> str:

@@ -6,7 +6,7 @@ id, a batch is read once. With `on_error: stop` a record that cannot be decoded 
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import reduce
@@ -92,14 +92,6 @@ def rows(records: DataFrame, declaration: Declaration, sides: Sides, batch: Batc
         F.lit(batch.number).cast("long").alias("ingest_batch"),
         F.lit(batch.ingested_at.isoformat()).cast("timestamp").alias("ingested_at"),
     )
-
-
-def schema_ids(records: DataFrame, columns: Iterable[str]) -> dict[str, set[int]]:
-    """Return the schema ids that stand in the headers of Kafka values, keys, or both."""
-    found = records.agg(
-        *(F.collect_set(F.when(_has_header(column), _id_in_header(column))).alias(column) for column in columns)
-    ).first()
-    return {column: set(found[column]) for column in columns} if found else {}
 
 
 def _envelope(column: str, side: Side) -> Column:

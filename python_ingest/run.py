@@ -1,6 +1,5 @@
 """The loop: plan and land, batch after batch, until the table has what the broker has."""
 
-import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -72,14 +71,15 @@ class Ingester:
     writer: str = field(default_factory=lambda: str(uuid.uuid4()))
 
     def __post_init__(self) -> None:
-        load_catalog(self.settings, create=True)
+        self._catalog = load_catalog(self.settings, create=True)
         self.broker = Broker(self.settings, self.options.wait)
         self._registry = Registry(self.settings.schema_registry_url, self.options.wait)
         self._loops: dict[str, _TopicLoop] = {}
-        self._stopping = threading.Event()
 
     def catch_up(self, declarations: list[Declaration]) -> list[TopicResult]:
         """Land what the broker has of each topic; a topic that fails does not stop the others."""
+        for schema in sorted({each.schema for each in declarations}):
+            tables.make_namespace(self._catalog, schema)
         for each in declarations:
             self._loops.setdefault(each.topic, _TopicLoop(self, each, self._registry))
         pool = ThreadPoolExecutor(TOPICS_AT_ONCE)
@@ -87,9 +87,7 @@ class Ingester:
             return list(pool.map(self._result, declarations))
         finally:
             # Waits for nothing: after Ctrl-C a thread may sit in a bounded wait for a broker.
-            self._stopping.set()
             pool.shutdown(wait=False, cancel_futures=True)
-            self._stopping.clear()
 
     def _result(self, declaration: Declaration) -> TopicResult:
         result = TopicResult(declaration.topic)

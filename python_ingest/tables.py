@@ -31,6 +31,7 @@ from pyiceberg.types import (
     TimestampType,
     TimestamptzType,
 )
+from sqlalchemy.exc import IntegrityError
 
 from lakehouse.errors import UserError
 from python_ingest import schemas
@@ -127,6 +128,15 @@ class SchemaState:
         return json.dumps(vars(self), separators=(",", ":"))
 
 
+def make_namespace(catalog: Catalog, schema: str) -> None:
+    """Create a namespace if it is missing; another process may do so at the same moment."""
+    try:
+        catalog.create_namespace_if_not_exists(schema)
+    except IntegrityError:
+        if not catalog.namespace_exists(schema):
+            raise
+
+
 def load(catalog: Catalog, declaration: Declaration) -> Table | None:
     """Return the bronze table, or None if it does not exist yet."""
     try:
@@ -165,7 +175,6 @@ def create(catalog: Catalog, declaration: Declaration, topic: TopicState, state:
         PartitionField(partition, 1001, IdentityTransform(), "kafka_partition"),
     )
     warehouse = catalog.properties["warehouse"].rstrip("/")
-    catalog.create_namespace_if_not_exists(declaration.schema)
     try:
         return catalog.create_table(
             declaration.identifier,
