@@ -7,9 +7,11 @@ import csv
 import json
 import subprocess
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
+from lakehouse import thrift
 from lakehouse.settings import Settings, home
 from local_stack.sample_data import pii_values, produced_log
 from tests.end_to_end.conftest import SIZE, Lake, dbt, run_job
@@ -197,6 +199,17 @@ def test_second_wave_is_the_truth_and_old_files_stay(lake: Lake, first_wave: obj
     assert_marts_are_the_truth(lake)
     assert_csv_is_the_truth(lake, version=2)
     assert {path: path.read_bytes() for path in files} == files
+
+
+def test_a_merge_does_not_shuffle_its_target(lake: Lake, first_wave: object) -> None:
+    """Spark falls back to a full shuffle silently, when a join setting or the bucketing no longer fits."""
+    model = Path("retail_lakehouse/models/intermediate/deduplicated/int_payments_deduplicated.sql")
+    slice_sql = (home() / "target" / "compiled" / model).read_text()
+    merge_sql = (home() / "target" / "run" / model).read_text()
+    with thrift.connect(lake.settings) as cursor:
+        thrift.rows(cursor, f"create temporary view int_payments_deduplicated__slice as {slice_sql}")
+        [(plan,)] = thrift.rows(cursor, f"explain {merge_sql}")
+    assert "keygroupedpartitioning" in plan
 
 
 def test_increments_equal_a_full_refresh(lake: Lake, first_wave: object) -> None:

@@ -1,34 +1,20 @@
-{% set order_of_events = [
-    'kafka_timestamp',
-    'kafka_partition',
-    'kafka_offset',
-] %}
-
 {{ config(
     unique_key='address_id',
     keep='last',
-    order_by=order_of_events,
-    partition_by=['bucket(16, address_id)'],
-    tblproperties=merge_on_read(),
+    order_by=['kafka_timestamp', 'kafka_partition', 'kafka_offset'],
+    partition_by='bucket(16, address_id)',
 ) }}
 
-with new_addresses as (
-
-    select *
-    from {{ ref('stg_shop__addresses') }}
-    where {{ in_new_batches('shop', 'shiftleft_public_addresses') }}
-
-),
-
-ranked as (
+with ranked as (
 
     select
         *,
         row_number() over (
             partition by address_id
-            order by {{ order_of_events | join(' desc, ') }} desc
+            order by kafka_timestamp desc, kafka_partition desc, kafka_offset desc
         ) as rank_in_key
-    from new_addresses
+    from {{ ref('stg_shop__addresses') }}
+    where {{ in_new_batches('shop', 'shiftleft_public_addresses') }}
 
 ),
 

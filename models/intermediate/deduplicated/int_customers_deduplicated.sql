@@ -1,34 +1,20 @@
-{% set order_of_events = [
-    'kafka_timestamp',
-    'kafka_partition',
-    'kafka_offset',
-] %}
-
 {{ config(
     unique_key='customer_id',
     keep='last',
-    order_by=order_of_events,
-    partition_by=['bucket(16, customer_id)'],
-    tblproperties=merge_on_read(),
+    order_by=['kafka_timestamp', 'kafka_partition', 'kafka_offset'],
+    partition_by='bucket(16, customer_id)',
 ) }}
 
-with new_customers as (
-
-    select *
-    from {{ ref('stg_shop__customers') }}
-    where {{ in_new_batches('shop', 'shiftleft_public_customers') }}
-
-),
-
-ranked as (
+with ranked as (
 
     select
         *,
         row_number() over (
             partition by customer_id
-            order by {{ order_of_events | join(' desc, ') }} desc
+            order by kafka_timestamp desc, kafka_partition desc, kafka_offset desc
         ) as rank_in_key
-    from new_customers
+    from {{ ref('stg_shop__customers') }}
+    where {{ in_new_batches('shop', 'shiftleft_public_customers') }}
 
 ),
 

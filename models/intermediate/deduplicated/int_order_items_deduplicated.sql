@@ -1,34 +1,20 @@
-{% set order_of_events = [
-    'kafka_timestamp',
-    'kafka_partition',
-    'kafka_offset',
-] %}
-
 {{ config(
     unique_key='order_item_id',
     keep='last',
-    order_by=order_of_events,
-    partition_by=['bucket(16, order_item_id)'],
-    tblproperties=merge_on_read(),
+    order_by=['kafka_timestamp', 'kafka_partition', 'kafka_offset'],
+    partition_by='bucket(16, order_item_id)',
 ) }}
 
-with new_order_items as (
-
-    select *
-    from {{ ref('stg_shop__order_items') }}
-    where {{ in_new_batches('shop', 'shiftleft_public_order_items') }}
-
-),
-
-ranked as (
+with ranked as (
 
     select
         *,
         row_number() over (
             partition by order_item_id
-            order by {{ order_of_events | join(' desc, ') }} desc
+            order by kafka_timestamp desc, kafka_partition desc, kafka_offset desc
         ) as rank_in_key
-    from new_order_items
+    from {{ ref('stg_shop__order_items') }}
+    where {{ in_new_batches('shop', 'shiftleft_public_order_items') }}
 
 ),
 

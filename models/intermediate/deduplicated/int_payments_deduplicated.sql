@@ -1,35 +1,20 @@
-{% set order_of_events = [
-    'paid_at',
-    'kafka_timestamp',
-    'kafka_partition',
-    'kafka_offset',
-] %}
-
 {{ config(
     unique_key='order_id',
     keep='first',
-    order_by=order_of_events,
-    partition_by=['bucket(16, order_id)'],
-    tblproperties=merge_on_read(),
+    order_by=['paid_at', 'kafka_timestamp', 'kafka_partition', 'kafka_offset'],
+    partition_by='bucket(16, order_id)',
 ) }}
 
-with new_payments as (
-
-    select *
-    from {{ ref('stg_payments__payments') }}
-    where {{ in_new_batches('payments', 'payments') }}
-
-),
-
-ranked as (
+with ranked as (
 
     select
         *,
         row_number() over (
             partition by order_id
-            order by {{ order_of_events | join(', ') }}
+            order by paid_at, kafka_timestamp, kafka_partition, kafka_offset
         ) as rank_in_key
-    from new_payments
+    from {{ ref('stg_payments__payments') }}
+    where {{ in_new_batches('payments', 'payments') }}
 
 ),
 

@@ -1,34 +1,20 @@
-{% set order_of_events = [
-    'kafka_timestamp',
-    'kafka_partition',
-    'kafka_offset',
-] %}
-
 {{ config(
     unique_key='store_order_key',
     keep='first',
-    order_by=order_of_events,
-    partition_by=['bucket(16, store_order_key)'],
-    tblproperties=merge_on_read(),
+    order_by=['kafka_timestamp', 'kafka_partition', 'kafka_offset'],
+    partition_by='bucket(16, store_order_key)',
 ) }}
 
-with new_store_orders as (
-
-    select *
-    from {{ ref('stg_storefront__store_orders') }}
-    where {{ in_new_batches('storefront', 'pizza_orders') }}
-
-),
-
-ranked as (
+with ranked as (
 
     select
         *,
         row_number() over (
             partition by store_order_key
-            order by {{ order_of_events | join(', ') }}
+            order by kafka_timestamp, kafka_partition, kafka_offset
         ) as rank_in_key
-    from new_store_orders
+    from {{ ref('stg_storefront__store_orders') }}
+    where {{ in_new_batches('storefront', 'pizza_orders') }}
 
 ),
 

@@ -1,34 +1,20 @@
-{% set order_of_events = [
-    'kafka_timestamp',
-    'kafka_partition',
-    'kafka_offset',
-] %}
-
 {{ config(
     unique_key='trade_key',
     keep='first',
-    order_by=order_of_events,
-    partition_by=['bucket(16, trade_key)'],
-    tblproperties=merge_on_read(),
+    order_by=['kafka_timestamp', 'kafka_partition', 'kafka_offset'],
+    partition_by='bucket(16, trade_key)',
 ) }}
 
-with new_trades as (
-
-    select *
-    from {{ ref('stg_brokerage__trades') }}
-    where {{ in_new_batches('brokerage', 'stock_trades') }}
-
-),
-
-ranked as (
+with ranked as (
 
     select
         *,
         row_number() over (
             partition by trade_key
-            order by {{ order_of_events | join(', ') }}
+            order by kafka_timestamp, kafka_partition, kafka_offset
         ) as rank_in_key
-    from new_trades
+    from {{ ref('stg_brokerage__trades') }}
+    where {{ in_new_batches('brokerage', 'stock_trades') }}
 
 ),
 
