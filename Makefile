@@ -22,7 +22,8 @@ setup: $(VENV) $(JARS) ## Install the locked Python environment and the jars
 
 .tools/uv/bin/uv:
 	@echo "setup: installing uv into .tools/uv"
-	@python3 -m venv .tools/uv || { echo "error: python3 cannot make virtual environments. Run apt-get install python3-venv." >&2; exit 1; }
+	@python3 -m venv .tools/uv 2>/dev/null || apt-get install --yes --quiet python3-venv && python3 -m venv .tools/uv \
+		|| { echo "error: python3 cannot make virtual environments. Run apt-get install python3-venv." >&2; exit 1; }
 	@.tools/uv/bin/pip install --quiet --disable-pip-version-check uv==0.13.9
 
 $(VENV): pyproject.toml uv.lock | $(filter .tools/%,$(UV))

@@ -63,7 +63,7 @@ class Lander:
         state = SchemaState.of(table)
         if table is not None:
             try:
-                return self._write(table, records, self.schemas.known(state).sides, plan)
+                return self._write(table, records, self.schemas.known(state), plan)
             except NewSchemaId:
                 pass
         servers = self.settings.kafka_bootstrap_servers

@@ -3,6 +3,7 @@
 import os
 import re
 import time
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -23,6 +24,9 @@ console = Console(highlight=False, soft_wrap=True)
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
 
 Topics = Annotated[list[str] | None, typer.Argument(help="Topic names; without any, every declared topic.")]
+Models = Annotated[
+    Path, typer.Option(help="Where the dbt source files are, that declare the topics.", show_default="models/")
+]
 Wait = Annotated[str, typer.Option(help="How long to wait for a broker or registry that does not answer.")]
 
 
@@ -33,13 +37,14 @@ def run(
     follow: Annotated[bool, typer.Option(help="Go on until stopped, instead of ending.")] = False,
     every: Annotated[str, typer.Option(help="With --follow: the pause between runs.")] = "30s",
     wait: Wait = "30s",
+    models: Models = declared.MODELS_DIR,
 ) -> None:
     """Land everything the broker has, batch by batch; then say what was landed.
 
     Exit code 1 if a topic could not be landed; the others are landed all the same.
     """
     pause, patience = seconds(every), seconds(wait)
-    settings, chosen = _prepare(topics)
+    settings, chosen = _prepare(models, topics)
     try:
         failed = _run(settings, chosen, max_records, patience, pause if follow else None)
     except KeyboardInterrupt:
@@ -50,13 +55,13 @@ def run(
 
 
 @app.command()
-def verify(topics: Topics = None, wait: Wait = "30s") -> None:
+def verify(topics: Topics = None, wait: Wait = "30s", models: Models = declared.MODELS_DIR) -> None:
     """Compare bronze with the broker, record by record, without Spark.
 
     Every offset up to the last landed one has to be there exactly once, with equal raw bytes.
     Exit code 1 if a topic differs; the first differing offsets are named.
     """
-    settings, chosen = _prepare(topics)
+    settings, chosen = _prepare(models, topics)
     patience = seconds(wait)
     faulty = False
     for declaration in chosen:
@@ -81,8 +86,8 @@ def seconds(text: str) -> float:
     return float(match[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600}[match[2] or "s"]
 
 
-def _prepare(topics: list[str] | None) -> tuple[Settings, list[Declaration]]:
-    chosen = declared.select(declared.read_declarations(), topics or ())
+def _prepare(models: Path, topics: list[str] | None) -> tuple[Settings, list[Declaration]]:
+    chosen = declared.select(declared.read_declarations(models), topics or ())
     if not chosen:
         raise UserError("No dbt source declares a topic", "Add config.meta.kafka to a source table")
     return environment.from_environment(), chosen

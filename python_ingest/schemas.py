@@ -5,6 +5,7 @@ encoding, so this changes no byte, and it lets one type be used twice, or rename
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 Json = Any
@@ -59,6 +60,14 @@ def merge(reader: Json | None, writer: Json, field: str = "") -> Json:
         case _:
             raise _clash(field, old, new)
     return merged
+
+
+def merge_all(writers: Mapping[int, Json]) -> Json | None:
+    """Return the reader's form of writers that are known to fit together, None for no writer."""
+    reader = None
+    for _, writer in sorted(writers.items()):
+        reader = merge(reader, writer)
+    return reader
 
 
 def kind(schema: Json) -> str:

@@ -5,7 +5,9 @@ statistics of partition, offset and batch are always kept, because the positions
 """
 
 import json
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
@@ -104,28 +106,32 @@ PLAIN = {
 
 @dataclass(frozen=True)
 class SchemaState:
-    """What has been merged into a table so far: the reader's schemas and the ids they hold.
+    """The writers' schemas that a table's columns hold, by id.
 
-    It stands in the table's properties, changed in the same commit as the columns.
+    They stand in the table's properties, one each: of two processes that add different ones at
+    the same time, neither undoes what the other did. The order of merging does not matter.
     """
 
-    value: Json | None = None
-    key: Json | None = None
-    value_ids: tuple[int, ...] = ()
-    key_ids: tuple[int, ...] = ()
+    value: Mapping[int, Json] = field(default_factory=dict)
+    key: Mapping[int, Json] = field(default_factory=dict)
 
     @classmethod
     def of(cls, table: Table | None) -> "SchemaState":
         """Return the state of a table, empty if there is none yet."""
-        text = table.properties.get("lakehouse.schemas") if table else None
-        if text is None:
-            return cls()
-        state = json.loads(text)
-        return cls(state["value"], state["key"], tuple(state["value_ids"]), tuple(state["key_ids"]))
+        sides: dict[str, dict[int, Json]] = {"value": {}, "key": {}}
+        for name, text in (table.properties if table is not None else {}).items():
+            match = re.fullmatch(r"lakehouse\.(value|key)-schema\.(\d+)", name)
+            if match:
+                sides[match[1]][int(match[2])] = json.loads(text)
+        return cls(**sides)
 
-    def text(self) -> str:
-        """Return the state as the property holds it."""
-        return json.dumps(vars(self), separators=(",", ":"))
+    def properties(self) -> dict[str, str]:
+        """Return the state as table properties."""
+        return {
+            f"lakehouse.{side}-schema.{schema_id}": json.dumps(writer, separators=(",", ":"))
+            for side, writers in (("value", self.value), ("key", self.key))
+            for schema_id, writer in sorted(writers.items())
+        }
 
 
 def make_namespace(catalog: Catalog, schema: str) -> None:
@@ -151,12 +157,12 @@ def check_identity(table: Table, declaration: Declaration, topic: TopicState) ->
     Raises:
         UserError: another topic, a recreated topic, or another cluster.
     """
-    for field, label, actual in (
+    for name, label, actual in (
         ("topic", "topic", declaration.topic),
         ("cluster-id", "cluster", topic.cluster_id),
         ("topic-id", "incarnation of the topic", topic.topic_id),
     ):
-        stored = table.properties.get(f"lakehouse.{field}")
+        stored = table.properties.get(f"lakehouse.{name}")
         if stored != actual:
             raise UserError(
                 f"{declaration.identifier} was filled from {label} {stored}, but {declaration.topic}"
@@ -186,7 +192,7 @@ def create(catalog: Catalog, declaration: Declaration, topic: TopicState, state:
                 "lakehouse.topic": declaration.topic,
                 "lakehouse.topic-id": topic.topic_id,
                 "lakehouse.cluster-id": topic.cluster_id,
-                "lakehouse.schemas": state.text(),
+                **state.properties(),
             },
         )
     except TableAlreadyExistsError:
@@ -203,7 +209,7 @@ def evolve(table: Table, state: SchemaState) -> Table | None:
         with table.transaction() as transaction:
             with transaction.update_schema() as update:
                 update.union_by_name(table_schema(state))
-            transaction.set_properties({"lakehouse.schemas": state.text()})
+            transaction.set_properties(state.properties())
     except CommitFailedException:
         return None
     return table
@@ -212,11 +218,11 @@ def evolve(table: Table, state: SchemaState) -> Table | None:
 def table_schema(state: SchemaState) -> Schema:
     """Return the table's columns: the payload's, then the metadata's."""
     columns: dict[str, IcebergType] = {
-        column: iceberg_type(schema) for column, schema in payload_columns(state.value).items()
+        column: iceberg_type(schema) for column, schema in payload_columns(schemas.merge_all(state.value)).items()
     }
     columns |= METADATA_COLUMNS
-    if state.key is not None:
-        columns["kafka_key"] = iceberg_type(state.key)
+    if state.key:
+        columns["kafka_key"] = iceberg_type(schemas.merge_all(state.key))
     fields = [
         NestedField(index, name, each, required=False) for index, (name, each) in enumerate(columns.items(), start=1)
     ]
@@ -234,11 +240,11 @@ def payload_columns(value: Json | None) -> dict[str, Json]:
     if schemas.kind(value) != "record":
         return {"value": value}
     columns: dict[str, Json] = {}
-    for field in value["fields"]:
-        name = landed_name(field["name"])
+    for each in value["fields"]:
+        name = landed_name(each["name"])
         if name in columns:
-            raise IncompatibleSchema(field["name"], f"two fields would be landed as {name}")
-        columns[name] = field["type"]
+            raise IncompatibleSchema(each["name"], f"two fields would be landed as {name}")
+        columns[name] = each["type"]
     return columns
 
 
