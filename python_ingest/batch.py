@@ -72,7 +72,7 @@ class Lander:
         if table is None:
             table = tables.create(self.catalog, self.declaration, plan.topic, learned.state)
         elif learned.state != state:
-            table = tables.evolve(table, learned.state)
+            table = tables.evolve(table, self.declaration, learned.state)
         if table is None:
             raise Refused("another process made or changed the table")
         return self._write(table, records, learned.sides, plan)

@@ -63,8 +63,10 @@ def rows(records: DataFrame, declaration: Declaration, sides: Sides, batch: Batc
     value, key = sides.value, sides.key
     avro_key = declaration.key == "avro"
     envelopes = {"_value": _envelope("value", value)}
+    valid = {"_value": _only_valid("_value", value)}
     if avro_key:
         envelopes["_key"] = _envelope("key", key)
+        valid["_key"] = _only_valid("_key", key)
     raw = F.lit(True)
     if declaration.on_error == "skip":
         raw = F.col("value").isNull() | F.col("_value.decoded").isNotNull()
@@ -75,22 +77,26 @@ def rows(records: DataFrame, declaration: Declaration, sides: Sides, batch: Batc
         _payload_column("_value", value.reader, name).alias(tables.landed_name(name))
         for name in _field_names(value.reader)
     ]
-    return records.withColumns(envelopes).select(
-        *payload,
-        F.col("topic").alias("kafka_topic"),
-        F.col("partition").alias("kafka_partition"),
-        F.col("offset").alias("kafka_offset"),
-        F.col("timestamp").alias("kafka_timestamp"),
-        F.col("timestampType").alias("kafka_timestamp_type"),
-        F.when(raw, F.col("headers")).alias("kafka_headers"),
-        _key(key, declaration.key).alias("kafka_key"),
-        F.when(raw, F.col("key")).alias("kafka_raw_key"),
-        F.when(raw, F.col("value")).alias("kafka_raw_value"),
-        (_schema_id("key", key) if avro_key else F.lit(None).cast("int")).alias("key_schema_id"),
-        _schema_id("value", value).alias("value_schema_id"),
-        error.alias("decode_error"),
-        F.lit(batch.number).cast("long").alias("ingest_batch"),
-        F.lit(batch.ingested_at.isoformat()).cast("timestamp").alias("ingested_at"),
+    return (
+        records.withColumns(envelopes)
+        .withColumns(valid)
+        .select(
+            *payload,
+            F.col("topic").alias("kafka_topic"),
+            F.col("partition").alias("kafka_partition"),
+            F.col("offset").alias("kafka_offset"),
+            F.col("timestamp").alias("kafka_timestamp"),
+            F.col("timestampType").alias("kafka_timestamp_type"),
+            F.when(raw, F.col("headers")).alias("kafka_headers"),
+            _key(key, declaration.key).alias("kafka_key"),
+            F.when(raw, F.col("key")).alias("kafka_raw_key"),
+            F.when(raw, F.col("value")).alias("kafka_raw_value"),
+            (_schema_id("key", key) if avro_key else F.lit(None).cast("int")).alias("key_schema_id"),
+            _schema_id("value", value).alias("value_schema_id"),
+            error.alias("decode_error"),
+            F.lit(batch.number).cast("long").alias("ingest_batch"),
+            F.lit(batch.ingested_at.isoformat()).cast("timestamp").alias("ingested_at"),
+        )
     )
 
 
@@ -123,6 +129,39 @@ def _envelope(column: str, side: Side) -> Column:
     if not cases:
         return F.lit(None).cast("struct<payload: boolean, decoded: boolean>")
     return reduce(lambda chain, case: chain.when(*case), cases[1:], F.when(*cases[0]))
+
+
+def _only_valid(envelope: str, side: Side) -> Column:
+    """Return NULL instead of an envelope with a string that is not UTF-8: many readers of the table
+    would fail on it."""
+    checks = _checks(F.col(f"{envelope}.payload"), side.reader) if side.reader is not None else None
+    return F.col(envelope) if checks is None else F.when(checks, F.col(envelope))
+
+
+def _checks(column: Column, schema: Json) -> Column | None:
+    """Return whether every string in a column is UTF-8; None if it holds no strings."""
+    schema = schemas.not_null(schema)
+    found: list[Column | None] = []
+    match schemas.kind(schema):
+        case "string":
+            found = [F.is_valid_utf8(column)]
+        case "record":
+            found = [_checks(column[each["name"]], each["type"]) for each in schema["fields"]]
+        case "array":
+            found = [_checks_inside(column, schema["items"])]
+        case "map":
+            found = [
+                _checks_inside(F.map_keys(column), "string"),
+                _checks_inside(F.map_values(column), schema["values"]),
+            ]
+    present = [F.coalesce(each, F.lit(True)) for each in found if each is not None]
+    return reduce(lambda left, right: left & right, present) if present else None
+
+
+def _checks_inside(array: Column, items: Json) -> Column | None:
+    if _checks(F.lit(None), items) is None:
+        return None
+    return F.forall(array, lambda item: F.coalesce(_checks(item, items), F.lit(True)))
 
 
 def _payload_column(envelope: str, reader: Json, name: str) -> Column:

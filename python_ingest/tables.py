@@ -155,25 +155,25 @@ def check_identity(table: Table, declaration: Declaration, topic: TopicState) ->
     """Refuse a topic that is not the one the table was filled from.
 
     Raises:
-        UserError: another topic, a recreated topic, or another cluster.
+        UserError: another topic, a recreated topic, another cluster, or another format of keys.
     """
     for name, label, actual in (
         ("topic", "topic", declaration.topic),
         ("cluster-id", "cluster", topic.cluster_id),
         ("topic-id", "incarnation of the topic", topic.topic_id),
+        ("key", "keys declared as", declaration.key),
     ):
         stored = table.properties.get(f"lakehouse.{name}")
         if stored != actual:
             raise UserError(
-                f"{declaration.identifier} was filled from {label} {stored}, but {declaration.topic}"
-                f" is now {actual}: offsets mean something else",
-                "Land it in a new table (declare another name), or point to the old cluster",
+                f"{declaration.identifier} was filled from {label} {stored}, but {declaration.topic} is now {actual}",
+                "Land it in a new table (declare another name), or go back to what the table was filled from",
             )
 
 
 def create(catalog: Catalog, declaration: Declaration, topic: TopicState, state: SchemaState) -> Table | None:
     """Create the table; return None if another ingester was faster."""
-    schema = table_schema(state)
+    schema = table_schema(state, declaration.key)
     day = schema.find_field("ingested_at").field_id
     partition = schema.find_field("kafka_partition").field_id
     spec = PartitionSpec(
@@ -192,6 +192,7 @@ def create(catalog: Catalog, declaration: Declaration, topic: TopicState, state:
                 "lakehouse.topic": declaration.topic,
                 "lakehouse.topic-id": topic.topic_id,
                 "lakehouse.cluster-id": topic.cluster_id,
+                "lakehouse.key": declaration.key,
                 **state.properties(),
             },
         )
@@ -199,7 +200,7 @@ def create(catalog: Catalog, declaration: Declaration, topic: TopicState, state:
         return None
 
 
-def evolve(table: Table, state: SchemaState) -> Table | None:
+def evolve(table: Table, declaration: Declaration, state: SchemaState) -> Table | None:
     """Add and widen columns for a new state, in one commit.
 
     Returns:
@@ -208,20 +209,22 @@ def evolve(table: Table, state: SchemaState) -> Table | None:
     try:
         with table.transaction() as transaction:
             with transaction.update_schema() as update:
-                update.union_by_name(table_schema(state))
+                update.union_by_name(table_schema(state, declaration.key))
             transaction.set_properties(state.properties())
     except CommitFailedException:
         return None
     return table
 
 
-def table_schema(state: SchemaState) -> Schema:
+def table_schema(state: SchemaState, key_format: str) -> Schema:
     """Return the table's columns: the payload's, then the metadata's."""
     columns: dict[str, IcebergType] = {
         column: iceberg_type(schema) for column, schema in payload_columns(schemas.merge_all(state.value)).items()
     }
     columns |= METADATA_COLUMNS
-    if state.key:
+    if key_format == "bytes":
+        columns["kafka_key"] = BinaryType()
+    if key_format == "avro" and state.key:
         columns["kafka_key"] = iceberg_type(schemas.merge_all(state.key))
     fields = [
         NestedField(index, name, each, required=False) for index, (name, each) in enumerate(columns.items(), start=1)

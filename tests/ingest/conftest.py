@@ -1,0 +1,61 @@
+"""What the ingester's tests share: a lab of their own per test, and one Spark session for all."""
+
+import json
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakehouse.settings import Settings
+from lakehouse.spark import session
+from python_ingest.topics import Declaration
+from tests.ingest.lab import Lab
+
+
+@pytest.fixture
+def offline_settings(tmp_path: Path) -> Settings:
+    """Settings of a lake in a directory, with no service behind it."""
+    return Settings(
+        kafka_bootstrap_servers="127.0.0.1:1",
+        schema_registry_url="http://127.0.0.1:1",
+        warehouse=str(tmp_path / "warehouse"),
+        catalog_uri=f"jdbc:sqlite:{tmp_path / 'catalog.db'}",
+        export_root=tmp_path / "exports",
+        pii_key_file=tmp_path / "pii.key",
+        thrift_host="127.0.0.1",
+        thrift_port=1,
+        thrift_password="",
+    )
+
+
+@pytest.fixture(scope="session")
+def spark(stack: Settings) -> Iterator[SparkSession]:
+    spark = session(stack, "ingest-tests")
+    spark.sparkContext.setLogLevel("OFF")
+    yield spark
+    spark.stop()
+
+
+@pytest.fixture
+def declaration() -> Declaration:
+    name = f"t{uuid.uuid4().hex[:10]}"
+    return Declaration(topic=f"test.{name}", schema="bronze_tests", table=name, key="string", on_error="dead_letter")
+
+
+@pytest.fixture
+def lab(stack: Settings, spark: SparkSession, declaration: Declaration) -> Lab:
+    lab = Lab(stack, spark, declaration)
+    lab.make_topic()
+    return lab
+
+
+@pytest.fixture
+def models_dir(tmp_path: Path, declaration: Declaration) -> Path:
+    """A directory whose one source file declares the test's topic."""
+    kafka = {"topic": declaration.topic, "key": declaration.key, "on_error": declaration.on_error}
+    table = {"name": declaration.table, "config": {"meta": {"kafka": kafka}}}
+    sources = {"version": 2, "sources": [{"name": "lab", "schema": declaration.schema, "tables": [table]}]}
+    (tmp_path / "_lab__sources.yml").write_text(json.dumps(sources))
+    return tmp_path
