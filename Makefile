@@ -22,7 +22,8 @@ setup: $(VENV) $(JARS) ## Install the locked Python environment and the jars
 
 .tools/uv/bin/uv:
 	@echo "setup: installing uv into .tools/uv"
-	@python3 -m venv .tools/uv 2>/dev/null || apt-get install --yes --quiet python3-venv && python3 -m venv .tools/uv \
+	@python3 -m venv .tools/uv 2>/dev/null \
+		|| { apt-get install --yes --quiet python3-venv && python3 -m venv .tools/uv; } \
 		|| { echo "error: python3 cannot make virtual environments. Run apt-get install python3-venv." >&2; exit 1; }
 	@.tools/uv/bin/pip install --quiet --disable-pip-version-check uv==0.13.9
 
@@ -34,7 +35,7 @@ $(VENV): pyproject.toml uv.lock | $(filter .tools/%,$(UV))
 $(JARS): local_stack/pom.xml | $(VENV)
 	@$(RUN) lakehouse check java
 	@echo "setup: fetching the jars into local_stack/target"
-	@$(MVN) --quiet --batch-mode --file local_stack/pom.xml package
+	@$(MVN) --quiet --batch-mode -Dstyle.color=never --file local_stack/pom.xml package
 	@touch $@
 
 up: setup ## Start broker, registry and Thrift server
@@ -53,7 +54,8 @@ demo: up ## Sample data through Kafka, ingester, dbt and export to weekly CSV fi
 	@echo; echo "demo: 4/5 bronze to marts and exports"
 	@$(STACK_ENV) dbt build --vars "week: $(DEMO_WEEK)"
 	@echo; echo "demo: 5/5 exports to CSV"
-	@$(RUN) lakehouse export run --week $(DEMO_WEEK)
+	@$(RUN) lakehouse export run --week $(DEMO_WEEK) --no-build
+	@echo; head -n 4 $(STATE)/exports/*/$(DEMO_WEEK)/v1/*.csv | cut -c 1-150
 	@echo; echo "The stack is still up: lakehouse stack status. make down stops it."
 
 test: setup lint ## Lint, then run all tests on a stack of their own
