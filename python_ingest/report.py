@@ -39,6 +39,8 @@ class ConsoleReporter:
             self._tasks[topic] = self._progress.add_task(topic, total=None, state="")
             self._done[topic] = 0
         state = "landing" if offsets_left else "caught up"
+        if not offsets_left and not self._console.is_terminal:
+            self._console.print(f"{topic}: caught up")
         # Offsets of transaction markers hold no record: caught up is full whatever was counted.
         total = self._done[topic] + offsets_left
         self._progress.update(self._tasks[topic], total=total, state=state)

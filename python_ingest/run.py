@@ -124,6 +124,7 @@ class _TopicLoop:
             UserError: the topic cannot be landed; batches before stay committed.
         """
         failures = 0
+        planned_from: Position | None = None
         while True:
             topic = self._broker.describe(self._declaration.topic)
             table = tables.load(self._lander.catalog, self._declaration)
@@ -131,6 +132,9 @@ class _TopicLoop:
             if table is not None:
                 tables.check_identity(table, self._declaration, topic)
                 position = self._positions.read(table)
+            if position != planned_from:
+                # Whoever came first, the topic got on: only standing still counts as failing.
+                failures, planned_from = 0, position
             waiting = offsets.waiting(position, topic)
             result.lag = offsets.count(waiting)
             self._reporter.waiting(topic.topic, result.lag)
@@ -149,7 +153,6 @@ class _TopicLoop:
                     ) from None
                 self._reporter.note(topic.topic, f"nothing was committed: {reason}; planning again")
             else:
-                failures = 0
                 result.records += landed.rows
                 result.dead_letters += landed.dead_letters
                 result.batches += 1

@@ -1,0 +1,87 @@
+"""The commands as a person types them: durations, errors in one line, exit codes, Ctrl-C."""
+
+import io
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from lakehouse.errors import UserError
+from python_ingest.cli import seconds
+from python_ingest.commit import Landed
+from python_ingest.report import ConsoleReporter, summary
+from python_ingest.run import TopicResult
+from tests.conftest import LAKEHOUSE, run_lakehouse
+from tests.ingest.lab import Lab, record
+
+
+@pytest.mark.parametrize(("text", "expected"), [("30s", 30), ("30", 30), ("500ms", 0.5), ("5m", 300), ("1.5h", 5400)])
+def test_a_duration_is_read(text: str, expected: float) -> None:
+    assert seconds(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "soon", "5 days", "-5s"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match="is not a duration"):
+        seconds(text)
+
+
+def test_the_summary_adds_up() -> None:
+    console = Console(width=100, file=io.StringIO())
+    console.print(summary([TopicResult("orders", records=1200, dead_letters=3, batches=2, seconds=4.0, lag=0)]))
+    assert re.search(r"orders +1,200 +1,197 +3 +2 +4\.0 +300 +0", console.file.getvalue())
+
+
+def test_without_a_terminal_progress_is_lines() -> None:
+    console = Console(width=100, file=io.StringIO())
+    with ConsoleReporter(console) as reporter:
+        reporter.waiting("orders", 10)
+        reporter.landed("orders", Landed(6, 1))
+        reporter.landed("orders", Landed(4, 0))
+        reporter.note("orders", "planning again")
+    assert console.file.getvalue().splitlines() == [
+        "orders: 6 records landed, 1 dead letters in the last batch",
+        "orders: 10 records landed, 0 dead letters in the last batch",
+        "orders: planning again",
+    ]
+
+
+def test_on_a_terminal_progress_is_a_bar_per_topic() -> None:
+    console = Console(width=100, file=io.StringIO(), force_terminal=True)
+    with ConsoleReporter(console) as reporter:
+        for topic in ("orders", "payments"):
+            reporter.waiting(topic, 10)
+            reporter.landed(topic, Landed(10, 0))
+            reporter.waiting(topic, 0)
+    last = console.file.getvalue()
+    assert "orders" in last
+    assert "payments" in last
+    assert last.count("10/10") >= 2
+    assert "records landed" not in last
+
+
+def test_a_topic_that_is_not_declared_or_does_not_exist_is_one_line(lab: Lab, models_dir: Path) -> None:
+    undeclared = run_lakehouse("ingest", "run", "nonsense", "--models", str(models_dir))
+    assert (undeclared.returncode, undeclared.stdout) == (1, "")
+    assert undeclared.stderr == (f"error: No dbt source declares the topic 'nonsense'. Choose from {lab.topic}.\n")
+    for deleted in lab.admin.delete_topics([lab.topic]).values():
+        deleted.result()
+    missing = run_lakehouse("ingest", "run", "--models", str(models_dir))
+    assert missing.returncode == 1
+    assert missing.stderr.startswith(f"error: The topic '{lab.topic}' does not exist")
+    assert missing.stderr.count("\n") == 1
+
+
+def test_ctrl_c_ends_following_quietly(lab: Lab, models_dir: Path) -> None:
+    lab.produce(lab.encode(lab.register(record("sale", id="int")), {"id": 1}))
+    lab.land_well()
+    command = [LAKEHOUSE, "ingest", "run", "--follow", "--every", "1h", "--models", str(models_dir)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == f"{lab.topic}: caught up\n"
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=30)
+    assert (process.returncode, output, errors) == (130, "", "")

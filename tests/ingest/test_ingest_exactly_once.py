@@ -1,0 +1,292 @@
+"""Every offset exactly once: restarts, kills, two writers, maintenance, and topics that changed behind the table."""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import NewPartitions
+from py4j.protocol import Py4JError
+
+from lakehouse.catalog import load_catalog
+from python_ingest import commit, tables
+from python_ingest.batch import Lander, Plan
+from python_ingest.broker import Broker
+from python_ingest.commit import Refused
+from python_ingest.evolve import TopicSchemas
+from python_ingest.offsets import OffsetRange, Position, PositionReader
+from python_ingest.registry import Registry
+from python_ingest.run import Options
+from python_ingest.verify import verify_topic
+from tests.conftest import LAKEHOUSE, run_lakehouse
+from tests.ingest.lab import Lab, Messages, record
+
+SALE = record("sale", id="int", note="string")
+BATCH_COLUMNS = ("ingest_batch", "ingested_at")
+
+
+def produce(lab: Lab, count: int, start: int = 0, partitions: tuple[int, ...] = (0, 1, 2)) -> None:
+    schema_id = lab.register(SALE)
+    for index in range(start, start + count):
+        value = lab.encode(schema_id, {"id": index, "note": "n" * 20})
+        lab.produce(value, partitions[index % len(partitions)], key=str(index).encode())
+    lab.flush()
+
+
+def assert_exactly_once(lab: Lab, count: int) -> None:
+    report = verify_topic(lab.settings, lab.declaration, 10)
+    assert report.problems == []
+    assert report.records == count
+    rows = lab.rows()
+    assert len(rows) == len({(row["kafka_partition"], row["kafka_offset"]) for row in rows}) == count
+
+
+def lander(lab: Lab, writer: str) -> Lander:
+    return Lander(
+        settings=lab.settings,
+        spark=lambda: lab.spark,
+        catalog=load_catalog(lab.settings, create=True),
+        declaration=lab.declaration,
+        schemas=TopicSchemas(Registry(lab.settings.schema_registry_url, 10)),
+        writer=writer,
+        wait=10,
+    )
+
+
+def plan(lab: Lab, *ranges: OffsetRange) -> Plan:
+    topic = Broker(lab.settings, 10).describe(lab.topic)
+    return Plan(topic, PositionReader().read(lab.table()), list(ranges))
+
+
+def test_a_run_without_news_leaves_the_snapshot_alone(lab: Lab) -> None:
+    produce(lab, 10)
+    lab.land_well()
+    snapshot = lab.table().current_snapshot()
+    assert lab.land_well().batches == 0
+    assert lab.table().current_snapshot() == snapshot
+
+
+def test_small_batches_land_the_same_rows_as_one(lab: Lab) -> None:
+    produce(lab, 40)
+    assert lab.land_well().batches == 1
+    small = replace(lab.declaration, table=f"{lab.declaration.table}_small")
+    result = lab.land_well(Options(max_records=9, wait=10), small)
+    assert (result.records, result.batches) == (40, 5)
+
+    def facts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{name: value for name, value in row.items() if name not in BATCH_COLUMNS} for row in rows]
+
+    assert facts(lab.rows(small)) == facts(lab.rows())
+    assert sorted({row["ingest_batch"] for row in lab.rows(small)}) == [1, 2, 3, 4, 5]
+
+
+def test_the_snapshot_says_what_its_batch_was(lab: Lab) -> None:
+    produce(lab, 6, partitions=(0, 2))
+    lab.land_well()
+    summary = lab.table().current_snapshot().summary
+    assert summary["lakehouse.batch"] == "1"
+    assert summary["lakehouse.ranges"] == '{"0": [0, 3], "2": [0, 3]}'
+    assert summary["added-records"] == "6"
+    assert summary["operation"].value == "overwrite"
+
+
+def test_a_stale_writer_is_refused_and_one_of_other_offsets_is_not(lab: Lab) -> None:
+    produce(lab, 9)
+    lab.land_well(Options(max_records=3, wait=10))
+    produce(lab, 9, start=9)
+    stale = plan(lab, OffsetRange(0, 3, 6))
+    elsewhere = plan(lab, OffsetRange(1, 3, 6))
+    overlapping = plan(lab, OffsetRange(0, 5, 6), OffsetRange(2, 3, 6))
+    zombie, other = lander(lab, "zombie"), lander(lab, "other")
+    assert other.land(lab.table(), plan(lab, OffsetRange(0, 3, 6))).rows == 3
+    for refused in (stale, overlapping):
+        with pytest.raises(Refused, match="another commit came first"):
+            zombie.land(lab.table(), refused)
+    assert zombie.land(lab.table(), elsewhere).rows == 3
+    lab.land_well()
+    assert_exactly_once(lab, 18)
+
+
+def test_of_two_first_writers_one_is_refused(lab: Lab) -> None:
+    produce(lab, 6)
+    topic = Broker(lab.settings, 10).describe(lab.topic)
+    first = Plan(topic, Position(), [OffsetRange(0, 0, 2)])
+    one, other = lander(lab, "one"), lander(lab, "other")
+    tables.make_namespace(one.catalog, lab.declaration.schema)
+    assert one.land(None, first).rows == 2
+    with pytest.raises(Refused, match="another process made"):
+        other.land(None, first)
+    with pytest.raises(Refused, match="another commit came first"):
+        other.land(lab.table(), first)
+    lab.land_well()
+    assert_exactly_once(lab, 6)
+
+
+def test_two_ingesters_at_once_land_each_offset_once(lab: Lab) -> None:
+    produce(lab, 60)
+    heard = [Messages(), Messages()]
+    ingesters = [lab.ingester(Options(max_records=10, wait=10), messages=each) for each in heard]
+    results: list[Any] = []
+    start = threading.Barrier(2)
+
+    def work(index: int) -> None:
+        start.wait()
+        results.extend(ingesters[index].catch_up([lab.declaration]))
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [result.error for result in results] == [None, None]
+    assert sum(result.records for result in results) == 60
+    assert any("nothing was committed" in note for each in heard for note in each.notes)
+    assert_exactly_once(lab, 60)
+
+
+def test_a_commit_whose_answer_is_lost_is_found_in_the_table(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    produce(lab, 6)
+    lab.land_well()
+    produce(lab, 6, start=6)
+    answered = commit.overwrite
+
+    def lost(*arguments: Any) -> None:
+        answered(*arguments)
+        raise Py4JError("the answer was lost")
+
+    monkeypatch.setattr(commit, "overwrite", lost)
+    result = lab.land_well()
+    assert (result.records, result.batches) == (6, 1)
+    assert lab.messages.notes == []
+    assert_exactly_once(lab, 12)
+
+
+def test_compaction_expiry_and_rollback_neither_lose_nor_double(lab: Lab) -> None:
+    produce(lab, 4, partitions=(0,))
+    produce(lab, 30, start=4, partitions=(1,))
+    lab.land_well(Options(max_records=10, wait=10))
+    before = lab.rows()
+    name = lab.declaration.identifier
+    options = "map('rewrite-all', 'true')"
+    lab.sql(
+        f"call lake.system.rewrite_data_files(table => '{name}', strategy => 'sort',"
+        f" sort_order => 'kafka_partition, kafka_offset', options => {options})"
+    )
+    assert lab.rows() == before
+    produce(lab, 6, start=34, partitions=(0, 1))
+    assert lab.land_well().records == 6
+    lab.sql(f"call lake.system.expire_snapshots(table => '{name}', older_than => now(), retain_last => 1)")
+    assert len(lab.table().snapshots()) == 1
+    kept = lab.table().current_snapshot().snapshot_id
+    produce(lab, 6, start=40)
+    assert lab.land_well().records == 6
+    assert_exactly_once(lab, 46)
+    lab.sql(f"call lake.system.rollback_to_snapshot('{name}', {kept})")
+    assert lab.land_well().records == 6
+    assert_exactly_once(lab, 46)
+
+
+def test_aborted_transactions_are_passed_over_once(lab: Lab) -> None:
+    schema_id = lab.register(SALE)
+    settings = {"bootstrap.servers": lab.settings.kafka_bootstrap_servers, "transactional.id": lab.topic}
+    producer = Producer(settings)
+    producer.init_transactions()
+    for outcome in ("commit", "abort", "commit", "abort"):
+        producer.begin_transaction()
+        for index in range(5):
+            producer.produce(lab.topic, lab.encode(schema_id, {"id": index, "note": outcome}), partition=0)
+        producer.flush()
+        producer.commit_transaction() if outcome == "commit" else producer.abort_transaction()
+    assert lab.land_well(Options(max_records=4, wait=10)).records == 10
+    assert {row["note"] for row in lab.rows()} == {"commit"}
+    assert_exactly_once(lab, 10)
+    snapshot = lab.table().current_snapshot()
+    assert lab.land_well().batches == 0
+    assert lab.table().current_snapshot() == snapshot
+    produce(lab, 1, partitions=(0,))
+    assert lab.land_well().records == 1
+    assert_exactly_once(lab, 11)
+
+
+def test_a_partition_added_later_is_read_from_its_beginning(lab: Lab) -> None:
+    produce(lab, 3)
+    lab.land_well()
+    for grown in lab.admin.create_partitions([NewPartitions(lab.topic, 4)]).values():
+        grown.result()
+    lab.wait_for_topic(4)
+    lab = replace(lab)  # a producer that knows the new partition
+    produce(lab, 4, start=3, partitions=(3, 0))
+    assert lab.land_well().records == 4
+    assert_exactly_once(lab, 7)
+
+
+def test_a_recreated_topic_is_refused(lab: Lab) -> None:
+    produce(lab, 6)
+    lab.land_well()
+    before = lab.rows()
+    for deleted in lab.admin.delete_topics([lab.topic]).values():
+        deleted.result()
+    deadline = time.monotonic() + 20
+    while lab.topic in lab.admin.list_topics(timeout=5).topics and time.monotonic() < deadline:
+        time.sleep(0.1)
+    lab.make_topic()
+    produce(lab, 12)
+    error = str(lab.land().error)
+    assert f"{lab.declaration.identifier} was filled from incarnation of the topic" in error
+    assert lab.rows() == before
+
+
+def test_a_gap_left_by_retention_is_refused_with_its_range(lab: Lab) -> None:
+    produce(lab, 4, partitions=(1,))
+    lab.land_well()
+    produce(lab, 10, start=4, partitions=(1,))
+    for deleted in lab.admin.delete_records([TopicPartition(lab.topic, 1, 9)]).values():
+        deleted.result()
+    error = str(lab.land().error)
+    assert "retention deleted offsets 4 to 8 of partition 1 before they were landed" in error
+    assert len(lab.rows()) == 4
+
+
+def test_kill_between_the_files_and_the_commit_then_run_again(lab: Lab, models_dir: Path) -> None:
+    produce(lab, 30)
+    lab.land_well()
+    total = 30
+    for _ in range(5):
+        produce(lab, 300, start=total)
+        total += 300
+        table = lab.table()
+        if killed_before_commit(lab, models_dir):
+            break
+    else:
+        raise AssertionError("no kill hit the moment between the data files and the commit")
+    assert lab.table().metadata_location == table.metadata_location
+    again = run_lakehouse("ingest", "run", lab.topic, "--models", str(models_dir))
+    assert again.returncode == 0, again.stderr
+    assert again.stderr == ""
+    check = run_lakehouse("ingest", "verify", "--models", str(models_dir))
+    assert (check.returncode, check.stdout) == (0, f"{lab.topic}: {total:,} records compared: all exactly once\n")
+    assert_exactly_once(lab, total)
+
+
+def killed_before_commit(lab: Lab, models_dir: Path) -> bool:
+    """Start an ingester, kill it with its JVM when it has written the list of its data files, and tell
+    whether that was before its commit."""
+    table = lab.table()
+    location = Path(table.location().removeprefix("file:"))
+    known = set((location / "metadata").glob("*-m*.avro"))
+    files = set((location / "data").rglob("*.parquet"))
+    command = [LAKEHOUSE, "ingest", "run", lab.topic, "--models", str(models_dir)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    while process.poll() is None and not set((location / "metadata").glob("*-m*.avro")) - known:
+        time.sleep(0.001)
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    written = set((location / "data").rglob("*.parquet")) - files
+    return bool(written) and lab.table().metadata_location == table.metadata_location

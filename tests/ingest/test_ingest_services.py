@@ -1,0 +1,115 @@
+"""Services that are away or misbehave: waited for within bounds, then named with a remedy, and never dead letters."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from lakehouse.errors import UserError
+from lakehouse.settings import Settings
+from python_ingest.broker import Broker
+from python_ingest.registry import Registry
+from python_ingest.run import Options
+from tests.ingest.lab import Lab, record
+
+NOWHERE = "127.0.0.1:1"
+
+
+@contextmanager
+def registry_answering(*answers: tuple[int, dict]) -> Iterator[tuple[str, list[str]]]:
+    """Serve HTTP answers in turn, the last one again and again; yield the URL and the paths asked for."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, body = answers[min(len(asked), len(answers) - 1)]
+            asked.append(self.path)
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(body).encode())
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", asked
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+FOUND = (200, {"schema": '"int"'})
+UNKNOWN = (404, {"error_code": 40403, "message": "Schema not found"})
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 429])
+def test_an_outage_of_the_registry_is_waited_for(status: int) -> None:
+    with registry_answering((status, {"error_code": status}), FOUND) as (url, asked):
+        schema = Registry(url, 10).schema(7)
+        assert schema is not None
+        assert (schema.kind, schema.text) == ("AVRO", '"int"')
+        assert len(asked) == 2
+
+
+def test_a_schema_is_asked_for_once() -> None:
+    with registry_answering(FOUND) as (url, asked):
+        registry = Registry(url, 10)
+        assert registry.schema(7) == registry.schema(7)
+        assert len(asked) == 1
+
+
+def test_an_unknown_id_is_asked_for_again_and_not_remembered() -> None:
+    with registry_answering(UNKNOWN, UNKNOWN, UNKNOWN, FOUND) as (url, asked):
+        registry = Registry(url, 10)
+        assert registry.schema(7) is None
+        assert len(asked) == 3
+        assert registry.schema(7) is not None
+
+
+@pytest.mark.parametrize("answer", [(404, {"error_code": 404}), (401, {"error_code": 401})])
+def test_an_answer_that_is_no_registrys_is_an_error_and_not_an_unknown_id(answer: tuple[int, dict]) -> None:
+    with registry_answering(answer) as (url, _), pytest.raises(UserError, match=f"answered {answer[0]}"):
+        Registry(url, 10).schema(7)
+
+
+def test_an_outage_longer_than_the_wait_is_named() -> None:
+    started = time.monotonic()
+    with pytest.raises(UserError, match=r"registry at http://127.0.0.1:1 does not answer.*SCHEMA_REGISTRY_URL"):
+        Registry(f"http://{NOWHERE}", 0.5).schema(7)
+    assert time.monotonic() - started < 20
+
+
+def test_a_broker_that_is_away_is_named(offline_settings: Settings) -> None:
+    with pytest.raises(UserError, match=r"Kafka at 127.0.0.1:1 does not answer.*KAFKA_BOOTSTRAP_SERVERS"):
+        Broker(offline_settings, 0.5).describe("orders")
+
+
+def test_a_registry_that_is_away_leaves_the_topic_untouched_until_it_is_back(lab: Lab) -> None:
+    schema_id = lab.register(record("sale", id="int"))
+    lab.produce(lab.encode(schema_id, {"id": 1}))
+    lab.flush()
+    away = replace(lab.settings, schema_registry_url=f"http://{NOWHERE}")
+    (result,) = lab.ingester(Options(wait=0.5), settings=away).catch_up([lab.declaration])
+    assert "schema registry" in str(result.error)
+    assert (result.records, result.dead_letters) == (0, 0)
+    assert lab.land_well().dead_letters == 0
+    lab.produce(lab.encode(schema_id, {"id": 2}))
+    lab.flush()
+    (known,) = lab.ingester(Options(wait=0.5), settings=away).catch_up([lab.declaration])
+    assert (known.error, known.records, known.dead_letters) == (None, 1, 0)
+
+
+def test_a_topic_that_fails_does_not_stop_the_others(lab: Lab) -> None:
+    lab.produce(lab.encode(lab.register(record("sale", id="int")), {"id": 1}))
+    lab.flush()
+    missing = replace(lab.declaration, topic=f"{lab.topic}.missing", table=f"{lab.declaration.table}_missing")
+    failed, landed = lab.ingester().catch_up([missing, lab.declaration])
+    assert f"The topic '{missing.topic}' does not exist" in str(failed.error)
+    assert failed.lag is None
+    assert (landed.error, landed.records) == (None, 1)
