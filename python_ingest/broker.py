@@ -45,6 +45,14 @@ class Broker:
         # librdkafka writes every failed connection to stderr; here the outcome is reported once.
         self._client = AdminClient({"bootstrap.servers": self._servers, "log_level": 0})
 
+    def check(self) -> None:
+        """Do nothing if the broker answers.
+
+        Raises:
+            UserError: it does not.
+        """
+        self._ask("", lambda: self._client.describe_cluster(request_timeout=REQUEST_SECONDS).result())
+
     def describe(self, topic: str) -> TopicState:
         """Return the topic's identity and offsets.
 

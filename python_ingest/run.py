@@ -19,6 +19,7 @@ from python_ingest.commit import Landed, Refused
 from python_ingest.evolve import TopicSchemas
 from python_ingest.offsets import Position, PositionReader
 from python_ingest.registry import Registry
+from python_ingest.session import log_file
 from python_ingest.topics import Declaration
 
 TOPICS_AT_ONCE = 3
@@ -149,7 +150,7 @@ class _TopicLoop:
                 if failures == ATTEMPTS:
                     raise UserError(
                         f"{topic.topic}: {reason}, {ATTEMPTS} times in a row",
-                        "See whether another ingester works on this table, and Spark's log",
+                        f"See whether another ingester works on this table, and {log_file()}",
                     ) from None
                 self._reporter.note(topic.topic, f"nothing was committed: {reason}; planning again")
             else:

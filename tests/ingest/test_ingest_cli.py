@@ -75,6 +75,21 @@ def test_a_topic_that_is_not_declared_or_does_not_exist_is_one_line(lab: Lab, mo
     assert missing.stderr.count("\n") == 1
 
 
+def test_a_broker_that_is_away_is_one_line(models_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
+        "SCHEMA_REGISTRY_URL": "http://127.0.0.1:1",
+        "LAKEHOUSE_WAREHOUSE": str(tmp_path),
+        "LAKEHOUSE_CATALOG_URI": f"jdbc:sqlite:{tmp_path}/catalog.db",
+        "LAKEHOUSE_EXPORT_ROOT": str(tmp_path),
+        "LAKEHOUSE_PII_KEY_FILE": str(tmp_path / "key"),
+    }.items():
+        monkeypatch.setenv(name, value)
+    result = run_lakehouse("ingest", "run", "--wait", "300ms", "--models", str(models_dir))
+    assert (result.returncode, result.stdout) == (1, "")
+    assert re.fullmatch(r"error: Kafka at 127.0.0.1:1 does not answer \(\w+\)\. Check [^\n]+\n", result.stderr)
+
+
 def test_ctrl_c_ends_following_quietly(lab: Lab, models_dir: Path) -> None:
     lab.produce(lab.encode(lab.register(record("sale", id="int")), {"id": 1}))
     lab.land_well()
