@@ -127,8 +127,9 @@ class _TopicLoop:
         failures = 0
         planned_from: Position | None = None
         while True:
-            topic = self._broker.describe(self._declaration.topic)
+            # The table first: the broker's ends are then never behind it, whatever others land meanwhile.
             table = tables.load(self._lander.catalog, self._declaration)
+            topic = self._broker.describe(self._declaration.topic)
             position = Position()
             if table is not None:
                 tables.check_identity(table, self._declaration, topic)
