@@ -6,6 +6,7 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
+from lakehouse import java
 from lakehouse.settings import CATALOG_NAME, PROJECT_ROOT, Settings
 
 CONF_DIR = PROJECT_ROOT / "conf"
@@ -36,7 +37,12 @@ def process_environment() -> dict[str, str]:
 
 
 def session(settings: Settings, app_name: str) -> SparkSession:
-    """Return a Spark session with the shared configuration."""
+    """Return a Spark session with the shared configuration.
+
+    Raises:
+        UserError: there is no Java that runs Spark.
+    """
+    java.executable()
     os.environ.update(process_environment())
     builder = SparkSession.builder.appName(app_name)
     for key, value in configuration(settings).items():
