@@ -11,8 +11,8 @@ HEADER_BYTES = 5
 
 
 def schema_ids(servers: str, topic: str, ranges: list[OffsetRange], wait: float) -> tuple[set[int], set[int]]:
-    """Return the ids in the headers of values and of keys, whatever these are: a key that only looks
-    like registry Avro gives an id that the registry will not know.
+    """Return the ids in the headers of values and of keys. There may be more than the ranges hold: of
+    records behind a range's end, and of keys that only look like registry Avro.
 
     Raises:
         UserError: the broker gives nothing for `wait` seconds.
@@ -26,6 +26,8 @@ def schema_ids(servers: str, topic: str, ranges: list[OffsetRange], wait: float)
             "isolation.level": "read_committed",
             "auto.offset.reset": "error",
             "log_level": 0,
+            # A partition that is read to its end must not cost half a second.
+            "fetch.wait.max.ms": 20,
         }
     )
     values: set[int] = set()
@@ -40,9 +42,9 @@ def schema_ids(servers: str, topic: str, ranges: list[OffsetRange], wait: float)
             if silent >= wait:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
             for message in messages:
-                if _ended(message, left):
+                if _at_end(message, left):
                     left.pop(message.partition(), None)
-                elif message.partition() in left:
+                if message.error() is None:
                     _note(message.value(), values)
                     _note(message.key(), keys)
     except KafkaException as error:
@@ -55,10 +57,10 @@ def schema_ids(servers: str, topic: str, ranges: list[OffsetRange], wait: float)
     return values, keys
 
 
-def _ended(message: Message, left: dict[int, int]) -> bool:
+def _at_end(message: Message, left: dict[int, int]) -> bool:
     error = message.error()
     if error is None:
-        return message.offset() >= left.get(message.partition(), 0)
+        return message.offset() + 1 >= left.get(message.partition(), 0)
     if error.code() == KafkaError._PARTITION_EOF:
         return True
     raise KafkaException(error)
