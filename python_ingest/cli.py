@@ -103,7 +103,6 @@ def _run(
     spark = QuietSpark(settings)
     with ConsoleReporter(console) as reporter:
         ingester = Ingester(settings, spark, Options(max_records, wait), reporter)
-        ingester.broker.check()
         while True:
             results = ingester.catch_up(chosen)
             for result in results:

@@ -72,8 +72,10 @@ class Ingester:
     writer: str = field(default_factory=lambda: str(uuid.uuid4()))
 
     def __post_init__(self) -> None:
-        self._catalog = load_catalog(self.settings, create=True)
         self.broker = Broker(self.settings, self.options.wait)
+        # Before the catalog, which is created if need be: without a broker nothing is written.
+        self.broker.check()
+        self._catalog = load_catalog(self.settings, create=True)
         self._registry = Registry(self.settings.schema_registry_url, self.options.wait)
         self._loops: dict[str, _TopicLoop] = {}
 

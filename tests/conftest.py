@@ -13,6 +13,7 @@ from lakehouse.settings import PROJECT_ROOT, Settings, env_file, from_environmen
 from local_stack.stack import PORTS
 
 LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
+DBT = Path(sys.executable).with_name("dbt")
 # A developer's own environment must not lead the tests to another broker or warehouse.
 FOREIGN = ("KAFKA_", "SCHEMA_REGISTRY_", "LAKEHOUSE_", "DBT_")
 
@@ -21,6 +22,21 @@ def run_lakehouse(*arguments: str, timeout: float = 300) -> subprocess.Completed
     """Run the console command the way a user does; the caller looks at the exit code."""
     return subprocess.run(
         [LAKEHOUSE, *arguments], cwd=PROJECT_ROOT, capture_output=True, text=True, timeout=timeout, check=False
+    )
+
+
+def run_dbt(
+    *arguments: str, directory: Path = PROJECT_ROOT, timeout: float = 600, **env: str
+) -> subprocess.CompletedProcess[str]:
+    """Run dbt with the project's profile; the caller looks at the exit code."""
+    return subprocess.run(
+        [DBT, "--no-use-colors", *arguments, "--profiles-dir", PROJECT_ROOT],
+        cwd=directory,
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
     )
 
 
@@ -33,6 +49,22 @@ def free_ports(count: int) -> list[int]:
     for each in sockets:
         each.close()
     return ports
+
+
+@pytest.fixture
+def offline_settings(tmp_path: Path) -> Settings:
+    """Settings of a lake in a directory, with no service behind it."""
+    return Settings(
+        kafka_bootstrap_servers="127.0.0.1:1",
+        schema_registry_url="http://127.0.0.1:1",
+        warehouse=str(tmp_path / "warehouse"),
+        catalog_uri=f"jdbc:sqlite:{tmp_path / 'catalog.db'}",
+        export_root=tmp_path / "exports",
+        pii_key_file=tmp_path / "pii.key",
+        thrift_host="127.0.0.1",
+        thrift_port=1,
+        thrift_password="",
+    )
 
 
 @pytest.fixture(scope="session")

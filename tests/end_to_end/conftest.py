@@ -2,25 +2,17 @@
 
 import json
 import subprocess
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import duckdb
 
 from lakehouse.catalog import load_catalog
-from lakehouse.settings import PROJECT_ROOT, Settings, home
+from lakehouse.settings import Settings, home
 from lakehouse.weeks import IsoWeek
-from tests.conftest import run_lakehouse
+from tests.conftest import run_dbt, run_lakehouse
 
 SIZE = {"orders": 300, "seed": 7, "weeks": 3}
-DBT = Path(sys.executable).with_name("dbt")
-
-
-def dbt(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run dbt in the project's root with the shipped profile; the caller looks at the exit code."""
-    return subprocess.run([DBT, *arguments], cwd=PROJECT_ROOT, capture_output=True, text=True, check=False)
 
 
 @dataclass
@@ -62,7 +54,7 @@ def run_job(wave: int) -> dict[str, subprocess.CompletedProcess[str]]:
         "sample-data": lambda: run_lakehouse("stack", "sample-data", *size, "--wave", str(wave)),
         "ingest": lambda: run_lakehouse("ingest", "run"),
         "verify": lambda: run_lakehouse("ingest", "verify"),
-        "build": lambda: dbt("build"),
+        "build": lambda: run_dbt("build"),
         "export": lambda: run_lakehouse("export", "run"),
     }
     done = {}

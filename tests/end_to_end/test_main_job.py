@@ -14,7 +14,8 @@ import pytest
 from lakehouse import thrift
 from lakehouse.settings import Settings, home
 from local_stack.sample_data import pii_values, produced_log
-from tests.end_to_end.conftest import SIZE, Lake, dbt, run_job
+from tests.conftest import run_dbt
+from tests.end_to_end.conftest import SIZE, Lake, run_job
 
 DEDUPLICATED = {
     "payments": "int_payments_deduplicated",
@@ -168,7 +169,7 @@ def test_a_run_without_news_changes_no_rows_and_publishes_nothing(lake: Lake, fi
 
 
 def test_docs_describe_every_column(lake: Lake, first_wave: object) -> None:
-    generated = dbt("docs", "generate")
+    generated = run_dbt("docs", "generate")
     assert generated.returncode == 0, generated.stdout[-3000:]
     target = home() / "target"
     manifest = json.loads((target / "manifest.json").read_text())
@@ -214,7 +215,7 @@ def test_a_merge_does_not_shuffle_its_target(lake: Lake, first_wave: object) -> 
 
 def test_increments_equal_a_full_refresh(lake: Lake, first_wave: object) -> None:
     incremental = lake.contents("deduplicated", "marts", "exports")
-    rebuilt = dbt("build", "--full-refresh", "--exclude-resource-type", "test", "unit_test")
+    rebuilt = run_dbt("build", "--full-refresh", "--exclude-resource-type", "test", "unit_test")
     assert rebuilt.returncode == 0, rebuilt.stdout[-3000:]
     assert lake.contents("deduplicated", "marts", "exports") == incremental
 

@@ -1,7 +1,5 @@
 """What the export's tests share: settings and a catalog that need no service, and the hostile rows in a table."""
 
-from pathlib import Path
-
 import pytest
 from hostile_rows import DATASET, SCHEMA, arrow_table, hostile_rows
 from pyiceberg.catalog import Catalog
@@ -10,22 +8,6 @@ from lakehouse.catalog import load_catalog
 from lakehouse.settings import Settings
 from python_export import source
 from python_export.source import Source
-
-
-@pytest.fixture
-def offline_settings(tmp_path: Path) -> Settings:
-    """Settings whose catalog is a file of the test and whose services do not exist."""
-    return Settings(
-        kafka_bootstrap_servers="127.0.0.1:1",
-        schema_registry_url="http://127.0.0.1:1",
-        warehouse=str(tmp_path / "warehouse"),
-        catalog_uri=f"jdbc:sqlite:{tmp_path / 'catalog.db'}",
-        export_root=tmp_path / "exports",
-        pii_key_file=tmp_path / "pii.key",
-        thrift_host="127.0.0.1",
-        thrift_port=1,
-        thrift_password="",
-    )
 
 
 @pytest.fixture

@@ -14,22 +14,6 @@ from python_ingest.topics import Declaration
 from tests.ingest.lab import Lab
 
 
-@pytest.fixture
-def offline_settings(tmp_path: Path) -> Settings:
-    """Settings of a lake in a directory, with no service behind it."""
-    return Settings(
-        kafka_bootstrap_servers="127.0.0.1:1",
-        schema_registry_url="http://127.0.0.1:1",
-        warehouse=str(tmp_path / "warehouse"),
-        catalog_uri=f"jdbc:sqlite:{tmp_path / 'catalog.db'}",
-        export_root=tmp_path / "exports",
-        pii_key_file=tmp_path / "pii.key",
-        thrift_host="127.0.0.1",
-        thrift_port=1,
-        thrift_password="",
-    )
-
-
 @pytest.fixture(scope="session")
 def spark(stack: Settings) -> Iterator[SparkSession]:
     spark = session(stack, "ingest-tests")

@@ -95,13 +95,13 @@ def test_a_registry_that_is_away_leaves_the_topic_untouched_until_it_is_back(lab
     lab.produce(lab.encode(schema_id, {"id": 1}))
     lab.flush()
     away = replace(lab.settings, schema_registry_url=f"http://{NOWHERE}")
-    (result,) = lab.ingester(Options(wait=0.5), settings=away).catch_up([lab.declaration])
+    (result,) = lab.ingester(Options(wait=3), settings=away).catch_up([lab.declaration])
     assert "schema registry" in str(result.error)
     assert (result.records, result.dead_letters) == (0, 0)
     assert lab.land_well().dead_letters == 0
     lab.produce(lab.encode(schema_id, {"id": 2}))
     lab.flush()
-    (known,) = lab.ingester(Options(wait=0.5), settings=away).catch_up([lab.declaration])
+    (known,) = lab.ingester(Options(wait=3), settings=away).catch_up([lab.declaration])
     assert (known.error, known.records, known.dead_letters) == (None, 1, 0)
 
 

@@ -1,9 +1,6 @@
 """dbt on the real Thrift server: in the project itself, and in a small project that borrows its macros."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,16 +10,7 @@ from pyhive import hive
 
 from lakehouse import thrift
 from lakehouse.settings import PROJECT_ROOT, Settings
-
-DBT = Path(sys.executable).with_name("dbt")
-
-
-def dbt(*arguments: str, directory: Path = PROJECT_ROOT, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run dbt with the project's profile; the caller looks at the exit code."""
-    command = [DBT, "--no-use-colors", *arguments, "--profiles-dir", str(PROJECT_ROOT)]
-    return subprocess.run(
-        command, cwd=directory, env={**os.environ, **env}, capture_output=True, text=True, check=False
-    )
+from tests.conftest import run_dbt
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +25,7 @@ def show(stack: Settings) -> Callable[[str], list[dict]]:
     """Return a function that gives the rows of a query written with the project's macros."""
 
     def run(inline: str) -> list[dict]:
-        finished = dbt("--quiet", "show", "--inline", inline, "--output", "json", "--limit", "-1")
+        finished = run_dbt("--quiet", "show", "--inline", inline, "--output", "json", "--limit", "-1")
         assert finished.returncode == 0, finished.stdout[-2000:]
         return json.loads(finished.stdout)["show"]
 
@@ -58,7 +46,7 @@ def small_project(stack: Settings, tmp_path: Path) -> Callable[[str], None]:
 
     def run(sql: str, *arguments: str) -> None:
         (tmp_path / "models" / "thing.sql").write_text(sql)
-        finished = dbt("run", *arguments, directory=tmp_path, DBT_TARGET_PATH=str(tmp_path / "target"))
+        finished = run_dbt("run", *arguments, directory=tmp_path, DBT_TARGET_PATH=str(tmp_path / "target"))
         assert finished.returncode == 0, finished.stdout[-2000:]
 
     return run

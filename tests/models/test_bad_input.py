@@ -8,13 +8,13 @@ from pyhive import hive
 from lakehouse import pii_key
 from lakehouse.settings import Settings
 from lakehouse.thrift import rows
-from tests.models.conftest import dbt
+from tests.conftest import run_dbt
 
 
 @pytest.fixture(scope="module")
 def built(stack: Settings) -> None:
     """The reference table, and with it the pin of the masking key."""
-    assert dbt("build", "--select", "channels").returncode == 0
+    assert run_dbt("build", "--select", "channels").returncode == 0
 
 
 def snapshot(cursor: hive.Cursor) -> list[tuple]:
@@ -38,7 +38,7 @@ def test_a_bad_masking_key_stops_before_any_write(
         key_file.write_text(stack.pii_key_file.read_text() * 2)
     elif damage == "another key":
         pii_key.create(key_file)
-    refused = dbt("build", "--select", "channels", LAKEHOUSE_PII_KEY_FILE=str(key_file))
+    refused = run_dbt("build", "--select", "channels", LAKEHOUSE_PII_KEY_FILE=str(key_file))
     assert refused.returncode != 0
     assert f"The masking key file {key_file} {message}" in refused.stdout
     assert stack.pii_key_file.read_text()[4:40] not in refused.stdout
@@ -46,17 +46,17 @@ def test_a_bad_masking_key_stops_before_any_write(
 
 
 def test_a_key_file_that_is_not_named_is_asked_for(built: None) -> None:
-    refused = dbt("build", "--select", "channels", LAKEHOUSE_PII_KEY_FILE="")
+    refused = run_dbt("build", "--select", "channels", LAKEHOUSE_PII_KEY_FILE="")
     assert refused.returncode != 0
     assert "The masking key is missing: LAKEHOUSE_PII_KEY_FILE is not set" in refused.stdout
 
 
 def test_the_right_key_works_after_a_wrong_one(built: None) -> None:
-    assert dbt("build", "--select", "channels").returncode == 0
+    assert run_dbt("build", "--select", "channels").returncode == 0
 
 
 @pytest.mark.parametrize("week", ["2026-W54", "2025-W53", "next"])
 def test_a_week_that_does_not_exist_is_refused(stack: Settings, week: str) -> None:
-    refused = dbt("parse", "--vars", f"week: {week}")
+    refused = run_dbt("parse", "--vars", f"week: {week}")
     assert refused.returncode != 0
     assert f"var week: {week} does not exist" in refused.stdout or f"var week: '{week}' is not" in refused.stdout
