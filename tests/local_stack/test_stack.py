@@ -53,7 +53,7 @@ def test_the_thrift_server_lets_nobody_in_without_the_password(stack: Settings, 
 
 def test_the_password_is_in_no_log_and_in_no_process_list(stack: Settings) -> None:
     logs = [path.read_text(errors="replace") for path in home().glob("*/*.log")]
-    assert len(logs) == 3
+    assert len(logs) >= 3
     assert not any(stack.thrift_password in log for log in logs)
     assert not any(
         stack.thrift_password in " ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])
