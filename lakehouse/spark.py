@@ -7,6 +7,7 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from lakehouse import java
+from lakehouse.errors import UserError
 from lakehouse.settings import CATALOG_NAME, PROJECT_ROOT, Settings
 
 CONF_DIR = PROJECT_ROOT / "conf"
@@ -26,6 +27,16 @@ def configuration(settings: Settings) -> dict[str, str]:
     }
 
 
+def require_jars() -> None:
+    """Stop with the remedy when the jars have not been fetched.
+
+    Raises:
+        UserError: there are none.
+    """
+    if not any(JARS_DIR.glob("*.jar")):
+        raise UserError(f"The jars are not in {JARS_DIR}", "Run `make setup`")
+
+
 def process_environment() -> dict[str, str]:
     """Return the environment a Spark process starts with: our conf/ and loopback only."""
     return {
@@ -40,9 +51,10 @@ def session(settings: Settings, app_name: str) -> SparkSession:
     """Return a Spark session with the shared configuration.
 
     Raises:
-        UserError: there is no Java that runs Spark.
+        UserError: there is no Java that runs Spark, or the jars are missing.
     """
     java.executable()
+    require_jars()
     os.environ.update(process_environment())
     builder = SparkSession.builder.appName(app_name)
     for key, value in configuration(settings).items():

@@ -6,7 +6,7 @@ import shlex
 import shutil
 from pathlib import Path
 
-from lakehouse import pii_key
+from lakehouse import pii_key, spark
 from lakehouse.settings import Settings, env_file, from_environment, home, read_env_file
 from local_stack import kafka, registry, thrift_server
 from local_stack.process import Service
@@ -78,7 +78,8 @@ def services(values: dict[str, str]) -> dict[str, Service]:
 
 
 def prepare(values: dict[str, str]) -> Settings:
-    """Create what the services need besides themselves: the masking key, which is never replaced."""
+    """Check the jars, and create what else the services need: the masking key, which is never replaced."""
+    spark.require_jars()
     settings = from_environment(values)
     if not settings.pii_key_file.exists():
         pii_key.create(settings.pii_key_file)
