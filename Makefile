@@ -35,6 +35,7 @@ $(VENV): pyproject.toml uv.lock | $(filter .tools/%,$(UV))
 $(JARS): local_stack/pom.xml | $(VENV)
 	@$(RUN) lakehouse check java
 	@echo "setup: fetching the jars into local_stack/target"
+	@rm -rf local_stack/target
 	@output=$$($(MVN) --quiet --batch-mode --file local_stack/pom.xml package 2>&1) || { echo "$$output" >&2; exit 1; }
 	@touch $@
 
