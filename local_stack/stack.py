@@ -1,13 +1,12 @@
 """The local stack as a whole: its services, where they keep their data, and the env file that names them."""
 
-import os
 import secrets
 import shlex
 import shutil
 from pathlib import Path
 
 from lakehouse import pii_key, spark
-from lakehouse.settings import Settings, env_file, from_environment, home, read_env_file
+from lakehouse.settings import env_file, environment, from_environment, home
 from local_stack import kafka, registry, thrift_server
 from local_stack.process import Service
 
@@ -27,7 +26,7 @@ def variables(started: tuple[str, ...]) -> dict[str, str]:
     `--only thrift` serves a warehouse, a broker and a registry elsewhere; then from the last env file; then from home.
     """
     root = home()
-    before = {**read_env_file(env_file()), **os.environ}
+    before = environment()
     ports = {name: before.get(name, str(default)) for name, default in PORTS.items()}
     addresses = {
         "kafka": ("KAFKA_BOOTSTRAP_SERVERS", f"127.0.0.1:{ports['LAKEHOUSE_KAFKA_PORT']}"),
@@ -77,14 +76,13 @@ def services(values: dict[str, str]) -> dict[str, Service]:
     }
 
 
-def prepare(values: dict[str, str]) -> Settings:
+def prepare(values: dict[str, str]) -> None:
     """Check the jars, and create what else the services need: the masking key, which is never replaced."""
     spark.require_jars()
-    settings = from_environment(values)
-    if not settings.pii_key_file.exists():
-        pii_key.create(settings.pii_key_file)
-    pii_key.check(settings.pii_key_file)
-    return settings
+    key_file = from_environment(values).pii_key_file
+    if not key_file.exists():
+        pii_key.create(key_file)
+    pii_key.check(key_file)
 
 
 def wipe() -> None:

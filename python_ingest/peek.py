@@ -3,11 +3,11 @@
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from lakehouse.errors import UserError
+from python_ingest.decode import HEADER_BYTES
 from python_ingest.offsets import OffsetRange
 
 RECORDS_PER_CALL = 10_000
 SECONDS_PER_CALL = 0.2
-HEADER_BYTES = 5
 
 
 def schema_ids(servers: str, topic: str, ranges: list[OffsetRange], wait: float) -> tuple[set[int], set[int]]:

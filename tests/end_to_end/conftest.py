@@ -38,8 +38,8 @@ class Lake:
     def tables(self, schema: str) -> list[str]:
         return [f"{schema}.{name}" for _, name in load_catalog(self.settings).list_tables(schema)]
 
-    def contents(self, *schemas: str) -> dict[str, list[tuple[Any, ...]]]:
-        """Return all rows of all tables of some schemas, in an order that does not depend on files."""
+    def contents(self, *schemas: str) -> dict[str, list[str]]:
+        """Return all rows of all tables of some schemas, as text in an order that does not depend on files."""
         return {
             table: sorted(map(repr, self.query(table, "select * from rows")))
             for schema in schemas
