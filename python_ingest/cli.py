@@ -1,8 +1,10 @@
 """`lakehouse ingest`: land the declared topics in bronze, and check what was landed."""
 
+import json
 import os
 import re
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -28,6 +30,7 @@ Models = Annotated[
     Path, typer.Option(help="Where the dbt source files are, that declare the topics.", show_default="models/")
 ]
 Wait = Annotated[str, typer.Option(help="How long to wait for a broker or registry that does not answer.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
 @app.command()
@@ -55,7 +58,9 @@ def run(
 
 
 @app.command()
-def verify(topics: Topics = None, wait: Wait = "30s", models: Models = declared.MODELS_DIR) -> None:
+def verify(
+    topics: Topics = None, as_json: AsJson = False, wait: Wait = "30s", models: Models = declared.MODELS_DIR
+) -> None:
     """Compare bronze with the broker, record by record, without Spark.
 
     Every offset up to the last landed one has to be there exactly once, with equal raw bytes.
@@ -63,15 +68,20 @@ def verify(topics: Topics = None, wait: Wait = "30s", models: Models = declared.
     """
     settings, chosen = _prepare(models, topics)
     patience = seconds(wait)
-    faulty = False
-    for declaration in chosen:
-        report = verify_topic(settings, declaration, patience)
+    reports = [verify_topic(settings, declaration, patience) for declaration in chosen]
+    if as_json:
+        print_json([asdict(report) for report in reports])
+    for report in reports if not as_json else ():
         console.print(report.line())
         for problem in report.problems:
             console.print(f"  {problem}")
-        faulty = faulty or bool(report.problems)
-    if faulty:
+    if any(report.problems for report in reports):
         raise typer.Exit(1)
+
+
+def print_json(value: object) -> None:
+    """Print a value as JSON on stdout; what JSON does not know is printed as text."""
+    typer.echo(json.dumps(value, indent=2, default=str))
 
 
 def seconds(text: str) -> float:
