@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lakehouse.errors import UserError
+from lakehouse.security import KafkaSecurity, RegistrySecurity, kafka_security, registry_security
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
 
@@ -27,6 +28,8 @@ class Settings:
     thrift_host: str
     thrift_port: int
     thrift_password: str = field(repr=False)
+    kafka_security: KafkaSecurity = field(default_factory=KafkaSecurity)
+    registry_security: RegistrySecurity = field(default_factory=RegistrySecurity)
 
 
 def home() -> Path:
@@ -56,7 +59,7 @@ def from_environment(env: Mapping[str, str] | None = None) -> Settings:
     """Return the settings.
 
     Raises:
-        UserError: a variable is missing, or one is malformed.
+        UserError: a variable is missing, malformed, or contradicts another.
     """
     env = environment() if env is None else env
 
@@ -82,4 +85,6 @@ def from_environment(env: Mapping[str, str] | None = None) -> Settings:
         thrift_host=env.get("LAKEHOUSE_THRIFT_HOST", "127.0.0.1"),
         thrift_port=int(port),
         thrift_password=env.get("LAKEHOUSE_THRIFT_PASSWORD", ""),
+        kafka_security=kafka_security(env),
+        registry_security=registry_security(env),
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
-from lakehouse import java
+from lakehouse import connections, java
 from lakehouse.errors import UserError
 from lakehouse.settings import CATALOG_NAME, PROJECT_ROOT, Settings
 
@@ -55,7 +55,7 @@ def session(settings: Settings, app_name: str) -> SparkSession:
     """
     java.executable()
     require_jars()
-    os.environ.update(process_environment())
+    os.environ.update(process_environment() | connections.java_environment(settings))
     builder = SparkSession.builder.appName(app_name)
     for key, value in configuration(settings).items():
         builder = builder.config(key, value)

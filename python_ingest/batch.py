@@ -13,6 +13,7 @@ from pyiceberg.table import Table
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from lakehouse import connections
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from python_ingest import commit, decode, offsets, peek, tables
@@ -66,8 +67,7 @@ class Lander:
                 return self._write(table, records, self.schemas.known(state), plan)
             except NewSchemaId:
                 pass
-        servers = self.settings.kafka_bootstrap_servers
-        values, keys = peek.schema_ids(servers, self.declaration.topic, plan.ranges, self.wait)
+        values, keys = peek.schema_ids(self.settings, self.declaration.topic, plan.ranges, self.wait)
         learned = self.schemas.learn(state, values, keys if self.declaration.key == "avro" else ())
         if table is None:
             table = tables.create(self.catalog, self.declaration, plan.topic, learned.state)
@@ -83,7 +83,7 @@ class Lander:
         # More tasks than partitions keep every core busy; few records are not worth more files.
         tasks = min(2 * cores, math.ceil(offsets.count(ranges) / RECORDS_PER_TASK))
         options = {
-            "kafka.bootstrap.servers": self.settings.kafka_bootstrap_servers,
+            **connections.spark_source(self.settings),
             "kafka.isolation.level": "read_committed",
             "assign": json.dumps({topic: [each.partition for each in ranges]}),
             "startingOffsets": json.dumps({topic: {each.partition: each.start for each in ranges}}),

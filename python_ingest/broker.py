@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -14,10 +15,13 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from lakehouse import connections
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 
 REQUEST_SECONDS = 5.0
+# How often a question that waits looks whether the broker turns this client away.
+LOOK_SECONDS = 0.2
 Result = TypeVar("Result")
 
 
@@ -42,16 +46,16 @@ class Broker:
     def __init__(self, settings: Settings, wait: float) -> None:
         self._servers = settings.kafka_bootstrap_servers
         self._wait = wait
-        # librdkafka writes every failed connection to stderr; here the outcome is reported once.
-        self._client = AdminClient({"bootstrap.servers": self._servers, "log_level": 0})
+        self._to_check = ""
+        self._client = AdminClient({**connections.kafka_client(settings), "error_cb": self._note})
 
     def check(self) -> None:
         """Do nothing if the broker answers.
 
         Raises:
-            UserError: it does not.
+            UserError: it does not, or turns this client away.
         """
-        self._ask("", lambda: self._client.describe_cluster(request_timeout=REQUEST_SECONDS).result())
+        self._ask("", lambda: self._answer(self._client.describe_cluster(request_timeout=REQUEST_SECONDS)))
 
     def describe(self, topic: str) -> TopicState:
         """Return the topic's identity and offsets.
@@ -61,9 +65,9 @@ class Broker:
         """
         limit = {"request_timeout": REQUEST_SECONDS}
         names = TopicCollection([topic])
-        cluster = self._ask(topic, lambda: self._client.describe_cluster(**limit).result())
+        cluster = self._ask(topic, lambda: self._answer(self._client.describe_cluster(**limit)))
         descriptions = self._client.describe_topics
-        described = self._ask(topic, lambda: next(iter(descriptions(names, **limit).values())).result())
+        described = self._ask(topic, lambda: self._answer(descriptions(names, **limit)[topic]))
         partitions = [TopicPartition(topic, partition.id) for partition in described.partitions]
         return TopicState(
             topic=topic,
@@ -80,7 +84,7 @@ class Broker:
                 isolation_level=IsolationLevel.READ_COMMITTED,
                 request_timeout=REQUEST_SECONDS,
             )
-            return {place.partition: future.result().offset for place, future in futures.items()}
+            return {place.partition: self._answer(future).offset for place, future in futures.items()}
 
         return self._ask(topic, ask)
 
@@ -88,6 +92,9 @@ class Broker:
         deadline = time.monotonic() + self._wait
         pause = 0.2
         while True:
+            # What went wrong before this question may be over.
+            self._client.poll(0)
+            self._to_check = ""
             try:
                 return question()
             except KafkaException as error:
@@ -105,10 +112,25 @@ class Broker:
                 if time.monotonic() + pause > deadline:
                     raise UserError(
                         f"Kafka at {self._servers} does not answer ({kafka_error.name()})",
-                        "Check KAFKA_BOOTSTRAP_SERVERS and `lakehouse stack status`",
+                        "Check KAFKA_BOOTSTRAP_SERVERS, KAFKA_SECURITY_PROTOCOL and `lakehouse stack status`",
                     ) from None
             time.sleep(pause)
             pause = min(pause * 2, 5.0)
+
+    def _answer(self, future: Future[Result]) -> Result:
+        """Wait for an answer. A client that is turned away tries again for ever, so it is stopped here."""
+        while True:
+            try:
+                return future.result(LOOK_SECONDS)
+            except TimeoutError:
+                self._client.poll(0)
+            if self._to_check:
+                raise UserError(f"Authentication with Kafka at {self._servers} failed", f"Check {self._to_check}")
+
+    def _note(self, error: KafkaError) -> None:
+        if error.code() == KafkaError._AUTHENTICATION:
+            self._to_check = "KAFKA_SASL_USERNAME, KAFKA_SASL_PASSWORD and KAFKA_SASL_MECHANISM"
+        self._to_check = self._to_check or connections.to_check("KAFKA", error.str())
 
 
 def _passing(error: KafkaError) -> bool:

@@ -2,7 +2,9 @@
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from lakehouse import connections
 from lakehouse.errors import UserError
+from lakehouse.settings import Settings
 from python_ingest.decode import HEADER_BYTES
 from python_ingest.offsets import OffsetRange
 
@@ -10,7 +12,7 @@ RECORDS_PER_CALL = 10_000
 SECONDS_PER_CALL = 0.2
 
 
-def schema_ids(servers: str, topic: str, ranges: list[OffsetRange], wait: float) -> tuple[set[int], set[int]]:
+def schema_ids(settings: Settings, topic: str, ranges: list[OffsetRange], wait: float) -> tuple[set[int], set[int]]:
     """Return the ids in the headers of values and of keys. There may be more than the ranges hold: of
     records behind a range's end, and of keys that only look like registry Avro.
 
@@ -19,13 +21,12 @@ def schema_ids(servers: str, topic: str, ranges: list[OffsetRange], wait: float)
     """
     consumer = Consumer(
         {
-            "bootstrap.servers": servers,
+            **connections.kafka_client(settings),
             "group.id": "lakehouse-ingest-peek",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
             "auto.offset.reset": "error",
-            "log_level": 0,
             # A partition that is read to its end must not cost half a second.
             "fetch.wait.max.ms": 20,
         }
@@ -48,8 +49,9 @@ def schema_ids(servers: str, topic: str, ranges: list[OffsetRange], wait: float)
                     _note(message.value(), values)
                     _note(message.key(), keys)
     except KafkaException as error:
+        servers, reason = settings.kafka_bootstrap_servers, error.args[0].name()
         raise UserError(
-            f"Kafka at {servers} does not give the records of {topic} ({error.args[0].name()})",
+            f"Kafka at {servers} does not give the records of {topic} ({reason})",
             "Check KAFKA_BOOTSTRAP_SERVERS and `lakehouse stack status`",
         ) from None
     finally:

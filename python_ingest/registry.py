@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
+from lakehouse import connections
 from lakehouse.errors import UserError
+from lakehouse.settings import Settings
 
 SCHEMA_NOT_FOUND = 40403
 ATTEMPTS_WHEN_UNKNOWN = 3
@@ -26,10 +28,12 @@ class Registered:
 class Registry:
     """Schemas by id. An outage is waited for, up to `wait` seconds; it never looks like a 404."""
 
-    def __init__(self, url: str, wait: float) -> None:
-        self._url = url
+    def __init__(self, settings: Settings, wait: float) -> None:
+        self._url = settings.schema_registry_url
         self._wait = wait
-        self._client = SchemaRegistryClient({"url": url, "max.retries": 0, "timeout": REQUEST_SECONDS})
+        self._client = SchemaRegistryClient(
+            {**connections.registry_client(settings), "max.retries": 0, "timeout": REQUEST_SECONDS}
+        )
         self._cache: dict[int, Registered] = {}
 
     def schema(self, schema_id: int) -> Registered | None:
@@ -39,7 +43,7 @@ class Registry:
         remembered, because the schema may be registered later.
 
         Raises:
-            UserError: the registry is unreachable, or answers what is not a schema registry's.
+            UserError: the registry is unreachable, turns this client away, or answers what is no registry's.
         """
         if schema_id in self._cache:
             return self._cache[schema_id]
@@ -57,11 +61,16 @@ class Registry:
                 elif error.http_status_code < 500 and error.http_status_code != 429:
                     raise UserError(
                         f"The schema registry at {self._url} answered {error.http_status_code}",
-                        "Check SCHEMA_REGISTRY_URL and the permissions of this user",
+                        "Check SCHEMA_REGISTRY_URL, SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO"
+                        " and SCHEMA_REGISTRY_BEARER_AUTH_TOKEN",
                     ) from None
                 else:
                     self._give_up_after(deadline, f"HTTP {error.http_status_code}")
             except Exception as error:  # whatever the client's HTTP library raises
+                if to_check := connections.to_check("SCHEMA_REGISTRY", str(error)):
+                    raise UserError(
+                        f"Authentication with the schema registry at {self._url} failed", f"Check {to_check}"
+                    ) from None
                 self._give_up_after(deadline, type(error).__name__)
             else:
                 registered = Registered(

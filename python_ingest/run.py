@@ -76,7 +76,7 @@ class Ingester:
         # Before the catalog, which is created if need be: without a broker nothing is written.
         self.broker.check()
         self._catalog = load_catalog(self.settings, create=True)
-        self._registry = Registry(self.settings.schema_registry_url, self.options.wait)
+        self._registry = Registry(self.settings, self.options.wait)
         self._loops: dict[str, _TopicLoop] = {}
 
     def catch_up(self, declarations: list[Declaration]) -> list[TopicResult]:

@@ -18,9 +18,11 @@ from pyiceberg.expressions import And, EqualTo, GreaterThanOrEqual, LessThan
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import ancestors_of
 
+from lakehouse import connections
 from lakehouse.catalog import load_catalog
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
+from python_ingest.broker import Broker
 from python_ingest.topics import Declaration
 
 CHUNK_OFFSETS = 200_000
@@ -123,15 +125,16 @@ class _Log:
         self._servers = settings.kafka_bootstrap_servers
         self._topic = topic
         self._wait = wait
+        # A consumer would try until the wait is over where a broker turns it away.
+        Broker(settings, wait).check()
         self._consumer = Consumer(
             {
-                "bootstrap.servers": self._servers,
+                **connections.kafka_client(settings),
                 "group.id": "lakehouse-verify",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "error",
-                "log_level": 0,
                 # A partition that is read to its end must not cost half a second.
                 "fetch.wait.max.ms": 20,
             }

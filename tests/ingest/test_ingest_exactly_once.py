@@ -53,7 +53,7 @@ def lander(lab: Lab, writer: str) -> Lander:
         spark=lambda: lab.spark,
         catalog=load_catalog(lab.settings, create=True),
         declaration=lab.declaration,
-        schemas=TopicSchemas(Registry(lab.settings.schema_registry_url, 10)),
+        schemas=TopicSchemas(Registry(lab.settings, 10)),
         writer=writer,
         wait=10,
     )

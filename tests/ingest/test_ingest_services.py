@@ -44,44 +44,50 @@ def registry_answering(*answers: tuple[int, dict]) -> Iterator[tuple[str, list[s
         server.server_close()
 
 
+def registry_at(url: str, offline_settings: Settings, wait: float = 10) -> Registry:
+    return Registry(replace(offline_settings, schema_registry_url=url), wait)
+
+
 FOUND = (200, {"schema": '"int"'})
 UNKNOWN = (404, {"error_code": 40403, "message": "Schema not found"})
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 429])
-def test_an_outage_of_the_registry_is_waited_for(status: int) -> None:
+def test_an_outage_of_the_registry_is_waited_for(offline_settings: Settings, status: int) -> None:
     with registry_answering((status, {"error_code": status}), FOUND) as (url, asked):
-        schema = Registry(url, 10).schema(7)
+        schema = registry_at(url, offline_settings).schema(7)
         assert schema is not None
         assert (schema.kind, schema.text) == ("AVRO", '"int"')
         assert len(asked) == 2
 
 
-def test_a_schema_is_asked_for_once() -> None:
+def test_a_schema_is_asked_for_once(offline_settings: Settings) -> None:
     with registry_answering(FOUND) as (url, asked):
-        registry = Registry(url, 10)
+        registry = registry_at(url, offline_settings)
         assert registry.schema(7) == registry.schema(7)
         assert len(asked) == 1
 
 
-def test_an_unknown_id_is_asked_for_again_and_not_remembered() -> None:
+def test_an_unknown_id_is_asked_for_again_and_not_remembered(offline_settings: Settings) -> None:
     with registry_answering(UNKNOWN, UNKNOWN, UNKNOWN, FOUND) as (url, asked):
-        registry = Registry(url, 10)
+        registry = registry_at(url, offline_settings)
         assert registry.schema(7) is None
         assert len(asked) == 3
         assert registry.schema(7) is not None
 
 
 @pytest.mark.parametrize("answer", [(404, {"error_code": 404}), (401, {"error_code": 401})])
-def test_an_answer_that_is_no_registrys_is_an_error_and_not_an_unknown_id(answer: tuple[int, dict]) -> None:
+def test_an_answer_that_is_no_registrys_is_an_error_and_not_an_unknown_id(
+    offline_settings: Settings, answer: tuple[int, dict]
+) -> None:
     with registry_answering(answer) as (url, _), pytest.raises(UserError, match=f"answered {answer[0]}"):
-        Registry(url, 10).schema(7)
+        registry_at(url, offline_settings).schema(7)
 
 
-def test_an_outage_longer_than_the_wait_is_named() -> None:
+def test_an_outage_longer_than_the_wait_is_named(offline_settings: Settings) -> None:
     started = time.monotonic()
     with pytest.raises(UserError, match=r"registry at http://127.0.0.1:1 does not answer.*SCHEMA_REGISTRY_URL"):
-        Registry(f"http://{NOWHERE}", 0.5).schema(7)
+        registry_at(f"http://{NOWHERE}", offline_settings, 0.5).schema(7)
     assert time.monotonic() - started < 20
 
 
