@@ -1,16 +1,14 @@
 """Settings as the options of each client: librdkafka, Spark's Kafka source, the schema registry's client.
 
-Spark shows a query's options in plans, its UI and event logs. So they hold no secret: they name where Kafka's Java
-client finds it, a variable of the JVM's environment or the key's file.
+Spark shows a query's options in plans, its UI and logs. So they hold no secret: each secret is a reference, which
+Kafka's Java client resolves, to a variable in the environment of the JVM.
 """
 
 from pathlib import Path
 
-from lakehouse.settings import Settings
+from cryptography.hazmat.primitives import serialization
 
-JAAS_VARIABLE = "KAFKA_SASL_JAAS_CONFIG"
-KEY_PASSWORD_VARIABLE = "KAFKA_SSL_KEY_PASSWORD"
-PROVIDERS = "org.apache.kafka.common.config.provider"
+from lakehouse.settings import Settings
 
 
 def kafka_client(settings: Settings) -> dict[str, str | int]:
@@ -35,42 +33,47 @@ def kafka_client(settings: Settings) -> dict[str, str | int]:
 def spark_source(settings: Settings) -> dict[str, str]:
     """Return the options of Spark's Kafka source, for a JVM started with `java_environment`."""
     security = settings.kafka_security
-    tls = security.tls
-    options = {
-        "bootstrap.servers": settings.kafka_bootstrap_servers,
-        "security.protocol": security.protocol,
-        "config.providers": "env,file",
-        "config.providers.env.class": f"{PROVIDERS}.EnvVarConfigProvider",
-        "config.providers.file.class": f"{PROVIDERS}.DirectoryConfigProvider",
-    }
+    options = {"bootstrap.servers": settings.kafka_bootstrap_servers, "security.protocol": security.protocol}
     if security.mechanism:
-        options |= {"sasl.mechanism": security.mechanism, "sasl.jaas.config": f"${{env:{JAAS_VARIABLE}}}"}
-    if tls.ca:
-        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": tls.ca}
-    if tls.key:
-        options |= {
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.certificate.chain": _content(tls.certificate),
-            "ssl.keystore.key": _content(tls.key),
-        }
-    if tls.key_password:
-        options["ssl.key.password"] = f"${{env:{KEY_PASSWORD_VARIABLE}}}"
+        options["sasl.mechanism"] = security.mechanism
+    if security.tls.ca:
+        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": security.tls.ca}
+    if security.tls.key:
+        options["ssl.keystore.type"] = "PEM"
+    options |= {name: f"${{env:{_variable(name)}}}" for name in _hidden_options(settings)}
+    options |= {
+        "config.providers": "env",
+        "config.providers.env.class": "org.apache.kafka.common.config.provider.EnvVarConfigProvider",
+    }
     return {f"kafka.{name}": value for name, value in options.items()}
 
 
 def java_environment(settings: Settings) -> dict[str, str]:
     """Return the variables that the options of `spark_source` refer to."""
+    return {_variable(name): value for name, value in _hidden_options(settings).items()}
+
+
+def _hidden_options(settings: Settings) -> dict[str, str]:
     security = settings.kafka_security
-    variables = {}
+    tls = security.tls
+    options = {}
     if security.mechanism:
         module = "plain.PlainLoginModule" if security.mechanism == "PLAIN" else "scram.ScramLoginModule"
         user, password = _quoted(security.username), _quoted(security.password)
-        variables[JAAS_VARIABLE] = (
+        options["sasl.jaas.config"] = (
             f"org.apache.kafka.common.security.{module} required username={user} password={password};"
         )
-    if security.tls.key_password:
-        variables[KEY_PASSWORD_VARIABLE] = security.tls.key_password
-    return variables
+    if tls.key:
+        # Java reads no key but a plain PKCS#8 one: of OpenSSL's encryption it lacks what is usual today.
+        key = serialization.load_pem_private_key(Path(tls.key).read_bytes(), tls.key_password.encode() or None)
+        pkcs8, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        options["ssl.keystore.key"] = key.private_bytes(serialization.Encoding.PEM, pkcs8, plain).decode()
+        options["ssl.keystore.certificate.chain"] = Path(tls.certificate).read_text()
+    return options
+
+
+def _variable(option: str) -> str:
+    return f"KAFKA_{option.upper().replace('.', '_')}"
 
 
 def registry_client(settings: Settings) -> dict[str, str]:
@@ -103,12 +106,6 @@ def to_check(prefix: str, failure: str) -> str:
     if " alert " in words:
         return f"{prefix}_SSL_CERTIFICATE_LOCATION and {prefix}_SSL_KEY_LOCATION"
     return ""
-
-
-def _content(path: str) -> str:
-    """Refer to what a file holds."""
-    file = Path(path).absolute()
-    return f"${{file:{file.parent}:{file.name}}}"
 
 
 def _quoted(text: str) -> str:

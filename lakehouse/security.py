@@ -1,5 +1,6 @@
 """How connections are secured: read from the environment and checked before anything connects."""
 
+import os
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -112,8 +113,10 @@ def _tls(env: Mapping[str, str], prefix: str) -> TlsFiles:
     ca_name, certificate_name, key_name, password_name = names
     ca, certificate, key, key_password = (env.get(name, "") for name in names)
     for name, path in ((ca_name, ca), (certificate_name, certificate), (key_name, key)):
-        if path and not Path(path).is_file():
-            raise UserError(f"{name} names {path}, which is no file", "Give the path of a PEM file")
+        try:
+            Path(path or os.devnull).read_bytes()
+        except OSError:
+            raise UserError(f"{name} names {path}, which cannot be read", "Give the path of a PEM file") from None
     if bool(certificate) != bool(key):
         present, absent = (certificate_name, key_name) if certificate else (key_name, certificate_name)
         raise UserError(f"{present} is set, but {absent} is not", "Set both or none")
@@ -126,17 +129,17 @@ def _tls(env: Mapping[str, str], prefix: str) -> TlsFiles:
         except ssl.SSLError:
             raise UserError(f"{ca_name} names {ca}, which holds no PEM certificate", "Give a PEM file") from None
     if key:
+        encrypted = "ENCRYPTED" in Path(key).read_text(errors="replace")
+        if encrypted != bool(key_password):
+            raise UserError(
+                f"{key_name} names {key}, which is {'' if encrypted else 'not '}encrypted",
+                f"{'Set' if encrypted else 'Unset'} {password_name}",
+            )
         try:
-            # Always with a password: without one OpenSSL would ask the terminal.
             context.load_cert_chain(certificate, key, key_password)
         except ssl.SSLError:
             raise UserError(
                 f"The key in {key} cannot be read, or does not belong to the certificate in {certificate}",
                 f"Check {key_name}, {certificate_name} and {password_name}",
             ) from None
-        if not any(f"-----BEGIN {kind}PRIVATE KEY" in Path(key).read_text() for kind in ("", "ENCRYPTED ")):
-            raise UserError(
-                f"{key_name} names {key}, which Java cannot read: it is not PKCS#8",
-                "Convert it with `openssl pkcs8 -topk8`",
-            )
     return TlsFiles(ca, certificate, key, key_password)

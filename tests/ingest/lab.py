@@ -14,6 +14,7 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
+from lakehouse import connections
 from lakehouse.catalog import load_catalog
 from lakehouse.settings import Settings
 from python_ingest.commit import Landed
@@ -21,8 +22,6 @@ from python_ingest.run import Ingester, Options, TopicResult
 from python_ingest.topics import Declaration
 
 PARTITIONS = 3
-# Clients outlive the stack; that their broker went away is no news.
-SILENT = {"log_level": 0}
 
 
 def record(name: str, /, **fields: Any) -> dict[str, Any]:
@@ -54,11 +53,11 @@ class Lab:
     messages: Messages = field(default_factory=Messages)
 
     def __post_init__(self) -> None:
-        servers = self.settings.kafka_bootstrap_servers
+        kafka = connections.kafka_client(self.settings)
         self.topic = self.declaration.topic
-        self.admin = AdminClient({"bootstrap.servers": servers, **SILENT})
-        self.producer = Producer({"bootstrap.servers": servers, "linger.ms": 0, **SILENT})
-        self.registry = SchemaRegistryClient({"url": self.settings.schema_registry_url})
+        self.admin = AdminClient(kafka)
+        self.producer = Producer({**kafka, "linger.ms": 0})
+        self.registry = SchemaRegistryClient(connections.registry_client(self.settings))
 
     def make_topic(self, partitions: int = PARTITIONS) -> None:
         for created in self.admin.create_topics([NewTopic(self.topic, partitions, 1)]).values():
