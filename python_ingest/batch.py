@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyspark.errors import PySparkException
@@ -34,11 +34,12 @@ class NewSchemaId(Exception):
 
 @dataclass(frozen=True)
 class Plan:
-    """What to land, and the position it follows from."""
+    """What to land, and the position it follows from; `filling_holes` if it lies before the position."""
 
     topic: TopicState
     position: Position
     ranges: list[OffsetRange]
+    filling_holes: bool = False
 
 
 @dataclass
@@ -60,7 +61,7 @@ class Lander:
             Refused: nothing was committed; plan again.
             UserError: the registry is away, or a record stops a topic that is declared to stop.
         """
-        records = self._read(plan.ranges)
+        records = self.read(plan.ranges)
         state = SchemaState.of(table)
         if table is not None:
             try:
@@ -77,7 +78,8 @@ class Lander:
             raise Refused("another process made or changed the table")
         return self._write(table, records, learned.sides, plan)
 
-    def _read(self, ranges: list[OffsetRange]) -> DataFrame:
+    def read(self, ranges: list[OffsetRange]) -> DataFrame:
+        """Return the committed records of these ranges, as Spark's Kafka source gives them."""
         topic = self.declaration.topic
         cores = self.spark().sparkContext.defaultParallelism
         # More tasks than partitions keep every core busy; few records are not worth more files.
@@ -98,13 +100,14 @@ class Lander:
     def _write(self, table: Table, records: DataFrame, sides: Sides, plan: Plan) -> Landed:
         batch = Batch(plan.position.last_batch + 1, datetime.now(UTC))
         ids = tuple(sorted(sides.value.writers))
-        read_until = plan.position.next_offsets | {each.partition: each.until for each in plan.ranges}
+        read = {} if plan.filling_holes else {each.partition: each.until for each in plan.ranges}
+        read_until = plan.position.next_offsets | read
         ledger = Ledger(self.writer, batch.number, tuple(plan.ranges), read_until, ids)
         rows = decode.rows(records, self.declaration, sides, batch)
         identifier, base = self.declaration.identifier, plan.position.snapshot_id
         refusal: Exception | None = None
         try:
-            commit.overwrite(rows, identifier, base, ledger)
+            commit.overwrite(rows, identifier, base, ledger, plan.filling_holes)
         except Refused as refused:
             refusal = refused
         except (PySparkException, Py4JError) as error:
@@ -127,16 +130,4 @@ class Lander:
                 " nothing of this batch was landed",
                 "Correct the cause, or declare on_error: dead_letter",
             )
-        return Refused(f"Spark failed ({_kind(error)})")
-
-
-def _kind(error: PySparkException | Py4JError) -> str:
-    """Name an error without its message, which may quote a record."""
-    if isinstance(error, PySparkException):
-        return error.getCondition() or type(error).__name__
-    if not isinstance(error, Py4JJavaError):
-        return type(error).__name__
-    cause = error.java_exception
-    while cause.getCause() is not None:
-        cause = cause.getCause()
-    return str(cause.getClass().getName())
+        return Refused(f"Spark failed ({commit.kind(error)})")

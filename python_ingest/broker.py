@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TypeVar
 
 from confluent_kafka import (
@@ -76,6 +77,17 @@ class Broker:
             begin=self._offsets(topic, partitions, OffsetSpec.earliest()),
             end=self._offsets(topic, partitions, OffsetSpec.latest()),
         )
+
+    def offsets_at(self, topic: TopicState, moment: datetime) -> dict[int, int]:
+        """Return the offset of each partition's first record stamped at a moment or later; where
+        there is none, the partition's end.
+
+        Raises:
+            UserError: the broker refuses to answer, or it is unreachable.
+        """
+        partitions = [TopicPartition(topic.topic, partition) for partition in topic.end]
+        found = self._offsets(topic.topic, partitions, OffsetSpec.for_timestamp(int(moment.timestamp() * 1000)))
+        return {partition: topic.end[partition] if offset < 0 else offset for partition, offset in found.items()}
 
     def _offsets(self, topic: str, partitions: list[TopicPartition], spec: OffsetSpec) -> dict[int, int]:
         def ask() -> dict[int, int]:

@@ -4,7 +4,9 @@ import json
 import os
 import re
 import time
+import uuid
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -12,10 +14,18 @@ import typer
 from rich.console import Console
 
 from lakehouse import settings as environment
+from lakehouse.catalog import load_catalog
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
+from python_ingest import dead_letters as letters
+from python_ingest import decode, tables
+from python_ingest import reproduce as reproducing
 from python_ingest import topics as declared
-from python_ingest.report import ConsoleReporter, summary
+from python_ingest.batch import Lander
+from python_ingest.broker import Broker
+from python_ingest.evolve import TopicSchemas
+from python_ingest.registry import Registry
+from python_ingest.report import ConsoleReporter, columns, summary
 from python_ingest.run import Ingester, Options
 from python_ingest.session import QuietSpark
 from python_ingest.topics import Declaration
@@ -26,6 +36,7 @@ console = Console(highlight=False, soft_wrap=True)
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
 
 Topics = Annotated[list[str] | None, typer.Argument(help="Topic names; without any, every declared topic.")]
+Topic = Annotated[str, typer.Argument(help="A topic's name.")]
 Models = Annotated[
     Path, typer.Option(help="Where the dbt source files are, that declare the topics.", show_default="models/")
 ]
@@ -39,6 +50,15 @@ def run(
     max_records: Annotated[int, typer.Option(min=1, help="The most records of one topic in one batch.")] = 1_000_000,
     follow: Annotated[bool, typer.Option(help="Go on until stopped, instead of ending.")] = False,
     every: Annotated[str, typer.Option(help="With --follow: the pause between runs.")] = "30s",
+    until: Annotated[
+        datetime | None, typer.Option(help="Land only what is stamped before this moment (UTC), per partition.")
+    ] = None,
+    from_earliest: Annotated[
+        bool, typer.Option(help="Also land what the broker has and the table lacks before its position.")
+    ] = False,
+    accept_gap: Annotated[
+        bool, typer.Option(help="Go on behind records that the broker deleted before they were landed.")
+    ] = False,
     wait: Wait = "30s",
     models: Models = declared.MODELS_DIR,
 ) -> None:
@@ -47,9 +67,11 @@ def run(
     Exit code 1 if a topic could not be landed; the others are landed all the same.
     """
     pause, patience = seconds(every), seconds(wait)
+    moment = until.replace(tzinfo=UTC) if until else None
+    options = Options(max_records, patience, moment, from_earliest, accept_gap)
     settings, chosen = _prepare(models, topics)
     try:
-        failed = _run(settings, chosen, max_records, patience, pause if follow else None)
+        failed = _run(settings, chosen, options, pause if follow else None)
     except KeyboardInterrupt:
         # A thread may sit in a bounded wait, and no cut can harm the tables: do not wait for it.
         os._exit(130)
@@ -79,6 +101,77 @@ def verify(
         raise typer.Exit(1)
 
 
+@app.command()
+def dead_letters(
+    topic: Topic,
+    show_raw: Annotated[bool, typer.Option("--show-raw", help="List them with key and value in hexadecimal.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="With --show-raw: the most records to list.")] = 20,
+    as_json: AsJson = False,
+    models: Models = declared.MODELS_DIR,
+) -> None:
+    """Count the records that could not be decoded, by reason and schema id; no payload is shown unless asked for."""
+    settings, (declaration,) = _prepare(models, [topic])
+    table = tables.existing(load_catalog(settings), declaration)
+    found = letters.raw(table, limit) if show_raw else [asdict(each) for each in letters.summary(table)]
+    if as_json:
+        print_json(found)
+    elif found:
+        console.print(columns(found))
+    else:
+        console.print(f"{topic}: no dead letters")
+
+
+@app.command()
+def replay(
+    topic: Topic,
+    reason: Annotated[str | None, typer.Option(help=f"Only those of a reason: {', '.join(decode.REASONS)}.")] = None,
+    as_json: AsJson = False,
+    wait: Wait = "30s",
+    models: Models = declared.MODELS_DIR,
+) -> None:
+    """Decode dead letters again, after their schema was registered or the mapping corrected.
+
+    Rows are changed in place and get a new batch number; a second replay changes nothing.
+    """
+    if reason is not None and reason not in decode.REASONS:
+        raise UserError(f"There is no reason '{reason}'", f"Choose from {', '.join(decode.REASONS)}")
+    lander, spark = _lander(models, topic, seconds(wait))
+    outcome = letters.replay(lander, reason)
+    spark.stop()
+    if as_json:
+        print_json(asdict(outcome))
+    else:
+        console.print(f"{topic}: {outcome.decoded:,} of {outcome.looked_at:,} dead letters are decoded now")
+
+
+@app.command()
+def reproduce(
+    topic: Topic,
+    batch: Annotated[int, typer.Option(min=1, help="The batch's number, as in the column ingest_batch.")],
+    as_json: AsJson = False,
+    wait: Wait = "30s",
+    models: Models = declared.MODELS_DIR,
+) -> None:
+    """Read a batch's offsets from the broker again and compare them with the stored rows, every column of them.
+
+    Exit code 1 if a partition differs.
+    """
+    lander, spark = _lander(models, topic, seconds(wait))
+    proofs = reproducing.reproduce(lander, Broker(lander.settings, lander.wait).describe(topic), batch)
+    spark.stop()
+    lines = [asdict(proof) | {"equal": proof.equal} for proof in proofs]
+    if as_json:
+        print_json(lines)
+    else:
+        console.print(columns(lines))
+    if not all(proof.equal for proof in proofs):
+        errors.print(
+            f"error: {topic}: batch {batch} differs from the topic. `lakehouse ingest verify` names the offsets;"
+            " dead letters that can be decoded by now are decoded by `lakehouse ingest replay`."
+        )
+        raise typer.Exit(1)
+
+
 def print_json(value: object) -> None:
     """Print a value as JSON on stdout; what JSON does not know is printed as text."""
     typer.echo(json.dumps(value, indent=2, default=str))
@@ -103,16 +196,18 @@ def _prepare(models: Path, topics: list[str] | None) -> tuple[Settings, list[Dec
     return environment.from_environment(), chosen
 
 
-def _run(
-    settings: Settings,
-    chosen: list[Declaration],
-    max_records: int,
-    wait: float,
-    pause: float | None,
-) -> bool:
+def _lander(models: Path, topic: str, wait: float) -> tuple[Lander, QuietSpark]:
+    settings, (declaration,) = _prepare(models, [topic])
+    spark = QuietSpark(settings)
+    schemas = TopicSchemas(Registry(settings, wait))
+    catalog = load_catalog(settings)
+    return Lander(settings, spark, catalog, declaration, schemas, str(uuid.uuid4()), wait), spark
+
+
+def _run(settings: Settings, chosen: list[Declaration], options: Options, pause: float | None) -> bool:
     spark = QuietSpark(settings)
     with ConsoleReporter(console) as reporter:
-        ingester = Ingester(settings, spark, Options(max_records, wait), reporter)
+        ingester = Ingester(settings, spark, options, reporter)
         while True:
             results = ingester.catch_up(chosen)
             for result in results:

@@ -1,8 +1,9 @@
 """The commit by compare-and-swap, which is why every offset lands exactly once.
 
 A batch is planned from one snapshot, its base: the next offset of a partition is the one after the
-greatest in the base's files. The rows are committed together with a claim on their offset ranges:
-Iceberg commits only if no file added after the base can hold an offset of these ranges.
+greatest in the base's files, the batch's number the one after the greatest ever given. The rows are
+committed together with a claim on their offset ranges and on their number: Iceberg commits only if
+no file added after the base can hold an offset of these ranges, or a row of this number.
 
 - A crash before the commit leaves the table as it was; the same ranges are planned again.
 - A crash after it leaves rows in the table; the next plan starts behind them.
@@ -19,9 +20,9 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -33,6 +34,12 @@ REFUSALS = (
     "org.apache.iceberg.exceptions.ValidationException",
     "org.apache.iceberg.exceptions.CommitFailedException",
 )
+
+
+def inside(each: OffsetRange) -> Column:
+    """Return the predicate on bronze rows that they lie in a range."""
+    offset = F.col("kafka_offset")
+    return (F.col("kafka_partition") == each.partition) & (offset >= each.start) & (offset < each.until)
 
 
 class Refused(Exception):
@@ -74,11 +81,12 @@ class Landed:
     dead_letters: int
 
 
-def overwrite(rows: DataFrame, identifier: str, base: int | None, ledger: Ledger) -> None:
-    """Commit rows to the table, if their ranges are still nobody else's.
+def overwrite(rows: DataFrame, identifier: str, base: int | None, ledger: Ledger, filling_holes: bool) -> None:
+    """Commit rows to the table, if their number and their ranges are still nobody else's.
 
     `base` is the snapshot that the batch was planned from, None for a table without one: then
-    Iceberg validates against the table's whole history.
+    Iceberg validates against the table's whole history. Ranges that lie between landed offsets
+    cannot be claimed, for existing files span them: `filling_holes` claims the number alone.
 
     Raises:
         Refused: another commit came first.
@@ -90,7 +98,7 @@ def overwrite(rows: DataFrame, identifier: str, base: int | None, ledger: Ledger
     for name, value in ledger.properties().items():
         writer = writer.option(f"snapshot-property.{name}", value)
     try:
-        writer.overwrite(reduce(or_, map(_claim, ledger.ranges)))
+        writer.overwrite(_claim(ledger, filling_holes))
     except (PySparkException, Py4JError) as error:
         if any(refusal in str(error) for refusal in REFUSALS):
             raise Refused("another commit came first") from None
@@ -100,7 +108,7 @@ def overwrite(rows: DataFrame, identifier: str, base: int | None, ledger: Ledger
 def committed(table: Table, ledger: Ledger) -> Snapshot | None:
     """Return the snapshot in which a batch was committed, found by its own mark."""
     mark = ledger.properties()
-    for snapshot in reversed(table.snapshots()):
+    for snapshot in ancestors_of(table.current_snapshot(), table.metadata):
         summary = snapshot.summary
         if summary and all(summary.get(name) == value for name, value in mark.items()):
             return snapshot
@@ -122,7 +130,18 @@ def landed(table: Table, snapshot: Snapshot) -> Landed:
     return Landed(rows, dead_letters)
 
 
-def _claim(each: OffsetRange) -> Column:
-    offset = F.col("kafka_offset")
-    inside = (offset >= each.start) & (offset < each.until)
-    return (F.col("kafka_partition") == each.partition) & inside
+def kind(error: PySparkException | Py4JError) -> str:
+    """Name an error without its message, which may quote a record."""
+    if isinstance(error, PySparkException):
+        return error.getCondition() or type(error).__name__
+    if not isinstance(error, Py4JJavaError):
+        return type(error).__name__
+    cause = error.java_exception
+    while cause.getCause() is not None:
+        cause = cause.getCause()
+    return str(cause.getClass().getName())
+
+
+def _claim(ledger: Ledger, filling_holes: bool) -> Column:
+    number = F.col("ingest_batch") == ledger.batch
+    return number if filling_holes else reduce(or_, map(inside, ledger.ranges), number)

@@ -22,6 +22,8 @@ from python_ingest.topics import Declaration
 NEW_SCHEMA_ID = "ingest: new schema id"
 STOPPED = "ingest: stopped at"
 HEADER_BYTES = 5
+# What a decode_error begins with.
+REASONS = ("not_registry_avro", "unknown_schema_id", "incompatible_schema", "decode_failed")
 
 
 @dataclass(frozen=True)

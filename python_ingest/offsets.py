@@ -1,7 +1,7 @@
 """Which offsets to read next: from the table's own files and the broker's ends, nothing else."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pyiceberg.conversions import from_bytes
@@ -27,8 +27,9 @@ class OffsetRange:
 class Position:
     """What one snapshot of a bronze table holds.
 
-    `next_offsets` maps a partition to the offset after its last landed record. `last_batch` is 0
-    for a table without rows.
+    `next_offsets` maps a partition to the offset after its last landed record. `last_batch` is the
+    greatest batch number ever given: 0 for a table without rows, and never less after a rollback,
+    because readers downstream remember the numbers they have seen.
     """
 
     snapshot_id: int | None = None
@@ -62,35 +63,35 @@ class PositionReader:
                 )
             parts.append(self._manifests[manifest.manifest_path])
         joined = _joined(parts)
-        return Position(snapshot.snapshot_id, joined.next_offsets, joined.last_batch)
+        return Position(snapshot.snapshot_id, joined.next_offsets, max(joined.last_batch, _last_number(table)))
+
+
+def lost(position: Position, topic: TopicState) -> list[OffsetRange]:
+    """Return the ranges that the broker deleted before they were landed."""
+    return [
+        OffsetRange(partition, landed, topic.begin[partition])
+        for partition, landed in sorted(position.next_offsets.items())
+        if topic.begin.get(partition, 0) > landed
+    ]
 
 
 def waiting(position: Position, topic: TopicState) -> list[OffsetRange]:
     """Return what the topic has beyond a position, per partition; [] when caught up.
 
     Raises:
-        UserError: the topic's offsets do not continue the table's, or retention deleted a range.
+        UserError: the topic's offsets do not continue the table's.
     """
     found = []
     for partition, end in sorted(topic.end.items()):
-        landed = position.next_offsets.get(partition)
         begin = topic.begin[partition]
-        if landed is None:
-            start = begin
-        elif end < landed:
+        landed = position.next_offsets.get(partition, begin)
+        if end < landed:
             raise UserError(
                 f"{topic.topic}: partition {partition} ends at offset {end}, but the table already"
                 f" holds offsets up to {landed - 1}",
                 "The topic lost records; land it in a new table, or restore the topic",
             )
-        elif begin > landed:
-            raise UserError(
-                f"{topic.topic}: retention deleted offsets {landed} to {begin - 1} of partition"
-                f" {partition} before they were landed",
-                "Restore the records, or land the topic in a new table",
-            )
-        else:
-            start = landed
+        start = max(landed, begin)
         if end > start:
             found.append(OffsetRange(partition, start, end))
     missing = set(position.next_offsets) - set(topic.end)
@@ -105,6 +106,12 @@ def waiting(position: Position, topic: TopicState) -> list[OffsetRange]:
 def count(ranges: Iterable[OffsetRange]) -> int:
     """Return how many offsets the ranges span."""
     return sum(each.until - each.start for each in ranges)
+
+
+def before(ranges: Iterable[OffsetRange], ends: Mapping[int, int]) -> list[OffsetRange]:
+    """Cut ranges off at an offset per partition."""
+    cut = (OffsetRange(each.partition, each.start, min(each.until, ends[each.partition])) for each in ranges)
+    return [each for each in cut if each.until > each.start]
 
 
 def capped(ranges: list[OffsetRange], max_records: int) -> list[OffsetRange]:
@@ -137,6 +144,16 @@ def _ledger_position(current: Snapshot, table: Table) -> Position:
         if summary is None or summary.operation != Operation.REPLACE:
             break
     return Position()
+
+
+def _last_number(table: Table) -> int:
+    """Return the greatest batch number that is not to be given again, whether or not its rows are
+    still there. `lakehouse.last-batch` stands for snapshots that expired after a rollback."""
+    numbers = [int(table.properties.get("lakehouse.last-batch", 0))]
+    for snapshot in table.snapshots():
+        if snapshot.summary and "lakehouse.batch" in snapshot.summary.additional_properties:
+            numbers.append(int(snapshot.summary["lakehouse.batch"]))
+    return max(numbers)
 
 
 def _file_position(file: DataFile, schema: Schema) -> Position:

@@ -1,4 +1,4 @@
-"""Which schema ids stand in a range of records: a quick look before the first batch, and when a new id turns up."""
+"""A quick look into a range of records: which schema ids stand in it, or whether it holds a record at all."""
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -19,20 +19,9 @@ def schema_ids(settings: Settings, topic: str, ranges: list[OffsetRange], wait: 
     Raises:
         UserError: the broker gives nothing for `wait` seconds.
     """
-    consumer = Consumer(
-        {
-            **connections.kafka_client(settings),
-            "group.id": "lakehouse-ingest-peek",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-            "auto.offset.reset": "error",
-            # A partition that is read to its end must not cost half a second.
-            "fetch.wait.max.ms": 20,
-        }
-    )
-    values: set[int] = set()
-    keys: set[int] = set()
+    consumer = _consumer(settings)
+    values: set[int | None] = set()
+    keys: set[int | None] = set()
     left = {each.partition: each.until for each in ranges}
     consumer.assign([TopicPartition(topic, each.partition, each.start) for each in ranges])
     silent = 0.0
@@ -46,17 +35,62 @@ def schema_ids(settings: Settings, topic: str, ranges: list[OffsetRange], wait: 
                 if _at_end(message, left):
                     left.pop(message.partition(), None)
                 if message.error() is None:
-                    _note(message.value(), values)
-                    _note(message.key(), keys)
+                    values.add(schema_id(message.value()))
+                    keys.add(schema_id(message.key()))
     except KafkaException as error:
-        servers, reason = settings.kafka_bootstrap_servers, error.args[0].name()
-        raise UserError(
-            f"Kafka at {servers} does not give the records of {topic} ({reason})",
-            "Check KAFKA_BOOTSTRAP_SERVERS and `lakehouse stack status`",
-        ) from None
+        raise _unanswered(settings, topic, error) from None
     finally:
         consumer.close()
-    return values, keys
+    return values - {None}, keys - {None}
+
+
+def schema_id(part: bytes | None) -> int | None:
+    """Return the schema id in the header of a key or value, None if it has none. An id is a Java
+    int: one with its highest bit set is negative, and no registry gives it."""
+    if part is None or len(part) < HEADER_BYTES or part[0] != 0 or part[1] >= 0x80:
+        return None
+    return int.from_bytes(part[1:HEADER_BYTES], "big")
+
+
+def has_records(settings: Settings, topic: str, each: OffsetRange, wait: float) -> bool:
+    """Tell whether a committed reader sees a record in a range.
+
+    Raises:
+        UserError: the broker gives nothing for `wait` seconds.
+    """
+    consumer = _consumer(settings)
+    consumer.assign([TopicPartition(topic, each.partition, each.start)])
+    try:
+        message = consumer.poll(wait)
+        if message is None:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return not _at_end(message, {}) if message.error() else message.offset() < each.until
+    except KafkaException as error:
+        raise _unanswered(settings, topic, error) from None
+    finally:
+        consumer.close()
+
+
+def _consumer(settings: Settings) -> Consumer:
+    return Consumer(
+        {
+            **connections.kafka_client(settings),
+            "group.id": "lakehouse-ingest-peek",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+            # A partition that is read to its end must not cost half a second.
+            "fetch.wait.max.ms": 20,
+        }
+    )
+
+
+def _unanswered(settings: Settings, topic: str, error: KafkaException) -> UserError:
+    return UserError(
+        f"Kafka at {settings.kafka_bootstrap_servers} does not give the records of {topic} ({error.args[0].name()})",
+        "Check KAFKA_BOOTSTRAP_SERVERS and `lakehouse stack status`",
+    )
 
 
 def _at_end(message: Message, left: dict[int, int]) -> bool:
@@ -66,9 +100,3 @@ def _at_end(message: Message, left: dict[int, int]) -> bool:
     if error.code() == KafkaError._PARTITION_EOF:
         return True
     raise KafkaException(error)
-
-
-def _note(part: bytes | None, ids: set[int]) -> None:
-    # An id is a Java int: one with its highest bit set is negative, and no registry gives it.
-    if part is not None and len(part) >= HEADER_BYTES and part[0] == 0 and part[1] < 0x80:
-        ids.add(int.from_bytes(part[1:HEADER_BYTES], "big"))

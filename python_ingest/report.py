@@ -1,6 +1,6 @@
 """What a person sees of a run: a bar per topic on a terminal, lines elsewhere, a table at the end."""
 
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
@@ -77,3 +77,19 @@ def summary(results: list[TopicResult]) -> Table:
             "unknown" if each.lag is None else f"{each.lag:,}",
         )
     return table
+
+
+def columns(rows: list[dict[str, Any]]) -> Table:
+    """Return a plain table of rows that have the same keys; numbers stand to the right."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for name, value in rows[0].items():
+        table.add_column(name.replace("_", " "), justify="right" if isinstance(value, int) else "left")
+    for row in rows:
+        table.add_row(*map(_cell, row.values()))
+    return table
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" if type(value) is int else str(value)

@@ -5,19 +5,21 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Protocol
 
+from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from lakehouse.catalog import load_catalog
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
-from python_ingest import offsets, tables
+from python_ingest import backfill, identity, offsets, tables
 from python_ingest.batch import Lander, NewSchemaId, Plan
-from python_ingest.broker import Broker
+from python_ingest.broker import Broker, TopicState
 from python_ingest.commit import Landed, Refused
 from python_ingest.evolve import TopicSchemas
-from python_ingest.offsets import Position, PositionReader
+from python_ingest.offsets import OffsetRange, Position, PositionReader
 from python_ingest.registry import Registry
 from python_ingest.session import log_file
 from python_ingest.topics import Declaration
@@ -29,10 +31,18 @@ ATTEMPTS = 5
 @dataclass(frozen=True)
 class Options:
     """`max_records` caps the offsets of one batch of a topic; `wait` bounds, in seconds, how long
-    an unreachable broker or registry is waited for."""
+    an unreachable broker or registry is waited for.
+
+    `until` ends a run before the first record of a partition that is stamped at it or later.
+    `from_earliest` also lands what the broker has and the table lacks before its position.
+    `accept_gap` goes on behind records that the broker deleted before they were landed.
+    """
 
     max_records: int = 1_000_000
     wait: float = 30.0
+    until: datetime | None = None
+    from_earliest: bool = False
+    accept_gap: bool = False
 
 
 @dataclass
@@ -107,7 +117,7 @@ class _TopicLoop:
     def __init__(self, ingester: Ingester, declaration: Declaration, registry: Registry) -> None:
         self._broker = ingester.broker
         self._reporter = ingester.reporter
-        self._max_records = ingester.options.max_records
+        self._options = ingester.options
         self._declaration = declaration
         self._positions = PositionReader()
         self._lander = Lander(
@@ -134,19 +144,27 @@ class _TopicLoop:
             topic = self._broker.describe(self._declaration.topic)
             position = Position()
             if table is not None:
-                tables.check_identity(table, self._declaration, topic)
                 position = self._positions.read(table)
+                identity.check(table, self._declaration, topic, position)
+                gaps = offsets.lost(position, topic)
+                identity.accept_gaps(table, topic.topic, gaps, self._options.accept_gap)
             if position != planned_from:
                 # Whoever came first, the topic got on: only standing still counts as failing.
                 failures, planned_from = 0, position
             waiting = offsets.waiting(position, topic)
-            result.lag = offsets.count(waiting)
+            holes = self._holes(table, topic, position)
+            if self._options.until is not None:
+                ends = self._broker.offsets_at(topic, self._options.until)
+                waiting, holes = offsets.before(waiting, ends), offsets.before(holes, ends)
+            result.lag = offsets.count(waiting) + offsets.count(holes)
             self._reporter.waiting(topic.topic, result.lag)
-            if not waiting:
+            if not waiting and not holes:
                 return
-            ranges = offsets.capped(waiting, self._max_records)
+            # One range per partition and batch: Spark's Kafka source takes no more.
+            first_holes = list({hole.partition: hole for hole in reversed(holes)}.values())
+            ranges = offsets.capped(first_holes or waiting, self._options.max_records)
             try:
-                landed = self._lander.land(table, Plan(topic, position, ranges))
+                landed = self._lander.land(table, Plan(topic, position, ranges, filling_holes=bool(holes)))
             except (Refused, NewSchemaId) as refused:
                 failures += 1
                 reason = str(refused) or "a schema id appeared"
@@ -161,3 +179,8 @@ class _TopicLoop:
                 result.dead_letters += landed.dead_letters
                 result.batches += 1
                 self._reporter.landed(topic.topic, landed)
+
+    def _holes(self, table: Table | None, topic: TopicState, position: Position) -> list[OffsetRange]:
+        if table is None or not self._options.from_earliest:
+            return []
+        return backfill.holes(self._lander.settings, table, topic, position, self._options.wait)

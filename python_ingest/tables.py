@@ -151,24 +151,16 @@ def load(catalog: Catalog, declaration: Declaration) -> Table | None:
         return None
 
 
-def check_identity(table: Table, declaration: Declaration, topic: TopicState) -> None:
-    """Refuse a topic that is not the one the table was filled from.
+def existing(catalog: Catalog, declaration: Declaration) -> Table:
+    """Return the bronze table.
 
     Raises:
-        UserError: another topic, a recreated topic, another cluster, or another format of keys.
+        UserError: there is none.
     """
-    for name, label, actual in (
-        ("topic", "topic", declaration.topic),
-        ("cluster-id", "cluster", topic.cluster_id),
-        ("topic-id", "incarnation of the topic", topic.topic_id),
-        ("key", "keys declared as", declaration.key),
-    ):
-        stored = table.properties.get(f"lakehouse.{name}")
-        if stored != actual:
-            raise UserError(
-                f"{declaration.identifier} was filled from {label} {stored}, but {declaration.topic} is now {actual}",
-                "Land it in a new table (declare another name), or go back to what the table was filled from",
-            )
+    table = load(catalog, declaration)
+    if table is None:
+        raise UserError(f"There is no table {declaration.identifier}", "Run `lakehouse ingest run` first")
+    return table
 
 
 def create(catalog: Catalog, declaration: Declaration, topic: TopicState, state: SchemaState) -> Table | None:

@@ -68,8 +68,8 @@ def offline_settings(tmp_path: Path) -> Settings:
 
 
 @pytest.fixture(scope="session")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-    """A running stack; the process environment names it, so that subprocesses find it too."""
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    """A running broker and registry; the process environment names them, so that subprocesses find them too."""
     before = dict(os.environ)
     for name in [name for name in os.environ if name.startswith(FOREIGN)]:
         del os.environ[name]
@@ -79,11 +79,21 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     os.environ["DBT_LOG_PATH"] = str(directory / "logs")
     os.environ.update(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
     try:
-        started = run_lakehouse("stack", "up")
-        assert started.returncode == 0, started.stderr
-        os.environ.update(read_env_file(env_file()))
-        yield from_environment()
+        yield _started("--only", "kafka", "--only", "registry")
     finally:
         run_lakehouse("stack", "down", "--wipe")
         os.environ.clear()
         os.environ.update(before)
+
+
+@pytest.fixture(scope="session")
+def stack(services: Settings) -> Settings:
+    """The whole stack: the Thrift server too."""
+    return _started()
+
+
+def _started(*only: str) -> Settings:
+    started = run_lakehouse("stack", "up", *only)
+    assert started.returncode == 0, started.stderr
+    os.environ.update(read_env_file(env_file()))
+    return from_environment()

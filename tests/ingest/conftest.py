@@ -15,8 +15,8 @@ from tests.ingest.lab import Lab
 
 
 @pytest.fixture(scope="session")
-def spark(stack: Settings) -> Iterator[SparkSession]:
-    spark = session(stack, "ingest-tests")
+def spark(services: Settings) -> Iterator[SparkSession]:
+    spark = session(services, "ingest-tests")
     spark.sparkContext.setLogLevel("OFF")
     yield spark
     spark.stop()
@@ -29,8 +29,8 @@ def declaration() -> Declaration:
 
 
 @pytest.fixture
-def lab(stack: Settings, spark: SparkSession, declaration: Declaration) -> Lab:
-    lab = Lab(stack, spark, declaration)
+def lab(services: Settings, spark: SparkSession, declaration: Declaration) -> Lab:
+    lab = Lab(services, spark, declaration)
     lab.make_topic()
     return lab
 

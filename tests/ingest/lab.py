@@ -17,7 +17,10 @@ from pyspark.sql import SparkSession
 from lakehouse import connections
 from lakehouse.catalog import load_catalog
 from lakehouse.settings import Settings
+from python_ingest.batch import Lander
 from python_ingest.commit import Landed
+from python_ingest.evolve import TopicSchemas
+from python_ingest.registry import Registry
 from python_ingest.run import Ingester, Options, TopicResult
 from python_ingest.topics import Declaration
 
@@ -95,6 +98,17 @@ class Lab:
             spark=lambda: self.spark,
             options=options or Options(wait=10),
             reporter=changes.get("messages", self.messages),
+        )
+
+    def lander(self, writer: str = "test") -> Lander:
+        return Lander(
+            settings=self.settings,
+            spark=lambda: self.spark,
+            catalog=load_catalog(self.settings, create=True),
+            declaration=self.declaration,
+            schemas=TopicSchemas(Registry(self.settings, 10)),
+            writer=writer,
+            wait=10,
         )
 
     def land(self, options: Options | None = None, declaration: Declaration | None = None) -> TopicResult:

@@ -10,8 +10,9 @@ from pyiceberg.catalog import Catalog
 from lakehouse.catalog import load_catalog
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
-from python_ingest import schemas, tables
+from python_ingest import identity, schemas, tables
 from python_ingest.broker import TopicState
+from python_ingest.offsets import Position
 from python_ingest.schemas import IncompatibleSchema
 from python_ingest.tables import METADATA_COLUMNS, SchemaState, iceberg_type, payload_columns, table_schema
 from python_ingest.topics import Declaration
@@ -108,26 +109,26 @@ def test_a_table_is_made_once_and_remembers_where_it_comes_from(catalog: Catalog
     assert [str(each.transform) for each in table.spec().fields] == ["day", "identity"]
     for column in ("kafka_partition", "kafka_offset", "ingest_batch"):
         assert table.properties[f"write.metadata.metrics.column.{column}"] == "full"
-    tables.check_identity(table, DECLARATION, TOPIC)
+    identity.check(table, DECLARATION, TOPIC, Position())
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"topic_id": "topic-2"}, "filled from incarnation of the topic topic-1, but sales is now topic-2"),
-        ({"cluster_id": "cluster-2"}, "filled from cluster cluster-1, but sales is now cluster-2"),
+        ({"topic_id": "topic-2"}, "filled from incarnation of the topic topic-1 .*up to offset 7.*now topic-2"),
+        ({"cluster_id": "cluster-2"}, "filled from cluster cluster-1 .*up to offset 7.*now cluster-2"),
     ],
 )
 def test_another_incarnation_or_cluster_is_refused(catalog: Catalog, change: dict[str, str], words: str) -> None:
     table = tables.create(catalog, DECLARATION, TOPIC, FIRST)
     with pytest.raises(UserError, match=words):
-        tables.check_identity(table, DECLARATION, replace(TOPIC, **change))
+        identity.check(table, DECLARATION, replace(TOPIC, **change), Position(1, {0: 8}))
 
 
 def test_another_format_of_keys_is_refused(catalog: Catalog) -> None:
     table = tables.create(catalog, DECLARATION, TOPIC, FIRST)
-    with pytest.raises(UserError, match="keys declared as avro, but sales is now bytes"):
-        tables.check_identity(table, replace(DECLARATION, key="bytes"), TOPIC)
+    with pytest.raises(UserError, match=r"keys declared as avro .*but sales is now bytes"):
+        identity.check(table, replace(DECLARATION, key="bytes"), TOPIC, Position())
 
 
 def test_a_table_grows_by_adding_and_widening_in_one_commit(catalog: Catalog) -> None:

@@ -1,0 +1,127 @@
+"""Dead letters: counted without payload, decoded again in place, once, and found by readers downstream."""
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakehouse.errors import UserError
+from python_ingest import dead_letters
+from python_ingest.dead_letters import Replayed
+from python_ingest.run import Options
+from python_ingest.verify import verify_topic
+from tests.conftest import run_lakehouse
+from tests.ingest.lab import Lab, record
+
+CHANGED_BY_REPLAY = ("ingest_batch", "ingested_at", "decode_error", "value_schema_id", "id")
+
+
+def schema(lab: Lab, name: str) -> dict[str, Any]:
+    """Return a schema with a text, and so an id, of its own."""
+    return record(name, id="int") | {"doc": lab.topic}
+
+
+def land_dead_letters(lab: Lab) -> int:
+    """Land 3 good records, 6 whose schema is not registered yet, and 1 of foreign bytes; return the missing id."""
+    good = lab.register(schema(lab, "good"))
+    missing = lab.register(schema(lab, "probe")) + 1
+    for index in range(9):
+        value = lab.encode(good, {"id": index})
+        if index >= 3:
+            value = b"\x00" + missing.to_bytes(4, "big") + value[5:]
+        lab.produce(value, index % 3, key=str(index).encode(), headers={"trace": b"t"})
+    lab.produce(b"foreign bytes", 1)
+    result = lab.land_well()
+    assert (result.records, result.dead_letters) == (10, 7)
+    return missing
+
+
+def register_late(lab: Lab, missing: int) -> None:
+    assert lab.register(schema(lab, "late")) == missing, "another schema was registered in between"
+
+
+def test_dead_letters_are_counted_by_reason_and_schema_id_without_payload(lab: Lab, models_dir: Path) -> None:
+    missing = land_dead_letters(lab)
+    shown = run_lakehouse("ingest", "dead-letters", lab.topic, "--models", str(models_dir))
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert [line.split()[:3] for line in shown.stdout.splitlines()[1:]] == [
+        ["unknown_schema_id", str(missing), "6"],
+        ["not_registry_avro", "-", "1"],
+    ]
+    assert b"foreign".hex() not in shown.stdout
+    listed = run_lakehouse("ingest", "dead-letters", lab.topic, "--show-raw", "--json", "--models", str(models_dir))
+    values = [row["kafka_raw_value"] for row in json.loads(listed.stdout)]
+    assert len(values) == 7
+    assert b"foreign bytes".hex() in values
+
+
+def test_a_replay_decodes_in_place_once_and_under_a_new_batch_number(lab: Lab) -> None:
+    missing = land_dead_letters(lab)
+    before, untouched = lab.rows(), lab.table().current_snapshot()
+    assert dead_letters.replay(lab.lander(), None) == Replayed(7, 0)
+    assert lab.table().current_snapshot() == untouched
+    register_late(lab, missing)
+    assert dead_letters.replay(lab.lander(), "decode_failed") == Replayed(0, 0)
+    assert dead_letters.replay(lab.lander(), "unknown_schema_id") == Replayed(6, 6)
+    after = lab.rows()
+    assert sorted(row["id"] for row in after if row["ingest_batch"] == 2) == list(range(3, 9))
+    assert [row["kafka_raw_value"] for row in after if row["decode_error"]] == [b"foreign bytes"]
+
+    def kept(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{name: value for name, value in row.items() if name not in CHANGED_BY_REPLAY} for row in rows]
+
+    assert kept(after) == kept(before)
+    replayed = lab.table().current_snapshot()
+    assert replayed.summary["lakehouse.batch"] == "2"
+    assert dead_letters.replay(lab.lander(), None) == Replayed(1, 0)
+    assert lab.table().current_snapshot() == replayed
+    assert list(lab.table().refs()) == ["main"]
+    assert verify_topic(lab.settings, lab.declaration, 10).problems == []
+    assert lab.land_well().batches == 0
+    lab.produce(lab.encode(missing, {"id": 9}))
+    assert lab.land_well().records == 1
+    assert max(row["ingest_batch"] for row in lab.rows()) == 3
+
+
+def test_a_replay_beside_an_ingester_gives_no_number_twice(lab: Lab) -> None:
+    missing = land_dead_letters(lab)
+    register_late(lab, missing)
+    for index in range(9, 39):
+        lab.produce(lab.encode(missing, {"id": index}), index % 3)
+    lab.flush()
+    outcomes: list[Replayed | UserError] = []
+
+    def work() -> None:
+        try:
+            outcomes.append(dead_letters.replay(lab.lander("replayer"), None))
+        except UserError as error:
+            outcomes.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    lab.land_well(Options(max_records=10, wait=10))
+    thread.join()
+    if not isinstance(outcomes[0], Replayed):
+        # The ingester came first each time: nothing was replayed, and nothing is in the way now.
+        assert "other commits came first" in str(outcomes[0])
+        dead_letters.replay(lab.lander("replayer"), None)
+    rows = lab.rows()
+    assert sorted(row["id"] for row in rows if row["decode_error"] is None) == list(range(39))
+    late = {row["ingest_batch"] for row in rows if row["id"] in range(3, 9)}
+    others = {row["ingest_batch"] for row in rows if row["id"] not in range(3, 9)}
+    assert len(late) == 1
+    assert not late & others, "a replay and a batch share a number"
+    assert verify_topic(lab.settings, lab.declaration, 10).problems == []
+
+
+def test_a_reason_that_does_not_exist_is_refused(lab: Lab, models_dir: Path) -> None:
+    result = run_lakehouse("ingest", "replay", lab.topic, "--reason", "bad luck", "--models", str(models_dir))
+    assert result.returncode == 1
+    assert result.stderr.startswith("error: There is no reason 'bad luck'. Choose from not_registry_avro, ")
+
+
+def test_what_has_no_table_cannot_be_replayed(lab: Lab) -> None:
+    with pytest.raises(UserError, match=f"There is no table {lab.declaration.identifier}"):
+        dead_letters.replay(lab.lander(), None)
