@@ -1,7 +1,7 @@
 # The commands people type. `make` alone lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down demo test lint docs
+.PHONY: help setup up down demo test chaos lint docs
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 
@@ -61,6 +61,9 @@ demo: up ## Sample data through Kafka, ingester, dbt and export to weekly CSV fi
 
 test: setup lint ## Lint, then run all tests on a stack of their own
 	@$(RUN) pytest
+
+chaos: setup ## Kill two ingesters at random, CHAOS_ROUNDS times (20), and verify each time
+	@CHAOS_ROUNDS=$${CHAOS_ROUNDS:-20} $(RUN) pytest -v tests/ingest/test_ingest_kills.py
 
 lint: $(VENV) ## Check Python, SQL and YAML style; needs no Spark
 	@echo "lint: ruff"

@@ -23,6 +23,7 @@ from python_ingest.evolve import TopicSchemas
 from python_ingest.registry import Registry
 from python_ingest.run import Ingester, Options, TopicResult
 from python_ingest.topics import Declaration
+from python_ingest.verify import verify_topic
 
 PARTITIONS = 3
 
@@ -30,6 +31,9 @@ PARTITIONS = 3
 def record(name: str, /, **fields: Any) -> dict[str, Any]:
     """Return an Avro record schema."""
     return {"type": "record", "name": name, "fields": [{"name": key, "type": value} for key, value in fields.items()]}
+
+
+SALE = record("sale", id="int", note="string")
 
 
 @dataclass
@@ -132,3 +136,19 @@ class Lab:
 
     def sql(self, text: str) -> None:
         self.spark.sql(text.format(table=f"lake.{self.declaration.identifier}"))
+
+
+def produce(lab: Lab, count: int, start: int = 0, partitions: tuple[int, ...] = (0, 1, 2)) -> None:
+    schema_id = lab.register(SALE)
+    for index in range(start, start + count):
+        value = lab.encode(schema_id, {"id": index, "note": "n" * 20})
+        lab.produce(value, partitions[index % len(partitions)], key=str(index).encode())
+    lab.flush()
+
+
+def assert_exactly_once(lab: Lab, count: int) -> None:
+    report = verify_topic(lab.settings, lab.declaration, 10)
+    assert report.problems == []
+    assert report.records == count
+    rows = lab.rows()
+    assert len(rows) == len({(row["kafka_partition"], row["kafka_offset"]) for row in rows}) == count

@@ -1,13 +1,9 @@
 """Every offset exactly once: restarts, kills, two writers, maintenance, and topics that changed behind the table."""
 
-import os
-import signal
-import subprocess
 import threading
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,28 +17,9 @@ from python_ingest.broker import Broker
 from python_ingest.commit import Refused
 from python_ingest.offsets import OffsetRange, Position, PositionReader
 from python_ingest.run import Options
-from python_ingest.verify import verify_topic
-from tests.conftest import LAKEHOUSE, run_lakehouse
-from tests.ingest.lab import Lab, Messages, record
+from tests.ingest.lab import SALE, Lab, Messages, assert_exactly_once, produce
 
-SALE = record("sale", id="int", note="string")
 BATCH_COLUMNS = ("ingest_batch", "ingested_at")
-
-
-def produce(lab: Lab, count: int, start: int = 0, partitions: tuple[int, ...] = (0, 1, 2)) -> None:
-    schema_id = lab.register(SALE)
-    for index in range(start, start + count):
-        value = lab.encode(schema_id, {"id": index, "note": "n" * 20})
-        lab.produce(value, partitions[index % len(partitions)], key=str(index).encode())
-    lab.flush()
-
-
-def assert_exactly_once(lab: Lab, count: int) -> None:
-    report = verify_topic(lab.settings, lab.declaration, 10)
-    assert report.problems == []
-    assert report.records == count
-    rows = lab.rows()
-    assert len(rows) == len({(row["kafka_partition"], row["kafka_offset"]) for row in rows}) == count
 
 
 def plan(lab: Lab, *ranges: OffsetRange) -> Plan:
@@ -293,42 +270,3 @@ def test_until_bounds_a_run_by_the_time_of_the_records(lab: Lab) -> None:
     assert lab.land_well(bounded).batches == 0
     assert lab.land_well(Options(wait=10, until=day + timedelta(days=100))).records == 7
     assert_exactly_once(lab, 12)
-
-
-def test_kill_between_the_files_and_the_commit_then_run_again(lab: Lab, models_dir: Path) -> None:
-    produce(lab, 30)
-    lab.land_well()
-    total = 30
-    for _ in range(5):
-        produce(lab, 300, start=total)
-        total += 300
-        table = lab.table()
-        if killed_before_commit(lab, models_dir):
-            break
-    else:
-        raise AssertionError("no kill hit the moment between the data files and the commit")
-    assert lab.table().metadata_location == table.metadata_location
-    again = run_lakehouse("ingest", "run", lab.topic, "--models", str(models_dir))
-    assert again.returncode == 0, again.stderr
-    assert again.stderr == ""
-    check = run_lakehouse("ingest", "verify", "--models", str(models_dir))
-    assert (check.returncode, check.stdout) == (0, f"{lab.topic}: {total:,} records compared: all exactly once\n")
-    assert_exactly_once(lab, total)
-
-
-def killed_before_commit(lab: Lab, models_dir: Path) -> bool:
-    """Start an ingester, kill it with its JVM when it has written the list of its data files, and tell
-    whether that was before its commit."""
-    table = lab.table()
-    location = Path(table.location().removeprefix("file:"))
-    known = set((location / "metadata").glob("*-m*.avro"))
-    files = set((location / "data").rglob("*.parquet"))
-    command = [LAKEHOUSE, "ingest", "run", lab.topic, "--models", str(models_dir)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-    while process.poll() is None and not set((location / "metadata").glob("*-m*.avro")) - known:
-        time.sleep(0.001)
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    written = set((location / "data").rglob("*.parquet")) - files
-    return bool(written) and lab.table().metadata_location == table.metadata_location

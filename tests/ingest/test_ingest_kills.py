@@ -1,0 +1,116 @@
+"""kill -9 at every step of a batch, and at random times with two ingesters at once: always exactly once.
+
+`make chaos` runs the random part many times over; a seed that failed runs again with CHAOS_SEED.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from python_ingest.run import Options
+from tests.conftest import LAKEHOUSE, run_lakehouse
+from tests.ingest.lab import Lab, assert_exactly_once, produce
+
+ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "1"))
+SEED = int(os.environ.get("CHAOS_SEED") or random.randrange(1_000_000))
+
+
+@dataclass
+class Files:
+    """What a running ingester has written so far, beyond what was there when it started."""
+
+    location: Path
+    before: frozenset[Path]
+
+    @classmethod
+    def of(cls, lab: Lab) -> "Files":
+        location = Path(lab.table().location().removeprefix("file:"))
+        return cls(location, frozenset(location.rglob("*")))
+
+    def new(self, pattern: str) -> set[Path]:
+        return set(self.location.rglob(pattern)) - self.before
+
+
+# When to kill: files of Iceberg and Spark that show how far a batch has come.
+POINTS: dict[str, Callable[[Files], bool]] = {
+    "while data files are written": lambda files: bool(files.new("data/**/*.parquet")),
+    "between data files and commit": lambda files: bool(files.new("metadata/*-m*.avro")),
+    "as soon as it is committed": lambda files: bool(files.new("metadata/*.metadata.json")),
+}
+
+
+@pytest.fixture
+def start(lab: Lab, models_dir: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Start ingesters in sessions of their own, so that a kill takes the JVM along."""
+    started = []
+
+    def run(*options: str) -> subprocess.Popen[bytes]:
+        command = [LAKEHOUSE, "ingest", "run", lab.topic, "--models", str(models_dir), *options]
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        kill(process)
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_batch_killed_at_any_step_is_landed_once(
+    lab: Lab, models_dir: Path, start: Callable[..., subprocess.Popen[bytes]], point: str
+) -> None:
+    produce(lab, 30)
+    lab.land_well()
+    total = 30
+    for _ in range(5):
+        produce(lab, 300, start=total)
+        total += 300
+        table, files = lab.table(), Files.of(lab)
+        process = start()
+        while process.poll() is None and not POINTS[point](files):
+            time.sleep(0.001)
+        kill(process)
+        committed = lab.table().metadata_location != table.metadata_location
+        if committed == (point == "as soon as it is committed"):
+            break
+    else:
+        raise AssertionError(f"no kill hit the moment {point}")
+    again = run_lakehouse("ingest", "run", lab.topic, "--models", str(models_dir))
+    assert (again.returncode, again.stderr) == (0, "")
+    assert_exactly_once(lab, total)
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + ROUNDS))
+def test_two_ingesters_killed_at_random_land_each_offset_once(
+    lab: Lab, start: Callable[..., subprocess.Popen[bytes]], seed: int
+) -> None:
+    chance = random.Random(seed)
+    produce(lab, 3)
+    lab.land_well()
+    total = 3
+    produce(lab, 400, start=total)
+    total += 400
+    both = [start("--max-records", "20"), start("--max-records", "30")]
+    landing = time.monotonic() + 60
+    while len(lab.rows()) == 3 and any(each.poll() is None for each in both) and time.monotonic() < landing:
+        time.sleep(0.1)
+    for process in chance.sample(both, 2):
+        time.sleep(chance.uniform(0, 2))
+        kill(process)
+    lab.land_well(Options(wait=10))
+    assert_exactly_once(lab, total)
