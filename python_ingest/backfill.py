@@ -2,8 +2,6 @@
 
 from collections import defaultdict
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
 
@@ -51,11 +49,7 @@ def _held(table: Table) -> dict[int, list[OffsetRange]]:
 def _stretches(table: Table, partition: int) -> list[OffsetRange]:
     """Return the unbroken stretches of offsets that a table holds of a partition."""
     scan = table.scan(EqualTo("kafka_partition", partition), selected_fields=("kafka_offset",))
-    offsets = pc.unique(pc.sort(scan.to_arrow()["kafka_offset"]))
-    if not len(offsets):
-        return []
-    breaks = pc.indices_nonzero(pc.not_equal(pc.subtract(offsets[1:], offsets[:-1]), 1))
-    firsts = pa.concat_arrays([pa.array([0], pa.uint64()), pc.add(breaks, 1)])
-    lasts = pa.concat_arrays([breaks, pa.array([len(offsets) - 1], pa.uint64())])
-    pairs = zip(offsets.take(firsts).to_pylist(), offsets.take(lasts).to_pylist(), strict=True)
-    return [OffsetRange(partition, first, last + 1) for first, last in pairs]
+    offsets = sorted(set(scan.to_arrow()["kafka_offset"].to_pylist()))
+    firsts = [offset for before, offset in zip([None, *offsets], offsets, strict=False) if before != offset - 1]
+    lasts = [offset for offset, after in zip(offsets, [*offsets[1:], None], strict=True) if after != offset + 1]
+    return [OffsetRange(partition, first, last + 1) for first, last in zip(firsts, lasts, strict=True)]
