@@ -70,6 +70,8 @@ class Lander:
                 pass
         values, keys = peek.schema_ids(self.settings, self.declaration.topic, plan.ranges, self.wait)
         learned = self.schemas.learn(state, values, keys if self.declaration.key == "avro" else ())
+        if self.declaration.on_error == "stop":
+            self._check(records, learned.sides, plan)
         if table is None:
             table = tables.create(self.catalog, self.declaration, plan.topic, learned.state)
         elif learned.state != state:
@@ -97,6 +99,14 @@ class Lander:
         }
         return self.spark().read.format("kafka").options(**options).load()
 
+    def _check(self, records: DataFrame, sides: Sides, plan: Plan) -> None:
+        """Find what stops a batch before the table is made or changed for it."""
+        rows = decode.rows(records, self.declaration, sides, Batch(plan.position.last_batch + 1, datetime.now(UTC)))
+        try:
+            rows.filter("decode_error is not null").isEmpty()
+        except (PySparkException, Py4JError) as error:
+            raise self._translated(error) from None
+
     def _write(self, table: Table, records: DataFrame, sides: Sides, plan: Plan) -> Landed:
         batch = Batch(plan.position.last_batch + 1, datetime.now(UTC))
         ids = tuple(sorted(sides.value.writers))
@@ -122,7 +132,7 @@ class Lander:
         text = str(error)
         if decode.NEW_SCHEMA_ID in text:
             return NewSchemaId()
-        stopped = re.search(rf"{decode.STOPPED} (\d+) (\d+) (\w+)", text)
+        stopped = re.search(rf"{decode.STOPPED} (\d+) (\d+) (.*?) {re.escape(decode.STOPPED_END)}", text)
         if stopped:
             partition, offset, reason = stopped.groups()
             return UserError(

@@ -15,12 +15,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
-from python_ingest import schemas, tables
-from python_ingest.schemas import Json
+from python_ingest import avro, schemas, tables
+from python_ingest.avro import Json
 from python_ingest.topics import Declaration
 
 NEW_SCHEMA_ID = "ingest: new schema id"
 STOPPED = "ingest: stopped at"
+STOPPED_END = "(end)"
 HEADER_BYTES = 5
 # What a decode_error begins with.
 REASONS = ("not_registry_avro", "unknown_schema_id", "incompatible_schema", "decode_failed")
@@ -90,7 +91,7 @@ def rows(records: DataFrame, declaration: Declaration, sides: Sides, batch: Batc
             F.col("timestamp").alias("kafka_timestamp"),
             F.col("timestampType").alias("kafka_timestamp_type"),
             F.when(raw, F.col("headers")).alias("kafka_headers"),
-            _key(key, declaration.key).alias("kafka_key"),
+            *_key(key, declaration.key),
             F.when(raw, F.col("key")).alias("kafka_raw_key"),
             F.when(raw, F.col("value")).alias("kafka_raw_value"),
             (_schema_id("key", key) if avro_key else F.lit(None).cast("int")).alias("key_schema_id"),
@@ -108,28 +109,25 @@ def _envelope(column: str, side: Side) -> Column:
     A record with one field is encoded as that field is, so every payload can be wrapped; from_avro
     gives a struct of NULLs on failure, so the reader adds a field that no writer has.
     """
-    read_as = schemas.optional(side.reader) if side.reader is not None else ["null", "boolean"]
-    reader = {
-        "type": "record",
-        "name": "envelope",
-        "fields": [
-            {"name": "payload", "type": read_as, "default": None},
-            {"name": "decoded", "type": "boolean", "default": True},
-        ],
-    }
-    options = {"mode": "PERMISSIVE", "avroSchema": json.dumps(reader)}
+    body = F.expr(f"substring({column}, {HEADER_BYTES + 1})")
     cases = []
     for schema_id, writer in sorted(side.writers.items()):
-        wrapped = {
-            "type": "record",
-            "name": "envelope",
-            "fields": [{"name": "payload", "type": writer}],
+        payload = avro.optional(schemas.read_as(side.reader, writer))
+        fields = [
+            {"name": "payload", "type": payload, "default": None},
+            {"name": "decoded", "type": "boolean", "default": True},
+        ]
+        options = {
+            "mode": "PERMISSIVE",
+            "avroSchema": json.dumps({"type": "record", "name": "envelope", "fields": fields}),
+            "enableStableIdentifiersForUnionType": "true",
         }
-        body = F.expr(f"substring({column}, {HEADER_BYTES + 1})")
+        wrapped = {"type": "record", "name": "envelope", "fields": [{"name": "payload", "type": writer}]}
         mine = _header(column) == F.lit(_header_bytes(schema_id))
         cases.append((mine, from_avro(body, json.dumps(wrapped), options)))
     if not cases:
         return F.lit(None).cast("struct<payload: boolean, decoded: boolean>")
+    # Where the types of one column differ by writer, Spark casts each case to the widest of them.
     return reduce(lambda chain, case: chain.when(*case), cases[1:], F.when(*cases[0]))
 
 
@@ -142,13 +140,15 @@ def _only_valid(envelope: str, side: Side) -> Column:
 
 def _checks(column: Column, schema: Json) -> Column | None:
     """Return whether every string in a column is UTF-8; None if it holds no strings."""
-    schema = schemas.not_null(schema)
+    schema = avro.not_null(schema)
     found: list[Column | None] = []
-    match schemas.kind(schema):
+    match avro.kind(schema):
         case "string":
             found = [F.is_valid_utf8(column)]
         case "record":
             found = [_checks(column[each["name"]], each["type"]) for each in schema["fields"]]
+        case "union":
+            found = [_checks(column[avro.member(branch)], branch) for branch in schema]
         case "array":
             found = [_checks_inside(column, schema["items"])]
         case "map":
@@ -168,25 +168,24 @@ def _checks_inside(array: Column, items: Json) -> Column | None:
 
 def _payload_column(envelope: str, reader: Json, name: str) -> Column:
     payload = F.col(f"{envelope}.payload")
-    return payload[name] if schemas.kind(reader) == "record" else payload
+    return payload[name] if avro.kind(reader) == "record" else payload
 
 
 def _field_names(reader: Json | None) -> list[str]:
     if reader is None:
         return []
-    if schemas.kind(reader) != "record":
+    if avro.kind(reader) != "record":
         return ["value"]
     return [each["name"] for each in reader["fields"]]
 
 
-def _key(side: Side, key_format: str) -> Column:
+def _key(side: Side, key_format: str) -> list[Column]:
     if key_format == "string":
-        return F.try_validate_utf8(F.col("key").cast("string"))
+        return [F.try_validate_utf8(F.col("key").cast("string")).alias("kafka_key")]
     if key_format == "bytes":
-        return F.col("key")
-    if side.reader is None:
-        return F.lit(None).cast("string")
-    return F.col("_key.payload")
+        return [F.col("key").alias("kafka_key")]
+    # A table has no column for Avro keys before the first of them: tables.table_schema.
+    return [F.col("_key.payload").alias("kafka_key")] if side.reader is not None else []
 
 
 def _schema_id(column: str, side: Side) -> Column:
@@ -224,7 +223,7 @@ def _decode_error(side: Side) -> Column:
 
 
 def _stop_on(error: Column) -> Column:
-    place = F.concat_ws(" ", F.lit(STOPPED), "partition", "offset", F.substring_index(error, ":", 1))
+    place = F.concat_ws(" ", F.lit(STOPPED), "partition", "offset", error, F.lit(STOPPED_END))
     return F.when(error.isNotNull(), F.raise_error(place).cast("string"))
 
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from python_ingest import schemas, tables
+from python_ingest import avro, schemas, tables
+from python_ingest.avro import IncompatibleSchema, Json
 from python_ingest.decode import Side, Sides
 from python_ingest.registry import Registered, Registry
-from python_ingest.schemas import IncompatibleSchema, Json
 from python_ingest.tables import SchemaState
 
 
@@ -54,20 +54,22 @@ class TopicSchemas:
                 unknown.add(schema_id)
                 continue
             try:
-                writer = _writer_form(registered)
-                candidate = schemas.merge(reader, writer)
-                tables.payload_columns(candidate)
+                writers[schema_id] = fitted(reader, registered)
             except IncompatibleSchema as error:
                 rejected[schema_id] = str(error)
             else:
-                reader = candidate
-                writers[schema_id] = writer
+                reader = schemas.merge(reader, writers[schema_id])
         return Side(reader, writers, dict(rejected), frozenset(unknown))
 
 
-def _writer_form(registered: Registered) -> Json:
+def fitted(reader: Json | None, registered: Registered) -> Json:
+    """Return a schema as the writer's form that can be merged into a reader's, under the names of its columns.
+
+    Raises:
+        IncompatibleSchema: it does not fit.
+    """
     if registered.kind != "AVRO":
         raise IncompatibleSchema("", f"the schema is {registered.kind}, not AVRO")
-    if registered.has_references:
-        raise IncompatibleSchema("", "the schema refers to other subjects, which is not supported")
-    return schemas.writer_form(registered.text)
+    writer = schemas.with_column_names(reader, avro.writer_form(registered.text, registered.references))
+    tables.payload_columns(schemas.merge(reader, writer))
+    return writer

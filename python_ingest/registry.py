@@ -1,28 +1,33 @@
 """Writer schemas by id from the schema registry: fetched once, waited for when it is away."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from lakehouse import connections
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 
-SCHEMA_NOT_FOUND = 40403
+# A subject, a version, a schema that the registry does not have.
+NOT_FOUND = (40401, 40402, 40403)
 ATTEMPTS_WHEN_UNKNOWN = 3
 REQUEST_SECONDS = 5
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
 class Registered:
-    """A schema as registered: its kind (AVRO, JSON, PROTOBUF), its text, and whether it refers to
-    schemas of other subjects."""
+    """A schema as registered: its kind (AVRO, JSON, PROTOBUF), its text, and the texts of the schemas of other
+    subjects that it refers to, each after those it refers to itself."""
 
     kind: str
     text: str
-    has_references: bool
+    references: tuple[str, ...] = ()
 
 
 class Registry:
@@ -37,24 +42,59 @@ class Registry:
         self._cache: dict[int, Registered] = {}
 
     def schema(self, schema_id: int) -> Registered | None:
-        """Return the schema, or None if the registry says that it has no such id.
+        """Return the schema, or None if the registry says that it has no such id, or lacks a schema it refers to.
 
-        "Unknown" is asked again twice, because a replica may lag behind a producer, and is not
-        remembered, because the schema may be registered later.
+        "Unknown" is not remembered, because the schema may be registered later.
 
         Raises:
             UserError: the registry is unreachable, turns this client away, or answers what is no registry's.
         """
-        if schema_id in self._cache:
-            return self._cache[schema_id]
+        if schema_id not in self._cache:
+            schema = self._ask(lambda: self._client.get_schema(schema_id))
+            registered = self._with_references(schema) if schema is not None else None
+            if registered is None:
+                return None
+            self._cache[schema_id] = registered
+        return self._cache[schema_id]
+
+    def latest(self, subject: str) -> tuple[int, Registered] | None:
+        """Return the newest version's id and schema, or None if there is no such subject.
+
+        Raises:
+            UserError: as for `schema`.
+        """
+        version = self._ask(lambda: self._client.get_latest_version(subject))
+        registered = self._with_references(version.schema) if version is not None else None
+        return (version.schema_id, registered) if version is not None and registered is not None else None
+
+    def _with_references(self, schema: Schema) -> Registered | None:
+        texts = self._texts(schema)
+        if texts is None:
+            return None
+        *references, text = texts
+        return Registered(schema.schema_type or "AVRO", text, tuple(dict.fromkeys(references)))
+
+    def _texts(self, schema: Schema) -> list[str] | None:
+        """Return the texts of all schemas that one refers to, then its own; None if the registry lacks one."""
+        texts: list[str] = []
+        for each in schema.references or ():
+            version = self._ask(partial(self._client.get_version, each.subject, each.version))
+            below = self._texts(version.schema) if version is not None else None
+            if below is None:
+                return None
+            texts += below
+        return [*texts, schema.schema_str or ""]
+
+    def _ask(self, question: Callable[[], Answer]) -> Answer | None:
+        """Return the answer, None for "not found": asked again twice, because a replica may lag behind a producer."""
         deadline = time.monotonic() + self._wait
         unknown = 0
         pause = 0.2
         while True:
             try:
-                schema = self._client.get_schema(schema_id)
+                return question()
             except SchemaRegistryError as error:
-                if error.http_status_code == 404 and error.error_code == SCHEMA_NOT_FOUND:
+                if error.http_status_code == 404 and error.error_code in NOT_FOUND:
                     unknown += 1
                     if unknown == ATTEMPTS_WHEN_UNKNOWN:
                         return None
@@ -72,14 +112,6 @@ class Registry:
                         f"Authentication with the schema registry at {self._url} failed", f"Check {to_check}"
                     ) from None
                 self._give_up_after(deadline, type(error).__name__)
-            else:
-                registered = Registered(
-                    kind=schema.schema_type or "AVRO",
-                    text=schema.schema_str or "",
-                    has_references=bool(schema.references),
-                )
-                self._cache[schema_id] = registered
-                return registered
             time.sleep(pause)
             pause = min(pause * 2, 5.0)
 

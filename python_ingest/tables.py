@@ -36,9 +36,9 @@ from pyiceberg.types import (
 from sqlalchemy.exc import IntegrityError
 
 from lakehouse.errors import UserError
-from python_ingest import schemas
+from python_ingest import avro, schemas
+from python_ingest.avro import IncompatibleSchema, Json
 from python_ingest.broker import TopicState
-from python_ingest.schemas import IncompatibleSchema, Json
 from python_ingest.topics import Declaration
 
 METADATA_COLUMNS: dict[str, IcebergType] = {
@@ -84,23 +84,22 @@ LAYOUT = {
     "write.metadata.previous-versions-max": "100",
     **{f"write.metadata.metrics.{name}": mode for name, mode in METRICS.items()},
 }
-LOGICAL = {
-    ("int", "date"): DateType(),
-    ("long", "timestamp-millis"): TimestamptzType(),
-    ("long", "timestamp-micros"): TimestamptzType(),
-    ("long", "local-timestamp-millis"): TimestampType(),
-    ("long", "local-timestamp-micros"): TimestampType(),
-}
-PLAIN = {
+# Spark reads no Iceberg time and has no nanoseconds: those columns are numbers, in the unit that Avro names.
+TYPES: dict[str, IcebergType] = {
     "boolean": BooleanType(),
     "int": IntegerType(),
     "long": LongType(),
     "float": FloatType(),
     "double": DoubleType(),
     "bytes": BinaryType(),
-    "fixed": BinaryType(),
     "string": StringType(),
-    "enum": StringType(),
+    "date": DateType(),
+    "time-millis": IntegerType(),
+    "time-micros": LongType(),
+    "timestamp": TimestamptzType(),
+    "timestamp-nanos": LongType(),
+    "local-timestamp": TimestampType(),
+    "local-timestamp-nanos": LongType(),
 }
 
 
@@ -216,8 +215,11 @@ def table_schema(state: SchemaState, key_format: str) -> Schema:
     columns |= METADATA_COLUMNS
     if key_format == "bytes":
         columns["kafka_key"] = BinaryType()
-    if key_format == "avro" and state.key:
+    elif key_format == "avro" and state.key:
         columns["kafka_key"] = iceberg_type(schemas.merge_all(state.key))
+    elif key_format == "avro":
+        # Until the schema of a key is known there is no type that would fit all that may come.
+        del columns["kafka_key"]
     fields = [
         NestedField(index, name, each, required=False) for index, (name, each) in enumerate(columns.items(), start=1)
     ]
@@ -232,7 +234,7 @@ def payload_columns(value: Json | None) -> dict[str, Json]:
     """
     if value is None:
         return {}
-    if schemas.kind(value) != "record":
+    if avro.kind(value) != "record":
         return {"value": value}
     columns: dict[str, Json] = {}
     for each in value["fields"]:
@@ -251,24 +253,21 @@ def landed_name(field: str) -> str:
 
 def iceberg_type(schema: Json) -> IcebergType:
     """Return the Iceberg type of a reader's schema; field ids are placeholders."""
-    schema = schemas.not_null(schema)
-    match schemas.kind(schema):
+    some = avro.not_null(schema)
+    held = schemas.column_kind(some)
+    match held:
         case "record":
-            return StructType(
-                *(
-                    NestedField(-1, each["name"], iceberg_type(each["type"]), required=False)
-                    for each in schema["fields"]
-                )
-            )
+            return _struct({each["name"]: each["type"] for each in some["fields"]})
+        case "union":
+            return _struct({avro.member(branch): branch for branch in some})
         case "array":
-            return ListType(-1, iceberg_type(schema["items"]), element_required=False)
+            return ListType(-1, iceberg_type(some["items"]), element_required=False)
         case "map":
-            values = iceberg_type(schema["values"])
-            return MapType(-1, StringType(), -1, values, value_required=False)
-    if isinstance(schema, dict):
-        logical = schema.get("logicalType")
-        if logical == "decimal":
-            return DecimalType(schema["precision"], schema["scale"])
-        if (schema["type"], logical) in LOGICAL:
-            return LOGICAL[schema["type"], logical]
-    return PLAIN[schemas.kind(schema)]
+            return MapType(-1, StringType(), -1, iceberg_type(some["values"]), value_required=False)
+        case "decimal":
+            return DecimalType(some["precision"], some["scale"])
+    return TYPES[held]
+
+
+def _struct(fields: Mapping[str, Json]) -> StructType:
+    return StructType(*(NestedField(-1, name, iceberg_type(each), required=False) for name, each in fields.items()))

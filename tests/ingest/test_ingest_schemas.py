@@ -1,57 +1,45 @@
-"""Avro schemas: types written out, versions merged, and what does not fit named by its field."""
+"""Versions merged into the reader's form, in any order, and each writer's bytes read as it."""
 
 import json
+import random
 from itertools import permutations
 from typing import Any
 
 import pytest
+from pyiceberg.types import ListType, MapType, StructType
 
-from python_ingest.schemas import IncompatibleSchema, Json, merge, writer_form
+from python_ingest.avro import IncompatibleSchema, Json, writer_form
+from python_ingest.schemas import merge, merge_all, read_as, with_column_names
+from python_ingest.tables import iceberg_type
+from tests.ingest.lab import record
 
 
-def avro_record(**fields: Any) -> Json:
-    return {"type": "record", "name": "r", "fields": [{"name": name, "type": kind} for name, kind in fields.items()]}
-
-
-def merged(*versions: Json) -> Json:
-    reader = None
+def learned(*versions: Json) -> tuple[Json, list[Json]]:
+    """Return the reader's form of versions learned one after the other, and their writers' forms."""
+    reader, writers = None, []
     for version in versions:
-        reader = merge(reader, writer_form(json.dumps(version)))
-    return reader
+        writers.append(with_column_names(reader, writer_form(json.dumps(version))))
+        reader = merge(reader, writers[-1])
+    return reader, writers
 
 
 def types(reader: Json) -> dict[str, Json]:
     return {each["name"]: each["type"] for each in reader["fields"]}
 
 
-def test_a_named_type_used_twice_is_written_out_at_both_places() -> None:
-    address = avro_record(street="string") | {"name": "address", "namespace": "shop"}
-    schema = avro_record(home=address, work="shop.address") | {"namespace": "shop"}
-    home, work = writer_form(json.dumps(schema))["fields"]
-    assert home["type"]["fields"] == work["type"]["fields"] == [{"name": "street", "type": "string"}]
-    assert home["type"]["name"] != work["type"]["name"]
-
-
-def test_a_reference_is_looked_up_in_the_namespace_it_stands_in() -> None:
-    inner = avro_record(code="int") | {"name": "inner"}
-    schema = avro_record(first=inner, second="inner") | {"namespace": "a.b"}
-    assert writer_form(json.dumps(schema))["fields"][1]["type"]["fields"] == [{"name": "code", "type": "int"}]
-
-
-def test_the_writers_form_keeps_what_the_bytes_depend_on() -> None:
-    schema = avro_record(a=["string", "null"], b={"type": "enum", "name": "e", "symbols": ["X", "Y"]}, c="int")
-    assert types(writer_form(json.dumps(schema))) == {
-        "a": ["string", "null"],
-        "b": {"type": "enum", "name": "at.b.type", "symbols": ["X", "Y"]},
-        "c": "int",
-    }
+def aliased(schema: Json, **aliases: list[str]) -> Json:
+    """Return a record schema with aliases of some of its fields."""
+    fields = [
+        each | ({"aliases": aliases[each["name"]]} if each["name"] in aliases else {}) for each in schema["fields"]
+    ]
+    return schema | {"fields": fields}
 
 
 def test_the_reader_holds_every_field_of_every_version_in_any_order() -> None:
     versions = [
-        avro_record(id="int", price="float"),
-        avro_record(id="int", code=["null", "string"], price="double"),
-        avro_record(price="float", id="long", nested=avro_record(x="int") | {"name": "n"}),
+        record("r", id="int", price="float"),
+        record("r", id="int", code=["null", "string"], price="double"),
+        record("r", price="float", id="long", nested=record("n", x="int")),
     ]
     expected = {
         "id": ["null", "long"],
@@ -59,82 +47,140 @@ def test_the_reader_holds_every_field_of_every_version_in_any_order() -> None:
         "code": ["null", "string"],
     }
     for order in permutations(versions):
-        found = types(merged(*order))
+        found = types(learned(*order)[0])
         assert found.pop("nested")[1]["fields"] == [{"name": "x", "type": ["null", "int"], "default": None}]
         assert found == expected
 
 
+VARIANTS: dict[str, list[Json]] = {
+    "number": ["int", "long", ["null", "int"], ["int", "long"]],
+    "ratio": ["float", ["double", "null"]],
+    "text": ["string", *({"type": "enum", "name": "e", "symbols": symbols} for symbols in (["A", "B"], ["B", "C"]))],
+    "blob": ["bytes", *({"type": "fixed", "name": "f", "size": size} for size in (3, 5))],
+    "at": [{"type": "long", "logicalType": f"timestamp-{unit}"} for unit in ("millis", "micros")],
+    "price": [
+        {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2},
+        {"type": "fixed", "name": "d", "size": 8, "logicalType": "decimal", "precision": 18, "scale": 2},
+    ],
+    "union": [["int", "string"], ["string", "null", "long"], ["null", "boolean", "int"]],
+    "late": ["null", ["null", "string"]],
+}
+
+
+def a_version(rng: random.Random, depth: int = 2) -> Json:
+    """Return a record schema whose fields are some of VARIANTS, in any order and one name with an alias."""
+    fields = {name: rng.choice(VARIANTS[name]) for name in rng.sample(sorted(VARIANTS), 3)}
+    if depth:
+        below = a_version(rng, depth - 1)
+        fields |= rng.choice(
+            [
+                {"place": below},
+                {"places": {"type": "array", "items": below}},
+                {"by_name": {"type": "map", "values": ["null", below]}},
+                {"either": ["int", below]},
+            ]
+        )
+    if rng.random() < 0.5:
+        return record("r", **fields, before=rng.choice(["int", "long"]))
+    return aliased(record("r", **fields, after=rng.choice(["int", "long"])), after=["before"])
+
+
+def columns(schema: Json) -> Any:
+    """Return what a schema is landed as, without the order of fields and the name of a renamed one."""
+    found = iceberg_type(schema)
+
+    def plain(each: Any) -> Any:
+        if isinstance(each, StructType):
+            return {field.name.replace("after", "before"): plain(field.field_type) for field in each.fields}
+        if isinstance(each, ListType):
+            return [plain(each.element_type)]
+        return plain(each.value_type) if isinstance(each, MapType) else str(each)
+
+    return plain(found)
+
+
+def test_the_columns_are_the_same_whatever_version_is_learned_first() -> None:
+    rng = random.Random(20261121)
+    for _ in range(60):
+        versions = [a_version(rng) for _ in range(3)]
+        outcomes = []
+        for order in permutations(versions):
+            reader, writers = learned(*order)
+            outcomes.append(columns(reader))
+            for again in permutations(writers):
+                assert columns(merge_all(dict(enumerate(again)))) == outcomes[0]
+        assert all(each == outcomes[0] for each in outcomes)
+
+
 def test_fields_are_added_inside_records_arrays_and_maps() -> None:
     def version(**fields: str) -> Json:
-        place = avro_record(**fields)
-        lines = {"type": "array", "items": place | {"name": "line"}}
-        return avro_record(
-            place=place | {"name": "p"}, lines=lines, by_name={"type": "map", "values": place | {"name": "v"}}
+        lines = {"type": "array", "items": record("line", **fields)}
+        return record(
+            "r", place=record("p", **fields), lines=lines, by_name={"type": "map", "values": record("v", **fields)}
         )
 
-    found = types(merged(version(a="int"), version(a="int", b="string")))
+    found = types(learned(version(a="int"), version(a="int", b="string"))[0])
     names = [each["name"] for each in found["place"][1]["fields"]]
     assert names == ["a", "b"]
     assert [each["name"] for each in found["lines"][1]["items"][1]["fields"]] == ["a", "b"]
     assert [each["name"] for each in found["by_name"][1]["values"][1]["fields"]] == ["a", "b"]
 
 
-def test_an_enum_keeps_the_symbols_of_all_versions() -> None:
-    def version(*symbols: str) -> Json:
-        return avro_record(side={"type": "enum", "name": "side", "symbols": list(symbols)})
-
-    assert types(merged(version("BUY"), version("SELL", "BUY")))["side"][1]["symbols"] == ["BUY", "SELL"]
-
-
-DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
-MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "words"),
-    [
-        ("string", "int", "x: string cannot become int"),
-        ("int", "string", "x: int cannot become string"),
-        ("int", "double", "x: int cannot become double"),
-        ("long", MILLIS, "x: long cannot become timestamp-millis"),
-        (
-            MILLIS,
-            {"type": "long", "logicalType": "timestamp-micros"},
-            "timestamp-millis cannot become timestamp-micros",
-        ),
-        (DECIMAL, DECIMAL | {"scale": 4}, r"x: decimal\(10,2\) cannot become decimal\(10,4\)"),
-        ("int", avro_record(a="int") | {"name": "n"}, "x: int cannot become record"),
-        (
-            {"type": "array", "items": "int"},
-            {"type": "array", "items": "string"},
-            r"x\.element: int cannot become string",
-        ),
-    ],
-)
-def test_what_one_column_cannot_hold_is_refused_with_the_field(before: Json, after: Json, words: str) -> None:
-    with pytest.raises(IncompatibleSchema, match=words):
-        merged(avro_record(id="int", x=before), avro_record(id="int", x=after))
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_a_field_keeps_the_name_that_its_column_has(order: tuple[int, ...]) -> None:
+    versions = [
+        record("r", a="int"),
+        aliased(record("r", b="long"), b=["a"]),
+        aliased(record("r", c="int"), c=["b", "a"]),
+    ]
+    reader, writers = learned(*(versions[each] for each in order))
+    first = "abc"[order[0]]
+    assert types(reader) == {first: ["null", "long"]}
+    assert [list(types(each)) for each in writers] == [[first]] * 3
 
 
-@pytest.mark.parametrize(
-    ("schema", "words"),
-    [
-        ("not json", "not JSON"),
-        ("[]", "only a union of one type and null"),
-        (json.dumps(avro_record(x=["int", "string"])), "x: only a union of one type and null"),
-        (json.dumps(avro_record(x="null")), "x: type 'null' cannot be a column"),
-        (json.dumps(avro_record(x="missing.type")), "x: type 'missing.type' cannot be a column"),
-        (json.dumps(avro_record(x=["null", "r"])), "x: a type that contains itself"),
-        (json.dumps(avro_record(Code="int", code="int")), "code: differs from Code by case only"),
-        (json.dumps(avro_record(x=DECIMAL | {"precision": 39})), "x: a decimal column has 1 to 38 digits"),
-        ("{}", "not an Avro schema"),
-    ],
-)
-def test_what_cannot_be_a_column_is_refused(schema: str, words: str) -> None:
-    with pytest.raises(IncompatibleSchema, match=words):
-        writer_form(schema)
+def test_an_alias_between_two_columns_joins_nothing() -> None:
+    reader, (_, _, third) = learned(record("r", a="int"), record("r", b="int"), aliased(record("r", b="int"), b=["a"]))
+    assert (list(types(reader)), list(types(third))) == (["a", "b"], ["b"])
+
+
+def test_two_fields_of_one_column_are_refused() -> None:
+    versions = [record("r", a="int"), aliased(record("r", b="int"), b=["a"]), record("r", a="int", b="int")]
+    with pytest.raises(IncompatibleSchema, match="b: it and a would be the one column a"):
+        learned(*versions)
+    with pytest.raises(IncompatibleSchema, match="c: its aliases name the columns a and b"):
+        learned(record("r", a="int", b="int"), aliased(record("r", c="int"), c=["a", "b"]))
+
+
+def test_a_renamed_type_changes_nothing_outside_a_union() -> None:
+    before, after = record("Old", a="int"), record("New", a="int")
+    reader, _ = learned(record("r", x=before), record("r", x=after))
+    assert [each["name"] for each in types(reader)["x"][1]["fields"]] == ["a"]
+    reader, _ = learned(record("r", x=["int", before]), record("r", x=["int", after]))
+    assert columns(reader)["x"].keys() == {"member_int", "member_old", "member_new"}
 
 
 def test_fields_that_differ_by_case_only_across_versions_are_refused() -> None:
     with pytest.raises(IncompatibleSchema, match="ID: differs from id by case only"):
-        merged(avro_record(id="int"), avro_record(ID="int"))
+        learned(record("r", id="int"), record("r", ID="int"))
+
+
+@pytest.mark.parametrize(
+    ("known", "writer", "expected"),
+    [
+        ("long", "int", ["null", "long"]),
+        ("string", {"type": "enum", "name": "e", "symbols": ["A"]}, ["null", {"type": "enum", "symbols": ["A"]}]),
+        ({"type": "enum", "name": "e", "symbols": ["A"]}, "string", ["null", "string"]),
+        ({"type": "fixed", "name": "f", "size": 2}, "bytes", ["null", "bytes"]),
+        ("bytes", {"type": "fixed", "name": "f", "size": 2}, ["null", {"type": "fixed", "size": 2}]),
+    ],
+)
+def test_a_column_is_read_as_the_writers_own_type_where_avro_cannot_convert(
+    known: Json, writer: Json, expected: Json
+) -> None:
+    reader, (_, form) = learned(record("r", x=known), record("r", x=writer))
+    (found,) = types(read_as(reader, form)).values()
+    assert [
+        {name: part for name, part in each.items() if name != "name"} if isinstance(each, dict) else each
+        for each in found
+    ] == expected

@@ -1,0 +1,236 @@
+"""A registered Avro schema as one writer's form: plain JSON with every type written out where it is used.
+
+Every record, enum and fixed is named by the place it stands at. Names are not part of the encoding, so this changes no
+byte, and it lets one type be used twice, or renamed by a producer. Of a record's fields name, type and aliases are
+kept; of logical types those that say how a value is read.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+Json = Any
+PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
+NAMED = ("record", "enum", "fixed")
+# What a value with a logical type is, by the Avro type it stands on. What becomes a timestamp is one type whatever its
+# unit; what stays a number (times of day, nanoseconds) is a type per unit, so that units never mix in a column.
+LOGICAL = {
+    ("int", "date"): "date",
+    ("int", "time-millis"): "time-millis",
+    ("long", "time-micros"): "time-micros",
+    ("long", "timestamp-millis"): "timestamp",
+    ("long", "timestamp-micros"): "timestamp",
+    ("long", "timestamp-nanos"): "timestamp-nanos",
+    ("long", "local-timestamp-millis"): "local-timestamp",
+    ("long", "local-timestamp-micros"): "local-timestamp",
+    ("long", "local-timestamp-nanos"): "local-timestamp-nanos",
+    ("bytes", "decimal"): "decimal",
+    ("fixed", "decimal"): "decimal",
+}
+
+
+class IncompatibleSchema(Exception):
+    """A schema that this table cannot take, with the field at fault. Neither part ever holds a value."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(f"{field}: {reason}" if field else reason)
+        self.field = field
+        self.reason = reason
+
+
+def writer_form(text: str, references: Sequence[str] = ()) -> Json:
+    """Return the form of a registered schema; `references` are the texts of the schemas it refers to.
+
+    Raises:
+        IncompatibleSchema: it is not an Avro schema, or holds what a table column cannot.
+    """
+    expander = _Expander()
+    try:
+        for each in (*references, text):
+            document = json.loads(each)
+            expander.define(document, "")
+        form = expander.expand(document, "", "")
+    except json.JSONDecodeError:
+        raise IncompatibleSchema("", "the schema is not JSON") from None
+    except (AttributeError, KeyError, TypeError):
+        raise IncompatibleSchema("", "this is not an Avro schema") from None
+    if not_null(form) == "null":
+        raise IncompatibleSchema("", "a value that is always null cannot be a column")
+    return form
+
+
+def kind(schema: Json) -> str:
+    """Return the Avro type's name, `union` for a list."""
+    if isinstance(schema, list):
+        return "union"
+    return schema if isinstance(schema, str) else schema["type"]
+
+
+def not_null(schema: Json) -> Json:
+    """Return a union without its null: T if one T is left, the wider type of two numbers, else the union of the rest.
+
+    Spark reads a union of int and long as long, and one of float and double as double.
+    """
+    if not isinstance(schema, list):
+        return schema
+    branches = [branch for branch in schema if branch != "null"] or ["null"]
+    for wider, pair in (("long", {"int", "long"}), ("double", {"float", "double"})):
+        if {kind(branch) for branch in branches} == pair:
+            return wider
+    return branches if len(branches) > 1 else branches[0]
+
+
+def optional(schema: Json) -> Json:
+    """Return the union of null and a schema, which may be a union itself."""
+    some = not_null(schema)
+    return ["null", *(some if isinstance(some, list) else [some])]
+
+
+def member(branch: Json) -> str:
+    """Return the name of the field that holds the values of one branch of a union, as Spark calls it."""
+    name = branch.get("name", branch["type"]) if isinstance(branch, dict) else branch
+    return f"member_{name.rpartition('.')[2]}"
+
+
+def holds_nothing(schema: Json) -> bool:
+    """Tell whether there is nothing to land: null, or a record without a field that holds something."""
+    some = not_null(schema)
+    if kind(some) == "record":
+        return all(holds_nothing(each["type"]) for each in some["fields"])
+    return some == "null"
+
+
+def refuse_names_that_differ_by_case(names: Sequence[str], place: str) -> None:
+    """Do nothing if every name can be a column beside the others: column names ignore case.
+
+    Raises:
+        IncompatibleSchema: two are one name to Spark.
+    """
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(name.lower(), name)
+        if other != name:
+            raise IncompatibleSchema(inside(place, name), f"differs from {other} by case only")
+
+
+def inside(place: str, name: str) -> str:
+    """Return the path of a field below a place."""
+    return f"{place}.{name}" if place else name
+
+
+class _Expander:
+    """Writes named types out where they are used."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, tuple[Json, str]] = {}
+        self._open: list[str] = []
+
+    def define(self, schema: Json, namespace: str) -> None:
+        """Note the named types that a schema defines, wherever they stand."""
+        if isinstance(schema, list):
+            for branch in schema:
+                self.define(branch, namespace)
+        if not isinstance(schema, dict):
+            return
+        if schema["type"] in NAMED:
+            full = _full_name(schema["name"], schema.get("namespace", namespace))
+            namespace = full.rpartition(".")[0]
+            self._named[full] = schema, namespace
+        for below in (*schema.get("fields", ()), schema.get("items"), schema.get("values"), schema["type"]):
+            self.define(below, namespace)
+
+    def expand(self, schema: Json, namespace: str, place: str, name: str = "type") -> Json:
+        """Return a schema written out; `name` is what a named type is called at its place."""
+        if isinstance(schema, list):
+            return self._union(schema, namespace, place)
+        if isinstance(schema, str):
+            return schema if schema in PRIMITIVES else self._reference(schema, namespace, place, name)
+        match schema["type"]:
+            case "array":
+                return {"type": "array", "items": self._item(schema["items"], namespace, inside(place, "element"))}
+            case "map":
+                return {"type": "map", "values": self._item(schema["values"], namespace, inside(place, "value"))}
+            case "record" | "enum" | "fixed":
+                return self._reference(schema["name"], schema.get("namespace", namespace), place, name)
+        return _with_logical_type(self.expand(schema["type"], namespace, place, name), schema, place)
+
+    def _item(self, schema: Json, namespace: str, place: str, name: str = "type") -> Json:
+        item = self.expand(schema, namespace, place, name)
+        if holds_nothing(item):
+            raise IncompatibleSchema(place, "nothing but nulls cannot be a column")
+        return item
+
+    def _union(self, branches: list[Json], namespace: str, place: str) -> Json:
+        if len([branch for branch in branches if branch != "null"]) < 2:
+            return [self.expand(branch, namespace, place) for branch in branches]
+        union = []
+        for branch in branches:
+            name = _simple_name(branch)
+            of_branch = inside(place, f"member_{name}")
+            union.append(branch if branch == "null" else self._item(branch, namespace, of_branch, name))
+        if len({*map(member, union)}) < len(union):
+            raise IncompatibleSchema(place, "two types of the union would be landed under one name")
+        if {*map(kind, union)} - {"null"} == {"int", "long"} and any(isinstance(branch, dict) for branch in union):
+            # Spark would land the bare numbers of both, whatever they mean.
+            raise IncompatibleSchema(place, "a union of int and long with a logical type cannot be a column")
+        return union
+
+    def _reference(self, name: str, namespace: str, place: str, called: str) -> Json:
+        full = _full_name(name, namespace)
+        full = full if full in self._named else name
+        if full not in self._named:
+            raise IncompatibleSchema(place, f"type '{name}' is not defined")
+        schema, namespace = self._named[full]
+        form = {"type": schema["type"], "name": f"at{place and '.'}{place.lstrip('.')}.{called}"}
+        match schema["type"]:
+            case "enum":
+                return form | {"symbols": schema["symbols"]}
+            case "fixed":
+                return _with_logical_type(form | {"size": schema["size"]}, schema, place)
+        if full in self._open:
+            raise IncompatibleSchema(place, "a type that contains itself cannot be a column")
+        self._open.append(full)
+        names = [each["name"] for each in schema["fields"]]
+        refuse_names_that_differ_by_case(names, place)
+        fields = [self._field(each, names, namespace, inside(place, each["name"])) for each in schema["fields"]]
+        self._open.pop()
+        return form | {"fields": fields}
+
+    def _field(self, field: Json, siblings: list[str], namespace: str, place: str) -> Json:
+        form = {"name": field["name"], "type": self.expand(field["type"], namespace, place)}
+        # Of a name that another field of this version has, an alias says nothing.
+        aliases = [alias for alias in field.get("aliases", ()) if alias not in siblings]
+        return form | {"aliases": aliases} if aliases else form
+
+
+def _full_name(name: str, namespace: str | None) -> str:
+    return name if "." in name or not namespace else f"{namespace}.{name}"
+
+
+def _simple_name(branch: Json) -> str:
+    while isinstance(branch, dict):
+        branch = branch["name"] if branch["type"] in NAMED else branch["type"]
+    return str(branch.rpartition(".")[2].lower())
+
+
+def _with_logical_type(expanded: Json, schema: Json, place: str) -> Json:
+    """Return the type with its logical type; as Avro has it, an unknown or impossible one counts for nothing."""
+    logical = schema.get("logicalType")
+    if isinstance(expanded, list) or (kind(expanded), logical) not in LOGICAL:
+        return expanded
+    base = expanded if isinstance(expanded, dict) else {"type": expanded}
+    if logical != "decimal":
+        return base | {"logicalType": logical}
+    precision, scale = schema.get("precision"), schema.get("scale", 0)
+    if not (isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision and precision > 0):
+        return expanded
+    if "size" in base and precision > _digits(base["size"]):
+        return expanded
+    if precision > 38:
+        raise IncompatibleSchema(place, "a decimal column has 1 to 38 digits")
+    return base | {"logicalType": logical, "precision": precision, "scale": scale}
+
+
+def _digits(size: int) -> int:
+    """Return how many digits always fit into so many bytes with a sign."""
+    return len(str(2 ** (8 * size - 1) - 1)) - 1 if size else 0
