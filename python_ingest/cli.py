@@ -24,6 +24,7 @@ from python_ingest import topics as declared
 from python_ingest.batch import Lander
 from python_ingest.broker import Broker
 from python_ingest.evolve import TopicSchemas
+from python_ingest.plan_schema import plan_of_file, plans_of_newest
 from python_ingest.registry import Registry
 from python_ingest.report import ConsoleReporter, columns, summary
 from python_ingest.run import Ingester, Options
@@ -169,6 +170,37 @@ def reproduce(
             f"error: {topic}: batch {batch} differs from the topic. `lakehouse ingest verify` names the offsets;"
             " dead letters that can be decoded by now are decoded by `lakehouse ingest replay`."
         )
+        raise typer.Exit(1)
+
+
+@app.command()
+def plan_schema(
+    topic: Topic,
+    schema_file: Annotated[
+        Path | None, typer.Option(help="A proposed schema of its values.", show_default="the newest in the registry")
+    ] = None,
+    as_json: AsJson = False,
+    wait: Wait = "30s",
+    models: Models = declared.MODELS_DIR,
+) -> None:
+    """Say what a schema would do to the table, before the first record: columns added, widened, left out.
+
+    Nothing is changed. Without a file: the newest schemas under <topic>-value and, for Avro keys, <topic>-key.
+    Exit code 1 if a schema is refused: its records would be dead letters.
+    """
+    settings, (declaration,) = _prepare(models, [topic])
+    table = tables.load(load_catalog(settings), declaration)
+    if schema_file is None:
+        registry = Registry(settings, seconds(wait))
+        plans = plans_of_newest(registry, table, declaration)
+    else:
+        plans = [plan_of_file(schema_file, table, declaration)]
+    if as_json:
+        print_json([asdict(plan) for plan in plans])
+    for plan in plans if not as_json else ():
+        for line in plan.lines():
+            console.print(line, markup=False)
+    if any(plan.refused for plan in plans):
         raise typer.Exit(1)
 
 

@@ -257,9 +257,9 @@ def iceberg_type(schema: Json) -> IcebergType:
     held = schemas.column_kind(some)
     match held:
         case "record":
-            return _struct({each["name"]: each["type"] for each in some["fields"]})
+            return struct_type({each["name"]: each["type"] for each in some["fields"]})
         case "union":
-            return _struct({avro.member(branch): branch for branch in some})
+            return struct_type({avro.member(branch): branch for branch in some})
         case "array":
             return ListType(-1, iceberg_type(some["items"]), element_required=False)
         case "map":
@@ -269,5 +269,6 @@ def iceberg_type(schema: Json) -> IcebergType:
     return TYPES[held]
 
 
-def _struct(fields: Mapping[str, Json]) -> StructType:
+def struct_type(fields: Mapping[str, Json]) -> StructType:
+    """Return the Iceberg struct of fields and their reader's schemas; field ids are placeholders."""
     return StructType(*(NestedField(-1, name, iceberg_type(each), required=False) for name, each in fields.items()))

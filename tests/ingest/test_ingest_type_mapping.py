@@ -4,6 +4,7 @@ import datetime as dt
 import json
 import re
 import uuid
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -80,7 +81,7 @@ VALUES: dict[str, Any] = {
     '{"type": "fixed", "name": "u", "size": 16, "logicalType": "uuid"}': UUID.bytes,
     '{"type": "fixed", "name": "p", "size": 12, "logicalType": "duration"}': b"\x01\x00\x00\x00" * 3,
     timestamp("unheard-of"): 9,
-    '{"type": "bytes", "logicalType": "decimal", "precision": 2, "scale": 3}': b"\x05",
+    '{"type": "string", "logicalType": "date"}': "tomorrow",
 }
 R = {"a": 1}
 # Before and after, as written, then as read, by the change's name in the document.
@@ -153,14 +154,24 @@ def columns(rows: list[list[str]], cell: int) -> dict[str, Any]:
     return {f"f{number}": field_type(row[cell], number) for number, row in enumerate(rows) if row[cell] != "-"}
 
 
-def iceberg(lab: Lab) -> dict[str, str]:
-    """Return the table's columns and their types, as the document writes them."""
+@dataclass(frozen=True)
+class Read:
+    """What a table looks like after a batch: its Iceberg and Spark types by column, and its rows."""
+
+    iceberg: dict[str, str]
+    spark: dict[str, str]
+    rows: list[dict[str, Any]]
+
+
+def read(lab: Lab) -> Read:
     fields = lab.table().schema().fields
-    return {each.name: re.sub(r"\b\d+: |optional ", "", str(each.field_type)) for each in fields}
+    types = {each.name: re.sub(r"\b\d+: |optional ", "", str(each.field_type)) for each in fields}
+    in_spark = lab.spark.table(f"lake.{lab.declaration.identifier}").schema
+    return Read(types, {each.name: each.dataType.simpleString() for each in in_spark}, lab.rows())
 
 
 @pytest.fixture(scope="module")
-def typed(stack: Settings, spark: SparkSession) -> Lab:
+def typed(stack: Settings, spark: SparkSession) -> Read:
     lab = a_lab(stack, spark)
     assert list(VALUES) == [row[0] for row in TYPES]
     written = {
@@ -168,18 +179,17 @@ def typed(stack: Settings, spark: SparkSession) -> Lab:
     }
     lab.produce(lab.encode(lab.register(record("every", **columns(TYPES, 0))), written))
     assert lab.land_well().dead_letters == 0
-    return lab
+    return read(lab)
 
 
 @pytest.mark.parametrize(("number", "row"), list(enumerate(TYPES)), ids=[row[0] for row in TYPES])
-def test_a_type_is_landed_as_documented(typed: Lab, number: int, row: list[str]) -> None:
+def test_a_type_is_landed_as_documented(typed: Read, number: int, row: list[str]) -> None:
     avro, in_iceberg, in_spark, _ = row
     name = f"f{number}"
     value = VALUES[avro]
-    schema = typed.spark.table(f"lake.{typed.declaration.identifier}").schema
-    assert iceberg(typed).get(name, "-") == in_iceberg
-    assert {each.name: each.dataType.simpleString() for each in schema}.get(name, "-") == in_spark
-    (landed,) = typed.rows()
+    assert typed.iceberg.get(name, "-") == in_iceberg
+    assert typed.spark.get(name, "-") == in_spark
+    (landed,) = typed.rows
     assert landed.get(name) == (value[1] if isinstance(value, tuple) else value)
 
 
@@ -191,7 +201,7 @@ def test_what_cannot_be_a_column_is_refused_as_documented(schema: str, reason: s
 
 
 @pytest.fixture(scope="module")
-def evolved(stack: Settings, spark: SparkSession) -> Lab:
+def evolved(stack: Settings, spark: SparkSession) -> Read:
     """A table that a batch of the versions before, and one of both versions mixed, were landed in."""
     lab = a_lab(stack, spark)
     assert list(CHANGES) == [row[0] for row in FITTING]
@@ -207,19 +217,19 @@ def evolved(stack: Settings, spark: SparkSession) -> Lab:
     for each in (after, before, after):
         lab.produce(each)
     assert lab.land_well().dead_letters == 0
-    return lab
+    return read(lab)
 
 
 @pytest.mark.parametrize(("number", "row"), list(enumerate(FITTING)), ids=[row[0] for row in FITTING])
-def test_a_change_that_fits_is_landed_as_documented(evolved: Lab, number: int, row: list[str]) -> None:
+def test_a_change_that_fits_is_landed_as_documented(evolved: Read, number: int, row: list[str]) -> None:
     name = f"f{number}"
-    assert iceberg(evolved)[name] == row[3]
+    assert evolved.iceberg[name] == row[3]
     _, _, before, after = CHANGES[row[0]]
-    assert [landed[name] for landed in evolved.rows()] == [before, after, before, after]
+    assert [landed[name] for landed in evolved.rows] == [before, after, before, after]
 
 
 @pytest.fixture(scope="module")
-def refused(stack: Settings, spark: SparkSession) -> Lab:
+def refused(stack: Settings, spark: SparkSession) -> Read:
     """A table of one version, to which came a version per row that changes one field."""
     lab = a_lab(stack, spark)
     before = columns(REFUSED, 1)
@@ -230,12 +240,14 @@ def refused(stack: Settings, spark: SparkSession) -> Lab:
         lab.produce(b"\x00" + lab.register(record("r", **before | {name: changed})).to_bytes(4, "big"))
     assert lab.land_well().dead_letters == len(REFUSED)
     assert lab.table().schema() == schema
-    return lab
+    return read(lab)
 
 
 @pytest.mark.parametrize(("number", "row"), list(enumerate(REFUSED)), ids=[row[0] for row in REFUSED])
-def test_a_change_that_does_not_fit_makes_dead_letters_as_documented(refused: Lab, number: int, row: list[str]) -> None:
-    error = refused.rows()[1 + number]["decode_error"]
+def test_a_change_that_does_not_fit_makes_dead_letters_as_documented(
+    refused: Read, number: int, row: list[str]
+) -> None:
+    error = refused.rows[1 + number]["decode_error"]
     assert re.sub(r"schema id \d+", "schema id N", error) == (
         f"incompatible_schema: schema id N, {re.sub('^x', f'f{number}', row[3])}"
     )

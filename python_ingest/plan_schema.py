@@ -1,0 +1,129 @@
+"""What a schema would do to a bronze table, said before its first record; by the same steps that the ingester takes."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyiceberg.table import Table
+from pyiceberg.types import IcebergType, ListType, MapType, StructType
+
+from lakehouse.errors import UserError
+from python_ingest import schemas, tables
+from python_ingest.avro import IncompatibleSchema
+from python_ingest.evolve import fitted
+from python_ingest.registry import Registered, Registry
+from python_ingest.tables import SchemaState
+from python_ingest.topics import Declaration
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column, or a field, element or value below one, by its path: its type before and after. `before` is None if
+    it is not there yet."""
+
+    path: str
+    before: str | None
+    after: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one schema would do to a table. `refused` is None, or a reason that begins with the field; then nothing
+    else is told, for records of this schema would be dead letters."""
+
+    schema: str
+    table: str
+    added: tuple[Column, ...] = ()
+    widened: tuple[Column, ...] = ()
+    unchanged: tuple[Column, ...] = ()
+    not_written: tuple[str, ...] = ()
+    refused: str | None = None
+
+    def lines(self) -> Iterator[str]:
+        """Yield the plan as a person reads it."""
+        yield f"{self.schema} into {self.table}:"
+        if self.refused is not None:
+            yield f"  refused    {self.refused}"
+            return
+        yield from (f"  adds       {each.path} {each.after}" for each in self.added)
+        yield from (f"  widens     {each.path} {each.before} to {each.after}" for each in self.widened)
+        yield from (f"  leaves out {each} (stays, NULL from then on)" for each in self.not_written)
+        yield f"  unchanged  {len(self.unchanged)}"
+
+
+def plans_of_newest(registry: Registry, table: Table | None, declaration: Declaration) -> list[Plan]:
+    """Plan the newest schemas under `<topic>-value` and, for a topic with Avro keys, `<topic>-key`.
+
+    Raises:
+        UserError: no value schema is registered, or the registry is away.
+    """
+    plans = []
+    for side in ("value", "key") if declaration.key == "avro" else ("value",):
+        subject = f"{declaration.topic}-{side}"
+        newest = registry.latest(subject)
+        if newest is not None:
+            plans.append(_plan(f"{subject}, schema id {newest[0]}", newest[1], table, declaration, side))
+        elif side == "value":
+            raise UserError(
+                f"No schema is registered under {subject}", "Register it, or give a proposed one with --schema-file"
+            )
+    return plans
+
+
+def plan_of_file(path: Path, table: Table | None, declaration: Declaration) -> Plan:
+    """Plan a proposed schema of a topic's values; `table` is None if there is none yet.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError):
+        raise UserError(f"{path} cannot be read", "Give a file with an Avro schema as JSON") from None
+    return _plan(str(path), Registered("AVRO", text), table, declaration, "value")
+
+
+def _plan(name: str, registered: Registered, table: Table | None, declaration: Declaration, side: str) -> Plan:
+    state = SchemaState.of(table)
+    reader = schemas.merge_all(state.value if side == "value" else state.key)
+    try:
+        writer = fitted(reader, registered)
+    except IncompatibleSchema as error:
+        return Plan(name, declaration.identifier, refused=str(error))
+    before, own, after = (
+        tables.struct_type(tables.payload_columns(each) if side == "value" else {"kafka_key": each} if each else {})
+        for each in (reader, schemas.merge(None, writer), schemas.merge(reader, writer))
+    )
+    columns = list(_compared("", before, after))
+    return Plan(
+        name,
+        declaration.identifier,
+        added=tuple(each for each in columns if each.before is None),
+        widened=tuple(each for each in columns if each.before not in (None, each.after)),
+        unchanged=tuple(each for each in columns if each.before == each.after),
+        not_written=tuple(each.path for each in _compared("", own, after) if each.before is None),
+    )
+
+
+def _compared(path: str, before: IcebergType | None, after: IcebergType) -> Iterator[Column]:
+    """Yield what is new at its topmost place, and everything else at its lowest."""
+    below = _below(after)
+    if before is None or not below:
+        yield Column(path, None if before is None else _spoken(before), _spoken(after))
+        return
+    known = _below(before)
+    for name, each in below.items():
+        yield from _compared(f"{path}.{name}" if path else name, known.get(name), each)
+
+
+def _below(column: IcebergType) -> Mapping[str, IcebergType]:
+    if isinstance(column, StructType):
+        return {each.name: each.field_type for each in column.fields}
+    if isinstance(column, ListType):
+        return {"element": column.element_type}
+    return {"value": column.value_type} if isinstance(column, MapType) else {}
+
+
+def _spoken(column: IcebergType) -> str:
+    return re.sub(r"-?\b\d+: |optional ", "", str(column))

@@ -1,0 +1,181 @@
+"""Schemas that change while a topic is landed: renamed fields, references, refusals, and when the table is touched."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka.schema_registry import Schema, SchemaReference
+
+from lakehouse.catalog import load_catalog
+from python_ingest import tables
+from tests.ingest.lab import Lab, record
+from tests.ingest.test_ingest_schemas import aliased
+
+
+def sales(lab: Lab) -> list[tuple]:
+    """Return the payload of each row, its columns in alphabetical order."""
+    columns = sorted(set(lab.table().schema().column_names) & {"id", "a", "b", "c", "place", "größe"})
+    return [tuple(row[name] for name in columns) for row in lab.rows()]
+
+
+def test_a_field_renamed_with_an_alias_keeps_its_column(lab: Lab) -> None:
+    first = lab.register(record("sale", a="int", place=record("p", zip="string")))
+    place = aliased(record("p", code="string", zone=["null", "int"]), code=["zip"])
+    second = lab.register(aliased(record("sale", b="long", place=place), b=["a"]))
+    old = lab.encode(first, {"a": 1, "place": {"zip": "x"}})
+    new = lab.encode(second, {"b": 2**40, "place": {"code": "y", "zone": 3}})
+    lab.produce(new)
+    lab.flush()
+    ingester = lab.ingester()
+    assert ingester.catch_up([lab.declaration])[0].error is None
+    # The column has its name from the version that came first; a newer id is met without a restart.
+    third = lab.register(aliased(record("sale", c="int", place=record("p", zip="string")), c=["b", "a"]))
+    for each in (old, new, lab.encode(third, {"c": 3, "place": {"zip": "z"}}), old):
+        lab.produce(each)
+    lab.flush()
+    (result,) = ingester.catch_up([lab.declaration])
+    assert (result.error, result.records, result.dead_letters) == (None, 4, 0)
+    landed_old, landed_new = (1, {"code": "x", "zone": None}), (2**40, {"code": "y", "zone": 3})
+    assert sales(lab) == [landed_new, landed_old, landed_new, (3, {"code": "z", "zone": None}), landed_old]
+
+
+def test_a_field_renamed_without_an_alias_is_a_new_column(lab: Lab) -> None:
+    lab.produce(lab.encode(lab.register(record("sale", a="int")), {"a": 1}))
+    lab.produce(lab.encode(lab.register(record("sale", b="int")), {"b": 2}))
+    assert lab.land_well().dead_letters == 0
+    assert sales(lab) == [(1, None), (None, 2)]
+
+
+def test_a_field_dropped_and_added_again_is_one_column(lab: Lab) -> None:
+    both = lab.register(record("sale", a="int", größe="int"))
+    one = lab.register(record("sale", a="int"))
+    again = lab.register(record("sale", größe=["null", "long"], a="int"))
+    lab.produce(lab.encode(both, {"a": 1, "größe": 1}))
+    lab.produce(lab.encode(one, {"a": 2}))
+    lab.land_well()
+    lab.produce(lab.encode(one, {"a": 3}))
+    lab.produce(lab.encode(again, {"a": 4, "größe": 2**40}))
+    lab.land_well()
+    assert sales(lab) == [(1, 1), (2, None), (3, None), (4, 2**40)]
+
+
+def test_a_schema_that_refers_to_other_subjects_is_read_with_them(lab: Lab) -> None:
+    def register(name: str, schema: object, *references: str) -> int:
+        refers = [SchemaReference(each, f"{lab.topic}-{each}", 1) for each in references]
+        return lab.registry.register_schema(f"{lab.topic}-{name}", Schema(json.dumps(schema), "AVRO", refers))
+
+    register("shop.Address", record("Address", city="string") | {"namespace": "shop"})
+    register("shop.Paid", record("Paid", amount="int", to="Address") | {"namespace": "shop"}, "shop.Address")
+    register("shop.Sent", record("Sent", to="Address") | {"namespace": "shop"}, "shop.Address")
+    # One topic, several kinds of events: a union of types that stand in subjects of their own.
+    events = register("value", ["shop.Paid", "shop.Sent"], "shop.Paid", "shop.Sent")
+    header = b"\x00" + events.to_bytes(4, "big")
+    lab.produce(header + b"\x00" + b"\x54" + b"\x04Rx")
+    lab.produce(header + b"\x02" + b"\x04Ry")
+    assert lab.land_well().dead_letters == 0
+    assert [row["value"] for row in lab.rows()] == [
+        {"member_paid": {"amount": 42, "to": {"city": "Rx"}}, "member_sent": None},
+        {"member_paid": None, "member_sent": {"to": {"city": "Ry"}}},
+    ]
+
+
+def test_a_schema_that_is_not_avro_makes_dead_letters(lab: Lab) -> None:
+    subject = f"{lab.topic}-json"
+    schema_id = lab.registry.register_schema(
+        subject, Schema('{"$schema": "http://json-schema.org/draft-07/schema#"}', "JSON")
+    )
+    lab.produce(b"\x00" + schema_id.to_bytes(4, "big") + b"{}")
+    assert lab.land_well().dead_letters == 1
+    assert lab.rows()[0]["decode_error"] == (
+        f"incompatible_schema: schema id {schema_id}, the schema is JSON, not AVRO"
+    )
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_stop_names_the_field_and_leaves_the_table_untouched(lab: Lab, exists: bool) -> None:
+    stop = replace(lab.declaration, on_error="stop")
+    first = lab.encode(lab.register(record("sale", id="int")), {"id": 1})
+    if exists:
+        lab.produce(first)
+        lab.land_well(declaration=stop)
+    lab.produce(first)
+    lab.produce(lab.encode(lab.register(record("sale", id="int", a=["null", "int"])), {"id": 2, "a": 2}))
+    unfit = lab.register(record("sale", id="int", a="string"))
+    lab.produce(lab.encode(unfit, {"id": 3, "a": "three"}))
+    before = lab.table().metadata_location if exists else None
+    result = lab.land(declaration=stop)
+    assert str(result.error).startswith(
+        f"{lab.topic}: partition 0, offset {2 + exists}: incompatible_schema: schema id {unfit}, "
+        "a: int cannot become string; nothing of this batch was landed."
+    )
+    table = tables.load(load_catalog(lab.settings), stop)
+    assert before == (table.metadata_location if table is not None else None)
+    assert lab.land_well().dead_letters == 1
+    assert sales(lab) == [(None, 1)] * exists + [(None, 1), (2, 2), (None, None)]
+
+
+def test_a_batch_that_fails_after_the_table_was_widened_lands_later(lab: Lab) -> None:
+    lab.produce(lab.encode(lab.register(record("sale", id="int")), {"id": 1}))
+    lab.land_well()
+    data = Path(lab.table().location().removeprefix("file:")) / "data"
+    data.rename(data.with_name("aside"))
+    data.touch()
+    lab.produce(lab.encode(lab.register(record("sale", id="long", a=["null", "int"])), {"id": 2**40, "a": 2}))
+    assert lab.land().error is not None
+    data.unlink()
+    data.with_name("aside").rename(data)
+    assert sales(lab) == [(None, 1)]
+    lab.land_well()
+    assert sales(lab) == [(None, 1), (2, 2**40)]
+    assert [row["ingest_batch"] for row in lab.rows()] == [1, 2]
+
+
+@pytest.mark.parametrize(("schema", "key"), [("int", 7), (record("sale_key", id="int"), {"id": 7})])
+def test_the_key_column_comes_with_the_first_avro_key(lab: Lab, schema: object, key: object) -> None:
+    lab = replace(lab, declaration=replace(lab.declaration, key="avro"))
+    value = lab.encode(lab.register(record("sale", id="int")), {"id": 1})
+    for foreign in (None, b"plain", b"\x00\x7f\xff\xff\x00\x02"):
+        lab.produce(value, key=foreign)
+    assert lab.land_well().dead_letters == 0
+    assert "kafka_key" not in lab.table().schema().column_names
+    key_id = lab.register(schema, side="key")
+    lab.produce(value, key=lab.encode(key_id, key))
+    lab.produce(value, key=b"foreign")
+    assert lab.land_well().dead_letters == 0
+    rows = lab.rows()
+    assert [row["kafka_key"] for row in rows] == [None, None, None, key, None]
+    assert [row["key_schema_id"] for row in rows] == [None, None, 0x7FFFFF00, key_id, None]
+
+
+def test_foreign_bytes_in_a_key_cost_no_row_in_any_format(lab: Lab) -> None:
+    value = lab.encode(lab.register(record("sale", id="int")), {"id": 1})
+    key_id = lab.register(record("sale_key", id="int", name="string"), side="key")
+    good = lab.encode(key_id, {"id": 7, "name": "n"})
+    keys = [
+        good,
+        b"",
+        b"\x00",
+        b"\xff\xfe\xfd\xfc\xfb\xfa",
+        good[:-1],
+        good[:5] + b"\xff" * 9,
+        good[:6] + b"\x04\xff\xff",
+    ]
+    for key in keys:
+        lab.produce(value, key=key)
+    decoded = {
+        "bytes": keys,
+        "avro": [{"id": 7, "name": "n"}] + [None] * 6,
+        "string": [None, "", "\x00", None, None, None, None],
+    }
+    # A schema id may be valid UTF-8 by chance, and then so is the key.
+    for index, key in enumerate(keys):
+        if decoded["string"][index] is None and b"\xff" not in key:
+            decoded["string"][index] = key.decode()
+    for key_format, expected in decoded.items():
+        declaration = replace(lab.declaration, key=key_format, table=f"{lab.declaration.table}_{key_format}")
+        assert lab.land_well(declaration=declaration).dead_letters == 0
+        rows = lab.rows(declaration)
+        assert [row["kafka_raw_key"] for row in rows] == keys
+        assert [row["kafka_key"] for row in rows] == expected
+        assert {row["id"] for row in rows} == {1}
