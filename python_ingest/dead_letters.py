@@ -131,7 +131,6 @@ def _replace(lander: Lander, table: Table, sides: Sides, reason: str | None) -> 
         )
         spark.sql(f"call {CATALOG_NAME}.system.fast_forward('{identifier}', 'main', '{branch}')")
     except (PySparkException, Py4JError) as error:
-        print(str(error)[:1500])
         # It may have been committed, its answer lost: only the table knows.
         current = table.refresh().current_snapshot()
         if commit.committed(table, ledger) is None:

@@ -29,10 +29,11 @@ class Column:
 
 @dataclass(frozen=True)
 class Plan:
-    """What one schema would do to a table. `refused` is None, or a reason that begins with the field; then nothing
-    else is told, for records of this schema would be dead letters."""
+    """What one schema would do to a table. `source` is a subject, then with the schema's id, or a file. `refused` is
+    None, or a reason that begins with the field; then nothing else is told: its records would be dead letters."""
 
-    schema: str
+    source: str
+    schema_id: int | None
     table: str
     added: tuple[Column, ...] = ()
     widened: tuple[Column, ...] = ()
@@ -42,7 +43,8 @@ class Plan:
 
     def lines(self) -> Iterator[str]:
         """Yield the plan as a person reads it."""
-        yield f"{self.schema} into {self.table}:"
+        number = "" if self.schema_id is None else f", schema id {self.schema_id},"
+        yield f"{self.source}{number} into {self.table}:"
         if self.refused is not None:
             yield f"  refused    {self.refused}"
             return
@@ -63,7 +65,7 @@ def plans_of_newest(registry: Registry, table: Table | None, declaration: Declar
         subject = f"{declaration.topic}-{side}"
         newest = registry.latest(subject)
         if newest is not None:
-            plans.append(_plan(f"{subject}, schema id {newest[0]}", newest[1], table, declaration, side))
+            plans.append(_plan(subject, *newest, table, declaration, side))
         elif side == "value":
             raise UserError(
                 f"No schema is registered under {subject}", "Register it, or give a proposed one with --schema-file"
@@ -81,23 +83,26 @@ def plan_of_file(path: Path, table: Table | None, declaration: Declaration) -> P
         text = path.read_text()
     except (OSError, UnicodeDecodeError):
         raise UserError(f"{path} cannot be read", "Give a file with an Avro schema as JSON") from None
-    return _plan(str(path), Registered("AVRO", text), table, declaration, "value")
+    return _plan(str(path), None, Registered("AVRO", text), table, declaration, "value")
 
 
-def _plan(name: str, registered: Registered, table: Table | None, declaration: Declaration, side: str) -> Plan:
+def _plan(
+    source: str, schema_id: int | None, registered: Registered, table: Table | None, declaration: Declaration, side: str
+) -> Plan:
     state = SchemaState.of(table)
     reader = schemas.merge_all(state.value if side == "value" else state.key)
     try:
         writer = fitted(reader, registered)
     except IncompatibleSchema as error:
-        return Plan(name, declaration.identifier, refused=str(error))
+        return Plan(source, schema_id, declaration.identifier, refused=str(error))
     before, own, after = (
         tables.struct_type(tables.payload_columns(each) if side == "value" else {"kafka_key": each} if each else {})
         for each in (reader, schemas.merge(None, writer), schemas.merge(reader, writer))
     )
     columns = list(_compared("", before, after))
     return Plan(
-        name,
+        source,
+        schema_id,
         declaration.identifier,
         added=tuple(each for each in columns if each.before is None),
         widened=tuple(each for each in columns if each.before not in (None, each.after)),

@@ -131,8 +131,9 @@ def _sides(lander: Lander, table: Table, ranges: list[OffsetRange]) -> Sides:
 
 
 def _hashes(rows: DataFrame, schema: StructType) -> dict[int, tuple[int, str]]:
-    columns = [F.col(each.name).cast(each.dataType) for each in schema if each.name not in BATCH_COLUMNS]
-    row_hash = F.xxhash64(F.to_json(F.struct(*columns), JSON)).cast("decimal(38,0)").alias("row_hash")
-    found = rows.select("kafka_partition", row_hash).groupBy("kafka_partition")
+    # By name at every depth: a table has its fields in the order in which they were met.
+    wanted = StructType([each for each in schema if each.name not in BATCH_COLUMNS])
+    row_hash = F.xxhash64(F.to_json(F.struct("*"), JSON)).cast("decimal(38,0)").alias("row_hash")
+    found = rows.to(wanted).select("kafka_partition", row_hash).groupBy("kafka_partition")
     totals = found.agg(F.count("*"), F.md5(F.sum("row_hash").cast("string"))).collect()
     return {partition: (count, text) for partition, count, text in totals}

@@ -3,12 +3,15 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference
 
 from lakehouse.catalog import load_catalog
 from python_ingest import tables
+from python_ingest.broker import Broker
+from python_ingest.reproduce import reproduce
 from tests.ingest.lab import Lab, record
 from tests.ingest.test_ingest_schemas import aliased
 
@@ -181,3 +184,34 @@ def test_foreign_bytes_in_a_key_cost_no_row_in_any_format(lab: Lab) -> None:
         assert [row["kafka_raw_key"] for row in rows] == keys
         assert [row["kafka_key"] for row in rows] == expected
         assert {row["id"] for row in rows} == {1}
+
+
+def test_fields_find_their_columns_whatever_version_came_first(lab: Lab) -> None:
+    def version(**fields: str) -> Any:
+        below = record("p", **fields)
+        return record(
+            f"sale_{lab.declaration.table}",
+            place=below,
+            places={"type": "array", "items": record("q", **fields)},
+            by_name={"type": "map", "values": record("s", **fields)},
+            either=["int", record("t", **fields)],
+        )
+
+    def values(**fields: str) -> dict[str, Any]:
+        return {"place": fields, "places": [fields], "by_name": {"k": fields}, "either": fields}
+
+    older, newer = (
+        lab.register(version(**fields)) for fields in ({"a": "string", "b": "string"}, {"c": "string", "b": "string"})
+    )
+    lab.produce(lab.encode(newer, values(c="c2", b="b2")))
+    lab.land_well()
+    lab.produce(lab.encode(older, values(a="a1", b="b1")))
+    lab.produce(lab.encode(newer, values(c="c2", b="b2")))
+    lab.land_well()
+    first, second, third = lab.rows()
+    old, new = {"a": "a1", "b": "b1", "c": None}, {"a": None, "b": "b2", "c": "c2"}
+    for row, expected in ((first, new), (second, old), (third, new)):
+        assert (row["place"], row["places"], row["by_name"]) == (expected, [expected], [("k", expected)])
+        assert row["either"] == {"member_int": None, "member_t": expected}
+    topic = Broker(lab.settings, 10).describe(lab.topic)
+    assert all(proof.equal for proof in reproduce(lab.lander(), topic, 2))

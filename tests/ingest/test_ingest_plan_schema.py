@@ -57,7 +57,8 @@ def test_a_plan_comes_true(lab: Lab, models_dir: Path) -> None:
     assert (said.returncode, said.stderr) == (0, "")
     (plan,) = json.loads(said.stdout)
     assert plan == {
-        "schema": f"{lab.topic}-value, schema id {schema_id}",
+        "source": f"{lab.topic}-value",
+        "schema_id": schema_id,
         "table": lab.declaration.identifier,
         "added": [
             {"path": "lines.element.tax", "before": None, "after": "double"},
@@ -106,7 +107,7 @@ def test_a_refusal_comes_true_and_is_exit_code_1(lab: Lab, models_dir: Path) -> 
     said = plan_schema(lab, models_dir)
     assert said.exit_code == 1
     assert said.stdout == (
-        f"{lab.topic}-value, schema id {schema_id} into {lab.declaration.identifier}:\n"
+        f"{lab.topic}-value, schema id {schema_id}, into {lab.declaration.identifier}:\n"
         "  refused    a: string cannot become int\n"
     )
     lab.produce(lab.encode(schema_id, {"id": 2, "a": 2}))

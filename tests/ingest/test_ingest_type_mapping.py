@@ -126,9 +126,9 @@ CHANGES: dict[str, tuple[Any, Any, Any, Any]] = {
 }
 
 
-def a_lab(stack: Settings, spark: SparkSession) -> Lab:
+def a_lab(services: Settings, spark: SparkSession) -> Lab:
     name = f"t{uuid.uuid4().hex[:10]}"
-    lab = Lab(stack, spark, Declaration(f"test.{name}", "bronze_tests", name, "string", "dead_letter"))
+    lab = Lab(services, spark, Declaration(f"test.{name}", "bronze_tests", name, "string", "dead_letter"))
     lab.make_topic(1)
     return lab
 
@@ -171,8 +171,8 @@ def read(lab: Lab) -> Read:
 
 
 @pytest.fixture(scope="module")
-def typed(stack: Settings, spark: SparkSession) -> Read:
-    lab = a_lab(stack, spark)
+def typed(services: Settings, spark: SparkSession) -> Read:
+    lab = a_lab(services, spark)
     assert list(VALUES) == [row[0] for row in TYPES]
     written = {
         f"f{number}": each[0] if isinstance(each, tuple) else each for number, each in enumerate(VALUES.values())
@@ -201,9 +201,9 @@ def test_what_cannot_be_a_column_is_refused_as_documented(schema: str, reason: s
 
 
 @pytest.fixture(scope="module")
-def evolved(stack: Settings, spark: SparkSession) -> Read:
+def evolved(services: Settings, spark: SparkSession) -> Read:
     """A table that a batch of the versions before, and one of both versions mixed, were landed in."""
-    lab = a_lab(stack, spark)
+    lab = a_lab(services, spark)
     assert list(CHANGES) == [row[0] for row in FITTING]
 
     def version(cell: int) -> bytes:
@@ -229,9 +229,9 @@ def test_a_change_that_fits_is_landed_as_documented(evolved: Read, number: int, 
 
 
 @pytest.fixture(scope="module")
-def refused(stack: Settings, spark: SparkSession) -> Read:
+def refused(services: Settings, spark: SparkSession) -> Read:
     """A table of one version, to which came a version per row that changes one field."""
-    lab = a_lab(stack, spark)
+    lab = a_lab(services, spark)
     before = columns(REFUSED, 1)
     lab.produce(b"\x00" + lab.register(record("r", **before)).to_bytes(4, "big"))
     lab.land_well()
