@@ -134,7 +134,9 @@ def _replace(lander: Lander, table: Table, sides: Sides, reason: str | None) -> 
         # It may have been committed, its answer lost: only the table knows.
         current = table.refresh().current_snapshot()
         if commit.committed(table, ledger) is None:
-            if current is not None and current.snapshot_id != position.snapshot_id:
+            moved = current is not None and current.snapshot_id != position.snapshot_id
+            # Another process may have changed no more than a column or a property.
+            if moved or any(refusal in str(error) for refusal in commit.REFUSALS):
                 return None
             raise UserError(
                 f"{identifier}: Spark failed ({commit.kind(error)}); nothing was replayed", f"See {log_file()}"
