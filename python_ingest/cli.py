@@ -116,10 +116,14 @@ def dead_letters(
     found = letters.raw(table, limit) if show_raw else [asdict(each) for each in letters.summary(table)]
     if as_json:
         print_json(found)
-    elif found:
-        console.print(columns(found))
-    else:
+    elif not found:
         console.print(f"{topic}: no dead letters")
+    elif show_raw:
+        for row in found:
+            console.print("{kafka_partition}/{kafka_offset}: {decode_error}".format(**row), markup=False)
+            console.print("  key {kafka_raw_key}, value {kafka_raw_value}".format(**row), markup=False)
+    else:
+        console.print(columns(found))
 
 
 @app.command()
@@ -164,7 +168,9 @@ def reproduce(
     if as_json:
         print_json(lines)
     else:
-        console.print(columns(lines))
+        console.print(
+            columns([line | {side: line[side][:12] for side in ("hash_stored", "hash_read")} for line in lines])
+        )
     if not all(proof.equal for proof in proofs):
         errors.print(
             f"error: {topic}: batch {batch} differs from the topic. `lakehouse ingest verify` names the offsets;"

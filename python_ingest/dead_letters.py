@@ -34,12 +34,12 @@ ATTEMPTS = 5
 
 @dataclass(frozen=True)
 class DeadLetters:
-    """How many rows of a table have one reason and one schema id; `example` is their first message."""
+    """How many rows of a table have one reason and one schema id; `detail` is what their first message adds."""
 
     reason: str
     schema_id: int | None
     rows: int
-    example: str
+    detail: str
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,13 @@ class Replayed:
 def summary(table: Table) -> list[DeadLetters]:
     """Count a table's dead letters by reason and schema id, the most frequent first. No payload is read."""
     counts: Counter[tuple[str, int | None]] = Counter()
-    examples: dict[tuple[str, int | None], str] = {}
+    details: dict[tuple[str, int | None], str] = {}
     for row in _rows(table, NotNull("decode_error"), ("decode_error", "value_schema_id")):
-        key = row["decode_error"].split(":")[0], row["value_schema_id"]
+        reason, _, detail = row["decode_error"].partition(": ")
+        key = reason, row["value_schema_id"]
         counts[key] += 1
-        examples.setdefault(key, row["decode_error"])
-    return [DeadLetters(*key, count, examples[key]) for key, count in counts.most_common()]
+        details.setdefault(key, detail)
+    return [DeadLetters(*key, count, details[key]) for key, count in counts.most_common()]
 
 
 def raw(table: Table, limit: int) -> list[dict[str, Any]]:

@@ -85,11 +85,5 @@ def columns(rows: list[dict[str, Any]]) -> Table:
     for name, value in rows[0].items():
         table.add_column(name.replace("_", " "), justify="right" if isinstance(value, int) else "left")
     for row in rows:
-        table.add_row(*map(_cell, row.values()))
+        table.add_row(*("-" if value is None else str(value) for value in row.values()))
     return table
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    return f"{value:,}" if type(value) is int else str(value)
