@@ -168,9 +168,7 @@ def reproduce(
     if as_json:
         print_json(lines)
     else:
-        console.print(
-            columns([line | {side: line[side][:12] for side in ("hash_stored", "hash_read")} for line in lines])
-        )
+        console.print(columns(lines))
     if not all(proof.equal for proof in proofs):
         errors.print(
             f"error: {topic}: batch {batch} differs from the topic. `lakehouse ingest verify` names the offsets;"
