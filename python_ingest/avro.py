@@ -135,7 +135,8 @@ class _Expander:
         if schema["type"] in NAMED:
             full = _full_name(schema["name"], schema.get("namespace", namespace))
             namespace = full.rpartition(".")[0]
-            self._named[full] = schema, namespace
+            if self._named.setdefault(full, (schema, namespace))[0] != schema:
+                raise IncompatibleSchema("", f"type '{full}' is defined twice")
         for below in (*schema.get("fields", ()), schema.get("items"), schema.get("values"), schema["type"]):
             self.define(below, namespace)
 

@@ -113,6 +113,7 @@ def test_a_fixed_holds_as_many_digits_as_always_fit() -> None:
         ("7", "not an Avro schema"),
         ('{"type": "fixed", "name": "f"}', "not an Avro schema"),
         ('{"type": "array", "items": null}', "not an Avro schema"),
+        (json.dumps(record("r", x=record("s", a="int"), y=record("s", b="int"))), "type 's' is defined twice"),
         (json.dumps(record("r", x="missing.type")), "x: type 'missing.type' is not defined"),
         (json.dumps(record("r", x=["int", "int", "string"])), "x: two types of the union"),
         (json.dumps(record("r", Code="int", code="int")), "code: differs from Code by case only"),

@@ -1,7 +1,10 @@
 """Schemas that change while a topic is landed: renamed fields, references, refusals, and when the table is touched."""
 
+import datetime as dt
 import json
+import random
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,10 @@ from python_ingest import tables
 from python_ingest.broker import Broker
 from python_ingest.reproduce import reproduce
 from tests.ingest.lab import Lab, record
-from tests.ingest.test_ingest_schemas import aliased
+from tests.ingest.test_ingest_schemas import VARIANTS, a_version, aliased
+
+MOMENT = dt.datetime(2026, 11, 16, 12, tzinfo=dt.UTC)
+PLACES = ("place", "places", "by_name", "either", "before", "after")
 
 
 def sales(lab: Lab) -> list[tuple]:
@@ -215,3 +221,82 @@ def test_fields_find_their_columns_whatever_version_came_first(lab: Lab) -> None
         assert row["either"] == {"member_int": None, "member_t": expected}
     topic = Broker(lab.settings, 10).describe(lab.topic)
     assert all(proof.equal for proof in reproduce(lab.lander(), topic, 2))
+
+
+def a_value(rng: random.Random, schema: Any) -> tuple[Any, Any]:
+    """Return a value to be written with a schema, and what is to be read of it, without NULLs."""
+    if isinstance(schema, list):
+        branch = rng.choice(schema)
+        written, read = a_value(rng, branch)
+        types = {json.dumps(each) for each in schema} - {'"null"'}
+        if branch != "null" and len(types) > 1 and types != {'"int"', '"long"'}:
+            read = {f"member_{branch if isinstance(branch, str) else branch['name']}": read}
+        return written, read
+    match schema if isinstance(schema, str) else schema["type"]:
+        case "record":
+            pairs = {each["name"]: a_value(rng, each["type"]) for each in schema["fields"]}
+            return {name: written for name, (written, _) in pairs.items()}, without_nulls(
+                {name: read for name, (_, read) in pairs.items()}
+            )
+        case "array":
+            elements = [a_value(rng, schema["items"]) for _ in range(2)]
+            return [written for written, _ in elements], [read for _, read in elements]
+        case "map":
+            written, read = a_value(rng, schema["values"])
+            return {"k": written}, without_nulls({"k": read})
+    plain = a_plain_value(rng, schema)
+    return plain, plain
+
+
+def a_plain_value(rng: random.Random, schema: Any) -> Any:
+    if isinstance(schema, str):
+        return {
+            "null": None,
+            "boolean": rng.random() < 0.5,
+            "int": rng.randrange(-(2**31), 2**31),
+            "long": rng.randrange(-(2**63), 2**63),
+            "float": rng.randrange(1000) / 2,
+            "double": rng.random(),
+            "bytes": rng.randbytes(4),
+            "string": f"text {rng.random()}",
+        }[schema]
+    match schema.get("logicalType", schema["type"]):
+        case "enum":
+            return rng.choice(schema["symbols"])
+        case "fixed":
+            return rng.randbytes(schema["size"])
+        case "decimal":
+            return Decimal(rng.randrange(-(10**10) + 1, 10**10)).scaleb(-2)
+    step = dt.timedelta(milliseconds=1) if schema["logicalType"].endswith("millis") else dt.timedelta(microseconds=1)
+    return MOMENT + rng.randrange(10**9) * step
+
+
+def without_nulls(value: Any) -> Any:
+    """Return a value without the fields that are NULL; PyIceberg reads a NULL array or map of records as empty."""
+    if isinstance(value, list) and value and isinstance(value[0], tuple):
+        value = dict(value)
+    if isinstance(value, list):
+        return [without_nulls(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    found = {name.replace("after", "before"): without_nulls(each) for name, each in value.items()}
+    return {name: each for name, each in found.items() if each not in (None, [])}
+
+
+def test_random_versions_mixed_in_one_batch_are_read_as_they_were_written(lab: Lab) -> None:
+    rng = random.Random(20261121)
+    versions = [a_version(rng) for _ in range(8)]
+    ids = [lab.register(version) for version in versions]
+    expected = []
+    for _ in range(5):
+        for schema_id, version in zip(ids, versions, strict=True):
+            written, read = a_value(rng, version)
+            lab.produce(lab.encode(schema_id, written))
+            expected.append(read)
+    assert lab.land_well().dead_letters == 0
+    payload = [each for each in lab.table().schema().column_names if each in {*VARIANTS, *PLACES}]
+    found = [without_nulls({name: row[name] for name in payload}) for row in lab.rows()]
+    assert found == expected
+    for name in {*payload} & {"places", "by_name"}:
+        absent = lab.spark.table(f"lake.{lab.declaration.identifier}").where(f"{name} is null").count()
+        assert absent == sum(name not in each for each in expected)

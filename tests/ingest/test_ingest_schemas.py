@@ -80,9 +80,9 @@ def a_version(rng: random.Random, depth: int = 2) -> Json:
                 {"either": ["int", below]},
             ]
         )
-    if rng.random() < 0.5:
-        return record("r", **fields, before=rng.choice(["int", "long"]))
-    return aliased(record("r", **fields, after=rng.choice(["int", "long"])), after=["before"])
+    renamed = rng.choice(["before", "after"])
+    version = record("r", **fields, **{renamed: rng.choice(["int", "long"])}) | {"namespace": f"depth{depth}"}
+    return aliased(version, after=["before"])
 
 
 def columns(schema: Json) -> Any:
