@@ -1,9 +1,14 @@
 """The Iceberg catalog as PyIceberg sees it: the tables Spark writes, read without Spark."""
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NoSuchTableError
+from sqlalchemy.exc import OperationalError
 
 from lakehouse.errors import UserError
 from lakehouse.settings import CATALOG_NAME, Settings
@@ -21,7 +26,8 @@ def load_catalog(settings: Settings, create: bool = False) -> Catalog:
             "LAKEHOUSE_CATALOG_URI is not a SQLite JDBC URL",
             "Write it as jdbc:sqlite:/path/catalog.db",
         )
-    path = settings.catalog_uri.removeprefix(prefix).split("?")[0]
+    path, _, options = settings.catalog_uri.removeprefix(prefix).partition("?")
+    busy = re.search(r"busy_timeout=(\d+)", options)
     if create:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
     elif not Path(path).exists():
@@ -31,7 +37,30 @@ def load_catalog(settings: Settings, create: bool = False) -> Catalog:
         )
     return SqlCatalog(
         CATALOG_NAME,
-        uri=f"sqlite:///{path}",
+        uri=f"sqlite:///{path}?timeout={int(busy[1]) / 1000 if busy else 30}",
         warehouse=settings.warehouse,
         init_catalog_tables=str(create).lower(),
+    )
+
+
+@contextmanager
+def readable(what: str) -> Iterator[None]:
+    """Name what is read inside the block if it is damaged: its reader only knows at which byte it stumbled.
+
+    Raises:
+        UserError: it is missing or damaged.
+    """
+    try:
+        yield
+    except (NoSuchTableError, OperationalError):
+        raise
+    except Exception as error:  # damaged bytes make a reader fail in any way
+        raise UserError(f"{what} is missing or damaged ({type(error).__name__})", "Restore it from a backup") from None
+
+
+def unavailable(settings: Settings) -> UserError:
+    """Return what to say when the catalog's database gave an OperationalError."""
+    return UserError(
+        f"The catalog at {settings.catalog_uri} is locked by another program, or cannot be written",
+        "Nothing is lost: run again when it is free, or raise busy_timeout in LAKEHOUSE_CATALOG_URI",
     )

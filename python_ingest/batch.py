@@ -130,7 +130,8 @@ class Lander:
 
     def _translated(self, error: PySparkException | Py4JError) -> Exception:
         text = str(error)
-        if decode.NEW_SCHEMA_ID in text:
+        # Not the words alone: other errors quote the plan, in which they stand as well.
+        if f"[USER_RAISED_EXCEPTION] {decode.NEW_SCHEMA_ID}" in text:
             return NewSchemaId()
         stopped = re.search(rf"{decode.STOPPED} (\d+) (\d+) (.*?) {re.escape(decode.STOPPED_END)}", text)
         if stopped:

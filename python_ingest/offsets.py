@@ -10,6 +10,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 
+from lakehouse.catalog import readable
 from lakehouse.errors import UserError
 from python_ingest.broker import TopicState
 
@@ -47,17 +48,20 @@ class PositionReader:
         """Return the position in the table's current snapshot.
 
         Raises:
-            UserError: a file lacks the statistics or mixes Kafka partitions.
+            UserError: a file is damaged, lacks the statistics or mixes Kafka partitions.
         """
         snapshot = table.current_snapshot()
         if snapshot is None:
             return Position()
         parts = [_ledger_position(snapshot, table)]
-        for manifest in snapshot.manifests(table.io):
+        with readable(snapshot.manifest_list):
+            manifests = snapshot.manifests(table.io)
+        for manifest in manifests:
             if manifest.content != ManifestContent.DATA:
                 continue
             if manifest.manifest_path not in self._manifests:
-                entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+                with readable(manifest.manifest_path):
+                    entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
                 self._manifests[manifest.manifest_path] = _joined(
                     _file_position(entry.data_file, table.schema()) for entry in entries
                 )

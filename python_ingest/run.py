@@ -10,8 +10,9 @@ from typing import Protocol
 
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
+from sqlalchemy.exc import OperationalError
 
-from lakehouse.catalog import load_catalog
+from lakehouse.catalog import load_catalog, unavailable
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from python_ingest import backfill, identity, offsets, tables
@@ -109,6 +110,8 @@ class Ingester:
             self._loops[declaration.topic].catch_up(result)
         except UserError as error:
             result.error = error
+        except OperationalError:
+            result.error = unavailable(self.settings)
         result.seconds = time.monotonic() - started
         return result
 

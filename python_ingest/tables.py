@@ -35,6 +35,7 @@ from pyiceberg.types import (
 )
 from sqlalchemy.exc import IntegrityError
 
+from lakehouse.catalog import readable
 from lakehouse.errors import UserError
 from python_ingest import avro, schemas
 from python_ingest.avro import IncompatibleSchema, Json
@@ -143,9 +144,15 @@ def make_namespace(catalog: Catalog, schema: str) -> None:
 
 
 def load(catalog: Catalog, declaration: Declaration) -> Table | None:
-    """Return the bronze table, or None if it does not exist yet."""
+    """Return the bronze table, or None if it does not exist yet.
+
+    Raises:
+        UserError: its metadata is missing or damaged.
+    """
+    newest = f"the newest file in {_location(catalog, declaration)}/metadata"
     try:
-        return catalog.load_table(declaration.identifier)
+        with readable(f"The metadata of {declaration.identifier}, {newest},"):
+            return catalog.load_table(declaration.identifier)
     except NoSuchTableError:
         return None
 
@@ -171,12 +178,11 @@ def create(catalog: Catalog, declaration: Declaration, topic: TopicState, state:
         PartitionField(day, 1000, DayTransform(), "ingested_at_day"),
         PartitionField(partition, 1001, IdentityTransform(), "kafka_partition"),
     )
-    warehouse = catalog.properties["warehouse"].rstrip("/")
     try:
         return catalog.create_table(
             declaration.identifier,
             schema,
-            location=f"{warehouse}/{declaration.schema}/{declaration.table}",
+            location=_location(catalog, declaration),
             partition_spec=spec,
             properties={
                 **LAYOUT,
@@ -189,6 +195,10 @@ def create(catalog: Catalog, declaration: Declaration, topic: TopicState, state:
         )
     except TableAlreadyExistsError:
         return None
+
+
+def _location(catalog: Catalog, declaration: Declaration) -> str:
+    return f"{catalog.properties['warehouse'].rstrip('/')}/{declaration.schema}/{declaration.table}"
 
 
 def evolve(table: Table, declaration: Declaration, state: SchemaState) -> Table | None:

@@ -17,6 +17,7 @@ from python_ingest.registry import Registry
 from python_ingest.run import Options
 from tests.ingest.lab import Lab, record
 
+SILENCE: tuple[int, dict] = (0, {})
 NOWHERE = "127.0.0.1:1"
 
 
@@ -29,6 +30,9 @@ def registry_answering(*answers: tuple[int, dict]) -> Iterator[tuple[str, list[s
         def do_GET(self) -> None:
             status, body = answers[min(len(asked), len(answers) - 1)]
             asked.append(self.path)
+            if (status, body) == SILENCE:
+                time.sleep(2)
+                return
             self.send_response(status)
             self.end_headers()
             self.wfile.write(json.dumps(body).encode())
