@@ -91,20 +91,19 @@ def load(
     plan = _plan(orders, seed, weeks, last_week, wave)
     waves = _waves(plan, wave)
     log = [record for records in waves for record in records]
-    kafka = settings.kafka_bootstrap_servers
 
-    with produce.connection(kafka):
-        produce.create_topics(kafka)
-        ids = produce.register(log, settings.schema_registry_url)
-        incomplete = produce.differing_topics(log, ids, kafka)
+    with produce.connection(settings):
+        produce.create_topics(settings)
+        ids = produce.register(log, settings)
+        incomplete = produce.differing_topics(log, ids, settings)
         if incomplete:
             before = [record for records in waves[:-1] for record in records]
-            unready = produce.differing_topics(before, ids, kafka)
+            unready = produce.differing_topics(before, ids, settings)
             if unready:
                 # A topic that fits neither state is the one to name.
                 topic = next((each for each in unready if each in incomplete), unready[0])
                 raise UserError(f"Topic {topic} {_NOT_READY[wave]}", produce.WIPE)
-            produce.send(waves[-1], ids, kafka)
+            produce.send(waves[-1], ids, settings)
 
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(summarise(log, plan, wave), indent=2) + "\n")

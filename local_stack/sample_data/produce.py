@@ -19,7 +19,9 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 from httpx2 import TransportError
 
+from lakehouse import connections
 from lakehouse.errors import UserError
+from lakehouse.settings import Settings
 from local_stack.sample_data.codec import schema_text
 from local_stack.sample_data.log import PARTITIONS, TABLES, TOPICS, UNKNOWN_SCHEMA, Log, Record, shop_topic
 
@@ -41,7 +43,7 @@ def _subject(schema: str) -> str:
     return f"{shop_topic(name) if name in TABLES else name}-{side}"
 
 
-def register(log: Iterable[Record], url: str) -> dict[str, int]:
+def register(log: Iterable[Record], settings: Settings) -> dict[str, int]:
     """Register the schemas that a log uses, versions in order, and return their ids by schema name.
 
     Raises:
@@ -49,7 +51,8 @@ def register(log: Iterable[Record], url: str) -> dict[str, int]:
     """
     wires = (wire for record in log for wire in (record.key, record.value) if wire)
     names = sorted({wire.schema for wire in wires} - {None, UNKNOWN_SCHEMA})
-    client = SchemaRegistryClient({"url": url, "max.retries": 1})
+    url = settings.schema_registry_url
+    client = SchemaRegistryClient({**connections.registry_client(settings), "max.retries": 1})
     try:
         return {name: client.register_schema(_subject(name), Schema(schema_text(name), "AVRO")) for name in names}
     except TransportError:
@@ -62,23 +65,25 @@ def register(log: Iterable[Record], url: str) -> dict[str, int]:
 
 
 @contextmanager
-def connection(bootstrap_servers: str) -> Iterator[None]:
+def connection(settings: Settings) -> Iterator[None]:
     """Turn what the Kafka client raises inside the block into a UserError."""
     try:
         yield
     except KafkaException as error:
         reason = error.args[0].name().lstrip("_").lower().replace("_", " ")
-        raise UserError(f"Kafka does not answer at {bootstrap_servers} ({reason})", _START_STACK) from None
+        raise UserError(
+            f"Kafka does not answer at {settings.kafka_bootstrap_servers} ({reason})", _START_STACK
+        ) from None
 
 
-def create_topics(bootstrap_servers: str) -> None:
+def create_topics(settings: Settings) -> None:
     """Create the topics that are missing, with three partitions each and without a time limit on their records.
 
     Raises:
         UserError: a topic is there with another number of partitions.
         KafkaException: the broker does not answer.
     """
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    admin = AdminClient(connections.kafka_client(settings))
     present = admin.list_topics(timeout=_TIMEOUT_SECONDS).topics
     for topic in TOPICS:
         if topic in present and len(present[topic].partitions) != PARTITIONS:
@@ -90,7 +95,7 @@ def create_topics(bootstrap_servers: str) -> None:
             created.result()
 
 
-def differing_topics(log: Log, ids: Mapping[str, int], bootstrap_servers: str) -> list[str]:
+def differing_topics(log: Log, ids: Mapping[str, int], settings: Settings) -> list[str]:
     """Return the topics that do not hold just this log.
 
     A topic holds it when each partition ends where the log ends, with the same last record.
@@ -101,10 +106,9 @@ def differing_topics(log: Log, ids: Mapping[str, int], bootstrap_servers: str) -
     last = {(record.topic, record.partition): record for record in log}
     consumer = Consumer(
         {
-            "bootstrap.servers": bootstrap_servers,
+            **connections.kafka_client(settings),
             "group.id": "lakehouse-sample-data",
             "enable.auto.commit": False,
-            "log_level": 0,
         }
     )
     try:
@@ -164,7 +168,7 @@ def _bytes(record: Record, ids: Mapping[str, int]) -> tuple[bytes | None, bytes 
     return key, value
 
 
-def send(log: Log, ids: Mapping[str, int], bootstrap_servers: str) -> None:
+def send(log: Log, ids: Mapping[str, int], settings: Settings) -> None:
     """Produce the log in its order by one idempotent producer, which keeps the order per partition.
 
     Raises:
@@ -185,12 +189,11 @@ def send(log: Log, ids: Mapping[str, int], bootstrap_servers: str) -> None:
 
     producer = Producer(
         {
-            "bootstrap.servers": bootstrap_servers,
+            **connections.kafka_client(settings),
             "enable.idempotence": True,
             "linger.ms": 50,
             "queue.buffering.max.messages": 100_000,
             "message.timeout.ms": _TIMEOUT_SECONDS * 1000,
-            "log_level": 0,
         }
     )
     for record in log:
