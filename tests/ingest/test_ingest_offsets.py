@@ -4,7 +4,7 @@ import pytest
 
 from lakehouse.errors import UserError
 from python_ingest.broker import TopicState
-from python_ingest.offsets import OffsetRange, Position, capped, count, waiting
+from python_ingest.offsets import OffsetRange, Position, capped, count, lost, waiting
 
 
 def topic(begin: dict[int, int], end: dict[int, int]) -> TopicState:
@@ -21,10 +21,15 @@ def test_a_table_goes_on_behind_its_last_offset_and_takes_new_partitions_from_th
     assert waiting(Position(1, {0: 10, 1: 6}), state) == [OffsetRange(1, 6, 7), OffsetRange(2, 3, 4)]
 
 
+def test_what_retention_took_before_it_was_landed_is_lost() -> None:
+    state = topic({0: 8, 1: 0}, {0: 20, 1: 5})
+    assert lost(Position(1, {0: 6, 1: 5}), state) == [OffsetRange(0, 6, 8)]
+    assert lost(Position(1, {0: 8}), state) == []
+
+
 @pytest.mark.parametrize(
     ("begin", "end", "words"),
     [
-        ({0: 8, 1: 0}, {0: 20, 1: 5}, "retention deleted offsets 6 to 7 of partition 0"),
         ({0: 0, 1: 0}, {0: 4, 1: 5}, "partition 0 ends at offset 4, but the table already holds offsets up to 5"),
         ({0: 0}, {0: 9}, "the table holds partition 1, the topic does not"),
     ],
