@@ -1,0 +1,1 @@
+"""The ingester against its peers: the same topic landed in the same catalog, side by side."""

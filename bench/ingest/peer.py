@@ -1,0 +1,92 @@
+"""One peer as a process tree: told on stdin to land the topic, measured from outside."""
+
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+
+SAMPLE_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Job:
+    """One landing of the topic: wall and CPU seconds, peak resident bytes of the process tree."""
+
+    records: int
+    seconds: float
+    cpu_seconds: float
+    peak_bytes: int
+
+
+class Peer:
+    """A running peer. Its first job is cold: it counts from the start of the process."""
+
+    def __init__(self, command: Sequence[str], log: Path) -> None:
+        self._started = time.monotonic()
+        self._cpu = 0.0
+        self._peak = 0
+        self._stopped = threading.Event()
+        with log.open("ab") as file:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, text=True, env=os.environ
+            )
+        self._tree = psutil.Process(self._process.pid)
+        self._sampler = threading.Thread(target=self._sample, daemon=True)
+        self._sampler.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._stopped.set()
+        self._process.stdin.close()
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            for each in self._members():
+                each.kill()
+
+    def land(self, table: str, batch_records: int) -> Job:
+        """Land the topic in a new table, in batches of at most so many records.
+
+        Raises:
+            RuntimeError: the peer died.
+        """
+        started = self._started or time.monotonic()
+        self._started = 0.0
+        self._process.stdin.write(f"{table} {batch_records}\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        seconds = time.monotonic() - started
+        if not answer:
+            raise RuntimeError(f"{self._process.args[-1]} died, see its log")
+        cpu_before, self._cpu = self._cpu, self._cpu_seconds()
+        peak, self._peak = self._peak, 0
+        return Job(int(answer), seconds, self._cpu - cpu_before, peak)
+
+    def _members(self) -> list[psutil.Process]:
+        try:
+            return [self._tree, *self._tree.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+
+    def _cpu_seconds(self) -> float:
+        # What ended children used stands in the times of whoever waited for them.
+        return sum(sum(each.cpu_times()[:4]) for each in self._members())
+
+    def _sample(self) -> None:
+        while not self._stopped.wait(SAMPLE_SECONDS):
+            resident = 0
+            for each in self._members():
+                try:
+                    resident += each.memory_info().rss
+                except psutil.NoSuchProcess:
+                    continue
+            self._peak = max(self._peak, resident)

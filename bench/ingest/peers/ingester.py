@@ -1,0 +1,37 @@
+"""Peer: the ingester, one process and one Spark session for all jobs."""
+
+import sys
+
+from lakehouse.settings import from_environment
+from python_ingest.commit import Landed
+from python_ingest.run import Ingester, Options
+from python_ingest.session import QuietSpark
+from python_ingest.topics import Declaration
+
+
+class Silent:
+    """A Reporter that says nothing."""
+
+    def waiting(self, topic: str, offsets_left: int) -> None: ...
+
+    def landed(self, topic: str, what: Landed) -> None: ...
+
+    def note(self, topic: str, text: str) -> None: ...
+
+
+def main(topic: str) -> None:
+    """Land the topic once for each line `table batch-records` on stdin; answer each with the rows landed."""
+    settings = from_environment()
+    spark = QuietSpark(settings)
+    for line in sys.stdin:
+        table, batch = line.split()
+        declaration = Declaration(topic, "bench", table, "string", "dead_letter")
+        (result,) = Ingester(settings, spark, Options(int(batch)), Silent()).catch_up([declaration])
+        if result.error is not None:
+            raise result.error
+        print(result.records, flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,88 @@
+"""The topic that every peer lands: payments as the sample data makes them, each record different."""
+
+from random import Random
+
+from confluent_kafka import KafkaError, Producer
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka import TopicPartition
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+
+from lakehouse.settings import Settings
+from local_stack.sample_data import payments
+from local_stack.sample_data.codec import encode, schema_text
+
+PARTITIONS = 3
+SCHEMA = "payments-v1"
+POOL = 200_000
+PER_CALL = 5_000
+START_MS = 1_760_000_000_000
+
+
+def fill(settings: Settings, topic: str, records: int) -> None:
+    """Create the topic, if it is missing, and produce what it lacks of `records` payments.
+
+    Order ids count up; the other fields come from a pool of random payments, for speed.
+    """
+    admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap_servers})
+    if topic not in admin.list_topics(timeout=10).topics:
+        for created in admin.create_topics([NewTopic(topic, PARTITIONS, 1)]).values():
+            created.result()
+    first = size(settings, topic)
+    if first >= records:
+        return
+    registry = SchemaRegistryClient({"url": settings.schema_registry_url})
+    schema_id = registry.register_schema(f"{topic}-value", Schema(schema_text(SCHEMA), "AVRO"))
+    header = b"\x00" + schema_id.to_bytes(4, "big")
+    tails = _tails(min(POOL, records))
+    producer = Producer(
+        {
+            "bootstrap.servers": settings.kafka_bootstrap_servers,
+            "compression.type": "lz4",
+            "linger.ms": 20,
+            "batch.size": 1_000_000,
+            "queue.buffering.max.messages": 1_000_000,
+        }
+    )
+    for start in range(first, records, PER_CALL):
+        partition = start // PER_CALL % PARTITIONS
+        messages = [
+            {"key": b"%d" % number, "value": header + _varint(number) + tails[number % len(tails)]}
+            for number in range(start, min(start + PER_CALL, records))
+        ]
+        while messages:
+            try:
+                producer.produce_batch(topic, messages, partition)
+                messages = [each for each in messages if each.get("_error", None) is not None]
+            except BufferError:
+                pass
+            producer.poll(0 if not messages else 0.5)
+    if producer.flush(60):
+        raise SystemExit("the broker did not take all records")
+
+
+def size(settings: Settings, topic: str) -> int:
+    """Return how many records the topic holds."""
+    admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap_servers})
+    partitions = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
+    found = admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.latest()))
+    return sum(future.result().offset for future in found.values())
+
+
+def _tails(count: int) -> list[bytes]:
+    """Return encoded payments without their first field, the order id."""
+    rng = Random(1)
+    pool = []
+    for number in range(count):
+        sale = payments.sale(0, START_MS + number * 1_000, rng, code="0" if number % 5 == 4 else None)
+        pool.append(encode(SCHEMA, sale).body.removeprefix(_varint(0)))
+    return pool
+
+
+def _varint(number: int) -> bytes:
+    """Return a number that is not negative as Avro writes it."""
+    left, out = number << 1, bytearray()
+    while left > 0x7F:
+        out.append(left & 0x7F | 0x80)
+        left >>= 7
+    out.append(left)
+    return bytes(out)
