@@ -97,10 +97,19 @@ def rows(records: DataFrame, declaration: Declaration, sides: Sides, batch: Batc
             (_schema_id("key", key) if avro_key else F.lit(None).cast("int")).alias("key_schema_id"),
             _schema_id("value", value).alias("value_schema_id"),
             error.alias("decode_error"),
-            F.lit(batch.number).cast("long").alias("ingest_batch"),
-            F.lit(batch.ingested_at.isoformat()).cast("timestamp").alias("ingested_at"),
+            _passed_in(F.lit(batch.number).cast("long")).alias("ingest_batch"),
+            _passed_in(F.lit(batch.ingested_at.isoformat()).cast("timestamp")).alias("ingested_at"),
         )
     )
+
+
+def _passed_in(constant: Column) -> Column:
+    """Return a constant that changes from batch to batch.
+
+    Spark writes a plain number into the code it generates, and would compile every batch anew; an
+    array is passed to compiled code, if the place in it is not a constant as well.
+    """
+    return F.array(constant)[F.col("partition") * 0]
 
 
 def _envelope(column: str, side: Side) -> Column:
