@@ -1,0 +1,96 @@
+"""Peer: a plain consumer in one Python process, with confluent-kafka, fastavro, pyarrow and PyIceberg."""
+
+import io
+import json
+import sys
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+from confluent_kafka import Message
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from pyiceberg.catalog import Catalog
+
+from bench.ingest.peers.consuming import chunks
+from lakehouse.catalog import load_catalog
+from lakehouse.settings import from_environment
+
+SCHEMA = pa.schema(
+    [
+        ("order_id", pa.int32()),
+        ("product_id", pa.int32()),
+        ("customer_id", pa.int32()),
+        ("confirmation_code", pa.string()),
+        ("cc_number", pa.string()),
+        ("expiration", pa.string()),
+        ("amount", pa.float64()),
+        ("ts", pa.timestamp("us", "UTC")),
+        ("kafka_topic", pa.string()),
+        ("kafka_partition", pa.int32()),
+        ("kafka_offset", pa.int64()),
+        ("kafka_timestamp", pa.timestamp("ms")),
+        ("kafka_raw_key", pa.binary()),
+        ("kafka_raw_value", pa.binary()),
+    ]
+)
+ROWS_PER_COMMIT = 500_000
+HEADER_BYTES = 5
+
+
+class Writers:
+    """The writers' schemas by id, fetched once."""
+
+    def __init__(self, url: str) -> None:
+        self._registry = SchemaRegistryClient({"url": url})
+        self._parsed: dict[int, Any] = {}
+
+    def decode(self, value: bytes) -> dict[str, Any]:
+        """Return what a value in the registry's wire format holds."""
+        schema_id = int.from_bytes(value[1:HEADER_BYTES], "big")
+        if schema_id not in self._parsed:
+            text = self._registry.get_schema(schema_id).schema_str
+            self._parsed[schema_id] = fastavro.parse_schema(json.loads(text))
+        return fastavro.schemaless_reader(io.BytesIO(value[HEADER_BYTES:]), self._parsed[schema_id], None)
+
+
+def main(topic: str) -> None:
+    """Land the topic once for each line `table batch-records` on stdin; answer each with the rows landed."""
+    settings = from_environment()
+    writers = Writers(settings.schema_registry_url)
+    catalog = load_catalog(settings, create=True)
+    for line in sys.stdin:
+        table = make_table(catalog, line.split()[0])
+        rows, waiting = 0, []
+        for messages in chunks(settings, topic):
+            waiting.append(as_batch(messages, writers))
+            if sum(map(len, waiting)) >= ROWS_PER_COMMIT:
+                table.append(pa.Table.from_batches(waiting))
+                rows, waiting = rows + sum(map(len, waiting)), []
+        if waiting:
+            table.append(pa.Table.from_batches(waiting))
+        print(rows + sum(map(len, waiting)), flush=True)
+
+
+def make_table(catalog: Catalog, name: str) -> Any:
+    """Create an empty table in the benchmark's namespace."""
+    catalog.create_namespace_if_not_exists("bench")
+    return catalog.create_table(f"bench.{name}", SCHEMA)
+
+
+def as_batch(messages: list[Message], writers: Writers) -> pa.RecordBatch:
+    """Decode records into columns."""
+    rows = [writers.decode(each.value()) for each in messages]
+    columns = [[row[name] for row in rows] for name in SCHEMA.names[:8]]
+    columns += [
+        [each.topic() for each in messages],
+        [each.partition() for each in messages],
+        [each.offset() for each in messages],
+        [each.timestamp()[1] for each in messages],
+        [each.key() for each in messages],
+        [each.value() for each in messages],
+    ]
+    return pa.RecordBatch.from_pydict(dict(zip(SCHEMA.names, columns, strict=True)), SCHEMA)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
