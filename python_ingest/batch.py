@@ -89,6 +89,8 @@ class Lander:
         options = {
             **connections.spark_source(self.settings),
             "kafka.isolation.level": "read_committed",
+            # Of this process alone, and the same for all its batches: Spark then keeps the consumers.
+            "kafka.group.id": f"lakehouse-ingest-{self.writer}",
             "assign": json.dumps({topic: [each.partition for each in ranges]}),
             "startingOffsets": json.dumps({topic: {each.partition: each.start for each in ranges}}),
             "endingOffsets": json.dumps({topic: {each.partition: each.until for each in ranges}}),

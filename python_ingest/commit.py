@@ -38,8 +38,9 @@ REFUSALS = (
 
 def inside(each: OffsetRange) -> Column:
     """Return the predicate on bronze rows that they lie in a range."""
-    offset = F.col("kafka_offset")
-    return (F.col("kafka_partition") == each.partition) & (offset >= each.start) & (offset < each.until)
+    return F.expr(
+        f"kafka_partition = {each.partition} and kafka_offset >= {each.start} and kafka_offset < {each.until}"
+    )
 
 
 class Refused(Exception):

@@ -83,6 +83,8 @@ LAYOUT = {
     "write.spark.fanout.enabled": "true",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
+    # A commit opens every manifest, to see what lies in its ranges: there must not be many.
+    "commit.manifest.min-count-to-merge": "25",
     **{f"write.metadata.metrics.{name}": mode for name, mode in METRICS.items()},
 }
 # Spark reads no Iceberg time and has no nanoseconds: those columns are numbers, in the unit that Avro names.
