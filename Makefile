@@ -16,7 +16,7 @@ JARS := local_stack/target/.complete
 VENV := .venv/.complete
 
 help: ## List the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: $(VENV) $(JARS) ## Install the locked Python environment and the jars
 
@@ -73,6 +73,18 @@ lint: $(VENV) ## Check Python, SQL and YAML style; needs no Spark
 	@$(RUN) sqlfluff lint --disable-progress-bar models
 	@echo "lint: yamllint"
 	@$(RUN) yamllint --strict .
+
+FLINK := bench/target/.complete
+
+$(FLINK): bench/ingest/pom.xml | setup
+	@echo "bench: fetching Flink into bench/target"
+	@rm -rf bench/target
+	@$(UV) pip install --quiet --no-deps --target bench/target/pyflink apache-flink-libraries==2.1.3
+	@output=$$($(MVN) --quiet --batch-mode --file bench/ingest/pom.xml package 2>&1) || { echo "$$output" >&2; exit 1; }
+	@touch $@
+
+bench-ingest: $(FLINK) ## Measure the ingester beside Flink SQL and others; takes half an hour
+	@$(RUN) python -m bench.ingest $(ARGS)
 
 docs: up ## Build the dbt docs into target/static_index.html
 	@$(STACK_ENV) dbt --quiet docs generate --static

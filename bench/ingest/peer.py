@@ -1,11 +1,11 @@
 """One peer as a process tree: told on stdin to land the topic, measured from outside."""
 
-import os
 import subprocess
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -13,29 +13,34 @@ from typing import Self
 import psutil
 
 SAMPLE_SECONDS = 0.2
+LOG_LINES = 15
 
 
 @dataclass(frozen=True)
 class Job:
-    """One landing of the topic: wall and CPU seconds, peak resident bytes of the process tree."""
+    """One landing of the topic: what the peer says it landed, wall and CPU seconds and the peak resident bytes of the
+    process tree, and the CPU seconds of each batch, if the peer tells of them."""
 
-    records: int
+    rows: int
     seconds: float
     cpu_seconds: float
     peak_bytes: int
+    batch_cpu_seconds: tuple[float, ...]
 
 
 class Peer:
     """A running peer. Its first job is cold: it counts from the start of the process."""
 
-    def __init__(self, command: Sequence[str], log: Path) -> None:
+    def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
+        self._name = name
+        self._log = log
         self._started = time.monotonic()
         self._cpu = 0.0
         self._peak = 0
         self._stopped = threading.Event()
         with log.open("ab") as file:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, text=True, env=os.environ
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, text=True
             )
         self._tree = psutil.Process(self._process.pid)
         self._sampler = threading.Thread(target=self._sample, daemon=True)
@@ -57,19 +62,27 @@ class Peer:
         """Land the topic in a new table, in batches of at most so many records.
 
         Raises:
-            RuntimeError: the peer died.
+            SystemExit: the peer died.
         """
         started = self._started or time.monotonic()
         self._started = 0.0
         self._process.stdin.write(f"{table} {batch_records}\n")
         self._process.stdin.flush()
+        cpu = [self._cpu]
         answer = self._process.stdout.readline()
+        while answer == "batch\n":
+            cpu.append(self._cpu_seconds())
+            answer = self._process.stdout.readline()
         seconds = time.monotonic() - started
         if not answer:
-            raise RuntimeError(f"{self._process.args[-1]} died, see its log")
-        cpu_before, self._cpu = self._cpu, self._cpu_seconds()
+            raise SystemExit(f"error: {self._name} died; its log ends with\n{self._end_of_log()}")
+        self._cpu = self._cpu_seconds()
         peak, self._peak = self._peak, 0
-        return Job(int(answer), seconds, self._cpu - cpu_before, peak)
+        batches = tuple(after - before for before, after in pairwise(cpu))
+        return Job(int(answer), seconds, self._cpu - cpu[0], peak, batches)
+
+    def _end_of_log(self) -> str:
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-LOG_LINES:])
 
     def _members(self) -> list[psutil.Process]:
         try:

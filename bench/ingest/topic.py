@@ -1,10 +1,10 @@
 """The topic that every peer lands: payments as the sample data makes them, each record different."""
 
+import time
 from random import Random
 
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
-from confluent_kafka import TopicPartition
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from lakehouse.settings import Settings
@@ -27,6 +27,7 @@ def fill(settings: Settings, topic: str, records: int) -> None:
     if topic not in admin.list_topics(timeout=10).topics:
         for created in admin.create_topics([NewTopic(topic, PARTITIONS, 1)]).values():
             created.result()
+        time.sleep(1)  # Until the partitions have a leader.
     first = size(settings, topic)
     if first >= records:
         return
@@ -49,15 +50,13 @@ def fill(settings: Settings, topic: str, records: int) -> None:
             {"key": b"%d" % number, "value": header + _varint(number) + tails[number % len(tails)]}
             for number in range(start, min(start + PER_CALL, records))
         ]
-        while messages:
-            try:
-                producer.produce_batch(topic, messages, partition)
-                messages = [each for each in messages if each.get("_error", None) is not None]
-            except BufferError:
-                pass
-            producer.poll(0 if not messages else 0.5)
-    if producer.flush(60):
-        raise SystemExit("the broker did not take all records")
+        producer.produce_batch(topic, messages, partition)
+        while refused := [each for each in messages if each.pop("_error", None)]:
+            producer.poll(0.5)
+            producer.produce_batch(topic, refused, partition)
+            messages = refused
+    if producer.flush(60) or size(settings, topic) != records:
+        raise SystemExit("error: the broker did not take all records")
 
 
 def size(settings: Settings, topic: str) -> int:

@@ -8,6 +8,7 @@ from lakehouse import connections
 from lakehouse.settings import Settings
 
 RECORDS_PER_CALL = 10_000
+SECONDS_PER_CALL = 0.2
 PATIENCE_SECONDS = 30
 
 
@@ -29,17 +30,23 @@ def chunks(settings: Settings, topic: str) -> Iterator[list[Message]]:
     partitions = list(consumer.list_topics(topic, PATIENCE_SECONDS).topics[topic].partitions)
     consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
     reading = set(partitions)
+    silent = 0.0
     try:
         while reading:
-            messages = consumer.consume(RECORDS_PER_CALL, PATIENCE_SECONDS)
-            if not messages:
+            messages = consumer.consume(RECORDS_PER_CALL, SECONDS_PER_CALL)
+            silent = 0.0 if messages else silent + SECONDS_PER_CALL
+            if silent > PATIENCE_SECONDS:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-            records = [each for each in messages if each.error() is None]
-            for message in messages if len(records) < len(messages) else ():
-                if message.error() is not None:
-                    if message.error().code() != KafkaError._PARTITION_EOF:
-                        raise KafkaException(message.error())
+            records = []
+            for message in messages:
+                error = message.error()
+                if error is None:
+                    records.append(message)
+                elif error.code() == KafkaError._PARTITION_EOF:
                     reading.discard(message.partition())
-            yield records
+                else:
+                    raise KafkaException(error)
+            if records:
+                yield records
     finally:
         consumer.close()

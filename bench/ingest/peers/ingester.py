@@ -9,24 +9,26 @@ from python_ingest.session import QuietSpark
 from python_ingest.topics import Declaration
 
 
-class Silent:
-    """A Reporter that says nothing."""
+class Batches:
+    """A Reporter that says when a batch is committed."""
 
     def waiting(self, topic: str, offsets_left: int) -> None: ...
 
-    def landed(self, topic: str, what: Landed) -> None: ...
+    def landed(self, topic: str, what: Landed) -> None:
+        print("batch", flush=True)
 
     def note(self, topic: str, text: str) -> None: ...
 
 
 def main(topic: str) -> None:
-    """Land the topic once for each line `table batch-records` on stdin; answer each with the rows landed."""
+    """Land the topic once for each line `table batch-records` on stdin; answer each with the rows landed, after a
+    line `batch` for each commit."""
     settings = from_environment()
     spark = QuietSpark(settings)
     for line in sys.stdin:
         table, batch = line.split()
         declaration = Declaration(topic, "bench", table, "string", "dead_letter")
-        (result,) = Ingester(settings, spark, Options(int(batch)), Silent()).catch_up([declaration])
+        (result,) = Ingester(settings, spark, Options(int(batch)), Batches()).catch_up([declaration])
         if result.error is not None:
             raise result.error
         print(result.records, flush=True)

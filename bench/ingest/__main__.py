@@ -1,0 +1,174 @@
+"""`python -m bench.ingest`: lands one topic with every peer, in turn, and prints what each needed."""
+
+import shutil
+import statistics
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from bench.ingest import commands, services, topic
+from bench.ingest.peer import Job, Peer
+from lakehouse.catalog import load_catalog
+from lakehouse.settings import Settings
+
+TOPIC = "payments"
+BATCHES = 10
+AROUND = 10
+console = Console(highlight=False, soft_wrap=True)
+
+
+def main(
+    records: Annotated[int, typer.Option(min=1_000, help="Records in the topic that every peer lands.")] = 3_000_000,
+    rounds: Annotated[int, typer.Option(min=0, help="How often each peer takes its turn; 0 leaves them out.")] = 3,
+    peers: Annotated[str, typer.Option(help="Which take part, in this order.")] = "ingester,flink,plain,floor",
+    batches: Annotated[int, typer.Option(help="Land so many batches of 1,000 records; 0: do not.")] = 1_000,
+    backlog: Annotated[int, typer.Option(help="Land a backlog of so many records; 0: do not.")] = 0,
+    home: Annotated[Path | None, typer.Option(help="Keep the topics here for the next run.")] = None,
+) -> None:
+    """Measure the ingester beside Flink SQL, a plain Python consumer and a consumer that lands nothing.
+
+    Every table is counted after it was landed; a wrong count ends the benchmark.
+    """
+    names = peers.split(",")
+    commands.require(names)
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-") as temporary,
+        services.running(home or Path(temporary)) as settings,
+    ):
+        bench = Bench(settings, Path(temporary))
+        if rounds:
+            compare(bench, records, rounds, names)
+        if batches:
+            land_small_batches(bench, batches)
+        if backlog:
+            land_backlog(bench, backlog)
+
+
+class Bench:
+    """The topics and tables of a run; counts what was landed and deletes it."""
+
+    def __init__(self, settings: Settings, logs: Path) -> None:
+        self.settings = settings
+        self.logs = logs
+        self._tables = 0
+
+    def fill(self, name: str, records: int) -> None:
+        """Put the records into a topic."""
+        console.print(f"{name}: producing {records:,} payments")
+        topic.fill(self.settings, name, records)
+
+    def start(self, name: str, topic_name: str) -> Peer:
+        """Start a peer."""
+        return Peer(name, commands.command(name, topic_name, self.settings), self.logs / f"{name}.log")
+
+    def land(self, peer: Peer, records: int, batch_records: int, lands: bool = True) -> Job:
+        """Land the topic in a new table, and count its rows; `lands` is False for a peer that only reads.
+
+        Raises:
+            SystemExit: it is not all there.
+        """
+        self._tables += 1
+        table = f"landed_{self._tables}"
+        job = peer.land(table, batch_records)
+        found = self._count_and_drop(table) if lands else job.rows
+        if found != records:
+            raise SystemExit(f"error: {found:,} rows of {records:,} are in the table; there are no figures")
+        return job
+
+    def _count_and_drop(self, name: str) -> int:
+        catalog = load_catalog(self.settings)
+        table = catalog.load_table(f"bench.{name}")
+        rows = table.scan().count()
+        catalog.drop_table(f"bench.{name}")
+        shutil.rmtree(table.location().removeprefix("file:"))
+        return rows
+
+
+def compare(bench: Bench, records: int, rounds: int, names: list[str]) -> None:
+    """Land the topic with each peer in turn, round by round, and print the table of all."""
+    name = f"{TOPIC}-{records}"
+    bench.fill(name, records)
+    measured: dict[tuple[str, str], list[Job]] = defaultdict(list)
+    for number in range(1, rounds + 1):
+        for peer_name in names:
+            with bench.start(peer_name, name) as peer:
+                for kind, batch_records in jobs(peer_name, records):
+                    job = bench.land(peer, records, batch_records, peer_name != "floor")
+                    measured[peer_name, kind].append(job)
+                    console.print(
+                        f"round {number}, {peer_name}, {kind}: {records / job.seconds:,.0f} records/s,"
+                        f" {job.cpu_seconds / records * 1e6:.1f} CPU s per million"
+                    )
+    console.print(comparison(measured, records))
+
+
+def jobs(peer: str, records: int) -> list[tuple[str, int]]:
+    """Return what a peer does in a round: each job's kind, and the most records in one of its batches."""
+    kinds = [("cold", records), ("warm", records)]
+    if peer in ("ingester", "flink"):
+        kinds.append(("warm", records))
+    if peer == "ingester":
+        kinds += [("ten batches", records // BATCHES)] * 2
+    return kinds
+
+
+def comparison(measured: dict[tuple[str, str], list[Job]], records: int) -> Table:
+    """Return the table: medians of all rounds, beside those of Flink's jobs of the same kind."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("peer")
+    table.add_column("job")
+    for column in ("records/s\nmedian", "\nbest", "of\nFlink's", "CPU s per\nmillion", "of\nFlink's", "peak\nMiB"):
+        table.add_column(column, justify="right", vertical="bottom")
+    for (peer, kind), each in measured.items():
+        flink = measured.get(("flink", "cold" if kind == "cold" else "warm"))
+        speed = [records / job.seconds for job in each]
+        cpu = statistics.median(job.cpu_seconds / records * 1e6 for job in each)
+        flink_speed = statistics.median(records / job.seconds for job in flink) if flink else None
+        flink_cpu = statistics.median(job.cpu_seconds / records * 1e6 for job in flink) if flink else None
+        table.add_row(
+            peer,
+            kind,
+            f"{statistics.median(speed):,.0f}",
+            f"{max(speed):,.0f}",
+            f"{statistics.median(speed) / flink_speed:.2f}" if flink_speed else "-",
+            f"{cpu:.1f}",
+            f"{cpu / flink_cpu:.2f}" if flink_cpu else "-",
+            f"{max(job.peak_bytes for job in each) / 2**20:,.0f}",
+        )
+    return table
+
+
+def land_small_batches(bench: Bench, batches: int) -> None:
+    """Land batches of 1,000 records in one table, and print what one costs early and late."""
+    size = 1_000
+    name = f"{TOPIC}-{batches * size}"
+    bench.fill(name, batches * size)
+    with bench.start("ingester", name) as peer:
+        # First in larger batches, so that the small ones find the process warm.
+        bench.land(peer, batches * size, 5 * size)
+        job = bench.land(peer, batches * size, size)
+    console.print("\nCPU seconds of one batch of 1,000 records (median of those around it)")
+    for place in [place for place in (10, 100, 1_000) if place <= batches]:
+        around = job.batch_cpu_seconds[max(0, place - AROUND) : place + AROUND]
+        console.print(f"  with {place:,} batches in the table: {statistics.median(around):.2f}")
+
+
+def land_backlog(bench: Bench, records: int) -> None:
+    """Land a long backlog in batches of the default size, and print the peak memory."""
+    name = f"{TOPIC}-backlog-{records}"
+    bench.fill(name, records)
+    with bench.start("ingester", name) as peer:
+        job = bench.land(peer, records, 1_000_000)
+    console.print(
+        f"backlog of {records:,}: {records / job.seconds:,.0f} records/s,"
+        f" {job.cpu_seconds / records * 1e6:.1f} CPU s per million, peak {job.peak_bytes / 2**20:,.0f} MiB"
+    )
+
+
+if __name__ == "__main__":
+    typer.run(main)
