@@ -4,7 +4,7 @@ import json
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from py4j.protocol import Py4JError
@@ -26,6 +26,7 @@ from python_ingest.tables import SchemaState
 from python_ingest.topics import Declaration
 
 RECORDS_PER_TASK = 50_000
+FIRST_LOOK = 1_000
 
 
 class NewSchemaId(Exception):
@@ -62,13 +63,28 @@ class Lander:
             UserError: the registry is away, or a record stops a topic that is declared to stop.
         """
         records = self.read(plan.ranges)
-        state = SchemaState.of(table)
         if table is not None:
-            try:
-                return self._write(table, records, self.schemas.known(state), plan)
-            except NewSchemaId:
-                pass
-        values, keys = peek.schema_ids(self.settings, self.declaration.topic, plan.ranges, self.wait)
+            sides = self.schemas.known(SchemaState.of(table))
+        else:
+            table, sides = self._learn(None, records, plan, self._first_look(plan.ranges))
+        try:
+            return self._write(table, records, sides, plan)
+        except NewSchemaId:
+            table, sides = self._learn(table, records, plan, plan.ranges)
+            return self._write(table, records, sides, plan)
+
+    def _first_look(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
+        """Return the first records of a new table: they usually tell all schemas, and the rest is then read once."""
+        if self.declaration.on_error == "stop":
+            return ranges
+        return [replace(each, until=min(each.until, each.start + FIRST_LOOK)) for each in ranges]
+
+    def _learn(
+        self, table: Table | None, records: DataFrame, plan: Plan, ranges: list[OffsetRange]
+    ) -> tuple[Table, Sides]:
+        """Look for schemas in these ranges, and make or change the table for what was found."""
+        state = SchemaState.of(table)
+        values, keys = peek.schema_ids(self.settings, self.declaration.topic, ranges, self.wait)
         learned = self.schemas.learn(state, values, keys if self.declaration.key == "avro" else ())
         if self.declaration.on_error == "stop":
             self._check(records, learned.sides, plan)
@@ -78,7 +94,7 @@ class Lander:
             table = tables.evolve(table, self.declaration, learned.state)
         if table is None:
             raise Refused("another process made or changed the table")
-        return self._write(table, records, learned.sides, plan)
+        return table, learned.sides
 
     def read(self, ranges: list[OffsetRange]) -> DataFrame:
         """Return the committed records of these ranges, as Spark's Kafka source gives them."""

@@ -13,6 +13,7 @@ from confluent_kafka.schema_registry import Schema, SchemaReference
 
 from lakehouse.catalog import load_catalog
 from python_ingest import tables
+from python_ingest.batch import FIRST_LOOK
 from python_ingest.broker import Broker
 from python_ingest.reproduce import reproduce
 from tests.ingest.lab import Lab, record
@@ -54,6 +55,16 @@ def test_a_field_renamed_without_an_alias_is_a_new_column(lab: Lab) -> None:
     lab.produce(lab.encode(lab.register(record("sale", b="int")), {"b": 2}))
     assert lab.land_well().dead_letters == 0
     assert sales(lab) == [(1, None), (None, 2)]
+
+
+def test_a_schema_behind_the_first_look_at_a_new_table_lands(lab: Lab) -> None:
+    first = lab.encode(lab.register(record("sale", a="int")), {"a": 1})
+    second = lab.encode(lab.register(record("sale", a="int", b="int")), {"a": 2, "b": 2})
+    for each in [first] * FIRST_LOOK + [second]:
+        lab.produce(each)
+    result = lab.land_well()
+    assert (result.batches, result.dead_letters) == (1, 0)
+    assert sales(lab)[-2:] == [(1, None), (2, 2)]
 
 
 def test_a_field_dropped_and_added_again_is_one_column(lab: Lab) -> None:
