@@ -2,7 +2,7 @@
 
 Every record, enum and fixed is named by the place it stands at. Names are not part of the encoding, so this changes no
 byte, and it lets one type be used twice, or renamed by a producer. Of a record's fields name, type and aliases are
-kept; of logical types those that say how a value is read.
+kept, and whether a record may lack it; of logical types those that say how a value is read.
 """
 
 import json
@@ -201,6 +201,8 @@ class _Expander:
         form = {"name": field["name"], "type": self.expand(field["type"], namespace, place)}
         # Of a name that another field of this version has, an alias says nothing.
         aliases = [alias for alias in field.get("aliases", ()) if alias not in siblings]
+        if "default" in field or (isinstance(field["type"], list) and "null" in field["type"]):
+            form["optional"] = True
         return form | {"aliases": aliases} if aliases else form
 
 

@@ -54,7 +54,8 @@ class TopicSchemas:
                 unknown.add(schema_id)
                 continue
             try:
-                writers[schema_id] = fitted(reader, registered)
+                older = {known: writer for known, writer in writers.items() if known < schema_id}
+                writers[schema_id] = fitted(reader, older, registered)
             except IncompatibleSchema as error:
                 rejected[schema_id] = str(error)
             else:
@@ -62,8 +63,11 @@ class TopicSchemas:
         return Side(reader, writers, dict(rejected), frozenset(unknown))
 
 
-def fitted(reader: Json | None, registered: Registered) -> Json:
+def fitted(reader: Json | None, older: Mapping[int, Json], registered: Registered) -> Json:
     """Return a schema as the writer's form that can be merged into a reader's, under the names of its columns.
+
+    `older` are the forms with a lower id, which the registry gives in the order of registration: a narrower type or
+    another name is refused in a later version, and a version from before the change is none.
 
     Raises:
         IncompatibleSchema: it does not fit.
@@ -72,4 +76,6 @@ def fitted(reader: Json | None, registered: Registered) -> Json:
         raise IncompatibleSchema("", f"the schema is {registered.kind}, not AVRO")
     writer = schemas.with_column_names(reader, avro.writer_form(registered.text, registered.references))
     tables.payload_columns(schemas.merge(reader, writer))
+    schemas.refuse_narrowing(schemas.merge_all(older), writer)
+    schemas.refuse_rename(older[max(older)] if older else None, writer)
     return writer

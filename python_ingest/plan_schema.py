@@ -90,9 +90,11 @@ def _plan(
     source: str, schema_id: int | None, registered: Registered, table: Table | None, declaration: Declaration, side: str
 ) -> Plan:
     state = SchemaState.of(table)
-    reader = schemas.merge_all(state.value if side == "value" else state.key)
+    known = state.value if side == "value" else state.key
+    reader = schemas.merge_all(known)
+    older = {each: writer for each, writer in known.items() if schema_id is None or each < schema_id}
     try:
-        writer = fitted(reader, registered)
+        writer = fitted(reader, older, registered)
     except IncompatibleSchema as error:
         return Plan(source, schema_id, declaration.identifier, refused=str(error))
     before, own, after = (

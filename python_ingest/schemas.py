@@ -99,6 +99,55 @@ def with_column_names(reader: Json | None, writer: Json, place: str = "") -> Jso
     return writer
 
 
+def refuse_narrowing(before: Json | None, writer: Json, place: str = "") -> None:
+    """Do nothing unless a type of a writer is narrower than what `before`, the merge of older versions, holds there.
+
+    Raises:
+        IncompatibleSchema: it is. Its values would fit the column, but the producer promises less than readers rely on.
+    """
+    if before is None:
+        return
+    old, new = not_null(before), not_null(writer)
+    match column_kind(old), column_kind(new):
+        case "record", "record":
+            types = {each["name"]: each["type"] for each in old["fields"]}
+            for each in new["fields"]:
+                refuse_narrowing(types.get(each["name"]), each["type"], inside(place, each["name"]))
+        case "array", "array":
+            refuse_narrowing(old["items"], new["items"], inside(place, "element"))
+        case "map", "map":
+            refuse_narrowing(old["values"], new["values"], inside(place, "value"))
+        case "decimal", "decimal" if new["precision"] < old["precision"]:
+            raise _clash(old, new, place)
+        case wide, narrow if (narrow, wide) in WIDER:
+            raise _clash(old, new, place)
+
+
+def refuse_rename(before: Json | None, writer: Json, place: str = "") -> None:
+    """Do nothing unless a version, compared with the one before it, lacks a field and has another instead, of a type
+    that fits, that no record may lack, and that has no alias: what was added to the old records must have a value.
+
+    Raises:
+        IncompatibleSchema: a field was renamed.
+    """
+    if before is None:
+        return
+    old, new = not_null(before), not_null(writer)
+    match kind(old), kind(new):
+        case "record", "record":
+            was, is_now = ({each["name"]: each for each in schema["fields"]} for schema in (old, new))
+            for name, dropped in was.items():
+                for added in (each for each in is_now.values() if name not in is_now and each["name"] not in was):
+                    if not added.get("optional") and _fit(dropped["type"], added["type"]):
+                        raise IncompatibleSchema(inside(place, name), f"renamed to {added['name']} without an alias")
+            for name in was.keys() & is_now.keys():
+                refuse_rename(was[name]["type"], is_now[name]["type"], inside(place, name))
+        case "array", "array":
+            refuse_rename(old["items"], new["items"], inside(place, "element"))
+        case "map", "map":
+            refuse_rename(old["values"], new["values"], inside(place, "value"))
+
+
 def read_as(reader: Json, writer: Json) -> Json:
     """Return the reader's form for the bytes of one writer: the same columns, where needed by the writer's own types.
 
@@ -155,8 +204,17 @@ def _renamed_fields(old: Json, writer: Json, place: str) -> list[Json]:
             raise IncompatibleSchema(inside(place, name), f"it and {taken[column]} would be the one column {column}")
         below = with_column_names(types.get(column), each["type"], inside(place, column))
         others = sorted({name, *aliases} - {column})
-        fields.append({"name": column, "type": below} | ({"aliases": others} if others else {}))
+        rest = {name: value for name, value in each.items() if name not in ("name", "type", "aliases")}
+        fields.append({"name": column, "type": below} | rest | ({"aliases": others} if others else {}))
     return fields
+
+
+def _fit(one: Json, other: Json) -> bool:
+    try:
+        merge(merge(None, one), other)
+    except IncompatibleSchema:
+        return False
+    return not (holds_nothing(one) or holds_nothing(other))
 
 
 def _wider_decimal(old: Json, new: Json, place: str) -> Json:

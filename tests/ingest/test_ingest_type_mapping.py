@@ -86,17 +86,15 @@ R = {"a": 1}
 # Before and after, as written, then as read, by the change's name in the document.
 CHANGES: dict[str, tuple[Any, Any, Any, Any]] = {
     "field added": (None, "new", None, "new"),
-    "field added that is not optional": (None, 2, None, 2),
+    "field added that is not optional": (None, True, None, True),
     "field dropped": (1, None, 1, None),
     "field added in a record": (R, R | {"b": "new"}, R | {"b": None}, R | {"b": "new"}),
     "field added in array elements": ([R], [{"a": 2**40, "b": "n"}], [R | {"b": None}], [{"a": 2**40, "b": "n"}]),
     "field added in map values": ({"k": R}, {"k": R | {"b": "n"}}, [("k", R | {"b": None})], [("k", R | {"b": "n"})]),
     "int to long": (1, 2**40, 1, 2**40),
-    "long to int": (2**40, 1, 2**40, 1),
     "float to double": (0.5, 12.34, 0.5, 12.34),
     "more digits": (Decimal("1.25"), Decimal("9" * 18 + ".99"), Decimal("1.25"), Decimal("9" * 18 + ".99")),
     "more digits in a longer fixed": (Decimal("-1.25"), Decimal("9" * 16 + ".99")) * 2,
-    "fewer digits": (Decimal("1234567890.99"), Decimal("-2.50")) * 2,
     "required to optional": ("text", None, "text", None),
     "null to a type": (None, "text", None, "text"),
     "symbols added and removed": ("A", "C", "A", "C"),
