@@ -23,26 +23,31 @@ SEED = int(os.environ.get("CHAOS_SEED") or random.randrange(1_000_000))
 
 
 @dataclass
-class Files:
-    """What a running ingester has written so far, beyond what was there when it started."""
+class Progress:
+    """How far a running ingester has come: what it has written since it was started, and whether it has committed."""
 
+    lab: Lab
     location: Path
-    before: frozenset[Path]
+    files: frozenset[Path]
+    metadata: str
 
     @classmethod
-    def of(cls, lab: Lab) -> "Files":
-        location = Path(lab.table().location().removeprefix("file:"))
-        return cls(location, frozenset(location.rglob("*")))
+    def of(cls, lab: Lab) -> "Progress":
+        table = lab.table()
+        location = Path(table.location().removeprefix("file:"))
+        return cls(lab, location, frozenset(location.rglob("*")), table.metadata_location)
 
-    def new(self, pattern: str) -> set[Path]:
-        return set(self.location.rglob(pattern)) - self.before
+    def wrote(self, pattern: str) -> bool:
+        return bool(set(self.location.rglob(pattern)) - self.files)
+
+    def committed(self) -> bool:
+        return self.lab.table().metadata_location != self.metadata
 
 
-# When to kill: files of Iceberg and Spark that show how far a batch has come.
-POINTS: dict[str, Callable[[Files], bool]] = {
-    "while data files are written": lambda files: bool(files.new("data/**/*.parquet")),
-    "between data files and commit": lambda files: bool(files.new("metadata/*-m*.avro")),
-    "as soon as it is committed": lambda files: bool(files.new("metadata/*.metadata.json")),
+POINTS: dict[str, Callable[[Progress], bool]] = {
+    "while data files are written": lambda progress: progress.wrote("data/**/*.parquet"),
+    "between data files and commit": lambda progress: progress.wrote("metadata/*-m*.avro"),
+    "as soon as it is committed": Progress.committed,
 }
 
 
@@ -80,13 +85,13 @@ def test_a_batch_killed_at_any_step_is_landed_once(
     for _ in range(5):
         produce(lab, 300, start=total)
         total += 300
-        table, files = lab.table(), Files.of(lab)
+        progress = Progress.of(lab)
         process = start()
-        while process.poll() is None and not POINTS[point](files):
+        while process.poll() is None and not POINTS[point](progress):
             time.sleep(0.001)
+        hit = process.poll() is None
         kill(process)
-        committed = lab.table().metadata_location != table.metadata_location
-        if committed == (point == "as soon as it is committed"):
+        if hit and progress.committed() == (POINTS[point] is Progress.committed):
             break
     else:
         raise AssertionError(f"no kill hit the moment {point}")
