@@ -40,7 +40,7 @@ def test_a_field_renamed_with_an_alias_keeps_its_column(lab: Lab) -> None:
     ingester = lab.ingester()
     assert ingester.catch_up([lab.declaration])[0].error is None
     # The column has its name from the version that came first; a newer id is met without a restart.
-    third = lab.register(aliased(record("sale", c="int", place=record("p", zip="string")), c=["b", "a"]))
+    third = lab.register(aliased(record("sale", c="long", place=record("p", zip="string")), c=["b", "a"]))
     for each in (old, new, lab.encode(third, {"c": 3, "place": {"zip": "z"}}), old):
         lab.produce(each)
     lab.flush()
