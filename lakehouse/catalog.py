@@ -8,6 +8,8 @@ from pathlib import Path
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
+from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
 from lakehouse.errors import UserError
@@ -41,6 +43,23 @@ def load_catalog(settings: Settings, create: bool = False) -> Catalog:
         warehouse=settings.warehouse,
         init_catalog_tables=str(create).lower(),
     )
+
+
+def load_table(catalog: Catalog, identifier: str) -> Table | None:
+    """Return a table, or None if there is none of this name.
+
+    Raises:
+        UserError: its metadata file is missing or damaged; it is named.
+    """
+    place, _, name = identifier.rpartition(".")
+    query = text("select metadata_location from iceberg_tables where table_namespace = :place and table_name = :name")
+    with catalog.engine.connect() as connection:
+        path = connection.execute(query, {"place": place, "name": name}).scalar()
+    try:
+        with readable(f"{path}, the metadata of {identifier},"):
+            return catalog.load_table(identifier)
+    except NoSuchTableError:
+        return None
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import re
 import time
 import uuid
@@ -30,7 +31,7 @@ from python_ingest.report import ConsoleReporter, columns, summary
 from python_ingest.run import Ingester, Options
 from python_ingest.session import QuietSpark
 from python_ingest.topics import Declaration
-from python_ingest.verify import verify_topic
+from python_ingest.verify import Report, Sample, verify_topic
 
 app = typer.Typer(no_args_is_help=True, help="Kafka topics into Iceberg bronze tables, exactly once.")
 console = Console(highlight=False, soft_wrap=True)
@@ -82,23 +83,35 @@ def run(
 
 @app.command()
 def verify(
-    topics: Topics = None, as_json: AsJson = False, wait: Wait = "30s", models: Models = declared.MODELS_DIR
+    topics: Topics = None,
+    sample: Annotated[float | None, typer.Option(help="Compare bytes of this percentage of the offsets only.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Draw the same sample as a run that printed this seed.")] = None,
+    as_json: AsJson = False,
+    wait: Wait = "30s",
+    models: Models = declared.MODELS_DIR,
 ) -> None:
     """Compare bronze with the broker, record by record, without Spark.
 
-    Every offset up to the last landed one has to be there exactly once, with equal raw bytes.
+    Every offset up to the last landed one has to be there exactly once, with equal bytes, headers and timestamp.
     Exit code 1 if a topic differs; the first differing offsets are named.
     """
     settings, chosen = _prepare(models, topics)
     patience = seconds(wait)
-    reports = [verify_topic(settings, declaration, patience) for declaration in chosen]
+    if sample is not None and not 0 < sample <= 100:
+        raise UserError(f"--sample {sample} is not a percentage", "Write it like 5 or 0.1")
+    drawn = None if sample is None else Sample(sample, random.randrange(2**32) if seed is None else seed)
+    reports = []
+    for declaration in chosen:
+        try:
+            report = verify_topic(settings, declaration, patience, drawn)
+        except UserError as error:
+            report = Report(declaration.topic, declaration.identifier, sample=drawn, error=str(error))
+        reports.append(report)
+        if not as_json:
+            console.print("\n  ".join([report.line(), *report.problems, *report.notes]), markup=False)
     if as_json:
         print_json([asdict(report) for report in reports])
-    for report in reports if not as_json else ():
-        console.print(report.line())
-        for problem in report.problems:
-            console.print(f"  {problem}")
-    if any(report.problems for report in reports):
+    if not all(report.good for report in reports):
         raise typer.Exit(1)
 
 

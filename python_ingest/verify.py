@@ -1,44 +1,66 @@
 """The independent check: what a Kafka consumer reads against what PyIceberg reads, without Spark.
 
-It shares the declarations with the ingester, and nothing of the way rows are planned or written.
-Memory is bounded: partition by partition, in chunks of offsets, one digest per record.
+It shares the declarations with the ingester, and nothing of the way rows are planned or written. Memory is bounded
+by the largest data file's offsets and by pieces of records, not by the table.
 """
 
-from __future__ import annotations
-
-import hashlib
-import json
+import math
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.expressions import And, EqualTo, GreaterThanOrEqual, LessThan
-from pyiceberg.table import Table
-from pyiceberg.table.snapshots import ancestors_of
+import pyarrow.compute as pc
 
-from lakehouse import connections
-from lakehouse.catalog import load_catalog
-from lakehouse.errors import UserError
+from lakehouse.catalog import load_catalog, load_table
 from lakehouse.settings import Settings
-from python_ingest.broker import Broker
 from python_ingest.topics import Declaration
+from python_ingest.verify_log import Log
+from python_ingest.verify_table import BronzeTable, overlap
 
-CHUNK_OFFSETS = 200_000
+CHUNK_OFFSETS = 10_000
 PROBLEMS_NAMED = 10
-# Stands for a row that `on_error: skip` emptied: there are no bytes to compare.
-EMPTIED = b"emptied"
+STAMPS = ("kafka_timestamp", "kafka_timestamp_type")
+BYTES = ("kafka_raw_key", "kafka_raw_value", "kafka_headers")
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Compare the bytes of so many percent of the chunks of offsets, chosen at random from a seed."""
+
+    percent: float
+    seed: int
 
 
 @dataclass
 class Report:
-    """The outcome for one topic: how many records were compared, and the first problems."""
+    """The outcome for one topic. A range of offsets spans, in each partition, from the first that the table or the
+    broker has to the last that the table holds or claims to have read; every count is of offsets or rows in it.
+
+    `records` were read from the broker and compared with `rows` of the table, but for `expired` rows, which the
+    broker no longer has, and `skipped` ones, of which `on_error: skip` kept no bytes. Offsets without a row hold no
+    record (`empty`: transaction markers, aborted records, log compaction), were `accepted` as a gap, are
+    `unconfirmed` because the broker no longer has them either, or are a problem. `sample` is what was asked for;
+    `error` says why the check could not be done.
+    """
 
     topic: str
+    table: str
+    offsets: int = 0
+    rows: int = 0
     records: int = 0
+    empty: int = 0
+    skipped: int = 0
+    accepted: int = 0
+    expired: int = 0
+    unconfirmed: int = 0
+    sample: Sample | None = None
     problem_count: int = 0
     problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    error: str | None = None
 
     def add(self, problem: str) -> None:
         """Count a problem, and keep it if it is one of the first."""
@@ -48,200 +70,173 @@ class Report:
 
     def line(self) -> str:
         """Return the outcome in a line."""
+        if self.error is not None:
+            return f"{self.topic}: not verified: {self.error}"
+        parts = [f"{self.records:,} records compared"]
+        if self.sample is not None:
+            share = self.records / self.rows if self.rows else 1
+            parts.append(f"{share:.1%} of {self.rows:,} rows (seed {self.sample.seed})")
+        for count, what in (
+            (self.skipped, "rows skipped without bytes"),
+            (self.empty, "offsets without a record"),
+            (self.accepted, "offsets in accepted gaps"),
+            (self.expired, "rows that the broker no longer has"),
+            (self.unconfirmed, "offsets that neither has"),
+        ):
+            parts += [f"{count:,} {what}"] if count else []
         verdict = f"{self.problem_count} problems, the first are" if self.problems else "all exactly once"
-        return f"{self.topic}: {self.records:,} records compared: {verdict}"
+        return f"{self.topic}: {', '.join(parts)}: {verdict}"
+
+    @property
+    def good(self) -> bool:
+        """Tell whether the check was done and found nothing."""
+        return not self.problems and self.error is None
 
 
-@dataclass(frozen=True)
-class _Span:
-    """Offsets `first` (included) to `until` (excluded) that a table holds, or should, of one partition."""
+def verify_topic(settings: Settings, declaration: Declaration, wait: float, sample: Sample | None = None) -> Report:
+    """Compare a bronze table with its topic, and with the batches that its snapshots say were landed.
 
-    first: int
-    until: int
-
-
-def verify_topic(settings: Settings, declaration: Declaration, wait: float) -> Report:
-    """Compare a bronze table with its topic.
-
-    Every offset that a committed reader sees, from the first that the broker still has to the last
-    that the table holds or claims to, must be in the table exactly once, with equal raw key and value. Rows that
-    the broker no longer has are checked for duplicates.
+    Every offset that a committed reader sees, from the first that the broker still has to the last that the table
+    holds or claims to, must be in the table exactly once, with equal key, value, headers and timestamp. Rows that
+    the broker no longer has are checked for duplicates, and their holes are noted. With a sample all of this stays,
+    but bytes are compared, and offsets searched that should not be there, in the sampled chunks and in every chunk
+    with a hole.
 
     Raises:
-        UserError: the topic does not exist, or the broker does not answer within `wait` seconds.
+        UserError: the topic does not exist, the broker does not answer within `wait` seconds, or a file of the
+            table is damaged.
     """
-    report = Report(declaration.topic)
-    try:
-        table = load_catalog(settings).load_table(declaration.identifier)
-    except NoSuchTableError:
+    report = Report(declaration.topic, declaration.identifier, sample=sample)
+    table = load_table(load_catalog(settings), declaration.identifier)
+    if table is None:
         report.add(f"there is no table {declaration.identifier}")
         return report
-    bronze = _BronzeTable(table, declaration)
-    spans = bronze.spans()
-    log = _Log(settings, declaration.topic, wait)
+    bronze = BronzeTable(table, declaration.topic)
+    log = Log(settings, declaration.topic, wait)
     try:
-        for partition in sorted(spans.keys() | log.begins.keys()):
-            if partition not in log.begins:
+        partitions = log.partitions()
+        bronze.scan()
+        if bronze.foreign_rows:
+            report.add(f"{bronze.foreign_rows} rows name no offset, or another topic")
+        for partition in sorted(bronze.holdings.keys() | bronze.read_until().keys()):
+            if partition in partitions:
+                _Partition(report, bronze, log, partition, declaration.on_error == "skip").verify()
+            else:
                 report.add(f"partition {partition} is in the table, but not in the topic")
-            elif partition in spans:
-                _compare(report, bronze, log, partition, spans[partition])
     finally:
         log.close()
+    _check_ledger(report, bronze)
     return report
 
 
-def _compare(report: Report, table: _BronzeTable, log: _Log, partition: int, span: _Span) -> None:
-    begin = log.begins[partition]
-    produced = log.records(partition, span.until)
-    ahead = next(produced, None)
-    for start in range(min(span.first, begin), span.until, CHUNK_OFFSETS):
-        until = min(start + CHUNK_OFFSETS, span.until)
-        expected: dict[int, bytes] = {}
-        while ahead is not None and ahead[0] < until:
-            expected[ahead[0]] = ahead[1]
-            ahead = next(produced, None)
-        found: dict[int, list[bytes]] = {}
-        for offset, digest in table.rows(partition, start, until):
-            found.setdefault(offset, []).append(digest)
-        report.records += len(expected)
-        missing = [offset for offset in expected if offset not in found]
-        for first, last in _runs(missing):
-            report.add(f"partition {partition}: {_offsets(first, last)} missing in the table")
-        for offset, digests in sorted(found.items()):
-            place = f"partition {partition}: offset {offset}"
-            if len(digests) > 1:
-                report.add(f"{place} is there {len(digests)} times")
-            if offset not in expected:
-                if offset >= begin:
-                    report.add(f"{place} is in the table, but not in the topic")
-            elif any(digest not in (expected[offset], EMPTIED) for digest in digests):
-                report.add(f"{place} has other bytes in the table than in the topic")
+class _Partition:
+    """One partition on both sides."""
 
+    def __init__(self, report: Report, bronze: BronzeTable, log: Log, partition: int, skipping: bool) -> None:
+        self._report = report
+        self._bronze = bronze
+        self._log = log
+        self._partition = partition
+        self._skipping = skipping
+        self._accepted = bronze.accepted_gaps().get(partition, [])
+        self._missing = 0
 
-class _Log:
-    """The topic as a committed reader sees it."""
-
-    def __init__(self, settings: Settings, topic: str, wait: float) -> None:
-        self._servers = settings.kafka_bootstrap_servers
-        self._topic = topic
-        self._wait = wait
-        # A consumer would try until the wait is over where a broker turns it away.
-        Broker(settings, wait).check()
-        self._consumer = Consumer(
-            {
-                **connections.kafka_client(settings),
-                "group.id": "lakehouse-verify",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "isolation.level": "read_committed",
-                "auto.offset.reset": "error",
-                # A partition that is read to its end must not cost half a second.
-                "fetch.wait.max.ms": 20,
-            }
+    def verify(self) -> None:
+        report = self._report
+        held = self._bronze.holdings[self._partition]
+        begin = self._log.begin(self._partition)
+        claimed = self._bronze.read_until().get(self._partition, begin)
+        first = min([begin, *(first for _, first, _ in held.files)])
+        until = max([claimed, *(until for _, _, until in held.files)])
+        stretches = held.stretches(first, until)
+        for start, end, times in _tuples(stretches.filter(pc.field("times") > 1)):
+            self._problem(start, end - 1, f"there {times} times")
+        holes = stretches.filter(pc.field("times") == 0)
+        for chosen in self._chosen(begin, until, holes):
+            for piece in self._log.records(self._partition, *chosen):
+                self._compare(*piece)
+        for start, end, _ in islice(_tuples(holes.filter(pc.field("first") < begin)), PROBLEMS_NAMED):
+            place = _place(start, min(end, begin) - 1)
+            report.notes.append(f"partition {self._partition}: {place}: no row, and the broker no longer has them")
+        accepted = sum(overlap(holes, *each) for each in self._accepted)
+        unconfirmed = overlap(holes, first, begin) - sum(
+            overlap(holes, start, min(end, begin)) for start, end in self._accepted
         )
-        try:
-            metadata = self._consumer.list_topics(topic, timeout=wait).topics[topic]
-            if metadata.error is not None:
-                raise UserError(
-                    f"The topic '{topic}' does not exist on {self._servers}",
-                    "Create it, or remove its declaration from the dbt source",
-                )
-            self.begins = {
-                partition: self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=wait)[0]
-                for partition in metadata.partitions
-            }
-        except KafkaException as error:
-            raise self._no_answer(error.args[0]) from None
+        report.offsets += until - first
+        report.rows += held.rows
+        report.expired += overlap(held.runs, first, begin)
+        report.accepted += accepted
+        report.unconfirmed += unconfirmed
+        report.empty += overlap(holes, first, until) - accepted - unconfirmed - self._missing
 
-    def close(self) -> None:
-        self._consumer.close()
+    def _chosen(self, begin: int, until: int, holes: pa.Table) -> list[Range]:
+        """Return the ranges to compare: all that the broker has, or the drawn chunks and those with holes."""
+        sample = self._report.sample
+        if sample is None:
+            return [(begin, until)] if begin < until else []
+        chunks = range(begin, until, CHUNK_OFFSETS)
+        draw = random.Random(f"{sample.seed} {self._partition}")
+        drawn = set(draw.sample(chunks, math.ceil(len(chunks) * sample.percent / 100)))
+        for start, end, _ in _tuples(holes.filter(pc.field("until") > begin)):
+            drawn.update(chunks[max(0, start - begin) // CHUNK_OFFSETS : (end - 1 - begin) // CHUNK_OFFSETS + 1])
+        return [(chunk, min(chunk + CHUNK_OFFSETS, until)) for chunk in sorted(drawn)]
 
-    def records(self, partition: int, until: int) -> Iterator[tuple[int, bytes]]:
-        """Yield offset and digest of every record below an offset, in order."""
-        self._consumer.assign([TopicPartition(self._topic, partition, self.begins[partition])])
-        while True:
-            message = self._consumer.poll(self._wait)
-            if message is None:
-                raise self._no_answer(KafkaError(KafkaError._TIMED_OUT))
-            error = message.error()
-            if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                raise self._no_answer(error)
-            if error is not None or message.offset() >= until:
-                return
-            yield message.offset(), _digest(message.key(), message.value())
+    def _compare(self, first: int, until: int, records: pa.Table) -> None:
+        rows = self._bronze.rows(self._partition, first, until)
+        self._report.records += len(records)
+        offsets = records["kafka_offset"]
+        if not rows["kafka_offset"].equals(offsets):
+            missing = offsets.filter(pc.invert(pc.is_in(offsets, rows["kafka_offset"]))).to_pylist()
+            lost = [offset for offset in missing if not any(a <= offset < b for a, b in self._accepted)]
+            self._missing += len(lost)
+            self._problems(lost, "missing in the table")
+            places = pc.index_in(rows["kafka_offset"], offsets)
+            foreign = rows["kafka_offset"].filter(pc.is_null(places)).to_pylist()
+            self._problems(foreign, "in the table, but not in the topic")
+            rows, records = rows.filter(pc.is_valid(places)), records.take(places.drop_null())
+        if self._skipping:
+            emptied = pc.and_(
+                pc.is_valid(rows["decode_error"]),
+                pc.and_(pc.is_null(rows["kafka_raw_key"]), pc.is_null(rows["kafka_raw_value"])),
+            )
+            self._report.skipped += pc.sum(emptied, min_count=0).as_py()
+            self._compare_columns(rows.filter(emptied), records.filter(emptied), STAMPS)
+            rows, records = rows.filter(pc.invert(emptied)), records.filter(pc.invert(emptied))
+        self._compare_columns(rows, records, STAMPS + BYTES)
 
-    def _no_answer(self, error: KafkaError) -> UserError:
-        return UserError(
-            f"Kafka at {self._servers} does not answer for {self._topic} ({error.name()})",
-            "Check KAFKA_BOOTSTRAP_SERVERS and `lakehouse stack status`, then verify again",
-        )
+    def _compare_columns(self, rows: pa.Table, records: pa.Table, names: tuple[str, ...]) -> None:
+        for name in names:
+            if not rows[name].equals(records[name]):
+                pairs = zip(rows[name].to_pylist(), records[name].to_pylist(), strict=True)
+                differing = pa.array([row != record for row, record in pairs])
+                self._problems(rows["kafka_offset"].filter(differing).to_pylist(), f"another {name} than in the topic")
 
+    def _problems(self, offsets: list[int], what: str) -> None:
+        for first, last in _runs(sorted(set(offsets))):
+            self._problem(first, last, what)
 
-@dataclass(frozen=True)
-class _BronzeTable:
-    """The table at one snapshot: what it is loaded with."""
-
-    table: Table
-    declaration: Declaration
-
-    def spans(self) -> dict[int, _Span]:
-        """Return what the table holds of each partition."""
-        found: dict[int, _Span] = {}
-        scan = self.table.scan(selected_fields=("kafka_partition", "kafka_offset"))
-        for batch in scan.to_arrow_batch_reader():
-            coordinates = pa.table({"partition": batch["kafka_partition"], "offset": batch["kafka_offset"]})
-            extremes = coordinates.group_by("partition").aggregate([("offset", "min"), ("offset", "max")])
-            for row in extremes.to_pylist():
-                first, until = row["offset_min"], row["offset_max"] + 1
-                old = found.get(row["partition"], _Span(first, until))
-                found[row["partition"]] = _Span(min(old.first, first), max(old.until, until))
-        for partition, until in self._claimed().items():
-            old = found.get(partition, _Span(until, until))
-            found[partition] = _Span(old.first, max(old.until, until))
-        return found
-
-    def _claimed(self) -> dict[int, int]:
-        """Return the offsets up to which the latest batch says the topic was read: rows missing at
-        the end of a partition would else look as if they were still to come."""
-        for snapshot in ancestors_of(self.table.current_snapshot(), self.table.metadata):
-            read_until = snapshot.summary["lakehouse.read-until"] if snapshot.summary else None
-            if read_until is not None:
-                return {int(partition): offset for partition, offset in json.loads(read_until).items()}
-        return {}
-
-    def rows(self, partition: int, start: int, until: int) -> Iterator[tuple[int, bytes]]:
-        """Yield offset and digest of every row in a stretch of offsets, in any order."""
-        inside = And(GreaterThanOrEqual("kafka_offset", start), LessThan("kafka_offset", until))
-        names = ("kafka_offset", "kafka_raw_key", "kafka_raw_value", "decode_error")
-        scan = self.table.scan(And(EqualTo("kafka_partition", partition), inside), selected_fields=names)
-        for batch in scan.to_arrow_batch_reader():
-            columns = [batch[name].to_pylist() for name in names]
-            for offset, key, value, error in zip(*columns, strict=True):
-                skipped = self.declaration.on_error == "skip" and error is not None
-                emptied = skipped and key is None and value is None
-                yield offset, EMPTIED if emptied else _digest(key, value)
+    def _problem(self, first: int, last: int, what: str) -> None:
+        self._report.add(f"partition {self._partition}: {_place(first, last)}: {what}")
 
 
-def _digest(key: bytes | None, value: bytes | None) -> bytes:
-    digest = hashlib.blake2b(digest_size=16)
-    for part in (key, value):
-        digest.update(b"-" if part is None else len(part).to_bytes(8, "big"))
-        digest.update(part or b"")
-    return digest.digest()
+def _check_ledger(report: Report, bronze: BronzeTable) -> None:
+    for batch, ranges, landed in bronze.batches():
+        held = sum(overlap(bronze.holdings[partition].runs, *each) for partition, each in ranges.items())
+        if held != landed:
+            report.add(f"batch {batch} landed {landed} rows, and {held} are there")
+
+
+def _place(first: int, last: int) -> str:
+    return f"offset {first}" if first == last else f"offsets {first} to {last}"
+
+
+def _tuples(stretches: pa.Table) -> Iterator[tuple[int, int, int]]:
+    for batch in stretches.to_batches(max_chunksize=10_000):
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 def _runs(offsets: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield first and last of the stretches without a hole in sorted offsets."""
-    first = last = None
-    for offset in offsets:
-        if last is None or offset != last + 1:
-            if first is not None:
-                yield first, last
-            first = offset
-        last = offset
-    if first is not None:
-        yield first, last
-
-
-def _offsets(first: int, last: int) -> str:
-    return f"offset {first} is" if first == last else f"offsets {first} to {last} are"
+    """Yield first and last of the runs without a hole in sorted offsets."""
+    starts = [offset for index, offset in enumerate(offsets) if index == 0 or offsets[index - 1] != offset - 1]
+    ends = [offset for index, offset in enumerate(offsets) if offsets[index + 1 : index + 2] != [offset + 1]]
+    return zip(starts, ends, strict=True)

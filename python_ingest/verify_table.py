@@ -1,0 +1,169 @@
+"""The table's side of verify: which offsets its files hold, and the raw rows of a stretch of them, by PyIceberg."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, GreaterThanOrEqual, LessThan
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
+
+from lakehouse.errors import UserError
+
+# What a row must have in common with its record.
+RECORD = pa.schema(
+    [
+        ("kafka_offset", pa.int64()),
+        ("kafka_timestamp", pa.timestamp("us", "UTC")),
+        ("kafka_timestamp_type", pa.int32()),
+        ("kafka_raw_key", pa.large_binary()),
+        ("kafka_raw_value", pa.large_binary()),
+        ("kafka_headers", pa.large_list(pa.struct([("key", pa.large_string()), ("value", pa.large_binary())]))),
+    ]
+)
+RUNS = pa.schema([("first", pa.int64()), ("until", pa.int64())])
+
+
+@dataclass
+class Holding:
+    """What the table holds of one partition: its files, each with its first offset and the one after its last, and
+    the runs of offsets without a hole in each file; an offset that a file holds twice is in two runs."""
+
+    rows: int = 0
+    files: list[tuple[FileScanTask, int, int]] = field(default_factory=list)
+    runs: pa.Table = field(default_factory=RUNS.empty_table)
+
+    def add(self, file: FileScanTask, offsets: pa.ChunkedArray) -> None:
+        """Add the offsets of a file, in any order."""
+        ordered = offsets.combine_chunks().sort()
+        breaks = pc.indices_nonzero(pc.fill_null(pc.not_equal(pc.pairwise_diff(ordered), 1), True))
+        ends = pa.concat_arrays([breaks[1:], pa.array([len(ordered)], breaks.type)])
+        untils = pc.add(ordered.take(pc.subtract(ends, 1)), 1)
+        runs = pa.table([ordered.take(breaks), untils], schema=RUNS)
+        self.rows += len(ordered)
+        self.files.append((file, ordered[0].as_py(), untils[-1].as_py()))
+        self.runs = pa.concat_tables([self.runs, runs])
+
+    def stretches(self, first: int, until: int) -> pa.Table:
+        """Return the offsets from `first` to `until`, outside of which there are no rows, as stretches with equally
+        many rows per offset: columns `first`, `until` and `times`, which is 0 in a hole."""
+        starts, ends = self.runs["first"], self.runs["until"]
+        edges = pa.table(
+            {
+                "at": pa.chunked_array([*starts.chunks, *ends.chunks, [first, until]], pa.int64()),
+                "step": pa.chunked_array([pa.repeat(1, len(starts)), pa.repeat(-1, len(ends)), [0, 0]], pa.int64()),
+            }
+        )
+        edges = edges.group_by("at").aggregate([("step", "sum")]).sort_by("at").combine_chunks()
+        times = pc.cumulative_sum(edges["step_sum"])
+        return pa.table({"first": edges["at"][:-1], "until": edges["at"][1:], "times": times[:-1]})
+
+
+class BronzeTable:
+    """The rows of a topic in a bronze table, at the snapshot the table was loaded with.
+
+    Every method raises UserError, with the name of the file, if a file of the table is damaged or missing.
+    """
+
+    def __init__(self, table: Table, topic: str) -> None:
+        self._table = table
+        self._topic = topic
+        self.foreign_rows = 0
+        self.holdings: dict[int, Holding] = defaultdict(Holding)
+        """What is held of each partition."""
+
+    def scan(self) -> None:
+        """Fill `holdings` and count in `foreign_rows` the rows that name no offset, or another topic."""
+        for file in self._files():
+            rows = self._read(file, AlwaysTrue(), ("kafka_topic", "kafka_partition", "kafka_offset"))
+            own = rows.filter((pc.field("kafka_topic") == self._topic) & pc.field("kafka_offset").is_valid())
+            for partition in pc.unique(own["kafka_partition"]).drop_null().to_pylist():
+                offsets = own.filter(pc.field("kafka_partition") == partition)["kafka_offset"]
+                self.holdings[partition].add(file, offsets)
+            self.foreign_rows += len(rows) - len(own)
+
+    def rows(self, partition: int, first: int, until: int) -> pa.Table:
+        """Return the rows of a stretch of offsets, in any order: the columns of RECORD and `decode_error`."""
+        names = (*RECORD.names, "decode_error")
+        inside = And(GreaterThanOrEqual("kafka_offset", first), LessThan("kafka_offset", until))
+        wanted = And(EqualTo("kafka_topic", self._topic), EqualTo("kafka_partition", partition), inside)
+        schema = RECORD.append(pa.field("decode_error", pa.large_string()))
+        found = [schema.empty_table()]
+        for file, start, end in self.holdings[partition].files:
+            if start < until and end > first:
+                found.append(self._read(file, wanted, names).select(names).cast(schema))
+        return pa.concat_tables(found)
+
+    def read_until(self) -> dict[int, int]:
+        """Return the offsets up to which the latest batch says the topic was read: rows missing at the end of a
+        partition would else look as if they were still to come."""
+        return {int(partition): offset for partition, offset in self._latest("read-until").items()}
+
+    def accepted_gaps(self) -> dict[int, list[tuple[int, int]]]:
+        """Return the ranges of offsets, from and until, that were declared lost when the topic was landed."""
+        gaps = self._latest("accepted-gaps")
+        return {int(partition): [(first, until) for first, until in each] for partition, each in gaps.items()}
+
+    def batches(self) -> Iterator[tuple[str, dict[int, tuple[int, int]], int]]:
+        """Yield number, offset ranges and rows of every batch whose snapshot still exists."""
+        for snapshot in self._ancestors():
+            summary = snapshot.summary.additional_properties if snapshot.summary else {}
+            if "lakehouse.ranges" in summary and "added-records" in summary:
+                ranges = json.loads(summary["lakehouse.ranges"])
+                yield (
+                    summary["lakehouse.batch"],
+                    {int(partition): (first, until) for partition, (first, until) in ranges.items()},
+                    int(summary["added-records"]),
+                )
+
+    def _ancestors(self) -> Iterator[Snapshot]:
+        return ancestors_of(self._table.current_snapshot(), self._table.metadata)
+
+    def _latest(self, entry: str) -> dict[str, Any]:
+        for snapshot in self._ancestors():
+            text = snapshot.summary and snapshot.summary[f"lakehouse.{entry}"]
+            if text:
+                return json.loads(text)
+        return {}
+
+    def _files(self) -> list[FileScanTask]:
+        try:
+            return list(self._table.scan().plan_files())
+        except Exception:
+            # Planned in parallel, the failure does not name the file: one by one it does.
+            snapshot = self._table.current_snapshot()
+            with _naming(snapshot.manifest_list):
+                manifests = snapshot.manifests(self._table.io)
+            for manifest in manifests:
+                with _naming(manifest.manifest_path):
+                    manifest.fetch_manifest_entry(self._table.io)
+            raise
+
+    def _read(self, file: FileScanTask, wanted: BooleanExpression, names: tuple[str, ...]) -> pa.Table:
+        projection = self._table.scan(selected_fields=names).projection()
+        with _naming(file.file.file_path):
+            return ArrowScan(self._table.metadata, self._table.io, projection, wanted).to_table([file])
+
+
+def overlap(ranges: pa.Table, first: int, until: int) -> int:
+    """Return how many offsets of ranges (columns `first` and `until`) lie from `first` to before `until`."""
+    inside = ranges.filter((pc.field("first") < until) & (pc.field("until") > first))
+    ends, starts = pc.min_element_wise(inside["until"], until), pc.max_element_wise(inside["first"], first)
+    return pc.sum(pc.subtract(ends, starts), min_count=0).as_py()
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # whatever damage makes a parser raise; its message may quote data
+        raise UserError(
+            f"{path} cannot be read ({type(error).__name__})",
+            "Restore the file, or roll the table back to a snapshot without it",
+        ) from None
