@@ -4,9 +4,12 @@ import sys
 
 import typer
 from rich.console import Console
+from sqlalchemy.exc import OperationalError
 
 from lakehouse import java
+from lakehouse.catalog import unavailable
 from lakehouse.errors import UserError
+from lakehouse.settings import from_environment
 from local_stack.cli import app as stack_app
 from python_export.cli import app as export_app
 from python_ingest.cli import app as ingest_app
@@ -33,7 +36,10 @@ def check_java() -> None:
 def main() -> None:
     """Run the command line; a UserError ends it with one line on stderr and exit code 1."""
     try:
-        app()
+        try:
+            app()
+        except OperationalError:
+            raise unavailable(from_environment()) from None
     except UserError as error:
         Console(stderr=True, highlight=False, soft_wrap=True).print(f"error: {error}", markup=False)
         sys.exit(1)

@@ -27,7 +27,7 @@ def holes(settings: Settings, table: Table, topic: TopicState, position: Positio
             if each.start > at:
                 candidates.append(OffsetRange(partition, at, each.start))
             at = max(at, each.until)
-    return [each for each in candidates if peek.has_records(settings, topic.topic, each, wait)]
+    return [each for each in candidates if peek.first_timestamp(settings, topic.topic, each, wait) is not None]
 
 
 def _held(table: Table) -> dict[int, list[OffsetRange]]:

@@ -1,9 +1,6 @@
 """`lakehouse ingest`: land the declared topics in bronze, and check what was landed."""
 
-import json
 import os
-import random
-import re
 import time
 import uuid
 from dataclasses import asdict
@@ -12,38 +9,40 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from lakehouse import settings as environment
 from lakehouse.catalog import load_catalog
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from python_ingest import dead_letters as letters
-from python_ingest import decode, tables
+from python_ingest import decode, metrics, tables
 from python_ingest import reproduce as reproducing
 from python_ingest import topics as declared
 from python_ingest.batch import Lander
 from python_ingest.broker import Broker
+from python_ingest.cli_operations import maintain, status, verify
+from python_ingest.cli_options import (
+    AsJson,
+    MetricsFile,
+    Models,
+    Topic,
+    Topics,
+    Wait,
+    console,
+    errors,
+    prepare,
+    print_json,
+    seconds,
+)
 from python_ingest.evolve import TopicSchemas
 from python_ingest.plan_schema import plan_of_file, plans_of_newest
 from python_ingest.registry import Registry
 from python_ingest.report import ConsoleReporter, columns, summary
 from python_ingest.run import Ingester, Options
 from python_ingest.session import QuietSpark
+from python_ingest.status import topic_statuses
 from python_ingest.topics import Declaration
-from python_ingest.verify import Report, Sample, verify_topic
 
 app = typer.Typer(no_args_is_help=True, help="Kafka topics into Iceberg bronze tables, exactly once.")
-console = Console(highlight=False, soft_wrap=True)
-errors = Console(stderr=True, highlight=False, soft_wrap=True)
-
-Topics = Annotated[list[str] | None, typer.Argument(help="Topic names; without any, every declared topic.")]
-Topic = Annotated[str, typer.Argument(help="A topic's name.")]
-Models = Annotated[
-    Path, typer.Option(help="Where the dbt source files are, that declare the topics.", show_default="models/")
-]
-Wait = Annotated[str, typer.Option(help="How long to wait for a broker or registry that does not answer.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
 @app.command()
@@ -61,6 +60,7 @@ def run(
     accept_gap: Annotated[
         bool, typer.Option(help="Go on behind records that the broker deleted before they were landed.")
     ] = False,
+    metrics_file: MetricsFile = None,
     wait: Wait = "30s",
     models: Models = declared.MODELS_DIR,
 ) -> None:
@@ -71,47 +71,13 @@ def run(
     pause, patience = seconds(every), seconds(wait)
     moment = until.replace(tzinfo=UTC) if until else None
     options = Options(max_records, patience, moment, from_earliest, accept_gap)
-    settings, chosen = _prepare(models, topics)
+    settings, chosen = prepare(models, topics)
     try:
-        failed = _run(settings, chosen, options, pause if follow else None)
+        failed = _run(settings, chosen, options, pause if follow else None, metrics_file)
     except KeyboardInterrupt:
         # A thread may sit in a bounded wait, and no cut can harm the tables: do not wait for it.
         os._exit(130)
     if failed:
-        raise typer.Exit(1)
-
-
-@app.command()
-def verify(
-    topics: Topics = None,
-    sample: Annotated[float | None, typer.Option(help="Compare bytes of this percentage of the offsets only.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Draw the same sample as a run that printed this seed.")] = None,
-    as_json: AsJson = False,
-    wait: Wait = "30s",
-    models: Models = declared.MODELS_DIR,
-) -> None:
-    """Compare bronze with the broker, record by record, without Spark.
-
-    Every offset up to the last landed one has to be there exactly once, with equal bytes, headers and timestamp.
-    Exit code 1 if a topic differs; the first differing offsets are named.
-    """
-    settings, chosen = _prepare(models, topics)
-    patience = seconds(wait)
-    if sample is not None and not 0 < sample <= 100:
-        raise UserError(f"--sample {sample} is not a percentage", "Write it like 5 or 0.1")
-    drawn = None if sample is None else Sample(sample, random.randrange(2**32) if seed is None else seed)
-    reports = []
-    for declaration in chosen:
-        try:
-            report = verify_topic(settings, declaration, patience, drawn)
-        except UserError as error:
-            report = Report(declaration.topic, declaration.identifier, sample=drawn, error=str(error))
-        reports.append(report)
-        if not as_json:
-            console.print("\n  ".join([report.line(), *report.problems, *report.notes]), markup=False)
-    if as_json:
-        print_json([asdict(report) for report in reports])
-    if not all(report.good for report in reports):
         raise typer.Exit(1)
 
 
@@ -124,7 +90,7 @@ def dead_letters(
     models: Models = declared.MODELS_DIR,
 ) -> None:
     """Count the records that could not be decoded, by reason and schema id; no payload is shown unless asked for."""
-    settings, (declaration,) = _prepare(models, [topic])
+    settings, (declaration,) = prepare(models, [topic])
     table = tables.existing(load_catalog(settings), declaration)
     found = letters.raw(table, limit) if show_raw else [asdict(each) for each in letters.summary(table)]
     if as_json:
@@ -205,7 +171,7 @@ def plan_schema(
     Nothing is changed. Without a file: the newest schemas under <topic>-value and, for Avro keys, <topic>-key.
     Exit code 1 if a schema is refused: its records would be dead letters.
     """
-    settings, (declaration,) = _prepare(models, [topic])
+    settings, (declaration,) = prepare(models, [topic])
     table = tables.load(load_catalog(settings), declaration)
     if schema_file is None:
         registry = Registry(settings, seconds(wait))
@@ -221,39 +187,21 @@ def plan_schema(
         raise typer.Exit(1)
 
 
-def print_json(value: object) -> None:
-    """Print a value as JSON on stdout; what JSON does not know is printed as text."""
-    typer.echo(json.dumps(value, indent=2, default=str))
-
-
-def seconds(text: str) -> float:
-    """Return the seconds of a duration such as `500ms`, `30s`, `5m` or `1h`.
-
-    Raises:
-        UserError: it is none.
-    """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)?", text.strip())
-    if not match:
-        raise UserError(f"'{text}' is not a duration", "Write it like 500ms, 30s, 5m or 1h")
-    return float(match[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600}[match[2] or "s"]
-
-
-def _prepare(models: Path, topics: list[str] | None) -> tuple[Settings, list[Declaration]]:
-    chosen = declared.select(declared.read_declarations(models), topics or ())
-    if not chosen:
-        raise UserError("No dbt source declares a topic", "Add config.meta.kafka to a source table")
-    return environment.from_environment(), chosen
-
-
 def _lander(models: Path, topic: str, wait: float) -> tuple[Lander, QuietSpark]:
-    settings, (declaration,) = _prepare(models, [topic])
+    settings, (declaration,) = prepare(models, [topic])
     spark = QuietSpark(settings)
     schemas = TopicSchemas(Registry(settings, wait))
     catalog = load_catalog(settings)
     return Lander(settings, spark, catalog, declaration, schemas, str(uuid.uuid4()), wait), spark
 
 
-def _run(settings: Settings, chosen: list[Declaration], options: Options, pause: float | None) -> bool:
+def _run(
+    settings: Settings,
+    chosen: list[Declaration],
+    options: Options,
+    pause: float | None,
+    metrics_file: Path | None,
+) -> bool:
     spark = QuietSpark(settings)
     with ConsoleReporter(console) as reporter:
         ingester = Ingester(settings, spark, options, reporter)
@@ -262,9 +210,23 @@ def _run(settings: Settings, chosen: list[Declaration], options: Options, pause:
             for result in results:
                 if result.error is not None:
                     errors.print(f"error: {result.error}", markup=False)
+            if metrics_file is not None:
+                _write_metrics(metrics_file, settings, chosen, options.wait)
             if pause is None:
                 break
             time.sleep(pause)
     spark.stop()
     console.print(summary(results))
     return any(result.error for result in results)
+
+
+def _write_metrics(path: Path, settings: Settings, chosen: list[Declaration], wait: float) -> None:
+    try:
+        metrics.write(path, list(topic_statuses(settings, chosen, wait)))
+    except UserError as error:  # no reason to stop landing
+        errors.print(f"error: {error}", markup=False)
+
+
+# Last, so that the help begins with landing.
+for command in (verify, maintain, status):
+    app.command()(command)

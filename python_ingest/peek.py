@@ -1,4 +1,4 @@
-"""A quick look into a range of records: which schema ids stand in it, or whether it holds a record at all."""
+"""A quick look into a range of records: which schema ids stand in it, or when its first record was produced."""
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -52,8 +52,9 @@ def schema_id(part: bytes | None) -> int | None:
     return int.from_bytes(part[1:HEADER_BYTES], "big")
 
 
-def has_records(settings: Settings, topic: str, each: OffsetRange, wait: float) -> bool:
-    """Tell whether a committed reader sees a record in a range.
+def first_timestamp(settings: Settings, topic: str, each: OffsetRange, wait: float) -> float | None:
+    """Return the timestamp, in seconds since 1970, of the first record that a committed reader sees in a
+    range; None if the range holds no record.
 
     Raises:
         UserError: the broker gives nothing for `wait` seconds.
@@ -64,7 +65,10 @@ def has_records(settings: Settings, topic: str, each: OffsetRange, wait: float) 
         message = consumer.poll(wait)
         if message is None:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-        return not _at_end(message, {}) if message.error() else message.offset() < each.until
+        if message.error():
+            _at_end(message, {})
+            return None
+        return message.timestamp()[1] / 1000 if message.offset() < each.until else None
     except KafkaException as error:
         raise _unanswered(settings, topic, error) from None
     finally:

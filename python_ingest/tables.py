@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.table import Table
@@ -35,7 +35,7 @@ from pyiceberg.types import (
 )
 from sqlalchemy.exc import IntegrityError
 
-from lakehouse.catalog import readable
+from lakehouse.catalog import load_table
 from lakehouse.errors import UserError
 from python_ingest import avro, schemas
 from python_ingest.avro import IncompatibleSchema, Json
@@ -151,12 +151,7 @@ def load(catalog: Catalog, declaration: Declaration) -> Table | None:
     Raises:
         UserError: its metadata is missing or damaged.
     """
-    newest = f"the newest file in {_location(catalog, declaration)}/metadata"
-    try:
-        with readable(f"The metadata of {declaration.identifier}, {newest},"):
-            return catalog.load_table(declaration.identifier)
-    except NoSuchTableError:
-        return None
+    return load_table(catalog, declaration.identifier)
 
 
 def existing(catalog: Catalog, declaration: Declaration) -> Table:

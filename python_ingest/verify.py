@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from lakehouse.catalog import load_catalog, load_table
 from lakehouse.settings import Settings
+from python_ingest.topic_log import TopicLog
 from python_ingest.topics import Declaration
-from python_ingest.verify_log import Log
 from python_ingest.verify_table import BronzeTable, overlap
 
 CHUNK_OFFSETS = 10_000
@@ -112,7 +112,7 @@ def verify_topic(settings: Settings, declaration: Declaration, wait: float, samp
         report.add(f"there is no table {declaration.identifier}")
         return report
     bronze = BronzeTable(table, declaration.topic)
-    log = Log(settings, declaration.topic, wait)
+    log = TopicLog(settings, declaration.topic, wait)
     try:
         partitions = log.partitions()
         bronze.scan()
@@ -132,13 +132,13 @@ def verify_topic(settings: Settings, declaration: Declaration, wait: float, samp
 class _Partition:
     """One partition on both sides."""
 
-    def __init__(self, report: Report, bronze: BronzeTable, log: Log, partition: int, skipping: bool) -> None:
+    def __init__(self, report: Report, bronze: BronzeTable, log: TopicLog, partition: int, skipping: bool) -> None:
         self._report = report
         self._bronze = bronze
         self._log = log
         self._partition = partition
         self._skipping = skipping
-        self._accepted = bronze.accepted_gaps().get(partition, [])
+        self._accepted = bronze.accepted_gaps(partition)
         self._missing = 0
 
     def verify(self) -> None:
@@ -156,8 +156,9 @@ class _Partition:
             for piece in self._log.records(self._partition, *chosen):
                 self._compare(*piece)
         for start, end, _ in islice(_tuples(holes.filter(pc.field("first") < begin)), PROBLEMS_NAMED):
-            place = _place(start, min(end, begin) - 1)
-            report.notes.append(f"partition {self._partition}: {place}: no row, and the broker no longer has them")
+            if (start, end) not in self._accepted:
+                place = _place(start, min(end, begin) - 1)
+                report.notes.append(f"partition {self._partition}: {place}: no row, and the broker no longer has them")
         accepted = sum(overlap(holes, *each) for each in self._accepted)
         unconfirmed = overlap(holes, first, begin) - sum(
             overlap(holes, start, min(end, begin)) for start, end in self._accepted

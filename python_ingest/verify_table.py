@@ -3,30 +3,19 @@
 import json
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, GreaterThanOrEqual, LessThan
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import FileScanTask, Table
-from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.table.snapshots import ancestors_of
 
-from lakehouse.errors import UserError
+from lakehouse.catalog import readable
+from python_ingest.topic_log import RECORD
 
-# What a row must have in common with its record.
-RECORD = pa.schema(
-    [
-        ("kafka_offset", pa.int64()),
-        ("kafka_timestamp", pa.timestamp("us", "UTC")),
-        ("kafka_timestamp_type", pa.int32()),
-        ("kafka_raw_key", pa.large_binary()),
-        ("kafka_raw_value", pa.large_binary()),
-        ("kafka_headers", pa.large_list(pa.struct([("key", pa.large_string()), ("value", pa.large_binary())]))),
-    ]
-)
 RUNS = pa.schema([("first", pa.int64()), ("until", pa.int64())])
 
 
@@ -37,7 +26,7 @@ class Holding:
 
     rows: int = 0
     files: list[tuple[FileScanTask, int, int]] = field(default_factory=list)
-    runs: pa.Table = field(default_factory=RUNS.empty_table)
+    parts: list[pa.Table] = field(default_factory=list)
 
     def add(self, file: FileScanTask, offsets: pa.ChunkedArray) -> None:
         """Add the offsets of a file, in any order."""
@@ -48,7 +37,12 @@ class Holding:
         runs = pa.table([ordered.take(breaks), untils], schema=RUNS)
         self.rows += len(ordered)
         self.files.append((file, ordered[0].as_py(), untils[-1].as_py()))
-        self.runs = pa.concat_tables([self.runs, runs])
+        self.parts.append(runs)
+
+    @cached_property
+    def runs(self) -> pa.Table:
+        """The runs of all files; ask when all are added."""
+        return pa.concat_tables([RUNS.empty_table(), *self.parts])
 
     def stretches(self, first: int, until: int) -> pa.Table:
         """Return the offsets from `first` to `until`, outside of which there are no rows, as stretches with equally
@@ -82,8 +76,9 @@ class BronzeTable:
         """Fill `holdings` and count in `foreign_rows` the rows that name no offset, or another topic."""
         for file in self._files():
             rows = self._read(file, AlwaysTrue(), ("kafka_topic", "kafka_partition", "kafka_offset"))
-            own = rows.filter((pc.field("kafka_topic") == self._topic) & pc.field("kafka_offset").is_valid())
-            for partition in pc.unique(own["kafka_partition"]).drop_null().to_pylist():
+            placed = pc.field("kafka_partition").is_valid() & pc.field("kafka_offset").is_valid()
+            own = rows.filter((pc.field("kafka_topic") == self._topic) & placed)
+            for partition in pc.unique(own["kafka_partition"]).to_pylist():
                 offsets = own.filter(pc.field("kafka_partition") == partition)["kafka_offset"]
                 self.holdings[partition].add(file, offsets)
             self.foreign_rows += len(rows) - len(own)
@@ -101,36 +96,32 @@ class BronzeTable:
         return pa.concat_tables(found)
 
     def read_until(self) -> dict[int, int]:
-        """Return the offsets up to which the latest batch says the topic was read: rows missing at the end of a
-        partition would else look as if they were still to come."""
-        return {int(partition): offset for partition, offset in self._latest("read-until").items()}
+        """Return the offsets up to which the batches say the topic was read: rows missing at the end of a partition
+        would else look as if they were still to come."""
+        ends: dict[int, int] = {}
+        for summary in self._summaries():
+            for partition, offset in json.loads(summary.get("lakehouse.read-until", "{}")).items():
+                ends[int(partition)] = max(offset, ends.get(int(partition), 0))
+        return ends
 
-    def accepted_gaps(self) -> dict[int, list[tuple[int, int]]]:
-        """Return the ranges of offsets, from and until, that were declared lost when the topic was landed."""
-        gaps = self._latest("accepted-gaps")
-        return {int(partition): [(first, until) for first, until in each] for partition, each in gaps.items()}
+    def accepted_gaps(self, partition: int) -> list[tuple[int, int]]:
+        """Return the ranges of offsets, from and until, that were lost when the topic was landed, and accepted."""
+        prefix = f"lakehouse.accepted-gap.{partition}."
+        gaps = {name: until for name, until in self._table.properties.items() if name.startswith(prefix)}
+        return [(int(name.removeprefix(prefix)), int(until)) for name, until in gaps.items()]
 
     def batches(self) -> Iterator[tuple[str, dict[int, tuple[int, int]], int]]:
         """Yield number, offset ranges and rows of every batch whose snapshot still exists."""
-        for snapshot in self._ancestors():
-            summary = snapshot.summary.additional_properties if snapshot.summary else {}
-            if "lakehouse.ranges" in summary and "added-records" in summary:
-                ranges = json.loads(summary["lakehouse.ranges"])
-                yield (
-                    summary["lakehouse.batch"],
-                    {int(partition): (first, until) for partition, (first, until) in ranges.items()},
-                    int(summary["added-records"]),
-                )
+        for summary in self._summaries():
+            ranges = json.loads(summary.get("lakehouse.ranges", "{}"))
+            # A replay has none: it decodes rows again that are there.
+            if ranges:
+                spans = {int(partition): (first, until) for partition, (first, until) in ranges.items()}
+                yield summary["lakehouse.batch"], spans, int(summary.get("added-records", 0))
 
-    def _ancestors(self) -> Iterator[Snapshot]:
-        return ancestors_of(self._table.current_snapshot(), self._table.metadata)
-
-    def _latest(self, entry: str) -> dict[str, Any]:
-        for snapshot in self._ancestors():
-            text = snapshot.summary and snapshot.summary[f"lakehouse.{entry}"]
-            if text:
-                return json.loads(text)
-        return {}
+    def _summaries(self) -> Iterator[dict[str, str]]:
+        for snapshot in ancestors_of(self._table.current_snapshot(), self._table.metadata):
+            yield snapshot.summary.additional_properties if snapshot.summary else {}
 
     def _files(self) -> list[FileScanTask]:
         try:
@@ -138,16 +129,16 @@ class BronzeTable:
         except Exception:
             # Planned in parallel, the failure does not name the file: one by one it does.
             snapshot = self._table.current_snapshot()
-            with _naming(snapshot.manifest_list):
+            with readable(snapshot.manifest_list):
                 manifests = snapshot.manifests(self._table.io)
             for manifest in manifests:
-                with _naming(manifest.manifest_path):
+                with readable(manifest.manifest_path):
                     manifest.fetch_manifest_entry(self._table.io)
             raise
 
     def _read(self, file: FileScanTask, wanted: BooleanExpression, names: tuple[str, ...]) -> pa.Table:
         projection = self._table.scan(selected_fields=names).projection()
-        with _naming(file.file.file_path):
+        with readable(file.file.file_path):
             return ArrowScan(self._table.metadata, self._table.io, projection, wanted).to_table([file])
 
 
@@ -156,14 +147,3 @@ def overlap(ranges: pa.Table, first: int, until: int) -> int:
     inside = ranges.filter((pc.field("first") < until) & (pc.field("until") > first))
     ends, starts = pc.min_element_wise(inside["until"], until), pc.max_element_wise(inside["first"], first)
     return pc.sum(pc.subtract(ends, starts), min_count=0).as_py()
-
-
-@contextmanager
-def _naming(path: str) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:  # whatever damage makes a parser raise; its message may quote data
-        raise UserError(
-            f"{path} cannot be read ({type(error).__name__})",
-            "Restore the file, or roll the table back to a snapshot without it",
-        ) from None

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from lakehouse.errors import UserError
-from python_ingest.cli import seconds
+from python_ingest.cli_options import seconds
 from python_ingest.commit import Landed
 from python_ingest.report import ConsoleReporter, summary
 from python_ingest.run import TopicResult
@@ -18,7 +18,9 @@ from tests.conftest import LAKEHOUSE, run_lakehouse
 from tests.ingest.lab import Lab, record
 
 
-@pytest.mark.parametrize(("text", "expected"), [("30s", 30), ("30", 30), ("500ms", 0.5), ("5m", 300), ("1.5h", 5400)])
+@pytest.mark.parametrize(
+    ("text", "expected"), [("30s", 30), ("30", 30), ("500ms", 0.5), ("5m", 300), ("1.5h", 5400), ("7d", 604800)]
+)
 def test_a_duration_is_read(text: str, expected: float) -> None:
     assert seconds(text) == expected
 

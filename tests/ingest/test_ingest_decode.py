@@ -296,4 +296,4 @@ def test_skip_keeps_the_place_and_the_reason_but_no_byte(lab: Lab) -> None:
     assert not rows[1]["kafka_headers"]
     assert all(rows[index]["kafka_raw_key"] == b"k" for index in (0, 2))
     assert verify_topic(lab.settings, skip, 10).problems == []
-    assert verify_topic(lab.settings, lab.declaration, 10).problem_count == 1
+    assert verify_topic(lab.settings, lab.declaration, 10).problem_count == 3

@@ -275,7 +275,7 @@ def test_a_damaged_or_missing_metadata_file_is_named(lab: Lab) -> None:
     table = lab.table()
     (manifest,) = table.current_snapshot().manifests(table.io)
     files = {
-        table.metadata_location: f"The metadata of {lab.declaration.identifier}, the newest file in {table.location()}",
+        table.metadata_location: table.metadata_location,
         table.current_snapshot().manifest_list: table.current_snapshot().manifest_list,
         manifest.manifest_path: manifest.manifest_path,
     }

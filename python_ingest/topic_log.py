@@ -1,4 +1,4 @@
-"""The topic's side of verify: the records of a stretch of offsets, as a committed reader sees them."""
+"""The records of a topic as a committed reader sees them, for verify."""
 
 from collections.abc import Iterator
 
@@ -9,14 +9,24 @@ from lakehouse import connections
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from python_ingest.broker import Broker
-from python_ingest.verify_table import RECORD
 
+# What a record is compared by.
+RECORD = pa.schema(
+    [
+        ("kafka_offset", pa.int64()),
+        ("kafka_timestamp", pa.timestamp("us", "UTC")),
+        ("kafka_timestamp_type", pa.int32()),
+        ("kafka_raw_key", pa.large_binary()),
+        ("kafka_raw_value", pa.large_binary()),
+        ("kafka_headers", pa.large_list(pa.struct([("key", pa.large_string()), ("value", pa.large_binary())]))),
+    ]
+)
 RECORDS_PER_CALL = 10_000
 SECONDS_PER_CALL = 0.2
 PIECE_BYTES = 64 * 1024 * 1024
 
 
-class Log:
+class TopicLog:
     """A topic at the broker.
 
     Every method raises UserError if the broker does not answer within `wait` seconds, or refuses to.

@@ -1,0 +1,58 @@
+"""What the commands of `lakehouse ingest` share: their options, and how they print."""
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from lakehouse import settings as environment
+from lakehouse.errors import UserError
+from lakehouse.settings import Settings
+from python_ingest import topics as declared
+from python_ingest.topics import Declaration
+
+console = Console(highlight=False, soft_wrap=True)
+errors = Console(stderr=True, highlight=False, soft_wrap=True)
+
+Topics = Annotated[list[str] | None, typer.Argument(help="Topic names; without any, every declared topic.")]
+Topic = Annotated[str, typer.Argument(help="A topic's name.")]
+Models = Annotated[
+    Path, typer.Option(help="Where the dbt source files are, that declare the topics.", show_default="models/")
+]
+Wait = Annotated[str, typer.Option(help="How long to wait for a broker or registry that does not answer.")]
+MetricsFile = Annotated[
+    Path | None, typer.Option(help="Also write the status of the topics here, for Prometheus' node exporter.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+
+def print_json(value: object) -> None:
+    """Print a value as JSON on stdout; what JSON does not know is printed as text."""
+    typer.echo(json.dumps(value, indent=2, default=str))
+
+
+def seconds(text: str) -> float:
+    """Return the seconds of a duration such as `500ms`, `30s`, `5m`, `1h` or `7d`.
+
+    Raises:
+        UserError: it is none.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", text.strip())
+    if not match:
+        raise UserError(f"'{text}' is not a duration", "Write it like 500ms, 30s, 5m, 1h or 7d")
+    return float(match[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}[match[2] or "s"]
+
+
+def prepare(models: Path, topics: list[str] | None) -> tuple[Settings, list[Declaration]]:
+    """Return the settings and the declarations of the named topics, or of all.
+
+    Raises:
+        UserError: a topic is not declared, none is, or a setting is missing.
+    """
+    chosen = declared.select(declared.read_declarations(models), topics or ())
+    if not chosen:
+        raise UserError("No dbt source declares a topic", "Add config.meta.kafka to a source table")
+    return environment.from_environment(), chosen

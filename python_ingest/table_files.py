@@ -1,0 +1,67 @@
+"""What a table's current snapshot consists of: its files, read from the manifests alone."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from pyiceberg.manifest import DataFile, DataFileContent
+from pyiceberg.table import Table
+
+from lakehouse.catalog import readable
+
+# Iceberg's own default of 512 MB is made for clusters: a file of this size is sorted in the memory of one machine.
+TARGET_FILE_BYTES = 128 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class TableSize:
+    """Counts of a table's current snapshot; `data_bytes` are of data and delete files.
+
+    A file is small if it has less than a quarter of the target size, and shares its partition with another such
+    file: the two could be one.
+    """
+
+    data_files: int
+    small_files: int
+    delete_files: int
+    data_bytes: int
+    manifests: int
+    snapshots: int
+
+
+def target_file_bytes(table: Table) -> int:
+    """Return the size that compaction makes files of: the table's property, else ours."""
+    return int(table.properties.get("write.target-file-size-bytes", TARGET_FILE_BYTES))
+
+
+def files_of(table: Table) -> list[DataFile]:
+    """Return the data and delete files of the current snapshot.
+
+    Raises:
+        UserError: a manifest is damaged or missing; it is named.
+    """
+    snapshot = table.current_snapshot()
+    if snapshot is None:
+        return []
+    with readable(snapshot.manifest_list):
+        manifests = snapshot.manifests(table.io)
+    files = []
+    for manifest in manifests:
+        with readable(manifest.manifest_path):
+            files += [entry.data_file for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)]
+    return files
+
+
+def size_of(table: Table, files: list[DataFile]) -> TableSize:
+    """Return the counts for the files that `files_of` gave."""
+    data = [file for file in files if file.content == DataFileContent.DATA]
+    limit = target_file_bytes(table) / 4
+    small = Counter((file.spec_id, str(file.partition)) for file in data if file.file_size_in_bytes < limit)
+    snapshot = table.current_snapshot()
+    return TableSize(
+        data_files=len(data),
+        small_files=sum(count for count in small.values() if count > 1),
+        delete_files=len(files) - len(data),
+        data_bytes=sum(file.file_size_in_bytes for file in files),
+        manifests=len(snapshot.manifests(table.io)) if snapshot else 0,
+        snapshots=len(table.snapshots()),
+    )
