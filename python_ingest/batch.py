@@ -102,17 +102,21 @@ class Lander:
         cores = self.spark().sparkContext.defaultParallelism
         # More tasks than partitions keep every core busy; few records are not worth more files.
         tasks = min(2 * cores, math.ceil(offsets.count(ranges) / RECORDS_PER_TASK))
+        # A multiple of the ranges: Spark would else round to fewer, and leave a core idle at the end.
+        tasks_per_range = math.ceil(tasks / len(ranges))
         options = {
             **connections.spark_source(self.settings),
             "kafka.isolation.level": "read_committed",
             # Of this process alone, and the same for all its batches: Spark then keeps the consumers.
             "kafka.group.id": f"lakehouse-ingest-{self.writer}",
+            # Spark asks the broker for both ends of a partition with every poll: 500 records, unless told.
+            "kafka.max.poll.records": "10000",
             "assign": json.dumps({topic: [each.partition for each in ranges]}),
             "startingOffsets": json.dumps({topic: {each.partition: each.start for each in ranges}}),
             "endingOffsets": json.dumps({topic: {each.partition: each.until for each in ranges}}),
             "includeHeaders": "true",
             "failOnDataLoss": "true",
-            "minPartitions": str(max(tasks, len(ranges))),
+            "minPartitions": str(tasks_per_range * len(ranges)),
             "kafkaConsumer.pollTimeoutMs": str(int(self.wait * 1000)),
         }
         return self.spark().read.format("kafka").options(**options).load()

@@ -49,16 +49,6 @@ def test_small_batches_land_the_same_rows_as_one(lab: Lab) -> None:
     assert sorted({row["ingest_batch"] for row in lab.rows(small)}) == [1, 2, 3, 4, 5]
 
 
-def test_batches_after_the_first_compile_nothing(lab: Lab) -> None:
-    compilations = lab.spark._jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME()
-    produce(lab, 1)
-    lab.land_well()
-    before = compilations.getCount()
-    produce(lab, 40)
-    assert lab.land_well(Options(max_records=9, wait=10)).batches == 5
-    assert compilations.getCount() == before
-
-
 def test_the_snapshot_says_what_its_batch_was(lab: Lab) -> None:
     produce(lab, 6, partitions=(0, 2))
     lab.land_well()
