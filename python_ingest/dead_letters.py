@@ -9,6 +9,7 @@ only if it has not moved since. A replay that is cut off leaves a branch nobody 
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -142,8 +143,10 @@ def _replace(lander: Lander, table: Table, sides: Sides, reason: str | None) -> 
             raise UserError(
                 f"{identifier}: Spark failed ({commit.kind(error)}); nothing was replayed", f"See {log_file()}"
             ) from None
-    if branch in table.refresh().refs():
-        spark.sql(f"alter table {name} drop branch {branch}")
+    finally:
+        if branch in table.refresh().refs():
+            with suppress(PySparkException, Py4JError):
+                spark.sql(f"alter table {name} drop branch if exists {branch}")
     return decoded
 
 

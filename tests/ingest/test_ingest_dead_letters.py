@@ -1,16 +1,15 @@
 """Dead letters: counted without payload, decoded again in place, once, and found by readers downstream."""
 
 import json
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame
 
 from lakehouse.errors import UserError
 from python_ingest import dead_letters
 from python_ingest.dead_letters import Replayed
-from python_ingest.run import Options
 from python_ingest.verify import verify_topic
 from tests.conftest import run_lakehouse
 from tests.ingest.lab import Lab, record
@@ -85,34 +84,26 @@ def test_a_replay_decodes_in_place_once_and_under_a_new_batch_number(lab: Lab) -
     assert max(row["ingest_batch"] for row in lab.rows()) == 3
 
 
-def test_a_replay_beside_an_ingester_gives_no_number_twice(lab: Lab) -> None:
+def test_a_replay_that_another_commit_overtakes_starts_again_under_another_number(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     missing = land_dead_letters(lab)
     register_late(lab, missing)
-    for index in range(9, 39):
-        lab.produce(lab.encode(missing, {"id": index}), index % 3)
-    lab.flush()
-    outcomes: list[Replayed | UserError] = []
+    planned = dead_letters._as_records
+    overtaken = []
 
-    def work() -> None:
-        try:
-            outcomes.append(dead_letters.replay(lab.lander("replayer"), None))
-        except UserError as error:
-            outcomes.append(error)
+    def land_meanwhile(dead: DataFrame) -> DataFrame:
+        if not overtaken:
+            lab.produce(lab.encode(missing, {"id": 9}))
+            overtaken.append(lab.land_well().records)
+        return planned(dead)
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    lab.land_well(Options(max_records=10, wait=10))
-    thread.join()
-    if not isinstance(outcomes[0], Replayed):
-        # The ingester came first each time: nothing was replayed, and nothing is in the way now.
-        assert "other commits came first" in str(outcomes[0])
-        dead_letters.replay(lab.lander("replayer"), None)
-    rows = lab.rows()
-    assert sorted(row["id"] for row in rows if row["decode_error"] is None) == list(range(39))
-    late = {row["ingest_batch"] for row in rows if row["id"] in range(3, 9)}
-    others = {row["ingest_batch"] for row in rows if row["id"] not in range(3, 9)}
-    assert len(late) == 1
-    assert not late & others, "a replay and a batch share a number"
+    monkeypatch.setattr(dead_letters, "_as_records", land_meanwhile)
+    assert dead_letters.replay(lab.lander(), None) == Replayed(7, 6)
+    assert overtaken == [1]
+    numbers = {row["id"]: row["ingest_batch"] for row in lab.rows() if row["decode_error"] is None}
+    assert numbers == {0: 1, 1: 1, 2: 1, 9: 2} | dict.fromkeys(range(3, 9), 3)
+    assert list(lab.table().refs()) == ["main"]
     assert verify_topic(lab.settings, lab.declaration, 10).problems == []
 
 
