@@ -1,10 +1,7 @@
 """What a batch costs a process that has landed others before: no compilation, no memory."""
 
 import re
-import subprocess
-from pathlib import Path
 
-from lakehouse import java
 from python_ingest.run import Options
 from tests.ingest.lab import Lab, produce
 
@@ -32,8 +29,14 @@ def test_batches_leave_no_schemas_in_memory(lab: Lab) -> None:
 
 def schemas_in_memory(lab: Lab) -> int:
     """Count the Avro records that the JVM cannot collect: a histogram collects first."""
-    jcmd = Path(java.executable()).resolve().with_name("jcmd")
-    pid = str(lab.spark._jvm.java.lang.ProcessHandle.current().pid())
-    histogram = subprocess.run([jcmd, pid, "GC.class_histogram"], capture_output=True, text=True, check=True).stdout
-    found = re.search(r"(\d+) +\d+ +org\.apache\.avro\.Schema\$RecordSchema\n", histogram)
+    gateway = lab.spark.sparkContext._gateway
+    java = gateway.jvm.java
+    arguments = gateway.new_array(java.lang.Object, 1)
+    arguments[0] = gateway.new_array(java.lang.String, 0)
+    signature = gateway.new_array(java.lang.String, 1)
+    signature[0] = "[Ljava.lang.String;"
+    command = gateway.jvm.javax.management.ObjectName("com.sun.management:type=DiagnosticCommand")
+    beans = java.lang.management.ManagementFactory.getPlatformMBeanServer()
+    histogram = beans.invoke(command, "gcClassHistogram", arguments, signature)
+    found = re.search(r"(\d+) +\d+ +org\.apache\.avro\.Schema\$RecordSchema\b", histogram)
     return int(found[1]) if found else 0
