@@ -14,6 +14,7 @@ STACK_ENV := $(RUN) --env-file $(STATE)/env
 DEMO_WEEK = $$(sed -n 's/.*"last_week": "\(.*\)".*/\1/p' $(STATE)/truth.json)
 JARS := local_stack/target/.complete
 VENV := .venv/.complete
+FLINK := bench/target/.complete
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -73,8 +74,6 @@ lint: $(VENV) ## Check Python, SQL and YAML style; needs no Spark
 	@$(RUN) sqlfluff lint --disable-progress-bar models
 	@echo "lint: yamllint"
 	@$(RUN) yamllint --strict .
-
-FLINK := bench/target/.complete
 
 $(FLINK): bench/ingest/pom.xml | setup
 	@echo "bench: fetching Flink into bench/target"

@@ -26,6 +26,7 @@ public final class FlinkPeer {
         configuration.setString("execution.checkpointing.interval", "10 s");
         configuration.setString("execution.checkpointing.mode", "EXACTLY_ONCE");
         configuration.setString("restart-strategy.type", "none");
+        configuration.setString("table.exec.iceberg.use-v2-sink", "true");
         MiniCluster cluster =
                 new MiniCluster(
                         new MiniClusterConfiguration.Builder()

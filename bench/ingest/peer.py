@@ -32,7 +32,7 @@ class Peer:
     """A running peer. Its first job is cold: it counts from the start of the process."""
 
     def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
-        self._name = name
+        self.name = name
         self._log = log
         self._started = time.monotonic()
         self._cpu = 0.0
@@ -75,7 +75,7 @@ class Peer:
             answer = self._process.stdout.readline()
         seconds = time.monotonic() - started
         if not answer:
-            raise SystemExit(f"error: {self._name} died; its log ends with\n{self._end_of_log()}")
+            raise SystemExit(f"error: {self.name} died; its log ends with\n{self._end_of_log()}")
         self._cpu = self._cpu_seconds()
         peak, self._peak = self._peak, 0
         batches = tuple(after - before for before, after in pairwise(cpu))
