@@ -1,7 +1,9 @@
 """`python -m bench.ingest`: lands one topic with every peer, in turn, and prints what each needed."""
 
 import shutil
+import signal
 import statistics
+import sys
 import tempfile
 from collections import defaultdict
 from pathlib import Path
@@ -36,6 +38,8 @@ def main(
     """
     names = peers.split(",")
     commands.require(names)
+    # So that `timeout` and the like do not leave broker and registry behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as temporary,
         services.running(home or Path(temporary)) as settings,
