@@ -111,6 +111,17 @@ class Service:
         return UserError(f"{self.name} {what}; its log ends with\n{tail}\n", f"The whole log is {self.log}")
 
 
+def free_ports(count: int) -> list[int]:
+    """Return ports that were free a moment ago, all different."""
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

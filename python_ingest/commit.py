@@ -7,8 +7,8 @@ no file added after the base can hold an offset of these ranges, or a row of thi
 
 - A crash before the commit leaves the table as it was; the same ranges are planned again.
 - A crash after it leaves rows in the table; the next plan starts behind them.
-- A second ingester, or one that was taken for dead, has the same base or an older one, so the
-  ranges of the two overlap; whoever commits second is refused and plans again.
+- A second ingester, or one that was taken for dead, has the same base or an older one, so its
+  number is taken; whoever commits second is refused and plans again.
 - A commit whose answer was lost is looked for by its own mark in the snapshots.
 
 The whole argument is in docs/exactly-once.md.

@@ -92,8 +92,9 @@ def replay(lander: Lander, reason: str | None) -> Replayed:
         if not looked_at:
             return Replayed(0, 0)
         avro_keys = keys - {None} if lander.declaration.key == "avro" else ()
-        learned = lander.schemas.learn(SchemaState.of(table), values - {None}, avro_keys)
-        if learned.state != SchemaState.of(table):
+        state = SchemaState.of(table)
+        learned = lander.schemas.learn(state, values - {None}, avro_keys)
+        if learned.state != state:
             table = tables.evolve(table, lander.declaration, learned.state)
         decoded = None if table is None else _replace(lander, table, learned.sides, reason)
         if decoded is not None:

@@ -1,7 +1,6 @@
 """The session's own stack: real broker, registry and Thrift server on free ports, in a temporary home."""
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lakehouse.settings import PROJECT_ROOT, Settings, env_file, from_environment, read_env_file
+from local_stack.process import free_ports
 from local_stack.stack import PORTS
 
 LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
@@ -38,17 +38,6 @@ def run_dbt(
         timeout=timeout,
         check=False,
     )
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that were free a moment ago, all different."""
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 @pytest.fixture

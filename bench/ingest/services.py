@@ -1,13 +1,13 @@
 """A broker, a registry and a lake for one run of the benchmark, on free ports."""
 
 import os
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from lakehouse.settings import Settings, from_environment
 from local_stack import stack
+from local_stack.process import free_ports
 
 NAMES = ("kafka", "registry")
 # A developer's own environment must not lead the benchmark to another broker or warehouse.
@@ -20,7 +20,7 @@ def running(home: Path) -> Iterator[Settings]:
     for name in [name for name in os.environ if name.startswith(FOREIGN)]:
         del os.environ[name]
     os.environ["LAKEHOUSE_HOME"] = str(home)
-    os.environ.update(zip(stack.PORTS, map(str, _free_ports(len(stack.PORTS))), strict=True))
+    os.environ.update(zip(stack.PORTS, map(str, free_ports(len(stack.PORTS))), strict=True))
     values = stack.variables(NAMES)
     stack.prepare(values)
     stack.write_env_file(values)
@@ -32,13 +32,3 @@ def running(home: Path) -> Iterator[Settings]:
     finally:
         for name in reversed(NAMES):
             services[name].stop()
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports

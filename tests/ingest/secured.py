@@ -23,8 +23,7 @@ from cryptography.x509.oid import NameOID
 
 from lakehouse import java
 from local_stack.kafka import JARS
-from local_stack.process import Service
-from tests.conftest import free_ports
+from local_stack.process import Service, free_ports
 
 USER = "ingester"
 # With what JAAS, a shell or a configuration provider could take for its own.

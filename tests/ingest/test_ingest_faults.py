@@ -27,12 +27,12 @@ from pyspark.sql import SparkSession
 from lakehouse import connections
 from lakehouse.settings import Settings
 from local_stack import kafka
-from local_stack.process import Service
+from local_stack.process import Service, free_ports
 from python_ingest import registry
 from python_ingest.run import Options
 from python_ingest.topics import Declaration
 from python_ingest.verify import verify_topic
-from tests.conftest import LAKEHOUSE, free_ports, run_lakehouse
+from tests.conftest import LAKEHOUSE, run_lakehouse
 from tests.ingest.lab import Lab, Messages, record
 from tests.ingest.test_ingest_services import SILENCE, registry_answering
 

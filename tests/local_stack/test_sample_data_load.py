@@ -13,11 +13,12 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings, env_file, from_environment, read_env_file
 from lakehouse.weeks import IsoWeek
+from local_stack.process import free_ports
 from local_stack.sample_data import load, produced_log
 from local_stack.sample_data.codec import schema_text
 from local_stack.sample_data.log import TOPICS, Log
 from local_stack.stack import PORTS
-from tests.conftest import FOREIGN, free_ports, run_lakehouse
+from tests.conftest import FOREIGN, run_lakehouse
 
 ARGUMENTS = {"orders": 60, "seed": 3, "weeks": 2, "last_week": IsoWeek.parse("2026-W30")}
 

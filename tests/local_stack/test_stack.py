@@ -13,8 +13,8 @@ import pytest
 from lakehouse import thrift
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings, home
-from local_stack.process import Service
-from tests.conftest import free_ports, run_lakehouse
+from local_stack.process import Service, free_ports
+from tests.conftest import run_lakehouse
 
 
 def pids() -> dict[str, str]:
