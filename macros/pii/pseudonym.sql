@@ -1,8 +1,8 @@
 {#
-    The masking rule, in one place: a pseudonym is
-    HMAC-SHA256(key, '<class>|<value>') as 64 hex digits. The class separates
-    domains: the same text as user and as customer has two pseudonyms. NULL
-    stays NULL.
+    A pseudonym is HMAC-SHA256(key, '<class>|<value>') as 64 hex digits; models
+    reach it through masked() alone, which normalises the value. The class
+    separates domains: the same text as user and as customer has two
+    pseudonyms. NULL stays NULL.
 
     The key never stands in SQL: its two pads come from a table over the 0600
     key file (macros/pii/check_pii_key.sql), read by scalar subqueries, so that

@@ -32,6 +32,13 @@ def show(stack: Settings) -> Callable[[str], list[dict]]:
     return run
 
 
+@pytest.fixture(scope="session")
+def masking_key(stack: Settings) -> Settings:
+    """The stack once its masking key is readable for Spark and pinned, which the first build does."""
+    assert run_dbt("build", "--select", "channels").returncode == 0
+    return stack
+
+
 @pytest.fixture
 def small_project(stack: Settings, tmp_path: Path) -> Callable[[str], None]:
     """Return a function that makes the one model `thing` in schema `small` from SQL and runs it once."""

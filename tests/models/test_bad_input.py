@@ -11,12 +11,6 @@ from lakehouse.thrift import rows
 from tests.conftest import run_dbt
 
 
-@pytest.fixture(scope="module")
-def built(stack: Settings) -> None:
-    """The reference table, and with it the pin of the masking key."""
-    assert run_dbt("build", "--select", "channels").returncode == 0
-
-
 def snapshot(cursor: hive.Cursor) -> list[tuple]:
     return rows(cursor, "select snapshot_id from reference.channels.refs")
 
@@ -30,28 +24,29 @@ def snapshot(cursor: hive.Cursor) -> list[tuple]:
     ],
 )
 def test_a_bad_masking_key_stops_before_any_write(
-    built: None, stack: Settings, cursor: hive.Cursor, tmp_path: Path, damage: str, message: str
+    masking_key: Settings, cursor: hive.Cursor, tmp_path: Path, damage: str, message: str
 ) -> None:
     before = snapshot(cursor)
+    key = masking_key.pii_key_file.read_text()
     key_file = tmp_path / "pii.key"
     if damage == "two keys":
-        key_file.write_text(stack.pii_key_file.read_text() * 2)
+        key_file.write_text(key * 2)
     elif damage == "another key":
         pii_key.create(key_file)
     refused = run_dbt("build", "--select", "channels", LAKEHOUSE_PII_KEY_FILE=str(key_file))
     assert refused.returncode != 0
     assert f"The masking key file {key_file} {message}" in refused.stdout
-    assert stack.pii_key_file.read_text()[4:40] not in refused.stdout
+    assert key[4:40] not in refused.stdout
     assert snapshot(cursor) == before
 
 
-def test_a_key_file_that_is_not_named_is_asked_for(built: None) -> None:
+def test_a_key_file_that_is_not_named_is_asked_for(masking_key: Settings) -> None:
     refused = run_dbt("build", "--select", "channels", LAKEHOUSE_PII_KEY_FILE="")
     assert refused.returncode != 0
     assert "The masking key is missing: LAKEHOUSE_PII_KEY_FILE is not set" in refused.stdout
 
 
-def test_the_right_key_works_after_a_wrong_one(built: None) -> None:
+def test_the_right_key_works_after_a_wrong_one(masking_key: Settings) -> None:
     assert run_dbt("build", "--select", "channels").returncode == 0
 
 

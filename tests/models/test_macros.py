@@ -23,8 +23,8 @@ def test_the_exported_week_is_the_labelled_one_or_the_last_complete_one(stack: S
     assert row == {"label": str(IsoWeek.last_complete(datetime.now(UTC))), "monday": "2026-12-28"}
 
 
-def test_a_pseudonym_is_pythons_hmac(stack: Settings, show: Show) -> None:
-    version, pads = stack.pii_key_file.read_text().strip().split(":")
+def test_a_pseudonym_is_pythons_hmac(masking_key: Settings, show: Show) -> None:
+    version, pads = masking_key.pii_key_file.read_text().strip().split(":")
     key = bytes(byte ^ 0x36 for byte in bytes.fromhex(pads[:128]))
     words = ["user_1", "", "Zoë | 東京 \U0001f355", "42"]
     values = ", ".join(f"({position}, '{word}')" for position, word in enumerate(words))
@@ -37,7 +37,7 @@ def test_a_pseudonym_is_pythons_hmac(stack: Settings, show: Show) -> None:
     assert {row["key_version"] for row in rows} == {version}
 
 
-def test_pseudonyms_keep_null_and_separate_classes(stack: Settings, show: Show) -> None:
+def test_pseudonyms_keep_null_and_separate_classes(masking_key: Settings, show: Show) -> None:
     [row] = show(
         "select {{ pseudonym('cast(null as string)', 'user') }} as none, "
         "{{ pseudonym('42', 'user') }} as number, {{ pseudonym(\"'42'\", 'user') }} as text, "

@@ -27,7 +27,7 @@ final as (
         amount,
 
         -- masked
-        {{ pseudonym('customer_id', 'customer') }} as customer_pseudonym,
+        {{ masked('stg_payments__payments', 'customer_id') }} as customer_pseudonym,
         {{ pii_key_version() }} as key_version,
 
         -- time

@@ -31,7 +31,7 @@ final as (
         order_lines,
 
         -- masked
-        {{ pseudonym('user_id', 'user') }} as customer_pseudonym,
+        {{ masked('stg_storefront__store_orders', 'user_id') }} as customer_pseudonym,
         {{ pii_key_version() }} as key_version,
 
         -- time

@@ -1,0 +1,63 @@
+{#
+    The one way out of the restricted layers: a column of a staging model
+    through the mask of its PII class. The class is declared once, in the
+    column's config.meta.pii; a column without one, or of a class that is
+    dropped, does not compile.
+
+    masked('stg_shop__customers', 'email')                  the column `email`
+    masked(..., 'email', value='versions.email')            the same from an expression
+    masked('stg_payments__payments', 'card_number', as='pseudonym')
+
+    A unit test has no graph to look the class up in, so there the value stands
+    for its mask; tests/models/test_masks.py holds the tests of the masks.
+#}
+{% macro masked(staging_model, column, value=none, as=none) -%}
+    {%- if not execute or model.resource_type == 'unit_test' -%}
+        {{ value or column }}
+    {%- else -%}
+        {{ mask(value or column, pii_class(staging_model, column), as) }}
+    {%- endif -%}
+{%- endmacro %}
+
+
+{# The PII class that a staging column is declared to have. #}
+{% macro pii_class(staging_model, column) -%}
+    {%- set node = graph.nodes.values()
+        | selectattr('resource_type', 'equalto', 'model')
+        | selectattr('name', 'equalto', staging_model)
+        | first -%}
+    {%- if not node -%}
+        {%- do exceptions.raise_compiler_error(
+            'masked(): there is no staging model ' ~ staging_model ~ '. Name the model that declares the class of '
+            ~ column ~ '.'
+        ) -%}
+    {%- endif -%}
+    {%- set class = node.columns.get(column, {}).get('config', {}).get('meta', {}).get('pii') -%}
+    {%- if not class -%}
+        {%- do exceptions.raise_compiler_error(
+            staging_model ~ '.' ~ column ~ ' has no PII class. Declare config.meta.pii in ' ~ staging_model
+            ~ '.yml: one of ' ~ pii_masks() | join(', ') ~ '.'
+        ) -%}
+    {%- endif -%}
+    {{ return(class) }}
+{%- endmacro %}
+
+
+{# A value through a mask of its class: the class's default, or the one asked for. #}
+{% macro mask(value, class, as=none) -%}
+    {%- set masks = pii_masks() -%}
+    {%- if class not in masks -%}
+        {%- do exceptions.raise_compiler_error(
+            'There is no PII class ' ~ class ~ '. The classes are ' ~ masks | join(', ') ~ '.'
+        ) -%}
+    {%- elif not masks[class] -%}
+        {%- do exceptions.raise_compiler_error(
+            'A column of PII class ' ~ class ~ ' has no mask: it must be dropped, leave it out.'
+        ) -%}
+    {%- elif as and as not in masks[class] -%}
+        {%- do exceptions.raise_compiler_error(
+            'PII class ' ~ class ~ ' has no mask ' ~ as ~ '. It has ' ~ masks[class] | join(', ') ~ '.'
+        ) -%}
+    {%- endif -%}
+    {{ mask_as(value, class, as or masks[class][0]) }}
+{%- endmacro %}

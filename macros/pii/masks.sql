@@ -1,0 +1,72 @@
+{#
+    The masking rules. Everything here renders without dbt's context, because
+    `lakehouse check pii` compares compiled SQL with it.
+#}
+
+{# Each PII class and the masks it may leave the restricted layers by, the
+   default first. No mask: it is dropped. #}
+{% macro pii_masks() -%}
+    {{ return({
+        'none': ['as_is'],
+        'user': ['pseudonym'],
+        'customer': ['pseudonym'],
+        'email': ['pseudonym'],
+        'card_number': ['last_four', 'pseudonym'],
+        'person_name': ['initials'],
+        'postal_code': ['postal_area'],
+        'birth': ['year'],
+        'registration': ['month'],
+        'account': [],
+        'card_expiration': [],
+        'free_text': [],
+        'gender': [],
+        'street': [],
+    }) }}
+{%- endmacro %}
+
+
+{# A value of a class through one mask. NULL stays NULL, and so does a text
+   without content: it identifies nobody, and must not make all who lack a
+   value look like one person. #}
+{% macro mask_as(value, class, mask) -%}
+    {%- set value = normalised(value, class) -%}
+    {%- if mask == 'as_is' -%}
+        {{ value }}
+    {%- elif mask == 'pseudonym' -%}
+        {{ pseudonym(value, class) }}
+    {%- elif mask == 'last_four' -%}
+        {# a number that is too short to be a card's would be shown whole #}
+        nullif(regexp_extract({{ value }}, '^[0-9]{8,15}([0-9]{4})$', 1), '')
+    {%- elif mask == 'initials' -%}
+        {# three stars whatever the length #}
+        regexp_replace({{ value }}, '([^ ])[^ ]*', '$1***')
+    {%- elif mask == 'postal_area' -%}
+        {# the first two characters, of codes that have at least two more #}
+        nullif(regexp_extract({{ value }}, '^(..)..+$', 1), '')
+    {%- elif mask == 'year' -%}
+        year({{ value }})
+    {%- elif mask == 'month' -%}
+        cast(date_trunc('month', {{ value }}) as date)
+    {%- endif -%}
+{%- endmacro %}
+
+
+{# The one spelling of a value, so that one person has one mask. #}
+{% macro normalised(value, class) -%}
+    {%- if class == 'none' -%}
+        {{ value }}
+    {%- elif class == 'birth' -%}
+        try_cast({{ value }} as date)
+    {%- elif class == 'registration' -%}
+        {# milliseconds since 1970 #}
+        try_cast({{ value }} / 1000 as timestamp)
+    {%- elif class == 'card_number' -%}
+        nullif(regexp_replace(cast({{ value }} as string), '[^0-9]', ''), '')
+    {%- elif class == 'email' -%}
+        nullif(lower(trim(cast({{ value }} as string))), '')
+    {%- elif class == 'postal_code' -%}
+        nullif(upper(trim(cast({{ value }} as string))), '')
+    {%- else -%}
+        nullif(trim(cast({{ value }} as string)), '')
+    {%- endif -%}
+{%- endmacro %}

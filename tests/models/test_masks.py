@@ -1,0 +1,87 @@
+"""Each mask over VALUES against plain Python, and what does not compile. Values are synthetic and never printed."""
+
+import hmac
+from collections.abc import Callable
+
+from dbt.cli.main import dbtRunner
+
+from lakehouse.settings import PROJECT_ROOT, Settings
+
+Show = Callable[[str], list[dict]]
+
+# Class, value as SQL, and what it is normalised to.
+PSEUDONYMS = [
+    ("user", "' User_1 '", "User_1"),
+    ("user", "'user_1'", "user_1"),
+    ("customer", "42", "42"),
+    ("email", "' Zoë@Example.COM'", "zoë@example.com"),
+    ("card_number", "'5555 0000-1111.2222'", "5555000011112222"),
+]
+# Class, mask, value as SQL, and its mask.
+MASKS = [
+    ("card_number", "last_four", "'5555-0000-1111-2222'", "2222"),
+    ("card_number", "last_four", "'555500001111'", "1111"),
+    # too short or too long for a card's number: shown in part, it would be shown whole
+    ("card_number", "last_four", "'55550000111'", None),
+    ("card_number", "last_four", "'55550000111122223333'", None),
+    ("person_name", "initials", "'  Zoë van der Berg-Smith '", "Z*** v*** d*** B***"),
+    ("person_name", "initials", "'A'", "A***"),
+    ("postal_code", "postal_area", "' sw1a 1aa'", "SW"),
+    ("postal_code", "postal_area", "'1010'", "10"),
+    ("postal_code", "postal_area", "'101'", None),
+    ("birth", "year", "date '1984-02-29'", 1984),
+    ("birth", "year", "timestamp '1984-12-31 23:59:59.999999'", 1984),
+    ("birth", "year", "'1984-02-29'", 1984),
+    ("birth", "year", "'a while ago'", None),
+    ("registration", "month", "1709251199999", "2024-02-01"),
+    ("registration", "month", "1709251200000", "2024-03-01"),
+    ("registration", "month", "-1", "1969-12-01"),
+    ("registration", "month", "9223372036854775807", None),
+    ("none", "as_is", "' as it is '", " as it is "),
+]
+WITHOUT_CONTENT = ["cast(null as string)", "''", "'   '"]
+
+
+REFUSED = {
+    "masked('stg_shop__customer', 'email')": "there is no staging model stg_shop__customer",
+    "masked('stg_shop__customers', 'e_mail')": "stg_shop__customers.e_mail has no PII class",
+    "masked('stg_shop__addresses', 'street')": "A column of PII class street has no mask: it must be dropped",
+    "masked('stg_shop__customers', 'email', as='last_four')": "PII class email has no mask last_four",
+}
+
+
+def test_masks_give_what_plain_python_says(masking_key: Settings, show: Show) -> None:
+    pads = masking_key.pii_key_file.read_text().strip().split(":")[1]
+    key = bytes(byte ^ 0x36 for byte in bytes.fromhex(pads[:128]))
+    tokens = [
+        (name, "pseudonym", value, hmac.new(key, f"{name}|{plain}".encode(), "sha256").hexdigest())
+        for name, value, plain in PSEUDONYMS
+    ]
+    of_text = {(name, mask) for name, mask, *_ in MASKS + tokens} - {("none", "as_is"), ("registration", "month")}
+    nothing = [(name, mask, value, None) for name, mask in sorted(of_text) for value in WITHOUT_CONTENT]
+    cases = [*tokens, *MASKS, *nothing, ("registration", "month", "cast(null as bigint)", None)]
+    [row] = show(
+        "select "
+        + ", ".join(
+            f'{{{{ mask("{value}", "{name}", "{mask}") }}}} as c{at}' for at, (name, mask, value, _) in enumerate(cases)
+        )
+    )
+    wrong = [
+        (name, mask) for (name, mask, _, expected), found in zip(cases, row.values(), strict=True) if found != expected
+    ]
+    assert not wrong
+
+
+def test_masked_follows_the_declared_class_and_refuses_what_may_not_leave(masking_key: Settings) -> None:
+    dbt = dbtRunner()
+    directories = ("--project-dir", str(PROJECT_ROOT), "--profiles-dir", str(PROJECT_ROOT))
+
+    def compiled(call: str) -> str:
+        result = dbt.invoke(["--quiet", "compile", "--inline", f"{{{{ {call} }}}}", *directories])
+        return str(result.exception) if result.exception else result.result.results[0].node.compiled_code
+
+    assert compiled("masked('stg_shop__customers', 'email', value='versions.email')") == compiled(
+        "mask('versions.email', 'email', 'pseudonym')"
+    )
+    for call, message in REFUSED.items():
+        assert message in compiled(call)
