@@ -1,10 +1,14 @@
-"""The week rule and the masking rule in SQL, against Python's own calendar and HMAC."""
+"""Macros alone: the week rule and the masking rule against Python's own calendar and HMAC, and keys of changes."""
 
 import hmac
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from pyhive import hive
 
 from lakehouse.settings import Settings
+from lakehouse.thrift import rows
 from lakehouse.weeks import IsoWeek
 
 Show = Callable[[str], list[dict]]
@@ -46,3 +50,22 @@ def test_pseudonyms_keep_null_and_separate_classes(masking_key: Settings, show: 
     assert row["none"] is None
     assert row["number"] == row["text"]
     assert row["number"] != row["customer"]
+
+
+def test_a_change_has_a_key_before_the_first_record_key_has_landed(
+    small_project: Callable[[str], None], cursor: hive.Cursor, tmp_path: Path
+) -> None:
+    (tmp_path / "models" / "sources.yml").write_text(
+        "sources: [{name: shop, schema: small, tables: [{name: changes}]}]"
+    )
+    model = "select {{ key_of_change('changes', 'id') }} as id from {{ source('shop', 'changes') }}"
+    rows(cursor, "create schema if not exists small")
+    rows(cursor, "create or replace table small.changes using iceberg as select 1 as id")
+    small_project(model)
+    assert rows(cursor, "select id from small.thing") == [(1,)]
+    rows(cursor, "alter table small.changes add column kafka_key struct<id: int>")
+    rows(cursor, "insert into small.changes values (null, named_struct('id', 2))")
+    small_project(model)
+    assert rows(cursor, "select id from small.thing order by id") == [(1,), (2,)]
+    rows(cursor, "drop view small.thing")
+    rows(cursor, "drop table small.changes")

@@ -11,7 +11,7 @@ final as (
 
     select
         -- key
-        coalesce(customerid, kafka_key.customerid) as customer_id,
+        {{ key_of_change('shiftleft_public_customers', 'customerid') }} as customer_id,
 
         -- person
         customername as customer_name,

@@ -11,7 +11,7 @@ final as (
 
     select
         -- key
-        coalesce(orderitemid, kafka_key.orderitemid) as order_item_id,
+        {{ key_of_change('shiftleft_public_order_items', 'orderitemid') }} as order_item_id,
 
         -- foreign keys
         orderid as order_id,

@@ -11,7 +11,7 @@ final as (
 
     select
         -- key
-        coalesce(orderid, kafka_key.orderid) as order_id,
+        {{ key_of_change('shiftleft_public_orders', 'orderid') }} as order_id,
 
         -- foreign keys
         customerid as customer_id,

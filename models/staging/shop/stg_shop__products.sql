@@ -11,7 +11,7 @@ final as (
 
     select
         -- key
-        coalesce(productid, kafka_key.productid) as product_id,
+        {{ key_of_change('shiftleft_public_products', 'productid') }} as product_id,
 
         -- attributes
         brand,

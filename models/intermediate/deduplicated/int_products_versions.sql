@@ -1,0 +1,51 @@
+{{ config(materialized='table') }}
+
+with changes as (
+
+    select
+        *,
+        lead(kafka_timestamp) over in_order as valid_to,
+        row_number() over in_order = 1 as is_first_version
+    from {{ ref('stg_shop__products') }}
+    window
+        in_order as (
+            partition by product_id
+            order by kafka_timestamp, kafka_partition, kafka_offset
+        )
+
+),
+
+final as (
+
+    select
+        -- keys
+        concat(kafka_partition, '-', kafka_offset) as version_key,
+        product_id,
+
+        -- attributes
+        brand,
+        product_name,
+        category,
+        description,
+        color,
+        size,
+        stock,
+
+        -- money
+        price,
+
+        -- change
+        is_deleted,
+        is_first_version,
+        kafka_timestamp as valid_from,
+        valid_to,
+
+        -- position
+        ingest_batch,
+        ingested_at
+
+    from changes
+
+)
+
+select * from final
