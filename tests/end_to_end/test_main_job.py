@@ -94,6 +94,20 @@ def assert_marts_are_the_truth(lake: Lake) -> None:
         }, name
 
 
+def assert_lists_are_the_truth(lake: Lake) -> None:
+    """What is kept out of the marts is listed: bad codes, payments without their order, contradictions."""
+    payments, entities = lake.truth["payments"], lake.truth["entities"]
+    expected = {
+        "masked.int_payments_quarantined": payments["quarantined"],
+        "joined.int_payments_unmatched": payments["quarantined"] + payments["unmatched"],
+        "ops.ops_conflicts where source_system = 'payments'": entities["payments"]["conflicts"],
+        "ops.ops_conflicts where source_system = 'storefront'": entities["store_orders"]["conflicts"],
+    }
+    with thrift.connect(lake.settings) as cursor:
+        found = {listed: thrift.rows(cursor, f"select count(*) from {listed}")[0][0] for listed in expected}
+    assert found == expected
+
+
 def newest(lake: Lake, dataset: str) -> tuple[dict, list[dict[str, str]]]:
     """Return the newest published manifest of the last week and the rows of its file, read as an analyst would."""
     directory = lake.settings.export_root / dataset / str(lake.last_week)
@@ -145,6 +159,7 @@ def test_first_wave_is_the_truth(lake: Lake, first_wave: object) -> None:
     assert_ledger_is_the_truth(lake)
     assert_deduplicated_is_the_truth(lake)
     assert_marts_are_the_truth(lake)
+    assert_lists_are_the_truth(lake)
     assert_csv_is_the_truth(lake, version=1)
 
 
@@ -218,6 +233,7 @@ def test_second_wave_is_the_truth_and_old_files_stay(lake: Lake, first_wave: obj
     assert_ledger_is_the_truth(lake)
     assert_deduplicated_is_the_truth(lake)
     assert_marts_are_the_truth(lake)
+    assert_lists_are_the_truth(lake)
     assert_csv_is_the_truth(lake, version=2)
     assert {path: path.read_bytes() for path in files} == files
 

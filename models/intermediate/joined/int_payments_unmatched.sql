@@ -1,0 +1,66 @@
+with payments as (
+
+    select
+        order_id,
+        has_valid_confirmation_code,
+        amount,
+        paid_at
+    from {{ ref('int_payments_masked') }}
+
+),
+
+orders as (
+
+    select
+        order_id,
+        is_deleted,
+        ordered_at,
+        ordered_at + interval 96 hours as payable_until
+    from {{ ref('int_orders_deduplicated') }}
+
+),
+
+-- the first reason that applies; none for a payment that completes its order
+judged as (
+
+    select
+        payments.order_id,
+        payments.amount,
+        payments.paid_at,
+        orders.ordered_at,
+        case
+            when not payments.has_valid_confirmation_code then 'bad code'
+            when orders.order_id is null then 'no order'
+            when orders.is_deleted then 'order deleted'
+            when payments.paid_at between orders.ordered_at and orders.payable_until then null
+            else 'outside 96 hours'
+        end as unmatched_reason
+    from payments
+    left join orders
+        on payments.order_id = orders.order_id
+
+),
+
+final as (
+
+    select
+        -- key
+        order_id,
+
+        -- attributes
+        unmatched_reason,
+
+        -- money
+        amount,
+
+        -- time
+        ordered_at,
+        paid_at,
+        {{ iso_week('paid_at') }} as paid_week
+
+    from judged
+    where unmatched_reason is not null
+
+)
+
+select * from final

@@ -1,0 +1,33 @@
+with payments as (
+
+    select *
+    from {{ ref('int_payments_masked') }}
+    where not has_valid_confirmation_code
+
+),
+
+final as (
+
+    select
+        -- key
+        order_id,
+
+        -- attributes
+        confirmation_code,
+        payment_method,
+
+        -- money
+        amount,
+
+        -- masked
+        customer_pseudonym,
+        key_version,
+
+        -- time
+        paid_at
+
+    from payments
+
+)
+
+select * from final
