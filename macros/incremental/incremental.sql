@@ -2,16 +2,19 @@
     The incremental materialization, in the place of dbt-spark 1.11's own:
     - a full refresh creates or replaces the table. dbt-spark drops it first:
       readers fail meanwhile and the table's history is gone;
-    - one MERGE with a conditional update. dbt-spark's update is unconditional,
-      so the last batch would always win over the earliest event.
+    - one MERGE, by config `keep`. dbt-spark's updates without a condition, so
+      the last batch would always win over the earliest event.
 
-    Config: unique_key (one column), keep ('first' or 'last') and order_by (the
-    columns of the total order). See macros/incremental/new_batches.sql for
-    what a run reads.
+    keep='first' or 'last': the model reads new rows of one source; of each
+        unique_key the row stays that is first or last by order_by. What a run
+        reads: macros/incremental/new_batches.sql.
+    keep='recomputed': the model reads several deduplicated tables; every row
+        of an affected key is computed anew. See macros/incremental/affected.sql.
 #}
 {% materialization incremental, adapter='spark' %}
     {% set existing = load_relation(this) %}
-    {% set slice = make_temp_relation(this, '__slice') %}
+    {% set recomputes = config.require('keep') == 'recomputed' %}
+    {% set newest = news(compiled_code) %}
 
     {{ run_hooks(pre_hooks) }}
 
@@ -22,7 +25,12 @@
         {% call statement('main') %}
             {{ create_table_as(false, this, compiled_code) }}
         {% endcall %}
+    {% elif newest == {} %}
+        {% call noop_statement('main', 'no news') %}{% endcall %}
+    {% elif recomputes %}
+        {{ merge_recomputed(this, compiled_code) }}
     {% else %}
+        {% set slice = make_temp_relation(this, '__slice') %}
         {% call statement('slice') %}
             {{ create_table_as(true, slice, compiled_code) }}
         {% endcall %}
@@ -37,6 +45,7 @@
         {% endcall %}
     {% endif %}
 
+    {% if recomputes and newest %}{% do record_read_until(this, newest) %}{% endif %}
     {% do persist_docs(this, model) %}
     {{ run_hooks(post_hooks) }}
     {{ return({'relations': [this]}) }}

@@ -21,8 +21,7 @@
             ~ ' from ' ~ source(system, table) ~ '.files where content = 0'
             ~ ' and readable_metrics.ingest_batch.upper_bound > ' ~ read_until
         ).rows[0] -%}
-        ingest_batch > {{ read_until }}
-        and ingest_batch <= {{ landed[0] }}
+        ingest_batch > {{ read_until }} and ingest_batch <= {{ landed[0] }} /* of {{ table }} */
         and ingested_at >= timestamp '{{ landed[1] or '9999-12-31' }} 00:00:00'
     {%- endif -%}
 {% endmacro %}

@@ -1,8 +1,29 @@
-with payments as (
+{{ config(
+    materialized='incremental',
+    unique_key='order_id',
+    keep='recomputed',
+    partition_by='bucket(16, order_id)',
+) }}
+
+with affected as (
+
+    select order_id
+    from {{ ref('int_payments_deduplicated') }}
+    where {{ changed_in(ref('int_payments_deduplicated')) }}
+    union
+    select order_id
+    from {{ ref('int_orders_deduplicated') }}
+    where {{ changed_in(ref('int_orders_deduplicated')) }}
+
+),
+
+payments as (
 
     select *
     from {{ ref('int_payments_masked') }}
-    where has_valid_confirmation_code
+    where
+        has_valid_confirmation_code
+        and {{ in_affected('order_id') }}
 
 ),
 
@@ -14,7 +35,9 @@ orders as (
         order_status,
         ordered_at
     from {{ ref('int_orders_deduplicated') }}
-    where not is_deleted
+    where
+        not is_deleted
+        and {{ in_affected('order_id') }}
 
 ),
 
