@@ -74,6 +74,8 @@ lint: $(VENV) ## Check Python, SQL and YAML style; needs no Spark
 	@$(RUN) sqlfluff lint --disable-progress-bar models
 	@echo "lint: yamllint"
 	@$(RUN) yamllint --strict .
+	@echo "lint: personal data"
+	@$(RUN) lakehouse check pii --static
 
 $(FLINK): bench/ingest/pom.xml | setup
 	@echo "bench: fetching Flink into bench/target"

@@ -1,14 +1,17 @@
 """The console command `lakehouse`: a sub-command per part, and the place where errors become lines and exit codes."""
 
 import sys
+from pathlib import Path
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from sqlalchemy.exc import OperationalError
 
 from lakehouse import java
-from lakehouse.catalog import unavailable
+from lakehouse.catalog import load_catalog, unavailable
 from lakehouse.errors import UserError
+from lakehouse.pii import check as pii_check
 from lakehouse.settings import from_environment
 from local_stack.cli import app as stack_app
 from python_export.cli import app as export_app
@@ -31,6 +34,18 @@ app.add_typer(check_app, name="check")
 def check_java() -> None:
     """Say which Java will run Spark, or what is wrong with it."""
     typer.echo(f"java: {java.executable()}")
+
+
+@check_app.command(name="pii")
+def check_pii(
+    static: Annotated[bool, typer.Option(help="Check the project alone, not what has landed in a catalog.")] = False,
+    target: Annotated[
+        Path | None, typer.Option(help="Check the SQL that a dbt build ran, from its target directory.")
+    ] = None,
+) -> None:
+    """Say whether every field has a PII class, and prove that none leaves the restricted layers without its mask."""
+    catalog = None if static else load_catalog(from_environment())
+    typer.echo(f"pii: {pii_check.check(catalog, target)} models followed, no leak")
 
 
 def main() -> None:

@@ -7,6 +7,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from lakehouse.catalog import load_catalog
+from lakehouse.pii.check import require_classified
 from lakehouse.settings import PROJECT_ROOT, environment, from_environment
 from lakehouse.weeks import IsoWeek
 from python_export.datasets import Project
@@ -37,6 +39,7 @@ def run(
     settings = from_environment(env)
     chosen = IsoWeek.parse(week) if week else IsoWeek.last_complete(datetime.now(UTC))
     project = Project(PROJECT_ROOT, env)
+    require_classified(project.manifest(), load_catalog(settings))
     published = run_export(settings, project, chosen, dataset or (), with_build=build, say=console.print)
     _print_summary(published)
 

@@ -1,0 +1,71 @@
+"""`lakehouse check pii`: declarations, lineage and, where there is a catalog, what has really landed."""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.catalog import Catalog
+
+from lakehouse.errors import UserError
+from lakehouse.pii import declared, masks, proof
+from lakehouse.pii.compile import compiled_manifest
+from lakehouse.pii.masks import Masks
+from lakehouse.pii.proof import Problem
+from lakehouse.settings import PROJECT_ROOT
+
+MACROS = PROJECT_ROOT / "macros" / "pii"
+
+
+def problems(manifest: Mapping[str, Any], known: Masks) -> list[Problem]:
+    """Return what is wrong with a compiled project."""
+    project = proof.trace(manifest, known)
+    return [
+        *declared.unclassified(manifest, known),
+        *declared.undeclared(manifest, project),
+        *declared.unmapped(manifest, project),
+        *declared.of_two_classes(manifest, project),
+        *project.problems,
+        *proof.leaks(manifest, project, known),
+        *proof.hooks(manifest),
+    ]
+
+
+def check(catalog: Catalog | None = None, target: Path | None = None) -> int:
+    """Check the project and return how many models were followed.
+
+    `target` is the directory of a `dbt build` whose SQL is checked as it ran; without one the project is compiled
+    without a warehouse. With a catalog the fields of the bronze tables are checked too.
+
+    Raises:
+        UserError: something is wrong; it names each thing and its remedy.
+    """
+    known = masks.load(MACROS)
+    manifest = json.loads((target / "manifest.json").read_text()) if target else compiled_manifest(PROJECT_ROOT)
+    found = problems(manifest, known)
+    if catalog is not None:
+        found += declared.unknown(manifest, catalog)
+    require_none(found)
+    return sum(node["resource_type"] == "model" for node in manifest["nodes"].values())
+
+
+def require_classified(manifest: Mapping[str, Any], catalog: Catalog) -> None:
+    """Check what data can change without a change of code: that no field has landed which nobody classified.
+
+    Raises:
+        UserError: one has, or a staging column has no class.
+    """
+    known = masks.load(MACROS)
+    require_none([*declared.unclassified(manifest, known), *declared.unknown(manifest, catalog)])
+
+
+def require_none(found: Iterable[Problem]) -> None:
+    """Raise one error for all problems, if there are any."""
+    lines = [f"  {problem.message}. {problem.remedy}." for problem in found]
+    if lines:
+        raise UserError(
+            f"Personal data is not safe, {len(lines)} {'things' if len(lines) > 1 else 'thing'} to correct:\n"
+            + "\n".join(lines)
+            + "\n",
+            "See docs/operations.md, personal data",
+        )

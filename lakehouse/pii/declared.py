@@ -1,0 +1,138 @@
+"""Default deny: every staging column has a class; staging maps every field of a payload, or it is listed as unused."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.types import IcebergType, ListType, MapType, StructType
+from sqlglot import exp
+
+from lakehouse.catalog import load_table
+from lakehouse.pii.masks import AS_IS, Masks
+from lakehouse.pii.proof import COPIES_OF_PAYLOAD, STAGING, WITHOUT_PAYLOAD, Problem, Project
+
+CLASSIFY = "Map it in staging with a class, or list it in config.meta.unused of the source table"
+
+
+def unclassified(manifest: Mapping[str, Any], masks: Masks) -> Iterator[Problem]:
+    """Yield the staging columns whose yml declares no class, or one that does not exist."""
+    remedy = f"Declare config.meta.pii as one of {', '.join(masks.classes)}"
+    for node in _staging_models(manifest):
+        for name, column in node["columns"].items():
+            declared = column["config"].get("meta", {}).get("pii")
+            if declared is None:
+                yield Problem(f"{node['name']}.{name} has no PII class", remedy)
+            elif declared not in masks.classes:
+                yield Problem(f"{node['name']}.{name} has the PII class {declared}, which does not exist", remedy)
+
+
+def undeclared(manifest: Mapping[str, Any], project: Project) -> Iterator[Problem]:
+    """Yield the columns that the SQL of a staging model gives and its yml does not have."""
+    for node in _staging_models(manifest):
+        for name in project.landed.get(node["unique_id"], {}):
+            if name not in node["columns"]:
+                yield Problem(
+                    f"{node['name']}.{name or '<a column without name>'} is not in the model's yml",
+                    "Describe it there, with its PII class",
+                )
+
+
+def unmapped(manifest: Mapping[str, Any], project: Project) -> Iterator[Problem]:
+    """Yield payload fields that staging neither maps nor is said not to use, and those of which both is the case."""
+    read = {field for columns in project.landed.values() for fields in columns.values() for field in fields}
+    for source in _landed_tables(manifest):
+        table = f"{source['schema']}.{source['identifier']}".lower()
+        unused = _unused(source)
+        for field in sorted(_declared_fields(source)):
+            mapped = any(_is_or_holds(f"{table}.{field}", other) for other in read)
+            if not mapped and not _listed(field, unused):
+                yield Problem(f"{table} has the field {field}, which staging does not map", CLASSIFY)
+            if mapped and _listed(field, unused):
+                yield Problem(
+                    f"{table} lists the field {field} as unused, but staging maps it", "Take it off config.meta.unused"
+                )
+
+
+def of_two_classes(manifest: Mapping[str, Any], project: Project) -> Iterator[Problem]:
+    """Yield payload fields that reach staging columns of different classes: one of them understates it."""
+    classes: dict[str, dict[str, str]] = {}
+    for node in _staging_models(manifest):
+        for name, fields in project.landed.get(node["unique_id"], {}).items():
+            declared = node["columns"].get(name, {}).get("config", {}).get("meta", {}).get("pii", AS_IS)
+            for field in fields:
+                if field.split(".")[2] not in COPIES_OF_PAYLOAD:
+                    classes.setdefault(field, {})[f"{node['name']}.{name}"] = declared
+    for field, columns in classes.items():
+        if len(set(columns.values())) > 1:
+            listed = ", ".join(f"{column} ({declared})" for column, declared in columns.items())
+            yield Problem(f"{field} has one class, but is in {listed}", "Give these columns the same class")
+
+
+def unknown(manifest: Mapping[str, Any], catalog: Catalog) -> Iterator[Problem]:
+    """Yield the fields that bronze tables have and no source declares: a later schema version brought them."""
+    for source in _landed_tables(manifest):
+        name = f"{source['schema']}.{source['identifier']}"
+        table = load_table(catalog, name)
+        if table is None:
+            continue
+        declared, unused = _declared_fields(source), _unused(source)
+        for column in table.schema().fields:
+            for field in _fields_of_table(column.name.lower(), column.field_type):
+                known = column.name.lower() in (*WITHOUT_PAYLOAD, *COPIES_OF_PAYLOAD)
+                if not known and field not in declared and not _listed(field, unused):
+                    yield Problem(f"{name} has the field {field}, which its source does not declare", CLASSIFY)
+
+
+def _staging_models(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [
+        node for node in manifest["nodes"].values() if node["resource_type"] == "model" and node["schema"] == STAGING
+    ]
+
+
+def _landed_tables(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [source for source in manifest["sources"].values() if source["config"].get("meta", {}).get("kafka")]
+
+
+def _unused(source: Mapping[str, Any]) -> list[str]:
+    return [field.lower() for field in source["config"]["meta"].get("unused", [])]
+
+
+def _listed(field: str, fields: list[str]) -> bool:
+    return any(field == other or field.startswith(f"{other}.") for other in fields)
+
+
+def _is_or_holds(field: str, other: str) -> bool:
+    return field == other or field.startswith(f"{other}.") or other.startswith(f"{field}.")
+
+
+def _declared_fields(source: Mapping[str, Any]) -> set[str]:
+    """Return the payload fields of a source table, nested ones by path."""
+    return {
+        field
+        for name, column in source["columns"].items()
+        if name.lower() not in (*WITHOUT_PAYLOAD, *COPIES_OF_PAYLOAD)
+        for field in _fields_of_type(name.lower(), exp.DataType.build(column["data_type"], dialect="spark"))
+    }
+
+
+def _fields_of_type(path: str, data_type: exp.Expression) -> Iterator[str]:
+    nested = [part for part in data_type.expressions if isinstance(part, exp.DataType | exp.ColumnDef)]
+    if not nested:
+        yield path
+    for part in nested:
+        if isinstance(part, exp.ColumnDef):
+            yield from _fields_of_type(f"{path}.{part.name.lower()}", part.args["kind"])
+        else:
+            yield from _fields_of_type(path, part)
+
+
+def _fields_of_table(path: str, data_type: IcebergType) -> Iterator[str]:
+    if isinstance(data_type, StructType):
+        for field in data_type.fields:
+            yield from _fields_of_table(f"{path}.{field.name.lower()}", field.field_type)
+    elif isinstance(data_type, ListType):
+        yield from _fields_of_table(path, data_type.element_type)
+    elif isinstance(data_type, MapType):
+        yield from _fields_of_table(path, data_type.value_type)
+    else:
+        yield path

@@ -1,0 +1,170 @@
+"""The proof that no classified column leaves the restricted layers raw, over dbt's manifest with compiled SQL."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
+from typing import Any
+
+from lakehouse.pii.lineage import LANDED, NONE, Relation, Trace, Traces, Unfollowed, follow
+from lakehouse.pii.masks import AS_IS, Masks
+
+STAGING = "staging"
+RESTRICTED = {STAGING, "deduplicated"}
+PADS = "spark_catalog.default.pii_pads"
+
+# What the ingester adds to a payload, without the copies of the payload among it.
+WITHOUT_PAYLOAD = (
+    "kafka_topic",
+    "kafka_partition",
+    "kafka_offset",
+    "kafka_timestamp",
+    "kafka_timestamp_type",
+    "key_schema_id",
+    "value_schema_id",
+    "decode_error",
+    "ingest_batch",
+    "ingested_at",
+)
+COPIES_OF_PAYLOAD = ("kafka_headers", "kafka_key", "kafka_raw_key", "kafka_raw_value")
+
+_FILES = ("content", "file_path", "file_format", "spec_id", "record_count", "file_size_in_bytes", "sort_order_id")
+# Iceberg's metadata tables by column. Not among them, so that reading it is no proof: bounds and partitions of
+# values (of a file, a manifest), and deleted rows.
+METADATA_TABLES = {
+    "snapshots": ("committed_at", "snapshot_id", "parent_id", "operation", "manifest_list", "summary"),
+    "history": ("made_current_at", "snapshot_id", "parent_id", "is_current_ancestor"),
+    "refs": ("name", "type", "snapshot_id"),
+    "files": _FILES,
+    "data_files": _FILES,
+    "delete_files": _FILES,
+    "manifests": ("content", "path", "length", "added_snapshot_id"),
+    "metadata_log_entries": ("timestamp", "file", "latest_snapshot_id"),
+}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong, and what to do about it."""
+
+    message: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project whose columns have been followed.
+
+    `relations` are those that readers see, by dbt's unique id; `landed` tells per staging model which bronze fields
+    each of its columns is made of; `problems` are the models that cannot be followed.
+    """
+
+    relations: dict[str, Relation]
+    landed: dict[str, dict[str, set[str]]]
+    problems: list[Problem]
+
+
+def trace(manifest: Mapping[str, Any], masks: Masks) -> Project:
+    """Follow every column of a compiled project from bronze to where it is read."""
+    tables = {PADS: Relation((("value", frozenset({Trace("the masking key", "key")})),))}
+    project = Project({}, {}, [])
+    for unique_id, node in _in_order(manifest):
+        name = f"{node['schema']}.{node.get('identifier') or node['alias']}".lower()
+        try:
+            if node["resource_type"] == "source":
+                relation = _bronze(name, node)
+            elif node["resource_type"] == "seed":
+                relation = Relation(tuple((column.lower(), NONE) for column in node["columns"]))
+            else:
+                relation = follow(node["compiled_code"] or "", tables, masks)
+        except Unfollowed as reason:
+            project.problems.append(
+                Problem(
+                    f"{node['name']} cannot be followed, {reason}",
+                    "Write it in SQL that lakehouse/pii/lineage.py knows, or teach it what is missing",
+                )
+            )
+            continue
+        if node["schema"] == STAGING:
+            project.landed[unique_id] = {
+                column: {trace.column for trace in traces if trace.pii == LANDED} for column, traces in relation.columns
+            }
+            relation = _as_declared(node, relation)
+        relation = project.relations[unique_id] = relation.flat()
+        tables[name] = relation
+        for metadata, columns in METADATA_TABLES.items():
+            bounds = [f"readable_metrics.{column}" for column in WITHOUT_PAYLOAD]
+            tables[f"{name}.{metadata}"] = Relation(tuple((column, NONE) for column in (*columns, *bounds)))
+    return project
+
+
+def leaks(manifest: Mapping[str, Any], project: Project, masks: Masks) -> Iterator[Problem]:
+    """Yield where a classified column stands raw outside the restricted layers, or one value in two masks."""
+    for unique_id, relation in project.relations.items():
+        node = manifest["nodes"].get(unique_id)
+        if node is None or node["schema"] in RESTRICTED:
+            continue
+        places: dict[Trace, list[str]] = {}
+        for name, traces in relation.columns:
+            for found in traces:
+                places.setdefault(found, []).append(name)
+        for found, names in places.items():
+            if found.mask is None:
+                ways = ", ".join(masks.classes.get(found.pii, ()))
+                yield Problem(
+                    f"{node['name']}: {found.column} ({found.pii}) reaches {', '.join(sorted(set(names)))}"
+                    " without a mask of its class",
+                    f"Put it through masked() as {ways}" if ways else "Leave it out: it has no mask",
+                )
+        for column in {found.column for found in places}:
+            ways = sorted({found.mask for found in places if found.column == column and found.mask})
+            if len(ways) > 1:
+                yield Problem(
+                    f"{node['name']}: {column} stands there as {' and as '.join(ways)}, which say more together",
+                    "Keep one of them",
+                )
+
+
+def hooks(manifest: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield the models with hooks: their SQL is in no model, so nothing follows it."""
+    for node in manifest["nodes"].values():
+        if node["config"].get("pre-hook") or node["config"].get("post-hook"):
+            yield Problem(f"{node['name']} has a hook, whose SQL is not proven", "Do without it")
+
+
+def _in_order(manifest: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return sources, seeds, models, snapshots and tests that store rows, each after what it reads."""
+    nodes = {**manifest["sources"], **manifest["nodes"]}
+    graph = {unique_id: node.get("depends_on", {}).get("nodes", []) for unique_id, node in nodes.items()}
+    order = [unique_id for unique_id in TopologicalSorter(graph).static_order() if unique_id in nodes]
+    return [
+        (unique_id, nodes[unique_id])
+        for unique_id in order
+        if nodes[unique_id]["resource_type"] in ("source", "seed", "model", "snapshot")
+        or stores_failures(nodes[unique_id])
+    ]
+
+
+def stores_failures(node: Mapping[str, Any]) -> bool:
+    """Tell whether a test keeps the rows that fail it."""
+    config = node["config"]
+    return bool(config.get("store_failures") or config.get("store_failures_as") in ("table", "view"))
+
+
+def _bronze(name: str, source: Mapping[str, Any]) -> Relation:
+    fields = {column.lower() for column in source["columns"]} | set(WITHOUT_PAYLOAD) | set(COPIES_OF_PAYLOAD)
+    return Relation(
+        tuple(
+            (field, NONE if field in WITHOUT_PAYLOAD else frozenset({Trace(f"{name}.{field}", LANDED)}))
+            for field in sorted(fields)
+        )
+    )
+
+
+def _as_declared(node: Mapping[str, Any], relation: Relation) -> Relation:
+    """Return a staging model's columns with the classes that its yml declares, whatever its SQL does."""
+    columns: list[tuple[str, Traces]] = []
+    for name, _ in relation.columns:
+        declared = node["columns"].get(name, {}).get("config", {}).get("meta", {}).get("pii", "unclassified")
+        raw = Trace(f"{node['name']}.{name}", declared)
+        columns.append((name, NONE if declared == AS_IS else frozenset({raw})))
+    return Relation(tuple(columns))
