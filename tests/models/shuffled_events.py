@@ -1,0 +1,189 @@
+"""Some 10,000 events that contradict, repeat, delete and overtake each other, in the shape the ingester lands them in.
+
+Every event is drawn so that keys, joins and time windows collide often. In which wave an event arrives has nothing to
+do with when it happened, except that nothing arrives twice.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from random import Random
+from typing import Any
+
+Row = dict[str, Any]
+
+START = datetime(2026, 10, 5, tzinfo=UTC)
+HOUR, DAY, WINDOW = timedelta(hours=1), timedelta(days=1), timedelta(hours=96)
+INSTANT = timedelta(milliseconds=1)
+ORDERS, ITEMS, PRODUCTS, CUSTOMERS, ADDRESSES, STORE_ORDERS = 900, 1_400, 60, 50, 50, 700
+
+
+@dataclass(frozen=True)
+class Event:
+    """One row of a bronze table, without batch and time of ingestion."""
+
+    table: str
+    row: Row
+
+
+def events(seed: int) -> list[Event]:
+    """Return the events of a seed in the order of their Kafka offsets."""
+    rng = Random(seed)
+    drawn = [
+        *(_payment(rng) for _ in range(2_600)),
+        *(_store_order(rng) for _ in range(1_500)),
+        *_changes(rng, "orders", "orderid", ORDERS, 1_900, _order),
+        *_changes(rng, "order_items", "orderitemid", ITEMS, 2_300, _order_item),
+        *_changes(rng, "products", "productid", PRODUCTS, 260, _product),
+        *_changes(rng, "customers", "customerid", CUSTOMERS, 220, _customer),
+        *_changes(rng, "addresses", "addressid", ADDRESSES, 220, _address),
+        *(_trade(rng) for _ in range(300)),
+    ]
+    return [Event(event.table, event.row | _position(rng, event, offset)) for offset, event in enumerate(drawn)]
+
+
+def waves(seed: int, count: int) -> Iterator[list[Event]]:
+    """Yield the events of a seed in `count` waves, each drawn at random."""
+    rng = Random(f"waves of {seed}")
+    arrived: list[list[Event]] = [[] for _ in range(count)]
+    for event in events(seed):
+        rng.choice(arrived).append(event)
+    yield from arrived
+
+
+def _position(rng: Random, event: Event, offset: int) -> Row:
+    # Few instants: ties in Kafka's time are frequent, and partition and offset have to decide.
+    return {
+        "kafka_topic": event.table,
+        "kafka_partition": rng.randrange(3),
+        "kafka_offset": offset,
+        "kafka_timestamp": event.row.get("kafka_timestamp") or START + rng.randrange(28 * 4) * 6 * HOUR,
+        "kafka_raw_value": event.row.get("kafka_raw_value", b"not read by any model"),
+    }
+
+
+def _ordered_at(order_id: int) -> datetime:
+    return START + Random(order_id).randrange(28 * 24) * HOUR
+
+
+def _payment(rng: Random) -> Event:
+    # One in ten is of an order that is nowhere.
+    order_id = rng.randrange(ORDERS + ORDERS // 10)
+    after_order = rng.choice((timedelta(0), HOUR, DAY, WINDOW, WINDOW + INSTANT, -INSTANT, 5 * DAY))
+    row = {
+        "order_id": order_id,
+        "product_id": 0,
+        "customer_id": rng.randrange(CUSTOMERS),
+        "confirmation_code": rng.choice(("AB12CD34", "ZZ99ZZ99", "00000000", "0")),
+        "payment_method": rng.choice(("card", None)),
+        "cc_number": "0000-0000-0000-0000",
+        "expiration": "01/30",
+        "amount": rng.randrange(10_000) / 100,
+        "ts": _ordered_at(order_id) + after_order,
+    }
+    return Event("payments", row)
+
+
+def _store_order(rng: Random) -> Event:
+    lines = [
+        {
+            "product_id": rng.randrange(20),
+            "category": rng.choice(("pizza", "drinks")),
+            "quantity": quantity,
+            "unit_price": 2.5,
+            "net_price": 2.5 * quantity,
+        }
+        for quantity in (rng.randint(1, 4) for _ in range(rng.randint(0, 5)))
+    ]
+    row = {
+        "store_id": rng.randint(1, 5),
+        "store_order_id": rng.randrange(STORE_ORDERS // 5),
+        "coupon_code": rng.randint(1_000, 2_000),
+        "date": date(2020, 1, 1),
+        "status": "accepted",
+        "customer": {
+            "registertime": 0,
+            "userid": f"User_{rng.randrange(9)}",
+            "regionid": "Region_1",
+            "gender": "OTHER",
+        },
+        "order_lines": lines,
+    }
+    return Event("pizza_orders", row)
+
+
+def _changes(rng: Random, table: str, key_column: str, keys: int, count: int, draw: Any) -> Iterator[Event]:
+    """Yield changes of a shop table; one in eight is a delete, half of these with a tombstone at the same instant."""
+    name = f"shiftleft_public_{table}"
+    for _ in range(count):
+        number = rng.randrange(keys)
+        key = f"A{number}" if table == "addresses" else number
+        kafka_key = {"kafka_key": {key_column: key}}
+        deleted = rng.randrange(8) == 0
+        change = {key_column: key, **draw(rng, number), **kafka_key, "__deleted": str(deleted).lower()}
+        yield Event(name, change)
+        if deleted and rng.randrange(2):
+            moment = START + rng.randrange(28 * 4) * 6 * HOUR
+            yield Event(name, {**kafka_key, "kafka_timestamp": moment, "kafka_raw_value": None})
+
+
+def _order(rng: Random, order_id: int) -> Row:
+    moved = rng.choice((timedelta(0), timedelta(0), timedelta(0), DAY, -DAY))
+    return {
+        "customerid": rng.randrange(CUSTOMERS + 5),
+        "orderdate": (_ordered_at(order_id) + moved).replace(tzinfo=None),
+        "status": rng.choice(("Completed", "Pending")),
+        "channel": rng.choice(("iOS", "web", " Online", "fax", None)),
+    }
+
+
+def _order_item(rng: Random, order_item_id: int) -> Row:
+    # An item mostly stays with its order, but some move to another one.
+    order_id = order_item_id % ORDERS if rng.randrange(6) else rng.randrange(ORDERS + 50)
+    return {"orderid": order_id, "productid": rng.randrange(PRODUCTS + 3), "quantity": rng.randint(1, 5)}
+
+
+def _product(rng: Random, product_id: int) -> Row:
+    return {
+        "brand": "Brand",
+        "productname": rng.choice(("Boots", "Hat", "Coat", "")),
+        "category": "clothes",
+        "description": "A product",
+        "color": "red",
+        "size": "M",
+        "price": Decimal(rng.randrange(0, 5_000)).scaleb(-2),
+        "stock": rng.randrange(100),
+    }
+
+
+def _customer(rng: Random, customer_id: int) -> Row:
+    return {
+        "customername": f"Customer {rng.randrange(99)}",
+        "email": "nobody@example.com",
+        "segment": rng.choice(("Premium", "Regular", "New")),
+        "shipping_address_id": rng.choice((f"A{rng.randrange(ADDRESSES + 3)}", None)),
+        "billing_address_id": f"A{rng.randrange(ADDRESSES + 3)}",
+    }
+
+
+def _address(rng: Random, number: int) -> Row:
+    return {
+        "street": "Street 1",
+        "city": rng.choice(("Berlin", "Lyon", "Oslo")),
+        "state": rng.choice(("BE", "ARA", "OS")),
+        "postalcode": "12345",
+        "country": "DE",
+    }
+
+
+def _trade(rng: Random) -> Event:
+    row = {
+        "side": rng.choice(("BUY", "SELL")),
+        "quantity": rng.randint(1, 99),
+        "symbol": "ABC",
+        "price": rng.randrange(10_000),
+        "account": "XYZ",
+        "userid": "User_1",
+    }
+    return Event("stock_trades", row)
