@@ -1,0 +1,161 @@
+{{ config(materialized='table') }}
+
+{# Bronze table, staging, deduplicated table, its key, and whether tombstones go on to staging. #}
+{% set sources = [
+    (source('payments', 'payments'), ref('stg_payments__payments'),
+        ref('int_payments_deduplicated'), 'order_id', false),
+    (source('storefront', 'pizza_orders'), ref('stg_storefront__store_orders'),
+        ref('int_store_orders_deduplicated'), 'store_order_key', false),
+    (source('brokerage', 'stock_trades'), ref('stg_brokerage__trades'),
+        ref('int_trades_deduplicated'), 'trade_key', false),
+    (source('shop', 'shiftleft_public_products'), ref('stg_shop__products'),
+        ref('int_products_deduplicated'), 'product_id', true),
+    (source('shop', 'shiftleft_public_customers'), ref('stg_shop__customers'),
+        ref('int_customers_deduplicated'), 'customer_id', true),
+    (source('shop', 'shiftleft_public_addresses'), ref('stg_shop__addresses'),
+        ref('int_addresses_deduplicated'), 'address_id', true),
+    (source('shop', 'shiftleft_public_orders'), ref('stg_shop__orders'),
+        ref('int_orders_deduplicated'), 'order_id', true),
+    (source('shop', 'shiftleft_public_order_items'), ref('stg_shop__order_items'),
+        ref('int_order_items_deduplicated'), 'order_item_id', true),
+] %}
+{% set exports = [
+    (ref('exp_weekly__completed_orders'), ref('fct_completed_orders'), 'paid_week'),
+    (ref('exp_weekly__order_lines'), ref('fct_order_lines'), 'ordered_week'),
+] %}
+
+-- Topics land while dbt runs: both sides of a check stop at the same batch.
+with landed_or_staged as (
+
+    {% for bronze, staging, deduplicated, key, tombstones in sources %}
+        select
+            'landed = staged + dead letters + dropped tombstones' as check_name,
+            '{{ bronze.identifier }}' as subject,
+            count(*) as left_rows,
+            count(decode_error)
+            {% if not tombstones %}
+                + (
+                    select count(*) - count(dropped.kafka_raw_value)
+                    from {{ bronze }} as dropped
+                    where
+                        dropped.decode_error is null
+                        and dropped.ingest_batch <= {{ newest_batch(bronze) }}
+                )
+            {% endif %}
+            + (
+                select count(*)
+                from {{ staging }} as staged
+                where staged.ingest_batch <= {{ newest_batch(bronze) }}
+            ) as right_rows
+        from {{ bronze }}
+        where ingest_batch <= {{ newest_batch(bronze) }}
+        {% if not loop.last %}
+            union all
+        {% endif %}
+    {% endfor %}
+
+),
+
+kept_or_removed as (
+
+    {% for bronze, staging, deduplicated, key, tombstones in sources %}
+        select
+            'staged = deduplicated + removed' as check_name,
+            '{{ deduplicated.identifier }}' as subject,
+            count(*) as left_rows,
+            count(*) - count(distinct {{ key }})
+            + (select count(*) from {{ deduplicated }}) as right_rows
+        from {{ staging }}
+        where ingest_batch <= {{ newest_batch(deduplicated) }}
+        {% if not loop.last %}
+            union all
+        {% endif %}
+    {% endfor %}
+
+),
+
+clean_or_quarantined as (
+
+    select
+        'payments = clean + quarantined' as check_name,
+        'int_payments_quarantined' as subject,
+        (select count(*) from {{ ref('int_payments_deduplicated') }}) as left_rows,
+        count_if(has_valid_confirmation_code)
+        + (select count(*) from {{ ref('int_payments_quarantined') }}) as right_rows
+    from {{ ref('int_payments_masked') }}
+
+),
+
+completed_or_unmatched as (
+
+    select
+        'payments = completed + unmatched' as check_name,
+        'fct_completed_orders' as subject,
+        count(*) as left_rows,
+        (select count(*) from {{ ref('fct_completed_orders') }})
+        + (select count(*) from {{ ref('int_payments_unmatched') }}) as right_rows
+    from {{ ref('int_payments_deduplicated') }}
+
+),
+
+exploded as (
+
+    select
+        'lengths of the arrays = order lines' as check_name,
+        'fct_order_lines' as subject,
+        coalesce(sum(greatest(size(order_lines), 0)), 0) as left_rows,
+        (
+            select count(*)
+            from {{ ref('fct_order_lines') }} as order_lines
+            where order_lines.order_key like 'store-%'
+        ) as right_rows
+    from {{ ref('int_store_orders_deduplicated') }}
+
+),
+
+exported as (
+
+    {% for export, mart, week in exports %}
+        select
+            'mart rows of the week = export' as check_name,
+            '{{ export.identifier }}' as subject,
+            count(*) as left_rows,
+            (select count(*) from {{ export }}) as right_rows
+        from {{ mart }}
+        where {{ week }} = '{{ exported_week() }}'
+        {% if not loop.last %}
+            union all
+        {% endif %}
+    {% endfor %}
+
+),
+
+checks as (
+
+    select * from landed_or_staged
+    union all
+    select * from kept_or_removed
+    union all
+    select * from clean_or_quarantined
+    union all
+    select * from completed_or_unmatched
+    union all
+    select * from exploded
+    union all
+    select * from exported
+
+),
+
+final as (
+
+    select
+        check_name,
+        subject,
+        left_rows,
+        right_rows,
+        left_rows - right_rows as difference
+    from checks
+
+)
+
+select * from final
