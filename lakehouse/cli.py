@@ -12,6 +12,7 @@ from lakehouse import java
 from lakehouse.catalog import load_catalog, unavailable
 from lakehouse.errors import UserError
 from lakehouse.pii import check as pii_check
+from lakehouse.pii.cli import app as pii_app
 from lakehouse.settings import from_environment
 from local_stack.cli import app as stack_app
 from python_export.cli import app as export_app
@@ -25,6 +26,7 @@ app = typer.Typer(
 app.add_typer(stack_app, name="stack")
 app.add_typer(ingest_app, name="ingest")
 app.add_typer(export_app, name="export")
+app.add_typer(pii_app, name="pii")
 
 check_app = typer.Typer(no_args_is_help=True, help="Checks that need no running stack.")
 app.add_typer(check_app, name="check")

@@ -1,9 +1,10 @@
 """The masking key file: one 0600 line `<version>:<hex inner pad><hex outer pad>`, as Spark SQL can use it.
 
-HMAC-SHA256 needs the key only as its two 64-byte pads (RFC 2104), so the file holds those and nothing else. The SQL
-side is macros/pii.
+HMAC-SHA256 needs the key only as its two 64-byte pads (RFC 2104), so the file holds those and nothing else. Beside the
+file every version has a copy `<file>.<version>`, which never changes. The SQL side is macros/pii.
 """
 
+import os
 import re
 import secrets
 from pathlib import Path
@@ -15,13 +16,42 @@ LINE = re.compile(r"(v\d+):([0-9a-f]{256})\n?")
 
 
 def create(path: Path, version: str = "v1") -> None:
-    """Write a new random 256-bit key to a file that must not exist yet."""
-    key = secrets.token_bytes(32).ljust(BLOCK_BYTES, b"\0")
-    inner = bytes(byte ^ 0x36 for byte in key)
-    outer = bytes(byte ^ 0x5C for byte in key)
+    """Write a new random 256-bit key to a file that must not exist yet.
+
+    Raises:
+        UserError: there is a file or, from a key file that was lost, a copy.
+    """
+    copies = sorted(path.parent.glob(f"{path.name}.v*"))
+    if path.exists() or copies:
+        raise UserError(
+            f"There is a masking key already: {', '.join(map(str, [path, *copies] if path.exists() else copies))}",
+            f"Restore {path} from its newest copy; `lakehouse pii rotate` makes a new key",
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch(mode=0o600, exist_ok=False)
-    path.write_text(f"{version}:{inner.hex()}{outer.hex()}\n")
+    _write_new_version(path, version)
+
+
+def rotate(path: Path) -> str:
+    """Put a new key of the next version in the place of the one in the file, and return the version.
+
+    The old key stays in its copy. Killed in between, the file holds the old key or the new one.
+
+    Raises:
+        UserError: the file is missing, readable by others, or not one line in the expected form.
+    """
+    current = check(path)
+    keep(path)
+    taken = [int(other.name.rpartition(".v")[2]) for other in path.parent.glob(f"{path.name}.v*")]
+    version = f"v{max([int(current[1:]), *taken]) + 1}"
+    _write_new_version(path, version)
+    return version
+
+
+def keep(path: Path) -> None:
+    """Make the copy of a key file that has none, as files from before there were copies do."""
+    copy = path.with_name(f"{path.name}.{check(path)}")
+    if not copy.exists():
+        _write(copy, path.read_text(), replace=False)
 
 
 def check(path: Path) -> str:
@@ -39,3 +69,28 @@ def check(path: Path) -> str:
     if not match:
         raise UserError(f"The masking key file {path} does not hold exactly one key", remedy)
     return match[1]
+
+
+def _write_new_version(path: Path, version: str) -> None:
+    key = secrets.token_bytes(32).ljust(BLOCK_BYTES, b"\0")
+    inner = bytes(byte ^ 0x36 for byte in key)
+    outer = bytes(byte ^ 0x5C for byte in key)
+    line = f"{version}:{inner.hex()}{outer.hex()}\n"
+    # The copy first: a key that something was masked with must never be lost.
+    _write(path.with_name(f"{path.name}.{version}"), line, replace=False)
+    _write(path, line, replace=True)
+
+
+def _write(path: Path, line: str, *, replace: bool) -> None:
+    """Write a file that only its owner may read, at once or not at all; FileExistsError if it may not replace one."""
+    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    unfinished.touch(mode=0o600, exist_ok=False)
+    with unfinished.open("w") as file:
+        file.write(line)
+        file.flush()
+        os.fsync(file.fileno())
+    if replace:
+        unfinished.replace(path)
+    else:
+        path.hardlink_to(unfinished)
+        unfinished.unlink()

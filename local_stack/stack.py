@@ -82,7 +82,7 @@ def prepare(values: dict[str, str]) -> None:
     key_file = from_environment(values).pii_key_file
     if not key_file.exists():
         pii_key.create(key_file)
-    pii_key.check(key_file)
+    pii_key.keep(key_file)
 
 
 def wipe() -> None:

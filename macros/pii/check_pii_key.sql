@@ -1,8 +1,13 @@
 {#
-    Runs before every command that writes: makes the key file readable for
-    macros/pii/pseudonym.sql and stops unless it holds the one key this
-    warehouse is masked with. The pseudonym of a fixed word is pinned per key
-    version in ops.pii_key_versions when the version is first used.
+    Runs before every command that writes: makes the masking key readable for
+    macros/pii/pseudonym.sql and stops unless it is one key, the one this
+    warehouse is masked with, and the one that incremental tables were masked
+    with so far.
+
+    What Spark reads is the key file's copy <file>.<version>, which never
+    changes: a rotation takes effect at the next command, not in the middle of
+    one. The pseudonym of a fixed word is pinned per key version in
+    ops.pii_key_versions when the version is first used.
 #}
 {% macro check_pii_key() %}
     {% if not execute %}{% do return('') %}{% endif %}
@@ -13,27 +18,51 @@
     {% endif %}
 
     {% do run_query('create schema if not exists spark_catalog.default') %}
-    {% set pads = 'spark_catalog.default.pii_pads' %}
-    {% set location = 'file:' ~ key_file %}
-    {% set create_pads %}
-        create table if not exists {{ pads }} (value string) using text location '{{ location }}'
-    {% endset %}
-    {% do run_query(create_pads) %}
-    {% set described = run_query('describe table extended ' ~ pads) %}
-    {% if location not in described.columns[1].values() %}
-        {% do run_query('drop table ' ~ pads) %}
-        {% do run_query(create_pads) %}
-    {% endif %}
-    {% do run_query('refresh table ' ~ pads) %}
+    {% do show_file('spark_catalog.default.pii_key', key_file) %}
     {% set found = run_query(
-        "select count(*), count_if(value rlike '^v[0-9]+:[0-9a-f]{256}$') from " ~ pads
+        "select count(*), count_if(value rlike '^v[0-9]+:[0-9a-f]{256}$'), max(split_part(value, ':', 1))"
+        ~ ' from spark_catalog.default.pii_key'
     ).rows[0] %}
     {% if found[0] != 1 or found[1] != 1 %}
         {% do exceptions.raise_compiler_error(
             'The masking key file ' ~ key_file ~ ' is missing or does not hold exactly one key. ' ~ remedy
         ) %}
     {% endif %}
+    {% set version = found[2] %}
+    {% set copy = key_file ~ '.' ~ version %}
+    {% do show_file('spark_catalog.default.pii_pads', copy) %}
+    {% if run_query(
+        'select count(*) from spark_catalog.default.pii_pads'
+        ~ ' where value = (select max(value) from spark_catalog.default.pii_key)'
+    ).rows[0][0] != 1 %}
+        {% do exceptions.raise_compiler_error(
+            'The masking key file ' ~ key_file ~ ' has no copy ' ~ copy ~ ', or another key in it.'
+            ~ ' Run `cp -p ' ~ key_file ~ ' ' ~ copy ~ '` if that key is the right one.'
+        ) %}
+    {% endif %}
 
+    {% do pin_known_answer(key_file) %}
+    {% do require_masked_with(version) %}
+{% endmacro %}
+
+
+{# A text table over one file, which may have changed since another session
+   read it. #}
+{% macro show_file(table, path) %}
+    {% set location = 'file:' ~ path %}
+    {% set create %}
+        create table if not exists {{ table }} (value string) using text location '{{ location }}'
+    {% endset %}
+    {% do run_query(create) %}
+    {% if location not in run_query('describe table extended ' ~ table).columns[1].values() %}
+        {% do run_query('drop table ' ~ table) %}
+        {% do run_query(create) %}
+    {% endif %}
+    {% do run_query('refresh table ' ~ table) %}
+{% endmacro %}
+
+
+{% macro pin_known_answer(key_file) %}
     {% do run_query('create schema if not exists ops') %}
     {% do run_query(
         'create table if not exists ops.pii_key_versions'
@@ -55,5 +84,39 @@
             'The masking key file ' ~ key_file ~ ' holds another key than the one this warehouse is masked with.'
             ~ ' Restore that key, or give the new key a version of its own.'
         ) %}
+    {% endif %}
+{% endmacro %}
+
+
+{# No incremental table may hold pseudonyms of another version: merging into it
+   would mix the two. Other tables are written as a whole. The bounds of
+   key_version in the files tell, no scan; nor is there anything to ask as long
+   as there has been one version. #}
+{% macro require_masked_with(version) %}
+    {% if flags.FULL_REFRESH or run_query('select count(*) from ops.pii_key_versions').rows[0][0] == 1 %}
+        {% do return('') %}
+    {% endif %}
+    {% set bounds = [] %}
+    {% for node in graph.nodes.values()
+        if node.config.materialized == 'incremental' and 'key_version' in node.columns %}
+        {% set table = adapter.get_relation(node.database, node.schema, node.alias) %}
+        {% if table %}
+            {% do bounds.append(
+                "select '" ~ table ~ "' as name, readable_metrics.key_version.lower_bound as lower_bound,"
+                ~ ' readable_metrics.key_version.upper_bound as upper_bound from ' ~ table ~ '.files where content = 0'
+            ) %}
+        {% endif %}
+    {% endfor %}
+    {% if bounds %}
+        {% set stale = run_query(
+            'select distinct name from (' ~ bounds | join(' union all ') ~ ')'
+            ~ " where lower_bound <> '" ~ version ~ "' or upper_bound <> '" ~ version ~ "' order by name"
+        ).columns[0].values() %}
+        {% if stale %}
+            {% do exceptions.raise_compiler_error(
+                'The masking key is ' ~ version ~ ', but ' ~ stale | join(', ') ~ ' was masked with another version.'
+                ~ ' Mask them anew: `dbt build --full-refresh --select path:models/intermediate/masked+`.'
+            ) %}
+        {% endif %}
     {% endif %}
 {% endmacro %}

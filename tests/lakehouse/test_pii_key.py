@@ -25,8 +25,35 @@ def test_the_pads_compute_the_same_hmac_as_python(tmp_path: Path) -> None:
 def test_a_key_is_never_replaced(tmp_path: Path) -> None:
     path = tmp_path / "pii.key"
     pii_key.create(path)
-    with pytest.raises(FileExistsError):
+    with pytest.raises(UserError, match="There is a masking key already"):
         pii_key.create(path)
+    path.unlink()
+    with pytest.raises(UserError, match=r"Restore .*pii\.key from its newest copy"):
+        pii_key.create(path)
+
+
+def test_a_rotation_makes_the_next_version_and_keeps_the_old_key(tmp_path: Path) -> None:
+    path = tmp_path / "pii.key"
+    pii_key.create(path)
+    first = path.read_text()
+    # a rotation that was killed before its last step has left a copy
+    (tmp_path / "pii.key.v2").write_text("never used")
+    assert pii_key.rotate(path) == pii_key.check(path) == "v3"
+    assert (tmp_path / "pii.key.v1").read_text() == first
+    assert (tmp_path / "pii.key.v3").read_text() == path.read_text()
+    assert path.read_text()[3:] != first[3:]
+    made = [path, tmp_path / "pii.key.v1", tmp_path / "pii.key.v3"]
+    assert {file.stat().st_mode & 0o777 for file in made} == {0o600}
+    assert sorted(tmp_path.iterdir()) == sorted([*made, tmp_path / "pii.key.v2"])
+
+
+def test_a_key_file_without_a_copy_gets_one(tmp_path: Path) -> None:
+    path, copy = tmp_path / "pii.key", tmp_path / "pii.key.v1"
+    pii_key.create(path)
+    copy.unlink()
+    pii_key.keep(path)
+    assert copy.read_text() == path.read_text()
+    assert copy.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("damage", ["missing", "empty", "two lines", "open to others"])

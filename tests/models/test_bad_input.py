@@ -20,6 +20,7 @@ def snapshot(cursor: hive.Cursor) -> list[tuple]:
     [
         ("missing", "is missing or does not hold exactly one key"),
         ("two keys", "is missing or does not hold exactly one key"),
+        ("without its copy", "has no copy"),
         ("another key", "holds another key than the one this warehouse is masked with"),
     ],
 )
@@ -31,6 +32,8 @@ def test_a_bad_masking_key_stops_before_any_write(
     key_file = tmp_path / "pii.key"
     if damage == "two keys":
         key_file.write_text(key * 2)
+    elif damage == "without its copy":
+        key_file.write_text(key)
     elif damage == "another key":
         pii_key.create(key_file)
     refused = run_dbt("build", "--select", "channels", LAKEHOUSE_PII_KEY_FILE=str(key_file))

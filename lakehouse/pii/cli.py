@@ -1,0 +1,23 @@
+"""`lakehouse pii`: the masking key."""
+
+import typer
+
+from lakehouse import pii_key
+from lakehouse.settings import from_environment
+
+app = typer.Typer(no_args_is_help=True, help="The masking key of pseudonyms.")
+
+
+@app.callback()
+def main() -> None:
+    """Keep `rotate` a sub-command while it is the only one."""
+
+
+@app.command()
+def rotate() -> None:
+    """Make a new version of the masking key. The next build must mask anew; it says so and stops until it may."""
+    path = from_environment().pii_key_file
+    old = pii_key.check(path)
+    version = pii_key.rotate(path)
+    typer.echo(f"{path} holds {version} now; {old} is kept in {path}.{old}")
+    typer.echo("Mask anew with: dbt build --full-refresh --select path:models/intermediate/masked+")

@@ -1,0 +1,68 @@
+"""After a rotation no build mixes two key versions: it stops until all incremental tables may be masked anew."""
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+import yaml
+from dbt.cli.main import dbtRunner
+from pyhive import hive
+
+from lakehouse import pii_key
+from lakehouse.settings import PROJECT_ROOT, Settings
+from lakehouse.thrift import rows
+
+MODEL = """
+{{{{ config(materialized='incremental', unique_key='id', keep='last', order_by=['at']) }}}}
+select * from values (1, {at}) as people (id, at), (select {{{{ pii_key_version() }}}} as key_version)
+"""
+
+
+@pytest.fixture
+def rotated_back(masking_key: Settings, cursor: hive.Cursor) -> Iterator[Path]:
+    """The stack's key file; the stack has its old key again afterwards."""
+    key_file = masking_key.pii_key_file
+    line = key_file.read_text()
+    yield key_file
+    key_file.write_text(line)
+    rows(cursor, "drop table if exists small.people")
+
+
+def test_a_build_after_a_rotation_stops_until_tables_may_be_masked_anew(
+    rotated_back: Path, cursor: hive.Cursor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DBT_TARGET_PATH", str(tmp_path / "target"))
+    monkeypatch.setenv("DBT_LOG_PATH", str(tmp_path / "logs"))
+    project = {
+        "name": "small",
+        "profile": "retail_lakehouse",
+        "macro-paths": [str(PROJECT_ROOT / "macros")],
+        "on-run-start": ["{{ check_pii_key() }}"],
+        "models": {"+schema": "small", "+file_format": "iceberg"},
+    }
+    (tmp_path / "dbt_project.yml").write_text(yaml.safe_dump(project))
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "people.yml").write_text("models: [{name: people, columns: [{name: key_version}]}]")
+
+    moments = count()
+
+    def run(*arguments: str) -> str:
+        """Run the model with a newer row than before; return dbt's complaint."""
+        (tmp_path / "models" / "people.sql").write_text(MODEL.format(at=next(moments)))
+        directories = ("--project-dir", str(tmp_path), "--profiles-dir", str(PROJECT_ROOT))
+        result = dbtRunner().invoke(["--quiet", "run", *arguments, *directories])
+        return "" if result.success else str(result.exception or result.result.results[0].message)
+
+    def versions() -> list[tuple[str]]:
+        return rows(cursor, "select distinct key_version from small.people")
+
+    old = pii_key.check(rotated_back)
+    assert run() == ""
+    assert versions() == [(old,)]
+    new = pii_key.rotate(rotated_back)
+    assert f"The masking key is {new}, but small.people was masked with another version" in run()
+    assert versions() == [(old,)]
+    assert run("--full-refresh") == ""
+    assert versions() == [(new,)]
+    assert run() == ""
