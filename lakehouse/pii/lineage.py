@@ -21,15 +21,20 @@ class Unfollowed(Exception):
 
 @dataclass(frozen=True)
 class Trace:
-    """A classified column that reaches a place: raw if `mask` is None. `column` is written relation.column."""
+    """A classified column that reaches a place: raw if `mask` is None. `column` is written relation.column.
+
+    `computed` says that it went through more than being carried along: a function, a cast, a comparison.
+    """
 
     column: str
     pii: str
     mask: str | None = None
+    computed: bool = False
 
 
 Traces = frozenset[Trace]
 NONE: Traces = frozenset()
+CARRIES = (exp.Alias, exp.Coalesce, exp.Dot, exp.Paren, exp.Struct, exp.PropertyEQ)
 # The class of bronze columns: what lands has none until staging declares it.
 LANDED = "landed"
 
@@ -166,7 +171,10 @@ def _add(scope: Scope, node: exp.Expression) -> Scope:
     """Return the scope with one more item of FROM."""
     if isinstance(node, exp.Table):
         _only(node, "this", "db", "catalog", "alias")
-        relation = _table(node, scope)
+        name = ".".join(part.name for part in node.parts).lower()
+        if name not in scope.tables:
+            raise Unfollowed(f"it reads {name}, which is no relation of the project")
+        relation = scope.tables[name]
     elif isinstance(node, exp.Subquery):
         relation = _query(node, scope)
     elif isinstance(node, exp.Values):
@@ -186,13 +194,6 @@ def _add(scope: Scope, node: exp.Expression) -> Scope:
     return replace(scope, sources=(*scope.sources, (node.alias_or_name.lower(), relation)))
 
 
-def _table(node: exp.Table, scope: Scope) -> Relation:
-    name = ".".join(part.name for part in node.parts).lower()
-    if name in scope.tables:
-        return scope.tables[name]
-    raise Unfollowed(f"it reads {name}, which is no relation of the project")
-
-
 def _renamed(relation: Relation, alias: exp.Expression | None) -> Relation:
     names = [column.name.lower() for column in alias.columns] if alias else []
     if not names:
@@ -210,14 +211,16 @@ def _traces(node: exp.Expression | None, scope: Scope) -> Traces:
     if mask := scope.masks.match(node):
         raw = _traces(mask.value, scope)
         return frozenset(
-            replace(trace, mask=mask.name) if trace.mask is None and trace.pii == mask.pii else trace for trace in raw
+            replace(trace, mask=mask.name, computed=False) if trace.mask is None and trace.pii == mask.pii else trace
+            for trace in raw
         )
     if isinstance(node, exp.Column | exp.Star | exp.Identifier):
         return _reference(node, scope)
     if isinstance(node, exp.Query):
         return _query(node, Scope(scope.tables, scope.masks, outer=scope)).everything()
     parts = [node.this] if isinstance(node, exp.Alias) else node.iter_expressions()
-    return _union(_traces(part, scope) for part in parts)
+    reached = _union(_traces(part, scope) for part in parts)
+    return reached if isinstance(node, CARRIES) else frozenset(replace(trace, computed=True) for trace in reached)
 
 
 def _tells_nothing(node: exp.Expression, scope: Scope) -> bool:

@@ -1,7 +1,7 @@
 """The proof that no classified column leaves the restricted layers raw, over dbt's manifest with compiled SQL."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
 from typing import Any
 
@@ -88,7 +88,12 @@ def trace(manifest: Mapping[str, Any], masks: Masks) -> Project:
             project.landed[unique_id] = {
                 column: {trace.column for trace in traces if trace.pii == LANDED} for column, traces in relation.columns
             }
-            relation = _as_declared(node, relation)
+            declared = _as_declared(node, relation)
+            classified = {column for column, traces in declared.columns if traces}
+            project.problems.extend(_quotes(node, [column for column in relation.columns if column[0] in classified]))
+            relation = declared
+        elif node["schema"] in RESTRICTED:
+            project.problems.extend(_quotes(node, relation.flat().columns))
         relation = project.relations[unique_id] = relation.flat()
         tables[name] = relation
         for metadata, columns in METADATA_TABLES.items():
@@ -106,7 +111,7 @@ def leaks(manifest: Mapping[str, Any], project: Project, masks: Masks) -> Iterat
         places: dict[Trace, list[str]] = {}
         for name, traces in relation.columns:
             for found in traces:
-                places.setdefault(found, []).append(name)
+                places.setdefault(replace(found, computed=False), []).append(name)
         for found, names in places.items():
             if found.mask is None:
                 ways = ", ".join(masks.classes.get(found.pii, ()))
@@ -122,6 +127,16 @@ def leaks(manifest: Mapping[str, Any], project: Project, masks: Masks) -> Iterat
                     f"{node['name']}: {column} stands there as {' and as '.join(ways)}, which say more together",
                     "Keep one of them",
                 )
+
+
+def _quotes(node: Mapping[str, Any], columns: Iterable[tuple[str, Traces]]) -> Iterator[Problem]:
+    """Yield the columns computed from a raw value: Spark's errors quote what could not be computed; dbt logs them."""
+    for name, traces in columns:
+        if any(found.computed and found.mask is None for found in traces):
+            yield Problem(
+                f"{node['name']}.{name} is computed from a classified column, whose value an error would quote",
+                "Carry such columns as they are and leave computing to masked()",
+            )
 
 
 def hooks(manifest: Mapping[str, Any]) -> Iterator[Problem]:

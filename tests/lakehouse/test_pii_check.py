@@ -116,6 +116,16 @@ def strange_sql(manifest: Manifest) -> None:
     model(manifest, "fct_completed_orders")["compiled_code"] = "select transform(*) using 'cat' from somewhere"
 
 
+def cast_in_staging(manifest: Manifest) -> None:
+    node = model(manifest, "stg_storefront__store_orders")
+    node["compiled_code"] = node["compiled_code"].replace("customer.gender", "cast(customer.gender as int) as gender")
+
+
+def condition_in_deduplicated(manifest: Manifest) -> None:
+    node = model(manifest, "int_customers_deduplicated")
+    node["compiled_code"] += " where email > 5"
+
+
 def hook(manifest: Manifest) -> None:
     model(manifest, "fct_completed_orders")["config"]["post-hook"] = [{"sql": "select 1"}]
 
@@ -143,6 +153,8 @@ def hook(manifest: Manifest) -> None:
             "int_payments_masked: stg_payments__payments.card_number stands there as last_four and as pseudonym",
         ),
         (strange_sql, "fct_completed_orders cannot be followed"),
+        (cast_in_staging, "stg_storefront__store_orders.gender is computed from a classified column"),
+        (condition_in_deduplicated, "int_customers_deduplicated.segment is computed from a classified column"),
         (hook, "fct_completed_orders has a hook, whose SQL is not proven"),
     ],
 )
