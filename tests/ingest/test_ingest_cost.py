@@ -1,9 +1,10 @@
-"""What a batch costs a process that has landed others before: no compilation, no memory."""
+"""What a batch costs: zstd files, and after others in the same process no compilation and no memory."""
 
 import re
 import subprocess
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from lakehouse import java
@@ -22,6 +23,15 @@ def test_batches_after_the_first_compile_nothing(lab: Lab) -> None:
     produce(lab, 40)
     assert lab.land_well(Options(max_records=9, wait=10)).batches == 5
     assert compilations.getCount() == before
+
+
+def test_files_are_compressed_with_zstd(lab: Lab) -> None:
+    produce(lab, 4)
+    lab.land_well()
+    paths = [task.file.file_path.removeprefix("file:") for task in lab.table().scan().plan_files()]
+    columns = [pq.read_metadata(path).row_group(0).column(0).compression for path in paths]
+    assert columns
+    assert set(columns) == {"ZSTD"}
 
 
 @pytest.mark.skipif(not JCMD.exists(), reason="this Java has no jcmd")
