@@ -55,3 +55,30 @@
     {% endif %}
     {% do return(modules.datetime.date.fromisocalendar(year, week, 1)) %}
 {% endmacro %}
+
+
+{# Whether an event time can be right: from this century, and not more than an
+   hour ahead of when it landed. Rows without a plausible time are kept, but
+   belong to no week. #}
+{% macro is_plausible(moment, landed_at) -%}
+    coalesce(
+        {{ moment }} >= timestamp '2000-01-01 00:00:00'
+        and {{ moment }} <= {{ landed_at }} + interval 1 hour,
+        false
+    )
+{%- endmacro %}
+
+
+{# The instant of figures as of a moment: var `as_of` (UTC), else the end of
+   the exported week. #}
+{% macro as_of() -%}
+    {%- set moment = var('as_of') | string -%}
+    {%- if not moment -%}
+        {%- set moment = monday(exported_week()) + modules.datetime.timedelta(days=7) -%}
+    {%- elif not modules.re.fullmatch('[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}:[0-9]{2})?', moment) -%}
+        {%- do exceptions.raise_compiler_error(
+            "var as_of: '" ~ moment ~ "' is not an instant. Write it in UTC, for instance 2026-11-16 or 2026-11-16 08:30:00."
+        ) -%}
+    {%- endif -%}
+    timestamp '{{ moment }}'
+{%- endmacro %}

@@ -4,7 +4,9 @@ with order_lines as (
 
     select *
     from {{ ref('fct_order_lines') }}
-    where {{ in_exported_week('ordered_at') }}
+    where
+        {{ in_exported_week('ordered_at') }}
+        and has_plausible_time
 
 ),
 
@@ -24,13 +26,14 @@ final as (
         region_id,
         coupon_code,
 
+        product_key,
         product_id,
         category,
         quantity,
         unit_price,
         net_price,
 
-        customer_pseudonym,
+        customer_key,
         key_version
 
     from order_lines

@@ -5,6 +5,14 @@ with store_order_lines as (
 
 ),
 
+shop_order_items as (
+
+    select *
+    from {{ ref('int_order_items_priced') }}
+    where has_order
+
+),
+
 channels as (
 
     select
@@ -26,15 +34,47 @@ order_lines as (
         store_id,
         region_id,
         coupon_code,
+        concat('store-', product_id) as product_key,
         product_id,
         category,
         quantity,
         unit_price,
         net_price,
-        customer_pseudonym,
+        concat('store-', customer_pseudonym) as customer_key,
         key_version,
-        ordered_at
+        ordered_at,
+        ingested_at
     from store_order_lines
+    union all
+    select
+        concat('shop-', order_id, '-', order_item_id) as order_line_key,
+        concat('shop-', order_id) as order_key,
+        null as line_number,
+        coalesce(channel_spelling, 'online') as channel_spelling,
+        null as store_id,
+        null as region_id,
+        null as coupon_code,
+        concat('shop-', product_id) as product_key,
+        product_id,
+        category,
+        quantity,
+        cast(price as decimal(12, 2)) as unit_price,
+        try_cast(quantity * price as decimal(12, 2)) as net_price,
+        concat('shop-', customer_id) as customer_key,
+        null as key_version,
+        ordered_at,
+        ingested_at
+    from shop_order_items
+
+),
+
+normalised as (
+
+    select
+        *,
+        lower(trim(channel_spelling)) as spelling,
+        {{ is_plausible('ordered_at', 'ingested_at') }} as has_plausible_time
+    from order_lines
 
 ),
 
@@ -42,37 +82,42 @@ final as (
 
     select
         -- keys
-        order_lines.order_line_key,
-        order_lines.order_key,
-        order_lines.line_number,
+        normalised.order_line_key,
+        normalised.order_key,
+        normalised.line_number,
 
         -- channel
-        coalesce(channels.channel, order_lines.channel_spelling) as channel,
+        coalesce(channels.channel, normalised.spelling) as channel,
         coalesce(channels.channel_group, 'Other') as channel_group,
 
         -- attributes
-        order_lines.store_id,
-        order_lines.region_id,
-        order_lines.coupon_code,
-        order_lines.product_id,
-        order_lines.category,
+        normalised.store_id,
+        normalised.region_id,
+        normalised.coupon_code,
+        normalised.product_key,
+        normalised.product_id,
+        normalised.category,
 
         -- measures
-        order_lines.quantity,
-        order_lines.unit_price,
-        order_lines.net_price,
+        normalised.quantity,
+        normalised.unit_price,
+        normalised.net_price,
 
         -- masked
-        order_lines.customer_pseudonym,
-        order_lines.key_version,
+        normalised.customer_key,
+        normalised.key_version,
 
         -- time
-        order_lines.ordered_at,
-        {{ iso_week('order_lines.ordered_at') }} as ordered_week
+        normalised.ordered_at,
+        normalised.has_plausible_time,
+        case
+            when normalised.has_plausible_time
+                then {{ iso_week('normalised.ordered_at') }}
+        end as ordered_week
 
-    from order_lines
+    from normalised
     left join channels
-        on lower(trim(order_lines.channel_spelling)) = channels.spelling
+        on normalised.spelling = channels.spelling
 
 )
 

@@ -40,7 +40,8 @@ final as (
         key_version,
 
         -- time
-        ordered_at
+        ordered_at,
+        ingested_at
 
     from exploded
 

@@ -10,7 +10,8 @@ with store_orders as (
         order_lines,
         user_id,
         region_id,
-        ordered_at
+        ordered_at,
+        ingested_at
     from {{ ref('int_store_orders_deduplicated') }}
 
 ),
@@ -35,7 +36,8 @@ final as (
         {{ pii_key_version() }} as key_version,
 
         -- time
-        ordered_at
+        ordered_at,
+        ingested_at
 
     from store_orders
 

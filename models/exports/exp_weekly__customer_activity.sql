@@ -1,0 +1,30 @@
+{{ config(tblproperties={'lakehouse.week': exported_week()}) }}
+
+with customer_activity as (
+
+    select *
+    from {{ ref('fct_customer_activity_weekly') }}
+    where ordered_week = '{{ exported_week() }}'
+
+),
+
+final as (
+
+    select
+        ordered_week,
+        customer_key,
+        key_version,
+
+        order_count,
+        line_count,
+        quantity,
+        revenue,
+
+        first_ordered_at,
+        last_ordered_at
+
+    from customer_activity
+
+)
+
+select * from final

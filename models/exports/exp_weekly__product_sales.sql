@@ -1,0 +1,41 @@
+{{ config(tblproperties={'lakehouse.week': exported_week()}) }}
+
+with product_sales as (
+
+    select *
+    from {{ ref('fct_product_sales') }}
+    where
+        {{ in_exported_week('ordered_at') }}
+        and has_plausible_time
+
+),
+
+final as (
+
+    select
+        ordered_at,
+        order_id,
+        product_id,
+        order_item_id,
+
+        brand,
+        product_name,
+        price,
+
+        customer_id,
+        customer_name_masked,
+        shipping_city,
+        shipping_state,
+        billing_state,
+
+        quantity,
+        total_amount,
+
+        is_backdated_dimension,
+        ordered_week
+
+    from product_sales
+
+)
+
+select * from final

@@ -1,0 +1,88 @@
+{{ config(materialized='table') }}
+
+with order_items as (
+
+    select
+        order_item_id,
+        order_id,
+        product_id,
+        quantity
+    from {{ ref('int_order_items_deduplicated') }}
+    where not is_deleted
+
+),
+
+orders as (
+
+    select
+        order_id,
+        customer_id,
+        channel,
+        is_deleted,
+        ordered_at,
+        ingested_at
+    from {{ ref('int_orders_deduplicated') }}
+
+),
+
+products as (
+
+    select
+        product_id,
+        brand,
+        product_name,
+        category,
+        price,
+        is_first_version,
+        valid_from,
+        valid_to
+    from {{ ref('int_products_versions') }}
+    where not is_deleted
+
+),
+
+final as (
+
+    select
+        -- keys
+        order_items.order_item_id,
+        order_items.order_id,
+        order_items.product_id,
+        orders.customer_id,
+
+        -- order
+        coalesce(not orders.is_deleted, false) as has_order,
+        orders.channel as channel_spelling,
+        orders.ordered_at,
+        orders.ingested_at,
+
+        -- product
+        products.brand,
+        products.product_name,
+        products.category,
+        products.price,
+        products.valid_from as product_valid_from,
+
+        -- measures
+        order_items.quantity,
+
+        -- what keeps the item out of the sales
+        case
+            when orders.order_id is null then 'no order'
+            when orders.is_deleted then 'order deleted'
+            when products.product_id is null then 'no product'
+            when coalesce(products.product_name, '') = '' then 'no product name'
+            when coalesce(products.price, 0) <= 0 then 'no price'
+        end as exclusion_reason
+
+    from order_items
+    left join orders
+        on order_items.order_id = orders.order_id
+    left join products
+        on
+            order_items.product_id = products.product_id
+            and {{ valid_as_of('orders.ordered_at', 'products') }}
+
+)
+
+select * from final

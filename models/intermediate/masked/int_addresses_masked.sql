@@ -1,0 +1,33 @@
+with versions as (
+
+    select *
+    from {{ ref('int_addresses_versions') }}
+
+),
+
+final as (
+
+    select
+        -- keys
+        version_key,
+        address_id,
+
+        -- place
+        city,
+        state,
+        country,
+
+        -- masked
+        {{ masked('stg_shop__addresses', 'postal_code') }} as postal_area,
+
+        -- change
+        is_deleted,
+        is_first_version,
+        valid_from,
+        valid_to
+
+    from versions
+
+)
+
+select * from final

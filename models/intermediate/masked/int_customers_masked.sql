@@ -1,0 +1,35 @@
+with versions as (
+
+    select *
+    from {{ ref('int_customers_versions') }}
+
+),
+
+final as (
+
+    select
+        -- keys
+        version_key,
+        customer_id,
+
+        -- attributes
+        segment,
+        shipping_address_id,
+        billing_address_id,
+
+        -- masked
+        {{ masked('stg_shop__customers', 'customer_name') }} as customer_name_masked,
+        {{ masked('stg_shop__customers', 'email') }} as email_pseudonym,
+        {{ pii_key_version() }} as key_version,
+
+        -- change
+        is_deleted,
+        is_first_version,
+        valid_from,
+        valid_to
+
+    from versions
+
+)
+
+select * from final

@@ -1,0 +1,42 @@
+with trades as (
+
+    select
+        trade_key,
+        side,
+        symbol,
+        quantity,
+        price,
+        user_id,
+        traded_at,
+        ingested_at
+    from {{ ref('int_trades_deduplicated') }}
+
+),
+
+final as (
+
+    select
+        -- key
+        trade_key,
+
+        -- attributes
+        side,
+        symbol,
+        quantity,
+
+        -- money
+        price,
+
+        -- masked
+        {{ masked('stg_brokerage__trades', 'user_id') }} as trader_pseudonym,
+        {{ pii_key_version() }} as key_version,
+
+        -- time
+        traded_at,
+        ingested_at
+
+    from trades
+
+)
+
+select * from final

@@ -1,0 +1,37 @@
+with order_lines as (
+
+    select *
+    from {{ ref('fct_order_lines') }}
+    where
+        has_plausible_time
+        and customer_key is not null
+
+),
+
+final as (
+
+    select
+        -- keys
+        ordered_week,
+        customer_key,
+        key_version,
+
+        -- measures
+        count(distinct order_key) as order_count,
+        count(*) as line_count,
+        sum(quantity) as quantity,
+        cast(coalesce(sum(net_price), 0) as decimal(18, 2)) as revenue,
+
+        -- time
+        min(ordered_at) as first_ordered_at,
+        max(ordered_at) as last_ordered_at
+
+    from order_lines
+    group by
+        ordered_week,
+        customer_key,
+        key_version
+
+)
+
+select * from final
