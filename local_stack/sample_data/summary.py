@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import Any
 
-from local_stack.sample_data import truth
+from local_stack.sample_data import truth, truth_sales
 from local_stack.sample_data.log import PARTITIONS, TABLES, TOPICS, Log, Record
 from local_stack.sample_data.plan import Plan
+from local_stack.sample_data.truth_sales import Line, Sale, Trade
 
 
 def _topic(records: list[Record]) -> dict[str, Any]:
@@ -27,24 +28,95 @@ def _table(log: Log, table: str) -> dict[str, int]:
     return {"rows": len(rows), "deleted": sum(map(truth.is_deleted, rows))}
 
 
-def _by_week(items: Iterable[Any], event_ms: Callable[[Any], int], figures: Callable[[list], dict]) -> dict:
+def _sum(amounts: Iterable[Decimal]) -> str:
+    return str(sum(amounts, Decimal("0.00")))
+
+
+def _by_week(items: Iterable[Any], week: Callable[[Any], str | None], figures: Callable[[list], dict]) -> dict:
+    """Return the figures per week; what happened at an absurd time belongs to none."""
     weeks = defaultdict(list)
     for item in items:
-        weeks[truth.week_of(event_ms(item))].append(item)
-    return {week: figures(weeks[week]) for week in sorted(weeks)}
+        weeks[week(item)].append(item)
+    weeks.pop(None, None)
+    return {label: figures(weeks[label]) for label in sorted(weeks)}
 
 
-def _line_figures(lines: list[truth.OrderLine]) -> dict[str, Any]:
+def _line_figures(lines: list[Line]) -> dict[str, Any]:
     return {
         "rows": len(lines),
         "quantity": sum(line.quantity for line in lines),
-        "net_price": str(sum((line.net_price for line in lines), Decimal("0.00"))),
+        "net_price": _sum(line.net_price for line in lines),
     }
+
+
+def _sale_figures(sales: list[Sale]) -> dict[str, Any]:
+    return {
+        "rows": len(sales),
+        "quantity": sum(sale.quantity for sale in sales),
+        "total_amount": _sum(sale.total_amount for sale in sales),
+    }
+
+
+def _demand_figures(lines: list[Line]) -> dict[str, Any]:
+    return {
+        "rows": len({(line.channel_group, line.product) for line in lines}),
+        "line_count": len(lines),
+        "order_count": len({(line.channel_group, line.product, line.order) for line in lines}),
+        "customer_count": len({(line.channel_group, line.product, line.customer) for line in lines}),
+        "quantity": sum(line.quantity for line in lines),
+        "revenue": _sum(line.net_price for line in lines),
+    }
+
+
+def _activity_figures(lines: list[Line]) -> dict[str, Any]:
+    return {
+        "rows": len({line.customer for line in lines}),
+        "order_count": len({line.order for line in lines}),
+        "line_count": len(lines),
+        "quantity": sum(line.quantity for line in lines),
+        "revenue": _sum(line.net_price for line in lines),
+    }
+
+
+def _trade_figures(trades: list[Trade]) -> dict[str, Any]:
+    return {"rows": len(trades), "total_price": _sum(trade.total_price for trade in trades)}
 
 
 def _payment_figures(payments: list[Record]) -> dict[str, Any]:
     amounts = (truth.money(payment.payload["amount"]) for payment in payments)
-    return {"rows": len(payments), "amount": str(sum(amounts, Decimal("0.00")))}
+    return {"rows": len(payments), "amount": _sum(amounts)}
+
+
+def _sales(log: Log, plan: Plan) -> dict[str, Any]:
+    lines, sales = truth_sales.lines(log), truth_sales.product_sales(log)
+    groups = sorted({line.channel_group for line in lines})
+    rolling = truth_sales.customers_30d(sales, plan.end_ms)
+
+    def weeks(items: list, figures: Callable[[list], dict]) -> dict:
+        return _by_week(items, lambda item: item.week, figures)
+
+    return {
+        "order_lines": {
+            **_line_figures(lines),
+            "channel_groups": {
+                group: _line_figures([line for line in lines if line.channel_group == group]) for group in groups
+            },
+            "weeks": weeks(lines, _line_figures),
+        },
+        "product_sales": {
+            **_sale_figures(sales),
+            "backdated": sum(sale.is_backdated for sale in sales),
+            "excluded": truth_sales.excluded(log),
+            "weeks": weeks(sales, _sale_figures),
+        },
+        "product_demand": {"weeks": weeks(lines, _demand_figures)},
+        "customer_activity": {"weeks": weeks(lines, _activity_figures)},
+        "customers_30d": {
+            "rows": len(rolling),
+            "total_amount": _sum(amount for amount, _ in rolling.values()),
+            "orders": sum(orders for _, orders in rolling.values()),
+        },
+    }
 
 
 def summarise(log: Log, plan: Plan, wave: int) -> dict[str, Any]:
@@ -52,7 +124,7 @@ def summarise(log: Log, plan: Plan, wave: int) -> dict[str, Any]:
     by_topic = {topic: [record for record in log if record.topic == topic] for topic in TOPICS}
     payments, clean = truth.surviving_payments(log), truth.clean_payments(log)
     completed = list(truth.completed_orders(log).values())
-    lines, prices = truth.order_lines(log), truth.trade_prices(log)
+    trades = truth_sales.trades(log)
     return {
         "parameters": {
             "orders": plan.orders,
@@ -69,20 +141,17 @@ def summarise(log: Log, plan: Plan, wave: int) -> dict[str, Any]:
                 "conflicts": len(truth.conflicting_store_orders(log)),
             },
             **{table: _table(log, table) for table in TABLES},
-            "trades": {"rows": len(prices)},
+            "trades": {"rows": len(trades)},
         },
         "payments": {
             "clean": len(clean),
             "quarantined": len(payments) - len(clean),
             "unmatched": len(clean) - len(completed),
         },
-        "order_lines": {
-            **_line_figures(lines),
-            "weeks": _by_week(lines, lambda line: line.event_ms, _line_figures),
-        },
         "completed_orders": {
             **_payment_figures(completed),
-            "weeks": _by_week(completed, lambda each: each.payload["ts"], _payment_figures),
+            "weeks": _by_week(completed, lambda each: truth.week_of(each.payload["ts"]), _payment_figures),
         },
-        "trades": {"rows": len(prices), "total_price": str(sum(prices, Decimal("0.00")))},
+        "trades": {**_trade_figures(trades), "weeks": _by_week(trades, lambda each: each.week, _trade_figures)},
+        **_sales(log, plan),
     }

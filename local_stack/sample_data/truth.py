@@ -7,31 +7,18 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 from lakehouse.weeks import IsoWeek
 from local_stack.sample_data.codec import decode
-from local_stack.sample_data.log import PAYMENTS, PIZZA, TABLES, TRADES, Record, shop_topic
+from local_stack.sample_data.log import PAYMENTS, PIZZA, TABLES, Record, shop_topic
 from local_stack.sample_data.plan import HOUR
 
 _GOOD_CODE = re.compile(r"[A-Z0-9]{8}")
 _WINDOW_MS = 96 * HOUR
 _CENT = Decimal("0.01")
-
-
-@dataclass(frozen=True)
-class OrderLine:
-    """One line of a store order; `line_number` counts from 1, `net_price` in currency units."""
-
-    store_id: int
-    store_order_id: int
-    line_number: int
-    event_ms: int
-    quantity: int
-    net_price: Decimal
 
 
 def week_of(event_ms: int) -> str:
@@ -77,10 +64,18 @@ def surviving_store_orders(log: Iterable[Record]) -> dict[tuple[int, int], Recor
     return kept
 
 
+def changes(log: Iterable[Record], table: str) -> dict[int | str, list[Record]]:
+    """Return the changes per primary key of a shop table in their order, deletes and tombstones included."""
+    found = defaultdict(list)
+    for record in sorted((each for each in log if each.topic == shop_topic(table)), key=_arrival):
+        if record.error is None:
+            found[_row_key(record, table)].append(record)
+    return dict(found)
+
+
 def surviving_rows(log: Iterable[Record], table: str) -> dict[int | str, Record]:
     """Return the latest change per primary key of a shop table, deletes and tombstones included (see `is_deleted`)."""
-    changes = [record for record in log if record.topic == shop_topic(table) and record.error is None]
-    return {_row_key(record, table): record for record in sorted(changes, key=_arrival)}
+    return {key: of_key[-1] for key, of_key in changes(log, table).items()}
 
 
 def _row_key(record: Record, table: str) -> int | str:
@@ -136,17 +131,3 @@ def completed_orders(log: Iterable[Record]) -> dict[int, Record]:
         if 0 <= payment.payload["ts"] - order.payload["orderdate"] <= _WINDOW_MS:
             completed[order_id] = payment
     return completed
-
-
-def order_lines(log: Iterable[Record]) -> list[OrderLine]:
-    """Return the lines of the surviving store orders."""
-    return [
-        OrderLine(*key, line_number, record.timestamp_ms, line["quantity"], money(line["net_price"]))
-        for key, record in surviving_store_orders(log).items()
-        for line_number, line in enumerate(record.payload["order_lines"], 1)
-    ]
-
-
-def trade_prices(log: Iterable[Record]) -> list[Decimal]:
-    """Return the total price of each trade in currency units; `price` in the record is in cents."""
-    return [Decimal(record.payload["quantity"] * record.payload["price"]).scaleb(-2) for record in decoded(log, TRADES)]

@@ -1,0 +1,233 @@
+"""The truth about sales: rows as of the order, the lines of every channel, and the figures over them.
+
+Like `truth` it reads the log alone. A row as of a moment is found by walking its changes, not by periods.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from local_stack.sample_data import truth
+from local_stack.sample_data.log import TRADES, Record
+from local_stack.sample_data.plan import DAY, HOUR
+
+_FIRST_PLAUSIBLE_MS = int(datetime(2000, 1, 1, tzinfo=UTC).timestamp()) * 1000
+_CHANNELS = {
+    "store": ("store", "Physical"),
+    "online": ("online", "Digital"),
+    "web": ("online", "Digital"),
+    "mobile": ("mobile", "Digital"),
+    "ios": ("mobile", "Digital"),
+    "android": ("mobile", "Digital"),
+    "app": ("mobile", "Digital"),
+}
+Changes = dict[int | str, list[Record]]
+
+
+@dataclass(frozen=True)
+class Item:
+    """A living order item; `reason` says why it is no sale, `order` and `product` are rows as of the order."""
+
+    order_item_id: int
+    quantity: int
+    product_id: int
+    order: Record | None
+    product: Record | None
+    is_backdated: bool
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class Sale:
+    """An item that was sold, with the addresses as of the order."""
+
+    order_item_id: int
+    order_id: int
+    customer_id: int
+    event_ms: int
+    week: str | None
+    quantity: int
+    price: Decimal
+    is_backdated: bool
+    shipping_city: str | None
+    shipping_state: str | None
+    billing_state: str | None
+
+    @property
+    def total_amount(self) -> Decimal:
+        return self.quantity * self.price
+
+
+@dataclass(frozen=True)
+class Line:
+    """An order line of any channel; keys begin with `store` or `shop`. A line of a store counts from 1."""
+
+    order: tuple
+    line_number: int | None
+    customer: tuple
+    product: tuple
+    channel: str
+    channel_group: str
+    week: str | None
+    quantity: int
+    net_price: Decimal
+
+
+@dataclass(frozen=True)
+class Trade:
+    """A trade; its price in currency units."""
+
+    week: str | None
+    total_price: Decimal
+
+
+def _week(event_ms: int, record: Record) -> str | None:
+    """Return the week of an event; none of one from before this century, or an hour ahead of its record's arrival."""
+    return truth.week_of(event_ms) if _FIRST_PLAUSIBLE_MS <= event_ms <= record.arrival_ms + HOUR else None
+
+
+def as_of(changes: list[Record], moment_ms: int) -> tuple[Record | None, bool]:
+    """Return the newest of a row's changes up to a moment, and whether it is in fact the first one from after it.
+
+    There is none when it is a delete.
+    """
+    before = [change for change in changes if change.timestamp_ms <= moment_ms]
+    found = before[-1] if before else changes[0]
+    return (None, False) if truth.is_deleted(found) else (found, not before)
+
+
+def items(log: Iterable[Record]) -> list[Item]:
+    """Return the living order items with their order and their product."""
+    log = list(log)
+    orders, products = truth.surviving_rows(log, "orders"), truth.changes(log, "products")
+    return [
+        _item(record.payload, orders, products)
+        for record in truth.surviving_rows(log, "order_items").values()
+        if not truth.is_deleted(record)
+    ]
+
+
+def _item(row: dict[str, Any], orders: dict[int | str, Record], products: Changes) -> Item:
+    order, product, is_backdated, reason = orders.get(row["orderid"]), None, False, None
+    if order is None or truth.is_deleted(order):
+        reason = "no order" if order is None else "order deleted"
+        order = None
+    else:
+        if row["productid"] in products:
+            product, is_backdated = as_of(products[row["productid"]], order.payload["orderdate"])
+        if product is None:
+            reason = "no product"
+        elif not product.payload["productname"]:
+            reason = "no product name"
+        elif not product.payload["price"] or product.payload["price"] < 0:
+            reason = "no price"
+    return Item(row["orderitemid"], row["quantity"], row["productid"], order, product, is_backdated, reason)
+
+
+def product_sales(log: Iterable[Record]) -> list[Sale]:
+    """Return the items that were sold, with product, customer and addresses as of their order."""
+    log = list(log)
+    customers, addresses = truth.changes(log, "customers"), truth.changes(log, "addresses")
+    sales = []
+    for item in items(log):
+        if item.reason:
+            continue
+        order = item.order.payload
+        moment, backdated = order["orderdate"], item.is_backdated
+        places: dict[str, dict] = {}
+        customer, early = _found(customers, order["customerid"], moment)
+        backdated |= early
+        for side in ("shipping", "billing"):
+            addressid = customer and customer.payload[f"{side}_address_id"]
+            address, early = _found(addresses, addressid, moment)
+            backdated |= early
+            places[side] = address.payload if address else {"city": None, "state": None}
+        sales.append(
+            Sale(
+                item.order_item_id,
+                order["orderid"],
+                order["customerid"],
+                moment,
+                _week(moment, item.order),
+                item.quantity,
+                item.product.payload["price"],
+                backdated,
+                places["shipping"]["city"],
+                places["shipping"]["state"],
+                places["billing"]["state"],
+            )
+        )
+    return sales
+
+
+def _found(changes: Changes, key: int | str | None, moment_ms: int) -> tuple[Record | None, bool]:
+    return as_of(changes[key], moment_ms) if key in changes else (None, False)
+
+
+def excluded(log: Iterable[Record]) -> dict[str, int]:
+    """Return how many living items are no sale, by reason."""
+    return dict(Counter(item.reason for item in items(log) if item.reason))
+
+
+def lines(log: Iterable[Record]) -> list[Line]:
+    """Return the order lines of every channel."""
+    log = list(log)
+    found = []
+    for (store, number), record in truth.surviving_store_orders(log).items():
+        for line_number, line in enumerate(record.payload["order_lines"], 1):
+            found.append(
+                Line(
+                    ("store", store, number),
+                    line_number,
+                    ("store", record.payload["customer"]["userid"]),
+                    ("store", line["product_id"]),
+                    *_CHANNELS["store"],
+                    _week(record.timestamp_ms, record),
+                    line["quantity"],
+                    truth.money(line["net_price"]),
+                )
+            )
+    for item in items(log):
+        if item.order is None:
+            continue
+        order = item.order.payload
+        spelling = "online" if order["channel"] is None else order["channel"].strip().lower()
+        price = item.product.payload["price"] if item.product else Decimal(0)
+        found.append(
+            Line(
+                ("shop", order["orderid"]),
+                None,
+                ("shop", order["customerid"]),
+                ("shop", item.product_id),
+                *_CHANNELS.get(spelling, (spelling, "Other")),
+                _week(order["orderdate"], item.order),
+                item.quantity,
+                item.quantity * price,
+            )
+        )
+    return found
+
+
+def customers_30d(sales: Iterable[Sale], as_of_ms: int) -> dict[int, tuple[Decimal, int]]:
+    """Return per customer the amount and the number of orders in the 30 days up to and including a moment."""
+    by_customer = defaultdict(list)
+    for sale in sales:
+        if 0 <= as_of_ms - sale.event_ms < 30 * DAY:
+            by_customer[sale.customer_id].append(sale)
+    return {
+        customer: (sum(sale.total_amount for sale in bought), len({sale.order_id for sale in bought}))
+        for customer, bought in by_customer.items()
+    }
+
+
+def trades(log: Iterable[Record]) -> list[Trade]:
+    """Return every trade; `price` in the record is in cents."""
+    return [
+        Trade(
+            _week(record.timestamp_ms, record), Decimal(record.payload["quantity"] * record.payload["price"]).scaleb(-2)
+        )
+        for record in truth.decoded(log, TRADES)
+    ]
