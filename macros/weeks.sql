@@ -58,14 +58,20 @@
 
 
 {# Whether an event time can be right: from this century, and not more than an
-   hour ahead of when it landed. Rows without a plausible time are kept, but
-   belong to no week. #}
+   hour ahead of when it landed. #}
 {% macro is_plausible(moment, landed_at) -%}
     coalesce(
         {{ moment }} >= timestamp '2000-01-01 00:00:00'
         and {{ moment }} <= {{ landed_at }} + interval 1 hour,
         false
     )
+{%- endmacro %}
+
+
+{# The label of the week of an event; NULL without a plausible time: such an
+   event is kept, but belongs to no week. #}
+{% macro event_week(moment, landed_at) -%}
+    case when {{ is_plausible(moment, landed_at) }} then {{ iso_week(moment) }} end
 {%- endmacro %}
 
 

@@ -1,11 +1,12 @@
-"""Records on the edges of the rules: week boundaries, the 96 hour window, ties and conflicts."""
+"""Records on the edges of the rules: week boundaries, the 96 hour window, ties, conflicts and absurd times."""
 
+from decimal import Decimal
 from random import Random
 
-from local_stack.sample_data import payments, shop, storefront
+from local_stack.sample_data import brokerage, payments, shop, storefront
 from local_stack.sample_data.codec import text
 from local_stack.sample_data.log import Draft, Wire
-from local_stack.sample_data.plan import HOUR, MINUTE, Plan
+from local_stack.sample_data.plan import DAY, HOUR, MINUTE, Plan
 from local_stack.sample_data.shop_changes import Row, change, delete, tombstone
 from local_stack.sample_data.shop_orders import ShopOrder
 
@@ -13,6 +14,10 @@ EDGE_ORDER = 7_000_000
 AWAITED_ORDER = 7_100_001
 """A payment of the first wave whose order arrives in the second."""
 EDGE_STORE_ORDER = 900_000
+
+SALE_ORDER = EDGE_ORDER + 400_000
+EPOCH_MS, YEAR_9999_MS = 1, 253_370_764_800_000
+"""Times no clock that is right would give; Kafka takes 0 for "now"."""
 
 _WINDOW_EDGES = (-1, 0, 1, 96 * HOUR - 1, 96 * HOUR, 96 * HOUR + 1)
 
@@ -106,3 +111,40 @@ def fates(plan: Plan, rng: Random) -> list[Draft]:
         drafts += [*delete(table, returned, gone_ms), change(table, returned, gone_ms)]
         drafts.append(tombstone(table, lost, gone_ms))
     return drafts
+
+
+def sale_edges(plan: Plan, rng: Random) -> list[Draft]:
+    """Return orders at the instants a product is re-priced, deleted and returns and its buyer moves, on the edges of
+    the 30 days, and at absurd times.
+    """
+    number = 999_011
+    home, new_home = (shop.address(f"ADDR-EDGE-{number + step}", rng) for step in range(2))
+    product = {**shop.product(number, rng), "price": Decimal("10.00")}
+    buyer = {**shop.customer(number, [home["addressid"]], rng), "shipping_address_id": home["addressid"]}
+    born_ms, changed_ms, gone_ms, back_ms = (plan.start_ms + hours * HOUR for hours in (24, 30, 36, 40))
+    drafts = [
+        change("addresses", home, born_ms - HOUR),
+        change("addresses", new_home, back_ms),
+        change("customers", buyer, born_ms),
+        change("customers", {**buyer, "shipping_address_id": new_home["addressid"]}, changed_ms),
+        change("products", product, born_ms),
+        change("products", {**product, "price": Decimal("12.34")}, changed_ms),
+        *delete("products", product, gone_ms),
+        change("products", {**product, "price": Decimal("9.99")}, back_ms),
+    ]
+    moments = [each + offset for each in (born_ms, changed_ms, gone_ms, back_ms) for offset in (-1, 0)]
+    moments += [end + offset for end in (plan.end_ms, plan.end_ms - 30 * DAY) for offset in (0, 1)]
+    for step, moment in enumerate([*moments, EPOCH_MS, YEAR_9999_MS], 1):
+        order = ShopOrder(SALE_ORDER + step, number, moment, "kiosk" if step % 2 else None)
+        item = {"orderitemid": 74_000_000 + step, "orderid": order.orderid, "productid": number, "quantity": step}
+        placed_ms = moment if plan.start_ms < moment < plan.end_ms else plan.end_ms
+        drafts += [change("orders", order.row("Completed"), placed_ms), change("order_items", item, placed_ms)]
+        if moment in (EPOCH_MS, YEAR_9999_MS):
+            drafts.append(payments.draft(payments.sale(order.orderid, moment, rng), placed_ms))
+    return drafts
+
+
+def absurd_records(rng: Random, customers: list[dict], traders: list[tuple[str, str]]) -> list[Draft]:
+    """Return a store order and a trade whose Kafka timestamp, their event time, is absurd."""
+    order = storefront.order(1, EDGE_STORE_ORDER + 900, rng.choice(customers), rng)
+    return [storefront.draft(order, EPOCH_MS, None), brokerage.draft(rng.choice(traders), EPOCH_MS, rng)]

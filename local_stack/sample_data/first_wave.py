@@ -18,6 +18,7 @@ def first_wave(plan: Plan) -> Log:
     drafts += products + shop.customers_and_addresses(plan, plan.rng("customers"))
     drafts += edges.disordered_products(plan, shop.product(999_999, plan.rng("disordered")))
     drafts += edges.fates(plan, plan.rng("fates"))
+    drafts += edges.sale_edges(plan, plan.rng("sale edges"))
 
     since_ms = (plan.start_ms + plan.end_ms) // 2
     drafts += payments.for_orders(placed, (1, 2, 2), since_ms, span, plan.rng("payments"))
@@ -31,4 +32,5 @@ def first_wave(plan: Plan) -> Log:
     rng = plan.rng("trades")
     traders = brokerage.traders(5 + plan.orders // 20, rng)
     drafts += brokerage.trades(plan.orders, traders, plan.end_ms, span, rng)
+    drafts += edges.absurd_records(plan.rng("absurd"), people, traders)
     return number(drafts + damage(drafts, plan.end_ms - DAY), {})

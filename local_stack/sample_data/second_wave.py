@@ -21,16 +21,19 @@ from local_stack.sample_data.plan import DAY, HOUR, MINUTE, Plan
 from local_stack.sample_data.shop_changes import Row, change, delete
 from local_stack.sample_data.shop_orders import ShopOrder, item_changes, order_changes, place
 from local_stack.sample_data.truth import (
+    changes,
     clean_payments,
     completed_orders,
     decoded,
     is_deleted,
     surviving_rows,
 )
+from local_stack.sample_data.truth_sales import product_sales
 
 FIRST_NUMBER = 500_000
 """Orders of the second wave are numbered from here, above those of any first wave."""
 _FIRST_ITEM = 50_000_000
+_ITEMS = shop_topic("order_items")
 
 # How the rows of each table change; a new address row is a move.
 _UPDATES: dict[str, Callable[[Row, Random], Row]] = {
@@ -81,6 +84,23 @@ def _matches_changed(before: Log, plan: Plan, rng: Random) -> list[Draft]:
     return drafts
 
 
+def _past_changed(before: Log, plan: Plan, rng: Random) -> list[Draft]:
+    """Return changes from the time of old sales that arrive only now: another price, and another address."""
+    sales = sorted(product_sales(before), key=lambda sale: sale.order_item_id)
+    products, customers = changes(before, "products"), changes(before, "customers")
+    item_products = {record.payload["orderitemid"]: record.payload["productid"] for record in decoded(before, _ITEMS)}
+    drafts = []
+    for sale in rng.sample([each for each in sales if each.customer_id in customers], k=min(len(sales), 5)):
+        moment, arrival_ms = sale.event_ms, _news(plan, rng)
+        product = _row(products[item_products[sale.order_item_id]][0].payload)
+        repriced = {**product, "productname": "Late news", "price": sale.price + 1}
+        drafts.append(change("products", repriced, moment, arrival_ms=arrival_ms))
+        customer = _row(customers[sale.customer_id][0].payload)
+        moved = {**customer, "shipping_address_id": customer["billing_address_id"]}
+        drafts.append(change("customers", moved, moment, arrival_ms=arrival_ms))
+    return drafts
+
+
 def _row(payload: Row) -> Row:
     return {name: value for name, value in payload.items() if name != "__deleted"}
 
@@ -113,6 +133,7 @@ def second_wave(plan: Plan, before: Log) -> Log:
     span, count = plan.second_wave, 20 + plan.orders // 10
     drafts = _late_copies(before, plan, plan.rng("late copies"))
     drafts += _matches_changed(before, plan, plan.rng("changed matches"))
+    drafts += _past_changed(before, plan, plan.rng("changed past"))
     for table in TABLES:
         drafts += _rows_changed(before, table, plan, plan.rng(f"late {table}"))
 

@@ -150,7 +150,7 @@ def summarise(log: Log, plan: Plan, wave: int) -> dict[str, Any]:
         },
         "completed_orders": {
             **_payment_figures(completed),
-            "weeks": _by_week(completed, lambda each: truth.week_of(each.payload["ts"]), _payment_figures),
+            "weeks": _by_week(completed, lambda each: truth.event_week(each.payload["ts"], each), _payment_figures),
         },
         "trades": {**_trade_figures(trades), "weeks": _by_week(trades, lambda each: each.week, _trade_figures)},
         **_sales(log, plan),

@@ -18,12 +18,18 @@ from local_stack.sample_data.plan import HOUR
 
 _GOOD_CODE = re.compile(r"[A-Z0-9]{8}")
 _WINDOW_MS = 96 * HOUR
+_FIRST_PLAUSIBLE_MS = int(datetime(2000, 1, 1, tzinfo=UTC).timestamp()) * 1000
 _CENT = Decimal("0.01")
 
 
 def week_of(event_ms: int) -> str:
     """Return the label of the ISO week of an epoch millisecond."""
     return str(IsoWeek.of(datetime.fromtimestamp(event_ms // 1000, UTC)))
+
+
+def event_week(event_ms: int, record: Record) -> str | None:
+    """Return the week of an event; none of one from before this century, or an hour ahead of its record's arrival."""
+    return week_of(event_ms) if _FIRST_PLAUSIBLE_MS <= event_ms <= record.arrival_ms + HOUR else None
 
 
 def money(amount: float) -> Decimal:

@@ -6,15 +6,13 @@ Like `truth` it reads the log alone. A row as of a moment is found by walking it
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
 from local_stack.sample_data import truth
 from local_stack.sample_data.log import TRADES, Record
-from local_stack.sample_data.plan import DAY, HOUR
+from local_stack.sample_data.plan import DAY
 
-_FIRST_PLAUSIBLE_MS = int(datetime(2000, 1, 1, tzinfo=UTC).timestamp()) * 1000
 _CHANNELS = {
     "store": ("store", "Physical"),
     "online": ("online", "Digital"),
@@ -84,11 +82,6 @@ class Trade:
     total_price: Decimal
 
 
-def _week(event_ms: int, record: Record) -> str | None:
-    """Return the week of an event; none of one from before this century, or an hour ahead of its record's arrival."""
-    return truth.week_of(event_ms) if _FIRST_PLAUSIBLE_MS <= event_ms <= record.arrival_ms + HOUR else None
-
-
 def as_of(changes: list[Record], moment_ms: int) -> tuple[Record | None, bool]:
     """Return the newest of a row's changes up to a moment, and whether it is in fact the first one from after it.
 
@@ -151,7 +144,7 @@ def product_sales(log: Iterable[Record]) -> list[Sale]:
                 order["orderid"],
                 order["customerid"],
                 moment,
-                _week(moment, item.order),
+                truth.event_week(moment, item.order),
                 item.quantity,
                 item.product.payload["price"],
                 backdated,
@@ -185,7 +178,7 @@ def lines(log: Iterable[Record]) -> list[Line]:
                     ("store", record.payload["customer"]["userid"]),
                     ("store", line["product_id"]),
                     *_CHANNELS["store"],
-                    _week(record.timestamp_ms, record),
+                    truth.event_week(record.timestamp_ms, record),
                     line["quantity"],
                     truth.money(line["net_price"]),
                 )
@@ -203,7 +196,7 @@ def lines(log: Iterable[Record]) -> list[Line]:
                 ("shop", order["customerid"]),
                 ("shop", item.product_id),
                 *_CHANNELS.get(spelling, (spelling, "Other")),
-                _week(order["orderdate"], item.order),
+                truth.event_week(order["orderdate"], item.order),
                 item.quantity,
                 item.quantity * price,
             )
@@ -225,9 +218,8 @@ def customers_30d(sales: Iterable[Sale], as_of_ms: int) -> dict[int, tuple[Decim
 
 def trades(log: Iterable[Record]) -> list[Trade]:
     """Return every trade; `price` in the record is in cents."""
-    return [
-        Trade(
-            _week(record.timestamp_ms, record), Decimal(record.payload["quantity"] * record.payload["price"]).scaleb(-2)
-        )
-        for record in truth.decoded(log, TRADES)
-    ]
+    found = []
+    for record in truth.decoded(log, TRADES):
+        cents = record.payload["quantity"] * record.payload["price"]
+        found.append(Trade(truth.event_week(record.timestamp_ms, record), Decimal(cents).scaleb(-2)))
+    return found

@@ -4,7 +4,9 @@ with completed_orders as (
 
     select *
     from {{ ref('fct_completed_orders') }}
-    where {{ in_exported_week('paid_at') }}
+    where
+        {{ in_exported_week('paid_at') }}
+        and has_plausible_time
 
 ),
 

@@ -63,7 +63,8 @@ final as (
         -- time
         orders.ordered_at,
         payments.paid_at,
-        {{ iso_week('payments.paid_at') }} as paid_week
+        {{ is_plausible('payments.paid_at', 'payments.ingested_at') }} as has_plausible_time,
+        {{ event_week('payments.paid_at', 'payments.ingested_at') }} as paid_week
 
     from payments
     inner join orders

@@ -72,8 +72,7 @@ normalised as (
 
     select
         *,
-        lower(trim(channel_spelling)) as spelling,
-        {{ is_plausible('ordered_at', 'ingested_at') }} as has_plausible_time
+        lower(trim(channel_spelling)) as spelling
     from order_lines
 
 ),
@@ -109,11 +108,8 @@ final as (
 
         -- time
         normalised.ordered_at,
-        normalised.has_plausible_time,
-        case
-            when normalised.has_plausible_time
-                then {{ iso_week('normalised.ordered_at') }}
-        end as ordered_week
+        {{ is_plausible('normalised.ordered_at', 'normalised.ingested_at') }} as has_plausible_time,
+        {{ event_week('normalised.ordered_at', 'normalised.ingested_at') }} as ordered_week
 
     from normalised
     left join channels

@@ -49,9 +49,7 @@ joined as (
             customers.valid_from,
             shipping.valid_from,
             billing.valid_from
-        ) as is_backdated_dimension,
-        {{ is_plausible('order_items.ordered_at', 'order_items.ingested_at') }}
-            as has_plausible_time
+        ) as is_backdated_dimension
     from order_items
     left join customers
         on
@@ -95,10 +93,10 @@ final as (
 
         -- flags
         is_backdated_dimension,
-        has_plausible_time,
+        {{ is_plausible('ordered_at', 'ingested_at') }} as has_plausible_time,
 
         -- time
-        case when has_plausible_time then {{ iso_week('ordered_at') }} end as ordered_week
+        {{ event_week('ordered_at', 'ingested_at') }} as ordered_week
 
     from joined
 

@@ -1,8 +1,6 @@
 with trades as (
 
-    select
-        *,
-        {{ is_plausible('traded_at', 'ingested_at') }} as has_plausible_time
+    select *
     from {{ ref('int_trades_masked') }}
 
 ),
@@ -28,8 +26,8 @@ final as (
 
         -- time
         traded_at,
-        has_plausible_time,
-        case when has_plausible_time then {{ iso_week('traded_at') }} end as traded_week
+        {{ is_plausible('traded_at', 'ingested_at') }} as has_plausible_time,
+        {{ event_week('traded_at', 'ingested_at') }} as traded_week
 
     from trades
 

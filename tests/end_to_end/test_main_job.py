@@ -13,7 +13,7 @@ import pytest
 
 from lakehouse import thrift
 from lakehouse.settings import Settings, home
-from local_stack.sample_data import pii_values, produced_log
+from local_stack.sample_data import pii_values, produced_log, truth_sales
 from tests.conftest import run_dbt
 from tests.end_to_end.conftest import SIZE, Lake, run_job
 
@@ -28,9 +28,22 @@ DEDUPLICATED = {
     "trades": "int_trades_deduplicated",
 }
 FIGURES = {
-    "order_lines": {"week": "ordered_week", "sums": ("quantity", "net_price")},
-    "completed_orders": {"week": "paid_week", "sums": ("amount",)},
+    "order_lines": {"mart": "order_lines", "week": "ordered_week", "sums": ("quantity", "net_price")},
+    "completed_orders": {"mart": "completed_orders", "week": "paid_week", "sums": ("amount",)},
+    "product_sales": {"mart": "product_sales", "week": "ordered_week", "sums": ("quantity", "total_amount")},
+    "customer_activity": {
+        "mart": "customer_activity_weekly",
+        "week": "ordered_week",
+        "sums": ("order_count", "line_count", "quantity", "revenue"),
+    },
+    "product_demand": {
+        "mart": "product_demand_weekly",
+        "week": "ordered_week",
+        "sums": ("order_count", "line_count", "customer_count", "quantity", "revenue"),
+    },
+    "trades": {"mart": "trades", "week": "traded_week", "sums": ("total_price",)},
 }
+EXPORTED = ("order_lines", "completed_orders", "product_sales", "customer_activity")
 
 
 @pytest.fixture(scope="module")
@@ -84,14 +97,52 @@ def assert_deduplicated_is_the_truth(lake: Lake) -> None:
 
 
 def assert_marts_are_the_truth(lake: Lake) -> None:
+    """Week by week and in all; what happened at an absurd time is there too, without a week."""
     for name, figures in FIGURES.items():
+        mart, expected = f"marts.fct_{figures['mart']}", lake.truth[name]
         sums = ", ".join(f"sum({column})" for column in figures["sums"])
-        found = lake.query(f"marts.fct_{name}", f"select {figures['week']}, count(*), {sums} from rows group by all")
-        weeks = {week: tuple(map(Decimal, numbers)) for week, *numbers in found}
+        found = lake.query(mart, f"select {figures['week']}, count(*), {sums} from rows group by all")
+        weeks = {week: tuple(map(Decimal, numbers)) for week, *numbers in found if week}
         assert weeks == {
-            week: tuple(Decimal(expected[column]) for column in ("rows", *figures["sums"]))
-            for week, expected in lake.truth[name]["weeks"].items()
+            week: tuple(Decimal(in_week[column]) for column in ("rows", *figures["sums"]))
+            for week, in_week in expected["weeks"].items()
         }, name
+        assert sum(rows for _, rows, *_ in found) == expected.get("rows", sum(rows for rows, *_ in weeks.values())), (
+            name
+        )
+    groups = "select channel_group, count(*), sum(quantity), sum(net_price) from rows group by all"
+    assert {group: tuple(map(Decimal, numbers)) for group, *numbers in lake.query("marts.fct_order_lines", groups)} == {
+        group: tuple(map(Decimal, figures.values()))
+        for group, figures in lake.truth["order_lines"]["channel_groups"].items()
+    }
+
+
+def assert_sales_are_the_truth(lake: Lake, wave: int) -> None:
+    """Row by row: the price, the addresses and the flag as of each order, and what customers bought in 30 days."""
+    sales = truth_sales.product_sales(produced_log(**SIZE, wave=wave))
+    columns = "order_item_id, price, total_amount, is_backdated_dimension, shipping_city, shipping_state, billing_state"
+    assert set(lake.query("marts.fct_product_sales", f"select {columns} from rows")) == {
+        (
+            sale.order_item_id,
+            sale.price,
+            sale.total_amount,
+            sale.is_backdated,
+            sale.shipping_city,
+            sale.shipping_state,
+            sale.billing_state,
+        )
+        for sale in sales
+    }
+    end_ms = int(lake.last_week.end.timestamp()) * 1000
+    figures = "select customer_id, total_amount_30d, order_count_30d from rows"
+    assert {
+        customer: (amount, orders)
+        for customer, amount, orders in lake.query("marts.fct_customers_rolling_30d", figures)
+    } == truth_sales.customers_30d(sales, end_ms)
+    for table in ("customers", "products"):
+        [(rows,)] = lake.query(f"marts.dim_{table}", "select count(*) from rows")
+        expected = lake.truth["entities"][table]
+        assert rows == expected["rows"] - expected["deleted"], table
 
 
 def assert_lists_are_the_truth(lake: Lake) -> None:
@@ -103,8 +154,10 @@ def assert_lists_are_the_truth(lake: Lake) -> None:
         "ops.ops_conflicts where source_system = 'payments'": entities["payments"]["conflicts"],
         "ops.ops_conflicts where source_system = 'storefront'": entities["store_orders"]["conflicts"],
     }
+    by_reason = "select exclusion_reason, count(*) from joined.int_order_items_excluded group by exclusion_reason"
     with thrift.connect(lake.settings) as cursor:
         found = {listed: thrift.rows(cursor, f"select count(*) from {listed}")[0][0] for listed in expected}
+        assert dict(thrift.rows(cursor, by_reason)) == lake.truth["product_sales"]["excluded"]
     assert found == expected
 
 
@@ -118,7 +171,8 @@ def newest(lake: Lake, dataset: str) -> tuple[dict, list[dict[str, str]]]:
 
 
 def assert_csv_is_the_truth(lake: Lake, version: int) -> None:
-    for name, figures in FIGURES.items():
+    for name in EXPORTED:
+        figures = FIGURES[name]
         manifest, rows = newest(lake, name)
         expected = lake.truth[name]["weeks"][str(lake.last_week)]
         assert manifest["version"] == version, name
@@ -159,6 +213,7 @@ def test_first_wave_is_the_truth(lake: Lake, first_wave: object) -> None:
     assert_ledger_is_the_truth(lake)
     assert_deduplicated_is_the_truth(lake)
     assert_marts_are_the_truth(lake)
+    assert_sales_are_the_truth(lake, wave=1)
     assert_lists_are_the_truth(lake)
     assert_csv_is_the_truth(lake, version=1)
 
@@ -223,7 +278,7 @@ def test_docs_describe_every_column(lake: Lake, first_wave: object) -> None:
 
 def test_second_wave_is_the_truth_and_old_files_stay(lake: Lake, first_wave: object) -> None:
     files = {path: path.read_bytes() for path in lake.settings.export_root.rglob("v1/*")}
-    assert len(files) == 2 * len(FIGURES)
+    assert len(files) == 2 * len(EXPORTED)
     with thrift.connect(lake.settings) as cursor:
         # The ledger keeps what it has recorded when the snapshots are gone.
         thrift.rows(cursor, "call lake.system.expire_snapshots('bronze.payments', now(), 1)")
@@ -233,6 +288,7 @@ def test_second_wave_is_the_truth_and_old_files_stay(lake: Lake, first_wave: obj
     assert_ledger_is_the_truth(lake)
     assert_deduplicated_is_the_truth(lake)
     assert_marts_are_the_truth(lake)
+    assert_sales_are_the_truth(lake, wave=2)
     assert_lists_are_the_truth(lake)
     assert_csv_is_the_truth(lake, version=2)
     assert {path: path.read_bytes() for path in files} == files

@@ -8,15 +8,16 @@ import struct
 import subprocess
 import sys
 from collections import defaultdict
+from decimal import Decimal
 from itertools import pairwise
 
 import pytest
 
 from lakehouse.errors import UserError
 from lakehouse.weeks import IsoWeek
-from local_stack.sample_data import pii_values, produced_log, truth
+from local_stack.sample_data import pii_values, produced_log, truth, truth_sales
 from local_stack.sample_data.codec import decode
-from local_stack.sample_data.edges import AWAITED_ORDER, EDGE_ORDER
+from local_stack.sample_data.edges import AWAITED_ORDER, EDGE_ORDER, SALE_ORDER
 from local_stack.sample_data.log import PAYMENTS, PIZZA, TABLES, TOPICS, TRADES, shop_topic
 from local_stack.sample_data.plan import HOUR, MINUTE, WEEK, Plan
 from local_stack.sample_data.summary import summarise
@@ -142,7 +143,7 @@ def test_a_tenth_of_the_payments_is_sent_twice(first):
         original = originals.setdefault(record.value, record)
         if original is not record:
             copies.append((original, record))
-    assert 0.07 < len(copies) / len(originals) < 0.13
+    assert 0.06 < len(copies) / len(originals) < 0.13
     assert any(late.timestamp_ms - early.timestamp_ms > HOUR for early, late in copies)
     assert any(late.partition != early.partition for early, late in copies)
 
@@ -245,6 +246,39 @@ def test_the_96_hour_window_has_payments_on_both_edges(first):
         96 * HOUR: True,
         96 * HOUR + 1: False,
     }
+
+
+def test_sales_have_every_edge(first):
+    sales = truth_sales.product_sales(first)
+    assert set(truth_sales.excluded(first)) == {
+        "no order",
+        "order deleted",
+        "no product",
+        "no product name",
+        "no price",
+    }
+    assert {sale.is_backdated for sale in sales} == {True, False}
+    assert {sale.shipping_city is None for sale in sales} == {True, False}
+    edges = {sale.order_id - SALE_ORDER: sale.price for sale in sales if sale.customer_id == 999_011}
+    born, changed, back = Decimal("10.00"), Decimal("12.34"), Decimal("9.99")
+    assert [edges.get(step) for step in range(1, 9)] == [born, born, born, changed, changed, None, None, back]
+    lines = truth_sales.lines(first)
+    assert {line.channel_group for line in lines} == {"Physical", "Digital", "Other"}
+    assert sum(line.week is None for line in lines) > 2
+    assert {trade.week is None for trade in truth_sales.trades(first)} == {True, False}
+    # One of the two orders at the start of the 30 days is in them, one of the two at their end.
+    _, orders = truth_sales.customers_30d(sales, END_MS)[999_011]
+    assert orders == len(edges) - 4
+
+
+def test_the_second_wave_changes_prices_and_addresses_of_the_past(first, both):
+    def by_item(log):
+        return {sale.order_item_id: (sale.price, sale.shipping_city) for sale in truth_sales.product_sales(log)}
+
+    before, after = by_item(first), by_item(both)
+    changed = [(before[item], after[item]) for item in before.keys() & after.keys() if before[item] != after[item]]
+    assert any(old[0] != new[0] for old, new in changed)
+    assert any(old[1] != new[1] for old, new in changed)
 
 
 def test_the_second_wave_completes_replaces_and_undoes(first, both):

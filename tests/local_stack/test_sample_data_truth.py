@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from local_stack.sample_data import payments, storefront, truth
+from local_stack.sample_data import payments, shop, storefront, truth, truth_sales
 from local_stack.sample_data.brokerage import draft as trade
 from local_stack.sample_data.log import number
-from local_stack.sample_data.plan import HOUR
+from local_stack.sample_data.plan import DAY, HOUR
 from local_stack.sample_data.shop_changes import change, delete, tombstone
 
 NOON = 1_782_129_600_000  # 2026-06-22 12:00 UTC
@@ -91,17 +91,75 @@ def test_store_orders_are_numbered_per_store_and_their_lines_add_up():
         for store, moment in ((1, NOON), (2, NOON), (1, NOON + 1))
     ]
     log = number(drafts, {})
-    lines = truth.order_lines(log)
-    assert [(each.store_id, each.line_number) for each in lines] == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    lines = truth_sales.lines(log)
+    assert [(each.order, each.line_number) for each in lines] == [
+        (("store", store, 9), line_number) for store in (1, 2) for line_number in (1, 2)
+    ]
     assert sum(each.net_price for each in lines) == Decimal("4.04")
     assert truth.conflicting_store_orders(log) == set()
+
+
+def sold(*moments, product_changes, customer_changes=(), channel=None):
+    """Return the log of one order per moment, each of one unit of product 5 for customer 5."""
+    drafts = [*product_changes, *customer_changes]
+    for orderid, moment in enumerate(moments, 1):
+        row = {"orderid": orderid, "customerid": 5, "orderdate": moment, "status": "Completed", "channel": channel}
+        item = {"orderitemid": orderid, "orderid": orderid, "productid": 5, "quantity": 2}
+        drafts += [change("orders", row, NOON), change("order_items", item, NOON)]
+    return number(drafts, {})
+
+
+def test_a_sale_has_the_price_and_address_as_of_its_order():
+    product = {**shop.product(5, Random(1)), "productname": "n"}
+    customer = shop.customer(5, ["home"], Random(1))
+    home = shop.address("home", Random(1))
+    log = sold(
+        *(NOON + hours * HOUR - early for hours in range(4) for early in (1, 0)),
+        product_changes=[
+            change("products", {**product, "price": Decimal("1.00")}, NOON),
+            # arrives after the change that it comes before
+            change("products", {**product, "price": Decimal("2.00")}, NOON + HOUR, arrival_ms=NOON + 9 * HOUR),
+            *delete("products", product, NOON + 2 * HOUR),
+            change("products", {**product, "price": Decimal("4.00")}, NOON + 3 * HOUR),
+        ],
+        customer_changes=[
+            change("customers", {**customer, "shipping_address_id": None}, NOON - HOUR),
+            change("customers", {**customer, "shipping_address_id": "home"}, NOON + HOUR),
+            change("addresses", home, NOON - HOUR),
+        ],
+    )
+    sales = sorted(truth_sales.product_sales(log), key=lambda sale: sale.order_id)
+    assert [(sale.order_id, sale.total_amount, sale.is_backdated, sale.shipping_city) for sale in sales] == [
+        (1, Decimal("2.00"), True, None),
+        (2, Decimal("2.00"), False, None),
+        (3, Decimal("2.00"), False, None),
+        (4, Decimal("4.00"), False, home["city"]),
+        (5, Decimal("4.00"), False, home["city"]),
+        (8, Decimal("8.00"), False, home["city"]),
+    ]
+    assert truth_sales.excluded(log) == {"no product": 2}
+    assert truth_sales.customers_30d(sales, NOON + HOUR) == {5: (Decimal("10.00"), 4)}
+    assert truth_sales.customers_30d(sales, NOON - 1 + 30 * DAY) == {5: (Decimal("20.00"), 5)}
+
+
+def test_a_line_is_a_line_without_a_price_too_and_an_absurd_time_has_no_week():
+    nameless = {**shop.product(5, Random(1)), "productname": "", "price": Decimal("3.00")}
+    log = sold(1, NOON, 10 * NOON, product_changes=[change("products", nameless, NOON)], channel=" Kiosk")
+    lines = sorted(truth_sales.lines(log), key=lambda line: line.order)
+    found = [(line.week is None, line.channel, line.channel_group, line.net_price) for line in lines]
+    assert found == [(week_is_none, "kiosk", "Other", Decimal("6.00")) for week_is_none in (True, False, True)]
+    assert truth_sales.product_sales(log) == []
+    unknown = sold(NOON, product_changes=[], channel=None)
+    [line] = truth_sales.lines(unknown)
+    assert (line.channel, line.net_price) == ("online", 0)
 
 
 def test_trades_are_cents_and_none_is_dropped():
     drafts = [trade(("a", "u"), NOON, Random(3)) for _ in range(2)]
     log = number(drafts, {})
     payload = log[0].payload
-    assert truth.trade_prices(log) == [Decimal(payload["quantity"] * payload["price"]) / 100] * 2
+    total = Decimal(payload["quantity"] * payload["price"]) / 100
+    assert [each.total_price for each in truth_sales.trades(log)] == [total] * 2
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ with payments as (
         order_id,
         has_valid_confirmation_code,
         amount,
-        paid_at
+        paid_at,
+        ingested_at
     from {{ ref('int_payments_masked') }}
 
 ),
@@ -27,6 +28,7 @@ judged as (
         payments.order_id,
         payments.amount,
         payments.paid_at,
+        payments.ingested_at,
         orders.ordered_at,
         case
             when not payments.has_valid_confirmation_code then 'bad code'
@@ -56,7 +58,7 @@ final as (
         -- time
         ordered_at,
         paid_at,
-        {{ iso_week('paid_at') }} as paid_week
+        {{ event_week('paid_at', 'ingested_at') }} as paid_week
 
     from judged
     where unmatched_reason is not null

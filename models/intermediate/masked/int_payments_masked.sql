@@ -6,7 +6,8 @@ with payments as (
         confirmation_code,
         payment_method,
         amount,
-        paid_at
+        paid_at,
+        ingested_at
     from {{ ref('int_payments_deduplicated') }}
 
 ),
@@ -31,7 +32,8 @@ final as (
         {{ pii_key_version() }} as key_version,
 
         -- time
-        paid_at
+        paid_at,
+        ingested_at
 
     from payments
 
