@@ -22,6 +22,8 @@
 {% set exports = [
     (ref('exp_weekly__completed_orders'), ref('fct_completed_orders'), 'paid_week'),
     (ref('exp_weekly__order_lines'), ref('fct_order_lines'), 'ordered_week'),
+    (ref('exp_weekly__product_sales'), ref('fct_product_sales'), 'ordered_week'),
+    (ref('exp_weekly__customer_activity'), ref('fct_customer_activity_weekly'), 'ordered_week'),
 ] %}
 
 -- Topics land while dbt runs: both sides of a check stop at the same batch.

@@ -10,6 +10,11 @@ with key_versions as (
         'completed_orders' as dataset,
         key_version
     from {{ ref('exp_weekly__completed_orders') }}
+    union all
+    select distinct
+        'customer_activity' as dataset,
+        key_version
+    from {{ ref('exp_weekly__customer_activity') }}
 
 )
 
