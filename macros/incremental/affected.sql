@@ -8,8 +8,8 @@
     has, by one MERGE: rows are inserted, updated, and deleted when there are
     no such rows any more.
 
-    Config: unique_key, and affected_key if `affected` holds another column of
-    the table than that, for instance the order of order lines.
+    Config: unique_key, and affected_key if `affected` holds something else of
+    the table's rows than that, for instance the order of order lines.
 
     How far each table was read is kept in the properties of the model's own
     table, written after the MERGE. Reading a batch again changes nothing, so a
@@ -112,10 +112,10 @@
             from {{ recomputed }} as recomputed
             full outer join (
                 {% if affected_key == key %}
-                select {{ key }} from {{ affected }}
+                select * from {{ affected }}
                 {% else %}
                 select {{ key }} from {{ target }}
-                where {{ affected_key }} in (select {{ affected_key }} from {{ affected }})
+                where {{ affected_key }} in (select * from {{ affected }})
                 {% endif %}
             ) as known
                 on recomputed.{{ key }} = known.{{ key }}

@@ -1,7 +1,28 @@
-with store_order_lines as (
+{{ config(
+    materialized='incremental',
+    unique_key='order_line_key',
+    affected_key='if(store_id is null, order_line_key, order_key)',
+    keep='recomputed',
+    partition_by='bucket(16, order_line_key)',
+) }}
+
+-- store orders with all their lines, and web shop lines one by one
+with affected as (
+
+    select concat('store-', store_order_key) as affected_key
+    from {{ ref('int_store_orders_deduplicated') }}
+    where {{ changed_in(ref('int_store_orders_deduplicated')) }}
+    union
+    select concat('shop-', order_item_id) as affected_key
+    from ({{ affected_order_items() }})
+
+),
+
+store_order_lines as (
 
     select *
     from {{ ref('int_store_order_lines_exploded') }}
+    where {{ in_affected('order_key', 'affected_key') }}
 
 ),
 
@@ -9,7 +30,9 @@ shop_order_items as (
 
     select *
     from {{ ref('int_order_items_priced') }}
-    where has_order
+    where
+        has_order
+        and {{ in_affected("concat('shop-', order_item_id)", 'affected_key') }}
 
 ),
 
@@ -47,7 +70,7 @@ order_lines as (
     from store_order_lines
     union all
     select
-        concat('shop-', order_id, '-', order_item_id) as order_line_key,
+        concat('shop-', order_item_id) as order_line_key,
         concat('shop-', order_id) as order_key,
         null as line_number,
         coalesce(channel_spelling, 'online') as channel_spelling,

@@ -1,8 +1,46 @@
-with order_items as (
+{{ config(
+    materialized='incremental',
+    unique_key='order_item_id',
+    keep='recomputed',
+    partition_by='bucket(16, order_item_id)',
+) }}
+
+with affected_addresses as (
+
+    select address_id
+    from {{ ref('int_addresses_versions') }}
+    where {{ changed_in(ref('int_addresses_versions')) }}
+
+),
+
+affected_customers as (
+
+    select customer_id
+    from {{ ref('int_customers_versions') }}
+    where
+        {{ changed_in(ref('int_customers_versions')) }}
+        or shipping_address_id in (select affected_addresses.address_id from affected_addresses)
+        or billing_address_id in (select affected_addresses.address_id from affected_addresses)
+
+),
+
+affected as (
+
+    {{ affected_order_items() }}
+    union
+    select order_item_id
+    from {{ ref('int_order_items_priced') }}
+    where customer_id in (select affected_customers.customer_id from affected_customers)
+
+),
+
+order_items as (
 
     select *
     from {{ ref('int_order_items_priced') }}
-    where exclusion_reason is null
+    where
+        exclusion_reason is null
+        and {{ in_affected('order_item_id') }}
 
 ),
 

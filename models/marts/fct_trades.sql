@@ -1,7 +1,23 @@
-with trades as (
+{{ config(
+    materialized='incremental',
+    unique_key='trade_key',
+    keep='recomputed',
+    partition_by='bucket(16, trade_key)',
+) }}
+
+with affected as (
+
+    select trade_key
+    from {{ ref('int_trades_deduplicated') }}
+    where {{ changed_in(ref('int_trades_deduplicated')) }}
+
+),
+
+trades as (
 
     select *
     from {{ ref('int_trades_masked') }}
+    where {{ in_affected('trade_key') }}
 
 ),
 

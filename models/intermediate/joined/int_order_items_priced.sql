@@ -1,6 +1,17 @@
-{{ config(materialized='table') }}
+{{ config(
+    materialized='incremental',
+    unique_key='order_item_id',
+    keep='recomputed',
+    partition_by='bucket(16, order_item_id)',
+) }}
 
-with order_items as (
+with affected as (
+
+    {{ affected_order_items() }}
+
+),
+
+order_items as (
 
     select
         order_item_id,
@@ -8,7 +19,9 @@ with order_items as (
         product_id,
         quantity
     from {{ ref('int_order_items_deduplicated') }}
-    where not is_deleted
+    where
+        not is_deleted
+        and {{ in_affected('order_item_id') }}
 
 ),
 
