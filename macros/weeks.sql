@@ -21,10 +21,16 @@
 {% macro exported_week() %}
     {% set label = var('week') or '' %}
     {% if not label %}
-        {% set label = (run_started_at - modules.datetime.timedelta(days=7)).strftime('%G-W%V') %}
+        {% set label = last_complete_week() %}
     {% endif %}
     {% do monday(label) %}
     {% do return(label) %}
+{% endmacro %}
+
+
+{# The label of the last week that was over when the run started. #}
+{% macro last_complete_week() %}
+    {% do return((run_started_at - modules.datetime.timedelta(days=7)).strftime('%G-W%V')) %}
 {% endmacro %}
 
 

@@ -283,8 +283,16 @@ def test_second_wave_is_the_truth_and_old_files_stay(lake: Lake, first_wave: obj
     with thrift.connect(lake.settings) as cursor:
         # The ledger keeps what it has recorded when the snapshots are gone.
         thrift.rows(cursor, "call lake.system.expire_snapshots('bronze.payments', now(), 1)")
+    before = lake.truth
     run_job(wave=2)
     assert lake.truth["parameters"]["wave"] == 2
+    for name in EXPORTED:
+        week = str(lake.last_week)
+        states = lake.query(
+            "ops.weekly_figures_history",
+            f"select row_count from rows where figures_id = '{name}/{week}' order by dbt_valid_from",
+        )
+        assert states == [(truth[name]["weeks"][week]["rows"],) for truth in (before, lake.truth)], name
     assert_bronze_is_the_log(lake)
     assert_ledger_is_the_truth(lake)
     assert_deduplicated_is_the_truth(lake)

@@ -1,11 +1,13 @@
 """What the project does otherwise than dbt-spark: each test fails with dbt-spark's own macro in its place."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from pyhive import hive
 
 from lakehouse.thrift import rows
+from tests.conftest import run_dbt
 
 RunModel = Callable[..., None]
 
@@ -70,3 +72,28 @@ models:
     assert comments == {"a": "it's a, with a \\ in it", "b": "b", "c": "c"}
     versions = rows(cursor, "select file from small.thing.metadata_log_entries")
     assert len(versions) == 2
+
+
+def test_a_snapshot_keeps_what_a_deleted_row_held_and_other_views(
+    small_project: RunModel, cursor: hive.Cursor, tmp_path: Path
+) -> None:
+    (tmp_path / "snapshots").mkdir()
+    (tmp_path / "snapshots" / "history.yml").write_text(
+        """
+snapshots:
+  - name: history
+    relation: ref('thing')
+    config:
+      {schema: small, file_format: iceberg, strategy: check, check_cols: all, unique_key: id, hard_deletes: new_record}
+"""
+    )
+    rows(cursor, "create or replace view default.history__dbt_tmp as select 'of somebody else' as a")
+    for values in ("(1, 'stays'), (2, 'goes')", "(1, 'stays')"):
+        small_project(f"select * from values {values} as things (id, name)")
+        finished = run_dbt("snapshot", directory=tmp_path, DBT_TARGET_PATH=str(tmp_path / "target"))
+        assert finished.returncode == 0, finished.stdout[-2000:]
+    assert rows(
+        cursor, "select id, name, dbt_is_deleted from small.history where dbt_valid_to is null order by id"
+    ) == [(1, "stays", "False"), (2, "goes", "True")]
+    assert rows(cursor, "select a from default.history__dbt_tmp") == [("of somebody else",)]
+    rows(cursor, "drop view default.history__dbt_tmp")
