@@ -5,7 +5,7 @@ with order_lines as (
     select
         'order_lines' as dataset_name,
         ordered_week as week_label,
-        count(*) as row_count,
+        count(*) as total_rows,
         sum(quantity) as quantity,
         cast(sum(net_price) as decimal(18, 2)) as money
     from {{ ref('fct_order_lines') }}
@@ -18,7 +18,7 @@ completed_orders as (
     select
         'completed_orders' as dataset_name,
         paid_week as week_label,
-        count(*) as row_count,
+        count(*) as total_rows,
         cast(null as bigint) as quantity,
         cast(sum(amount) as decimal(18, 2)) as money
     from {{ ref('fct_completed_orders') }}
@@ -31,7 +31,7 @@ product_sales as (
     select
         'product_sales' as dataset_name,
         ordered_week as week_label,
-        count(*) as row_count,
+        count(*) as total_rows,
         sum(quantity) as quantity,
         cast(sum(total_amount) as decimal(18, 2)) as money
     from {{ ref('fct_product_sales') }}
@@ -44,7 +44,7 @@ customer_activity as (
     select
         'customer_activity' as dataset_name,
         ordered_week as week_label,
-        count(*) as row_count,
+        count(*) as total_rows,
         sum(quantity) as quantity,
         cast(sum(revenue) as decimal(18, 2)) as money
     from {{ ref('fct_customer_activity_weekly') }}
@@ -73,7 +73,7 @@ final as (
         week_label,
 
         -- figures
-        row_count,
+        total_rows,
         quantity,
         money
 

@@ -290,7 +290,7 @@ def test_second_wave_is_the_truth_and_old_files_stay(lake: Lake, first_wave: obj
         week = str(lake.last_week)
         states = lake.query(
             "ops.weekly_figures_history",
-            f"select row_count from rows where figures_id = '{name}/{week}' order by dbt_valid_from",
+            f"select total_rows from rows where figures_id = '{name}/{week}' order by dbt_valid_from",
         )
         assert states == [(truth[name]["weeks"][week]["rows"],) for truth in (before, lake.truth)], name
     assert_bronze_is_the_log(lake)
