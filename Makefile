@@ -74,6 +74,9 @@ lint: $(VENV) ## Check Python, SQL and YAML style; needs no Spark
 	@$(RUN) sqlfluff lint --disable-progress-bar models
 	@echo "lint: yamllint"
 	@$(RUN) yamllint --strict .
+	@echo "lint: dbt"
+	@$(RUN) dbt --quiet --warn-error parse --no-partial-parse --show-all-deprecations
+	@output=$$($(RUN) dbt-bouncer run --show-all-failures 2>&1) || { echo "$$output" >&2; exit 1; }
 	@echo "lint: personal data"
 	@$(RUN) lakehouse check pii --static
 

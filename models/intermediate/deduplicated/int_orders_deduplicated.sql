@@ -26,7 +26,7 @@ final as (
         customer_id,
 
         order_status,
-        channel,
+        channel_spelling,
 
         ordered_at,
 

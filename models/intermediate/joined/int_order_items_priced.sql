@@ -30,7 +30,7 @@ orders as (
     select
         order_id,
         customer_id,
-        channel,
+        channel_spelling,
         is_deleted,
         ordered_at,
         ingested_at
@@ -65,7 +65,7 @@ final as (
 
         -- order
         coalesce(not orders.is_deleted, false) as has_order,
-        orders.channel as channel_spelling,
+        orders.channel_spelling,
         orders.ordered_at,
         orders.ingested_at,
 

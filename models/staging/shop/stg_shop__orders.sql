@@ -18,7 +18,8 @@ final as (
 
         -- attributes
         status as order_status,
-        {{ column_or_null('shop', 'shiftleft_public_orders', 'channel', 'string') }} as channel,
+        {{ column_or_null('shop', 'shiftleft_public_orders', 'channel', 'string') }}
+            as channel_spelling,
 
         -- time: the shop writes it without a zone and means UTC
         cast(orderdate as timestamp) as ordered_at,
