@@ -24,6 +24,7 @@
     (ref('exp_weekly__order_lines'), ref('fct_order_lines'), 'ordered_week'),
     (ref('exp_weekly__product_sales'), ref('fct_product_sales'), 'ordered_week'),
     (ref('exp_weekly__customer_activity'), ref('fct_customer_activity_weekly'), 'ordered_week'),
+    (ref('exp_weekly__product_demand'), ref('fct_product_demand_weekly'), 'ordered_week'),
 ] %}
 
 -- Topics land while dbt runs: both sides of a check stop at the same batch.

@@ -1,0 +1,39 @@
+{{ config(tblproperties={'lakehouse.week': exported_week()}) }}
+
+with product_demand as (
+
+    select *
+    from {{ ref('fct_product_demand_weekly') }}
+    where ordered_week = '{{ exported_week() }}'
+
+),
+
+judged as (
+
+    select
+        *,
+        {{ is_suppressed('customer_count', total='channel_group', key='product_key') }}
+            as is_suppressed
+    from product_demand
+
+),
+
+final as (
+
+    select
+        ordered_week,
+        channel_group,
+        product_key,
+
+        is_suppressed,
+        if(is_suppressed, null, quantity) as quantity,
+        if(is_suppressed, null, line_count) as line_count,
+        if(is_suppressed, null, order_count) as order_count,
+        if(is_suppressed, null, customer_count) as customer_count,
+        if(is_suppressed, null, revenue) as revenue
+
+    from judged
+
+)
+
+select * from final
