@@ -56,7 +56,7 @@ def lake(stack: Settings) -> Lake:
 
 @pytest.fixture(scope="module")
 def first_wave(lake: Lake) -> dict[str, subprocess.CompletedProcess[str]]:
-    return run_job(wave=1)
+    return run_job(wave=1, unit_tests=True)
 
 
 def assert_bronze_is_the_log(lake: Lake) -> None:
