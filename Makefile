@@ -92,4 +92,5 @@ bench-ingest: $(FLINK) ## Measure the ingester beside Flink SQL and others; take
 
 docs: up ## Build the dbt docs into target/static_index.html
 	@$(STACK_ENV) dbt --quiet docs generate --static
-	@echo "docs: target/static_index.html"
+	@$(RUN) python -m lakehouse.erd target/manifest.json > target/erd.mmd
+	@echo "docs: target/static_index.html, and target/erd.mmd: marts and exports as a Mermaid diagram"

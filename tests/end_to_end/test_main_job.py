@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from lakehouse import thrift
+from lakehouse.erd import mermaid
 from lakehouse.settings import PROJECT_ROOT, Settings, home
 from local_stack.sample_data import pii_values, produced_log, truth_sales
 from tests.conftest import run_dbt
@@ -288,6 +289,9 @@ def test_every_column_is_described_and_every_mart_unit_tested(lake: Lake, first_
     catalog = json.loads((target / "catalog.json").read_text())
     models = [unique_id for unique_id, node in manifest["nodes"].items() if node["resource_type"] in ("model", "seed")]
     assert set(models) <= set(catalog["nodes"])
+    diagram = mermaid(manifest)
+    assert "    fct_product_sales }o--|| int_orders_deduplicated : order_id\n" in diagram
+    assert diagram.count("--") == sum(".relationships_" in unique_id for unique_id in manifest["nodes"])
     for coverage in (("doc",), ("unit-test", "--model-path-filter", "models/marts")):
         computed = subprocess.run(
             [
