@@ -1,4 +1,4 @@
-"""The entity-relationship diagram of marts and exports, drawn from dbt's unique and relationship tests (`make docs`)."""
+"""The entity-relationship diagram of marts and exports, drawn from dbt's relationship tests (`make docs`)."""
 
 import json
 import sys
