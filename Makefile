@@ -90,6 +90,9 @@ $(FLINK): bench/ingest/pom.xml | setup
 bench-ingest: $(FLINK) ## Measure the ingester beside Flink SQL and others; takes half an hour
 	@$(RUN) python -m bench.ingest $(ARGS)
 
+bench-build: setup ## Measure the dbt build after an increment on short and long histories
+	@$(RUN) python -m bench.build $(ARGS)
+
 docs: up ## Build the dbt docs into target/static_index.html
 	@$(STACK_ENV) dbt --quiet docs generate --static
 	@$(RUN) python -m lakehouse.erd target/manifest.json > target/erd.mmd

@@ -13,7 +13,8 @@
 
     How far each table was read is kept in the properties of the model's own
     table, written after the MERGE. Reading a batch again changes nothing, so a
-    crash in between is harmless.
+    crash in between is harmless. A change of a seed or of the columns affects
+    every row: such a table is refused until it is built with --full-refresh.
 #}
 
 
@@ -53,9 +54,43 @@
 
 {# The batch of an upstream table that a model's table has been read until. #}
 {% macro read_until(table, upstream) %}
-    {% set name = 'lakehouse.read-until.' ~ upstream %}
+    {% do return(table_property(table, 'lakehouse.read-until.' ~ upstream) | int) %}
+{% endmacro %}
+
+
+{# A property of a table, '' if it has none of this name. #}
+{% macro table_property(table, name) %}
     {% set properties = run_query('show tblproperties ' ~ table).rows %}
-    {% do return(properties | selectattr(0, 'equalto', name) | map(attribute=1) | first | default(0) | int) %}
+    {% do return(properties | selectattr(0, 'equalto', name) | map(attribute=1) | first | default('')) %}
+{% endmacro %}
+
+
+{# The checksums of the seeds that this model reads. #}
+{% macro seeds_read() %}
+    {% set checksums = [] %}
+    {% for unique_id in model.depends_on.nodes | sort if unique_id.startswith('seed.') %}
+        {% do checksums.append(graph.nodes[unique_id].checksum.checksum) %}
+    {% endfor %}
+    {% do return(checksums | join(' ')) %}
+{% endmacro %}
+
+
+{# Refuse a table that an increment would leave half old. #}
+{% macro require_same_shape(table) %}
+    {% set columns = adapter.get_columns_in_relation(table) | map(attribute='name') | list %}
+    {% set changed = [] %}
+    {% if model.columns and columns != model.columns.keys() | list %}
+        {% do changed.append('columns') %}
+    {% endif %}
+    {% if table_property(table, 'lakehouse.seeds') not in (seeds_read(), '') %}
+        {% do changed.append('reference data') %}
+    {% endif %}
+    {% if changed %}
+        {% do exceptions.raise_compiler_error(
+            table ~ ' was built with other ' ~ changed | join(' and ')
+            ~ '. Run `dbt build --full-refresh --select ' ~ model.name ~ '+`.'
+        ) %}
+    {% endif %}
 {% endmacro %}
 
 
@@ -75,7 +110,7 @@
 
 
 {% macro record_read_until(table, newest) %}
-    {% set properties = [] %}
+    {% set properties = ["'lakehouse.seeds' = '" ~ seeds_read() ~ "'"] %}
     {% for upstream, batch in newest.items() %}
         {% do properties.append("'lakehouse.read-until." ~ upstream ~ "' = '" ~ batch ~ "'") %}
     {% endfor %}
@@ -87,11 +122,6 @@
    that ends in `select * from affected` gives the affected keys. #}
 {% macro merge_recomputed(target, sql) %}
     {% set columns = adapter.get_columns_in_relation(target) | map(attribute='name') | list %}
-    {% if model.columns and columns != model.columns.keys() | list %}
-        {% do exceptions.raise_compiler_error(
-            target ~ ' has other columns than the model. Build it once with --full-refresh.'
-        ) %}
-    {% endif %}
     {% set recomputed = make_temp_relation(target, '__recomputed') %}
     {% set affected = make_temp_relation(target, '__affected') %}
     {% call statement('recomputed') %}

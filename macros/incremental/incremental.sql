@@ -16,9 +16,12 @@
     {% set recomputes = config.require('keep') == 'recomputed' %}
     {% set newest = news(compiled_code) %}
 
+    {% set rebuilds = existing is none or existing.is_view or should_full_refresh() %}
+    {% if recomputes and not rebuilds %}{% do require_same_shape(this) %}{% endif %}
+
     {{ run_hooks(pre_hooks) }}
 
-    {% if existing is none or existing.is_view or should_full_refresh() %}
+    {% if rebuilds %}
         {% if existing is not none and existing.is_view %}
             {% do adapter.drop_relation(existing) %}
         {% endif %}

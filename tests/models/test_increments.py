@@ -4,7 +4,6 @@ SHUFFLE_SEEDS names the seeds, by default 0. More of them:
 `SHUFFLE_SEEDS="0 1 2 3 4" .venv/bin/pytest tests/models/test_increments.py`.
 """
 
-import json
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -17,25 +16,14 @@ from pyiceberg.table import Table
 
 from lakehouse.catalog import load_catalog
 from lakehouse.settings import env_file, from_environment, read_env_file
+from local_stack import bronze
 from local_stack.process import free_ports
-from local_stack.sample_data.codec import schema_text
 from local_stack.stack import PORTS
-from python_ingest.tables import LAYOUT, SchemaState, table_schema
 from tests.conftest import FOREIGN, run_dbt, run_lakehouse
 from tests.models.shuffled_events import Event, waves
 
 SEEDS = [int(seed) for seed in os.environ.get("SHUFFLE_SEEDS", "0").split()]
 WAVES = 3
-# Each bronze table with the Avro schema of its values, and of its keys if they are Avro.
-BRONZE = {
-    "payments": ("payments-v3", None),
-    "pizza_orders": ("pizza-orders-v2", None),
-    "stock_trades": ("stock_trades-v1", None),
-    **{
-        f"shiftleft_public_{table}": (f"{table}-v1", f"{table}-key-v1")
-        for table in ("addresses", "customers", "order_items", "orders", "products")
-    },
-}
 # Views stay as they are, and reference data does not change.
 STORED = ("config.materialized:incremental", "config.materialized:table")
 COMPARED = ("deduplicated", "joined", "marts")
@@ -68,19 +56,6 @@ def own_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
             yield load_catalog(from_environment())
         finally:
             run_lakehouse("stack", "down", "--wipe")
-
-
-def create_bronze(catalog: Catalog) -> dict[str, Table]:
-    """Make empty bronze tables with the ingester's columns."""
-    catalog.create_namespace_if_not_exists("bronze")
-    tables = {}
-    for name, (value, key) in BRONZE.items():
-        state = SchemaState({1: json.loads(schema_text(value))}, {1: json.loads(schema_text(key))} if key else {})
-        if catalog.table_exists(f"bronze.{name}"):
-            catalog.drop_table(f"bronze.{name}")
-        schema = table_schema(state, "avro" if key else "string")
-        tables[name] = catalog.create_table(f"bronze.{name}", schema, properties=LAYOUT)
-    return tables
 
 
 def land(tables: dict[str, Table], batch: int, wave: list[Event]) -> None:
@@ -118,9 +93,9 @@ def build(*arguments: str) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_any_increments_equal_one_build(own_lake: Catalog, seed: int) -> None:
-    bronze = create_bronze(own_lake)
+    tables = bronze.create(own_lake)
     for batch, wave in enumerate(waves(seed, WAVES), start=1):
-        land(bronze, batch, wave)
+        land(tables, batch, wave)
         if batch == 1:
             build("--exclude", "ops", "exports", "--full-refresh")
         else:

@@ -1,0 +1,137 @@
+"""`python -m bench.build`: CPU seconds per model of the same increment on histories of several sizes."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import psutil
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from bench.build import history
+from lakehouse import thrift
+from lakehouse.catalog import load_catalog
+from lakehouse.settings import PROJECT_ROOT, Settings, from_environment
+from local_stack import bronze, stack
+from local_stack.process import free_ports
+
+# A developer's own environment must not lead the benchmark to another warehouse.
+FOREIGN = ("KAFKA_", "SCHEMA_REGISTRY_", "LAKEHOUSE_", "DBT_")
+MODELS = (
+    "int_payments_deduplicated",
+    "int_orders_deduplicated",
+    "int_order_items_deduplicated",
+    "fct_completed_orders",
+    "int_order_items_priced",
+    "fct_product_sales",
+    "fct_order_lines",
+)
+console = Console(highlight=False, soft_wrap=True)
+
+Figures = dict[tuple[str, str], float]
+"""CPU seconds by model and kind of run: first, increment, no news, rebuild."""
+
+
+def main(
+    sizes: Annotated[str, typer.Option(help="Rows of history in each table, one lake for each.")] = "2000000,20000000",
+    increment: Annotated[int, typer.Option(min=100, help="Rows of an increment, in each table.")] = 20_000,
+) -> None:
+    """Measure what an increment costs by model, beside a run without news and a full rebuild."""
+    # So that `timeout` and the like do not leave a Thrift server behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    measured = {}
+    for size in map(int, sizes.split(",")):
+        with tempfile.TemporaryDirectory(prefix="bench-") as home, lake(Path(home)) as (settings, server):
+            measured[size] = measure(settings, server, size, increment)
+            console.print(figures_of(size, measured[size]))
+    if len(measured) > 1:
+        console.print(ratios(measured))
+
+
+@contextmanager
+def lake(home: Path) -> Iterator[tuple[Settings, psutil.Process]]:
+    """Start a Thrift server over an empty lake in a directory; the environment names it."""
+    for name in [name for name in os.environ if name.startswith(FOREIGN)]:
+        del os.environ[name]
+    os.environ.update(LAKEHOUSE_HOME=str(home), DBT_TARGET_PATH=str(home / "target"), DBT_LOG_PATH=str(home / "logs"))
+    os.environ.update(zip(stack.PORTS, map(str, free_ports(len(stack.PORTS))), strict=True))
+    values = stack.variables(("thrift",))
+    stack.prepare(values)
+    stack.write_env_file(values)
+    os.environ.update(values)
+    service = stack.services(values)["thrift"]
+    try:
+        service.start()
+        yield from_environment(), service.process()
+    finally:
+        service.stop()
+
+
+def measure(settings: Settings, server: psutil.Process, size: int, increment: int) -> Figures:
+    """Build on a history, then twice on an increment: the second finds the server warm."""
+    bronze.create(load_catalog(settings))
+    with thrift.connect(settings) as cursor:
+        console.print(f"{size:,} rows: history")
+        history.add_history(cursor, size)
+        dbt("build", "--exclude-resource-type", "test", "unit_test", "--exclude", "exports", "ops")
+        figures: Figures = {}
+        for batch, kind in ((2, "first"), (3, "increment")):
+            console.print(f"{size:,} rows: increment {batch - 1}")
+            history.add_increment(cursor, size, increment, batch)
+            figures |= {(model, kind): cpu_seconds(server, model) for model in MODELS}
+        figures |= {(model, "no news"): cpu_seconds(server, model) for model in MODELS}
+        figures |= {(model, "rebuild"): cpu_seconds(server, model, "--full-refresh") for model in MODELS}
+    return figures
+
+
+def cpu_seconds(server: psutil.Process, model: str, *arguments: str) -> float:
+    """Run one model; return the CPU seconds of the Thrift server."""
+    before = sum(server.cpu_times()[:2])
+    dbt("run", "--select", model, *arguments)
+    return sum(server.cpu_times()[:2]) - before
+
+
+def dbt(*arguments: str) -> None:
+    """Run dbt; a failure ends the benchmark with dbt's own words."""
+    command = [Path(sys.executable).with_name("dbt"), "--no-use-colors", "--quiet", *arguments]
+    subprocess.run(command, cwd=PROJECT_ROOT, check=True)
+
+
+def figures_of(size: int, figures: Figures) -> Table:
+    """Return the table of one size: what an increment costs beyond a run without news, and of a rebuild."""
+    table = _table("increment", "no news", "rebuild", "increment\nof rebuild")
+    for model in MODELS:
+        increment, idle, rebuild = (figures[model, kind] for kind in ("increment", "no news", "rebuild"))
+        table.add_row(model, f"{increment:.1f}", f"{idle:.1f}", f"{rebuild:.1f}", f"{increment / rebuild:.2f}")
+    console.print(f"\nCPU seconds with {size:,} rows of history")
+    return table
+
+
+def ratios(measured: dict[int, Figures]) -> Table:
+    """Return the table of ratios: the longest history to the shortest."""
+    short, long = min(measured), max(measured)
+    table = _table("increment", "rebuild")
+    for model in MODELS:
+        ratio = {kind: measured[long][model, kind] / measured[short][model, kind] for kind in ("increment", "rebuild")}
+        table.add_row(model, f"{ratio['increment']:.2f}", f"{ratio['rebuild']:.2f}")
+    console.print(f"\nCPU seconds with {long:,} rows of history, of those with {short:,}")
+    return table
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("model")
+    for column in columns:
+        table.add_column(column, justify="right", vertical="bottom")
+    return table
+
+
+if __name__ == "__main__":
+    typer.run(main)
