@@ -80,7 +80,7 @@ def measure(settings: Settings, server: psutil.Process, size: int, increment: in
     with thrift.connect(settings) as cursor:
         console.print(f"{size:,} rows: history")
         history.add_history(cursor, size)
-        dbt("build", "--exclude-resource-type", "test", "unit_test", "--exclude", "exports", "ops")
+        dbt("build", "--exclude-resource-type", "test", "unit_test", "snapshot", "--exclude", "exports", "ops")
         figures: Figures = {}
         for batch, kind in ((2, "first"), (3, "increment")):
             console.print(f"{size:,} rows: increment {batch - 1}")

@@ -87,7 +87,7 @@ def changed_rows(table: Table) -> Counter[str]:
 
 
 def build(*arguments: str) -> None:
-    finished = run_dbt("build", "--exclude-resource-type", "test", "unit_test", "exposure", *arguments)
+    finished = run_dbt("build", "--exclude-resource-type", "test", "unit_test", "exposure", "snapshot", *arguments)
     assert finished.returncode == 0, finished.stdout[-3000:]
 
 
