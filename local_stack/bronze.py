@@ -1,4 +1,4 @@
-"""Bronze tables in the ingester's layout without Kafka, for tests and benchmarks that put rows into them."""
+"""Bronze tables with the ingester's columns but without Kafka, for tests and benchmarks that put rows into them."""
 
 import json
 
@@ -7,7 +7,6 @@ from pyiceberg.table import Table
 
 from local_stack.sample_data.codec import schema_text
 from python_ingest import tables
-from python_ingest.broker import TopicState
 from python_ingest.tables import SchemaState
 from python_ingest.topics import read_declarations
 
@@ -34,8 +33,7 @@ def create(catalog: Catalog) -> dict[str, Table]:
         state = SchemaState({1: json.loads(schema_text(value))}, keys)
         if catalog.table_exists(declaration.identifier):
             catalog.drop_table(declaration.identifier)
-        topic = TopicState(declaration.topic, "no topic", "no cluster", {}, {})
-        table = tables.create(catalog, declaration, topic, state)
-        assert table is not None, declaration.identifier
-        created[declaration.table] = table
+        # Without partitions: PyIceberg can then append rows too.
+        schema = tables.table_schema(state, declaration.key)
+        created[declaration.table] = catalog.create_table(declaration.identifier, schema, properties=tables.LAYOUT)
     return created
