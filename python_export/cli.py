@@ -1,5 +1,7 @@
 """`lakehouse export`: the weekly CSV files."""
 
+import json
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -8,20 +10,16 @@ from rich.console import Console
 from rich.table import Table
 
 from lakehouse.catalog import load_catalog
+from lakehouse.errors import UserError
 from lakehouse.pii.check import require_classified
 from lakehouse.settings import PROJECT_ROOT, environment, from_environment
 from lakehouse.weeks import IsoWeek
 from python_export.datasets import Project
-from python_export.publish import Published
+from python_export.publish import Published, versions
 from python_export.run import run as run_export
 
 app = typer.Typer(no_args_is_help=True, help="Weekly CSV files: unload, verify with a second engine, publish.")
 console = Console(highlight=False, soft_wrap=True)
-
-
-@app.callback()
-def main() -> None:
-    """Keep `run` a sub-command while it is the only one."""
 
 
 @app.command()
@@ -44,10 +42,41 @@ def run(
     _print_summary(published)
 
 
-def _print_summary(published: list[Published]) -> None:
+@app.command("list")
+def list_versions(
+    dataset: Annotated[list[str] | None, typer.Option(help="Just this dataset; repeatable. Default: all.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """List what is published: every version of every week, the newest of a week last."""
+    root = from_environment().export_root
+    found = [one for one in versions(root) if not dataset or one.dataset in dataset]
+    for name in {*(dataset or ())} - {one.dataset for one in found}:
+        raise UserError(f"Nothing of {name} is published under {root}", "See all with `lakehouse export list`")
+    if as_json:
+        typer.echo(json.dumps([asdict(one) for one in found], indent=2))
+        return
+    superseded = {(one.dataset, one.week, one.supersedes): f"v{one.version}" for one in found}
+    table = _table("dataset", "week", "version", "rows", "published", "superseded by", "sha256")
+    for one in found:
+        by = superseded.get((one.dataset, one.week, one.version), "")
+        table.add_row(one.dataset, one.week, f"v{one.version}", f"{one.rows:,}", one.created_at, by, one.sha256[:12])
+    _print(table)
+
+
+def _table(*headings: str) -> Table:
     table = Table(box=None, pad_edge=False)
-    for heading in ("dataset", "week", "version", "rows", "bytes", "sha256", "path"):
+    for heading in headings:
         table.add_column(heading, justify="right" if heading in {"rows", "bytes"} else "left", no_wrap=True)
+    return table
+
+
+def _print(table: Table) -> None:
+    # As wide as its content: a path that is cut cannot be copied.
+    Console(width=10_000).print(table)
+
+
+def _print_summary(published: list[Published]) -> None:
+    table = _table("dataset", "week", "version", "rows", "bytes", "sha256", "path")
     for one in published:
         manifest = one.manifest
         table.add_row(
@@ -59,5 +88,4 @@ def _print_summary(published: list[Published]) -> None:
             manifest.sha256[:12],
             str(one.file),
         )
-    # As wide as its content: a path that is cut cannot be copied.
-    Console(width=10_000).print(table)
+    _print(table)

@@ -99,15 +99,31 @@ def newest_version(week_directory: Path) -> Manifest | None:
     Raises:
         UserError: the manifest is missing or damaged.
     """
-    numbers = [int(path.name[1:]) for path in week_directory.glob("v*") if path.name[1:].isdecimal()]
-    if not numbers:
-        return None
-    path = week_directory / f"v{max(numbers)}" / MANIFEST
+    numbers = _numbers(week_directory)
+    return _read(week_directory, numbers[-1]) if numbers else None
+
+
+def versions(root: Path) -> list[Manifest]:
+    """Return the manifests of all versions of all datasets, by dataset, week and version.
+
+    Raises:
+        UserError: a manifest is missing or damaged.
+    """
+    weeks = sorted(path for path in root.glob("*/*") if _is_week(path.name))
+    return [_read(week, number) for week in weeks for number in _numbers(week)]
+
+
+def _numbers(week_directory: Path) -> list[int]:
+    return sorted(int(path.name[1:]) for path in week_directory.glob("v*") if path.name[1:].isdecimal())
+
+
+def _read(week_directory: Path, number: int) -> Manifest:
+    path = week_directory / f"v{number}" / MANIFEST
     try:
         return Manifest(**json.loads(path.read_text()))
     except (OSError, ValueError, TypeError):
         raise UserError(
-            f"{path} is missing or damaged, so the newest version is unknown",
+            f"{path} is missing or damaged",
             "Restore it from a backup, or move its directory away to publish that version again",
         ) from None
 

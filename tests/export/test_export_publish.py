@@ -5,8 +5,12 @@ import json
 from pathlib import Path
 
 import pytest
+from click.testing import Result
+from typer.testing import CliRunner
 
 from lakehouse.errors import UserError
+from lakehouse.settings import Settings
+from python_export.cli import app
 from python_export.publish import Manifest, Published, newest_version, publish
 
 
@@ -154,3 +158,26 @@ def test_a_damaged_manifest_stops_the_publication(tmp_path: Path, damaged: str |
     with pytest.raises(UserError, match=r"manifest\.json is missing or damaged"):
         publish_content(tmp_path, "note\nb\n")
     assert tree(tmp_path) == before
+
+
+def listed(settings: Settings, monkeypatch: pytest.MonkeyPatch, *options: str) -> Result:
+    monkeypatch.setattr("python_export.cli.from_environment", lambda: settings)
+    return CliRunner().invoke(app, ["list", *options])
+
+
+def test_the_list_has_every_version_and_what_came_after_it(
+    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for content, week in (("a", "2020-W53"), ("b", "2020-W53"), ("a", "2021-W01")):
+        publish_content(offline_settings.export_root, f"note\n{content}\n", week)
+
+    lines = [line.split()[:6] for line in listed(offline_settings, monkeypatch).output.splitlines()[1:]]
+    assert [(line[1], line[2], line[5] if line[5].startswith("v") else None) for line in lines] == [
+        ("2020-W53", "v1", "v2"),
+        ("2020-W53", "v2", None),
+        ("2021-W01", "v1", None),
+    ]
+    found = json.loads(listed(offline_settings, monkeypatch, "--dataset", "events", "--json").output)
+    assert [(one["week"], one["version"]) for one in found] == [("2020-W53", 1), ("2020-W53", 2), ("2021-W01", 1)]
+    unknown = listed(offline_settings, monkeypatch, "--dataset", "evnts")
+    assert str(unknown.exception).startswith("Nothing of evnts is published")
