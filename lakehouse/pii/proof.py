@@ -103,30 +103,47 @@ def trace(manifest: Mapping[str, Any], masks: Masks) -> Project:
 
 
 def leaks(manifest: Mapping[str, Any], project: Project, masks: Masks) -> Iterator[Problem]:
-    """Yield where a classified column stands raw outside the restricted layers, or one value in two masks."""
+    """Yield what is wrong with the columns outside the restricted layers."""
     for unique_id, relation in project.relations.items():
         node = manifest["nodes"].get(unique_id)
-        if node is None or node["schema"] in RESTRICTED:
-            continue
-        places: dict[Trace, list[str]] = {}
-        for name, traces in relation.columns:
-            for found in traces:
-                places.setdefault(replace(found, computed=False), []).append(name)
-        for found, names in places.items():
-            if found.mask is None:
-                ways = ", ".join(masks.classes.get(found.pii, ()))
-                yield Problem(
-                    f"{node['name']}: {found.column} ({found.pii}) reaches {', '.join(sorted(set(names)))}"
-                    " without a mask of its class",
-                    f"Put it through masked() as {ways}" if ways else "Leave it out: it has no mask",
-                )
-        for column in {found.column for found in places}:
-            ways = sorted({found.mask for found in places if found.column == column and found.mask})
-            if len(ways) > 1:
-                yield Problem(
-                    f"{node['name']}: {column} stands there as {' and as '.join(ways)}, which say more together",
-                    "Keep one of them",
-                )
+        if node is not None and node["schema"] not in RESTRICTED:
+            places: dict[Trace, set[str]] = {}
+            for name, traces in relation.columns:
+                for found in traces:
+                    places.setdefault(replace(found, computed=False), set()).add(name)
+            yield from _raw(node, places, masks)
+            yield from _in_two_masks(node, places)
+            yield from _without_key_version(node, places, relation)
+
+
+def _raw(node: Mapping[str, Any], places: Mapping[Trace, set[str]], masks: Masks) -> Iterator[Problem]:
+    for found, names in places.items():
+        if found.mask is None:
+            ways = ", ".join(masks.classes.get(found.pii, ()))
+            yield Problem(
+                f"{node['name']}: {found.column} ({found.pii}) reaches {', '.join(sorted(names))}"
+                " without a mask of its class",
+                f"Put it through masked() as {ways}" if ways else "Leave it out: it has no mask",
+            )
+
+
+def _in_two_masks(node: Mapping[str, Any], places: Iterable[Trace]) -> Iterator[Problem]:
+    for column in sorted({found.column for found in places}):
+        ways = sorted({found.mask for found in places if found.column == column and found.mask})
+        if len(ways) > 1:
+            yield Problem(
+                f"{node['name']}: {column} stands there as {' and as '.join(ways)}, which say more together",
+                "Keep one of them",
+            )
+
+
+def _without_key_version(node: Mapping[str, Any], places: Iterable[Trace], relation: Relation) -> Iterator[Problem]:
+    keeps = node["config"].get("materialized") == "incremental" and any(found.mask == "pseudonym" for found in places)
+    if keeps and "key_version" not in dict(relation.columns):
+        yield Problem(
+            f"{node['name']} keeps pseudonyms without the version of the key they were made with",
+            "Give it pii_key_version() as key_version: a build after a rotation asks for it",
+        )
 
 
 def _quotes(node: Mapping[str, Any], columns: Iterable[tuple[str, Traces]]) -> Iterator[Problem]:

@@ -2,15 +2,22 @@
 
 import json
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import duckdb
+import pytest
 
+from lakehouse import thrift
 from lakehouse.catalog import load_catalog
+from lakehouse.pii.proof import RESTRICTED
 from lakehouse.settings import Settings, home
 from lakehouse.weeks import IsoWeek
+from local_stack.sample_data import pii_values, produced_log
 from tests.conftest import run_dbt, run_lakehouse
+from tests.end_to_end import planted
 
 SIZE = {"orders": 300, "seed": 7, "weeks": 3}
 
@@ -38,6 +45,28 @@ class Lake:
     def tables(self, schema: str) -> list[str]:
         return [f"{schema}.{name}" for _, name in load_catalog(self.settings).list_tables(schema)]
 
+    def schemas(self) -> list[str]:
+        return [name for (name,) in load_catalog(self.settings).list_namespaces()]
+
+    def files(self, schema: str, pattern: str = "*") -> Iterator[tuple[str, bytes]]:
+        """Yield path and content of the files of a schema's tables and views, old versions included."""
+        for path in (Path(self.settings.warehouse) / schema).rglob(pattern):
+            if path.is_file() and path.suffix != ".crc":
+                yield str(path), planted.content(path)
+
+    def public_artefacts(self) -> Iterator[tuple[str, bytes]]:
+        """Yield everything that is not restricted: exports, logs, dbt's target, views, and files of other schemas."""
+        for pattern in ("exports/**/*", "*/*.log", "target/**/*", "logs/**/*", "catalog.db"):
+            for path in home().glob(pattern):
+                if path.is_file():
+                    yield str(path), planted.content(path)
+        public = [name for name in self.schemas() if name not in {"bronze", *RESTRICTED}]
+        with thrift.connect(self.settings) as cursor:
+            for schema in public:
+                yield from self.files(schema)
+                for row in thrift.rows(cursor, f"show views in {schema}"):
+                    yield f"{schema}.{row[1]}", repr(thrift.rows(cursor, f"select * from {schema}.{row[1]}")).encode()
+
     def contents(self, *schemas: str) -> dict[str, list[str]]:
         """Return all rows of all tables of some schemas, as text in an order that does not depend on files."""
         return {
@@ -57,7 +86,10 @@ def run_job(wave: int, *, unit_tests: bool = False) -> dict[str, subprocess.Comp
         "sample-data": lambda: run_lakehouse("stack", "sample-data", *size, "--wave", str(wave)),
         "ingest": lambda: run_lakehouse("ingest", "run"),
         "verify": lambda: run_lakehouse("ingest", "verify"),
-        "build": lambda: run_dbt("build", *(() if unit_tests else ("--exclude-resource-type", "unit_test"))),
+        # --store-failures: no row that fails a test may be stored even then.
+        "build": lambda: run_dbt(
+            "build", "--store-failures", *(() if unit_tests else ("--exclude-resource-type", "unit_test"))
+        ),
         "export": lambda: run_lakehouse("export", "run"),
     }
     done = {}
@@ -65,3 +97,25 @@ def run_job(wave: int, *, unit_tests: bool = False) -> dict[str, subprocess.Comp
         done[name] = step()
         assert done[name].returncode == 0, f"{name}:\n{done[name].stdout[-4000:]}\n{done[name].stderr[-2000:]}"
     return done
+
+
+def persons(wave: int) -> planted.Index:
+    return planted.index_of_texts(pii_values(produced_log(**SIZE, wave=wave)))
+
+
+@pytest.fixture(scope="session")
+def lake(stack: Settings) -> Lake:
+    return Lake(stack)
+
+
+@pytest.fixture(scope="session")
+def first_wave(lake: Lake) -> dict[str, subprocess.CompletedProcess[str]]:
+    return run_job(wave=1, unit_tests=True)
+
+
+@pytest.fixture(scope="session")
+def target(first_wave: object) -> Path:
+    """dbt's target directory with the SQL of every increment, and the docs."""
+    generated = run_dbt("docs", "generate")
+    assert generated.returncode == 0, generated.stdout[-3000:]
+    return home() / "target"

@@ -1,0 +1,111 @@
+"""Searches artefacts for planted values and for the masking key, in every form in which they could have left."""
+
+import base64
+import binascii
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow.parquet as pq
+
+# Every GRAM bytes long piece that begins in the first STRIDE bytes of a pattern is indexed, so that one look at every
+# STRIDE-th place of an artefact meets each pattern. A pattern must be GRAM + STRIDE - 1 bytes long.
+GRAM, STRIDE = 8, 4
+# Iceberg keeps this much of a text as a bound.
+BOUND = 16
+
+Index = dict[bytes, list[tuple[bytes, int, str]]]
+
+
+def text_forms(value: str) -> Iterator[tuple[str, bytes]]:
+    """Yield the name and bytes of each form of a text: spellings, encodings of these, and digests without a key."""
+    for name, spelling in {
+        "raw": value,
+        "trimmed": value.strip(),
+        "in upper case": value.strip().upper(),
+        "in lower case": value.strip().lower(),
+    }.items():
+        yield from byte_forms(name, spelling.encode())
+        for digest in (hashlib.md5, hashlib.sha1, hashlib.sha256):
+            yield f"{name}, {digest.__name__}", digest(spelling.encode()).hexdigest().encode()
+    yield "escaped", json.dumps(value)[1:-1].encode()
+    yield "cut to a bound", value[:BOUND].encode()
+
+
+def byte_forms(name: str, value: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yield bytes as they are, reversed, in hex, and in base64 at each of the three places within other bytes."""
+    yield name, value
+    yield f"{name}, reversed", value[::-1]
+    yield f"{name}, hex", binascii.hexlify(value)
+    yield f"{name}, upper hex", binascii.hexlify(value).upper()
+    for before in range(3):
+        encoded = base64.b64encode(bytes(before) + value)
+        inside = encoded[-(-before * 8 // 6) : (before + len(value)) * 8 // 6]
+        yield f"{name}, base64", inside
+        yield f"{name}, url base64", inside.replace(b"+", b"-").replace(b"/", b"_")
+
+
+def index(patterns: Iterable[tuple[str, bytes]]) -> Index:
+    """Return an index of named patterns for `search`."""
+    found: Index = defaultdict(list)
+    for name, pattern in set(patterns):
+        assert len(pattern) >= GRAM + STRIDE - 1, f"too short to search for: {name}"
+        for start in range(STRIDE):
+            found[pattern[start : start + GRAM]].append((pattern, start, name))
+    return dict(found)
+
+
+def index_of_texts(values: dict[str, set[str]]) -> Index:
+    """Return an index of all forms of texts; a pattern's name says the field and the form, never the value."""
+    return index(
+        (f"{field} {form}", pattern)
+        for field, texts in values.items()
+        for text in texts
+        for form, pattern in text_forms(text)
+    )
+
+
+def search(patterns: Index, artefact: bytes) -> set[str]:
+    """Return the names of the patterns that are somewhere in an artefact."""
+    return {
+        name
+        for at in range(0, len(artefact), STRIDE)
+        for pattern, start, name in patterns.get(artefact[at : at + GRAM], ())
+        if start <= at and artefact.startswith(pattern, at - start)
+    }
+
+
+def assert_nothing_of(patterns: Index, artefacts: Iterable[tuple[str, bytes]]) -> None:
+    """Fail with the places and forms alone: a leaked value must not be printed by the test that found it."""
+    places = {place: found for place, artefact in artefacts if (found := search(patterns, artefact))}
+    assert not places
+
+
+def content(path: Path) -> bytes:
+    """Return what a file says: of compressed formats the values, a number also as text."""
+    if path.suffix == ".parquet":
+        columns = pq.ParquetFile(path).read().to_pydict()
+        return b"\n".join(_spelled(columns))
+    if path.suffix == ".avro":
+        with path.open("rb") as file:
+            return b"\n".join(chain.from_iterable(_spelled(record) for record in fastavro.reader(file)))
+    return path.read_bytes()
+
+
+def _spelled(value: Any) -> Iterator[bytes]:
+    if isinstance(value, dict):
+        for key, one in value.items():
+            yield from chain(_spelled(key), _spelled(one))
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _spelled(one)
+    elif isinstance(value, bytes):
+        yield value
+        yield str(int.from_bytes(value, "little", signed=True)).encode() if len(value) == 8 else b""
+    elif value is not None:
+        yield str(value).encode()

@@ -1,0 +1,46 @@
+"""No person and no key leaves the restricted layers: searched where they must not be, and found where they may."""
+
+import subprocess
+from pathlib import Path
+
+from lakehouse.catalog import load_catalog
+from lakehouse.pii import check
+from local_stack.sample_data import pii_values, produced_log
+from tests.end_to_end import planted
+from tests.end_to_end.conftest import SIZE, Lake, persons
+
+
+def masking_key(lake: Lake) -> planted.Index:
+    pads = bytes.fromhex(lake.settings.pii_key_file.read_text().strip().split(":")[1])
+    inner, outer = pads[:64], pads[64:]
+    secrets = {"key": bytes(byte ^ 0x36 for byte in inner).rstrip(b"\0"), "inner pad": inner, "outer pad": outer}
+    return planted.index(form for name, value in secrets.items() for form in planted.byte_forms(name, value))
+
+
+def test_no_person_and_no_key_is_in_any_artefact_after_deduplicated(
+    lake: Lake, first_wave: dict[str, subprocess.CompletedProcess[str]]
+) -> None:
+    artefacts = [*lake.public_artefacts()]
+    kinds = {Path(place).suffix for place, _ in artefacts}
+    assert {".csv", ".log", ".sql", ".json", ".parquet", ".avro"} <= kinds
+    artefacts += [(f"output of {name}", (step.stdout + step.stderr).encode()) for name, step in first_wave.items()]
+    planted.assert_nothing_of({**persons(wave=1), **masking_key(lake)}, artefacts)
+
+
+def test_the_search_for_persons_finds_them_where_they_may_be(lake: Lake, first_wave: object) -> None:
+    """The positive control of the test before: the same search over restricted tables and the key file."""
+    patterns = persons(wave=1)
+    in_data = [planted.search(patterns, artefact) for _, artefact in lake.files("bronze", "*.parquet")]
+    assert {found.removesuffix(" raw") for found in set().union(*in_data)} >= set(pii_values(produced_log(**SIZE)))
+    in_bounds = [planted.search(patterns, artefact) for _, artefact in lake.files("deduplicated", "*-m0.avro")]
+    assert {"email cut to a bound", "cc_number cut to a bound", "registertime raw"} <= set().union(*in_bounds)
+    assert "inner pad, hex" in planted.search(masking_key(lake), lake.settings.pii_key_file.read_bytes())
+
+
+def test_no_test_stores_the_rows_that_fail_it(lake: Lake, first_wave: object) -> None:
+    """The job builds with --store-failures, which makes a table per test unless the test says otherwise."""
+    assert not [table for schema in lake.schemas() if "audit" in schema for table in lake.tables(schema)]
+
+
+def test_the_sql_that_runs_is_proven_not_just_its_stand_ins(lake: Lake, target: Path) -> None:
+    assert check.check(load_catalog(lake.settings), target) > 20
