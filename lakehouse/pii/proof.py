@@ -65,10 +65,10 @@ class Project:
 
 def trace(manifest: Mapping[str, Any], masks: Masks) -> Project:
     """Follow every column of a compiled project from bronze to where it is read."""
-    tables = {PADS: Relation((("value", frozenset({Trace("the masking key", "key")})),))}
+    tables = {PADS: Relation((("value", frozenset({Trace("the masking key", "key")})),)), **_metadata_tables(manifest)}
     project = Project({}, {}, [])
     for unique_id, node in _in_order(manifest):
-        name = f"{node['schema']}.{node.get('identifier') or node['alias']}".lower()
+        name = _name(node)
         try:
             if node["resource_type"] == "source":
                 relation = _bronze(name, node)
@@ -96,10 +96,21 @@ def trace(manifest: Mapping[str, Any], masks: Masks) -> Project:
             project.problems.extend(_quotes(node, relation.flat().columns))
         relation = project.relations[unique_id] = relation.flat()
         tables[name] = relation
-        for metadata, columns in METADATA_TABLES.items():
-            bounds = [f"readable_metrics.{column}" for column in WITHOUT_PAYLOAD]
-            tables[f"{name}.{metadata}"] = Relation(tuple((column, NONE) for column in (*columns, *bounds)))
     return project
+
+
+def _name(node: Mapping[str, Any]) -> str:
+    return f"{node['schema']}.{node.get('identifier') or node['alias']}".lower()
+
+
+def _metadata_tables(manifest: Mapping[str, Any]) -> dict[str, Relation]:
+    """Return the metadata tables of all relations, which may be read without being built after them."""
+    bounds = [f"readable_metrics.{column}" for column in WITHOUT_PAYLOAD]
+    return {
+        f"{_name(node)}.{metadata}": Relation(tuple((column, NONE) for column in (*columns, *bounds)))
+        for node in (*manifest["sources"].values(), *manifest["nodes"].values())
+        for metadata, columns in METADATA_TABLES.items()
+    }
 
 
 def leaks(manifest: Mapping[str, Any], project: Project, masks: Masks) -> Iterator[Problem]:
