@@ -41,6 +41,8 @@ def check(catalog: Catalog | None = None, target: Path | None = None) -> int:
         UserError: something is wrong; it names each thing and its remedy.
     """
     known = masks.load(MACROS)
+    if target and not (target / "manifest.json").is_file():
+        raise UserError(f"There is no manifest.json in {target}", "Name the target directory of a `dbt build`")
     manifest = json.loads((target / "manifest.json").read_text()) if target else compiled_manifest(PROJECT_ROOT)
     found = problems(manifest, known)
     if catalog is not None:

@@ -74,8 +74,10 @@ def trace(manifest: Mapping[str, Any], masks: Masks) -> Project:
                 relation = _bronze(name, node)
             elif node["resource_type"] == "seed":
                 relation = Relation(tuple((column.lower(), NONE) for column in node["columns"]))
+            elif not node.get("compiled_code"):
+                raise Unfollowed("the dbt command did not compile it; `dbt compile` compiles all")
             else:
-                relation = follow(node["compiled_code"] or "", tables, masks)
+                relation = follow(node["compiled_code"], tables, masks)
         except Unfollowed as reason:
             project.problems.append(
                 Problem(
