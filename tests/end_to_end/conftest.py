@@ -19,6 +19,7 @@ from local_stack.sample_data import pii_values, produced_log
 from tests.conftest import run_dbt, run_lakehouse
 from tests.end_to_end import planted
 
+Steps = dict[str, subprocess.CompletedProcess[str]]
 SIZE = {"orders": 300, "seed": 7, "weeks": 3}
 
 
@@ -76,10 +77,10 @@ class Lake:
         }
 
 
-def run_job(wave: int, *, unit_tests: bool = False) -> dict[str, subprocess.CompletedProcess[str]]:
+def run_job(wave: int, *, without: tuple[str, ...] = (), build_again: bool = False) -> Steps:
     """Produce a wave and run ingest, verify, build and export; every step must succeed.
 
-    Unit tests bring their own rows: to run them with one of the builds is enough.
+    `without` names what dbt leaves out; `build_again` has the export build its tables, as it does by default.
     """
     size = [word for name, value in SIZE.items() for word in (f"--{name}", str(value))]
     steps = {
@@ -88,9 +89,9 @@ def run_job(wave: int, *, unit_tests: bool = False) -> dict[str, subprocess.Comp
         "verify": lambda: run_lakehouse("ingest", "verify"),
         # --store-failures: no row that fails a test may be stored even then.
         "build": lambda: run_dbt(
-            "build", "--store-failures", *(() if unit_tests else ("--exclude-resource-type", "unit_test"))
+            "build", "--store-failures", *(["--exclude-resource-type", *without] if without else [])
         ),
-        "export": lambda: run_lakehouse("export", "run"),
+        "export": lambda: run_lakehouse("export", "run", *([] if build_again else ["--no-build"])),
     }
     done = {}
     for name, step in steps.items():
@@ -109,8 +110,8 @@ def lake(stack: Settings) -> Lake:
 
 
 @pytest.fixture(scope="session")
-def first_wave(lake: Lake) -> dict[str, subprocess.CompletedProcess[str]]:
-    return run_job(wave=1, unit_tests=True)
+def first_wave(lake: Lake) -> Steps:
+    return run_job(wave=1, build_again=True)
 
 
 @pytest.fixture(scope="session")
