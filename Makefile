@@ -61,7 +61,7 @@ demo: up ## Sample data through Kafka, ingester, dbt and export to weekly CSV fi
 	@echo; echo "The stack is still up: lakehouse stack status. make down stops it."
 
 test: setup lint ## Lint, then run all tests on a stack of their own
-	@$(RUN) pytest
+	@$(RUN) pytest --durations 15
 
 chaos: setup ## Kill two ingesters at random, CHAOS_ROUNDS times (20), and verify each time
 	@CHAOS_ROUNDS=$${CHAOS_ROUNDS:-20} $(RUN) pytest -v tests/ingest/test_ingest_kills.py
