@@ -1,12 +1,8 @@
 """`python -m bench.build`: CPU seconds per model of the same increment on histories of several sizes."""
 
-import os
-import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -15,15 +11,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from bench import services
 from bench.build import history
 from lakehouse import thrift
 from lakehouse.catalog import load_catalog
-from lakehouse.settings import PROJECT_ROOT, Settings, from_environment
-from local_stack import bronze, stack
-from local_stack.process import free_ports
+from lakehouse.settings import PROJECT_ROOT, Settings
+from local_stack import bronze
 
-# A developer's own environment must not lead the benchmark to another warehouse.
-FOREIGN = ("KAFKA_", "SCHEMA_REGISTRY_", "LAKEHOUSE_", "DBT_")
 MODELS = (
     "int_payments_deduplicated",
     "int_orders_deduplicated",
@@ -44,34 +38,16 @@ def main(
     increment: Annotated[int, typer.Option(min=100, help="Rows of an increment, in each table.")] = 20_000,
 ) -> None:
     """Measure what an increment costs by model, beside a run without news and a full rebuild."""
-    # So that `timeout` and the like do not leave a Thrift server behind.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     measured = {}
     for size in map(int, sizes.split(",")):
-        with tempfile.TemporaryDirectory(prefix="bench-") as home, lake(Path(home)) as (settings, server):
-            measured[size] = measure(settings, server, size, increment)
+        with (
+            tempfile.TemporaryDirectory(prefix="bench-") as home,
+            services.running(Path(home), "thrift") as (settings, started),
+        ):
+            measured[size] = measure(settings, started["thrift"].process(), size, increment)
             console.print(figures_of(size, measured[size]))
     if len(measured) > 1:
         console.print(ratios(measured))
-
-
-@contextmanager
-def lake(home: Path) -> Iterator[tuple[Settings, psutil.Process]]:
-    """Start a Thrift server over an empty lake in a directory; the environment names it."""
-    for name in [name for name in os.environ if name.startswith(FOREIGN)]:
-        del os.environ[name]
-    os.environ.update(LAKEHOUSE_HOME=str(home), DBT_TARGET_PATH=str(home / "target"), DBT_LOG_PATH=str(home / "logs"))
-    os.environ.update(zip(stack.PORTS, map(str, free_ports(len(stack.PORTS))), strict=True))
-    values = stack.variables(("thrift",))
-    stack.prepare(values)
-    stack.write_env_file(values)
-    os.environ.update(values)
-    service = stack.services(values)["thrift"]
-    try:
-        service.start()
-        yield from_environment(), service.process()
-    finally:
-        service.stop()
 
 
 def measure(settings: Settings, server: psutil.Process, size: int, increment: int) -> Figures:

@@ -1,9 +1,7 @@
 """`python -m bench.ingest`: lands one topic with every peer, in turn, and prints what each needed."""
 
 import shutil
-import signal
 import statistics
-import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -14,7 +12,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from bench.ingest import commands, services, topic
+from bench import services
+from bench.ingest import commands, topic
 from bench.ingest.peer import Job, Peer
 from lakehouse.catalog import load_catalog
 from lakehouse.settings import Settings
@@ -39,11 +38,9 @@ def main(
     """
     names = peers.split(",")
     commands.require(names)
-    # So that `timeout` and the like do not leave broker and registry behind.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as temporary,
-        services.running(home or Path(temporary)) as settings,
+        services.running(home or Path(temporary), "kafka", "registry") as (settings, _),
     ):
         bench = Bench(settings, Path(temporary))
         if rounds:

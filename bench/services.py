@@ -1,0 +1,38 @@
+"""The services and the lake of one run of a benchmark, on free ports."""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from lakehouse.settings import Settings, from_environment
+from local_stack import stack
+from local_stack.process import Service, free_ports
+
+# A developer's own environment must not lead a benchmark to another broker or warehouse.
+FOREIGN = ("KAFKA_", "SCHEMA_REGISTRY_", "LAKEHOUSE_", "DBT_")
+
+
+@contextmanager
+def running(home: Path, *names: str) -> Iterator[tuple[Settings, dict[str, Service]]]:
+    """Start services with their data, and dbt's, in a directory; stop them at the end. The environment names them."""
+    # So that `timeout` and the like do not leave them behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for name in [name for name in os.environ if name.startswith(FOREIGN)]:
+        del os.environ[name]
+    os.environ.update(LAKEHOUSE_HOME=str(home), DBT_TARGET_PATH=str(home / "target"), DBT_LOG_PATH=str(home / "logs"))
+    os.environ.update(zip(stack.PORTS, map(str, free_ports(len(stack.PORTS))), strict=True))
+    values = stack.variables(names)
+    stack.prepare(values)
+    stack.write_env_file(values)
+    os.environ.update(values)
+    services = stack.services(values)
+    try:
+        for name in names:
+            services[name].start()
+        yield from_environment(), services
+    finally:
+        for name in reversed(names):
+            services[name].stop()
