@@ -11,17 +11,14 @@
     {%- if not is_incremental() -%}
         true
     {%- else -%}
-        {%- set read_until = run_query(
-            'select coalesce(max(readable_metrics.ingest_batch.upper_bound), 0)'
-            ~ ' from ' ~ this ~ '.files where content = 0'
-        ).rows[0][0] -%}
+        {%- set read = newest_batch(this) -%}
         {%- set landed = run_query(
             'select coalesce(max(readable_metrics.ingest_batch.upper_bound), 0),'
             ~ ' cast(date(min(readable_metrics.ingested_at.lower_bound)) as string)'
             ~ ' from ' ~ source(system, table) ~ '.files where content = 0'
-            ~ ' and readable_metrics.ingest_batch.upper_bound > ' ~ read_until
+            ~ ' and readable_metrics.ingest_batch.upper_bound > ' ~ read
         ).rows[0] -%}
-        ingest_batch > {{ read_until }} and ingest_batch <= {{ landed[0] }} /* of {{ table }} */
+        ingest_batch > {{ read }} and ingest_batch <= {{ landed[0] }} /* of {{ table }} */
         and ingested_at >= timestamp '{{ landed[1] or '9999-12-31' }} 00:00:00'
     {%- endif -%}
 {% endmacro %}
