@@ -23,7 +23,8 @@ class Settings:
     schema_registry_url: str
     warehouse: str
     catalog_uri: str
-    export_root: Path
+    export_root: str
+    export_staging: Path
     pii_key_file: Path
     thrift_host: str
     thrift_port: int
@@ -80,7 +81,8 @@ def from_environment(env: Mapping[str, str] | None = None) -> Settings:
         schema_registry_url=required("SCHEMA_REGISTRY_URL"),
         warehouse=required("LAKEHOUSE_WAREHOUSE"),
         catalog_uri=catalog_uri,
-        export_root=Path(required("LAKEHOUSE_EXPORT_ROOT")),
+        export_root=required("LAKEHOUSE_EXPORT_ROOT"),
+        export_staging=Path(env.get("LAKEHOUSE_EXPORT_STAGING") or home() / "export-staging"),
         pii_key_file=Path(required("LAKEHOUSE_PII_KEY_FILE")),
         thrift_host=env.get("LAKEHOUSE_THRIFT_HOST", "127.0.0.1"),
         thrift_port=int(port),

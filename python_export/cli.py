@@ -15,8 +15,10 @@ from lakehouse.pii.check import require_classified
 from lakehouse.settings import PROJECT_ROOT, environment, from_environment
 from lakehouse.weeks import IsoWeek
 from python_export.datasets import Project
-from python_export.publish import Published, versions
+from python_export.manifest import published
+from python_export.publish import Published
 from python_export.run import run as run_export
+from python_export.target import open_target
 
 app = typer.Typer(no_args_is_help=True, help="Weekly CSV files: unload, verify with a second engine, publish.")
 console = Console(highlight=False, soft_wrap=True)
@@ -37,9 +39,10 @@ def run(
     settings = from_environment(env)
     chosen = IsoWeek.parse(week) if week else IsoWeek.last_complete(datetime.now(UTC))
     project = Project(PROJECT_ROOT, env)
-    require_classified(project.manifest(), load_catalog(settings))
-    published = run_export(settings, project, chosen, dataset or (), with_build=build, say=console.print)
-    _print_summary(published)
+    catalog = load_catalog(settings)
+    require_classified(project.manifest(), catalog)
+    exported = run_export(settings, catalog, project, chosen, dataset or (), with_build=build, say=console.print)
+    _print_summary(exported)
 
 
 @app.command("list")
@@ -48,10 +51,12 @@ def list_versions(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
     """List what is published: every version of every week, the newest of a week last."""
-    root = from_environment().export_root
-    found = [one for one in versions(root) if not dataset or one.dataset in dataset]
+    target = open_target(from_environment())
+    found = [one for one in published(target) if not dataset or one.dataset in dataset]
     for name in {*(dataset or ())} - {one.dataset for one in found}:
-        raise UserError(f"Nothing of {name} is published under {root}", "See all with `lakehouse export list`")
+        raise UserError(
+            f"Nothing of {name} is published under {target.address('')}", "See all with `lakehouse export list`"
+        )
     if as_json:
         typer.echo(json.dumps([asdict(one) for one in found], indent=2))
         return
@@ -75,9 +80,9 @@ def _print(table: Table) -> None:
     Console(width=10_000).print(table)
 
 
-def _print_summary(published: list[Published]) -> None:
+def _print_summary(exported: list[Published]) -> None:
     table = _table("dataset", "week", "version", "rows", "bytes", "sha256", "path")
-    for one in published:
+    for one in exported:
         manifest = one.manifest
         table.add_row(
             manifest.dataset,
@@ -86,6 +91,6 @@ def _print_summary(published: list[Published]) -> None:
             f"{manifest.rows:,}",
             f"{manifest.bytes:,}",
             manifest.sha256[:12],
-            str(one.file),
+            one.file,
         )
     _print(table)

@@ -5,23 +5,26 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pyhive import hive
+from pyiceberg.catalog import Catalog
 
 from lakehouse import thrift
-from lakehouse.catalog import load_catalog
 from lakehouse.settings import CATALOG_NAME, Settings
 from lakehouse.weeks import IsoWeek
 from python_export import completeness, datasets
 from python_export.build import build, require_week
 from python_export.datasets import Project
-from python_export.publish import Manifest, Published, publish
+from python_export.manifest import Manifest
+from python_export.publish import Published, publish
 from python_export.source import Source
 from python_export.staging import staging
+from python_export.target import open_target
 from python_export.unload import unload
 from python_export.verify import Facts, verify
 
 
 def run(
     settings: Settings,
+    catalog: Catalog,
     project: Project,
     week: IsoWeek,
     names: Iterable[str] = (),
@@ -38,10 +41,11 @@ def run(
     """
     chosen = datasets.choose(datasets.load(project), names)
     completeness.require_past(week, datetime.now(UTC))
-    catalog = load_catalog(settings)
     with thrift.connect(settings) as cursor:
         completeness.require_complete(cursor, catalog, chosen, week)
-    with staging(settings.export_root.resolve(), say) as directory:
+    target = open_target(settings)
+    with staging(target.staging, say) as directory:
+        target.clean()
         if with_build:
             say(f"{week}: building {', '.join(dataset.model for dataset in chosen)}")
             build(project, catalog, chosen, week)
@@ -52,7 +56,7 @@ def run(
         published = []
         for source, (file, facts) in zip(sources, verified, strict=True):
             draft = _draft(source, week, facts, invocation_id)
-            published.append(publish(settings.export_root.resolve(), file, draft))
+            published.append(publish(target, file, draft))
         return published
 
 

@@ -1,4 +1,4 @@
-"""Gives one run at a time a private directory in the export root, and clears what dead runs left there."""
+"""Gives one run at a time a private directory of its own, and clears what dead runs left there."""
 
 import fcntl
 import shutil
@@ -11,22 +11,21 @@ from lakehouse.errors import UserError
 
 
 @contextmanager
-def staging(root: Path, say: Callable[[str], None]) -> Iterator[Path]:
-    """Yield an empty directory on the export root's file system; it is gone afterwards.
+def staging(private: Path, say: Callable[[str], None]) -> Iterator[Path]:
+    """Yield an empty directory in a target's staging area; it is gone afterwards.
 
     A second run waits for the first. So whatever is there at the start was left by a run that died, and is removed.
 
     Raises:
-        UserError: the export root cannot be written, or a file operation failed, for instance on a full disk.
+        UserError: the area cannot be written, or a file operation failed, for instance on a full disk.
     """
-    private = root / ".staging"
     try:
         private.mkdir(parents=True, exist_ok=True)
         lock = (private / "lock").open("w")
     except OSError as error:
         raise UserError(
-            f"The export root {root} cannot be written: {error.strerror}",
-            "Correct LAKEHOUSE_EXPORT_ROOT or the directory's owner",
+            f"{private} cannot be written: {error.strerror}",
+            "Correct LAKEHOUSE_EXPORT_ROOT, with an object store LAKEHOUSE_EXPORT_STAGING, or the directory's owner",
         ) from None
     with lock:
         try:
@@ -43,7 +42,7 @@ def staging(root: Path, say: Callable[[str], None]) -> Iterator[Path]:
             yield directory
         except OSError as error:
             raise UserError(
-                f"The export stopped: {error.strerror or error} ({error.filename or root})",
+                f"The export stopped: {error.strerror or error} ({error.filename or private})",
                 "Readers see whole versions only; repair that and run the export again",
             ) from None
         finally:

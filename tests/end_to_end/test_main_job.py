@@ -156,7 +156,7 @@ def assert_lists_are_the_truth(lake: Lake) -> None:
 
 def newest(lake: Lake, dataset: str) -> tuple[dict, list[dict[str, str]]]:
     """Return the newest published manifest of the last week and the rows of its file, read as an analyst would."""
-    directory = lake.settings.export_root / dataset / str(lake.last_week)
+    directory = Path(lake.settings.export_root) / dataset / str(lake.last_week)
     version = max(directory.glob("v*"), key=lambda path: int(path.name[1:]))
     manifest = json.loads((version / "manifest.json").read_text())
     with (version / manifest["file"]).open(newline="", encoding="utf-8") as file:
@@ -210,12 +210,12 @@ def test_figures_of_few_customers_are_not_published(lake: Lake, first_wave: obje
 
 def test_a_run_without_news_changes_no_rows_and_publishes_nothing(lake: Lake, first_wave: object) -> None:
     before = lake.contents("deduplicated", "marts", "ops", "exports")
-    files = sorted(lake.settings.export_root.rglob("*.csv"))
+    files = sorted(Path(lake.settings.export_root).rglob("*.csv"))
     stamps = [path.stat().st_mtime_ns for path in files]
     # The same rows: what the tests of the first wave said of them still holds.
     run_job(wave=1, without=("test", "unit_test"))
     assert lake.contents("deduplicated", "marts", "ops", "exports") == before
-    assert sorted(lake.settings.export_root.rglob("*.csv")) == files
+    assert sorted(Path(lake.settings.export_root).rglob("*.csv")) == files
     assert [path.stat().st_mtime_ns for path in files] == stamps
 
 
@@ -249,7 +249,7 @@ def test_every_column_is_described_and_every_mart_unit_tested(lake: Lake, target
 
 
 def test_second_wave_is_the_truth_and_old_files_stay(lake: Lake, first_wave: object) -> None:
-    files = {path: path.read_bytes() for path in lake.settings.export_root.rglob("v1/*")}
+    files = {path: path.read_bytes() for path in Path(lake.settings.export_root).rglob("v1/*")}
     assert len(files) == 2 * len(EXPORTED + AGGREGATED)
     with thrift.connect(lake.settings) as cursor:
         # The ledger keeps what it has recorded when the snapshots are gone.

@@ -2,6 +2,9 @@
 
 import hashlib
 import json
+import secrets
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,9 @@ from typer.testing import CliRunner
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from python_export.cli import app
-from python_export.publish import Manifest, Published, newest_version, publish
+from python_export.manifest import Manifest, newest, published
+from python_export.publish import Published, publish
+from python_export.target import S3Target, Target, open_target
 
 
 def draft(week: str) -> Manifest:
@@ -36,40 +41,47 @@ def draft(week: str) -> Manifest:
     )
 
 
-def publish_content(root: Path, content: str, week: str = "2020-W53") -> Published:
-    staged = root / ".staging" / hashlib.sha256((content + week).encode()).hexdigest() / "part-0.csv"
-    staged.parent.mkdir(parents=True, exist_ok=True)
+def stage(target: Target, content: str) -> Path:
+    """Return a file that stands alone, ready to be published."""
+    staged = target.staging / secrets.token_hex(4) / "part-0.csv"
+    staged.parent.mkdir(parents=True)
     staged.write_text(content)
-    return publish(root, staged, draft(week))
+    return staged
 
 
-def tree(root: Path) -> dict[str, bytes]:
+def publish_content(target: Target, content: str, week: str = "2020-W53") -> Published:
+    return publish(target, stage(target, content), draft(week))
+
+
+def tree(target: Target) -> dict[str, bytes]:
     """Return every public file."""
-    files = (path for path in root.rglob("*") if path.is_file() and ".staging" not in path.parts)
-    return {str(path.relative_to(root)): path.read_bytes() for path in files}
+    if isinstance(target, S3Target):
+        return {path: target.read(path) for path, _ in target._objects()}
+    files = (path for path in target.root.rglob("*") if path.is_file() and ".staging" not in path.parts)
+    return {str(path.relative_to(target.root)): path.read_bytes() for path in files}
 
 
-def pointer(root: Path) -> dict:
-    return json.loads((root / "events" / "latest.json").read_text())
+def pointer(target: Target) -> dict:
+    return json.loads(target.read("events/latest.json"))
 
 
-def test_first_version(tmp_path: Path) -> None:
-    published = publish_content(tmp_path, "note\na\n")
+def test_first_version(target: Target) -> None:
+    published = publish_content(target, "note\na\n")
 
     assert published.unchanged is False
-    assert published.file == tmp_path / "events" / "2020-W53" / "v1" / "events_2020-W53_v1.csv"
-    assert set(tree(tmp_path)) == {
+    assert published.file == target.address("events/2020-W53/v1/events_2020-W53_v1.csv")
+    assert set(tree(target)) == {
         "events/2020-W53/v1/events_2020-W53_v1.csv",
         "events/2020-W53/v1/manifest.json",
         "events/latest.json",
     }
-    manifest = json.loads((published.file.parent / "manifest.json").read_text())
+    manifest = json.loads(target.read("events/2020-W53/v1/manifest.json"))
     assert manifest["version"] == 1
     assert manifest["supersedes"] is None
     assert manifest["bytes"] == 7
     assert manifest["sha256"] == hashlib.sha256(b"note\na\n").hexdigest()
     assert manifest["control_totals"] == {"amount": "0.10"}
-    assert pointer(tmp_path) == {
+    assert pointer(target) == {
         "dataset": "events",
         "week": "2020-W53",
         "version": 1,
@@ -79,85 +91,157 @@ def test_first_version(tmp_path: Path) -> None:
     }
 
 
-def test_same_content_is_the_same_version(tmp_path: Path) -> None:
-    first = publish_content(tmp_path, "note\na\n")
-    before = tree(tmp_path)
+def test_same_content_is_the_same_version(target: Target) -> None:
+    first = publish_content(target, "note\na\n")
+    before = tree(target)
 
-    again = publish_content(tmp_path, "note\na\n")
+    again = publish_content(target, "note\na\n")
 
     assert again == Published(first.manifest, first.file, unchanged=True)
-    assert tree(tmp_path) == before
+    assert tree(target) == before
 
 
-def test_changed_content_is_a_new_version_and_the_old_one_stays(tmp_path: Path) -> None:
-    publish_content(tmp_path, "note\na\n")
-    before = tree(tmp_path)
+def test_changed_content_is_a_new_version_and_the_old_one_stays(target: Target) -> None:
+    publish_content(target, "note\na\n")
+    before = tree(target)
 
-    second = publish_content(tmp_path, "note\nb\n")
+    second = publish_content(target, "note\nb\n")
 
     assert (second.manifest.version, second.manifest.supersedes) == (2, 1)
-    after = tree(tmp_path)
+    after = tree(target)
     assert {name: after[name] for name in before if "latest" not in name} == {
         name: content for name, content in before.items() if "latest" not in name
     }
-    assert pointer(tmp_path)["version"] == 2
+    assert pointer(target)["version"] == 2
 
 
-def test_content_of_an_older_version_is_a_new_version(tmp_path: Path) -> None:
+def test_content_of_an_older_version_is_a_new_version(target: Target) -> None:
     for content in ("note\na\n", "note\nb\n", "note\na\n"):
-        published = publish_content(tmp_path, content)
+        published = publish_content(target, content)
 
     assert (published.manifest.version, published.manifest.supersedes) == (3, 2)
 
 
-def test_versions_are_numbers_not_text(tmp_path: Path) -> None:
+def test_versions_are_numbers_not_text(target: Target) -> None:
     for number in range(11):
-        published = publish_content(tmp_path, f"note\n{number}\n")
+        published = publish_content(target, f"note\n{number}\n")
 
     assert (published.manifest.version, published.manifest.supersedes) == (11, 10)
-    assert pointer(tmp_path)["version"] == 11
+    assert pointer(target)["version"] == 11
 
 
-def test_late_data_for_an_older_week_does_not_move_the_pointer_back(tmp_path: Path) -> None:
-    publish_content(tmp_path, "note\na\n", "2020-W53")
-    publish_content(tmp_path, "note\nb\n", "2021-W01")
-    late = publish_content(tmp_path, "note\nc\n", "2020-W53")
+def test_late_data_for_an_older_week_does_not_move_the_pointer_back(target: Target) -> None:
+    publish_content(target, "note\na\n", "2020-W53")
+    publish_content(target, "note\nb\n", "2021-W01")
+    late = publish_content(target, "note\nc\n", "2020-W53")
 
     assert late.manifest.version == 2
-    assert (pointer(tmp_path)["week"], pointer(tmp_path)["version"]) == ("2021-W01", 1)
+    assert (pointer(target)["week"], pointer(target)["version"]) == ("2021-W01", 1)
 
 
-def test_a_run_that_died_before_the_pointer_is_healed_by_the_next(tmp_path: Path) -> None:
-    publish_content(tmp_path, "note\na\n")
-    old_pointer = (tmp_path / "events" / "latest.json").read_bytes()
-    publish_content(tmp_path, "note\nb\n")
-    (tmp_path / "events" / "latest.json").write_bytes(old_pointer)
+def test_a_run_that_died_before_the_pointer_is_healed_by_the_next(target: Target) -> None:
+    publish_content(target, "note\na\n")
+    old_pointer = target.read("events/latest.json")
+    publish_content(target, "note\nb\n")
+    target.put("events/latest.json", old_pointer)
 
-    assert publish_content(tmp_path, "note\nb\n").unchanged
-    assert pointer(tmp_path)["version"] == 2
+    assert publish_content(target, "note\nb\n").unchanged
+    assert pointer(target)["version"] == 2
 
 
-def test_a_run_that_died_before_the_rename_leaves_no_version(tmp_path: Path) -> None:
-    publish_content(tmp_path, "note\na\n", "2020-W53")
-    (tmp_path / "events" / "2021-W01").mkdir()
+def test_what_a_run_left_that_died_before_the_commit_is_no_version(target: Target) -> None:
+    publish_content(target, "note\na\n", "2020-W53")
+    if isinstance(target, S3Target):
+        for path in ("2021-W01/v1/events_2021-W01_v1.csv", "2020-W53/v2/events_2020-W53_v2.csv"):
+            target.put(f"events/{path}", b"note\nhalf")
+        target.client.create_multipart_upload(Bucket=target.bucket, Key=f"{target.prefix}/events/2020-W53/v2/x.csv")
+    else:
+        (target.root / "events" / "2021-W01").mkdir()
 
-    assert newest_version(tmp_path / "events" / "2021-W01") is None
-    publish_content(tmp_path, "note\nb\n", "2020-W53")
-    assert (pointer(tmp_path)["week"], pointer(tmp_path)["version"]) == ("2020-W53", 2)
-    assert publish_content(tmp_path, "note\nc\n", "2021-W01").manifest.version == 1
+    assert newest(target, "events").week == "2020-W53"
+    target.clean(abandoned_after=timedelta(0))
+    assert len(tree(target)) == 3
+    if isinstance(target, S3Target):
+        assert not target.client.list_multipart_uploads(Bucket=target.bucket).get("Uploads")
+    assert publish_content(target, "note\nb\n", "2020-W53").manifest.version == 2
+    assert publish_content(target, "note\nc\n", "2021-W01").manifest.version == 1
+
+
+def test_an_upload_of_the_same_content_is_carried_on_and_of_other_content_is_left_alone(s3_settings: Settings) -> None:
+    target = open_target(s3_settings)
+    staged = stage(target, "note\na\n")
+    target._write(staged, "events/2020-W53/v1/events_2020-W53_v1.csv")
+    before = tree(target)
+    target.clean()
+
+    with pytest.raises(UserError, match=r"Another export is publishing .*/2020-W53/v1 with other content"):
+        publish_content(target, "note\nb\n")
+    assert tree(target) == before
+    assert publish_content(target, "note\na\n").manifest.version == 1
+
+
+def test_large_files_go_up_in_parts_and_replace_nothing_either(
+    s3_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("python_export.target.PART_BYTES", 5 * 1024 * 1024)
+    target = open_target(s3_settings)
+    content = "note\n" + "0123456789\n" * 600_000
+    published = publish_content(target, content)
+    assert target.read(f"{published.manifest.path}/{published.manifest.file}") == content.encode()
+    with pytest.raises(FileExistsError):
+        target._write(stage(target, content), f"{published.manifest.path}/{published.manifest.file}")
+
+
+@pytest.mark.parametrize("content", ["note\na\n", "note\nb\n"])
+def test_of_two_writers_of_a_version_the_second_agrees_or_fails(
+    target: Target, monkeypatch: pytest.MonkeyPatch, content: str
+) -> None:
+    """The second has looked before the first was there; a lock does not keep machines apart."""
+    add = type(target).add
+
+    def overtaken(self: Target, directory: Path, path: str) -> None:
+        monkeypatch.undo()
+        publish_content(target, "note\na\n")
+        add(self, directory, path)
+
+    monkeypatch.setattr(type(target), "add", overtaken)
+    if content == "note\na\n":
+        assert publish_content(target, content).unchanged
+    else:
+        with pytest.raises(UserError, match="with other content"):
+            publish_content(target, content)
+    files = tree(target)
+    assert files["events/2020-W53/v1/events_2020-W53_v1.csv"] == b"note\na\n"
+    assert len(files) == 3
 
 
 @pytest.mark.parametrize("damaged", ["", "{", "[]", '{"dataset": "events"}', None])
-def test_a_damaged_manifest_stops_the_publication(tmp_path: Path, damaged: str | None) -> None:
-    manifest = publish_content(tmp_path, "note\na\n").file.with_name("manifest.json")
+def test_a_damaged_manifest_stops_the_publication(offline_settings: Settings, damaged: str | None) -> None:
+    root = Path(offline_settings.export_root)
+    target = open_target(offline_settings)
+    publish_content(target, "note\na\n")
+    manifest = root / "events" / "2020-W53" / "v1" / "manifest.json"
     manifest.unlink()
     if damaged is not None:
         manifest.write_text(damaged)
-    before = tree(tmp_path)
+    before = tree(target)
 
     with pytest.raises(UserError, match=r"manifest\.json is missing or damaged"):
-        publish_content(tmp_path, "note\nb\n")
-    assert tree(tmp_path) == before
+        publish_content(target, "note\nb\n")
+    assert tree(target) == before
+
+
+@pytest.mark.parametrize(
+    ("root", "expected"),
+    [
+        ("gs://bucket/prefix", "LAKEHOUSE_EXPORT_ROOT is gs://bucket/prefix"),
+        ("s3://", "LAKEHOUSE_EXPORT_ROOT is s3://"),
+        ("s3://no-such-bucket", r"The export root s3://no-such-bucket/ cannot be used \(NoSuchBucket\)"),
+    ],
+)
+def test_a_root_that_is_none_is_named(s3_settings: Settings, root: str, expected: str) -> None:
+    with pytest.raises(UserError, match=expected):
+        published(open_target(replace(s3_settings, export_root=root)))
 
 
 def listed(settings: Settings, monkeypatch: pytest.MonkeyPatch, *options: str) -> Result:
@@ -166,18 +250,18 @@ def listed(settings: Settings, monkeypatch: pytest.MonkeyPatch, *options: str) -
 
 
 def test_the_list_has_every_version_and_what_came_after_it(
-    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
+    published_to: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for content, week in (("a", "2020-W53"), ("b", "2020-W53"), ("a", "2021-W01")):
-        publish_content(offline_settings.export_root, f"note\n{content}\n", week)
+        publish_content(open_target(published_to), f"note\n{content}\n", week)
 
-    lines = [line.split()[:6] for line in listed(offline_settings, monkeypatch).output.splitlines()[1:]]
+    lines = [line.split()[:6] for line in listed(published_to, monkeypatch).output.splitlines()[1:]]
     assert [(line[1], line[2], line[5] if line[5].startswith("v") else None) for line in lines] == [
         ("2020-W53", "v1", "v2"),
         ("2020-W53", "v2", None),
         ("2021-W01", "v1", None),
     ]
-    found = json.loads(listed(offline_settings, monkeypatch, "--dataset", "events", "--json").output)
+    found = json.loads(listed(published_to, monkeypatch, "--dataset", "events", "--json").output)
     assert [(one["week"], one["version"]) for one in found] == [("2020-W53", 1), ("2020-W53", 2), ("2021-W01", 1)]
-    unknown = listed(offline_settings, monkeypatch, "--dataset", "evnts")
+    unknown = listed(published_to, monkeypatch, "--dataset", "evnts")
     assert str(unknown.exception).startswith("Nothing of evnts is published")

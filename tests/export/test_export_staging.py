@@ -22,11 +22,11 @@ def hold(root: Path, ready: Connection) -> None:
 
 
 def test_is_gone_after_success_and_after_failure(tmp_path: Path) -> None:
-    with staging(tmp_path, print) as directory:
+    with staging(tmp_path / ".staging", print) as directory:
         (directory / "file").write_text("x")
     assert not directory.exists()
 
-    with pytest.raises(ValueError), staging(tmp_path, print) as directory:
+    with pytest.raises(ValueError), staging(tmp_path / ".staging", print) as directory:
         (directory / "file").write_text("x")
         raise ValueError
     assert not directory.exists()
@@ -34,14 +34,14 @@ def test_is_gone_after_success_and_after_failure(tmp_path: Path) -> None:
 
 def test_removes_what_a_killed_run_left(tmp_path: Path) -> None:
     receiver, sender = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("spawn").Process(target=hold, args=(tmp_path, sender))
+    process = multiprocessing.get_context("spawn").Process(target=hold, args=(tmp_path / ".staging", sender))
     process.start()
     left_over = Path(receiver.recv())
     os.kill(process.pid, signal.SIGKILL)
     process.join()
     assert left_over.exists()
 
-    with staging(tmp_path, print) as directory:
+    with staging(tmp_path / ".staging", print) as directory:
         assert not left_over.exists()
         assert directory.exists()
 
@@ -56,11 +56,11 @@ def test_a_second_run_waits_for_the_first(tmp_path: Path) -> None:
         waiting.set()
 
     def second() -> None:
-        with staging(tmp_path, say):
+        with staging(tmp_path / ".staging", say):
             order.append("second")
 
     thread = threading.Thread(target=second)
-    with staging(tmp_path, print) as directory:
+    with staging(tmp_path / ".staging", print) as directory:
         thread.start()
         assert waiting.wait(10)
         assert directory.exists()
@@ -73,11 +73,17 @@ def test_a_second_run_waits_for_the_first(tmp_path: Path) -> None:
 
 def test_a_root_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"export root .*file cannot be written"), staging(tmp_path / "file", print):
+    with (
+        pytest.raises(UserError, match=r"file/\.staging cannot be written"),
+        staging(tmp_path / "file" / ".staging", print),
+    ):
         pass
 
 
 def test_a_full_disk_is_an_error_with_a_name(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="The export stopped: No space left on device"), staging(tmp_path, print):
+    with (
+        pytest.raises(UserError, match="The export stopped: No space left on device"),
+        staging(tmp_path / ".staging", print),
+    ):
         Path("/dev/full").write_text("x")
     assert not list((tmp_path / ".staging").glob("*/"))

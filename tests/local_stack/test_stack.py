@@ -38,7 +38,7 @@ def test_status_names_every_address(stack: Settings) -> None:
         "thrift": f"{stack.thrift_host}:{stack.thrift_port}",
         "catalog_uri": stack.catalog_uri,
         "warehouse": stack.warehouse,
-        "export_root": str(stack.export_root),
+        "export_root": stack.export_root,
     }
 
 

@@ -1,0 +1,86 @@
+"""What stands in manifest.json, and the manifests of the versions that readers see."""
+
+import json
+import re
+from dataclasses import asdict, dataclass
+
+from lakehouse.errors import UserError
+from python_export.target import MANIFEST, Target
+
+VERSION = re.compile(r"(?P<dataset>[^/]+)/(?P<week>\d{4}-W\d\d)/v(?P<number>\d+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What stands in manifest.json, in this order.
+
+    `rows` does not count the header; a column has name, type and number of nulls; control totals are exact decimal
+    text; the snapshot id is text because it exceeds what JSON readers hold exactly.
+    """
+
+    dataset: str
+    week: str
+    window_start: str
+    window_end: str
+    version: int
+    supersedes: int | None
+    file: str
+    bytes: int
+    sha256: str
+    rows: int
+    columns: list[dict[str, str | int]]
+    control_totals: dict[str, str]
+    formula_escaped: dict[str, int]
+    source_table: str
+    source_snapshot_id: str
+    dbt_invocation_id: str
+    created_at: str
+
+    @property
+    def path(self) -> str:
+        """Where the version is under the export root."""
+        return f"{self.dataset}/{self.week}/v{self.version}"
+
+    def text(self) -> str:
+        """Return it as JSON."""
+        return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
+
+
+def published(target: Target, dataset: str | None = None, week: str | None = None) -> list[Manifest]:
+    """Return the manifests of all versions, or of one dataset or week, by dataset, week and version.
+
+    Raises:
+        UserError: a manifest is missing or damaged.
+    """
+    return [read(target, path) for path in _paths(target, dataset, week)]
+
+
+def newest(target: Target, dataset: str, week: str | None = None) -> Manifest | None:
+    """Return the manifest of the newest version of a week, by default of the newest week, or None without any.
+
+    Raises:
+        UserError: the manifest is missing or damaged.
+    """
+    paths = _paths(target, dataset, week)
+    return read(target, paths[-1]) if paths else None
+
+
+def read(target: Target, path: str) -> Manifest:
+    """Return the manifest of the version at a path.
+
+    Raises:
+        UserError: it is missing or damaged.
+    """
+    try:
+        return Manifest(**json.loads(target.read(f"{path}/{MANIFEST}")))
+    except (OSError, ValueError, TypeError):
+        raise UserError(
+            f"{target.address(path)}/{MANIFEST} is missing or damaged",
+            "Restore it from a backup, or move its directory away to publish that version again",
+        ) from None
+
+
+def _paths(target: Target, dataset: str | None, week: str | None) -> list[str]:
+    found = [match for path in target.versions() if (match := VERSION.fullmatch(path))]
+    chosen = [each for each in found if dataset in (None, each["dataset"]) and week in (None, each["week"])]
+    return [each[0] for each in sorted(chosen, key=lambda each: (each["dataset"], each["week"], int(each["number"])))]
