@@ -10,7 +10,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 from sqlalchemy import text
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import IntegrityError, OperationalError
 
 from lakehouse.errors import UserError
 from lakehouse.settings import CATALOG_NAME, Settings
@@ -43,6 +43,15 @@ def load_catalog(settings: Settings, create: bool = False) -> Catalog:
         warehouse=settings.warehouse,
         init_catalog_tables=str(create).lower(),
     )
+
+
+def make_namespace(catalog: Catalog, schema: str) -> None:
+    """Create a namespace if it is missing; another process may do so at the same moment."""
+    try:
+        catalog.create_namespace_if_not_exists(schema)
+    except IntegrityError:
+        if not catalog.namespace_exists(schema):
+            raise
 
 
 def load_table(catalog: Catalog, identifier: str) -> Table | None:

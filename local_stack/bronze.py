@@ -5,6 +5,7 @@ import json
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from lakehouse.catalog import make_namespace
 from local_stack.sample_data.codec import schema_text
 from python_ingest import tables
 from python_ingest.tables import SchemaState
@@ -25,7 +26,7 @@ VALUES = {
 
 def create(catalog: Catalog) -> dict[str, Table]:
     """Make every bronze table, empty, in the place of one that is there; return them by name."""
-    tables.make_namespace(catalog, "bronze")
+    make_namespace(catalog, "bronze")
     created = {}
     for declaration in read_declarations():
         value = VALUES[declaration.table]

@@ -1,6 +1,7 @@
 """`lakehouse export`: the weekly CSV files."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated
@@ -12,16 +13,20 @@ from rich.table import Table
 from lakehouse.catalog import load_catalog
 from lakehouse.errors import UserError
 from lakehouse.pii.check import require_classified
-from lakehouse.settings import PROJECT_ROOT, environment, from_environment
+from lakehouse.settings import PROJECT_ROOT, Settings, environment, from_environment
 from lakehouse.weeks import IsoWeek
+from python_export import datasets
 from python_export.datasets import Project
 from python_export.manifest import published
+from python_export.notify import notify, tell_of_failure
 from python_export.publish import Published
 from python_export.run import run as run_export
 from python_export.target import open_target
 
 app = typer.Typer(no_args_is_help=True, help="Weekly CSV files: unload, verify with a second engine, publish.")
 console = Console(highlight=False, soft_wrap=True)
+errors = Console(stderr=True, highlight=False, soft_wrap=True)
+NOT_TOLD = 3
 
 
 @app.command()
@@ -34,15 +39,34 @@ def run(
         bool, typer.Option(help="Have dbt build and test the export tables first; otherwise they must hold the week.")
     ] = True,
 ) -> None:
-    """Export a week: check that it is complete, build, unload, verify, publish. Same content is no new version."""
+    """Export a week: check that it is complete, build, unload, verify, publish, notify.
+
+    Same content is no new version, and nobody is told of it. Exit code 3: published, but not everybody is told.
+    """
     env = environment()
     settings = from_environment(env)
     chosen = IsoWeek.parse(week) if week else IsoWeek.last_complete(datetime.now(UTC))
     project = Project(PROJECT_ROOT, env)
     catalog = load_catalog(settings)
     require_classified(project.manifest(), catalog)
-    exported = run_export(settings, catalog, project, chosen, dataset or (), with_build=build, say=console.print)
+    datasets.choose(datasets.load(project), dataset or ())
+    try:
+        exported = run_export(settings, catalog, project, chosen, dataset or (), with_build=build, say=console.print)
+    except UserError as error:
+        tell_of_failure(settings, env, chosen, error, console.print)
+        raise
     _print_summary(exported)
+    _notify(settings, env)
+
+
+@app.command("notify")
+def notify_readers() -> None:
+    """Tell of every published version that its readers have not been told of yet: mail and webhook.
+
+    Exit code 3: not everybody is told; run it again.
+    """
+    env = environment()
+    _notify(from_environment(env), env)
 
 
 @app.command("list")
@@ -66,6 +90,14 @@ def list_versions(
         by = superseded.get((one.dataset, one.week, one.version), "")
         table.add_row(one.dataset, one.week, f"v{one.version}", f"{one.rows:,}", one.created_at, by, one.sha256[:12])
     _print(table)
+
+
+def _notify(settings: Settings, env: Mapping[str, str]) -> None:
+    problems = notify(settings, env, load_catalog(settings), console.print)
+    for problem in problems:
+        errors.print(f"error: published, but not everybody is told: {problem}", markup=False)
+    if problems:
+        raise typer.Exit(NOT_TOLD)
 
 
 def _table(*headings: str) -> Table:

@@ -12,7 +12,7 @@ from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 from sqlalchemy.exc import OperationalError
 
-from lakehouse.catalog import load_catalog, unavailable
+from lakehouse.catalog import load_catalog, make_namespace, unavailable
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from python_ingest import backfill, identity, offsets, tables
@@ -93,7 +93,7 @@ class Ingester:
     def catch_up(self, declarations: list[Declaration]) -> list[TopicResult]:
         """Land what the broker has of each topic; a topic that fails does not stop the others."""
         for schema in sorted({each.schema for each in declarations}):
-            tables.make_namespace(self._catalog, schema)
+            make_namespace(self._catalog, schema)
         for each in declarations:
             self._loops.setdefault(each.topic, _TopicLoop(self, each, self._registry))
         pool = ThreadPoolExecutor(TOPICS_AT_ONCE)

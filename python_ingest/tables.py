@@ -33,7 +33,6 @@ from pyiceberg.types import (
     TimestampType,
     TimestamptzType,
 )
-from sqlalchemy.exc import IntegrityError
 
 from lakehouse.catalog import load_table
 from lakehouse.errors import UserError
@@ -137,15 +136,6 @@ class SchemaState:
             for side, writers in (("value", self.value), ("key", self.key))
             for schema_id, writer in sorted(writers.items())
         }
-
-
-def make_namespace(catalog: Catalog, schema: str) -> None:
-    """Create a namespace if it is missing; another process may do so at the same moment."""
-    try:
-        catalog.create_namespace_if_not_exists(schema)
-    except IntegrityError:
-        if not catalog.namespace_exists(schema):
-            raise
 
 
 def load(catalog: Catalog, declaration: Declaration) -> Table | None:

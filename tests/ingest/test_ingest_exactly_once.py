@@ -11,7 +11,8 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions
 from py4j.protocol import Py4JError
 
-from python_ingest import commit, tables
+from lakehouse.catalog import make_namespace
+from python_ingest import commit
 from python_ingest.batch import Plan
 from python_ingest.broker import Broker
 from python_ingest.commit import Refused
@@ -82,7 +83,7 @@ def test_of_two_first_writers_one_is_refused(lab: Lab) -> None:
     topic = Broker(lab.settings, 10).describe(lab.topic)
     first = Plan(topic, Position(), [OffsetRange(0, 0, 2)])
     one, other = lab.lander("one"), lab.lander("other")
-    tables.make_namespace(one.catalog, lab.declaration.schema)
+    make_namespace(one.catalog, lab.declaration.schema)
     assert one.land(None, first).rows == 2
     with pytest.raises(Refused, match="another process made"):
         other.land(None, first)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyiceberg.catalog import Catalog
 
-from lakehouse.catalog import load_catalog
+from lakehouse.catalog import load_catalog, make_namespace
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from python_ingest import avro, identity, schemas, tables
@@ -59,8 +59,8 @@ def test_a_rename_that_hits_another_field_is_refused() -> None:
 @pytest.fixture
 def catalog(offline_settings: Settings) -> Catalog:
     catalog = load_catalog(offline_settings, create=True)
-    tables.make_namespace(catalog, "bronze")
-    tables.make_namespace(catalog, "bronze")
+    make_namespace(catalog, "bronze")
+    make_namespace(catalog, "bronze")
     return catalog
 
 

@@ -1,0 +1,26 @@
+"""One process at a time on this machine: a lock that the system releases when its holder dies."""
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from lakehouse.settings import home
+
+
+@contextmanager
+def locked(name: str, say: Callable[[str], None]) -> Iterator[None]:
+    """Hold a lock inside the block; `say` gets a line if another process has to be waited for.
+
+    A child that is started with open files holds it too: while the dbt of a killed job still runs, no other one starts.
+    """
+    directory = home() / "locks"
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / name).open("w") as file:
+        os.set_inheritable(file.fileno(), True)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"waiting for another {name} to finish")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

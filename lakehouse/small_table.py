@@ -1,0 +1,79 @@
+"""Small Iceberg tables that Python keeps, such as histories: read as a whole, changed as a whole."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import IcebergType, NestedField
+
+from lakehouse.catalog import load_table, make_namespace
+from lakehouse.errors import UserError
+
+ATTEMPTS = 10
+PROPERTIES = {
+    # A change is computed from the rows that were read: PyIceberg must not repeat it on top of other ones.
+    "commit.retry.num-retries": "0",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+}
+
+Row = dict[str, Any]
+Rows = dict[str, Row]
+
+
+@dataclass(frozen=True)
+class SmallTable:
+    """A table of few rows. `columns` are name, type and meaning; the first, a text, is the key."""
+
+    identifier: str
+    columns: tuple[tuple[str, IcebergType, str], ...]
+
+    def rows(self, catalog: Catalog) -> Rows:
+        """Return the rows by key, in the key's order; a table that does not exist yet has none."""
+        table = load_table(catalog, self.identifier)
+        return {} if table is None else self._read(table)
+
+    def change(self, catalog: Catalog, change: Callable[[Rows], Rows]) -> Rows:
+        """Replace the rows by what `change` makes of them, and return these; the table is created on first use.
+
+        Where another process was faster, `change` is asked again with its rows.
+
+        Raises:
+            UserError: others were faster every time.
+        """
+        for _ in range(ATTEMPTS):
+            try:
+                table = load_table(catalog, self.identifier) or self._create(catalog)
+                before = self._read(table)
+                after = change(before)
+                if after == before:
+                    return after
+                arrow = pa.Table.from_pylist(list(after.values()), schema_to_pyarrow(self._schema()))
+                (table.overwrite if before else table.append)(arrow)
+            except (CommitFailedException, TableAlreadyExistsError):
+                continue
+            return after
+        raise UserError(f"{self.identifier} was changed by others {ATTEMPTS} times in a row", "Run the command again")
+
+    def _create(self, catalog: Catalog) -> Table:
+        make_namespace(catalog, self.identifier.partition(".")[0])
+        return catalog.create_table(self.identifier, self._schema(), properties=PROPERTIES)
+
+    def _schema(self) -> Schema:
+        return Schema(
+            *(
+                NestedField(number, name, column_type, required=number == 1, doc=meaning)
+                for number, (name, column_type, meaning) in enumerate(self.columns, start=1)
+            )
+        )
+
+    def _read(self, table: Table) -> Rows:
+        key = self.columns[0][0]
+        rows = sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row[key])
+        return {row[key]: row for row in rows}
