@@ -17,6 +17,7 @@ from lakehouse.settings import from_environment
 from local_stack.cli import app as stack_app
 from python_export.cli import app as export_app
 from python_ingest.cli import app as ingest_app
+from weekly_job.cli import app as weekly_app
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -26,6 +27,7 @@ app = typer.Typer(
 app.add_typer(stack_app, name="stack")
 app.add_typer(ingest_app, name="ingest")
 app.add_typer(export_app, name="export")
+app.add_typer(weekly_app, name="weekly")
 app.add_typer(pii_app, name="pii")
 
 check_app = typer.Typer(no_args_is_help=True, help="Checks that need no running stack.")

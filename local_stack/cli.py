@@ -12,7 +12,7 @@ from lakehouse.settings import from_environment
 from lakehouse.weeks import IsoWeek
 from local_stack import sample_data, stack
 
-app = typer.Typer(no_args_is_help=True, help="Kafka, schema registry and Spark Thrift server on this machine.")
+app = typer.Typer(no_args_is_help=True, help="Kafka, schema registry, Spark Thrift and mail servers on this machine.")
 console = Console(highlight=False, soft_wrap=True)
 
 Only = Annotated[
@@ -75,6 +75,7 @@ def status(
         "kafka": values["KAFKA_BOOTSTRAP_SERVERS"],
         "registry": values["SCHEMA_REGISTRY_URL"],
         "thrift": f"{values['LAKEHOUSE_THRIFT_HOST']}:{values['LAKEHOUSE_THRIFT_PORT']}",
+        "mail": f"127.0.0.1:{values['LAKEHOUSE_MAIL_PORT']}",
     }
     running = {name: bool(service.process()) and service.answers() for name, service in stack.services(values).items()}
     places = {

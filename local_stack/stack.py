@@ -7,15 +7,16 @@ from pathlib import Path
 
 from lakehouse import pii_key, spark
 from lakehouse.settings import env_file, environment, from_environment, home
-from local_stack import kafka, registry, thrift_server
+from local_stack import kafka, mail, registry, thrift_server
 from local_stack.process import Service
 
-SERVICES = ("kafka", "registry", "thrift")
+SERVICES = ("kafka", "registry", "thrift", "mail")
 PORTS = {
     "LAKEHOUSE_KAFKA_PORT": 9092,
     "LAKEHOUSE_KAFKA_CONTROLLER_PORT": 9093,
     "LAKEHOUSE_REGISTRY_PORT": 8081,
     "LAKEHOUSE_THRIFT_PORT": 10000,
+    "LAKEHOUSE_MAIL_PORT": 1025,
 }
 
 
@@ -41,10 +42,12 @@ def variables(started: tuple[str, ...]) -> dict[str, str]:
         "LAKEHOUSE_EXPORT_ROOT": str(root / "exports"),
         "LAKEHOUSE_PII_KEY_FILE": str(root / "pii.key"),
     }
-    own = dict(addresses[name] for name in started)
+    own = dict(addresses[name] for name in started if name in addresses)
+    mails = mail.variables(ports["LAKEHOUSE_MAIL_PORT"])
     return {
         **ports,
         **{name: before.get(name, default) for name, default in defaults.items()},
+        **(mails if "mail" in started else {name: before[name] for name in mails if name in before}),
         **own,
     }
 
@@ -73,6 +76,7 @@ def services(values: dict[str, str]) -> dict[str, Service]:
         ),
         "registry": registry.service(root / "registry", int(values["LAKEHOUSE_REGISTRY_PORT"])),
         "thrift": thrift_server.service(root / "thrift", settings),
+        "mail": mail.service(root / "mail", int(values["LAKEHOUSE_MAIL_PORT"])),
     }
 
 

@@ -30,20 +30,48 @@ def build(project: Project, catalog: Catalog, datasets: Iterable[Dataset], week:
         UserError: the build or a test failed. It names what and, where that quotes no row, why.
     """
     selection = [("+" if is_stale(catalog, dataset) else "") + dataset.model for dataset in datasets]
-    command = [
-        str(Path(sys.executable).with_name("dbt")),
-        *("--no-use-colors", "build", "--exclude-resource-type", "unit_test"),
-        *("--vars", json.dumps({"week": str(week)})),
-        *("--select", *selection),
-    ]
+    _dbt(project, "build", *_for_week(week), "--select", *selection, failed=f"could not build the exports of {week}")
+
+
+def build_all(project: Project, week: IsoWeek) -> None:
+    """Run `dbt build` on the whole project, so that every table holds what has landed and has passed its tests.
+
+    Raises:
+        UserError: as of `build`.
+    """
+    _dbt(project, "build", *_for_week(week), failed=f"could not build {week}")
+
+
+def parse(project: Project) -> None:
+    """Have dbt write its manifest, if there is none yet.
+
+    Raises:
+        UserError: the project has a mistake.
+    """
+    if not project.manifest_path.is_file():
+        _dbt(project, "parse", failed="could not read the project")
+
+
+def _for_week(week: IsoWeek) -> tuple[str, ...]:
+    return "--exclude-resource-type", "unit_test", "--vars", json.dumps({"week": str(week)})
+
+
+def _dbt(project: Project, *arguments: str, failed: str) -> None:
+    command = [str(Path(sys.executable).with_name("dbt")), "--no-use-colors", *arguments]
+    # Not close_fds: dbt is to hold the weekly job's lock too, see lakehouse.lock.
     finished = subprocess.run(
-        command, cwd=project.directory, env=dict(project.env), capture_output=True, text=True, check=False
+        command,
+        cwd=project.directory,
+        env=dict(project.env),
+        capture_output=True,
+        text=True,
+        check=False,
+        close_fds=False,
     )
     if finished.returncode:
         lines = problems(finished.stdout) or [f"exit code {finished.returncode}"]
         raise UserError(
-            f"dbt could not build the exports of {week}, so nothing is published:\n"
-            + "".join(f"  {line}\n" for line in lines),
+            f"dbt {failed}, so nothing is published:\n" + "".join(f"  {line}\n" for line in lines),
             f"dbt's log is {project.log}",
         )
 

@@ -55,7 +55,7 @@ def run(
     except UserError as error:
         tell_of_failure(settings, env, chosen, error, console.print)
         raise
-    _print_summary(exported)
+    print_summary(exported)
     _notify(settings, env)
 
 
@@ -112,7 +112,8 @@ def _print(table: Table) -> None:
     Console(width=10_000).print(table)
 
 
-def _print_summary(exported: list[Published]) -> None:
+def print_summary(exported: list[Published]) -> None:
+    """Print what is public now, a line per version."""
     table = _table("dataset", "week", "version", "rows", "bytes", "sha256", "path")
     for one in exported:
         manifest = one.manifest

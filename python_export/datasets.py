@@ -60,13 +60,17 @@ class Project:
     def log(self) -> Path:
         return self.directory / (self.env.get("DBT_LOG_PATH") or "logs") / "dbt.log"
 
+    @property
+    def manifest_path(self) -> Path:
+        return self.target / "manifest.json"
+
     def manifest(self) -> dict[str, Any]:
         """Return dbt's manifest.
 
         Raises:
             UserError: no dbt command has written one yet.
         """
-        path = self.target / "manifest.json"
+        path = self.manifest_path
         if not path.is_file():
             raise UserError(f"There is no dbt manifest at {path}", "Run `dbt build` once")
         return json.loads(path.read_text())

@@ -56,8 +56,8 @@ class Lake:
                 yield str(path), planted.content(path)
 
     def public_artefacts(self) -> Iterator[tuple[str, bytes]]:
-        """Yield everything that is not restricted: exports, logs, dbt's target, views, and files of other schemas."""
-        for pattern in ("exports/**/*", "*/*.log", "target/**/*", "logs/**/*", "catalog.db"):
+        """Yield what is not restricted: exports, mails, logs, dbt's target, views, and files of other schemas."""
+        for pattern in ("exports/**/*", "mail/*", "*/*.log", "target/**/*", "logs/**/*", "catalog.db"):
             for path in home().glob(pattern):
                 if path.is_file():
                     yield str(path), planted.content(path)

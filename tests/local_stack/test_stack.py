@@ -25,7 +25,7 @@ def test_up_a_second_time_starts_nothing(stack: Settings) -> None:
     before = pids()
     again = run_lakehouse("stack", "up")
     assert again.returncode == 0
-    assert again.stdout.count("already running") == 3
+    assert again.stdout.count("already running") == 4
     assert pids() == before
 
 
@@ -36,6 +36,7 @@ def test_status_names_every_address(stack: Settings) -> None:
         "kafka": stack.kafka_bootstrap_servers,
         "registry": stack.schema_registry_url,
         "thrift": f"{stack.thrift_host}:{stack.thrift_port}",
+        "mail": f"127.0.0.1:{os.environ['LAKEHOUSE_MAIL_PORT']}",
         "catalog_uri": stack.catalog_uri,
         "warehouse": stack.warehouse,
         "export_root": stack.export_root,
@@ -53,7 +54,7 @@ def test_the_thrift_server_lets_nobody_in_without_the_password(stack: Settings, 
 
 def test_the_password_is_in_no_log_and_in_no_process_list(stack: Settings) -> None:
     logs = [path.read_text(errors="replace") for path in home().glob("*/*.log")]
-    assert len(logs) >= 3
+    assert len(logs) >= 4
     assert not any(stack.thrift_password in log for log in logs)
     assert not any(
         stack.thrift_password in " ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])

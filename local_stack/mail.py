@@ -1,0 +1,59 @@
+"""The mail server of the local stack: it sends nothing on, and keeps every mail as a file."""
+
+import smtplib
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from aiosmtpd.controller import Controller
+
+from local_stack.process import Service
+
+
+class Keeper:
+    """Writes what it takes to `<time>.eml`; the newest has the greatest name."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:
+        """Keep a mail; called by aiosmtpd."""
+        (self._directory / f"{time.time_ns()}.eml").write_bytes(envelope.content)
+        return "250 OK"
+
+
+def service(directory: Path, port: int) -> Service:
+    """Return the mail server; the mails are in `directory`."""
+    return Service(
+        name="mail",
+        directory=directory,
+        command=lambda: [sys.executable, "-m", "local_stack.mail", str(directory), str(port)],
+        ports={"LAKEHOUSE_MAIL_PORT": port},
+        answers=lambda: _answers(port),
+    )
+
+
+def variables(port: str) -> dict[str, str]:
+    """Return the environment that has the export mail to this server."""
+    return {
+        "LAKEHOUSE_SMTP_HOST": "127.0.0.1",
+        "LAKEHOUSE_SMTP_PORT": port,
+        "LAKEHOUSE_SMTP_TLS": "none",
+        "LAKEHOUSE_SMTP_FROM": "lakehouse@localhost.example",
+        "LAKEHOUSE_SMTP_TO": "analysts@localhost.example",
+    }
+
+
+def _answers(port: int) -> bool:
+    try:
+        with smtplib.SMTP("127.0.0.1", port, timeout=2):
+            return True
+    except (smtplib.SMTPException, OSError):
+        return False
+
+
+if __name__ == "__main__":
+    Controller(Keeper(Path(sys.argv[1])), hostname="127.0.0.1", port=int(sys.argv[2])).start()
+    threading.Event().wait()

@@ -1,0 +1,1 @@
+"""`lakehouse weekly`: the one command that a scheduler calls."""

@@ -1,0 +1,60 @@
+"""One run of the weekly job: its steps in order, one run at a time, each run in the history, a failure told."""
+
+import time
+from collections.abc import Mapping
+
+from rich.console import Console
+from sqlalchemy.exc import OperationalError
+
+from lakehouse.catalog import load_catalog, unavailable
+from lakehouse.errors import UserError
+from lakehouse.lock import locked
+from lakehouse.settings import Settings
+from lakehouse.weeks import IsoWeek
+from python_export.datasets import Project
+from python_export.notify import tell_of_failure
+from weekly_job import history
+from weekly_job.steps import STEPS, Job
+
+
+def run(settings: Settings, env: Mapping[str, str], project: Project, week: IsoWeek, console: Console) -> Job:
+    """Run every step for a week and return what they did, with a line on the console for each.
+
+    Raises:
+        UserError: a step failed, and its line in the history says so. What it had published stays.
+    """
+
+    def say(line: str) -> None:
+        console.print(line, markup=False)
+
+    with locked("weekly", say):
+        job = Job(settings, env, project, week, say)
+        catalog = load_catalog(settings, create=True)
+        this_run = history.begin(catalog, week)
+        step = ""
+        try:
+            for step, work in STEPS.items():
+                started = time.monotonic()
+                with console.status(step):
+                    note = work(job)
+                say(f"{step:10} {time.monotonic() - started:4.0f} s  {note}")
+        except Exception as problem:
+            error = _readable(problem, settings)
+            tell_of_failure(settings, env, week, UserError(f"{step}: {error.message}", error.remedy), say)
+            history.end(catalog, this_run, "failed", failed_step=step, message=str(error))
+            raise error from (None if isinstance(problem, UserError) else problem)
+        new = [one.manifest.path for one in job.published if not one.unchanged]
+        outcome = "not told" if job.not_told else "published" if new else "unchanged"
+        history.end(catalog, this_run, outcome, versions=", ".join(new) or None)
+        return job
+
+
+def _readable(problem: Exception, settings: Settings) -> UserError:
+    if isinstance(problem, UserError):
+        return problem
+    if isinstance(problem, OperationalError):
+        return unavailable(settings)
+    # Its message may quote a row.
+    return UserError(
+        f"Stopped by an error that nobody foresaw ({type(problem).__name__})", "Run it again; then report it"
+    )
