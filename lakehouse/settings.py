@@ -4,8 +4,10 @@ import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 
+from lakehouse.durations import seconds
 from lakehouse.errors import UserError
 from lakehouse.security import KafkaSecurity, RegistrySecurity, kafka_security, registry_security
 
@@ -31,6 +33,8 @@ class Settings:
     thrift_password: str = field(repr=False)
     kafka_security: KafkaSecurity = field(default_factory=KafkaSecurity)
     registry_security: RegistrySecurity = field(default_factory=RegistrySecurity)
+    export_delay: timedelta = timedelta(0)
+    export_grace: timedelta | None = None
 
 
 def home() -> Path:
@@ -70,6 +74,13 @@ def from_environment(env: Mapping[str, str] | None = None) -> Settings:
             raise UserError(f"{name} is not set", "Run `lakehouse stack up`, or set it in the environment")
         return value
 
+    def duration(name: str) -> timedelta | None:
+        text = env.get(name, "")
+        try:
+            return timedelta(seconds=seconds(text)) if text else None
+        except UserError as error:
+            raise UserError(f"{name}: {error.message}", error.remedy) from None
+
     catalog_uri = required("LAKEHOUSE_CATALOG_URI")
     if not catalog_uri.startswith("jdbc:"):
         raise UserError("LAKEHOUSE_CATALOG_URI is not a JDBC URL", "Write it as jdbc:sqlite:/path/catalog.db")
@@ -89,4 +100,6 @@ def from_environment(env: Mapping[str, str] | None = None) -> Settings:
         thrift_password=env.get("LAKEHOUSE_THRIFT_PASSWORD", ""),
         kafka_security=kafka_security(env),
         registry_security=registry_security(env),
+        export_delay=duration("LAKEHOUSE_EXPORT_DELAY") or timedelta(0),
+        export_grace=duration("LAKEHOUSE_EXPORT_GRACE"),
     )

@@ -16,6 +16,7 @@ from lakehouse.pii.check import require_classified
 from lakehouse.settings import PROJECT_ROOT, Settings, environment, from_environment
 from lakehouse.weeks import IsoWeek
 from python_export import datasets
+from python_export.completeness import last_week
 from python_export.datasets import Project
 from python_export.manifest import published
 from python_export.notify import notify, tell_of_failure
@@ -45,7 +46,7 @@ def run(
     """
     env = environment()
     settings = from_environment(env)
-    chosen = IsoWeek.parse(week) if week else IsoWeek.last_complete(datetime.now(UTC))
+    chosen = IsoWeek.parse(week) if week else last_week(settings, datetime.now(UTC))
     project = Project(PROJECT_ROOT, env)
     catalog = load_catalog(settings)
     require_classified(project.manifest(), catalog)

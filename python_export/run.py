@@ -40,9 +40,10 @@ def run(
         UserError: the input is wrong, the week is not complete, or a step failed. No version has been added then.
     """
     chosen = datasets.choose(datasets.load(project), names)
-    completeness.require_past(week, datetime.now(UTC))
+    now = datetime.now(UTC)
+    completeness.require_past(settings, week, now)
     with thrift.connect(settings) as cursor:
-        completeness.require_complete(cursor, catalog, chosen, week)
+        completeness.require_complete(settings, cursor, catalog, chosen, week, now)
     target = open_target(settings)
     with staging(target.staging, say) as directory:
         target.clean()

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from lakehouse.catalog import load_catalog
+from lakehouse.durations import seconds
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from python_ingest import dead_letters as letters
@@ -31,7 +32,6 @@ from python_ingest.cli_options import (
     errors,
     prepare,
     print_json,
-    seconds,
 )
 from python_ingest.evolve import TopicSchemas
 from python_ingest.plan_schema import plan_of_file, plans_of_newest

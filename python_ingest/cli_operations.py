@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from lakehouse import settings as environment
+from lakehouse.durations import seconds
 from lakehouse.errors import UserError
 from python_ingest import metrics
 from python_ingest import topics as declared
@@ -21,7 +22,6 @@ from python_ingest.cli_options import (
     errors,
     prepare,
     print_json,
-    seconds,
 )
 from python_ingest.maintain import Retention, maintain_table
 from python_ingest.report import columns

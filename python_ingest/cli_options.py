@@ -1,7 +1,6 @@
 """What the commands of `lakehouse ingest` share: their options, and how they print."""
 
 import json
-import re
 from pathlib import Path
 from typing import Annotated
 
@@ -32,18 +31,6 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs."
 def print_json(value: object) -> None:
     """Print a value as JSON on stdout; what JSON does not know is printed as text."""
     typer.echo(json.dumps(value, indent=2, default=str))
-
-
-def seconds(text: str) -> float:
-    """Return the seconds of a duration such as `500ms`, `30s`, `5m`, `1h` or `7d`.
-
-    Raises:
-        UserError: it is none.
-    """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", text.strip())
-    if not match:
-        raise UserError(f"'{text}' is not a duration", "Write it like 500ms, 30s, 5m, 1h or 7d")
-    return float(match[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}[match[2] or "s"]
 
 
 def prepare(models: Path, topics: list[str] | None) -> tuple[Settings, list[Declaration]]:

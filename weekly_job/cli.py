@@ -13,7 +13,7 @@ from lakehouse.catalog import load_catalog
 from lakehouse.settings import PROJECT_ROOT, environment, from_environment
 from lakehouse.weeks import IsoWeek
 from python_export.cli import NOT_TOLD, errors, print_summary
-from python_export.completeness import require_past
+from python_export.completeness import last_week, require_past
 from python_export.datasets import Project
 from weekly_job import history, job
 
@@ -40,9 +40,10 @@ def weekly(
         return
     env = environment()
     now = datetime.now(UTC)
-    chosen = IsoWeek.parse(week) if week else IsoWeek.last_complete(now)
-    require_past(chosen, now)
-    done = job.run(from_environment(env), env, Project(PROJECT_ROOT, env), chosen, console)
+    settings = from_environment(env)
+    chosen = IsoWeek.parse(week) if week else last_week(settings, now)
+    require_past(settings, chosen, now)
+    done = job.run(settings, env, Project(PROJECT_ROOT, env), chosen, console)
     console.print()
     print_summary(done.published)
     for problem in done.not_told:

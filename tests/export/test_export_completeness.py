@@ -1,18 +1,110 @@
-"""A week that is not over is refused before anything else happens."""
+"""When a week may be exported: it is over, late records were waited for, and no topic is behind."""
 
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from hostile_rows import DATASET
 
+from lakehouse import connections, thrift
+from lakehouse.catalog import load_catalog, make_namespace
 from lakehouse.errors import UserError
+from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
-from python_export.completeness import require_past
+from python_export.completeness import last_week, require_complete, require_past
+from python_export.datasets import Table, Topic
+from python_ingest.broker import Broker
 
 WEEK = IsoWeek(2020, 53)
 END = datetime(2021, 1, 4, tzinfo=UTC)
+INSTANT = timedelta(microseconds=1)
+BRONZE = pa.schema(
+    [
+        ("kafka_partition", pa.int32()),
+        ("kafka_offset", pa.int64()),
+        ("ingest_batch", pa.int64()),
+        ("kafka_timestamp", pa.timestamp("us", "UTC")),
+        ("ingested_at", pa.timestamp("us", "UTC")),
+    ]
+)
 
 
-def test_a_week_is_over_at_its_end() -> None:
-    require_past(WEEK, END)
+def test_a_week_is_over_at_its_end(offline_settings: Settings) -> None:
+    require_past(offline_settings, WEEK, END)
     with pytest.raises(UserError, match=r"2020-W53 is not over: .* 2021-01-04 .* last complete week is 2020-W52"):
-        require_past(WEEK, END - timedelta(microseconds=1))
+        require_past(offline_settings, WEEK, END - INSTANT)
+
+
+def test_late_records_are_waited_for(offline_settings: Settings) -> None:
+    patient = replace(offline_settings, export_delay=timedelta(hours=6))
+    due = END + timedelta(hours=6)
+    require_past(patient, WEEK, due)
+    assert last_week(patient, due) == WEEK
+    assert last_week(patient, due - INSTANT) == WEEK.minus(1)
+    with pytest.raises(UserError, match=r"until 2021-01-04 06:00:00 UTC\. The last complete week is 2020-W52"):
+        require_past(patient, WEEK, due - INSTANT)
+
+
+@pytest.fixture
+def produce(stack: Settings, topic: Topic) -> Callable[[], None]:
+    """Add a record to the topic."""
+    producer = Producer(connections.kafka_client(stack))
+
+    def add() -> None:
+        producer.produce(topic.name, b"x", partition=0)
+        assert producer.flush(10) == 0
+
+    return add
+
+
+@pytest.fixture
+def topic(stack: Settings) -> Topic:
+    """A topic of its own on the broker."""
+    name = f"idle_{uuid.uuid4().hex[:8]}"
+    admin = AdminClient(connections.kafka_client(stack))
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result()
+    return Topic(name, Table("bronze_tests", name))
+
+
+def test_a_silent_topic_is_complete_after_the_grace_if_it_is_read_to_the_end(
+    stack: Settings, topic: Topic, produce: Callable[[], None]
+) -> None:
+    patient = replace(stack, export_grace=timedelta(hours=24))
+    due = END + timedelta(hours=24)
+    catalog = load_catalog(stack)
+    make_namespace(catalog, "bronze_tests")
+    topic_id = Broker(stack, 10).describe(topic.name).topic_id
+    table = catalog.create_table(
+        ("bronze_tests", topic.name), BRONZE, properties={"lakehouse.topic-id": topic_id, "lakehouse.key": "string"}
+    )
+    produce()
+    with thrift.connect(stack) as cursor:
+
+        def require(settings: Settings, now: datetime) -> None:
+            require_complete(settings, cursor, catalog, [replace(DATASET, topics=(topic,))], WEEK, now)
+
+        with pytest.raises(UserError, match=f"{topic.name} has landed nothing"):
+            require(patient, due)
+        row = {"kafka_partition": 0, "kafka_offset": 0, "ingest_batch": 1, "kafka_timestamp": END - INSTANT}
+        table.append(pa.Table.from_pylist([row | {"ingested_at": END}], BRONZE))
+        behind = f"2020-W53 is not complete; .* behind: {topic.name} at 2021-01-03 23:59:59 UTC"
+        for settings, now in ((stack, due), (patient, due - INSTANT)):
+            with pytest.raises(UserError, match=behind):
+                require(settings, now)
+        require(patient, due)
+        # A record that has not landed may be of the week.
+        produce()
+        with pytest.raises(UserError, match=behind):
+            require(patient, due)
+        # Nor does a topic that was created anew say anything about the old one.
+        table.append(pa.Table.from_pylist([row | {"kafka_offset": 1, "ingested_at": END}], BRONZE))
+        require(patient, due)
+        with table.transaction() as change:
+            change.set_properties({"lakehouse.topic-id": "another"})
+        with pytest.raises(UserError, match=behind):
+            require(patient, due)

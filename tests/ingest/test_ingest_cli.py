@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from lakehouse.durations import seconds
 from lakehouse.errors import UserError
-from python_ingest.cli_options import seconds
 from python_ingest.commit import Landed
 from python_ingest.report import ConsoleReporter, summary
 from python_ingest.run import TopicResult
