@@ -71,4 +71,5 @@ def runs(
         table.add_row(
             f"{one.started_at:%Y-%m-%d %H:%M:%S}", one.week, seconds, one.outcome, one.failed_step or "", what
         )
-    console.print(table)
+    # As wide as its content: a message that is cut says little.
+    Console(width=10_000).print(table)
