@@ -35,6 +35,7 @@ class Settings:
     registry_security: RegistrySecurity = field(default_factory=RegistrySecurity)
     export_delay: timedelta = timedelta(0)
     export_grace: timedelta | None = None
+    export_bom: bool = False
 
 
 def home() -> Path:
@@ -87,6 +88,9 @@ def from_environment(env: Mapping[str, str] | None = None) -> Settings:
     port = env.get("LAKEHOUSE_THRIFT_PORT", "10000")
     if not port.isdigit():
         raise UserError("LAKEHOUSE_THRIFT_PORT is not a number", "Give the port of the Spark Thrift server")
+    bom = env.get("LAKEHOUSE_EXPORT_BOM", "false")
+    if bom not in {"true", "false"}:
+        raise UserError(f"LAKEHOUSE_EXPORT_BOM is '{bom}'", "Set it to true or false")
     return Settings(
         kafka_bootstrap_servers=required("KAFKA_BOOTSTRAP_SERVERS"),
         schema_registry_url=required("SCHEMA_REGISTRY_URL"),
@@ -102,4 +106,5 @@ def from_environment(env: Mapping[str, str] | None = None) -> Settings:
         registry_security=registry_security(env),
         export_delay=duration("LAKEHOUSE_EXPORT_DELAY") or timedelta(0),
         export_grace=duration("LAKEHOUSE_EXPORT_GRACE"),
+        export_bom=bom == "true",
     )

@@ -1,12 +1,15 @@
 """What can be exported: the export models of dbt's manifest, with their lineage to the topics."""
 
 import json
+import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from lakehouse.errors import UserError
+from python_export import dictionary
+from python_export.dictionary import Field
 
 PREFIX = "exp_weekly__"
 NOT_STORED = {"view", "ephemeral"}
@@ -29,11 +32,21 @@ class Topic:
 
 
 @dataclass(frozen=True)
+class Events:
+    """Events to count for a week: rows of a table by the time in column `at` that meet a condition in SQL, if any."""
+
+    table: Table
+    at: str
+    where: str
+
+
+@dataclass(frozen=True)
 class Dataset:
     """One export model.
 
     `key` identifies a row, `order_by` is the total order of the file (ascending, nulls first) and contains the key;
-    `upstream` is every stored table the model is computed from, bronze included.
+    `upstream` is every stored table the model is computed from, bronze included; `quarantined` and `late` are events
+    that the week lacks, or that came after its end.
     """
 
     name: str
@@ -43,6 +56,9 @@ class Dataset:
     order_by: tuple[str, ...]
     topics: tuple[Topic, ...]
     upstream: tuple[Table, ...]
+    fields: tuple[Field, ...] = ()
+    quarantined: Events | None = None
+    late: Events | None = None
 
 
 @dataclass(frozen=True)
@@ -63,6 +79,15 @@ class Project:
     @property
     def manifest_path(self) -> Path:
         return self.target / "manifest.json"
+
+    def commit(self) -> str | None:
+        """Return the git commit of the project, marked `-dirty` if files differ from it; None where git knows none."""
+        command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+        try:
+            said = subprocess.run(command, cwd=self.directory, capture_output=True, text=True, check=True)
+        except (OSError, subprocess.CalledProcessError):
+            return None
+        return said.stdout.strip()
 
     def manifest(self) -> dict[str, Any]:
         """Return dbt's manifest.
@@ -138,7 +163,17 @@ def _dataset(manifest: dict[str, Any], node: dict[str, Any]) -> Dataset:
             *(topic.bronze for topic in topics),
             *(Table(parent["schema"], parent["alias"]) for parent in stored),
         ),
+        fields=dictionary.of_model(manifest, node),
+        quarantined=_events(manifest, declared.get("quarantined")),
+        late=_events(manifest, declared.get("late")),
     )
+
+
+def _events(manifest: dict[str, Any], declared: dict[str, str] | None) -> Events | None:
+    if declared is None:
+        return None
+    [node] = [node for node in manifest["nodes"].values() if node["name"] == declared["from"]]
+    return Events(Table(node["schema"], node["alias"]), declared["at"], declared.get("where", ""))
 
 
 def _ancestors(manifest: dict[str, Any], unique_id: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from lakehouse.errors import UserError
 from python_export.target import MANIFEST, Target
@@ -15,7 +15,9 @@ class Manifest:
     """What stands in manifest.json, in this order.
 
     `rows` does not count the header; a column has name, type and number of nulls; control totals are exact decimal
-    text; the snapshot id is text because it exceeds what JSON readers hold exactly.
+    text; the snapshot id is text because it exceeds what JSON readers hold exactly. `difference` counts the rows that
+    the superseded version has otherwise, `quarantined` the week's events that quality rules keep out, `late` those
+    that came after its end. Versions of release 0.3 lack what has a default here.
     """
 
     dataset: str
@@ -24,16 +26,28 @@ class Manifest:
     window_end: str
     version: int
     supersedes: int | None
+    reason: str = ""
+    difference: dict[str, int] | None = None
     file: str
     bytes: int
     sha256: str
+    bom: bool = False
     rows: int
+    key: list[str] = field(default_factory=list)
+    order_by: list[str] = field(default_factory=list)
     columns: list[dict[str, str | int]]
     control_totals: dict[str, str]
     formula_escaped: dict[str, int]
+    warnings: list[str] = field(default_factory=list)
+    pii_scan: dict[str, int] | None = None
+    key_version: str | None = None
+    small_groups: dict[str, int] | None = None
+    quarantined: int | None = None
+    late: int | None = None
     source_table: str
     source_snapshot_id: str
     dbt_invocation_id: str
+    git_commit: str | None = None
     created_at: str
 
     @property

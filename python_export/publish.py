@@ -5,10 +5,14 @@ A version never changes, because the next content gets the next number; docs/exp
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lakehouse.errors import UserError
+from python_export import datapackage, dictionary
+from python_export.dictionary import Field
+from python_export.difference import difference
 from python_export.manifest import Manifest, newest
 from python_export.target import MANIFEST, Target
 
@@ -22,12 +26,12 @@ class Published:
     unchanged: bool
 
 
-def publish(target: Target, staged: Path, draft: Manifest) -> Published:
-    """Publish a staged file and return its version.
+def publish(target: Target, staged: Path, draft: Manifest, described: Iterable[Field], scratch: Path) -> Published:
+    """Publish a staged file with its manifest, datapackage.json and dictionary.csv, and return its version.
 
-    `draft` describes the file; its version, supersedes, file, bytes and sha256 are filled in here. A file with the
-    content of the week's newest version adds nothing. `staged` stands alone in a directory of the target's staging,
-    which is moved.
+    `draft` describes the file; what depends on the version and on what it supersedes is filled in here, file, bytes
+    and sha256 too. A file with the content of the week's newest version adds nothing. `staged` stands alone in a
+    directory of the target's staging, which is moved; `scratch` is another directory.
 
     Raises:
         UserError: a published version has no readable manifest, or another export has published other content first.
@@ -46,8 +50,16 @@ def publish(target: Target, staged: Path, draft: Manifest) -> Published:
         bytes=staged.stat().st_size,
         sha256=sha256,
     )
+    if before:
+        before_file = target.fetch(f"{before.path}/{before.file}", scratch)
+        change = difference(before, before_file, manifest, staged, scratch)
+        manifest = replace(manifest, difference=change.counts())
+        manifest = replace(manifest, reason=_reason(before, manifest))
     directory = staged.parent
     staged.rename(directory / manifest.file)
+    described = _complete(described, manifest)
+    (directory / datapackage.FILE).write_text(datapackage.text(manifest, described))
+    (directory / dictionary.FILE).write_text(dictionary.text(described))
     (directory / MANIFEST).write_text(manifest.text())
     try:
         target.add(directory, manifest.path)
@@ -62,6 +74,33 @@ def publish(target: Target, staged: Path, draft: Manifest) -> Published:
         ) from None
     _point_to_newest(target, draft.dataset)
     return Published(manifest, target.address(f"{manifest.path}/{manifest.file}"), unchanged=False)
+
+
+def _reason(before: Manifest, after: Manifest) -> str:
+    """Return what made another version necessary, as far as the two manifests tell."""
+    names = [[column["name"] for column in each.columns] for each in (before, after)]
+    reasons = {
+        "other columns": names[0] != names[1],
+        "another version of the masking key": before.key_version != after.key_version,
+        "another threshold for small groups": _threshold(before) != _threshold(after),
+        "another encoding": before.bom != after.bom,
+        "late or corrected data": any((after.difference or {}).values()),
+    }
+    return ", ".join(reason for reason, holds in reasons.items() if holds) or "another order or form of the same rows"
+
+
+def _threshold(manifest: Manifest) -> int | None:
+    return (manifest.small_groups or {}).get("threshold")
+
+
+def _complete(described: Iterable[Field], manifest: Manifest) -> list[Field]:
+    """Return a field for every column of the file, in its order and with its type."""
+    known = {field.name: field for field in described}
+    return [
+        replace(known.get(name, Field(name, "")), type=str(column["type"]))
+        for column in manifest.columns
+        if (name := str(column["name"]))
+    ]
 
 
 def _unchanged(target: Target, manifest: Manifest) -> Published:

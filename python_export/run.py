@@ -1,6 +1,7 @@
 """One export run: refuse or build, then unload, verify and publish each dataset of a week."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,11 +16,12 @@ from python_export.build import build, require_week
 from python_export.datasets import Project
 from python_export.manifest import Manifest
 from python_export.publish import Published, publish
-from python_export.source import Source
+from python_export.source import THRESHOLD_PROPERTY, Source
 from python_export.staging import staging
 from python_export.target import open_target
 from python_export.unload import unload
 from python_export.verify import Facts, verify
+from python_export.week_counts import week_counts
 
 
 def run(
@@ -50,32 +52,45 @@ def run(
         if with_build:
             say(f"{week}: building {', '.join(dataset.model for dataset in chosen)}")
             build(project, catalog, chosen, week)
+            # What the models say of themselves now: dbt may just have read a newer project.
+            chosen = datasets.choose(datasets.load(project), names)
         sources = require_week(catalog, chosen, week)
-        invocation_id = project.manifest()["metadata"]["invocation_id"]
         with thrift.connect(settings) as cursor:
-            verified = [_stage(cursor, source, directory / source.dataset.name, say) for source in sources]
+            counts = week_counts(cursor, chosen, week)
+            staged = [
+                _stage(cursor, source, directory / source.dataset.name, settings.export_bom, say) for source in sources
+            ]
+        made_from = {
+            "dbt_invocation_id": project.manifest()["metadata"]["invocation_id"],
+            "git_commit": project.commit(),
+        }
         published = []
-        for source, (file, facts) in zip(sources, verified, strict=True):
-            draft = _draft(source, week, facts, invocation_id)
-            published.append(publish(target, file, draft))
+        for source, (file, facts) in zip(sources, staged, strict=True):
+            counted = {
+                "quarantined": counts.get(source.dataset.quarantined),
+                "late": counts.get(source.dataset.late),
+            }
+            draft = replace(_draft(source, week, facts), bom=settings.export_bom, **counted, **made_from)
+            scratch = directory / source.dataset.name / "scratch"
+            published.append(publish(target, file, draft, source.dataset.fields, scratch))
         return published
 
 
-def _stage(cursor: hive.Cursor, source: Source, directory: Path, say: Callable[[str], None]) -> tuple[Path, Facts]:
+def _stage(
+    cursor: hive.Cursor, source: Source, directory: Path, bom: bool, say: Callable[[str], None]
+) -> tuple[Path, Facts]:
     """Return a verified file, alone in its directory, and its facts."""
     say(f"{source.dataset.name}: unloading")
-    unloaded = unload(cursor, source, directory / "unloaded")
+    unloaded = unload(cursor, source, directory / "unloaded", bom)
     say(f"{source.dataset.name}: verifying")
-    facts = verify(unloaded, source, directory / "scratch")
+    facts = verify(unloaded, source, directory / "verified")
     alone = directory / "version"
     alone.mkdir()
     return unloaded.rename(alone / unloaded.name), facts
 
 
-def _draft(source: Source, week: IsoWeek, facts: Facts, invocation_id: str) -> Manifest:
-    columns = [
-        {"name": column.name, "type": column.type, "nulls": facts.nulls[column.name]} for column in source.columns
-    ]
+def _draft(source: Source, week: IsoWeek, facts: Facts) -> Manifest:
+    threshold = source.table.properties.get(THRESHOLD_PROPERTY)
     return Manifest(
         dataset=source.dataset.name,
         week=str(week),
@@ -83,16 +98,25 @@ def _draft(source: Source, week: IsoWeek, facts: Facts, invocation_id: str) -> M
         window_end=_instant(week.end),
         version=0,
         supersedes=None,
+        reason="first version",
         file="",
         bytes=0,
         sha256="",
         rows=facts.rows,
-        columns=columns,
+        key=list(source.dataset.key),
+        order_by=list(source.dataset.order_by),
+        columns=[
+            {"name": column.name, "type": column.type, "nulls": facts.nulls[column.name]} for column in source.columns
+        ],
         control_totals=facts.control_totals,
         formula_escaped=facts.formula_escaped,
+        warnings=facts.warnings(),
+        pii_scan=facts.pii_scan,
+        key_version=facts.key_version,
+        small_groups={"threshold": int(threshold), "suppressed": facts.suppressed} if threshold else None,
         source_table=f"{CATALOG_NAME}.{source.dataset.table.schema}.{source.dataset.table.name}",
         source_snapshot_id=str(source.snapshot_id),
-        dbt_invocation_id=invocation_id,
+        dbt_invocation_id="",
         created_at=_instant(datetime.now(UTC)),
     )
 

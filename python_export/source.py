@@ -20,6 +20,7 @@ from lakehouse.errors import UserError
 from python_export.datasets import Dataset
 
 WEEK_PROPERTY = "lakehouse.week"
+THRESHOLD_PROPERTY = "lakehouse.small-group-threshold"
 
 # Types with one exact text form. Floats are not among them: their text and their sums differ between engines.
 TYPE_NAMES: dict[type[IcebergType], str] = {

@@ -27,6 +27,7 @@ def problems(manifest: Mapping[str, Any], known: Masks) -> list[Problem]:
         *declared.of_two_classes(manifest, project),
         *project.problems,
         *proof.leaks(manifest, project, known),
+        *proof.mislabelled(manifest, project),
         *proof.hooks(manifest),
     ]
 

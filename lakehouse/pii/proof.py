@@ -42,6 +42,9 @@ METADATA_TABLES = {
 }
 
 
+LABEL = "Set config.meta.pii and config.meta.mask of the column: the dictionary of the published file says them"
+
+
 @dataclass(frozen=True)
 class Problem:
     """What is wrong, and what to do about it."""
@@ -127,6 +130,30 @@ def leaks(manifest: Mapping[str, Any], project: Project, masks: Masks) -> Iterat
             yield from _raw(node, places, masks)
             yield from _in_two_masks(node, places)
             yield from _without_key_version(node, places, relation)
+
+
+def mislabelled(manifest: Mapping[str, Any], project: Project) -> Iterator[Problem]:
+    """Yield the columns outside the restricted layers whose yml names another class or mask than has reached them.
+
+    A model whose columns name none makes no statement, unless it is an export: its dictionary does.
+    """
+    for unique_id, relation in project.relations.items():
+        node = manifest["nodes"].get(unique_id)
+        if node is None or node["schema"] in RESTRICTED:
+            continue
+        meta = {name: column["config"].get("meta", {}) for name, column in node["columns"].items()}
+        named = {name: (each["pii"], each.get("mask")) for name, each in meta.items() if "pii" in each}
+        found = {name: {(trace.pii, trace.mask) for trace in traces} for name, traces in relation.columns}
+        is_export = "export" in node["config"].get("meta", {})
+        # What decides on rows is in every column; it has to be named once.
+        everywhere = set.intersection(*found.values()) if found else set()
+        for name, reaching in found.items():
+            stated = {named[name]} if name in named else set()
+            if stated - reaching or (is_export and (reaching - everywhere) - stated):
+                holds = ", ".join(sorted(f"{pii} as {mask}" for pii, mask in reaching)) or "nothing classified"
+                yield Problem(f"{node['name']}.{name} holds {holds}, which its yml does not say", LABEL)
+        if is_export and everywhere - set(named.values()):
+            yield Problem(f"{node['name']} is grouped by a classified column that its yml does not name", LABEL)
 
 
 def _raw(node: Mapping[str, Any], places: Mapping[Trace, set[str]], masks: Masks) -> Iterator[Problem]:

@@ -1,4 +1,7 @@
-{{ config(tblproperties={'lakehouse.week': exported_week()}) }}
+{{ config(tblproperties={
+    'lakehouse.week': exported_week(),
+    'lakehouse.small-group-threshold': var('small_group_threshold') | string,
+}) }}
 
 with product_demand as (
 

@@ -23,6 +23,7 @@ def node(name: str, kind: str = "model", materialized: str = "table", **meta: An
         "alias": name,
         "schema": "exports" if name.startswith("exp") else "marts",
         "config": {"materialized": materialized, "meta": meta},
+        "columns": {},
     }
 
 

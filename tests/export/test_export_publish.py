@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from python_export.cli import app
+from python_export.dictionary import Field
 from python_export.manifest import Manifest, newest, published
 from python_export.publish import Published, publish
 from python_export.target import S3Target, Target, open_target
@@ -31,6 +32,7 @@ def draft(week: str) -> Manifest:
         bytes=0,
         sha256="",
         rows=1,
+        key=["note"],
         columns=[{"name": "note", "type": "string", "nulls": 0}],
         control_totals={"amount": "0.10"},
         formula_escaped={"note": 0},
@@ -50,7 +52,9 @@ def stage(target: Target, content: str) -> Path:
 
 
 def publish_content(target: Target, content: str, week: str = "2020-W53") -> Published:
-    return publish(target, stage(target, content), draft(week))
+    scratch = target.staging / "scratch"
+    scratch.mkdir(parents=True, exist_ok=True)
+    return publish(target, stage(target, content), draft(week), [Field("note", "", description="Said.")], scratch)
 
 
 def tree(target: Target) -> dict[str, bytes]:
@@ -72,6 +76,8 @@ def test_first_version(target: Target) -> None:
     assert published.file == target.address("events/2020-W53/v1/events_2020-W53_v1.csv")
     assert set(tree(target)) == {
         "events/2020-W53/v1/events_2020-W53_v1.csv",
+        "events/2020-W53/v1/datapackage.json",
+        "events/2020-W53/v1/dictionary.csv",
         "events/2020-W53/v1/manifest.json",
         "events/latest.json",
     }
@@ -108,6 +114,8 @@ def test_changed_content_is_a_new_version_and_the_old_one_stays(target: Target) 
     second = publish_content(target, "note\nb\n")
 
     assert (second.manifest.version, second.manifest.supersedes) == (2, 1)
+    assert second.manifest.difference == {"added": 1, "removed": 1, "changed": 0}
+    assert second.manifest.reason == "late or corrected data"
     after = tree(target)
     assert {name: after[name] for name in before if "latest" not in name} == {
         name: content for name, content in before.items() if "latest" not in name
@@ -160,19 +168,29 @@ def test_what_a_run_left_that_died_before_the_commit_is_no_version(target: Targe
 
     assert newest(target, "events").week == "2020-W53"
     target.clean(abandoned_after=timedelta(0))
-    assert len(tree(target)) == 3
+    assert len(tree(target)) == 5
     if isinstance(target, S3Target):
         assert not target.client.list_multipart_uploads(Bucket=target.bucket).get("Uploads")
     assert publish_content(target, "note\nb\n", "2020-W53").manifest.version == 2
     assert publish_content(target, "note\nc\n", "2021-W01").manifest.version == 1
 
 
-def test_an_upload_of_the_same_content_is_carried_on_and_of_other_content_is_left_alone(s3_settings: Settings) -> None:
+def test_an_upload_of_the_same_content_is_carried_on_and_of_other_content_is_left_alone(
+    s3_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(self: S3Target, file: Path, path: str) -> None:
+        if file.name == "manifest.json":
+            raise KeyboardInterrupt
+        write(self, file, path)
+
     target = open_target(s3_settings)
-    staged = stage(target, "note\na\n")
-    target._write(staged, "events/2020-W53/v1/events_2020-W53_v1.csv")
+    write = S3Target._write
+    with monkeypatch.context() as dying, pytest.raises(KeyboardInterrupt):
+        dying.setattr(S3Target, "_write", die)
+        publish_content(target, "note\na\n")
     before = tree(target)
     target.clean()
+    assert len(tree(target)) == len(before) == 3
 
     with pytest.raises(UserError, match=r"Another export is publishing .*/2020-W53/v1 with other content"):
         publish_content(target, "note\nb\n")
@@ -212,7 +230,7 @@ def test_of_two_writers_of_a_version_the_second_agrees_or_fails(
             publish_content(target, content)
     files = tree(target)
     assert files["events/2020-W53/v1/events_2020-W53_v1.csv"] == b"note\na\n"
-    assert len(files) == 3
+    assert len(files) == 5
 
 
 @pytest.mark.parametrize("damaged", ["", "{", "[]", '{"dataset": "events"}', None])

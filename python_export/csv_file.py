@@ -1,0 +1,36 @@
+"""How a published file is read with DuckDB: as text, row by row, with NULL and the empty string apart."""
+
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+
+import duckdb
+
+MEMORY_LIMIT = "1GB"
+
+
+def connect(scratch: Path) -> duckdb.DuckDBPyConnection:
+    """Return an empty database in a directory, which also takes what outgrows memory."""
+    scratch.mkdir(parents=True, exist_ok=True)
+    return duckdb.connect(
+        str(scratch / f"{secrets.token_hex(4)}.duckdb"), config={"memory_limit": MEMORY_LIMIT, "threads": 2}
+    )
+
+
+def rows_of(file: Path, columns: Iterable[str]) -> str:
+    """Return the SQL for the rows of a file, each cell as text."""
+    types = ", ".join(f"{text(name)}: 'varchar'" for name in columns)
+    return (
+        f"read_csv({text(str(file))}, columns = {{{types}}}, auto_detect = false, header = true, parallel = false, "
+        """delim = ',', quote = '"', escape = '"', nullstr = '', allow_quoted_nulls = false)"""
+    )
+
+
+def name(identifier: str) -> str:
+    """Return a column name, quoted."""
+    return '"' + identifier.replace('"', '""') + '"'
+
+
+def text(value: str) -> str:
+    """Return a text literal."""
+    return "'" + value.replace("'", "''") + "'"

@@ -1,0 +1,73 @@
+"""What each column of a dataset means, as its model's yml says: dictionary.csv."""
+
+import csv
+import io
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+FILE = "dictionary.csv"
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column. `pii` is the class of the personal data it comes from and `mask` what became of it; both may be empty.
+
+    `nullable` unless a test says otherwise; `allowed_values` are those of an accepted_values test, none if any will do.
+    """
+
+    name: str
+    type: str
+    unit: str = ""
+    nullable: bool = True
+    description: str = ""
+    pii: str = ""
+    mask: str = ""
+    allowed_values: tuple[str, ...] = ()
+
+
+def of_model(manifest: Mapping[str, Any], node: Mapping[str, Any]) -> tuple[Field, ...]:
+    """Return the fields of an export model; the values of a column are also tested on the models it comes from."""
+    not_null = {test["column_name"] for test in _tests(manifest, "not_null", {node["unique_id"]})}
+    sources = {node["unique_id"], *manifest["parent_map"].get(node["unique_id"], [])}
+    accepted = {
+        test["column_name"]: tuple(map(str, test["test_metadata"]["kwargs"]["values"]))
+        for test in _tests(manifest, "accepted_values", sources)
+    }
+    found = []
+    for name, column in node["columns"].items():
+        meta = column["config"].get("meta", {})
+        found.append(
+            Field(
+                name=name,
+                type=column["data_type"] or "",
+                unit=meta.get("unit", ""),
+                nullable=name not in not_null,
+                description=" ".join(column["description"].split()),
+                pii=meta.get("pii", ""),
+                mask=meta.get("mask", ""),
+                allowed_values=accepted.get(name, ()),
+            )
+        )
+    return tuple(found)
+
+
+def text(described: Iterable[Field]) -> str:
+    """Return the fields as CSV."""
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, [each.name for each in fields(Field)], lineterminator="\n")
+    writer.writeheader()
+    for field in described:
+        row = {**asdict(field), "nullable": str(field.nullable).lower()}
+        writer.writerow({**row, "allowed_values": " | ".join(field.allowed_values)})
+    return stream.getvalue()
+
+
+def _tests(manifest: Mapping[str, Any], kind: str, models: set[str]) -> list[Mapping[str, Any]]:
+    return [
+        node
+        for node in manifest["nodes"].values()
+        if node["resource_type"] == "test"
+        and (node.get("test_metadata") or {}).get("name") == kind
+        and node["attached_node"] in models
+    ]

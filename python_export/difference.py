@@ -1,0 +1,61 @@
+"""What changed from one version of a week to another: rows added, removed and changed, by the dataset's key."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from python_export.csv_file import connect, name, rows_of, text
+from python_export.manifest import Manifest
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The number of rows of each kind, and some of them as kind, key and the names of the columns that changed."""
+
+    added: int
+    removed: int
+    changed: int
+    rows: tuple[tuple[str, dict[str, str], tuple[str, ...]], ...]
+
+    def counts(self) -> dict[str, int]:
+        """Return the numbers alone."""
+        return {"added": self.added, "removed": self.removed, "changed": self.changed}
+
+
+def difference(
+    old: Manifest, old_file: Path, new: Manifest, new_file: Path, scratch: Path, limit: int = 0
+) -> Difference:
+    """Compare two versions; a column that only one of them has counts for no row. At most `limit` rows are listed."""
+    key = [name(column) for column in new.key]
+    both = [column for column in _columns(new) if column in _columns(old)]
+    changed = ", ".join(
+        f"case when old.{name(column)} is distinct from new.{name(column)} then {text(column)} end" for column in both
+    )
+    with connect(scratch) as database:
+        database.execute(
+            f"""
+            create table compared as
+            select
+                case when old.{key[0]} is null then 'added' when new.{key[0]} is null then 'removed' else 'changed' end
+                    as kind,
+                {", ".join(f"coalesce(new.{column}, old.{column}) as {column}" for column in key)},
+                list_filter([{changed}], lambda changed: changed is not null) as columns
+            from {rows_of(old_file, _columns(old))} as old
+            full outer join {rows_of(new_file, _columns(new))} as new
+                on {" and ".join(f"old.{column} = new.{column}" for column in key)}
+            where old.{key[0]} is null or new.{key[0]} is null or len(columns) > 0
+            """
+        )
+        counts = dict(database.execute("select kind, count(*) from compared group by kind").fetchall())
+        listed = database.execute(
+            f"select kind, {', '.join(key)}, columns from compared order by all limit {limit}"
+        ).fetchall()
+    rows = tuple(
+        (kind, dict(zip(new.key, values, strict=True)), tuple(columns) if kind == "changed" else ())
+        for kind, *values, columns in listed
+    )
+    return Difference(*(counts.get(kind, 0) for kind in ("added", "removed", "changed")), rows)
+
+
+def _columns(manifest: Manifest) -> Iterable[str]:
+    return [str(column["name"]) for column in manifest.columns]
