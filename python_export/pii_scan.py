@@ -15,7 +15,7 @@ from python_export.source import Source
 
 ALONE = r"(?:^|[^0-9A-Za-z]){}(?:$|[^0-9A-Za-z])"
 EMAIL = r"[^\s@,;<>]+@[^\s@,;<>]+\.[A-Za-z]{2,}"
-PHONE = ALONE.format(r"\+[0-9](?:[ ()./-]?[0-9]){8,14}")
+PHONE = ALONE.format(r"\+[0-9](?:[ ()./-]{0,2}[0-9]){8,14}")
 GROUPED = ALONE.format(r"[0-9]{4}([ -])[0-9]{4}[ -][0-9]{4}[ -][0-9]{4}")
 DIGITS = ALONE.format(r"([0-9]{13,19})")
 KINDS = ("e-mail address", "card number", "phone number")

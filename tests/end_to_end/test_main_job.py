@@ -176,6 +176,33 @@ def assert_csv_is_the_truth(lake: Lake, version: int) -> None:
             assert Decimal(manifest["control_totals"][column]) == Decimal(expected[column]), (name, column)
 
 
+def assert_manifests_say_what_changed(lake: Lake) -> None:
+    """Late data in particular: what came after the week's end, and the rows that it makes differ from version 1."""
+    late = {"completed_orders": ("payments", "paid_at"), "order_lines": ("orders", "ordered_at")}
+    for name in EXPORTED:
+        manifest, rows = newest(lake, name)
+        first = Path(lake.settings.export_root) / name / str(lake.last_week) / "v1" / f"{name}_{lake.last_week}_v1.csv"
+        with first.open(newline="", encoding="utf-8") as file:
+            old, new = (
+                {tuple(row[column] for column in manifest["key"]): row for row in each}
+                for each in (csv.DictReader(file), rows)
+            )
+        assert manifest["difference"] == {
+            "added": len(new.keys() - old.keys()),
+            "removed": len(old.keys() - new.keys()),
+            "changed": sum(old[key] != new[key] for key in old.keys() & new.keys()),
+        }
+        assert manifest["reason"] == "late or corrected data"
+        if name in late:
+            table, at = late[name]
+            start, end = (f"timestamptz '{moment}'" for moment in (lake.last_week.start, lake.last_week.end))
+            [(count,)] = lake.query(
+                f"deduplicated.int_{table}_deduplicated",
+                f"select count(*) from rows where {at} >= {start} and {at} < {end} and kafka_timestamp >= {end}",
+            )
+            assert manifest["late"] == count > 0
+
+
 def test_first_wave_is_the_truth(lake: Lake, first_wave: object) -> None:
     assert_bronze_is_the_log(lake)
     assert_ledger_is_the_truth(lake)
@@ -250,7 +277,7 @@ def test_every_column_is_described_and_every_mart_unit_tested(lake: Lake, target
 
 def test_second_wave_is_the_truth_and_old_files_stay(lake: Lake, first_wave: object) -> None:
     files = {path: path.read_bytes() for path in Path(lake.settings.export_root).rglob("v1/*")}
-    assert len(files) == 2 * len(EXPORTED + AGGREGATED)
+    assert len(files) == 4 * len(EXPORTED + AGGREGATED)
     with thrift.connect(lake.settings) as cursor:
         # The ledger keeps what it has recorded when the snapshots are gone.
         thrift.rows(cursor, "call lake.system.expire_snapshots('bronze.payments', now(), 1)")
@@ -273,6 +300,7 @@ def test_second_wave_is_the_truth_and_old_files_stay(lake: Lake, first_wave: obj
     assert_lists_are_the_truth(lake)
     assert_csv_is_the_truth(lake, version=2)
     assert {path: path.read_bytes() for path in files} == files
+    assert_manifests_say_what_changed(lake)
 
 
 def test_a_merge_does_not_shuffle_its_target(lake: Lake, first_wave: object) -> None:

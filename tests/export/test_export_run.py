@@ -12,6 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import duckdb
+import frictionless
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pytest
@@ -53,10 +54,20 @@ MODEL_YML = """
 version: 2
 models:
   - name: exp_weekly__events
-    config: {meta: {export: {key: [event_id], order_by: [event_at, event_id]}}}
+    config:
+      meta:
+        export:
+          key: [event_id]
+          order_by: [event_at, event_id]
+          quarantined: {from: exp_weekly__events, at: event_at, where: is_gift}
     columns:
       - name: event_id
-        data_tests: [unique]
+        data_type: bigint
+        description: Number of the event, "quoted".
+        data_tests: [unique, not_null]
+      - name: amount
+        data_type: decimal(12,2)
+        config: {meta: {unit: currency units, pii: card_number, mask: last_four}}
 """
 SOURCES_YML = """
 version: 2
@@ -189,6 +200,28 @@ def test_hostile_values_reach_three_parsers_unchanged(settings: Settings, shop: 
     table = load_catalog(settings).load_table((SCHEMA_NAME, "exp_weekly__events"))
     assert manifest["source_snapshot_id"] == str(table.current_snapshot().snapshot_id)
     assert manifest["dbt_invocation_id"] == shop.manifest()["metadata"]["invocation_id"]
+    assert manifest["quarantined"] == sum(row[7] or False for row in expected)
+    assert manifest["warnings"] == [
+        "1 cells of note are longer than the 32,767 characters of a spreadsheet's cell",
+    ]
+    assert_described(file_of(published).parent, len(expected))
+
+
+def assert_described(version: Path, rows: int) -> None:
+    """What Frictionless makes of the package is the file, and the dictionary has its columns."""
+    report = frictionless.validate(str(version / "datapackage.json"))
+    assert report.valid, report.flatten(["type", "note"])
+    assert report.tasks[0].stats.get("rows", 0) == rows
+    with (version / "dictionary.csv").open(newline="", encoding="utf-8") as stream:
+        fields = {row["name"]: row for row in csv.DictReader(stream)}
+    assert list(fields) == COLUMNS
+    assert (fields["event_id"]["description"], fields["event_id"]["nullable"]) == (
+        'Number of the event, "quoted".',
+        "false",
+    )
+    assert [fields["amount"][name] for name in ("type", "unit", "pii", "mask")] == [
+        *("decimal(12,2)", "currency units", "card_number", "last_four")
+    ]
 
 
 def test_same_data_is_one_version_and_late_data_the_next(settings: Settings, shop: Project, land: Land) -> None:
@@ -206,16 +239,18 @@ def test_same_data_is_one_version_and_late_data_the_next(settings: Settings, sho
     second = export(settings, shop)
     assert (second.manifest.version, second.manifest.supersedes) == (2, 1)
     assert second.manifest.rows == first.manifest.rows + 1
+    assert second.manifest.difference == {"added": 1, "removed": 0, "changed": 0}
     assert file_of(first).read_bytes() == files["events/2020-W53/v1/events_2020-W53_v1.csv"]
 
 
 def test_a_complete_week_without_rows_is_a_header(settings: Settings, shop: Project, land: Land) -> None:
     land(hostile_rows())
-    published = export(settings, shop, EMPTY_WEEK)
+    published = export(replace(settings, export_bom=True), shop, EMPTY_WEEK)
 
-    assert file_of(published).read_text() == ",".join(COLUMNS) + "\n"
+    assert file_of(published).read_bytes() == b"\xef\xbb\xbf" + ",".join(COLUMNS).encode() + b"\n"
     assert published.manifest.rows == 0
-    assert read_with_duckdb(file_of(published)) == read_with_csv_module(file_of(published)) == []
+    assert read_with_duckdb(file_of(published)) == []
+    assert_described(file_of(published).parent, 0)
 
 
 def test_a_week_that_a_topic_has_not_passed_is_refused(settings: Settings, shop: Project, land: Land) -> None:

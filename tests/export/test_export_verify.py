@@ -8,8 +8,9 @@ from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from hostile_rows import COLUMNS, DATASET, HOSTILE_TEXTS, arrow_table, hostile_rows, published_rows
+from hostile_rows import COLUMNS, DATASET, HOSTILE_TEXTS, SCHEMA, arrow_table, hostile_rows, published_rows
 from pyiceberg.catalog import Catalog
 
 from lakehouse.errors import UserError
@@ -120,6 +121,46 @@ def test_refuses_a_damaged_file(hostile_source: Source, tmp_path: Path, plant: s
         check(apply(right_lines()), hostile_source, tmp_path)
     assert expected in refusal.value.message
     assert not [shown for _, shown in HOSTILE_TEXTS if len(shown or "") > 5 and shown in str(refusal.value)]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("ask ann.smith@example.com.", "e-mail address"),
+        ("4111 1111-1111 1111", "card number"),
+        ("no 4111111111111111!", "card number"),
+        ("+1 (555) 010-4477", "phone number"),
+        ("4111111111111112", None),
+        ("4111-1111-1111", None),
+        ("a4111111111111111b", None),
+        ("user@home", None),
+        ("+12.50", None),
+        ("2026-11-16 12:00:00.000000", None),
+    ],
+)
+def test_what_looks_like_personal_data_is_not_published(
+    catalog: Catalog, tmp_path: Path, text: str, kind: str | None
+) -> None:
+    number, moment, _, *others = tiny(hostile_rows()[3])
+    row = (number, moment, text, *others)
+    catalog.create_table(("shop", "exp_weekly__events"), SCHEMA).append(arrow_table([row]))
+    shown = (number, moment, f"'{text}" if text.startswith("+") else text, *others)
+    lines = [",".join(COLUMNS), ",".join(map(cell, shown))]
+    if kind is None:
+        assert set(check(lines, source.find(catalog, DATASET), tmp_path).pii_scan.values()) == {0}
+        return
+    with pytest.raises(UserError, match=f"1 cells of note look like a {kind}") as refusal:
+        check(lines, source.find(catalog, DATASET), tmp_path)
+    assert text not in str(refusal.value)
+
+
+def test_pseudonyms_of_two_keys_are_not_published_together(catalog: Catalog, tmp_path: Path) -> None:
+    schema = SCHEMA.append(pa.field("key_version", pa.string()))
+    rows = [(*tiny(row), version) for row, version in zip(hostile_rows()[3:6:2], ("v1", "v2"), strict=True)]
+    catalog.create_table(("shop", "exp_weekly__events"), schema).append(arrow_table(rows, schema))
+    lines = [",".join(schema.names), *(",".join(map(cell, row)) for row in rows)]
+    with pytest.raises(UserError, match="pseudonyms of more than one version of the masking key"):
+        check(lines, source.find(catalog, DATASET), tmp_path)
 
 
 def test_refuses_a_file_cut_before_its_last_line_break(hostile_source: Source, tmp_path: Path) -> None:
