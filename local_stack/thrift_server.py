@@ -4,6 +4,8 @@ Whoever may run SQL here can read files as this server's user, the masking key a
 the password, not even from this machine.
 """
 
+import os
+import shutil
 import socket
 import subprocess
 from pathlib import Path
@@ -28,12 +30,28 @@ def service(directory: Path, settings: Settings) -> Service:
         command=lambda: _prepare(directory, settings),
         ports={"LAKEHOUSE_THRIFT_PORT": settings.thrift_port},
         answers=lambda: _answers(settings),
-        env=spark.process_environment(),
+        env=spark.process_environment() | {"SPARK_SUBMIT_OPTS": _java_options(directory)},
+    )
+
+
+def _java_options(directory: Path) -> str:
+    """Return what only system properties can say, after the caller's own options."""
+    return " ".join(
+        [
+            os.environ.get("SPARK_SUBMIT_OPTS", ""),
+            # Hive reads the class name from the system property alone.
+            f"-Dhive.server2.custom.authentication.class={AUTHENTICATOR.stem}",
+            f"-Dlakehouse.thrift.password.file={directory / 'password'}",
+            # Each session leaves a directory there.
+            f"-Djava.io.tmpdir={directory / 'tmp'}",
+        ]
     )
 
 
 def _prepare(directory: Path, settings: Settings) -> list[str]:
     java.executable()
+    shutil.rmtree(directory / "tmp", ignore_errors=True)
+    (directory / "tmp").mkdir()
     password_file = directory / "password"
     password_file.touch(mode=0o600)
     password_file.write_text(settings.thrift_password)
@@ -50,18 +68,9 @@ def _prepare(directory: Path, settings: Settings) -> list[str]:
         "spark.hadoop.hive.server2.thrift.bind.host": settings.thrift_host,
         "spark.hadoop.hive.server2.thrift.port": str(settings.thrift_port),
     }
-    properties = " ".join(
-        [
-            # Hive reads the class name from the system property alone.
-            f"-Dhive.server2.custom.authentication.class={AUTHENTICATOR.stem}",
-            f"-Dlakehouse.thrift.password.file={password_file}",
-            "-Duser.timezone=UTC",
-        ]
-    )
     return [
         str(spark.SPARK_HOME / "bin" / "spark-submit"),
         *(word for key, value in configuration.items() for word in ("--conf", f"{key}={value}")),
-        *("--driver-java-options", properties),
         *("--class", MAIN_CLASS),
         "spark-internal",
     ]

@@ -1,6 +1,10 @@
-"""The session's own stack: real broker, registry and Thrift server on free ports, in a temporary home."""
+"""The session's own stack: real broker, registry and Thrift server on free ports, in a temporary home.
+
+`make test` has two workers, each with a stack: one for the tests that share a lake, one for all others.
+"""
 
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +20,21 @@ LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
 DBT = Path(sys.executable).with_name("dbt")
 # A developer's own environment must not lead the tests to another broker or warehouse.
 FOREIGN = ("KAFKA_", "SCHEMA_REGISTRY_", "LAKEHOUSE_", "DBT_")
+# Tests that share a lake, or Thrift sessions on it: one worker runs them, in order.
+ON_ONE_LAKE = ("end_to_end", "export", "models")
+
+
+def pytest_configure() -> None:
+    # Part of test names, which all workers must agree on.
+    os.environ.setdefault("CHAOS_SEED", str(random.randrange(1_000_000)))
+
+
+# Before pytest-xdist reads the marks.
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        on_one_lake = item.path.parent.name in ON_ONE_LAKE
+        item.add_marker(pytest.mark.xdist_group("lake" if on_one_lake else "others"))
 
 
 def run_lakehouse(*arguments: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:

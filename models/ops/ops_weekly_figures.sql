@@ -1,66 +1,29 @@
 {{ config(materialized='view') }}
 
-with order_lines as (
+{# Dataset, its mart, and the mart's columns of week, quantity and money. #}
+{% set datasets = [
+    ('order_lines', ref('fct_order_lines'), 'ordered_week', 'quantity', 'net_price'),
+    ('completed_orders', ref('fct_completed_orders'), 'paid_week', 'null', 'amount'),
+    ('product_sales', ref('fct_product_sales'), 'ordered_week', 'quantity', 'total_amount'),
+    ('customer_activity', ref('fct_customer_activity_weekly'), 'ordered_week', 'quantity', 'revenue'),
+    ('product_demand', ref('fct_product_demand_weekly'), 'ordered_week', 'quantity', 'revenue'),
+] %}
 
-    select
-        'order_lines' as dataset_name,
-        ordered_week as week_label,
-        count(*) as total_rows,
-        sum(quantity) as quantity,
-        cast(sum(net_price) as decimal(18, 2)) as money
-    from {{ ref('fct_order_lines') }}
-    group by ordered_week
+with figures as (
 
-),
-
-completed_orders as (
-
-    select
-        'completed_orders' as dataset_name,
-        paid_week as week_label,
-        count(*) as total_rows,
-        cast(null as bigint) as quantity,
-        cast(sum(amount) as decimal(18, 2)) as money
-    from {{ ref('fct_completed_orders') }}
-    group by paid_week
-
-),
-
-product_sales as (
-
-    select
-        'product_sales' as dataset_name,
-        ordered_week as week_label,
-        count(*) as total_rows,
-        sum(quantity) as quantity,
-        cast(sum(total_amount) as decimal(18, 2)) as money
-    from {{ ref('fct_product_sales') }}
-    group by ordered_week
-
-),
-
-customer_activity as (
-
-    select
-        'customer_activity' as dataset_name,
-        ordered_week as week_label,
-        count(*) as total_rows,
-        sum(quantity) as quantity,
-        cast(sum(revenue) as decimal(18, 2)) as money
-    from {{ ref('fct_customer_activity_weekly') }}
-    group by ordered_week
-
-),
-
-figures as (
-
-    select * from order_lines
-    union all
-    select * from completed_orders
-    union all
-    select * from product_sales
-    union all
-    select * from customer_activity
+    {% for dataset, mart, week, quantity, money in datasets %}
+        select
+            '{{ dataset }}' as dataset_name,
+            {{ week }} as week_label,
+            count(*) as total_rows,
+            cast(sum({{ quantity }}) as bigint) as quantity,
+            cast(sum({{ money }}) as decimal(18, 2)) as money
+        from {{ mart }}
+        group by {{ week }}
+        {% if not loop.last %}
+            union all
+        {% endif %}
+    {% endfor %}
 
 ),
 

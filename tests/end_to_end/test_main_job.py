@@ -10,6 +10,8 @@ import sys
 from decimal import Decimal
 from pathlib import Path
 
+import pytest
+
 from lakehouse import thrift
 from lakehouse.erd import mermaid
 from lakehouse.settings import PROJECT_ROOT, home
@@ -285,7 +287,7 @@ def test_second_wave_is_the_truth_and_old_files_stay(lake: Lake, first_wave: obj
     # Unit tests bring their own rows: to run them once is enough.
     run_job(wave=2, without=("unit_test",))
     assert lake.truth["parameters"]["wave"] == 2
-    for name in EXPORTED:
+    for name in EXPORTED + AGGREGATED:
         week = str(lake.last_week)
         states = lake.query(
             "ops.weekly_figures_history",
@@ -303,14 +305,22 @@ def test_second_wave_is_the_truth_and_old_files_stay(lake: Lake, first_wave: obj
     assert_manifests_say_what_changed(lake)
 
 
-def test_a_merge_does_not_shuffle_its_target(lake: Lake, first_wave: object) -> None:
+@pytest.mark.parametrize(
+    ("model", "views"),
+    [
+        ("intermediate/deduplicated/int_payments_deduplicated", {"slice": "final"}),
+        ("marts/fct_completed_orders", {"recomputed": "final", "affected": "affected"}),
+    ],
+)
+def test_a_merge_does_not_shuffle_its_target(lake: Lake, first_wave: object, model: str, views: dict[str, str]) -> None:
     """Spark falls back to a full shuffle silently, when a join setting or the bucketing no longer fits."""
-    model = Path("retail_lakehouse/models/intermediate/deduplicated/int_payments_deduplicated.sql")
-    slice_sql = (home() / "target" / "compiled" / model).read_text()
-    merge_sql = (home() / "target" / "run" / model).read_text()
+    target = home() / "target"
+    path = Path("retail_lakehouse/models") / f"{model}.sql"
+    sql = (target / "compiled" / path).read_text().rpartition("select * from final")[0]
     with thrift.connect(lake.settings) as cursor:
-        thrift.rows(cursor, f"create temporary view int_payments_deduplicated__slice as {slice_sql}")
-        [(plan,)] = thrift.rows(cursor, f"explain {merge_sql}")
+        for view, step in views.items():
+            thrift.rows(cursor, f"create temporary view {path.stem}__{view} as {sql} select * from {step}")
+        [(plan,)] = thrift.rows(cursor, f"explain {(target / 'run' / path).read_text()}")
     assert "keygroupedpartitioning" in plan
 
 

@@ -19,7 +19,7 @@ from tests.conftest import LAKEHOUSE, run_lakehouse
 from tests.ingest.lab import Lab, assert_exactly_once, produce
 
 ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "1"))
-SEED = int(os.environ.get("CHAOS_SEED") or random.randrange(1_000_000))
+SEED = int(os.environ["CHAOS_SEED"])
 
 
 @dataclass

@@ -89,7 +89,9 @@ def test_a_taken_port_is_named_and_nothing_starts(tmp_path: Path, monkeypatch: p
     assert not list((tmp_path / "home").glob("*/*.pid"))
 
 
-def test_down_stops_what_up_started_and_a_second_down_is_quiet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_down_stops_what_up_started_and_a_broker_that_cannot_start_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in [name for name in os.environ if name.startswith("LAKEHOUSE_") or name.startswith("KAFKA_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
@@ -104,6 +106,12 @@ def test_down_stops_what_up_started_and_a_second_down_is_quiet(tmp_path: Path, m
     assert not psutil.pid_exists(pid)
     assert "kafka: was not running" in run_lakehouse("stack", "down").stdout
     assert run_lakehouse("stack", "status").returncode == 1
+
+    (tmp_path / "kafka" / "data" / "meta.properties").write_text("")
+    damaged = run_lakehouse("stack", "up", "--only", "kafka")
+    assert damaged.returncode == 1
+    assert "kafka died at start" in damaged.stderr
+    assert "node ID not found" in damaged.stderr
 
 
 def test_a_process_that_dies_at_start_shows_the_end_of_its_log(tmp_path: Path) -> None:

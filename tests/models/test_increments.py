@@ -110,3 +110,18 @@ def test_any_increments_equal_one_build(own_lake: Catalog, seed: int) -> None:
         assert rebuilt[name], f"{name} is empty"
     for name, changed in changes.items():
         assert len(+changed) == 3, f"{name}: {changed}"
+
+
+def test_batches_that_are_read_again_change_nothing(own_lake: Catalog) -> None:
+    """As after a crash between the MERGE and the note of how far it has read."""
+    name = "marts.fct_completed_orders"
+    table = own_lake.load_table(name)
+    read = {key: value for key, value in table.properties.items() if key.startswith("lakehouse.read-until.")}
+    before = contents(own_lake)[name], changed_rows(table)
+    with table.transaction() as transaction:
+        transaction.remove_properties(*read)
+    build("--select", "fct_completed_orders")
+    table.refresh()
+    assert len(read) == 2
+    assert {key: table.properties[key] for key in read} == read
+    assert (contents(own_lake)[name], changed_rows(table)) == before
