@@ -16,6 +16,7 @@ from lakehouse.pii.check import require_classified
 from lakehouse.settings import PROJECT_ROOT, Settings, environment, from_environment
 from lakehouse.weeks import IsoWeek
 from python_export import datasets
+from python_export.cli_versions import diff, reproduce, verify
 from python_export.completeness import last_week
 from python_export.datasets import Project
 from python_export.manifest import published
@@ -128,3 +129,7 @@ def print_summary(exported: list[Published]) -> None:
             one.file,
         )
     _print(table)
+
+
+for command in (verify, diff, reproduce):
+    app.command()(command)

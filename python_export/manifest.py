@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 
 from lakehouse.errors import UserError
@@ -66,7 +67,7 @@ def published(target: Target, dataset: str | None = None, week: str | None = Non
     Raises:
         UserError: a manifest is missing or damaged.
     """
-    return [read(target, path) for path in _paths(target, dataset, week)]
+    return [read(target, path) for path in paths(target, [dataset] if dataset else None, week)]
 
 
 def newest(target: Target, dataset: str, week: str | None = None) -> Manifest | None:
@@ -75,8 +76,8 @@ def newest(target: Target, dataset: str, week: str | None = None) -> Manifest | 
     Raises:
         UserError: the manifest is missing or damaged.
     """
-    paths = _paths(target, dataset, week)
-    return read(target, paths[-1]) if paths else None
+    found = paths(target, [dataset], week)
+    return read(target, found[-1]) if found else None
 
 
 def read(target: Target, path: str) -> Manifest:
@@ -94,7 +95,9 @@ def read(target: Target, path: str) -> Manifest:
         ) from None
 
 
-def _paths(target: Target, dataset: str | None, week: str | None) -> list[str]:
+def paths(target: Target, datasets: Iterable[str] | None = None, week: str | None = None) -> list[str]:
+    """Return where versions are, all or those of some datasets or a week, by dataset, week and version."""
     found = [match for path in target.versions() if (match := VERSION.fullmatch(path))]
-    chosen = [each for each in found if dataset in (None, each["dataset"]) and week in (None, each["week"])]
-    return [each[0] for each in sorted(chosen, key=lambda each: (each["dataset"], each["week"], int(each["number"])))]
+    chosen = [each for each in found if not datasets or each["dataset"] in datasets]
+    ordered = sorted(chosen, key=lambda each: (each["dataset"], each["week"], int(each["number"])))
+    return [each[0] for each in ordered if week in (None, each["week"])]

@@ -36,7 +36,7 @@ def publish(target: Target, staged: Path, draft: Manifest, described: Iterable[F
     Raises:
         UserError: a published version has no readable manifest, or another export has published other content first.
     """
-    sha256 = _hash(staged)
+    sha256 = digest(staged)
     before = newest(target, draft.dataset, draft.week)
     if before and before.sha256 == sha256:
         return _unchanged(target, before)
@@ -126,6 +126,7 @@ def _point_to_newest(target: Target, dataset: str) -> None:
         shown = found
 
 
-def _hash(file: Path) -> str:
+def digest(file: Path) -> str:
+    """Return a file's SHA-256."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

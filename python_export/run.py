@@ -16,6 +16,7 @@ from python_export.build import build, require_week
 from python_export.datasets import Project
 from python_export.manifest import Manifest
 from python_export.publish import Published, publish
+from python_export.retain import retain
 from python_export.source import THRESHOLD_PROPERTY, Source
 from python_export.staging import staging
 from python_export.target import open_target
@@ -70,9 +71,11 @@ def run(
                 "quarantined": counts.get(source.dataset.quarantined),
                 "late": counts.get(source.dataset.late),
             }
-            draft = replace(_draft(source, week, facts), bom=settings.export_bom, **counted, **made_from)
+            draft = replace(draft_of(source, week, facts), bom=settings.export_bom, **counted, **made_from)
             scratch = directory / source.dataset.name / "scratch"
-            published.append(publish(target, file, draft, source.dataset.fields, scratch))
+            one = publish(target, file, draft, source.dataset.fields, scratch)
+            retain(catalog, one.manifest)
+            published.append(one)
         return published
 
 
@@ -89,7 +92,8 @@ def _stage(
     return unloaded.rename(alone / unloaded.name), facts
 
 
-def _draft(source: Source, week: IsoWeek, facts: Facts) -> Manifest:
+def draft_of(source: Source, week: IsoWeek, facts: Facts) -> Manifest:
+    """Return the manifest of a verified file as far as its table and its content tell it."""
     threshold = source.table.properties.get(THRESHOLD_PROPERTY)
     return Manifest(
         dataset=source.dataset.name,

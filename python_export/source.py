@@ -17,7 +17,8 @@ from pyiceberg.types import (
 )
 
 from lakehouse.errors import UserError
-from python_export.datasets import Dataset
+from python_export.datasets import Dataset, Table
+from python_export.manifest import Manifest
 
 WEEK_PROPERTY = "lakehouse.week"
 THRESHOLD_PROPERTY = "lakehouse.small-group-threshold"
@@ -75,9 +76,45 @@ def find(catalog: Catalog, dataset: Dataset) -> Source | None:
     except NoSuchTableError:
         return None
     snapshot = table.current_snapshot()
-    if snapshot is None:
-        return None
-    fields = table.scan(snapshot_id=snapshot.snapshot_id).projection().fields
+    return _source(dataset, table, snapshot.snapshot_id) if snapshot else None
+
+
+def at(catalog: Catalog, manifest: Manifest) -> Source:
+    """Return the table of a published version at the snapshot that the version was made from.
+
+    Raises:
+        UserError: the table or the snapshot is gone.
+    """
+    dataset = Dataset(
+        name=manifest.dataset,
+        model=manifest.source_table,
+        table=Table(*identifier(manifest)),
+        key=tuple(manifest.key),
+        order_by=tuple(manifest.order_by),
+        topics=(),
+        upstream=(),
+    )
+    snapshot_id = int(manifest.source_snapshot_id)
+    try:
+        table = catalog.load_table(identifier(manifest))
+    except NoSuchTableError:
+        table = None
+    if table is None or table.snapshot_by_id(snapshot_id) is None or not manifest.key:
+        raise UserError(
+            f"{manifest.source_table} no longer has the snapshot that {manifest.path} was made from",
+            "Versions of release 0.3 were not kept; nothing else should drop the table or its tags",
+        )
+    return _source(dataset, table, snapshot_id)
+
+
+def identifier(manifest: Manifest) -> tuple[str, str]:
+    """Return schema and name of the table of a version."""
+    _, schema, name = manifest.source_table.split(".")
+    return schema, name
+
+
+def _source(dataset: Dataset, table: IcebergTable, snapshot_id: int) -> Source:
+    fields = table.scan(snapshot_id=snapshot_id).projection().fields
     columns = tuple(Column(field.name, _type_name(dataset, field.name, field.field_type)) for field in fields)
     missing = {*dataset.key, *dataset.order_by} - {column.name for column in columns}
     if missing:
@@ -85,7 +122,7 @@ def find(catalog: Catalog, dataset: Dataset) -> Source | None:
             f"{dataset.model} has no column {', '.join(sorted(missing))}, which its key or order names",
             "Correct config.meta.export of the model",
         )
-    return Source(dataset, table, snapshot.snapshot_id, columns)
+    return Source(dataset, table, snapshot_id, columns)
 
 
 def _type_name(dataset: Dataset, column: str, iceberg_type: IcebergType) -> str:

@@ -6,6 +6,7 @@ from decimal import Decimal
 import pyarrow as pa
 
 from python_export.datasets import Dataset, Table
+from python_export.manifest import Manifest
 
 # The value in the table, and the value a reader of the CSV must get.
 HOSTILE_TEXTS = [
@@ -89,11 +90,38 @@ def hostile_rows() -> list[tuple]:
     return [*rows, (0, MONDAY, "the rest is null", None, None, None, None, None)]
 
 
-def published_rows() -> list[tuple]:
-    """Return what a reader must get for `hostile_rows`, in the file's order: event time, then event id."""
+def published_rows(table: list[tuple] | None = None) -> list[tuple]:
+    """Return what a reader must get for rows, by default the hostile ones, in the file's order: time, then id."""
     guarded = {text: shown for text, shown in HOSTILE_TEXTS}
-    rows = [(*row[:2], guarded.get(row[2], row[2]), *row[3:]) for row in hostile_rows()]
+    rows = [(*row[:2], guarded.get(row[2], row[2]), *row[3:]) for row in table or hostile_rows()]
     return sorted(rows, key=lambda row: (row[1], row[0]))
+
+
+def cell(value: object) -> str:
+    """Write one cell, in plain Python: NULL is nothing, everything else may be quoted."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if hasattr(value, "hour"):
+        return f"{value:%Y-%m-%dT%H:%M:%S}.{value.microsecond // 1000:03}Z"
+    if isinstance(value, str):
+        return '"' + value.replace('"', '""') + '"'
+    return format(value, "f") if isinstance(value, Decimal) else str(value)
+
+
+def tiny(row: tuple) -> tuple:
+    """Return a row with decimals at their column's scale, as the table holds them."""
+    scales = {3: Decimal("0.01"), 4: Decimal("1E-10")}
+    return tuple(
+        value.quantize(scales[position]) if position in scales and value is not None else value
+        for position, value in enumerate(row)
+    )
+
+
+def right_lines(table: list[tuple] | None = None) -> list[str]:
+    """Return the correct file as one string per row (a row may hold line breaks), header first."""
+    return [",".join(COLUMNS), *(",".join(cell(value) for value in tiny(row)) for row in published_rows(table))]
 
 
 def arrow_table(rows: list[tuple], schema: pa.Schema = SCHEMA) -> pa.Table:
@@ -110,3 +138,27 @@ DATASET = Dataset(
     topics=(),
     upstream=(Table("shop", "fct_events"),),
 )
+
+
+def draft(week: str) -> Manifest:
+    """Return the manifest of a file of one column, for tests that are not about its content."""
+    return Manifest(
+        dataset="events",
+        week=week,
+        window_start="",
+        window_end="",
+        version=0,
+        supersedes=None,
+        file="",
+        bytes=0,
+        sha256="",
+        rows=1,
+        key=["note"],
+        columns=[{"name": "note", "type": "string", "nulls": 0}],
+        control_totals={"amount": "0.10"},
+        formula_escaped={"note": 0},
+        source_table="lake.exports.exp_weekly__events",
+        source_snapshot_id="1",
+        dbt_invocation_id="a",
+        created_at="2021-01-04T00:00:00Z",
+    )

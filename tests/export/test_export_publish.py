@@ -9,38 +9,16 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
+from hostile_rows import draft
 from typer.testing import CliRunner
 
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from python_export.cli import app
 from python_export.dictionary import Field
-from python_export.manifest import Manifest, newest, published
+from python_export.manifest import newest, published
 from python_export.publish import Published, publish
 from python_export.target import S3Target, Target, open_target
-
-
-def draft(week: str) -> Manifest:
-    return Manifest(
-        dataset="events",
-        week=week,
-        window_start="",
-        window_end="",
-        version=0,
-        supersedes=None,
-        file="",
-        bytes=0,
-        sha256="",
-        rows=1,
-        key=["note"],
-        columns=[{"name": "note", "type": "string", "nulls": 0}],
-        control_totals={"amount": "0.10"},
-        formula_escaped={"note": 0},
-        source_table="lake.exports.exp_weekly__events",
-        source_snapshot_id="1",
-        dbt_invocation_id="a",
-        created_at="2021-01-04T00:00:00Z",
-    )
 
 
 def stage(target: Target, content: str) -> Path:
@@ -130,6 +108,7 @@ def test_content_of_an_older_version_is_a_new_version(target: Target) -> None:
     assert (published.manifest.version, published.manifest.supersedes) == (3, 2)
 
 
+@pytest.mark.parametrize("published_to", ["local"], indirect=True)
 def test_versions_are_numbers_not_text(target: Target) -> None:
     for number in range(11):
         published = publish_content(target, f"note\n{number}\n")

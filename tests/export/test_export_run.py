@@ -23,9 +23,10 @@ from lakehouse.catalog import load_catalog
 from lakehouse.errors import UserError
 from lakehouse.settings import PROJECT_ROOT, Settings, environment
 from lakehouse.weeks import IsoWeek
-from python_export import unload
+from python_export import source, unload
 from python_export.datasets import Project
 from python_export.publish import Published
+from python_export.retain import reproduce
 from python_export.run import run
 
 WEEK = IsoWeek(2020, 53)
@@ -241,6 +242,29 @@ def test_same_data_is_one_version_and_late_data_the_next(settings: Settings, sho
     assert second.manifest.rows == first.manifest.rows + 1
     assert second.manifest.difference == {"added": 1, "removed": 0, "changed": 0}
     assert file_of(first).read_bytes() == files["events/2020-W53/v1/events_2020-W53_v1.csv"]
+    assert_reproducible_after_expiry(settings, first, second)
+
+
+def assert_reproducible_after_expiry(settings: Settings, *versions: Published) -> None:
+    """The tags alone keep the snapshots: without its tag a version cannot be written again."""
+    catalog = load_catalog(settings)
+    table = f"{SCHEMA_NAME}.exp_weekly__events"
+    expire = f"call lake.system.expire_snapshots(table => '{table}', older_than => now(), retain_last => 1)"
+    with thrift.connect(settings) as cursor:
+        thrift.rows(cursor, expire)
+        kept = {snapshot.snapshot_id for snapshot in catalog.load_table(table).snapshots()}
+        assert kept == {int(one.manifest.source_snapshot_id) for one in versions}
+        for one in versions:
+            again = reproduce(cursor, catalog, one.manifest, Path(settings.export_root) / ".staging" / "again")
+            assert again.read_bytes() == file_of(one).read_bytes()
+        first = versions[0].manifest
+        with pytest.raises(UserError, match="is not the published one"):
+            other = replace(first, source_snapshot_id=versions[1].manifest.source_snapshot_id)
+            reproduce(cursor, catalog, other, Path(settings.export_root) / ".staging" / "again")
+        thrift.rows(cursor, f"alter table {table} drop tag `export-2020-W53-v1`")
+        thrift.rows(cursor, expire)
+    with pytest.raises(UserError, match="no longer has the snapshot that events/2020-W53/v1 was made from"):
+        source.at(catalog, first)
 
 
 def test_a_complete_week_without_rows_is_a_header(settings: Settings, shop: Project, land: Land) -> None:

@@ -10,40 +10,24 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hostile_rows import COLUMNS, DATASET, HOSTILE_TEXTS, SCHEMA, arrow_table, hostile_rows, published_rows
+from hostile_rows import (
+    COLUMNS,
+    DATASET,
+    HOSTILE_TEXTS,
+    SCHEMA,
+    arrow_table,
+    cell,
+    hostile_rows,
+    published_rows,
+    right_lines,
+    tiny,
+)
 from pyiceberg.catalog import Catalog
 
 from lakehouse.errors import UserError
 from python_export import source
 from python_export.source import Source
 from python_export.verify import Facts, verify
-
-
-def cell(value: object) -> str:
-    """Write one cell, in plain Python: NULL is nothing, everything else may be quoted."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if hasattr(value, "hour"):
-        return f"{value:%Y-%m-%dT%H:%M:%S}.{value.microsecond // 1000:03}Z"
-    if isinstance(value, str):
-        return '"' + value.replace('"', '""') + '"'
-    return format(value, "f") if isinstance(value, Decimal) else str(value)
-
-
-def tiny(row: tuple) -> tuple:
-    """Return a row with decimals at their column's scale, as the table holds them."""
-    scales = {3: Decimal("0.01"), 4: Decimal("1E-10")}
-    return tuple(
-        value.quantize(scales[position]) if position in scales and value is not None else value
-        for position, value in enumerate(row)
-    )
-
-
-def right_lines() -> list[str]:
-    """Return the correct file as one string per row (a row may hold line breaks), header first."""
-    return [",".join(COLUMNS), *(",".join(cell(value) for value in tiny(row)) for row in published_rows())]
 
 
 def check(lines: list[str], hostile: Source, directory: Path, end: str = "\n") -> Facts:

@@ -1,0 +1,55 @@
+"""Keeps the snapshot of each published version, by a tag that expiry respects, and writes its file again from it."""
+
+from pathlib import Path
+
+from pyhive import hive
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException
+
+from lakehouse.errors import UserError
+from python_export import source
+from python_export.manifest import Manifest
+from python_export.publish import digest
+from python_export.unload import unload
+
+ATTEMPTS = 3
+
+
+def retain(catalog: Catalog, manifest: Manifest) -> None:
+    """Tag the snapshot that a version was made from, unless it is tagged or gone.
+
+    Raises:
+        UserError: others commit to the table all the time.
+    """
+    name, snapshot_id = f"export-{manifest.week}-v{manifest.version}", int(manifest.source_snapshot_id)
+    table = catalog.load_table(source.identifier(manifest))
+    for _ in range(ATTEMPTS):
+        tag = table.refs().get(name)
+        if table.snapshot_by_id(snapshot_id) is None or (tag and tag.snapshot_id == snapshot_id):
+            return
+        try:
+            with table.manage_snapshots() as change:
+                # There is one of this name if the week was published to another export root as well.
+                (change.remove_tag(name) if tag else change).create_tag(snapshot_id, name)
+            return
+        except CommitFailedException:
+            table.refresh()
+    raise UserError(
+        f"{manifest.path} is published, but the snapshot of {manifest.source_table} could not be tagged {name}",
+        "Run the export again when nothing else writes to the table",
+    )
+
+
+def reproduce(cursor: hive.Cursor, catalog: Catalog, manifest: Manifest, directory: Path) -> Path:
+    """Write the file of a version once more, from the snapshot of its table, and return it.
+
+    Raises:
+        UserError: the snapshot has expired, Spark failed, or not every byte is the same.
+    """
+    file = unload(cursor, source.at(catalog, manifest), directory, manifest.bom)
+    if digest(file) != manifest.sha256:
+        raise UserError(
+            f"The file of {manifest.path} that its snapshot gives is not the published one",
+            "`lakehouse export verify` tells whether the published file or the table was changed",
+        )
+    return file
