@@ -1,7 +1,7 @@
 # The commands people type. `make` alone lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down demo test chaos lint docs
+.PHONY: help setup browser up down demo test chaos lint docs
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 
@@ -43,7 +43,12 @@ $(JARS): local_stack/pom.xml | $(VENV)
 	@output=$$($(MVN) --quiet --batch-mode --file local_stack/pom.xml package 2>&1) || { echo "$$output" >&2; exit 1; }
 	@touch $@
 
-up: setup ## Start broker, registry and Thrift server
+browser: ## Install Chromium, in which a test looks at the report
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null \
+		|| { echo "setup: installing chromium"; apt-get update --quiet && apt-get install --yes --quiet chromium; } >&2 \
+		|| { echo "error: there is no Chromium. Install it so that chromium is on the PATH." >&2; exit 1; }
+
+up: setup ## Start broker, registry, Thrift server and mail server
 	@$(RUN) lakehouse stack up
 
 down: setup ## Stop them; the data stays (lakehouse stack down --wipe deletes it)
@@ -63,7 +68,7 @@ demo: up ## Sample data through Kafka, ingester, dbt and export to weekly CSV fi
 	@echo; head -n 4 $(STATE)/exports/*/$(DEMO_WEEK)/v1/*.csv | cut -c 1-150
 	@echo; echo "The stack is still up: lakehouse stack status. make down stops it."
 
-test: setup lint ## Lint, then run all tests on a stack of their own
+test: setup browser lint ## Lint, then run all tests on a stack of their own
 	@$(RUN) pytest --numprocesses 2 --dist loadgroup --durations 15
 
 chaos: setup ## Kill two ingesters at random, CHAOS_ROUNDS times (20), and verify each time

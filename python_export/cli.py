@@ -15,7 +15,7 @@ from lakehouse.errors import UserError
 from lakehouse.pii.check import require_classified
 from lakehouse.settings import PROJECT_ROOT, Settings, environment, from_environment
 from lakehouse.weeks import IsoWeek
-from python_export import datasets
+from python_export import datasets, report
 from python_export.cli_versions import diff, reproduce, verify
 from python_export.completeness import last_week
 from python_export.datasets import Project
@@ -58,6 +58,7 @@ def run(
         tell_of_failure(settings, env, chosen, error, console.print)
         raise
     print_summary(exported)
+    console.print(f"report: {report.write(settings, chosen)}")
     _notify(settings, env)
 
 

@@ -21,11 +21,12 @@ from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from python_export import channels as channel_settings
 from python_export import outbox
+from python_export.announce import Announcement, announcements
 from python_export.channels import Smtp, Webhook
-from python_export.mail import Announcement, announcements, mail_of_failures, mail_of_versions
+from python_export.mail import mail_of_failures, mail_of_versions
 from python_export.manifest import published
 from python_export.outbox import Entry
-from python_export.target import open_target
+from python_export.target import Target, open_target
 
 ATTEMPTS = 3
 PAUSE_SECONDS = 1.0
@@ -60,7 +61,7 @@ def notify(settings: Settings, env: Mapping[str, str], catalog: Catalog, say: Ca
         mails = [one for one in entries if one.mail == outbox.OWED]
         calls = [one for one in entries if one.webhook == outbox.OWED]
         problems = [
-            _deliver(catalog, "mail", mails, channels.smtp and _mails(channels.smtp, mails, told), say),
+            _deliver(catalog, "mail", mails, channels.smtp and _mails(channels.smtp, target, mails, told), say),
             _deliver(catalog, "webhook", calls, channels.webhook and _calls(channels.webhook, calls, told), say),
         ]
         return [problem for problem in problems if problem]
@@ -111,7 +112,7 @@ def _attempt(send: Callable[[], None]) -> UserError | None:
     return None
 
 
-def _mails(smtp: Smtp, owed: list[Entry], told: Told) -> Iterator[Message]:
+def _mails(smtp: Smtp, target: Target, owed: list[Entry], told: Told) -> Iterator[Message]:
     def subject(entry: Entry) -> tuple[str, str]:
         return entry.week, entry.kind
 
@@ -120,7 +121,9 @@ def _mails(smtp: Smtp, owed: list[Entry], told: Told) -> Iterator[Message]:
         if kind == outbox.FAILURE:
             mail = mail_of_failures(smtp, week, about)
         else:
-            mail = mail_of_versions(smtp, IsoWeek.parse(week), [told[one.idempotency_key] for one in about], about)
+            mail = mail_of_versions(
+                smtp, target, IsoWeek.parse(week), [told[one.idempotency_key] for one in about], about
+            )
         yield Message(about, partial(channel_settings.send, smtp, mail))
 
 

@@ -55,6 +55,4 @@ def _readable(problem: Exception, settings: Settings) -> UserError:
     if isinstance(problem, OperationalError):
         return unavailable(settings)
     # Its message may quote a row.
-    return UserError(
-        f"Stopped by an error that nobody foresaw ({type(problem).__name__})", "Run it again; then report it"
-    )
+    return UserError(f"An error that nobody foresaw: {type(problem).__name__}", "Run it again, and report it")

@@ -15,7 +15,7 @@ from lakehouse.pii.check import require_classified
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from python_export import build as dbt
-from python_export import completeness, datasets
+from python_export import completeness, datasets, report
 from python_export.datasets import Project
 from python_export.notify import notify
 from python_export.publish import Published
@@ -76,9 +76,9 @@ def ingest(job: Job) -> str:
 def verify(job: Job) -> str:
     """Check bronze against the broker."""
     sample = Sample(SAMPLE_PERCENT, random.randrange(2**32))
-    reports = [verify_topic(job.settings, one, WAIT_SECONDS, sample) for one in read_declarations(MODELS_DIR)]
-    _require("differ from the broker", [f"{one.topic}: {'; '.join(one.problems)}" for one in reports if not one.good])
-    return f"{sum(one.rows for one in reports):,} rows once each, {sum(one.records for one in reports):,} byte by byte"
+    checked = [verify_topic(job.settings, one, WAIT_SECONDS, sample) for one in read_declarations(MODELS_DIR)]
+    _require("differ from the broker", [f"{one.topic}: {'; '.join(one.problems)}" for one in checked if not one.good])
+    return f"{sum(one.rows for one in checked):,} rows once each, {sum(one.records for one in checked):,} byte by byte"
 
 
 def complete(job: Job) -> str:
@@ -117,6 +117,11 @@ def export(job: Job) -> str:
     return f"{len(job.published)} files, {new} new"
 
 
+def write_report(job: Job) -> str:
+    """Write the page with charts."""
+    return report.write(job.settings, job.week)
+
+
 def tell(job: Job) -> str:
     """Tell the readers."""
     lines: list[str] = []
@@ -138,5 +143,6 @@ STEPS = {
     "build": build,
     "reconcile": reconcile,
     "export": export,
+    "report": write_report,
     "notify": tell,
 }

@@ -1,9 +1,13 @@
-"""Runs the main job the way a user does, once per wave, and reads the results with another engine than Spark."""
+"""Runs the main job the way a scheduler does, and reads the results with another engine than Spark."""
 
 import json
+import os
+import signal
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +17,7 @@ import pytest
 from lakehouse import thrift
 from lakehouse.catalog import load_catalog
 from lakehouse.pii.proof import RESTRICTED
-from lakehouse.settings import Settings, home
+from lakehouse.settings import PROJECT_ROOT, Settings, home
 from lakehouse.weeks import IsoWeek
 from local_stack.sample_data import pii_values, produced_log
 from tests.conftest import run_dbt, run_lakehouse
@@ -77,26 +81,24 @@ class Lake:
         }
 
 
-def run_job(wave: int, *, without: tuple[str, ...] = (), build_again: bool = False) -> Steps:
-    """Produce a wave and run ingest, verify, build and export; every step must succeed.
-
-    `without` names what dbt leaves out; `build_again` has the export build its tables, as it does by default.
-    """
+def produce(wave: int) -> subprocess.CompletedProcess[str]:
+    """Produce a wave."""
     size = [word for name, value in SIZE.items() for word in (f"--{name}", str(value))]
-    steps = {
-        "sample-data": lambda: run_lakehouse("stack", "sample-data", *size, "--wave", str(wave)),
-        "ingest": lambda: run_lakehouse("ingest", "run"),
-        "verify": lambda: run_lakehouse("ingest", "verify"),
-        # --store-failures: no row that fails a test may be stored even then.
-        "build": lambda: run_dbt(
-            "build", "--store-failures", *(["--exclude-resource-type", *without] if without else [])
-        ),
-        "export": lambda: run_lakehouse("export", "run", *([] if build_again else ["--no-build"])),
-    }
+    return run_lakehouse("stack", "sample-data", *size, "--wave", str(wave))
+
+
+def run_killed(point: str) -> subprocess.CompletedProcess[str]:
+    """Run the weekly job until a point of `killed.py`."""
+    command = [sys.executable, "-m", "tests.end_to_end.killed", point]
+    return subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, timeout=600, check=False)
+
+
+def succeed(steps: dict[str, Callable[[], subprocess.CompletedProcess[str]]], code: int = 0) -> Steps:
+    """Run steps, each of which must end with an exit code."""
     done = {}
     for name, step in steps.items():
         done[name] = step()
-        assert done[name].returncode == 0, f"{name}:\n{done[name].stdout[-4000:]}\n{done[name].stderr[-2000:]}"
+        assert done[name].returncode == code, f"{name}:\n{done[name].stdout[-4000:]}\n{done[name].stderr[-2000:]}"
     return done
 
 
@@ -111,7 +113,16 @@ def lake(stack: Settings) -> Lake:
 
 @pytest.fixture(scope="session")
 def first_wave(lake: Lake) -> Steps:
-    return run_job(wave=1, build_again=True)
+    """The weekly job, killed in one step after the other, and run again each time."""
+    produced = succeed({"sample-data": lambda: produce(wave=1)})
+    # Set here: no row that fails a test may be stored even then.
+    os.environ["DBT_STORE_FAILURES"] = "true"
+    points = ("ingest", "publish", "notify")
+    killed = succeed({point: partial(run_killed, point) for point in points}, code=-signal.SIGKILL)
+    finished = succeed(
+        {"weekly": lambda: run_killed("nowhere"), "unit tests": lambda: run_dbt("test", "--select", "test_type:unit")}
+    )
+    return {**produced, **killed, **finished}
 
 
 @pytest.fixture(scope="session")

@@ -16,9 +16,9 @@ from lakehouse import thrift
 from lakehouse.erd import mermaid
 from lakehouse.settings import PROJECT_ROOT, home
 from local_stack.sample_data import produced_log, truth_sales
-from tests.conftest import run_dbt
+from tests.conftest import run_dbt, run_lakehouse
 from tests.end_to_end import planted
-from tests.end_to_end.conftest import SIZE, Lake, persons, run_job
+from tests.end_to_end.conftest import SIZE, Lake, persons, produce, succeed
 
 DEDUPLICATED = {
     "payments": "int_payments_deduplicated",
@@ -242,7 +242,13 @@ def test_a_run_without_news_changes_no_rows_and_publishes_nothing(lake: Lake, fi
     files = sorted(Path(lake.settings.export_root).rglob("*.csv"))
     stamps = [path.stat().st_mtime_ns for path in files]
     # The same rows: what the tests of the first wave said of them still holds.
-    run_job(wave=1, without=("test", "unit_test"))
+    succeed(
+        {
+            "ingest": lambda: run_lakehouse("ingest", "run"),
+            "build": lambda: run_dbt("build", "--exclude-resource-type", "test", "unit_test"),
+            "export": lambda: run_lakehouse("export", "run", "--no-build"),
+        }
+    )
     assert lake.contents("deduplicated", "marts", "ops", "exports") == before
     assert sorted(Path(lake.settings.export_root).rglob("*.csv")) == files
     assert [path.stat().st_mtime_ns for path in files] == stamps
@@ -284,8 +290,7 @@ def test_second_wave_is_the_truth_and_old_files_stay(lake: Lake, first_wave: obj
         # The ledger keeps what it has recorded when the snapshots are gone.
         thrift.rows(cursor, "call lake.system.expire_snapshots('bronze.payments', now(), 1)")
     before = lake.truth
-    # Unit tests bring their own rows: to run them once is enough.
-    run_job(wave=2, without=("unit_test",))
+    succeed({"sample-data": lambda: produce(wave=2), "weekly": lambda: run_lakehouse("weekly", timeout=600)})
     assert lake.truth["parameters"]["wave"] == 2
     for name in EXPORTED + AGGREGATED:
         week = str(lake.last_week)

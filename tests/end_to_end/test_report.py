@@ -1,0 +1,63 @@
+"""The page for analysts, in a real browser: what it shows is what the files say, and it can be seen."""
+
+import re
+import shutil
+import subprocess
+from collections import Counter
+from decimal import Decimal
+from itertools import pairwise
+from pathlib import Path
+
+from PIL import Image
+
+from tests.end_to_end.conftest import Lake
+from tests.end_to_end.test_main_job import newest
+
+BAR = (0x1F, 0x5F, 0x8B)
+
+
+def browse(page: Path, *arguments: str) -> str:
+    """Open a page in headless Chromium, without a network."""
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    assert browser, "Chromium is missing: `make browser` installs it"
+    offline = ("--headless", "--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND")
+    done = subprocess.run(
+        [browser, *offline, "--window-size=1100,1600", *arguments, page.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    return done.stdout
+
+
+def test_the_report_shows_what_the_files_say(lake: Lake, first_wave: object, tmp_path: Path) -> None:
+    page = Path(lake.settings.export_root) / "reports" / f"{lake.last_week}.html"
+    shown = browse(page, "--dump-dom")
+    manifest, lines = newest(lake, "order_lines")
+    by_channel: Counter[str] = Counter()
+    for line in lines:
+        by_channel[line["channel"]] += Decimal(line["net_price"] or 0)
+    channels = re.search(r'<table id="channels">.*?</table>', shown, re.DOTALL)[0]
+    # In the order of what they sold, each as the page rounds it.
+    assert re.findall(r'<th scope="row">(\w+)</th>', channels) == [name for name, _ in by_channel.most_common()]
+    for amount in by_channel.values():
+        assert f'<td class="number">{amount:,.0f}</td>' in channels
+    link = f"../order_lines/{lake.last_week}/v{manifest['version']}/{manifest['file']}"
+    assert f'href="{link}"' in shown
+    assert (page.parent / link).exists()
+    assert "http" not in shown
+    assert "<script" not in shown
+
+    browse(page, f"--screenshot={tmp_path / 'page.png'}", "--hide-scrollbars")
+    with Image.open(tmp_path / "page.png") as picture:
+        pixels = picture.convert("RGB")
+        # The bars of the channels: as long, one against the other, as what they stand for.
+        rows = [sum(pixels.getpixel((x, y)) == BAR for x in range(100, 600)) for y in range(pixels.height)]
+    lengths = [length for before, length in pairwise(rows) if length > 5 and before <= 5]
+    most = max(by_channel.values())
+    widest = max(rows)
+    assert widest > 200
+    for length, (_, amount) in zip(lengths, by_channel.most_common(), strict=False):
+        assert abs(length - widest * amount / most) < 8
+    assert len(lengths) >= len(by_channel)

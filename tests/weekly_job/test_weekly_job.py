@@ -1,0 +1,101 @@
+"""The job around its steps: a failure is named, told and written down, and one run at a time holds the lock."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from sqlalchemy.exc import OperationalError
+
+from lakehouse.catalog import load_catalog
+from lakehouse.errors import UserError
+from lakehouse.lock import locked
+from lakehouse.settings import Settings
+from lakehouse.weeks import IsoWeek
+from python_export import outbox
+from python_export.datasets import Project
+from weekly_job import history, job
+from weekly_job.steps import STEPS, Job
+
+WEEK = IsoWeek(2020, 53)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+
+
+def run(settings: Settings, monkeypatch: pytest.MonkeyPatch, build: Callable[[Job], str]) -> Job:
+    """Run the job with a first step that works and a second one that is given."""
+    for name in [*STEPS]:
+        monkeypatch.delitem(STEPS, name)
+    monkeypatch.setitem(STEPS, "ingest", lambda job: "3 records")
+    monkeypatch.setitem(STEPS, "build", build)
+    return job.run(settings, {}, Project(Path(), {}), WEEK, Console(quiet=True))
+
+
+def failing(error: Exception) -> Callable[[Job], str]:
+    def fail(job: Job) -> str:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (UserError("dbt could not build", "See its log"), "dbt could not build. See its log."),
+        (ValueError("4111-1111-1111-1111"), "An error that nobody foresaw: ValueError. Run it again, and report it."),
+        (OperationalError("", {}, Exception()), "The catalog at jdbc:sqlite:"),
+    ],
+)
+def test_a_failure_is_written_down_and_told_and_quotes_no_row(
+    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
+) -> None:
+    with pytest.raises(UserError, match="^" + message[:20]):
+        run(offline_settings, monkeypatch, failing(error))
+    catalog = load_catalog(offline_settings)
+    [line] = history.runs(catalog)
+    assert (line.week, line.outcome, line.failed_step) == ("2020-W53", "failed", "build")
+    assert line.message.startswith(message)
+    [told] = outbox.entries(catalog)
+    assert (told.kind, told.week, told.error) == ("failure", "2020-W53", f"build: {line.message}")
+
+
+def test_a_run_without_news_says_so(offline_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(offline_settings, monkeypatch, lambda job: "built")
+    [line] = history.runs(load_catalog(offline_settings))
+    assert (line.outcome, line.failed_step, line.versions) == ("unchanged", None, None)
+    assert line.ended_at >= line.started_at
+
+
+def test_a_child_of_a_killed_run_still_holds_the_lock() -> None:
+    """So the dbt of a killed job and that of the next one never build at the same time."""
+    script = """
+import os, signal, subprocess
+from lakehouse.lock import locked
+with locked("weekly", print):
+    child = subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL, close_fds=False)
+    print(child.pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    killed = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, check=False)
+    child = int(killed.stdout)
+    waiting, entered = threading.Event(), threading.Event()
+
+    def next_run() -> None:
+        with locked("weekly", lambda line: waiting.set()):
+            entered.set()
+
+    thread = threading.Thread(target=next_run)
+    thread.start()
+    try:
+        assert waiting.wait(10)
+        assert not entered.is_set()
+    finally:
+        subprocess.run(["kill", str(child)], check=True)
+    thread.join(10)
+    assert entered.is_set()
