@@ -8,9 +8,9 @@ import typer
 from rich.console import Console
 
 from lakehouse.errors import UserError
-from lakehouse.settings import from_environment
+from lakehouse.settings import from_environment, home
 from lakehouse.weeks import IsoWeek
-from local_stack import sample_data, stack
+from local_stack import mail, sample_data, stack
 
 app = typer.Typer(no_args_is_help=True, help="Kafka, schema registry, Spark Thrift and mail servers on this machine.")
 console = Console(highlight=False, soft_wrap=True)
@@ -104,6 +104,17 @@ def logs(
     (name,) = _chosen([service])
     for line in stack.services(stack.variables(()))[name].last_lines(lines):
         typer.echo(line)
+
+
+@app.command(name="mail")
+def show_mail() -> None:
+    """Print the newest mail that the mail server of this stack was given."""
+    newest = mail.newest(home() / "mail")
+    if newest is None:
+        raise UserError("There is no mail yet", "`lakehouse export run` sends one when something new is published")
+    for header in ("Date", "From", "To", "Subject"):
+        typer.echo(f"{header}: {newest[header]}")
+    typer.echo("\n" + newest.get_body(("plain",)).get_content())
 
 
 @app.command(name="sample-data")

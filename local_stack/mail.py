@@ -4,6 +4,8 @@ import smtplib
 import sys
 import threading
 import time
+from email import message_from_bytes, policy
+from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,12 @@ def variables(port: str) -> dict[str, str]:
         "LAKEHOUSE_SMTP_FROM": "lakehouse@localhost.example",
         "LAKEHOUSE_SMTP_TO": "analysts@localhost.example",
     }
+
+
+def newest(directory: Path) -> EmailMessage | None:
+    """Return the last mail that was kept, or None."""
+    kept = sorted(directory.glob("*.eml"))
+    return message_from_bytes(kept[-1].read_bytes(), policy=policy.default) if kept else None
 
 
 def _answers(port: int) -> bool:
