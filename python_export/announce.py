@@ -75,7 +75,8 @@ def news(manifest: Manifest) -> str:
     """Return in words what is new about a version."""
     if manifest.supersedes is None:
         return "first version"
-    return f"replaces v{manifest.supersedes}"
+    counts = [f"{count:,} {what}" for what, count in (manifest.difference or {}).items() if count]
+    return f"replaces v{manifest.supersedes}: {manifest.reason}" + (f" (rows: {', '.join(counts)})" if counts else "")
 
 
 def report_path(week: IsoWeek) -> str:

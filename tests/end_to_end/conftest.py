@@ -90,7 +90,9 @@ def produce(wave: int) -> subprocess.CompletedProcess[str]:
 def run_killed(point: str) -> subprocess.CompletedProcess[str]:
     """Run the weekly job until a point of `killed.py`."""
     command = [sys.executable, "-m", "tests.end_to_end.killed", point]
-    return subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, timeout=600, check=False)
+    # No row that fails a test may be stored even if it is asked for.
+    env = {**os.environ, "DBT_STORE_FAILURES": "true"}
+    return subprocess.run(command, cwd=PROJECT_ROOT, env=env, capture_output=True, text=True, timeout=600, check=False)
 
 
 def succeed(steps: dict[str, Callable[[], subprocess.CompletedProcess[str]]], code: int = 0) -> Steps:
@@ -115,8 +117,6 @@ def lake(stack: Settings) -> Lake:
 def first_wave(lake: Lake) -> Steps:
     """The weekly job, killed in one step after the other, and run again each time."""
     produced = succeed({"sample-data": lambda: produce(wave=1)})
-    # Set here: no row that fails a test may be stored even then.
-    os.environ["DBT_STORE_FAILURES"] = "true"
     points = ("ingest", "publish", "notify")
     killed = succeed({point: partial(run_killed, point) for point in points}, code=-signal.SIGKILL)
     finished = succeed(
