@@ -58,7 +58,11 @@ def read_env_file(path: Path) -> dict[str, str]:
 
 def environment() -> dict[str, str]:
     """Return the process environment laid over the env file: a variable that is set wins."""
-    return {**read_env_file(env_file()), **os.environ}
+    in_file = read_env_file(env_file())
+    if "LAKEHOUSE_SMTP_HOST" in os.environ:
+        # What the file says of the local stack's mail server is wrong for another one.
+        in_file = {name: value for name, value in in_file.items() if not name.startswith("LAKEHOUSE_SMTP_")}
+    return {**in_file, **os.environ}
 
 
 def from_environment(env: Mapping[str, str] | None = None) -> Settings:

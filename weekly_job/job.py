@@ -40,8 +40,8 @@ def run(settings: Settings, env: Mapping[str, str], project: Project, week: IsoW
                 say(f"{step:10} {time.monotonic() - started:4.0f} s  {note}")
         except Exception as problem:
             error = _readable(problem, settings)
-            tell_of_failure(settings, env, week, UserError(f"{step}: {error.message}", error.remedy), say)
             history.end(catalog, this_run, "failed", failed_step=step, message=str(error))
+            tell_of_failure(settings, env, week, UserError(f"{step}: {error.message}", error.remedy), say)
             raise error from (None if isinstance(problem, UserError) else problem)
         new = [one.manifest.path for one in job.published if not one.unchanged]
         outcome = "not told" if job.not_told else "published" if new else "unchanged"

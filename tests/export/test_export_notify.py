@@ -16,6 +16,7 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, LoginPassword
 from pyiceberg.catalog import Catalog
 from test_export_publish import publish_content
+from typer.testing import CliRunner
 
 from lakehouse.catalog import load_catalog
 from lakehouse.errors import UserError
@@ -23,6 +24,7 @@ from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from local_stack.process import free_ports
 from python_export import channels, notify, outbox
+from python_export.cli import app
 from python_export.manifest import published
 from python_export.target import open_target
 from tests.ingest.secured import Authority
@@ -169,6 +171,17 @@ def test_what_a_dead_mail_server_did_not_take_is_taken_later(
     ]
     assert run(offline_settings, catalog, env) == []
     assert len(box.mails) == 1
+
+
+def test_the_command_says_that_somebody_is_not_told_and_exits_with_3(
+    offline_settings: Settings, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish_content(open_target(offline_settings), "a")
+    monkeypatch.setattr("python_export.cli.from_environment", lambda env: offline_settings)
+    monkeypatch.setattr("python_export.cli.environment", lambda: smtp_at(free_ports(1)[0]))
+    told = CliRunner().invoke(app, ["notify"])
+    assert told.exit_code == 3
+    assert "error: published, but not everybody is told: The mail server at 127.0.0.1:" in told.stderr
 
 
 def test_a_crash_after_the_mail_sends_it_again_as_the_same_one(

@@ -1,12 +1,13 @@
 """Settings: what is missing is named, and the env file is read as a shell reads it."""
 
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from lakehouse.errors import UserError
-from lakehouse.settings import from_environment, read_env_file
+from lakehouse.settings import environment, from_environment, read_env_file
 from local_stack.stack import write_env_file
 
 COMPLETE = {
@@ -42,3 +43,16 @@ def test_the_env_file_means_the_same_to_python_and_a_shell(tmp_path: Path, monke
     script = f". {path}; printenv ODD LAKEHOUSE_CATALOG_URI"
     shell = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
     assert shell.stdout.splitlines() == [values["ODD"], values["LAKEHOUSE_CATALOG_URI"]]
+
+
+def test_a_mail_server_that_is_set_gets_nothing_of_the_local_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+    for name in [name for name in os.environ if name.startswith("LAKEHOUSE_SMTP_")]:
+        monkeypatch.delenv(name)
+    write_env_file({**COMPLETE, "LAKEHOUSE_SMTP_HOST": "127.0.0.1", "LAKEHOUSE_SMTP_TLS": "none"})
+    assert environment()["LAKEHOUSE_SMTP_TLS"] == "none"
+    monkeypatch.setenv("LAKEHOUSE_SMTP_HOST", "mail.example.com")
+    assert "LAKEHOUSE_SMTP_TLS" not in environment()
+    assert environment()["LAKEHOUSE_WAREHOUSE"]
