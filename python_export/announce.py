@@ -63,7 +63,8 @@ def announcements(target: Target, published: list[Manifest]) -> list[Announcemen
         totals_before = {} if before is None else {"rows": str(before.rows)} | before.control_totals
         figures = tuple(
             Figure(name, Decimal(totals[name]), Decimal(totals_before[name]) if name in totals_before else None)
-            for name in ("rows", *MEASURES)
+            # The sums of a file that small groups are left out of depend on which those are.
+            for name in ("rows", *(MEASURES if not one.small_groups else ()))
             if name in totals
         )
         address = target.address(f"{one.path}/{one.file}")

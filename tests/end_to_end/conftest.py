@@ -92,7 +92,7 @@ def run_killed(point: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tests.end_to_end.killed", point]
     # No row that fails a test may be stored even if it is asked for.
     env = {**os.environ, "DBT_STORE_FAILURES": "true"}
-    return subprocess.run(command, cwd=PROJECT_ROOT, env=env, capture_output=True, text=True, timeout=600, check=False)
+    return subprocess.run(command, cwd=PROJECT_ROOT, env=env, capture_output=True, text=True, timeout=900, check=False)
 
 
 def succeed(steps: dict[str, Callable[[], subprocess.CompletedProcess[str]]], code: int = 0) -> Steps:

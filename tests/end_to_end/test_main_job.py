@@ -290,7 +290,7 @@ def test_second_wave_is_the_truth_and_old_files_stay(lake: Lake, first_wave: obj
         # The ledger keeps what it has recorded when the snapshots are gone.
         thrift.rows(cursor, "call lake.system.expire_snapshots('bronze.payments', now(), 1)")
     before = lake.truth
-    succeed({"sample-data": lambda: produce(wave=2), "weekly": lambda: run_lakehouse("weekly", timeout=600)})
+    succeed({"sample-data": lambda: produce(wave=2), "weekly": lambda: run_lakehouse("weekly", timeout=900)})
     assert lake.truth["parameters"]["wave"] == 2
     for name in EXPORTED + AGGREGATED:
         week = str(lake.last_week)
