@@ -120,7 +120,11 @@ def first_wave(lake: Lake) -> Steps:
     points = ("ingest", "publish", "notify")
     killed = succeed({point: partial(run_killed, point) for point in points}, code=-signal.SIGKILL)
     finished = succeed(
-        {"weekly": lambda: run_killed("nowhere"), "unit tests": lambda: run_dbt("test", "--select", "test_type:unit")}
+        {
+            "weekly": lambda: run_killed("nowhere"),
+            "export verify": lambda: run_lakehouse("export", "verify"),
+            "unit tests": lambda: run_dbt("test", "--select", "test_type:unit"),
+        }
     )
     return {**produced, **killed, **finished}
 
