@@ -98,6 +98,9 @@ bench-ingest: $(FLINK) ## Measure the ingester beside Flink SQL and others; take
 bench-build: setup ## Measure the dbt build after an increment on short and long histories
 	@$(RUN) python -m bench.build $(ARGS)
 
+bench-export: setup ## Measure an export of 5 million rows beside DuckDB's COPY
+	@$(RUN) python -m bench.export $(ARGS)
+
 docs: up ## Build the dbt docs into target/static_index.html
 	@$(STACK_ENV) dbt --quiet docs generate --static
 	@$(RUN) python -m lakehouse.erd target/manifest.json > target/erd.mmd

@@ -1,6 +1,5 @@
 """How a published file is read with DuckDB: as text, row by row, with NULL and the empty string apart."""
 
-import secrets
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,18 +9,19 @@ MEMORY_LIMIT = "1GB"
 
 
 def connect(scratch: Path) -> duckdb.DuckDBPyConnection:
-    """Return an empty database in a directory, which also takes what outgrows memory."""
+    """Return an empty database in memory, with a directory for what outgrows it."""
     scratch.mkdir(parents=True, exist_ok=True)
-    return duckdb.connect(
-        str(scratch / f"{secrets.token_hex(4)}.duckdb"), config={"memory_limit": MEMORY_LIMIT, "threads": 2}
-    )
+    config = {"memory_limit": MEMORY_LIMIT, "threads": 2, "temp_directory": str(scratch)}
+    database = duckdb.connect(config=config)
+    database.execute("set enable_progress_bar = false")
+    return database
 
 
 def rows_of(file: Path, columns: Iterable[str]) -> str:
     """Return the SQL for the rows of a file, each cell as text."""
     types = ", ".join(f"{text(name)}: 'varchar'" for name in columns)
     return (
-        f"read_csv({text(str(file))}, columns = {{{types}}}, auto_detect = false, header = true, parallel = false, "
+        f"read_csv({text(str(file))}, columns = {{{types}}}, auto_detect = false, header = true, "
         """delim = ',', quote = '"', escape = '"', nullstr = '', allow_quoted_nulls = false)"""
     )
 

@@ -93,7 +93,7 @@ PLANTS: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
     "cut inside a row": (lambda lines: [*lines[:-1], ",".join(lines[-1].split(",")[:4])], "DuckDB cannot read it"),
     "cut inside a quoted cell": (
         lambda lines: [*lines[:-1], lines[-1].split('"')[0] + '"cut'],
-        "1 keys missing",
+        "DuckDB cannot read it",
     ),
 }
 

@@ -1,0 +1,84 @@
+"""The two that are measured, each in a process of its own: the export of a week, and DuckDB's COPY."""
+
+import multiprocessing
+import resource
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import duckdb
+
+from lakehouse import thrift
+from lakehouse.catalog import load_catalog
+from lakehouse.settings import Settings
+from lakehouse.weeks import IsoWeek
+from python_export import datasets, source
+from python_export.csv_file import MEMORY_LIMIT
+from python_export.datasets import Dataset
+from python_export.publish import publish
+from python_export.run import draft_of
+from python_export.target import open_target
+from python_export.unload import unload
+from python_export.verify import verify
+
+WEEK = IsoWeek(2026, 46)
+DATASET = Dataset(
+    name="order_lines",
+    model="exp_weekly__order_lines",
+    table=datasets.Table("exports", "exp_weekly__order_lines"),
+    key=("order_line_key",),
+    order_by=("ordered_at", "order_line_key"),
+    topics=(),
+    upstream=(),
+)
+Figures = dict[str, float]
+"""Seconds by step, and `peak`: MiB of the process that did it."""
+
+
+def in_process(work: Callable[[Settings, Path], Figures], settings: Settings, directory: Path) -> Figures:
+    """Do some work in a process of its own; return its figures with the peak of its memory."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(_measured, work, settings, directory).result()
+
+
+def _measured(work: Callable[[Settings, Path], Figures], settings: Settings, directory: Path) -> Figures:
+    directory.mkdir()
+    figures = work(settings, directory)
+    return {**figures, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+
+
+def export(settings: Settings, directory: Path) -> Figures:
+    """Do what `lakehouse export run` does with a dataset once its table is built."""
+    catalog = load_catalog(settings)
+    target = open_target(replace(settings, export_root=str(directory)))
+    steps = [time.monotonic()]
+    table = source.find(catalog, DATASET)
+    with thrift.connect(settings) as cursor:
+        unloaded = unload(cursor, table, directory / "unloaded")
+    steps.append(time.monotonic())
+    facts = verify(unloaded, table, directory / "scratch")
+    steps.append(time.monotonic())
+    alone = directory / "version"
+    alone.mkdir()
+    staged = unloaded.rename(alone / unloaded.name)
+    publish(target, staged, draft_of(table, WEEK, facts), (), directory / "scratch")
+    steps.append(time.monotonic())
+    seconds = (after - before for before, after in pairwise(steps))
+    return dict(zip(("unload", "verify", "publish"), seconds, strict=True))
+
+
+def copy_with_duckdb(settings: Settings, directory: Path) -> Figures:
+    """Copy the same rows in the same order to a CSV file, and do nothing else."""
+    started = time.monotonic()
+    table = source.find(load_catalog(settings), DATASET)
+    with duckdb.connect(
+        str(directory / "copy.duckdb"), config={"memory_limit": MEMORY_LIMIT, "threads": 2}
+    ) as database:
+        database.register("reader", table.table.scan(snapshot_id=table.snapshot_id).to_arrow_batch_reader())
+        database.execute(
+            f"copy (select * from reader order by {', '.join(DATASET.order_by)}) to '{directory / 'copy.csv'}' (header)"
+        )
+    return {"copy": time.monotonic() - started}
