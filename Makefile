@@ -16,9 +16,6 @@ JARS := local_stack/target/.complete
 VENV := .venv/.complete
 FLINK := bench/target/.complete
 
-# The first compiler is enough for JVMs that live for minutes: the second would take a sixth of their CPU time.
-demo test: export SPARK_SUBMIT_OPTS ?= -XX:TieredStopAtLevel=1
-
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
