@@ -57,7 +57,7 @@ demo: up ## Sample data through Kafka, ingester, dbt and export to weekly CSV fi
 	@echo; echo "demo: 2/3 the weekly job: from Kafka to published files"
 	@$(RUN) lakehouse weekly --week $(DEMO_WEEK)
 	@echo; echo "demo: 3/3 what analysts get: files, and a mail with the figures of their manifests"
-	@head -n 4 $(STATE)/exports/*/$(DEMO_WEEK)/v1/*.csv | cut -c 1-150
+	@head -n 3 $(STATE)/exports/*/$(DEMO_WEEK)/v1/*_v1.csv | cut -c 1-150
 	@echo; $(RUN) lakehouse stack mail
 	@echo "The page with charts: $(STATE)/exports/reports/$(DEMO_WEEK).html"
 	@echo "The stack is still up: lakehouse stack status. make down stops it."

@@ -72,6 +72,11 @@ def announcements(target: Target, published: list[Manifest]) -> list[Announcemen
     return found
 
 
+def counted(number: int, what: str) -> str:
+    """Return a number with its noun, for instance `2 files`."""
+    return f"{number} {what}" + ("" if number == 1 else "s")
+
+
 def news(manifest: Manifest) -> str:
     """Return in words what is new about a version."""
     if manifest.supersedes is None:

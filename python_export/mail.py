@@ -9,7 +9,7 @@ from email.message import EmailMessage
 from email.utils import format_datetime
 
 from lakehouse.weeks import IsoWeek
-from python_export.announce import TEMPLATES, Announcement, report_path
+from python_export.announce import TEMPLATES, Announcement, counted, report_path
 from python_export.channels import Smtp
 from python_export.outbox import Entry
 from python_export.target import Target
@@ -20,7 +20,7 @@ def mail_of_versions(
 ) -> EmailMessage:
     """Return the mail about versions of one week."""
     replaced = sum(one.manifest.supersedes is not None for one in told)
-    subject = f"{week}: {_count(len(told), 'file')} published" + (f", {replaced} of them anew" if replaced else "")
+    subject = f"{week}: {counted(len(told), 'file')} published" + (f", {replaced} of them anew" if replaced else "")
     values = {"week": week, "last_day": week.end - timedelta(days=1), "report": target.address(report_path(week))}
     return _mail(smtp, subject, "published", entries, told=told, **values)
 
@@ -43,7 +43,3 @@ def _mail(smtp: Smtp, subject: str, template: str, about: list[Entry], **values:
     message.set_content(TEMPLATES.get_template(f"{template}.txt").render(values, subject=subject))
     message.add_alternative(TEMPLATES.get_template(f"{template}.html").render(values, subject=subject), subtype="html")
     return message
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + ("" if number == 1 else "s")

@@ -21,7 +21,7 @@ from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from python_export import channels as channel_settings
 from python_export import outbox
-from python_export.announce import Announcement, announcements
+from python_export.announce import Announcement, announcements, counted
 from python_export.channels import Smtp, Webhook
 from python_export.mail import mail_of_failures, mail_of_versions
 from python_export.manifest import published
@@ -95,7 +95,8 @@ def _deliver(
             outbox.note_failure(catalog, message.about, ATTEMPTS, problem.message)
             return problem
         outbox.settle(catalog, message.about, channel)
-        say(f"{channel}: told of {', '.join(one.idempotency_key for one in message.about)}")
+        what = "version" if message.about[0].kind == outbox.VERSION else "failed run"
+        say(f"{channel}: told of {counted(len(message.about), what)} of {message.about[0].week}")
     return None
 
 
