@@ -67,9 +67,9 @@ def runs(
     )
     for one in found:
         seconds = f"{(one.ended_at - one.started_at).total_seconds():.0f}" if one.ended_at else ""
-        what = one.message or one.versions or ""
+        what = " ".join((one.message or one.versions or "").split())
         table.add_row(
             f"{one.started_at:%Y-%m-%d %H:%M:%S}", one.week, seconds, one.outcome, one.failed_step or "", what
         )
     # As wide as its content: a message that is cut says little.
-    Console(width=10_000).print(table)
+    Console(width=10_000, markup=False).print(table)

@@ -31,7 +31,7 @@ def run(settings: Settings, env: Mapping[str, str], project: Project, week: IsoW
         job = Job(settings, env, project, week, say)
         catalog = load_catalog(settings, create=True)
         this_run = history.begin(catalog, week)
-        step = ""
+        step, started = "", time.monotonic()
         try:
             for step, work in STEPS.items():
                 started = time.monotonic()
@@ -40,6 +40,7 @@ def run(settings: Settings, env: Mapping[str, str], project: Project, week: IsoW
                 say(f"{step:10} {time.monotonic() - started:4.0f} s  {note}")
         except Exception as problem:
             error = _readable(problem, settings)
+            say(f"{step:10} {time.monotonic() - started:4.0f} s  failed")
             history.end(catalog, this_run, "failed", failed_step=step, message=str(error))
             tell_of_failure(settings, env, week, UserError(f"{step}: {error.message}", error.remedy), say)
             raise error from (None if isinstance(problem, UserError) else problem)
