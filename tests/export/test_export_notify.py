@@ -101,13 +101,13 @@ def run(settings: Settings, catalog: Catalog, env: dict[str, str]) -> list[str]:
 
 
 def test_a_week_is_one_mail_with_its_figures_and_is_told_once(
-    offline_settings: Settings, catalog: Catalog, mailbox: tuple[Mailbox, dict[str, str]]
+    published_to: Settings, catalog: Catalog, mailbox: tuple[Mailbox, dict[str, str]]
 ) -> None:
     box, env = mailbox
-    target = open_target(offline_settings)
+    target = open_target(published_to)
     publish_content(target, "note\na\n", WEEK)
     first = publish_content(target, "note\nb\n", NEXT_WEEK).manifest
-    assert run(offline_settings, catalog, env) == []
+    assert run(published_to, catalog, env) == []
     assert [mail["Subject"] for mail in box.mails] == [f"{WEEK}: 1 file published", f"{NEXT_WEEK}: 1 file published"]
     mail = box.mails[1]
     assert mail["X-Idempotency-Key"] == f"events/{NEXT_WEEK}/v1"
@@ -127,10 +127,10 @@ def test_a_week_is_one_mail_with_its_figures_and_is_told_once(
 
     # The same content is the same version, and nobody hears of it again.
     publish_content(target, "note\nb\n", NEXT_WEEK)
-    assert run(offline_settings, catalog, env) == []
+    assert run(published_to, catalog, env) == []
     assert len(box.mails) == 2
     publish_content(target, "note\nlate\n", NEXT_WEEK)
-    assert run(offline_settings, catalog, env) == []
+    assert run(published_to, catalog, env) == []
     assert box.mails[2]["Subject"] == f"{NEXT_WEEK}: 1 file published, 1 of them anew"
     assert "replaces v1" in box.mails[2].get_body(("plain",)).get_content()
     assert {(entry.mail, entry.webhook) for entry in outbox.entries(catalog)} == {("delivered", "no channel")}
