@@ -72,18 +72,27 @@ def test_a_run_without_news_says_so(offline_settings: Settings, monkeypatch: pyt
     assert line.ended_at >= line.started_at
 
 
-def test_a_child_of_a_killed_run_still_holds_the_lock() -> None:
+def test_the_dbt_of_a_killed_run_still_holds_the_lock(tmp_path: Path) -> None:
     """So the dbt of a killed job and that of the next one never build at the same time."""
-    script = """
-import os, signal, subprocess
+    dbt = tmp_path / "dbt"
+    dbt.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid.new\nmv {tmp_path}/pid.new {tmp_path}/pid\nexec sleep 60\n")
+    dbt.chmod(0o755)
+    script = f"""
+import os, signal, sys, threading, time
+from pathlib import Path
 from lakehouse.lock import locked
+from lakehouse.weeks import IsoWeek
+from python_export.build import build_all
+from python_export.datasets import Project
+sys.executable = "{tmp_path}/python"
 with locked("weekly", print):
-    child = subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL, close_fds=False)
-    print(child.pid, flush=True)
+    threading.Thread(target=build_all, args=(Project(Path("."), os.environ), IsoWeek(2020, 53))).start()
+    while not Path("{tmp_path}/pid").exists():
+        time.sleep(0.05)
     os.kill(os.getpid(), signal.SIGKILL)
 """
-    killed = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, check=False)
-    child = int(killed.stdout)
+    subprocess.run([sys.executable, "-c", script], timeout=60, check=False)
+    child = int((tmp_path / "pid").read_text())
     waiting, entered = threading.Event(), threading.Event()
 
     def next_run() -> None:
