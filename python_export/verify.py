@@ -13,7 +13,7 @@ import duckdb
 
 from lakehouse.errors import UserError
 from python_export import pii_scan
-from python_export.csv_file import MEMORY_LIMIT, connect, name, rows_of
+from python_export.csv_file import MEMORY_LIMIT, connect, name, rows_of, text
 from python_export.source import Column, Source
 
 FORMULA = r"^[=+\-@\x09\x0d\x00\x{ff1d}\x{ff0b}\x{ff0d}\x{ff20}]"
@@ -103,11 +103,23 @@ def _read_file(database: duckdb.DuckDBPyConnection, file: Path, columns: tuple[C
 
 def _read_table(database: duckdb.DuckDBPyConnection, source: Source) -> None:
     """Load the table as `expected`, in the order the file must have."""
-    reader = source.table.scan(snapshot_id=source.snapshot_id).to_arrow_batch_reader()
     order = ", ".join(f"{name(column)} asc nulls first" for column in source.dataset.order_by)
-    database.register("reader", reader)
-    database.execute(f"create table expected as select * from reader order by {order}")
-    database.unregister("reader")
+    columns = ", ".join(name(column.name) for column in source.columns)
+    database.execute(f"create table expected as select {columns} from {rows_in(database, source)} order by {order}")
+
+
+def rows_in(database: duckdb.DuckDBPyConnection, source: Source) -> str:
+    """Return the SQL for the rows of a table, as PyIceberg says which files have them.
+
+    DuckDB reads the files by itself where it can: PyIceberg holds each of them in memory as a whole.
+    """
+    scan = source.table.scan(snapshot_id=source.snapshot_id)
+    tasks = list(scan.plan_files())
+    paths = [task.file.file_path.removeprefix("file://").removeprefix("file:") for task in tasks]
+    if paths and all(path.startswith("/") for path in paths) and not any(task.delete_files for task in tasks):
+        return f"read_parquet([{', '.join(map(text, paths))}])"
+    database.register("reader", scan.to_arrow_batch_reader())
+    return "reader"
 
 
 def _measure(database: duckdb.DuckDBPyConnection, columns: tuple[Column, ...]) -> dict[tuple[str, str], Any]:

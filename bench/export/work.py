@@ -9,20 +9,18 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-import duckdb
-
 from lakehouse import thrift
 from lakehouse.catalog import load_catalog
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from python_export import datasets, source
-from python_export.csv_file import MEMORY_LIMIT
+from python_export.csv_file import connect
 from python_export.datasets import Dataset
 from python_export.publish import publish
 from python_export.run import draft_of
 from python_export.target import open_target
 from python_export.unload import unload
-from python_export.verify import verify
+from python_export.verify import rows_in, verify
 
 WEEK = IsoWeek(2026, 46)
 DATASET = Dataset(
@@ -74,11 +72,8 @@ def copy_with_duckdb(settings: Settings, directory: Path) -> Figures:
     """Copy the same rows in the same order to a CSV file, and do nothing else."""
     started = time.monotonic()
     table = source.find(load_catalog(settings), DATASET)
-    with duckdb.connect(
-        str(directory / "copy.duckdb"), config={"memory_limit": MEMORY_LIMIT, "threads": 2}
-    ) as database:
-        database.register("reader", table.table.scan(snapshot_id=table.snapshot_id).to_arrow_batch_reader())
-        database.execute(
-            f"copy (select * from reader order by {', '.join(DATASET.order_by)}) to '{directory / 'copy.csv'}' (header)"
-        )
+    order = ", ".join(DATASET.order_by)
+    with connect(directory) as database:
+        rows = rows_in(database, table)
+        database.execute(f"copy (select * from {rows} order by {order}) to '{directory / 'copy.csv'}' (header)")
     return {"copy": time.monotonic() - started}

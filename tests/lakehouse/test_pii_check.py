@@ -130,6 +130,11 @@ def hook(manifest: Manifest) -> None:
     model(manifest, "dim_products")["config"]["post-hook"] = [{"sql": "select 1"}]
 
 
+def mislabelled_in_the_dictionary(manifest: Manifest) -> None:
+    model(manifest, "exp_weekly__product_sales")["columns"]["customer_name_masked"]["config"]["meta"]["mask"] = "year"
+    del model(manifest, "exp_weekly__customer_activity")["columns"]["customer_key"]["config"]["meta"]["pii"]
+
+
 REFUSED = {
     no_class: "stg_shop__customers.segment has no PII class",
     unknown_class: "stg_shop__customers.shipping_address_id has the PII class shoe_size, which does not exist",
@@ -146,6 +151,7 @@ REFUSED = {
     cast_in_staging: "stg_storefront__store_orders.gender is computed from a classified column",
     condition_in_deduplicated: "int_addresses_deduplicated.city is computed from a classified column",
     hook: "dim_products has a hook, whose SQL is not proven",
+    mislabelled_in_the_dictionary: "exp_weekly__product_sales.customer_name_masked holds person_name as",
 }
 
 
@@ -154,6 +160,7 @@ def test_what_is_not_safe_is_refused_by_name(manifest: Manifest) -> None:
         damage(manifest)
     found = "\n".join(messages(manifest))
     assert {damage.__name__ for damage, message in REFUSED.items() if message not in found} == set()
+    assert "exp_weekly__customer_activity is grouped by a classified column that its yml does not name" in found
 
 
 def test_a_field_that_landed_by_schema_evolution_is_refused_until_it_is_classified(
