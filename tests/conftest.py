@@ -21,7 +21,7 @@ DBT = Path(sys.executable).with_name("dbt")
 # A developer's own environment must not lead the tests to another broker or warehouse.
 FOREIGN = ("KAFKA_", "SCHEMA_REGISTRY_", "LAKEHOUSE_", "DBT_")
 # Tests that share a lake, or Thrift sessions on it: one worker runs them, in order.
-ON_ONE_LAKE = ("end_to_end", "export", "models")
+ON_ONE_LAKE = ("end_to_end", "models")
 
 
 def pytest_configure() -> None:
