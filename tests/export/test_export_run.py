@@ -316,7 +316,7 @@ def test_a_spark_error_of_the_build_is_named_without_values(settings: Settings, 
         model.write_text(MODEL)
     lines = refusal.value.message.splitlines()
     assert lines[1:] == [
-        "  1 of 2 ERROR creating sql table model export_test.exp_weekly__events",
+        "  1 of 3 ERROR creating sql table model export_test.exp_weekly__events",
         "  USER_RAISED_EXCEPTION",
     ]
 
