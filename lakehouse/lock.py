@@ -4,6 +4,7 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TextIO
 
 from lakehouse.settings import home
 
@@ -18,9 +19,14 @@ def locked(name: str, say: Callable[[str], None]) -> Iterator[None]:
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / name).open("w") as file:
         os.set_inheritable(file.fileno(), True)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(f"waiting for another {name} to finish")
-            fcntl.flock(file, fcntl.LOCK_EX)
+        lock(file, name, say)
         yield
+
+
+def lock(file: TextIO, name: str, say: Callable[[str], None]) -> None:
+    """Lock a file until it is closed; `say` gets a line if another process has to be waited for."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        say(f"waiting for another {name} to finish")
+        fcntl.flock(file, fcntl.LOCK_EX)

@@ -5,7 +5,6 @@ Iceberg table at the snapshot that the file was made from.
 """
 
 import csv
-import hashlib
 import io
 import json
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from lakehouse.errors import UserError
 from python_export import datapackage, dictionary, source
 from python_export.manifest import Manifest, newest, read
 from python_export.parsers import PARSERS, REFUSALS, Reading
-from python_export.target import Target
+from python_export.target import Target, digest
 from python_export.verify import verify
 
 
@@ -68,11 +67,9 @@ def _bytes(manifest: Manifest, path: str, file: Path) -> list[str]:
     problems = []
     if manifest.path != path:
         problems.append(f"the manifest is that of {manifest.path}")
-    with file.open("rb") as stream:
-        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
     if file.stat().st_size != manifest.bytes:
         problems.append(f"the file has {file.stat().st_size} bytes instead of {manifest.bytes}")
-    if sha256 != manifest.sha256:
+    if digest(file) != manifest.sha256:
         problems.append("the file has another SHA-256 than the manifest says")
     return problems
 

@@ -1,6 +1,5 @@
 """What changed from one version of a week to another: rows added, removed and changed, by the dataset's key."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +26,7 @@ def difference(
 ) -> Difference:
     """Compare two versions; a column that only one of them has counts for no row. At most `limit` rows are listed."""
     key = [name(column) for column in new.key]
-    both = [column for column in _columns(new) if column in _columns(old)]
+    both = [column for column in new.column_names if column in old.column_names]
     changed = ", ".join(
         f"case when old.{name(column)} is distinct from new.{name(column)} then {text(column)} end" for column in both
     )
@@ -40,8 +39,8 @@ def difference(
                     as kind,
                 {", ".join(f"coalesce(new.{column}, old.{column}) as {column}" for column in key)},
                 list_filter([{changed}], lambda changed: changed is not null) as columns
-            from {rows_of(old_file, _columns(old))} as old
-            full outer join {rows_of(new_file, _columns(new))} as new
+            from {rows_of(old_file, old.column_names)} as old
+            full outer join {rows_of(new_file, new.column_names)} as new
                 on {" and ".join(f"old.{column} = new.{column}" for column in key)}
             where old.{key[0]} is null or new.{key[0]} is null or len(columns) > 0
             """
@@ -55,7 +54,3 @@ def difference(
         for kind, *values, columns in listed
     )
     return Difference(*(counts.get(kind, 0) for kind in ("added", "removed", "changed")), rows)
-
-
-def _columns(manifest: Manifest) -> Iterable[str]:
-    return [str(column["name"]) for column in manifest.columns]

@@ -56,6 +56,11 @@ class Manifest:
         """Where the version is under the export root."""
         return f"{self.dataset}/{self.week}/v{self.version}"
 
+    @property
+    def column_names(self) -> list[str]:
+        """The columns of the file, in its order."""
+        return [str(column["name"]) for column in self.columns]
+
     def text(self) -> str:
         """Return it as JSON."""
         return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"

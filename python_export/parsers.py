@@ -30,7 +30,7 @@ class Reading:
 
 
 def with_duckdb(file: Path, manifest: Manifest, scratch: Path) -> Reading:
-    columns = [str(column["name"]) for column in manifest.columns]
+    columns = manifest.column_names
     numbers = list(manifest.control_totals)
     figures = ["count(*)", *(f"count(*) - count({name(column)})" for column in columns)]
     figures += [f"sum(cast({name(column)} as decimal(38, {_scale(manifest, column)})))" for column in numbers]
@@ -41,7 +41,7 @@ def with_duckdb(file: Path, manifest: Manifest, scratch: Path) -> Reading:
 
 
 def with_pyarrow(file: Path, manifest: Manifest, scratch: Path) -> Reading:
-    columns = [str(column["name"]) for column in manifest.columns]
+    columns = manifest.column_names
     rows, nulls = 0, dict.fromkeys(columns, 0)
     totals = dict.fromkeys(manifest.control_totals, Decimal(0))
     convert = arrow_csv.ConvertOptions(
@@ -65,7 +65,7 @@ def with_pyarrow(file: Path, manifest: Manifest, scratch: Path) -> Reading:
 
 
 def with_python(file: Path, manifest: Manifest, scratch: Path) -> Reading:
-    columns = [str(column["name"]) for column in manifest.columns]
+    columns = manifest.column_names
     rows, empty = 0, dict.fromkeys(columns, 0)
     totals = dict.fromkeys(manifest.control_totals, Decimal(0))
     with file.open(newline="", encoding="utf-8-sig") as stream:

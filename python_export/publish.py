@@ -3,7 +3,6 @@
 A version never changes, because the next content gets the next number; docs/export.md says why readers can rely on it.
 """
 
-import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from python_export import datapackage, dictionary
 from python_export.dictionary import Field
 from python_export.difference import difference
 from python_export.manifest import Manifest, newest
-from python_export.target import MANIFEST, Target
+from python_export.target import MANIFEST, Target, digest
 
 
 @dataclass(frozen=True)
@@ -78,9 +77,8 @@ def publish(target: Target, staged: Path, draft: Manifest, described: Iterable[F
 
 def _reason(before: Manifest, after: Manifest) -> str:
     """Return what made another version necessary, as far as the two manifests tell."""
-    names = [[column["name"] for column in each.columns] for each in (before, after)]
     reasons = {
-        "other columns": names[0] != names[1],
+        "other columns": before.column_names != after.column_names,
         "another version of the masking key": before.key_version != after.key_version,
         "another threshold for small groups": _threshold(before) != _threshold(after),
         "another encoding": before.bom != after.bom,
@@ -124,9 +122,3 @@ def _point_to_newest(target: Target, dataset: str) -> None:
         }
         target.put(f"{dataset}/latest.json", (json.dumps(pointer, indent=2) + "\n").encode())
         shown = found
-
-
-def digest(file: Path) -> str:
-    """Return a file's SHA-256."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -9,7 +9,7 @@ from pyiceberg.exceptions import CommitFailedException
 from lakehouse.errors import UserError
 from python_export import source
 from python_export.manifest import Manifest
-from python_export.publish import digest
+from python_export.target import digest
 from python_export.unload import unload
 
 ATTEMPTS = 3

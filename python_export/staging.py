@@ -1,6 +1,5 @@
 """Gives one run at a time a private directory of its own, and clears what dead runs left there."""
 
-import fcntl
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
@@ -8,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lakehouse.errors import UserError
+from lakehouse.lock import lock
 
 
 @contextmanager
@@ -21,18 +21,14 @@ def staging(private: Path, say: Callable[[str], None]) -> Iterator[Path]:
     """
     try:
         private.mkdir(parents=True, exist_ok=True)
-        lock = (private / "lock").open("w")
+        file = (private / "lock").open("w")
     except OSError as error:
         raise UserError(
             f"{private} cannot be written: {error.strerror}",
             "Correct LAKEHOUSE_EXPORT_ROOT, with an object store LAKEHOUSE_EXPORT_STAGING, or the directory's owner",
         ) from None
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say("waiting for another export to finish")
-            fcntl.flock(lock, fcntl.LOCK_EX)
+    with file:
+        lock(file, "export", say)
         for left_over in private.iterdir():
             if left_over.is_dir():
                 shutil.rmtree(left_over)

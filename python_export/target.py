@@ -177,13 +177,13 @@ class S3Target:
         try:
             self._write(file, path)
         except FileExistsError:
-            if self._call("head_object", Key=self._key(path))["Metadata"].get("sha256") != _digest(file):
+            if self._call("head_object", Key=self._key(path))["Metadata"].get("sha256") != digest(file):
                 raise
 
     def _write(self, file: Path, path: str) -> None:
         """Write an object that must not exist yet; its digest is kept with it."""
         with file.open("rb") as stream:
-            wanted = {"Key": self._key(path), "Metadata": {"sha256": _digest(file)}}
+            wanted = {"Key": self._key(path), "Metadata": {"sha256": digest(file)}}
             if file.stat().st_size <= PART_BYTES:
                 self._call("put_object", **wanted, Body=stream, IfNoneMatch="*")
                 return
@@ -239,7 +239,8 @@ class S3Target:
         )
 
 
-def _digest(file: Path) -> str:
+def digest(file: Path) -> str:
+    """Return a file's SHA-256."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

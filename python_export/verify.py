@@ -1,7 +1,7 @@
 """Reads a staged CSV with DuckDB and compares it with the Iceberg table, cell by cell, before anyone may see it.
 
-It shares no code with the unload: the table comes through PyIceberg, and the text each cell must have is derived here a
-second time, formula guard included.
+It shares no code with the unload: PyIceberg says which files the table has, and the text each cell must have is
+derived here a second time, formula guard included.
 """
 
 import csv

@@ -17,11 +17,11 @@ from lakehouse.weeks import IsoWeek
 from python_export import source
 from python_export.cli import app
 from python_export.manifest import Manifest
-from python_export.publish import digest, publish
+from python_export.publish import publish
 from python_export.retain import retain
 from python_export.run import draft_of
 from python_export.source import Source
-from python_export.target import open_target
+from python_export.target import digest, open_target
 from python_export.verify import verify
 
 WEEK = IsoWeek(2020, 53)
