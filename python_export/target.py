@@ -88,7 +88,8 @@ class LocalTarget:
         return str(self.root / path)
 
     def versions(self) -> list[str]:
-        return [str(path.relative_to(self.root)) for path in self.root.glob("*/*/v*")]
+        # What other runs have in staging may vanish under a walk.
+        return [str(path.relative_to(self.root)) for path in self.root.glob("[!.]*/*/v*")]
 
     def add(self, directory: Path, path: str) -> None:
         place = self.root / path

@@ -28,6 +28,8 @@ def reader(published_to: Settings) -> Iterator[Stop]:
     stop = FORKS.Event()
     mine, theirs = FORKS.Pipe()
     process = start(read_all_the_while, published_to, stop, theirs)
+    # Only the reader holds this end: if it dies, recv() fails instead of waiting.
+    theirs.close()
     assert mine.recv() == "reading"
 
     def result() -> tuple[int, list[str]]:
@@ -68,6 +70,8 @@ def test_exports_of_one_week_at_once_agree_or_are_refused(published_to: Settings
         start(publish_and_tell, published_to, content, begin, theirs)
         for content, (_, theirs) in zip(contents, pipes, strict=True)
     ]
+    for _, theirs in pipes:
+        theirs.close()
     begin.set()
     outcomes = [mine.recv() for mine, _ in pipes]
     for child in children:

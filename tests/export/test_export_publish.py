@@ -144,7 +144,9 @@ def test_what_a_run_left_that_died_before_the_commit_is_no_version(target: Targe
         target.client.create_multipart_upload(Bucket=target.bucket, Key=f"{target.prefix}/events/2020-W53/v2/x.csv")
     else:
         (target.root / "events" / "2021-W01").mkdir()
+        (target.staging / "run" / "version").mkdir(parents=True)
 
+    assert target.versions() == ["events/2020-W53/v1"]
     assert newest(target, "events").week == "2020-W53"
     target.clean(abandoned_after=timedelta(0))
     assert len(tree(target)) == 5
