@@ -15,6 +15,8 @@ from lakehouse.weeks import IsoWeek
         (datetime(2026, 11, 15, 23, 59, 59, 999999, UTC), "2026-W46"),
         (datetime(2026, 11, 16, tzinfo=UTC), "2026-W47"),
         (datetime(2027, 1, 3, 23, 59, tzinfo=UTC), "2026-W53"),
+        (datetime(2024, 2, 29, 23, 59, tzinfo=UTC), "2024-W09"),
+        (datetime(2024, 3, 4, tzinfo=UTC), "2024-W10"),
         (datetime(2024, 12, 30, tzinfo=UTC), "2025-W01"),
         (datetime(2021, 1, 3, tzinfo=UTC), "2020-W53"),
         (datetime(2026, 11, 16, 0, 30, tzinfo=timezone(timedelta(hours=1))), "2026-W46"),

@@ -14,9 +14,11 @@ from lakehouse.weeks import IsoWeek
 Show = Callable[[str], list[dict]]
 
 
-def test_sql_and_python_agree_on_every_week_edge(stack: Settings, show: Show) -> None:
+def test_sql_and_python_agree_on_every_week_edge_and_leap_day(stack: Settings, show: Show) -> None:
     mondays = [IsoWeek.parse("2019-W52").start + timedelta(weeks=number) for number in range(12 * 53)]
-    moments = [moment for monday in mondays for moment in (monday - timedelta(microseconds=1), monday)]
+    leap_days = [datetime(year, 2, 29, tzinfo=UTC) for year in (2020, 2024, 2028)]
+    edges = [*mondays, *leap_days, *(day + timedelta(days=1) for day in leap_days)]
+    moments = sorted({moment for edge in edges for moment in (edge - timedelta(microseconds=1), edge)})
     values = ", ".join(f"(timestamp '{moment:%Y-%m-%d %H:%M:%S.%f}')" for moment in moments)
     weeks = show(f"select {{{{ iso_week('moment') }}}} as week from values {values} as edges (moment) order by moment")
     assert [row["week"] for row in weeks] == [str(IsoWeek.of(moment)) for moment in moments]
