@@ -1,6 +1,7 @@
 """The one Spark configuration, as the ingester's session and the Thrift server both get it."""
 
 import os
+import shlex
 from pathlib import Path
 
 import pyspark
@@ -10,8 +11,11 @@ from lakehouse import connections, java
 from lakehouse.errors import UserError
 from lakehouse.settings import CATALOG_NAME, PROJECT_ROOT, Settings
 
-CONF_DIR = PROJECT_ROOT / "conf"
+DEFAULTS = PROJECT_ROOT / "conf" / "spark-defaults.conf"
+LOGGING = PROJECT_ROOT / "conf" / "log4j2.properties"
 JARS_DIR = PROJECT_ROOT / "local_stack" / "target" / "spark"
+CLASS_ARCHIVE = JARS_DIR.with_name("spark.jsa")
+"""What local_stack/class_archive.py makes: the JVM need not load and verify these classes again."""
 SPARK_HOME = Path(pyspark.__file__).parent
 
 
@@ -38,13 +42,26 @@ def require_jars() -> None:
 
 
 def process_environment() -> dict[str, str]:
-    """Return the environment a Spark process starts with: our conf/ and loopback only."""
+    """Return the environment a Spark process starts with: our conf/, the class archive, and loopback only."""
+    given, own = os.environ.get("SPARK_SUBMIT_OPTS", ""), _java_options()
     return {
         **os.environ,
         "SPARK_HOME": str(SPARK_HOME),
-        "SPARK_CONF_DIR": str(CONF_DIR),
+        # Not conf/: it would stand on the class path, and there is no archive for a class path with directories.
+        "SPARK_CONF_DIR": str(SPARK_HOME / "conf"),
+        "SPARK_SUBMIT_OPTS": given if own in given else f"{given} {own}".strip(),
+        "PYSPARK_SUBMIT_ARGS": f"--properties-file {shlex.quote(str(DEFAULTS))} pyspark-shell",
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
+
+
+def _java_options() -> str:
+    """Return what has to stand on the JVM's command line."""
+    options = [f"-Dlog4j2.configurationFile=file:{LOGGING}"]
+    if CLASS_ARCHIVE.exists():
+        # An archive that other jars or another Java made is of no use, and no harm: the JVM would only warn, on stdout.
+        options += [f"-XX:SharedArchiveFile={CLASS_ARCHIVE}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+    return " ".join(map(shlex.quote, options))
 
 
 def session(settings: Settings, app_name: str) -> SparkSession:

@@ -15,11 +15,10 @@ import pytest
 from lakehouse.settings import PROJECT_ROOT, Settings, env_file, from_environment, read_env_file
 from local_stack.process import free_ports
 from local_stack.stack import PORTS
+from local_stack.temporary import FOREIGN
 
 LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
 DBT = Path(sys.executable).with_name("dbt")
-# A developer's own environment must not lead the tests to another broker or warehouse.
-FOREIGN = ("KAFKA_", "SCHEMA_REGISTRY_", "LAKEHOUSE_", "DBT_")
 # Tests that share a lake, or Thrift sessions on it: one worker runs them, in order.
 ON_ONE_LAKE = ("end_to_end", "models")
 

@@ -11,12 +11,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from bench import services
 from bench.build import history
 from lakehouse import thrift
 from lakehouse.catalog import load_catalog
 from lakehouse.settings import PROJECT_ROOT, Settings
-from local_stack import bronze
+from local_stack import bronze, temporary
 
 MODELS = (
     "int_payments_deduplicated",
@@ -42,7 +41,7 @@ def main(
     for size in map(int, sizes.split(",")):
         with (
             tempfile.TemporaryDirectory(prefix="bench-") as home,
-            services.running(Path(home), "thrift") as (settings, started),
+            temporary.running(Path(home), "thrift") as (settings, started),
         ):
             measured[size] = measure(settings, started["thrift"].process(), size, increment)
             console.print(figures_of(size, measured[size]))

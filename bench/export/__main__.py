@@ -8,9 +8,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from bench import services
 from bench.export.work import Figures, copy_with_duckdb, export, in_process
 from lakehouse import thrift
+from local_stack import temporary
 
 # The columns and types of the model, two thirds of the lines from stores; the rows are in no order.
 TABLE = """
@@ -46,7 +46,7 @@ def main(
     """Measure an export of one week's order lines beside DuckDB's COPY of the same rows in the same order."""
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as home,
-        services.running(Path(home), "thrift") as (settings, started),
+        temporary.running(Path(home), "thrift") as (settings, started),
     ):
         console.print(f"{rows:,} rows")
         with thrift.connect(settings) as cursor:

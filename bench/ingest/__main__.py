@@ -12,7 +12,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from bench import services
 from bench.ingest import commands, topic
 from bench.ingest.peer import Job, Peer
 from lakehouse.catalog import load_catalog
@@ -40,7 +39,7 @@ def main(
     commands.require(names)
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as temporary,
-        services.running(home or Path(temporary), "kafka", "registry") as (settings, _),
+        temporary.running(home or Path(temporary), "kafka", "registry") as (settings, _),
     ):
         bench = Bench(settings, Path(temporary))
         if rounds:

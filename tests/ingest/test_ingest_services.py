@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
+from lakehouse.spark import CLASS_ARCHIVE
 from python_ingest.broker import Broker
 from python_ingest.registry import Registry
 from python_ingest.run import Options
@@ -19,6 +22,11 @@ from tests.ingest.lab import Lab, record
 
 SILENCE: tuple[int, dict] = (0, {})
 NOWHERE = "127.0.0.1:1"
+
+
+def test_spark_starts_from_the_class_archive(spark: SparkSession) -> None:
+    pid = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
+    assert str(CLASS_ARCHIVE) in Path(f"/proc/{pid}/maps").read_text()
 
 
 @contextmanager

@@ -18,7 +18,8 @@ from local_stack.sample_data import load, produced_log
 from local_stack.sample_data.codec import schema_text
 from local_stack.sample_data.log import TOPICS, Log
 from local_stack.stack import PORTS
-from tests.conftest import FOREIGN, run_lakehouse
+from local_stack.temporary import FOREIGN
+from tests.conftest import run_lakehouse
 
 ARGUMENTS = {"orders": 60, "seed": 3, "weeks": 2, "last_week": IsoWeek.parse("2026-W30")}
 

@@ -13,6 +13,7 @@ import pytest
 from lakehouse import thrift
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings, home
+from lakehouse.spark import CLASS_ARCHIVE
 from local_stack.process import Service, free_ports
 from tests.conftest import run_lakehouse
 
@@ -27,6 +28,11 @@ def test_up_a_second_time_starts_nothing(stack: Settings) -> None:
     assert again.returncode == 0
     assert again.stdout.count("already running") == 4
     assert pids() == before
+
+
+def test_the_thrift_server_starts_from_the_class_archive(stack: Settings) -> None:
+    pid, _ = (home() / "thrift" / "thrift.pid").read_text().split()
+    assert str(CLASS_ARCHIVE) in Path(f"/proc/{pid}/maps").read_text()
 
 
 def test_status_names_every_address(stack: Settings) -> None:

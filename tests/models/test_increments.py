@@ -19,7 +19,8 @@ from lakehouse.settings import env_file, from_environment, read_env_file
 from local_stack import bronze
 from local_stack.process import free_ports
 from local_stack.stack import PORTS
-from tests.conftest import FOREIGN, run_dbt, run_lakehouse
+from local_stack.temporary import FOREIGN
+from tests.conftest import run_dbt, run_lakehouse
 from tests.models.shuffled_events import Event, waves
 
 SEEDS = [int(seed) for seed in os.environ.get("SHUFFLE_SEEDS", "0").split()]

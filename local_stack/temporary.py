@@ -1,4 +1,4 @@
-"""The services and the lake of one run of a benchmark, on free ports."""
+"""A stack for one run of a benchmark, or of the set-up: on free ports, with a lake of its own."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from lakehouse.settings import Settings, from_environment
 from local_stack import stack
 from local_stack.process import Service, free_ports
 
-# A developer's own environment must not lead a benchmark to another broker or warehouse.
+# A developer's own environment must not lead it to another broker or warehouse.
 FOREIGN = ("KAFKA_", "SCHEMA_REGISTRY_", "LAKEHOUSE_", "DBT_")
 
 
