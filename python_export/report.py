@@ -15,9 +15,10 @@ import duckdb
 from pyhive import hive
 
 from lakehouse import thrift
+from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
-from python_export import spark_sql
+from python_export import csv_file, spark_sql
 from python_export.announce import TEMPLATES, Figure, announcements, report_path
 from python_export.manifest import Manifest, published
 from python_export.target import Target, open_target
@@ -69,7 +70,7 @@ def write(settings: Settings, week: IsoWeek) -> str:
     """Write the report of a week in the place of an older one, and return its address.
 
     Raises:
-        UserError: a manifest is damaged, or Spark could not count.
+        UserError: a manifest or a file is damaged, or Spark could not count.
     """
     target = open_target(settings)
     with thrift.connect(settings) as cursor:
@@ -77,9 +78,16 @@ def write(settings: Settings, week: IsoWeek) -> str:
     versions = published(target)
     told = [one for one in announcements(target, versions) if one.manifest.week == str(week)]
     newest = {one.manifest.dataset: one for one in told}
-    with tempfile.TemporaryDirectory() as scratch, duckdb.connect() as database:
-        channels = _channels(database, target, versions, week, Path(scratch))
-        products, suppressed = _products(database, target, versions, week, Path(scratch))
+    try:
+        with tempfile.TemporaryDirectory() as scratch, csv_file.connect(Path(scratch)) as database:
+            channels = _channels(database, target, versions, week, Path(scratch))
+            products, suppressed = _products(database, target, versions, week, Path(scratch))
+    except duckdb.Error as error:
+        # Its message may quote a row.
+        raise UserError(
+            f"The report of {week} could not be made of the published files ({type(error).__name__})",
+            "See what `lakehouse export verify` says of them",
+        ) from None
     page = TEMPLATES.get_template("report.html").render(
         week=week,
         last_day=week.end - timedelta(days=1),
@@ -108,7 +116,7 @@ def _weeks(week: IsoWeek) -> list[IsoWeek]:
 def _channels(
     database: duckdb.DuckDBPyConnection, target: Target, versions: list[Manifest], week: IsoWeek, scratch: Path
 ) -> list[Channel]:
-    """Return the channels of the shown weeks, the one that sold most first."""
+    """Return the channels of the shown weeks, the one that sold most first. The report's week is loaded last."""
     sales: dict[str, dict[IsoWeek, Decimal]] = {}
     for one in _weeks(week):
         if _load(database, target, versions, "order_lines", one, scratch):
@@ -126,7 +134,8 @@ def _products(
     """Return the products that sold most, and how many are left out because few customers bought them."""
     if not _load(database, target, versions, "product_demand", week, scratch):
         return [], 0
-    has_lines = _load(database, target, versions, "order_lines", week, scratch)
+    # If they are published, `_channels` has left those of the week loaded.
+    has_lines = any((one.dataset, one.week) == ("order_lines", str(week)) for one in versions)
     category = "(select min(category) from order_lines where product_key = demand.product_key)" if has_lines else "null"
     rows = database.execute(
         f"""
@@ -155,8 +164,10 @@ def _load(
     found = [one for one in versions if (one.dataset, one.week) == (dataset, str(week))]
     if not found:
         return False
-    file = target.fetch(f"{found[-1].path}/{found[-1].file}", scratch)
-    database.execute(f"create or replace table {dataset} as select * from read_csv(?, all_varchar = true)", [str(file)])
+    newest = found[-1]
+    file = target.fetch(f"{newest.path}/{newest.file}", scratch)
+    rows = csv_file.rows_of(file, newest.column_names)
+    database.execute(f"create or replace table {dataset} as select * from {rows}")
     return True
 
 

@@ -1,10 +1,14 @@
-"""The outbox and its channels, on a real mail server and a real HTTP server: every version is told of, and once."""
+"""The outbox and its channels, on a real mail server and a real HTTP server: every version is told of, and once.
+
+And the report that the mail links to.
+"""
 
 import json
 import ssl
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -14,8 +18,9 @@ from typing import Any
 import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, LoginPassword
+from hostile_rows import draft
 from pyiceberg.catalog import Catalog
-from test_export_publish import publish_content
+from test_export_publish import publish_content, stage
 from typer.testing import CliRunner
 
 from lakehouse.catalog import load_catalog
@@ -23,9 +28,10 @@ from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from local_stack.process import free_ports
-from python_export import channels, notify, outbox
+from python_export import channels, notify, outbox, report
 from python_export.cli import app
 from python_export.manifest import published
+from python_export.publish import publish
 from python_export.target import open_target
 from tests.ingest.secured import Authority
 
@@ -250,6 +256,28 @@ def test_rows_written_at_the_same_time_are_all_kept_and_none_twice(
         thread.join()
     rows = load_catalog(offline_settings).load_table("ops.export_outbox").scan().to_arrow()["idempotency_key"]
     assert sorted(rows.to_pylist()) == [f"events/{WEEK}/v{number}" for number in (1, 2, 3)]
+
+
+def test_the_report_reads_a_file_as_it_was_written_and_quotes_no_row(
+    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DuckDB guesses a dialect from the first 20,480 lines; the first quoted cell comes later here."""
+    monkeypatch.setattr(report.thrift, "connect", lambda settings: nullcontext())
+    monkeypatch.setattr(report, "_count", lambda *_: 0)
+    target = open_target(offline_settings)
+    columns = [{"name": name, "type": "string", "nulls": 0} for name in ("channel", "net_price")]
+    lines = replace(draft(WEEK), dataset="order_lines", columns=columns)
+    file = stage(target, "channel,net_price\n" + "store,1.00\n" * 30_000 + '"web, ""shop""",2.00\n')
+    publish(target, file, lines, [], file.parent)
+    page = Path(report.write(offline_settings, IsoWeek.parse(WEEK))).read_text()
+    assert '<th scope="row">web, &#34;shop&#34;</th>' in page
+    assert '<td class="number">30,000</td>' in page
+
+    file = stage(target, "channel,net_price\nstore,4111-1111\n")
+    publish(target, file, replace(lines, week=NEXT_WEEK), [], file.parent)
+    with pytest.raises(UserError, match=r"could not be made of the published files \(ConversionException\)") as refusal:
+        report.write(offline_settings, IsoWeek.parse(NEXT_WEEK))
+    assert "4111" not in str(refusal.value)
 
 
 def test_a_mail_server_with_tls_and_a_login(offline_settings: Settings, catalog: Catalog, tmp_path: Path) -> None:
