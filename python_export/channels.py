@@ -16,6 +16,17 @@ from lakehouse.errors import UserError
 
 TIMEOUT = 20.0
 DEFAULT_PORTS = {"starttls": 587, "tls": 465, "none": 25}
+# What a mail server says of one mail; it may take the next.
+OF_ONE_MAIL = (
+    smtplib.SMTPSenderRefused,
+    smtplib.SMTPRecipientsRefused,
+    smtplib.SMTPDataError,
+    smtplib.SMTPNotSupportedError,
+)
+
+
+class ChannelDownError(UserError):
+    """A channel does not answer, or does not let this client in: it takes no other message either."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +78,12 @@ def from_environment(env: Mapping[str, str]) -> Channels:
     return Channels(smtp, Webhook(url, env.get("LAKEHOUSE_WEBHOOK_TOKEN", "")) if url else None)
 
 
-def send(smtp: Smtp, message: EmailMessage) -> None:
-    """Hand a mail to the server.
+def send(smtp: Smtp, message: EmailMessage) -> UserError | None:
+    """Hand a mail to the server, and return what to say if it refused some of the recipients: the others have it.
 
     Raises:
-        UserError: the server did not take it for every recipient.
+        UserError: the server did not take it for any recipient.
+        ChannelDownError: it does not answer, or refused the login.
     """
     address = f"{smtp.host}:{smtp.port}"
     try:
@@ -92,24 +104,31 @@ def send(smtp: Smtp, message: EmailMessage) -> None:
     except smtplib.SMTPException as error:
         # What a server says may quote the mail; its code does not.
         code = getattr(error, "smtp_code", None)
-        raise UserError(
+        kind = UserError if isinstance(error, OF_ONE_MAIL) else ChannelDownError
+        raise kind(
             f"The mail server at {address} did not take the mail ({type(error).__name__}{f' {code}' if code else ''})",
             "Check LAKEHOUSE_SMTP_TLS, _USER, _PASSWORD, _FROM and _TO",
         ) from None
     except OSError as error:
-        raise UserError(
+        raise ChannelDownError(
             f"The mail server at {address} does not answer ({error.strerror or type(error).__name__})",
             "Check LAKEHOUSE_SMTP_HOST, _PORT, _TLS and _CA_LOCATION",
         ) from None
-    if refused:
-        raise UserError(f"The mail server at {address} refused {len(refused)} recipients", "Check LAKEHOUSE_SMTP_TO")
+    if not refused:
+        return None
+    return UserError(
+        f"The mail server at {address} refused {len(refused)} of {len(smtp.recipients)} recipients:"
+        f" {', '.join(sorted(refused))}",
+        "The others have the mail, and it is not sent again; check LAKEHOUSE_SMTP_TO",
+    )
 
 
 def post(webhook: Webhook, key: str, body: Mapping[str, Any]) -> None:
     """Post JSON with its idempotency key in the header `Idempotency-Key`.
 
     Raises:
-        UserError: the answer is none of success (2xx), or there is none.
+        UserError: the answer is none of success (2xx).
+        ChannelDownError: there is none.
     """
     headers = {"Idempotency-Key": key}
     if webhook.token:
@@ -117,7 +136,7 @@ def post(webhook: Webhook, key: str, body: Mapping[str, Any]) -> None:
     try:
         response = httpx2.post(webhook.url, json=body, headers=headers, timeout=TIMEOUT)
     except httpx2.HTTPError as error:
-        raise UserError(
+        raise ChannelDownError(
             f"The webhook at {webhook.place} does not answer ({type(error).__name__})", "Check LAKEHOUSE_WEBHOOK_URL"
         ) from None
     if not response.is_success:

@@ -1,7 +1,7 @@
 """Delivers what the outbox owes: one mail per week for all its new versions, one webhook call per row.
 
 At least once: a row is marked after its channel has taken it, so a crash in between sends it again, under the same
-idempotency key. A channel that does not answer is tried a few times; what it did not take stays owed for the next run.
+idempotency key. A message is tried a few times; what a channel did not take stays owed for the next run.
 """
 
 import time
@@ -22,7 +22,7 @@ from lakehouse.weeks import IsoWeek
 from python_export import channels as channel_settings
 from python_export import outbox
 from python_export.announce import Announcement, announcements, counted
-from python_export.channels import Smtp, Webhook
+from python_export.channels import ChannelDownError, Smtp, Webhook
 from python_export.mail import mail_of_failures, mail_of_versions
 from python_export.manifest import published
 from python_export.outbox import Entry
@@ -36,14 +36,14 @@ Told = dict[str, Announcement]
 
 @dataclass(frozen=True)
 class Message:
-    """What a channel has to take, and the rows that it tells of."""
+    """What a channel has to take, and the rows that it tells of; `send` returns who was left out by it."""
 
     about: list[Entry]
-    send: Callable[[], None]
+    send: Callable[[], UserError | None]
 
 
 def notify(settings: Settings, env: Mapping[str, str], catalog: Catalog, say: Callable[[str], None]) -> list[UserError]:
-    """Write the rows that published versions lack, deliver what is owed, and return why a channel did not take it.
+    """Write the rows that published versions lack, deliver what is owed, and return why somebody is not told.
 
     Raises:
         UserError: a channel is configured wrongly, or the outbox cannot be written.
@@ -60,11 +60,10 @@ def notify(settings: Settings, env: Mapping[str, str], catalog: Catalog, say: Ca
         entries = [one for one in entries if one.kind == outbox.FAILURE or one.idempotency_key in told]
         mails = [one for one in entries if one.mail == outbox.OWED]
         calls = [one for one in entries if one.webhook == outbox.OWED]
-        problems = [
-            _deliver(catalog, "mail", mails, channels.smtp and _mails(channels.smtp, target, mails, told), say),
-            _deliver(catalog, "webhook", calls, channels.webhook and _calls(channels.webhook, calls, told), say),
+        return [
+            *_deliver(catalog, "mail", mails, channels.smtp and _mails(channels.smtp, target, mails, told), say),
+            *_deliver(catalog, "webhook", calls, channels.webhook and _calls(channels.webhook, calls, told), say),
         ]
-        return [problem for problem in problems if problem]
 
 
 def tell_of_failure(
@@ -80,37 +79,41 @@ def tell_of_failure(
     except OperationalError:
         problems = [unavailable(settings)]
     for problem in problems:
-        say(f"nobody is told of the failure: {problem}")
+        say(f"not everybody is told of the failure: {problem}")
 
 
 def _deliver(
     catalog: Catalog, channel: str, owed: list[Entry], messages: Iterator[Message] | None, say: Callable[[str], None]
-) -> UserError | None:
-    """Send messages until one is not taken: then the channel is down, and the others can wait."""
+) -> list[UserError]:
+    """Send messages. One that is refused does not hold up the next, but when the channel is down they can wait."""
     if messages is None:
         problem = UserError(f"{len(owed)} messages wait for a {channel} that is no longer configured", "Configure it")
-        return problem if owed else None
+        return [problem] if owed else []
+    problems: dict[str, UserError] = {}
     for message in messages:
-        if problem := _attempt(message.send):
-            outbox.note_failure(catalog, message.about, ATTEMPTS, problem.message)
-            return problem
+        try:
+            problem = _attempt(message.send)
+        except UserError as error:
+            outbox.note_failure(catalog, message.about, ATTEMPTS, error.message)
+            problems[error.message] = error
+            if isinstance(error, ChannelDownError):
+                break
+            continue
+        if problem:
+            problems[problem.message] = problem
         outbox.settle(catalog, message.about, channel)
         what = "version" if message.about[0].kind == outbox.VERSION else "failed run"
         say(f"{channel}: told of {counted(len(message.about), what)} of {message.about[0].week}")
-    return None
+    return list(problems.values())
 
 
-def _attempt(send: Callable[[], None]) -> UserError | None:
-    for attempt in range(1, ATTEMPTS + 1):
+def _attempt(send: Callable[[], UserError | None]) -> UserError | None:
+    for _ in range(ATTEMPTS - 1):
         try:
-            send()
-        except UserError as error:
-            if attempt == ATTEMPTS:
-                return error
+            return send()
+        except UserError:
             time.sleep(PAUSE_SECONDS)
-        else:
-            break
-    return None
+    return send()
 
 
 def _mails(smtp: Smtp, target: Target, owed: list[Entry], told: Told) -> Iterator[Message]:

@@ -40,22 +40,33 @@ ADDRESSES = {"LAKEHOUSE_SMTP_FROM": "lake@example.com", "LAKEHOUSE_SMTP_TO": "a@
 
 
 class Mailbox:
-    """An SMTP server's handler that keeps what it takes."""
+    """An SMTP server's handler that keeps what it takes; it refuses a recipient gone@ and the mails of a week."""
 
     def __init__(self) -> None:
         self.mails: list[EmailMessage] = []
+        self.refused_week = "none"
+
+    async def handle_RCPT(self, server: Any, session: Any, envelope: Any, address: str, options: Any) -> str:
+        if address.startswith("gone@"):
+            return "550 no such user"
+        envelope.rcpt_tos.append(address)
+        return "250 OK"
 
     async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:
-        self.mails.append(message_from_bytes(envelope.content, policy=policy.default))
+        mail = message_from_bytes(envelope.content, policy=policy.default)
+        if mail["Subject"].startswith(self.refused_week):
+            return "552 too much"
+        self.mails.append(mail)
         return "250 OK"
 
 
 @dataclass
 class Calls:
-    """A web server that keeps what is posted to it, and answers with `status`."""
+    """A web server that keeps what is posted to it, and answers with `status`; it refuses the key `refused`."""
 
     server: HTTPServer
     status: int = 200
+    refused: str = ""
     taken: list[tuple[dict[str, str], dict[str, Any]]] = field(default_factory=list)
 
 
@@ -75,9 +86,10 @@ def webhook() -> Iterator[Calls]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            if calls.status == 200:
+            status = 400 if self.headers["Idempotency-Key"] == calls.refused else calls.status
+            if status == 200:
                 calls.taken.append((dict(self.headers), json.loads(body)))
-            self.send_response(calls.status)
+            self.send_response(status)
             self.end_headers()
 
         def log_message(self, *_: object) -> None: ...
@@ -160,23 +172,57 @@ def test_a_webhook_gets_each_version_with_its_key(offline_settings: Settings, ca
     assert (body["version"], body["supersedes"], body["sha256"]) == (2, 1, manifest.sha256)
 
 
+def test_a_refused_message_does_not_hold_up_the_next(
+    offline_settings: Settings, catalog: Catalog, mailbox: tuple[Mailbox, dict[str, str]], webhook: Calls
+) -> None:
+    box, env = mailbox
+    env = env | {"LAKEHOUSE_WEBHOOK_URL": f"http://127.0.0.1:{webhook.server.server_port}"}
+    for week in (WEEK, NEXT_WEEK):
+        publish_content(open_target(offline_settings), "a", week)
+    box.refused_week, webhook.refused = WEEK, f"events/{WEEK}/v1"
+    mail, call = run(offline_settings, catalog, env)
+    assert "did not take the mail (SMTPDataError 552)" in mail
+    assert "answered 400" in call
+    assert [mail["Subject"] for mail in box.mails] == [f"{NEXT_WEEK}: 1 file published"]
+    assert [body["week"] for _, body in webhook.taken] == [NEXT_WEEK]
+    owed, told = outbox.entries(catalog)
+    assert (owed.mail, owed.webhook, owed.failed_attempts) == ("pending", "pending", 2 * notify.ATTEMPTS)
+    assert (told.mail, told.webhook, told.failed_attempts) == ("delivered", "delivered", 0)
+
+
+def test_a_mail_that_some_recipients_cannot_have_is_sent_to_the_others_once(
+    offline_settings: Settings, catalog: Catalog, mailbox: tuple[Mailbox, dict[str, str]]
+) -> None:
+    box, env = mailbox
+    env = env | {"LAKEHOUSE_SMTP_TO": "a@example.com, gone@example.com"}
+    for week in (WEEK, NEXT_WEEK):
+        publish_content(open_target(offline_settings), "a", week)
+    [problem] = run(offline_settings, catalog, env)
+    assert "refused 1 of 2 recipients: gone@example.com" in problem
+    assert run(offline_settings, catalog, env) == []
+    assert len(box.mails) == 2
+
+
 def test_what_a_dead_mail_server_did_not_take_is_taken_later(
     offline_settings: Settings, catalog: Catalog, mailbox: tuple[Mailbox, dict[str, str]]
 ) -> None:
     box, env = mailbox
-    publish_content(open_target(offline_settings), "a")
+    for week in (WEEK, NEXT_WEEK):
+        publish_content(open_target(offline_settings), "a", week)
     nowhere = env | smtp_at(free_ports(1)[0])
     for run_number in (1, 2):
         [problem] = run(offline_settings, catalog, nowhere)
         assert "does not answer (Connection refused)" in problem
-        [entry] = outbox.entries(catalog)
+        entry, waiting = outbox.entries(catalog)
         assert (entry.mail, entry.failed_attempts) == ("pending", run_number * notify.ATTEMPTS)
+        # A server that is down is not asked again for every mail.
+        assert (waiting.mail, waiting.failed_attempts) == ("pending", 0)
     # A channel that is configured no longer still owes.
     assert run(offline_settings, catalog, {}) == [
-        "1 messages wait for a mail that is no longer configured. Configure it."
+        "2 messages wait for a mail that is no longer configured. Configure it."
     ]
     assert run(offline_settings, catalog, env) == []
-    assert len(box.mails) == 1
+    assert len(box.mails) == 2
 
 
 def test_the_command_says_that_somebody_is_not_told_and_exits_with_3(
@@ -215,7 +261,7 @@ def test_a_failed_run_is_told(
     error = UserError("2020-W53 is not complete; behind: <payments>", "Run again")
     said: list[str] = []
     notify.tell_of_failure(offline_settings, env | smtp_at(1), IsoWeek(2020, 53), error, said.append)
-    assert said[-1].startswith("nobody is told of the failure: The mail server at 127.0.0.1:1 does not answer")
+    assert said[-1].startswith("not everybody is told of the failure: The mail server at 127.0.0.1:1 does not answer")
     notify.tell_of_failure(offline_settings, env, IsoWeek(2020, 53), error, said.append)
     [mail] = box.mails
     assert mail["Subject"] == "2020-W53: the weekly files failed"
