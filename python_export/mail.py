@@ -38,7 +38,8 @@ def _mail(smtp: Smtp, subject: str, template: str, about: list[Entry], **values:
     message["Date"] = format_datetime(max(entry.recorded_at for entry in about))
     # The same message sent twice has the same id, so that mail servers and readers know it for one.
     keys = ", ".join(entry.idempotency_key for entry in about)
-    message["Message-ID"] = f"<{hashlib.sha256(keys.encode()).hexdigest()[:32]}@retail-lakehouse>"
+    told = keys + "".join(entry.sha256 or "" for entry in about)
+    message["Message-ID"] = f"<{hashlib.sha256(told.encode()).hexdigest()[:32]}@retail-lakehouse>"
     message["X-Idempotency-Key"] = keys
     message.set_content(TEMPLATES.get_template(f"{template}.txt").render(values, subject=subject))
     message.add_alternative(TEMPLATES.get_template(f"{template}.html").render(values, subject=subject), subtype="html")

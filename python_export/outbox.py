@@ -58,7 +58,10 @@ class Entry:
 
 
 def record_versions(catalog: Catalog, published: Iterable[Manifest], channels: Channels) -> list[Entry]:
-    """Add the published versions that have no row yet, and return all rows."""
+    """Add the published versions that have no row yet, and return all rows.
+
+    A version that was moved away and published again with other content is news, so it loses the row that it had.
+    """
     now, states = datetime.now(UTC), _states(channels)
     return _add(
         catalog,
@@ -107,7 +110,12 @@ def _states(channels: Channels) -> dict[str, str]:
 
 def _add(catalog: Catalog, new: list[Entry]) -> list[Entry]:
     added = {entry.idempotency_key: asdict(entry) for entry in new}
-    return [Entry(**row) for row in TABLE.change(catalog, lambda rows: {**added, **rows}).values()]
+
+    def add(rows: Rows) -> Rows:
+        known = {key: row for key, row in rows.items() if key not in added or row["sha256"] == added[key]["sha256"]}
+        return {**added, **known}
+
+    return [Entry(**row) for row in TABLE.change(catalog, add).values()]
 
 
 def _update(catalog: Catalog, keys: set[str], change: Callable[[Entry], Entry]) -> None:

@@ -4,6 +4,7 @@ And the report that the mail links to.
 """
 
 import json
+import shutil
 import ssl
 import threading
 from collections.abc import Iterator
@@ -281,6 +282,17 @@ def test_without_a_channel_nothing_is_owed(
     assert "nobody is told" in capsys.readouterr().out
     assert run(offline_settings, catalog, env) == []
     assert box.mails == []
+
+
+def test_a_version_that_was_taken_away_and_published_again_is_told(
+    offline_settings: Settings, catalog: Catalog, mailbox: tuple[Mailbox, dict[str, str]]
+) -> None:
+    box, env = mailbox
+    for content in ("a", "b", "b"):
+        publish_content(open_target(offline_settings), content)
+        assert run(offline_settings, catalog, env) == []
+        shutil.rmtree(Path(offline_settings.export_root) / "events")
+    assert len({mail["Message-ID"] for mail in box.mails}) == len(box.mails) == 2
 
 
 def test_rows_written_at_the_same_time_are_all_kept_and_none_twice(
