@@ -20,14 +20,14 @@ from python_export.cli_versions import diff, reproduce, verify
 from python_export.completeness import last_week
 from python_export.datasets import Project
 from python_export.manifest import published
-from python_export.notify import notify, tell_of_failure
+from python_export.notify import as_user_error, notify, tell_of_failure
 from python_export.publish import Published
 from python_export.run import run as run_export
 from python_export.target import open_target
 
 app = typer.Typer(no_args_is_help=True, help="Weekly CSV files: unload, verify with a second engine, publish.")
-console = Console(highlight=False, soft_wrap=True)
-errors = Console(stderr=True, highlight=False, soft_wrap=True)
+console = Console(highlight=False, soft_wrap=True, markup=False)
+errors = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
 NOT_TOLD = 3
 
 
@@ -43,7 +43,10 @@ def run(
 ) -> None:
     """Export a week: check that it is complete, build, unload, verify, publish, notify.
 
-    Same content is no new version, and nobody is told of it. Exit code 3: published, but not everybody is told.
+    Same content is no new version, and nobody is told of it.
+
+    Exit codes: 1 something failed, and the readers are told, of what was published before it too; 3 published, but not
+    everybody is told.
     """
     env = environment()
     settings = from_environment(env)
@@ -53,12 +56,14 @@ def run(
     require_classified(project.manifest(), catalog)
     datasets.choose(datasets.load(project), dataset or ())
     try:
-        exported = run_export(settings, catalog, project, chosen, dataset or (), with_build=build, say=console.print)
-    except UserError as error:
+        print_summary(
+            run_export(settings, catalog, project, chosen, dataset or (), with_build=build, say=console.print)
+        )
+        console.print(f"report: {report.write(settings, chosen)}")
+    except Exception as problem:
+        error = as_user_error(problem, settings)
         tell_of_failure(settings, env, chosen, error, console.print)
-        raise
-    print_summary(exported)
-    console.print(f"report: {report.write(settings, chosen)}")
+        raise error from (None if isinstance(problem, UserError) else problem)
     _notify(settings, env)
 
 
@@ -98,7 +103,7 @@ def list_versions(
 def _notify(settings: Settings, env: Mapping[str, str]) -> None:
     problems = notify(settings, env, load_catalog(settings), console.print)
     for problem in problems:
-        errors.print(f"error: published, but not everybody is told: {problem}", markup=False)
+        errors.print(f"error: published, but not everybody is told: {problem}")
     if problems:
         raise typer.Exit(NOT_TOLD)
 

@@ -74,12 +74,20 @@ def tell_of_failure(
         catalog = load_catalog(settings)
         outbox.record_failure(catalog, str(week), str(error), channel_settings.from_environment(env))
         problems = notify(settings, env, catalog, say)
-    except UserError as problem:
-        problems = [problem]
-    except OperationalError:
-        problems = [unavailable(settings)]
+    except Exception as problem:  # whatever it is, it must not take the place of the error
+        problems = [as_user_error(problem, settings)]
     for problem in problems:
         say(f"not everybody is told of the failure: {problem}")
+
+
+def as_user_error(problem: Exception, settings: Settings) -> UserError:
+    """Return what to say of anything that a run can fail with; it quotes no row."""
+    if isinstance(problem, UserError):
+        return problem
+    if isinstance(problem, OperationalError):
+        return unavailable(settings)
+    # Its message may quote a row.
+    return UserError(f"An error that nobody foresaw: {type(problem).__name__}", "Run it again, and report it")
 
 
 def _deliver(

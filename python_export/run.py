@@ -34,13 +34,15 @@ def run(
     *,
     with_build: bool = True,
     say: Callable[[str], None] = print,
+    published: list[Published] | None = None,
 ) -> list[Published]:
     """Export a week of the named datasets, by default of all, and return what is public now.
 
-    Every dataset is verified before the first is published. `say` gets one line per step.
+    Every dataset is verified before the first is published. `say` gets one line per step, `published` each version as
+    it becomes public: that of one dataset stays when the next one cannot be published.
 
     Raises:
-        UserError: the input is wrong, the week is not complete, or a step failed. No version has been added then.
+        UserError: the input is wrong, the week is not complete, or a step failed.
     """
     chosen = datasets.choose(datasets.load(project), names)
     now = datetime.now(UTC)
@@ -65,7 +67,7 @@ def run(
             "dbt_invocation_id": project.manifest()["metadata"]["invocation_id"],
             "git_commit": project.commit(),
         }
-        published = []
+        published = [] if published is None else published
         for source, (file, facts) in zip(sources, staged, strict=True):
             counted = {
                 "quarantined": counts.get(source.dataset.quarantined),
@@ -74,8 +76,8 @@ def run(
             draft = replace(draft_of(source, week, facts), bom=settings.export_bom, **counted, **made_from)
             scratch = directory / source.dataset.name / "scratch"
             one = publish(target, file, draft, source.dataset.fields, scratch)
-            retain(catalog, one.manifest)
             published.append(one)
+            retain(catalog, one.manifest)
         return published
 
 

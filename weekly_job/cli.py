@@ -33,8 +33,8 @@ def weekly(
     It can be run again at any time, also after a kill at any moment: what is done is not done twice, and nobody is
     told twice. A second run on this machine waits for the first.
 
-    Exit codes: 0 published, or nothing new; 1 a step failed, nothing of it is published, and the readers are told;
-    2 wrong usage; 3 published, but not everybody is told: the next run tries again.
+    Exit codes: 0 published, or nothing new; 1 a step failed, and the readers are told, of what was published before
+    it too; 2 wrong usage; 3 published, but not everybody is told: the next run tries again.
     """
     if context.invoked_subcommand:
         return
@@ -67,7 +67,7 @@ def runs(
     )
     for one in found:
         seconds = f"{(one.ended_at - one.started_at).total_seconds():.0f}" if one.ended_at else ""
-        what = " ".join((one.message or one.versions or "").split())
+        what = " ".join(f"{one.message or ''} {one.versions or ''}".split())
         table.add_row(
             f"{one.started_at:%Y-%m-%d %H:%M:%S}", one.week, seconds, one.outcome, one.failed_step or "", what
         )

@@ -4,15 +4,14 @@ import time
 from collections.abc import Mapping
 
 from rich.console import Console
-from sqlalchemy.exc import OperationalError
 
-from lakehouse.catalog import load_catalog, unavailable
+from lakehouse.catalog import load_catalog
 from lakehouse.errors import UserError
 from lakehouse.lock import locked
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from python_export.datasets import Project
-from python_export.notify import tell_of_failure
+from python_export.notify import as_user_error, tell_of_failure
 from weekly_job import history
 from weekly_job.steps import STEPS, Job
 
@@ -28,8 +27,8 @@ def run(settings: Settings, env: Mapping[str, str], project: Project, week: IsoW
         console.print(line, markup=False)
 
     with locked("weekly", say):
-        job = Job(settings, env, project, week, say)
         catalog = load_catalog(settings, create=True)
+        job = Job(settings, env, project, week, catalog, say)
         this_run = history.begin(catalog, week)
         step, started = "", time.monotonic()
         try:
@@ -39,21 +38,15 @@ def run(settings: Settings, env: Mapping[str, str], project: Project, week: IsoW
                     note = work(job)
                 say(f"{step:10} {time.monotonic() - started:4.0f} s  {note}")
         except Exception as problem:
-            error = _readable(problem, settings)
+            error = as_user_error(problem, settings)
             say(f"{step:10} {time.monotonic() - started:4.0f} s  failed")
-            history.end(catalog, this_run, "failed", failed_step=step, message=str(error))
+            history.end(catalog, this_run, "failed", failed_step=step, message=str(error), versions=_new(job))
             tell_of_failure(settings, env, week, UserError(f"{step}: {error.message}", error.remedy), say)
             raise error from (None if isinstance(problem, UserError) else problem)
-        new = [one.manifest.path for one in job.published if not one.unchanged]
-        outcome = "not told" if job.not_told else "published" if new else "unchanged"
-        history.end(catalog, this_run, outcome, versions=", ".join(new) or None)
+        outcome = "not told" if job.not_told else "published" if _new(job) else "unchanged"
+        history.end(catalog, this_run, outcome, versions=_new(job))
         return job
 
 
-def _readable(problem: Exception, settings: Settings) -> UserError:
-    if isinstance(problem, UserError):
-        return problem
-    if isinstance(problem, OperationalError):
-        return unavailable(settings)
-    # Its message may quote a row.
-    return UserError(f"An error that nobody foresaw: {type(problem).__name__}", "Run it again, and report it")
+def _new(job: Job) -> str | None:
+    return ", ".join(one.manifest.path for one in job.published if not one.unchanged) or None

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pyiceberg.catalog import Catalog
 
 from lakehouse import thrift
-from lakehouse.catalog import load_catalog, load_table
+from lakehouse.catalog import load_table
 from lakehouse.errors import UserError
 from lakehouse.pii.check import require_classified
 from lakehouse.settings import Settings
@@ -39,13 +39,10 @@ class Job:
     env: Mapping[str, str] = field(repr=False)
     project: Project
     week: IsoWeek
+    catalog: Catalog
     say: Callable[[str], None]
     published: list[Published] = field(default_factory=list)
     not_told: list[UserError] = field(default_factory=list)
-
-    @property
-    def catalog(self) -> Catalog:
-        return load_catalog(self.settings)
 
 
 @dataclass(frozen=True)
@@ -112,7 +109,15 @@ def reconcile(job: Job) -> str:
 
 def export(job: Job) -> str:
     """Unload, verify and publish."""
-    job.published = run_export(job.settings, job.catalog, job.project, job.week, with_build=False, say=lambda _: None)
+    run_export(
+        job.settings,
+        job.catalog,
+        job.project,
+        job.week,
+        with_build=False,
+        say=lambda _: None,
+        published=job.published,
+    )
     new = sum(not one.unchanged for one in job.published)
     return f"{len(job.published)} files, {new} new"
 

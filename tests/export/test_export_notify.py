@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, LoginPassword
+from click.testing import Result
 from hostile_rows import draft
 from pyiceberg.catalog import Catalog
 from test_export_publish import publish_content, stage
@@ -29,7 +30,7 @@ from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from local_stack.process import free_ports
-from python_export import channels, notify, outbox, report
+from python_export import channels, cli, notify, outbox, report
 from python_export.cli import app
 from python_export.manifest import published
 from python_export.publish import publish
@@ -268,6 +269,62 @@ def test_a_failed_run_is_told(
     assert mail["Subject"] == "2020-W53: the weekly files failed"
     assert mail.get_body(("plain",)).get_content().count(str(error)) == 2
     assert "behind: &lt;payments&gt;" in mail.get_body(("html",)).get_content()
+
+
+def test_telling_of_a_failure_never_takes_its_place(
+    offline_settings: Settings, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notify, "published", failing)
+    said: list[str] = []
+    notify.tell_of_failure(offline_settings, {}, IsoWeek(2020, 53), UserError("no", "Run again"), said.append)
+    assert "not everybody is told of the failure: An error that nobody foresaw: ValueError." in said[-1]
+
+
+def failing(*_: Any, **__: Any) -> Any:
+    raise ValueError("4111-1111-1111-1111")
+
+
+def export_run(settings: Settings, env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Result:
+    """Run `export run` without a dbt project; a test puts something in the place of the export itself."""
+    monkeypatch.setattr(cli, "from_environment", lambda env: settings)
+    monkeypatch.setattr(cli, "environment", lambda: env)
+    monkeypatch.setattr(cli, "require_classified", lambda *_: None)
+    monkeypatch.setattr(cli.Project, "manifest", lambda self: {})
+    monkeypatch.setattr(cli.datasets, "load", lambda project: {})
+    return CliRunner().invoke(app, ["run", "--week", WEEK])
+
+
+def test_what_was_published_is_told_when_the_report_fails(
+    offline_settings: Settings,
+    catalog: Catalog,
+    mailbox: tuple[Mailbox, dict[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    box, env = mailbox
+    target = open_target(offline_settings)
+    monkeypatch.setattr(cli, "run_export", lambda *_, **__: [publish_content(target, "a")])
+    done = export_run(offline_settings, env, monkeypatch)
+    assert (done.exit_code, type(done.exception)) == (1, UserError)
+    assert "Thrift server at 127.0.0.1:1 does not answer" in str(done.exception)
+    assert "events_2020-W53_v1.csv" in done.stdout
+    assert {mail["Subject"] for mail in box.mails} == {
+        f"{WEEK}: the weekly files failed",
+        f"{WEEK}: 1 file published",
+    }
+
+
+def test_any_failure_of_an_export_is_told_and_quotes_no_row(
+    offline_settings: Settings,
+    catalog: Catalog,
+    mailbox: tuple[Mailbox, dict[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    box, env = mailbox
+    monkeypatch.setattr(cli, "run_export", failing)
+    done = export_run(offline_settings, env, monkeypatch)
+    assert str(done.exception).startswith("An error that nobody foresaw: ValueError")
+    [mail] = box.mails
+    assert str(done.exception) in mail.get_body(("plain",)).get_content()
 
 
 def test_without_a_channel_nothing_is_owed(

@@ -23,6 +23,7 @@ from lakehouse.catalog import load_catalog
 from lakehouse.errors import UserError
 from lakehouse.settings import PROJECT_ROOT, Settings, environment
 from lakehouse.weeks import IsoWeek
+from python_export import run as export_run
 from python_export import source, unload
 from python_export.datasets import Project
 from python_export.publish import Published
@@ -321,9 +322,16 @@ def test_a_spark_error_of_the_build_is_named_without_values(settings: Settings, 
     ]
 
 
-def test_without_a_build_the_table_must_hold_the_week(settings: Settings, shop: Project, land: Land) -> None:
+def test_without_a_build_the_table_must_hold_the_week(
+    settings: Settings, shop: Project, land: Land, monkeypatch: pytest.MonkeyPatch
+) -> None:
     land([*hostile_rows(), in_next_week(1000)])
-    export(settings, shop)
+    known: list[Published] = []
+    with monkeypatch.context() as failing, pytest.raises(UserError):
+        failing.setattr(export_run, "retain", lambda *_: (_ for _ in ()).throw(UserError("no", "Run again")))
+        run(settings, load_catalog(settings), shop, WEEK, published=known)
+    # What was published before a failure is known to the caller all the same.
+    assert [one.file for one in known] == [export(settings, shop).file]
     assert export(settings, shop, with_build=False).unchanged
     with pytest.raises(UserError, match="holds 2020-W53 instead of 2020-W52"):
         export(settings, shop, EMPTY_WEEK, with_build=False)

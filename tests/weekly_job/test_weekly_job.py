@@ -17,6 +17,8 @@ from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from python_export import outbox
 from python_export.datasets import Project
+from python_export.manifest import Manifest
+from python_export.publish import Published
 from weekly_job import history, job
 from weekly_job.steps import STEPS, Job
 
@@ -63,6 +65,26 @@ def test_a_failure_is_written_down_and_told_and_quotes_no_row(
     assert line.message.startswith(message)
     [told] = outbox.entries(catalog)
     assert (told.kind, told.week, told.error) == ("failure", "2020-W53", f"build: {line.message}")
+
+
+def test_what_a_failed_run_had_published_is_written_down(
+    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def publish_and_fail(job: Job) -> str:
+        manifest = dict.fromkeys(Manifest.__dataclass_fields__) | {"dataset": "events", "week": str(WEEK), "version": 2}
+        job.published.append(Published(Manifest(**manifest), "", unchanged=False))
+        raise UserError("the disk is full", "Make room")
+
+    with pytest.raises(UserError):
+        run(offline_settings, monkeypatch, publish_and_fail)
+    [line] = history.runs(load_catalog(offline_settings))
+    assert (line.outcome, line.versions) == ("failed", "events/2020-W53/v2")
+
+
+def test_a_channel_that_cannot_work_is_refused_before_the_first_step(offline_settings: Settings) -> None:
+    env = {"LAKEHOUSE_SMTP_HOST": "localhost"}
+    with pytest.raises(UserError, match="LAKEHOUSE_SMTP_FROM holds no mail address"):
+        job.run(offline_settings, env, Project(Path(), {}), WEEK, Console(quiet=True))
 
 
 def test_a_run_without_news_says_so(offline_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
