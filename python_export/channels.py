@@ -72,10 +72,11 @@ def from_environment(env: Mapping[str, str]) -> Channels:
         UserError: a variable is missing, malformed, or contradicts another.
     """
     smtp = _smtp(env) if env.get("LAKEHOUSE_SMTP_HOST") else None
-    url = env.get("LAKEHOUSE_WEBHOOK_URL", "")
-    if url and (urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).hostname):
+    url, token = env.get("LAKEHOUSE_WEBHOOK_URL", ""), env.get("LAKEHOUSE_WEBHOOK_TOKEN", "")
+    if url and not _is_web_address(url):
         raise UserError("LAKEHOUSE_WEBHOOK_URL is not a URL", "Write it as https://host/path")
-    return Channels(smtp, Webhook(url, env.get("LAKEHOUSE_WEBHOOK_TOKEN", "")) if url else None)
+    _require_ascii(env, "LAKEHOUSE_WEBHOOK_TOKEN")
+    return Channels(smtp, Webhook(url, token) if url else None)
 
 
 def send(smtp: Smtp, message: EmailMessage) -> UserError | None:
@@ -146,6 +147,21 @@ def post(webhook: Webhook, key: str, body: Mapping[str, Any]) -> None:
         )
 
 
+def _is_web_address(url: str) -> bool:
+    try:
+        # The port is read for its ValueError; the other reader refuses what the client would.
+        return bool(httpx2.URL(url).scheme in {"http", "https"} and urlsplit(url).hostname and urlsplit(url).port != 0)
+    except (ValueError, httpx2.InvalidURL):
+        return False
+
+
+def _require_ascii(env: Mapping[str, str], *names: str) -> None:
+    for name in names:
+        value = env.get(name, "")
+        if not (value.isascii() and value.isprintable()):
+            raise UserError(f"{name} holds characters that cannot be sent", "Use printable ASCII characters")
+
+
 def _smtp(env: Mapping[str, str]) -> Smtp:
     def value(name: str, default: str = "") -> str:
         return env.get(f"LAKEHOUSE_SMTP_{name}") or default
@@ -154,13 +170,14 @@ def _smtp(env: Mapping[str, str]) -> Smtp:
     if tls not in DEFAULT_PORTS:
         raise UserError(f"LAKEHOUSE_SMTP_TLS is '{tls}'", f"Set it to one of {', '.join(DEFAULT_PORTS)}")
     port = value("PORT", str(DEFAULT_PORTS[tls]))
-    if not port.isdigit():
-        raise UserError("LAKEHOUSE_SMTP_PORT is not a number", "Give the port of the mail server")
+    if not port.isdigit() or int(port) > 65535:
+        raise UserError("LAKEHOUSE_SMTP_PORT is not a port number", "Give the port of the mail server")
     user, password = value("USER"), value("PASSWORD")
     if bool(user) != bool(password):
         raise UserError("One of LAKEHOUSE_SMTP_USER and LAKEHOUSE_SMTP_PASSWORD is not set", "Set both or none")
     if user and tls == "none":
         raise UserError("LAKEHOUSE_SMTP_PASSWORD would be sent in the clear", "Set LAKEHOUSE_SMTP_TLS to starttls")
+    _require_ascii(env, "LAKEHOUSE_SMTP_USER", "LAKEHOUSE_SMTP_PASSWORD")
     sender = value("FROM")
     recipients = tuple(part.strip() for part in value("TO").split(",") if part.strip())
     for name, addresses in (("FROM", (sender,)), ("TO", recipients or ("",))):

@@ -15,7 +15,7 @@ from lakehouse.errors import UserError
 from lakehouse.pii.check import require_classified
 from lakehouse.settings import PROJECT_ROOT, Settings, environment, from_environment
 from lakehouse.weeks import IsoWeek
-from python_export import datasets, report
+from python_export import channels, datasets, report
 from python_export.cli_versions import diff, reproduce, verify
 from python_export.completeness import last_week
 from python_export.datasets import Project
@@ -50,6 +50,8 @@ def run(
     """
     env = environment()
     settings = from_environment(env)
+    # What cannot work is to be known now, not when the files are published.
+    channels.from_environment(env)
     chosen = IsoWeek.parse(week) if week else last_week(settings, datetime.now(UTC))
     project = Project(PROJECT_ROOT, env)
     catalog = load_catalog(settings)

@@ -10,6 +10,7 @@ from lakehouse.errors import UserError
 from lakehouse.lock import locked
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
+from python_export import channels
 from python_export.datasets import Project
 from python_export.notify import as_user_error, tell_of_failure
 from weekly_job import history
@@ -20,8 +21,10 @@ def run(settings: Settings, env: Mapping[str, str], project: Project, week: IsoW
     """Run every step for a week and return what they did, with a line on the console for each.
 
     Raises:
-        UserError: a step failed, and its line in the history says so. What it had published stays.
+        UserError: a step failed, and its line in the history says so. What it had published stays. Or a channel to the
+            readers is configured wrongly, and nothing was done.
     """
+    channels.from_environment(env)
 
     def say(line: str) -> None:
         console.print(line, markup=False)

@@ -428,7 +428,8 @@ def test_a_mail_server_with_tls_and_a_login(offline_settings: Settings, catalog:
     ("env", "words"),
     [
         ({"LAKEHOUSE_SMTP_TLS": "ssl"}, "LAKEHOUSE_SMTP_TLS is 'ssl'"),
-        ({"LAKEHOUSE_SMTP_PORT": "smtp"}, "LAKEHOUSE_SMTP_PORT is not a number"),
+        ({"LAKEHOUSE_SMTP_PORT": "smtp"}, "LAKEHOUSE_SMTP_PORT is not a port number"),
+        ({"LAKEHOUSE_SMTP_PORT": "65536"}, "LAKEHOUSE_SMTP_PORT is not a port number"),
         ({"LAKEHOUSE_SMTP_TO": ""}, "LAKEHOUSE_SMTP_TO holds no mail address"),
         ({"LAKEHOUSE_SMTP_FROM": "lake"}, "LAKEHOUSE_SMTP_FROM holds no mail address"),
         ({"LAKEHOUSE_SMTP_USER": "u"}, "LAKEHOUSE_SMTP_PASSWORD is not set"),
@@ -436,9 +437,25 @@ def test_a_mail_server_with_tls_and_a_login(offline_settings: Settings, catalog:
             {"LAKEHOUSE_SMTP_USER": "u", "LAKEHOUSE_SMTP_PASSWORD": "p", "LAKEHOUSE_SMTP_TLS": "none"},
             "would be sent in the clear",
         ),
+        (
+            {"LAKEHOUSE_SMTP_USER": "u", "LAKEHOUSE_SMTP_PASSWORD": "pä"},
+            "LAKEHOUSE_SMTP_PASSWORD holds characters that cannot be sent",
+        ),
         ({"LAKEHOUSE_WEBHOOK_URL": "example.com/hook"}, "LAKEHOUSE_WEBHOOK_URL is not a URL"),
+        ({"LAKEHOUSE_WEBHOOK_URL": "https://host:port/x"}, "LAKEHOUSE_WEBHOOK_URL is not a URL"),
+        ({"LAKEHOUSE_WEBHOOK_URL": "https://host:65536/x"}, "LAKEHOUSE_WEBHOOK_URL is not a URL"),
+        ({"LAKEHOUSE_WEBHOOK_URL": "http://[::1/x"}, "LAKEHOUSE_WEBHOOK_URL is not a URL"),
+        ({"LAKEHOUSE_WEBHOOK_TOKEN": "one\n"}, "LAKEHOUSE_WEBHOOK_TOKEN holds characters that cannot be sent"),
     ],
 )
 def test_a_channel_that_cannot_work_is_refused(env: dict[str, str], words: str) -> None:
     with pytest.raises(UserError, match=words):
         channels.from_environment({**smtp_at(25), **env})
+
+
+def test_a_channel_that_cannot_work_is_refused_before_anything_is_exported(
+    offline_settings: Settings, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli, "run_export", failing)
+    done = export_run(offline_settings, smtp_at(25) | {"LAKEHOUSE_SMTP_TO": "a"}, monkeypatch)
+    assert "LAKEHOUSE_SMTP_TO holds no mail address" in str(done.exception)

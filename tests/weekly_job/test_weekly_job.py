@@ -30,13 +30,15 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
 
 
-def run(settings: Settings, monkeypatch: pytest.MonkeyPatch, build: Callable[[Job], str]) -> Job:
+def run(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, build: Callable[[Job], str], env: dict[str, str] | None = None
+) -> Job:
     """Run the job with a first step that works and a second one that is given."""
     for name in [*STEPS]:
         monkeypatch.delitem(STEPS, name)
     monkeypatch.setitem(STEPS, "ingest", lambda job: "3 records")
     monkeypatch.setitem(STEPS, "build", build)
-    return job.run(settings, {}, Project(Path(), {}), WEEK, Console(quiet=True))
+    return job.run(settings, env or {}, Project(Path(), {}), WEEK, Console(quiet=True))
 
 
 def failing(error: Exception) -> Callable[[Job], str]:
@@ -81,10 +83,12 @@ def test_what_a_failed_run_had_published_is_written_down(
     assert (line.outcome, line.versions) == ("failed", "events/2020-W53/v2")
 
 
-def test_a_channel_that_cannot_work_is_refused_before_the_first_step(offline_settings: Settings) -> None:
+def test_a_channel_that_cannot_work_is_refused_before_the_first_step(
+    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     env = {"LAKEHOUSE_SMTP_HOST": "localhost"}
     with pytest.raises(UserError, match="LAKEHOUSE_SMTP_FROM holds no mail address"):
-        job.run(offline_settings, env, Project(Path(), {}), WEEK, Console(quiet=True))
+        run(offline_settings, monkeypatch, lambda job: pytest.fail("built"), env)
 
 
 def test_a_run_without_news_says_so(offline_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
