@@ -95,36 +95,41 @@ def list_versions(
         typer.echo(json.dumps([asdict(one) for one in found], indent=2))
         return
     superseded = {(one.dataset, one.week, one.supersedes): f"v{one.version}" for one in found}
-    table = _table("dataset", "week", "version", "rows", "published", "superseded by", "sha256")
+    table = wide_table("dataset", "week", "version", "rows", "published", "superseded by", "sha256")
     for one in found:
         by = superseded.get((one.dataset, one.week, one.version), "")
         table.add_row(one.dataset, one.week, f"v{one.version}", f"{one.rows:,}", one.created_at, by, one.sha256[:12])
-    _print(table)
+    print_wide(table)
 
 
 def _notify(settings: Settings, env: Mapping[str, str]) -> None:
-    problems = notify(settings, env, load_catalog(settings), console.print)
+    exit_if_not_told(notify(settings, env, load_catalog(settings), console.print))
+
+
+def exit_if_not_told(problems: list[UserError]) -> None:
+    """End the command with exit code 3 and a line per problem, if there is any."""
     for problem in problems:
         errors.print(f"error: published, but not everybody is told: {problem}")
     if problems:
         raise typer.Exit(NOT_TOLD)
 
 
-def _table(*headings: str) -> Table:
+def wide_table(*headings: str) -> Table:
+    """Return a table for `print_wide`."""
     table = Table(box=None, pad_edge=False)
     for heading in headings:
         table.add_column(heading, justify="right" if heading in {"rows", "bytes"} else "left", no_wrap=True)
     return table
 
 
-def _print(table: Table) -> None:
-    # As wide as its content: a path that is cut cannot be copied.
-    Console(width=10_000).print(table)
+def print_wide(table: Table) -> None:
+    """Print a table as wide as its content: a path that is cut cannot be copied, a message that is cut says little."""
+    Console(width=10_000, markup=False).print(table)
 
 
 def print_summary(exported: list[Published]) -> None:
     """Print what is public now, a line per version."""
-    table = _table("dataset", "week", "version", "rows", "bytes", "sha256", "path")
+    table = wide_table("dataset", "week", "version", "rows", "bytes", "sha256", "path")
     for one in exported:
         manifest = one.manifest
         table.add_row(
@@ -136,7 +141,7 @@ def print_summary(exported: list[Published]) -> None:
             manifest.sha256[:12],
             one.file,
         )
-    _print(table)
+    print_wide(table)
 
 
 for command in (verify, diff, reproduce):

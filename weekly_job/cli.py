@@ -7,12 +7,11 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from lakehouse.catalog import load_catalog
 from lakehouse.settings import PROJECT_ROOT, environment, from_environment
 from lakehouse.weeks import IsoWeek
-from python_export.cli import NOT_TOLD, errors, print_summary
+from python_export.cli import exit_if_not_told, print_summary, print_wide, wide_table
 from python_export.completeness import last_week, require_past
 from python_export.datasets import Project
 from weekly_job import history, job
@@ -46,10 +45,7 @@ def weekly(
     done = job.run(settings, env, Project(PROJECT_ROOT, env), chosen, console)
     console.print()
     print_summary(done.published)
-    for problem in done.not_told:
-        errors.print(f"error: published, but not everybody is told: {problem}", markup=False)
-    if done.not_told:
-        raise typer.Exit(NOT_TOLD)
+    exit_if_not_told(done.not_told)
 
 
 @app.command()
@@ -62,14 +58,11 @@ def runs(
     if as_json:
         typer.echo(json.dumps([asdict(one) for one in found], indent=2, default=str))
         return
-    table = Table(
-        "started", "week", "seconds", "outcome", "failed step", "message or versions", box=None, pad_edge=False
-    )
+    table = wide_table("started", "week", "seconds", "outcome", "failed step", "message or versions")
     for one in found:
         seconds = f"{(one.ended_at - one.started_at).total_seconds():.0f}" if one.ended_at else ""
         what = " ".join(f"{one.message or ''} {one.versions or ''}".split())
         table.add_row(
             f"{one.started_at:%Y-%m-%d %H:%M:%S}", one.week, seconds, one.outcome, one.failed_step or "", what
         )
-    # As wide as its content: a message that is cut says little.
-    Console(width=10_000, markup=False).print(table)
+    print_wide(table)
