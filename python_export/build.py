@@ -8,12 +8,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchTableError
 
 from lakehouse.errors import UserError
 from lakehouse.weeks import IsoWeek
 from python_export import source, spark_sql
-from python_export.datasets import Dataset, Project, Table
+from python_export.datasets import Dataset, Project
 
 TIME = re.compile(r"^\d\d:\d\d:\d\d ")
 NODE_FAILED = re.compile(r"\d+ of \d+ (?:ERROR|FAIL) .*?(?= \.\.\.|$)")
@@ -21,15 +20,16 @@ NODE_FAILED = re.compile(r"\d+ of \d+ (?:ERROR|FAIL) .*?(?= \.\.\.|$)")
 PROJECT_FAILED = ("Compilation Error", "Parsing Error", "Dbt Internal Error", "Could not find profile")
 
 
-def build(project: Project, catalog: Catalog, datasets: Iterable[Dataset], week: IsoWeek) -> None:
-    """Run `dbt build` on the models of some datasets; with their ancestors where one of these has changed since.
+def build(project: Project, datasets: Iterable[Dataset], week: IsoWeek) -> None:
+    """Run `dbt build` on the models of some datasets, and on their ancestors.
 
+    Always on these too: when a table was written does not tell whether it was read from before or after records landed.
     Tests run with the build: a table left by a build whose tests failed must not be exported by the next run.
 
     Raises:
         UserError: the build or a test failed. It names what and, where that quotes no row, why.
     """
-    selection = [("+" if is_stale(catalog, dataset) else "") + dataset.model for dataset in datasets]
+    selection = [f"+{dataset.model}" for dataset in datasets]
     _dbt(project, "build", *_for_week(week), "--select", *selection, failed=f"could not build the exports of {week}")
 
 
@@ -76,14 +76,6 @@ def _dbt(project: Project, *arguments: str, failed: str) -> None:
         )
 
 
-def is_stale(catalog: Catalog, dataset: Dataset) -> bool:
-    """Tell whether a table the dataset comes from, bronze included, was written after the dataset's own."""
-    exported_at = _written_at(catalog, dataset.table)
-    if exported_at is None:
-        return True
-    return any((_written_at(catalog, table) or 0) > exported_at for table in dataset.upstream)
-
-
 def require_week(catalog: Catalog, datasets: Iterable[Dataset], week: IsoWeek) -> list[source.Source]:
     """Return the datasets' tables.
 
@@ -119,12 +111,3 @@ def problems(output: str) -> list[str]:
         elif explaining:
             found.append(line)
     return list(dict.fromkeys(found))
-
-
-def _written_at(catalog: Catalog, table: Table) -> int | None:
-    """Return when a table was last written, in milliseconds; None when it does not exist or is empty from the start."""
-    try:
-        snapshot = catalog.load_table((table.schema, table.name)).current_snapshot()
-    except NoSuchTableError:
-        return None
-    return snapshot.timestamp_ms if snapshot else None

@@ -12,7 +12,6 @@ from python_export import dictionary
 from python_export.dictionary import Field
 
 PREFIX = "exp_weekly__"
-NOT_STORED = {"view", "ephemeral"}
 
 
 @dataclass(frozen=True)
@@ -45,8 +44,7 @@ class Dataset:
     """One export model.
 
     `key` identifies a row, `order_by` is the total order of the file (ascending, nulls first) and contains the key;
-    `upstream` is every stored table the model is computed from, bronze included; `quarantined` and `late` are events
-    that the week lacks, or that came after its end.
+    `quarantined` and `late` are events that the week lacks, or that came after its end.
     """
 
     name: str
@@ -55,7 +53,6 @@ class Dataset:
     key: tuple[str, ...]
     order_by: tuple[str, ...]
     topics: tuple[Topic, ...]
-    upstream: tuple[Table, ...]
     fields: tuple[Field, ...] = ()
     quarantined: Events | None = None
     late: Events | None = None
@@ -142,11 +139,6 @@ def _dataset(manifest: dict[str, Any], node: dict[str, Any]) -> Dataset:
         )
     ancestors = _ancestors(manifest, node["unique_id"])
     sources = [manifest["sources"][name] for name in ancestors if name in manifest["sources"]]
-    stored = [
-        manifest["nodes"][name]
-        for name in ancestors
-        if name in manifest["nodes"] and manifest["nodes"][name]["config"].get("materialized") not in NOT_STORED
-    ]
     topics = [
         Topic(source["config"]["meta"]["kafka"]["topic"], Table(source["schema"], source["identifier"]))
         for source in sources
@@ -159,10 +151,6 @@ def _dataset(manifest: dict[str, Any], node: dict[str, Any]) -> Dataset:
         key=key,
         order_by=order_by,
         topics=tuple(sorted(topics, key=lambda topic: topic.name)),
-        upstream=(
-            *(topic.bronze for topic in topics),
-            *(Table(parent["schema"], parent["alias"]) for parent in stored),
-        ),
         fields=dictionary.of_model(manifest, node),
         quarantined=_events(manifest, declared.get("quarantined")),
         late=_events(manifest, declared.get("late")),

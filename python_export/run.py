@@ -54,7 +54,7 @@ def run(
         target.clean()
         if with_build:
             say(f"{week}: building {', '.join(dataset.model for dataset in chosen)}")
-            build(project, catalog, chosen, week)
+            build(project, chosen, week)
             # What the models say of themselves now: dbt may just have read a newer project.
             chosen = datasets.choose(datasets.load(project), names)
         sources = require_week(catalog, chosen, week)

@@ -92,7 +92,6 @@ def at(catalog: Catalog, manifest: Manifest) -> Source:
         key=tuple(manifest.key),
         order_by=tuple(manifest.order_by),
         topics=(),
-        upstream=(),
     )
     snapshot_id = int(manifest.source_snapshot_id)
     try:

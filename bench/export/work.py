@@ -30,7 +30,6 @@ DATASET = Dataset(
     key=("order_line_key",),
     order_by=("ordered_at", "order_line_key"),
     topics=(),
-    upstream=(),
 )
 Figures = dict[str, float]
 """Seconds by step, and `peak`: MiB of the process that did it."""

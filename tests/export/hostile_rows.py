@@ -136,7 +136,6 @@ DATASET = Dataset(
     key=("event_id",),
     order_by=("event_at", "event_id"),
     topics=(),
-    upstream=(Table("shop", "fct_events"),),
 )
 
 
