@@ -46,8 +46,9 @@ def require_complete(
 ) -> None:
     """Refuse a week of which a contributing topic may still lack records.
 
-    A topic is complete once its watermark is not before the week's end. With a grace (LAKEHOUSE_EXPORT_GRACE) so is
-    one that is silent: at `now`, so long after the week's end, the table holds all that the broker has.
+    A topic is complete once its watermark is not before the week's end, and each partition that is itself behind holds
+    all that the broker has: a killed ingester may have left it there. With a grace (LAKEHOUSE_EXPORT_GRACE) so is a
+    topic that is silent: at `now`, so long after the week's end, that holds for all its partitions.
 
     Raises:
         UserError: topics are not complete; all of them are named.
@@ -56,38 +57,46 @@ def require_complete(
     late = settings.export_grace is not None and now >= week.end + settings.export_grace
     behind = []
     for topic in topics:
-        moment = watermark(cursor, catalog, topic)
-        if moment is None:
+        moments = watermarks(cursor, catalog, topic)
+        newest = max(moments.values(), default=EPOCH)
+        passed = {partition for partition, moment in moments.items() if moment >= week.end}
+        if newest == EPOCH:
             behind.append(f"{topic.name} has landed nothing")
-        elif moment < week.end and not (late and _is_read_to_the_end(settings, catalog, topic)):
-            behind.append(f"{topic.name} at {_show(moment)}")
+        elif not passed and not late:
+            behind.append(f"{topic.name} at {_show(newest)}")
+        elif len(passed) < len(moments) and (lacking := _not_read_to_the_end(settings, catalog, topic) - passed):
+            partitions = ", ".join(map(str, sorted(lacking)))
+            behind.append(f"{topic.name} at {_show(newest)} (partitions not read to their ends: {partitions})")
     if behind:
         raise UserError(
             f"{week} is not complete; it ends at {_show(week.end)} and these topics are behind: {', '.join(behind)}",
-            "Run `lakehouse ingest run` when later records have been produced; for topics that can be silent for long,"
-            " set LAKEHOUSE_EXPORT_GRACE",
+            "Run `lakehouse ingest run`, again when later records have been produced; for topics that can be silent for"
+            " long, set LAKEHOUSE_EXPORT_GRACE",
         )
 
 
-def watermark(cursor: hive.Cursor, catalog: Catalog, topic: Topic) -> datetime | None:
-    """Return the newest plausible Kafka timestamp in a topic's bronze table, or None when there is none."""
+def watermarks(cursor: hive.Cursor, catalog: Catalog, topic: Topic) -> dict[int, datetime]:
+    """Return the newest plausible Kafka timestamp of each partition in a topic's bronze table, EPOCH without one."""
     if not catalog.table_exists((topic.bronze.schema, topic.bronze.name)):
-        return None
-    [(micros,)] = spark_sql.run(
+        return {}
+    found = spark_sql.run(
         cursor,
-        f"select unix_micros(max(kafka_timestamp)) from {spark_sql.relation(topic.bronze)} "
-        f"where kafka_timestamp <= ingested_at + {FUTURE_TOLERANCE}",
+        "select kafka_partition, unix_micros(max(case when"
+        f" kafka_timestamp <= ingested_at + {FUTURE_TOLERANCE} then kafka_timestamp end))"
+        f" from {spark_sql.relation(topic.bronze)} group by kafka_partition",
         f"read the watermark of {topic.name}",
     )
-    return None if micros is None else EPOCH + timedelta(microseconds=micros)
+    return {partition: EPOCH + timedelta(microseconds=micros or 0) for partition, micros in found}
 
 
-def _is_read_to_the_end(settings: Settings, catalog: Catalog, topic: Topic) -> bool:
-    """Ask the broker whether it has anything that the topic's bronze table lacks."""
+def _not_read_to_the_end(settings: Settings, catalog: Catalog, topic: Topic) -> set[int]:
+    """Ask the broker of which partitions it has anything that the topic's bronze table lacks."""
     table = catalog.load_table((topic.bronze.schema, topic.bronze.name))
+    position = PositionReader().read(table)
     state = Broker(settings, BROKER_SECONDS).describe(topic.name)
-    same = table.properties.get("lakehouse.topic-id") == state.topic_id
-    return same and not offsets.waiting(PositionReader().read(table), state)
+    if table.properties.get("lakehouse.topic-id") != state.topic_id:
+        return set(position.next_offsets)
+    return {each.partition for each in offsets.waiting(position, state)}
 
 
 def _show(moment: datetime) -> str:

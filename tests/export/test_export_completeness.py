@@ -51,12 +51,12 @@ def test_late_records_are_waited_for(offline_settings: Settings) -> None:
 
 
 @pytest.fixture
-def produce(stack: Settings, topic: Topic) -> Callable[[], None]:
-    """Add a record to the topic."""
+def produce(stack: Settings, topic: Topic) -> Callable[..., None]:
+    """Add a record to the topic, to its first partition or another one."""
     producer = Producer(connections.kafka_client(stack))
 
-    def add() -> None:
-        producer.produce(topic.name, b"x", partition=0)
+    def add(partition: int = 0) -> None:
+        producer.produce(topic.name, b"x", partition=partition)
         assert producer.flush(10) == 0
 
     return add
@@ -67,13 +67,14 @@ def topic(stack: Settings) -> Topic:
     """A topic of its own on the broker."""
     name = f"idle_{uuid.uuid4().hex[:8]}"
     admin = AdminClient(connections.kafka_client(stack))
-    admin.create_topics([NewTopic(name, 1, 1)])[name].result()
+    admin.create_topics([NewTopic(name, 2, 1)])[name].result()
     return Topic(name, Table("bronze_tests", name))
 
 
 def test_a_silent_topic_is_complete_after_the_grace_if_it_is_read_to_the_end(
-    stack: Settings, topic: Topic, produce: Callable[[], None]
+    stack: Settings, topic: Topic, produce: Callable[..., None]
 ) -> None:
+    """So is, without a grace, a partition of a topic whose other ones are past the week's end."""
     patient = replace(stack, export_grace=timedelta(hours=24))
     due = END + timedelta(hours=24)
     catalog = load_catalog(stack)
@@ -101,10 +102,21 @@ def test_a_silent_topic_is_complete_after_the_grace_if_it_is_read_to_the_end(
         produce()
         with pytest.raises(UserError, match=behind):
             require(patient, due)
-        # Nor does a topic that was created anew say anything about the old one.
         table.append(pa.Table.from_pylist([row | {"kafka_offset": 1, "ingested_at": END}], BRONZE))
         require(patient, due)
+        # An ingester that is killed between two batches leaves partition 1 behind.
+        for partition in (0, 1, 1, 0):
+            produce(partition)
+        slow = row | {"kafka_partition": 1, "ingested_at": END}
+        ahead = row | {"kafka_offset": 2, "kafka_timestamp": END, "ingested_at": END}
+        table.append(pa.Table.from_pylist([ahead], BRONZE))
+        table.append(pa.Table.from_pylist([slow], BRONZE))
+        with pytest.raises(UserError, match=r"at 2021-01-04 00:00:00 UTC \(partitions not read to their ends: 1\)"):
+            require(stack, END)
+        table.append(pa.Table.from_pylist([slow | {"kafka_offset": 1}], BRONZE))
+        require(stack, END)
+        # A topic that was created anew says nothing about the old one.
         with table.transaction() as change:
             change.set_properties({"lakehouse.topic-id": "another"})
-        with pytest.raises(UserError, match=behind):
+        with pytest.raises(UserError, match=r"\(partitions not read to their ends: 1\)"):
             require(patient, due)

@@ -80,7 +80,12 @@ sources:
       - {name: events, config: {meta: {kafka: {topic: shop.events}}}}
 """
 BRONZE = pa.schema(
-    [*SCHEMA, ("kafka_timestamp", pa.timestamp("us", "UTC")), ("ingested_at", pa.timestamp("us", "UTC"))]
+    [
+        *SCHEMA,
+        ("kafka_timestamp", pa.timestamp("us", "UTC")),
+        ("ingested_at", pa.timestamp("us", "UTC")),
+        ("kafka_partition", pa.int32()),
+    ]
 )
 
 Land = Callable[..., None]
@@ -104,7 +109,8 @@ def shop(stack: Settings, tmp_path_factory: pytest.TempPathFactory) -> Project:
             f"""
             create table {SCHEMA_NAME}.events (
                 event_id bigint, event_at timestamp, note string, amount decimal(12, 2), tiny decimal(38, 10),
-                quantity int, sold_on date, is_gift boolean, kafka_timestamp timestamp, ingested_at timestamp
+                quantity int, sold_on date, is_gift boolean, kafka_timestamp timestamp, ingested_at timestamp,
+                kafka_partition int
             ) using iceberg
             """,
         )
@@ -120,7 +126,7 @@ def land(stack: Settings, shop: Project) -> Land:
 
     def replace_rows(rows: list[tuple], produced: datetime | None = None, ingested: datetime = MONDAY) -> None:
         table = load_catalog(stack).load_table((SCHEMA_NAME, "events"))
-        landed = [(*row, produced or row[1], max(ingested, row[1])) for row in rows]
+        landed = [(*row, produced or row[1], max(ingested, row[1]), 0) for row in rows]
         table.overwrite(arrow_table(landed, BRONZE))
 
     return replace_rows
