@@ -29,12 +29,13 @@ def staging(private: Path, say: Callable[[str], None]) -> Iterator[Path]:
         ) from None
     with file:
         lock(file, "export", say)
-        for left_over in private.iterdir():
-            if left_over.is_dir():
-                shutil.rmtree(left_over)
         directory = private / uuid.uuid4().hex
-        directory.mkdir()
         try:
+            for left_over in private.iterdir():
+                if left_over.is_dir():
+                    # Spark may still write there for a run that was killed; the next run removes the rest.
+                    shutil.rmtree(left_over, ignore_errors=True)
+            directory.mkdir()
             yield directory
         except OSError as error:
             raise UserError(
