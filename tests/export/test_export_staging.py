@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from lakehouse.errors import UserError
+from lakehouse.lock import locked
 from python_export.staging import staging
 
 
@@ -93,6 +94,13 @@ def test_a_root_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         pytest.raises(UserError, match=r"file/\.staging cannot be written"),
         staging(tmp_path / "file" / ".staging", print),
     ):
+        pass
+
+
+def test_a_home_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path / "file"))
+    with pytest.raises(UserError, match=r"file/locks cannot be written"), locked("weekly", print):
         pass
 
 
