@@ -23,7 +23,8 @@ class IsoWeek:
             UserError: the label is malformed, or its year has no such week.
         """
         match = re.fullmatch(r"(\d{4})-W(\d{2})", label)
-        if not match:
+        # The last week of 9999 ends after Python's calendar does.
+        if not match or match[1] == "9999":
             raise UserError(f"'{label}' is not a week", "Write it as year and ISO week, for instance 2026-W47")
         week = cls(int(match[1]), int(match[2]))
         try:

@@ -34,7 +34,10 @@ def test_a_week_is_closed_open() -> None:
     assert IsoWeek.of(week.end) == IsoWeek.parse("2027-W01")
 
 
-@pytest.mark.parametrize("label", ["2026-W54", "2025-W53", "2026-W00", "2026-47", "2026-W7", "week 47", "", "0000-W01"])
+@pytest.mark.parametrize(
+    "label",
+    ["2026-W54", "2025-W53", "2026-W00", "2026-47", "2026-W7", "week 47", "", "0000-W01", "9999-W52"],
+)
 def test_a_week_that_does_not_exist_is_refused_by_name(label: str) -> None:
     with pytest.raises(UserError, match=label or "''"):
         IsoWeek.parse(label)
