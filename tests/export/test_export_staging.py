@@ -36,8 +36,11 @@ def test_is_gone_after_success_and_after_failure(tmp_path: Path) -> None:
 
 def test_removes_what_a_killed_run_left(tmp_path: Path) -> None:
     receiver, sender = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("spawn").Process(target=hold, args=(tmp_path / ".staging", sender))
+    spawn = multiprocessing.get_context("spawn")
+    process = spawn.Process(target=hold, args=(tmp_path / ".staging", sender), daemon=True)
     process.start()
+    # Only the child holds this end: if it dies, recv() fails instead of waiting.
+    sender.close()
     left_over = Path(receiver.recv())
     os.kill(process.pid, signal.SIGKILL)
     process.join()
