@@ -113,6 +113,7 @@ def test_refuses_a_damaged_file(hostile_source: Source, tmp_path: Path, plant: s
         ("ask ann.smith@example.com.", "e-mail address"),
         ("4111 1111-1111 1111", "card number"),
         ("no 4111111111111111!", "card number"),
+        ("1234567890123 4111111111111111", "card number"),
         ("+1 (555) 010-4477", "phone number"),
         ("4111111111111112", None),
         ("4111-1111-1111", None),
