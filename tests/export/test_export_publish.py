@@ -117,6 +117,28 @@ def test_versions_are_numbers_not_text(target: Target) -> None:
     assert pointer(target)["version"] == 11
 
 
+@pytest.mark.parametrize("published_to", ["local"], indirect=True)
+def test_a_key_that_the_old_version_lacks_makes_every_row_another(target: Target) -> None:
+    publish_content(target, "note\na\n")
+    columns = [{"name": name, "type": "string", "nulls": 0} for name in ("part", "note")]
+    wider = replace(draft("2020-W53"), key=["part", "note"], columns=columns)
+
+    second = publish(target, stage(target, "part,note\n1,a\n2,a\n"), wider, (), target.staging / "scratch")
+
+    assert second.manifest.difference == {"added": 2, "removed": 1, "changed": 0}
+    assert second.manifest.reason == "other columns, late or corrected data"
+
+
+@pytest.mark.parametrize("published_to", ["local"], indirect=True)
+def test_a_damaged_old_file_stops_the_publication_and_is_not_quoted(target: Target) -> None:
+    first = publish_content(target, "note\na\n")
+    Path(first.file).write_text('note\n"secret\n')
+
+    with pytest.raises(UserError, match=r"2020-W53/v1 and .*/v2 could not be compared") as refusal:
+        publish_content(target, "note\nb\n")
+    assert "secret" not in str(refusal.value)
+
+
 def test_late_data_for_an_older_week_does_not_move_the_pointer_back(target: Target) -> None:
     publish_content(target, "note\na\n", "2020-W53")
     publish_content(target, "note\nb\n", "2021-W01")
