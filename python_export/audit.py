@@ -43,7 +43,7 @@ def audit(target: Target, catalog: Catalog, path: str, scratch: Path) -> Finding
         try:
             problems += [f"{parser} {each}" for each in _reading(manifest, reading(file, manifest, scratch))]
         except REFUSALS as error:
-            problems.append(f"{parser} cannot read the file ({type(error).__name__})")
+            problems.append(f"{parser} cannot read the file as the manifest has it ({type(error).__name__})")
     return Finding(path, (*problems, *_table(manifest, catalog, file, scratch)))
 
 
@@ -52,12 +52,12 @@ def audit_pointer(target: Target, dataset: str) -> Finding:
     path = f"{dataset}/latest.json"
     try:
         pointer = json.loads(target.read(path))
+        named = tuple(pointer.get(each) for each in ("week", "version", "sha256"))
         version = newest(target, dataset)
-    except (OSError, ValueError):
+    except (OSError, ValueError, AttributeError):
         return Finding(path, ("it is missing or damaged; the next export writes it again",))
     except UserError as error:
         return Finding(path, (error.message,))
-    named = (pointer.get("week"), pointer.get("version"), pointer.get("sha256"))
     if named != (version.week, version.version, version.sha256):
         return Finding(path, (f"it does not name {version.path}; the next export writes it again",))
     return Finding(path, ())

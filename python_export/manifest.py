@@ -92,12 +92,22 @@ def read(target: Target, path: str) -> Manifest:
         UserError: it is missing or damaged.
     """
     try:
-        return Manifest(**json.loads(target.read(f"{path}/{MANIFEST}")))
-    except (OSError, ValueError, TypeError):
+        manifest = Manifest(**json.loads(target.read(f"{path}/{MANIFEST}")))
+        _require_shape(manifest)
+        return manifest
+    except (OSError, LookupError, ValueError, TypeError, AttributeError):
         raise UserError(
             f"{target.address(path)}/{MANIFEST} is missing or damaged",
             "Restore it from a backup, or move its directory away to publish that version again",
         ) from None
+
+
+def _require_shape(manifest: Manifest) -> None:
+    """Look up what users of a manifest look up within its fields; what is not there raises Python's own error."""
+    for column in manifest.columns:
+        _ = column["name"], column["type"], column["nulls"]
+    _, _schema, _table = manifest.source_table.split(".")
+    int(manifest.source_snapshot_id)
 
 
 def paths(target: Target, datasets: Iterable[str] | None = None, week: str | None = None) -> list[str]:

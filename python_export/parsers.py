@@ -88,11 +88,11 @@ PARSERS: dict[str, Callable[[Path, Manifest, Path], Reading]] = {
     "pyarrow": with_pyarrow,
     "Python's csv": with_python,
 }
-# What a parser raises on a damaged file. Its message may quote a row.
-REFUSALS = (duckdb.Error, pa.ArrowException, csv.Error, ValueError, InvalidOperation)
+# What a parser raises on a damaged file, or on totals of columns that are not there. Its message may quote a row.
+REFUSALS = (duckdb.Error, pa.ArrowException, csv.Error, ValueError, InvalidOperation, LookupError)
 
 
 def _scale(manifest: Manifest, column: str) -> int:
     """Return the decimal places of a numeric column."""
-    kind = next(str(each["type"]) for each in manifest.columns if each["name"] == column)
-    return int(kind.rstrip(")").partition(",")[2] or 0)
+    kinds = {each["name"]: str(each["type"]) for each in manifest.columns}
+    return int(kinds[column].rstrip(")").partition(",")[2] or 0)

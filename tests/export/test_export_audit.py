@@ -68,6 +68,7 @@ def without_row(lines: list[str]) -> str:
     return "\n".join([*lines[:5], *lines[6:]]) + "\n"
 
 
+DAMAGED = (f"{VERSION}/manifest.json is missing or damaged",)
 PLANTS: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
     "byte flipped": (lambda at: edit(at / CSV, "comma,", "comma;"), ("another SHA-256", "1 cells of note")),
     "file cut inside a cell": (
@@ -101,7 +102,15 @@ PLANTS: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
     ),
     "manifest of another version": (lambda at: edit_manifest(at, version=2), ("the manifest is that of",)),
     "snapshot unknown": (lambda at: edit_manifest(at, source_snapshot_id="1"), ("no longer has the snapshot",)),
-    "manifest damaged": (lambda at: (at / "manifest.json").write_text("{"), ("manifest.json is missing or damaged",)),
+    "snapshot is no number": (lambda at: edit_manifest(at, source_snapshot_id="1e5"), DAMAGED),
+    "table without a schema": (lambda at: edit(at / "manifest.json", "lake.shop.", "lake,shop."), DAMAGED),
+    "column without a name": (lambda at: edit(at / "manifest.json", '"name"', '"nane"'), DAMAGED),
+    "column without its NULLs": (lambda at: edit(at / "manifest.json", '"nulls"', '"nullt"'), DAMAGED),
+    "total of no column": (
+        lambda at: edit(at / "manifest.json", '"amount": "', '"amounx": "'),
+        ("pyarrow cannot read the file as the manifest has it", "the manifest's control_totals are not the table's"),
+    ),
+    "manifest damaged": (lambda at: (at / "manifest.json").write_text("{"), DAMAGED),
     "file missing": (lambda at: (at / CSV).unlink(), (f"{CSV} is missing",)),
     "dictionary missing": (lambda at: (at / "dictionary.csv").unlink(), ("dictionary.csv is missing or damaged",)),
     "dictionary edited": (
@@ -114,6 +123,10 @@ PLANTS: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
         ("does not describe the file",),
     ),
     "pointer lost": (lambda at: (at.parents[1] / "latest.json").unlink(), ("latest.json: it is missing or damaged",)),
+    "pointer is no object": (
+        lambda at: (at.parents[1] / "latest.json").write_text("[]"),
+        ("latest.json: it is missing or damaged",),
+    ),
     "pointer wrong": (
         lambda at: edit(at.parents[1] / "latest.json", '"version": 1', '"version": 2'),
         (f"latest.json: it does not name {VERSION}",),
