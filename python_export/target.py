@@ -60,7 +60,7 @@ def open_target(settings: Settings) -> Target:
     """Return the target that LAKEHOUSE_EXPORT_ROOT names.
 
     Raises:
-        UserError: it is a URL, but not one of a bucket.
+        UserError: it is a URL, but not one of a bucket, or the AWS_* variables are wrong.
     """
     root = settings.export_root
     if "://" not in root:
@@ -70,7 +70,11 @@ def open_target(settings: Settings) -> Target:
         raise UserError(
             f"LAKEHOUSE_EXPORT_ROOT is {root}", "Give a local directory or an address like s3://bucket/prefix"
         )
-    return S3Target(url.netloc, url.path.strip("/"), settings.export_staging)
+    try:
+        return S3Target(url.netloc, url.path.strip("/"), settings.export_staging)
+    except (BotoCoreError, ValueError) as error:
+        # A profile that is not there, or an endpoint that is no URL.
+        raise _unusable(root, str(error)) from None
 
 
 @dataclass(frozen=True)
@@ -148,12 +152,13 @@ class S3Target:
         self._write(directory / MANIFEST, f"{path}/{MANIFEST}")
 
     def read(self, path: str) -> bytes:
-        return self._call("get_object", Key=self._key(path))["Body"].read()
+        with self._errors():
+            return self._call("get_object", Key=self._key(path))["Body"].read()
 
     def fetch(self, path: str, scratch: Path) -> Path:
         body = self._call("get_object", Key=self._key(path))["Body"]
         file = scratch / path.replace("/", "_")
-        with file.open("wb") as local:
+        with file.open("wb") as local, self._errors():
             for chunk in body.iter_chunks(PART_BYTES):
                 local.write(chunk)
         return file
@@ -229,15 +234,16 @@ class S3Target:
                 raise FileExistsError(self.address("")) from None
             if code in {"NoSuchKey", "404"}:
                 raise FileNotFoundError(self.address("")) from None
-            raise self._unusable(code) from None
+            raise _unusable(self.address(""), code) from None
         except BotoCoreError as error:
-            raise self._unusable(type(error).__name__) from None
+            raise _unusable(self.address(""), type(error).__name__) from None
 
-    def _unusable(self, why: str) -> UserError:
-        return UserError(
-            f"The export root {self.address('')} cannot be used ({why})",
-            "Correct LAKEHOUSE_EXPORT_ROOT, AWS_ENDPOINT_URL_S3 or the AWS_* credentials, and run it again",
-        )
+
+def _unusable(root: str, why: str) -> UserError:
+    return UserError(
+        f"The export root {root} cannot be used ({why})",
+        "Correct LAKEHOUSE_EXPORT_ROOT, AWS_ENDPOINT_URL_S3 or the AWS_* credentials, and run it again",
+    )
 
 
 def digest(file: Path) -> str:

@@ -8,6 +8,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from botocore.exceptions import ReadTimeoutError
+from botocore.response import StreamingBody
 from click.testing import Result
 from hostile_rows import draft
 from typer.testing import CliRunner
@@ -263,6 +265,35 @@ def test_a_damaged_manifest_stops_the_publication(offline_settings: Settings, da
 def test_a_root_that_is_none_is_named(s3_settings: Settings, root: str, expected: str) -> None:
     with pytest.raises(UserError, match=expected):
         published(open_target(replace(s3_settings, export_root=root)))
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "expected"),
+    [
+        ("AWS_ENDPOINT_URL_S3", "localhost:9000", "Invalid endpoint: localhost:9000"),
+        ("AWS_PROFILE", "nobody", r"The config profile \(nobody\) could not be found"),
+    ],
+)
+def test_wrong_aws_variables_are_named(
+    s3_settings: Settings, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, expected: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(UserError, match=rf"The export root s3://.* cannot be used \({expected}\)"):
+        open_target(s3_settings)
+
+
+def test_a_store_that_stalls_within_a_file_is_named(
+    s3_settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def stall(*_: object, **__: object) -> None:
+        raise ReadTimeoutError(endpoint_url="")
+
+    target = open_target(s3_settings)
+    target.put("events/latest.json", b"{}")
+    monkeypatch.setattr(StreamingBody, "read", stall)
+    for attempt in (lambda: target.read("events/latest.json"), lambda: target.fetch("events/latest.json", tmp_path)):
+        with pytest.raises(UserError, match=r"cannot be used \(ReadTimeoutError\)"):
+            attempt()
 
 
 def listed(settings: Settings, monkeypatch: pytest.MonkeyPatch, *options: str) -> Result:
