@@ -1,14 +1,11 @@
 """What stands in manifest.json, and the manifests of the versions that readers see."""
 
 import json
-import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 
 from lakehouse.errors import UserError
-from python_export.target import MANIFEST, Target
-
-VERSION = re.compile(r"(?P<dataset>[^/]+)/(?P<week>\d{4}-W\d\d)/v(?P<number>\d+)")
+from python_export.target import MANIFEST, VERSION, Target
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -69,7 +69,7 @@ def publish(target: Target, staged: Path, draft: Manifest, described: Iterable[F
         raise UserError(
             f"Another export is publishing or has published {target.address(manifest.path)} with other content",
             "Run the export again: it compares with what is there then. What a dead export has left on S3 is deleted"
-            " by the next run after an hour",
+            " by the next run after a day",
         ) from None
     _point_to_newest(target, draft.dataset)
     return Published(manifest, target.address(f"{manifest.path}/{manifest.file}"), unchanged=False)

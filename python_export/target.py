@@ -8,9 +8,10 @@ version the second gets a FileExistsError.
 import errno
 import hashlib
 import os
+import re
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,9 +25,11 @@ from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 
 MANIFEST = "manifest.json"
+# Where a version is. Nothing else is deleted: others use a bucket too.
+VERSION = re.compile(r"(?P<dataset>[^/]+)/(?P<week>\d{4}-W\d\d)/v(?P<number>\d+)")
 PART_BYTES = 64 * 1024 * 1024
-# An upload of another machine that is younger than this may still be running.
-ABANDONED_AFTER = timedelta(hours=1)
+# What is younger than this may be another machine's that is still at work, or carries on what a dead one has left.
+ABANDONED_AFTER = timedelta(days=1)
 
 
 class Target(Protocol):
@@ -168,15 +171,21 @@ class S3Target:
 
     def clean(self, abandoned_after: timedelta = ABANDONED_AFTER) -> None:
         limit = datetime.now(UTC) - abandoned_after
+        # Before the manifests: a version that is committed in between is one that is seen.
+        old = [path for path, written in self._objects() if written <= limit and _version(path)]
         visible = {*self.versions()}
-        for path, written in self._objects():
-            version = path.rpartition("/")[0]
-            if version.count("/") == 2 and version not in visible and written <= limit:
+        for path in old:
+            if _version(path) not in visible:
                 self._call("delete_object", Key=self._key(path))
         for page in self._pages("list_multipart_uploads"):
             for upload in page.get("Uploads", []):
-                if upload["Initiated"] <= limit:
-                    self._call("abort_multipart_upload", Key=upload["Key"], UploadId=upload["UploadId"])
+                if upload["Initiated"] <= limit and _version(self._path(upload["Key"])):
+                    self._abort(upload["Key"], upload["UploadId"])
+
+    def _abort(self, key: str, upload_id: str) -> None:
+        # Its writer, or another machine's clean, may have ended it since it was listed.
+        with self._errors(), suppress(self.client.exceptions.NoSuchUpload):
+            self.client.abort_multipart_upload(Bucket=self.bucket, Key=key, UploadId=upload_id)
 
     def _write_or_find(self, file: Path, path: str) -> None:
         """Write an object; the same content from a run that died before its manifest will do."""
@@ -204,11 +213,14 @@ class S3Target:
     def _key(self, path: str) -> str:
         return f"{self.prefix}/{path}".strip("/")
 
+    def _path(self, key: str) -> str:
+        return key.removeprefix(f"{self.prefix}/") if self.prefix else key
+
     def _objects(self) -> Iterator[tuple[str, datetime]]:
         """Yield path and time of every object."""
         for page in self._pages("list_objects_v2"):
             for each in page.get("Contents", []):
-                yield each["Key"].removeprefix(f"{self.prefix}/"), each["LastModified"]
+                yield self._path(each["Key"]), each["LastModified"]
 
     def _pages(self, operation: str) -> Iterator[dict[str, Any]]:
         prefix = f"{self.prefix}/" if self.prefix else ""
@@ -244,6 +256,12 @@ def _unusable(root: str, why: str) -> UserError:
         f"The export root {root} cannot be used ({why})",
         "Correct LAKEHOUSE_EXPORT_ROOT, AWS_ENDPOINT_URL_S3 or the AWS_* credentials, and run it again",
     )
+
+
+def _version(path: str) -> str | None:
+    """Return the version that a file is of, if it is of one."""
+    version = path.rpartition("/")[0]
+    return version if VERSION.fullmatch(version) else None
 
 
 def digest(file: Path) -> str:

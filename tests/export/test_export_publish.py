@@ -170,6 +170,9 @@ def test_what_a_run_left_that_died_before_the_commit_is_no_version(target: Targe
         (target.root / "events" / "2021-W01").mkdir()
         (target.staging / "run" / "version").mkdir(parents=True)
 
+    before = tree(target)
+    target.clean()
+    assert tree(target) == before
     assert target.versions() == ["events/2020-W53/v1"]
     assert newest(target, "events").week == "2020-W53"
     target.clean(abandoned_after=timedelta(0))
@@ -178,6 +181,36 @@ def test_what_a_run_left_that_died_before_the_commit_is_no_version(target: Targe
         assert not target.client.list_multipart_uploads(Bucket=target.bucket).get("Uploads")
     assert publish_content(target, "note\nb\n", "2020-W53").manifest.version == 2
     assert publish_content(target, "note\nc\n", "2021-W01").manifest.version == 1
+
+
+def test_what_others_keep_in_the_bucket_is_left_alone(s3_settings: Settings) -> None:
+    target = open_target(replace(s3_settings, export_root=f"s3://{open_target(s3_settings).bucket}"))
+    for path in ("invoices/2026/11/a.pdf", "site/2020-W53/img/a.png", "events/2020-W53/v1/half.csv"):
+        target.put(path, b"")
+    for key in ("backups/db.dump", "events/2020-W53/v1/half.csv"):
+        upload = target.client.create_multipart_upload(Bucket=target.bucket, Key=key)
+    target.clean(abandoned_after=timedelta(0))
+    assert set(tree(target)) == {"invoices/2026/11/a.pdf", "site/2020-W53/img/a.png"}
+    [others] = target.client.list_multipart_uploads(Bucket=target.bucket)["Uploads"]
+    assert others["Key"] == "backups/db.dump"
+    # Another machine has aborted it since it was listed.
+    target._abort(upload["Key"], upload["UploadId"])
+
+
+def test_a_version_that_is_committed_during_the_cleaning_stays(
+    s3_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def list_and_be_overtaken(self: S3Target) -> list:
+        found = [*objects(self)]
+        self.put("events/2020-W53/v1/manifest.json", b"{}")
+        return found
+
+    target, objects = open_target(s3_settings), S3Target._objects
+    target.put("events/2020-W53/v1/events_2020-W53_v1.csv", b"note\na\n")
+    with monkeypatch.context() as overtaken:
+        overtaken.setattr(S3Target, "_objects", list_and_be_overtaken)
+        target.clean(abandoned_after=timedelta(0))
+    assert len(tree(target)) == 2
 
 
 def test_an_upload_of_the_same_content_is_carried_on_and_of_other_content_is_left_alone(
