@@ -2,8 +2,10 @@
 
 import logging
 import secrets
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import boto3
 import pytest
@@ -41,6 +43,14 @@ def s3_server() -> Iterator[str]:
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
     server.start()
+    application, one_at_a_time = server._server.app, threading.Lock()
+
+    def serve(*request: Any) -> Iterable[bytes]:
+        # moto looks for an object and then writes it, with no lock: of two writers at once both might find none.
+        with one_at_a_time:
+            return application(*request)
+
+    server._server.app = serve
     host, port = server.get_host_and_port()
     yield f"http://{host}:{port}"
     server.stop()
