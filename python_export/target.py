@@ -25,8 +25,9 @@ from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 
 MANIFEST = "manifest.json"
-# Where a version is. Nothing else is deleted: others use a bucket too.
+# Where a version is, and what may have been left beside it. Nothing else is deleted: others use a bucket too.
 VERSION = re.compile(r"(?P<dataset>[^/]+)/(?P<week>\d{4}-W\d\d)/v(?P<number>\d+)")
+UNFINISHED = re.compile(r"\.[^.]+\.(json|html)\.[0-9a-f]{8}")
 PART_BYTES = 64 * 1024 * 1024
 # What is younger than this may be another machine's that is still at work, or carries on what a dead one has left.
 ABANDONED_AFTER = timedelta(days=1)
@@ -124,13 +125,21 @@ class LocalTarget:
         file = self.root / path
         file.parent.mkdir(parents=True, exist_ok=True)
         unfinished = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
-        unfinished.write_bytes(content)
-        _sync(unfinished)
-        unfinished.rename(file)
+        try:
+            unfinished.write_bytes(content)
+            _sync(unfinished)
+            unfinished.rename(file)
+        finally:
+            unfinished.unlink(missing_ok=True)
         _sync(file.parent)
 
     def clean(self, abandoned_after: timedelta = ABANDONED_AFTER) -> None:
-        pass
+        limit = (datetime.now(UTC) - abandoned_after).timestamp()
+        for file in self.root.glob("[!.]*/.*"):
+            # Its writer may rename it at any time.
+            with suppress(FileNotFoundError):
+                if UNFINISHED.fullmatch(file.name) and file.stat().st_mtime <= limit:
+                    file.unlink()
 
 
 @dataclass(frozen=True)

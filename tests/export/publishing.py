@@ -67,10 +67,23 @@ def in_the_upload(owner: type, name: str) -> None:
     setattr(owner, name, write_all_but_the_manifest)
 
 
+def before_its_rename(owner: type, name: str) -> None:
+    """Have the process die in a step that ends with a rename, before that."""
+    step: Callable[..., None] = getattr(owner, name)
+
+    def die_at_the_rename(*arguments: Any) -> None:
+        Path.rename = die
+        step(*arguments)
+
+    setattr(owner, name, die_at_the_rename)
+
+
 POINTS: dict[str, dict[str, tuple[Callable[[type, str], None], type, str]]] = {
     "local": {
         "before the version": (before, LocalTarget, "add"),
+        "before the version's rename": (before_its_rename, LocalTarget, "add"),
         "between version and pointer": (after, LocalTarget, "add"),
+        "within the pointer": (before_its_rename, LocalTarget, "put"),
         "after the pointer": (after, LocalTarget, "put"),
     },
     "s3": {

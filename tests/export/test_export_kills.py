@@ -5,6 +5,7 @@ import signal
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from publishing import FORKS, POINTS, publish_and_die, publish_and_tell, publish_content, read_all_the_while, start
@@ -59,6 +60,7 @@ def test_a_publication_killed_at_any_step_is_whole_or_not_there(
         pointer = json.loads(target.read("events/latest.json"))
         assert pointer["version"] == published(target)[-1].version == number, point
     target.clean(abandoned_after=timedelta(0))
+    assert not [*Path(published_to.export_root).glob("*/.*")]
     assert reader() == (len(POINTS[kind]), [])
 
 

@@ -1,5 +1,6 @@
 """Versions: a new one for new content only, the old ones untouched, and a pointer that never goes back."""
 
+import errno
 import hashlib
 import json
 import secrets
@@ -168,6 +169,7 @@ def test_what_a_run_left_that_died_before_the_commit_is_no_version(target: Targe
         target.client.create_multipart_upload(Bucket=target.bucket, Key=f"{target.prefix}/events/2020-W53/v2/x.csv")
     else:
         (target.root / "events" / "2021-W01").mkdir()
+        (target.root / "events" / ".latest.json.0123abcd").write_text("{")
         (target.staging / "run" / "version").mkdir(parents=True)
 
     before = tree(target)
@@ -211,6 +213,19 @@ def test_a_version_that_is_committed_during_the_cleaning_stays(
         overtaken.setattr(S3Target, "_objects", list_and_be_overtaken)
         target.clean(abandoned_after=timedelta(0))
     assert len(tree(target)) == 2
+
+
+def test_a_pointer_that_cannot_be_written_leaves_nothing(
+    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    target = open_target(offline_settings)
+    monkeypatch.setattr("python_export.target._sync", full)
+    with pytest.raises(OSError, match="No space left"):
+        target.put("events/latest.json", b"{}")
+    assert tree(target) == {}
 
 
 def test_an_upload_of_the_same_content_is_carried_on_and_of_other_content_is_left_alone(
