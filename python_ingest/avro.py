@@ -52,7 +52,7 @@ def writer_form(text: str, references: Sequence[str] = ()) -> Json:
         form = expander.expand(document, "", "")
     except json.JSONDecodeError:
         raise IncompatibleSchema("", "the schema is not JSON") from None
-    except (AttributeError, KeyError, TypeError):
+    except (AttributeError, KeyError, TypeError, RecursionError):
         raise IncompatibleSchema("", "this is not an Avro schema") from None
     if not_null(form) == "null":
         raise IncompatibleSchema("", "a value that is always null cannot be a column")
@@ -113,6 +113,17 @@ def refuse_names_that_differ_by_case(names: Sequence[str], place: str) -> None:
             raise IncompatibleSchema(inside(place, name), f"differs from {other} by case only")
 
 
+def refuse_what_is_no_name(name: str, place: str) -> None:
+    """Do nothing if Avro's Java library takes this as a name: it begins with a letter, of any alphabet, or `_`.
+
+    Raises:
+        IncompatibleSchema: it does not. Spark could read no record of the topic with such a schema.
+    """
+    letters = name.replace("_", "a")
+    if not letters[:1].isalpha() or not all(each.isalpha() or each.isdecimal() for each in letters):
+        raise IncompatibleSchema(place, f"'{name}' is not a name in Avro")
+
+
 def inside(place: str, name: str) -> str:
     """Return the path of a field below a place."""
     return f"{place}.{name}" if place else name
@@ -162,13 +173,17 @@ class _Expander:
         return item
 
     def _union(self, branches: list[Json], namespace: str, place: str) -> Json:
-        if len([branch for branch in branches if branch != "null"]) < 2:
-            return [self.expand(branch, namespace, place) for branch in branches]
+        several = len([branch for branch in branches if branch != "null"]) > 1
         union = []
         for branch in branches:
+            if not several or branch == "null":
+                union.append(self.expand(branch, namespace, place))
+                continue
             name = _simple_name(branch)
-            of_branch = inside(place, f"member_{name}")
-            union.append(branch if branch == "null" else self._item(branch, namespace, of_branch, name))
+            refuse_what_is_no_name(name, place)
+            union.append(self._item(branch, namespace, inside(place, f"member_{name}"), name))
+        if any(isinstance(branch, list) for branch in union):
+            raise IncompatibleSchema(place, "a union directly in a union is not Avro")
         if len({*map(member, union)}) < len(union):
             raise IncompatibleSchema(place, "two types of the union would be landed under one name")
         if {*map(kind, union)} - {"null"} == {"int", "long"} and any(isinstance(branch, dict) for branch in union):
@@ -185,13 +200,15 @@ class _Expander:
         form = {"type": schema["type"], "name": f"at{place and '.'}{place.lstrip('.')}.{called}"}
         match schema["type"]:
             case "enum":
-                return form | {"symbols": schema["symbols"]}
+                return form | {"symbols": _names(schema["symbols"], place)}
             case "fixed":
+                if type(schema["size"]) is not int or not 0 <= schema["size"] < 2**31:
+                    raise IncompatibleSchema(place, "the size of a fixed is not a number from 0 on")
                 return _with_logical_type(form | {"size": schema["size"]}, schema, place)
         if full in self._open:
             raise IncompatibleSchema(place, "a type that contains itself cannot be a column")
         self._open.append(full)
-        names = [each["name"] for each in schema["fields"]]
+        names = _names([each["name"] for each in schema["fields"]], place)
         refuse_names_that_differ_by_case(names, place)
         fields = [self._field(each, names, namespace, inside(place, each["name"])) for each in schema["fields"]]
         self._open.pop()
@@ -200,10 +217,25 @@ class _Expander:
     def _field(self, field: Json, siblings: list[str], namespace: str, place: str) -> Json:
         form = {"name": field["name"], "type": self.expand(field["type"], namespace, place)}
         # Of a name that another field of this version has, an alias says nothing.
-        aliases = [alias for alias in field.get("aliases", ()) if alias not in siblings]
+        aliases = [alias for alias in _strings(field.get("aliases", [])) if alias not in siblings]
         if "default" in field or (isinstance(field["type"], list) and "null" in field["type"]):
             form["optional"] = True
         return form | {"aliases": aliases} if aliases else form
+
+
+def _strings(found: Json) -> list[str]:
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise TypeError("not a list of strings")
+    return found
+
+
+def _names(found: Json, place: str) -> list[str]:
+    names = _strings(found)
+    for name in names:
+        refuse_what_is_no_name(name, place)
+    if len({*names}) < len(names):
+        raise IncompatibleSchema(place, "two of its fields or symbols have one name")
+    return names
 
 
 def _full_name(name: str, namespace: str | None) -> str:
@@ -225,7 +257,7 @@ def _with_logical_type(expanded: Json, schema: Json, place: str) -> Json:
     if logical != "decimal":
         return base | {"logicalType": logical}
     precision, scale = schema.get("precision"), schema.get("scale", 0)
-    if not (isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision and precision > 0):
+    if not (type(precision) is type(scale) is int and 0 <= scale <= precision and precision > 0):
         return expanded
     if "size" in base and precision > _digits(base["size"]):
         return expanded
