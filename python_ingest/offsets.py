@@ -39,7 +39,7 @@ class Position:
 
 
 class PositionReader:
-    """Reads positions from file statistics. A manifest never changes, so each is read once."""
+    """Reads positions from file statistics. A manifest never changes, so each is read once while it is in use."""
 
     def __init__(self) -> None:
         self._manifests: dict[str, Position] = {}
@@ -53,20 +53,21 @@ class PositionReader:
         snapshot = table.current_snapshot()
         if snapshot is None:
             return Position()
-        parts = [_ledger_position(snapshot, table)]
+        parts: dict[str, Position] = {}
         with readable(snapshot.manifest_list):
             manifests = snapshot.manifests(table.io)
         for manifest in manifests:
             if manifest.content != ManifestContent.DATA:
                 continue
-            if manifest.manifest_path not in self._manifests:
-                with readable(manifest.manifest_path):
-                    entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
-                self._manifests[manifest.manifest_path] = _joined(
-                    _file_position(entry.data_file, table.schema()) for entry in entries
-                )
-            parts.append(self._manifests[manifest.manifest_path])
-        joined = _joined(parts)
+            path = manifest.manifest_path
+            if path in self._manifests:
+                parts[path] = self._manifests[path]
+                continue
+            with readable(path):
+                entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+            parts[path] = _joined(_file_position(entry.data_file, table.schema()) for entry in entries)
+        self._manifests = parts
+        joined = _joined([_ledger_position(snapshot, table), *parts.values()])
         return Position(snapshot.snapshot_id, joined.next_offsets, max(joined.last_batch, _last_number(table)))
 
 

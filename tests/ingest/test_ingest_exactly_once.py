@@ -137,6 +137,8 @@ def test_compaction_expiry_and_rollback_neither_lose_nor_double(lab: Lab) -> Non
     produce(lab, 30, start=4, partitions=(1,))
     lab.land_well(Options(max_records=10, wait=10))
     before = lab.rows()
+    reader = PositionReader()
+    reader.read(lab.table())
     name = lab.declaration.identifier
     options = "map('rewrite-all', 'true')"
     lab.sql(
@@ -144,6 +146,10 @@ def test_compaction_expiry_and_rollback_neither_lose_nor_double(lab: Lab) -> Non
         f" sort_order => 'kafka_partition, kafka_offset', options => {options})"
     )
     assert lab.rows() == before
+    table = lab.table()
+    reader.read(table)
+    # Of manifests that are no longer in use nothing is kept.
+    assert reader._manifests.keys() == {each.manifest_path for each in table.current_snapshot().manifests(table.io)}
     produce(lab, 6, start=34, partitions=(0, 1))
     assert lab.land_well().records == 6
     lab.sql(f"call lake.system.expire_snapshots(table => '{name}', older_than => now(), retain_last => 1)")
