@@ -136,10 +136,9 @@ class Lander:
         read_until = plan.position.next_offsets | read
         ledger = Ledger(self.writer, batch.number, tuple(plan.ranges), read_until, ids)
         rows = decode.rows(records, self.declaration, sides, batch)
-        identifier, base = self.declaration.identifier, plan.position.snapshot_id
         refusal: Exception | None = None
         try:
-            commit.overwrite(rows, identifier, base, ledger, plan.filling_holes)
+            commit.overwrite(rows, self.declaration.identifier, plan.position, ledger, plan.filling_holes)
         except Refused as refused:
             refusal = refused
         except (PySparkException, Py4JError) as error:

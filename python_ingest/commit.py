@@ -2,13 +2,13 @@
 
 A batch is planned from one snapshot, its base: the next offset of a partition is the one after the
 greatest in the base's files, the batch's number the one after the greatest ever given. The rows are
-committed together with a claim on their offset ranges and on their number: Iceberg commits only if
-no file added after the base can hold an offset of these ranges, or a row of this number.
+committed together with a claim on their offset ranges and on all numbers that the base does not hold:
+Iceberg commits only if no file added after the base can hold an offset of these ranges, or such a number.
 
 - A crash before the commit leaves the table as it was; the same ranges are planned again.
 - A crash after it leaves rows in the table; the next plan starts behind them.
-- A second ingester, or one that was taken for dead, has the same base or an older one, so its
-  number is taken; whoever commits second is refused and plans again.
+- A second ingester, or one that was taken for dead, has the same base or an older one, so the
+  first commit has a number that its base lacks; whoever commits second is refused and plans again.
 - A commit whose answer was lost is looked for by its own mark in the snapshots.
 
 The whole argument is in docs/exactly-once.md.
@@ -28,7 +28,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.settings import CATALOG_NAME
-from python_ingest.offsets import OffsetRange
+from python_ingest.offsets import OffsetRange, Position
 
 REFUSALS = (
     "org.apache.iceberg.exceptions.ValidationException",
@@ -82,24 +82,24 @@ class Landed:
     dead_letters: int
 
 
-def overwrite(rows: DataFrame, identifier: str, base: int | None, ledger: Ledger, filling_holes: bool) -> None:
-    """Commit rows to the table, if their number and their ranges are still nobody else's.
+def overwrite(rows: DataFrame, identifier: str, base: Position, ledger: Ledger, filling_holes: bool) -> None:
+    """Commit rows to the table, if nothing was landed or replayed since the base.
 
-    `base` is the snapshot that the batch was planned from, None for a table without one: then
-    Iceberg validates against the table's whole history. Ranges that lie between landed offsets
-    cannot be claimed, for existing files span them: `filling_holes` claims the number alone.
+    `base` is the position that the batch was planned from; if that has no snapshot, Iceberg validates
+    against the table's whole history. Ranges that lie between landed offsets cannot be claimed, for
+    existing files span them: `filling_holes` claims the numbers alone.
 
     Raises:
         Refused: another commit came first.
         PySparkException, Py4JError: the job failed, or it is unknown whether it was committed.
     """
     writer = rows.writeTo(f"{CATALOG_NAME}.{identifier}").option("isolation-level", "serializable")
-    if base is not None:
-        writer = writer.option("validate-from-snapshot-id", str(base))
+    if base.snapshot_id is not None:
+        writer = writer.option("validate-from-snapshot-id", str(base.snapshot_id))
     for name, value in ledger.properties().items():
         writer = writer.option(f"snapshot-property.{name}", value)
     try:
-        writer.overwrite(_claim(ledger, filling_holes))
+        writer.overwrite(_claim(base, ledger, filling_holes))
     except (PySparkException, Py4JError) as error:
         if any(refusal in str(error) for refusal in REFUSALS):
             raise Refused("another commit came first") from None
@@ -143,6 +143,8 @@ def kind(error: PySparkException | Py4JError) -> str:
     return str(cause.getClass().getName())
 
 
-def _claim(ledger: Ledger, filling_holes: bool) -> Column:
-    number = F.col("ingest_batch") == ledger.batch
-    return number if filling_holes else reduce(or_, map(inside, ledger.ranges), number)
+def _claim(base: Position, ledger: Ledger, filling_holes: bool) -> Column:
+    # Not the batch's own number alone: of two batches on one base, one may know of a branch with a number, and be
+    # given a greater one than the other.
+    numbers = F.col("ingest_batch") > base.held_batch
+    return numbers if filling_holes else reduce(or_, map(inside, ledger.ranges), numbers)

@@ -28,14 +28,15 @@ class OffsetRange:
 class Position:
     """What one snapshot of a bronze table holds.
 
-    `next_offsets` maps a partition to the offset after its last landed record. `last_batch` is the
-    greatest batch number ever given: 0 for a table without rows, and never less after a rollback,
-    because readers downstream remember the numbers they have seen.
+    `next_offsets` maps a partition to the offset after its last landed record. `last_batch` is the greatest batch number ever given: 0
+    for a table without rows, and never less after a rollback, because readers downstream remember the
+    numbers they have seen. `held_batch` is the greatest of this snapshot's rows.
     """
 
     snapshot_id: int | None = None
     next_offsets: dict[int, int] = field(default_factory=dict)
     last_batch: int = 0
+    held_batch: int = 0
 
 
 class PositionReader:
@@ -68,7 +69,8 @@ class PositionReader:
             parts[path] = _joined(_file_position(entry.data_file, table.schema()) for entry in entries)
         self._manifests = parts
         joined = _joined([_ledger_position(snapshot, table), *parts.values()])
-        return Position(snapshot.snapshot_id, joined.next_offsets, max(joined.last_batch, _last_number(table)))
+        last_batch = max(joined.last_batch, _last_number(table))
+        return Position(snapshot.snapshot_id, joined.next_offsets, last_batch, joined.last_batch)
 
 
 def lost(position: Position, topic: TopicState) -> list[OffsetRange]:

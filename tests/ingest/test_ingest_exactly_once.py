@@ -78,6 +78,21 @@ def test_a_stale_writer_is_refused_whatever_its_offsets(lab: Lab) -> None:
     assert_exactly_once(lab, 18)
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_of_two_that_fill_one_hole_under_different_numbers_one_is_refused(lab: Lab, first: int) -> None:
+    produce(lab, 9)
+    lab.land_well()
+    lab.sql("delete from {table} where kafka_partition = 0 and kafka_offset = 1")
+    one = replace(plan(lab, OffsetRange(0, 1, 2)), filling_holes=True)
+    # The branch of a replay that was killed has a number, and only one of the two has seen it.
+    other = replace(one, position=replace(one.position, last_batch=one.position.last_batch + 1))
+    plans = [one, other]
+    assert lab.lander("first").land(lab.table(), plans[first]).rows == 1
+    with pytest.raises(Refused, match="another commit came first"):
+        lab.lander("second").land(lab.table(), plans[1 - first])
+    assert_exactly_once(lab, 9)
+
+
 def test_of_two_first_writers_one_is_refused(lab: Lab) -> None:
     produce(lab, 6)
     topic = Broker(lab.settings, 10).describe(lab.topic)
