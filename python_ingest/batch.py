@@ -133,7 +133,8 @@ class Lander:
         batch = Batch(plan.position.last_batch + 1, datetime.now(UTC))
         ids = tuple(sorted(sides.value.writers))
         read = {} if plan.filling_holes else {each.partition: each.until for each in plan.ranges}
-        read_until = plan.position.next_offsets | read
+        # Of a partition not read yet its beginning: what retention takes from then on was lost, and not never there.
+        read_until = plan.topic.begin | plan.position.next_offsets | read
         ledger = Ledger(self.writer, batch.number, tuple(plan.ranges), read_until, ids)
         rows = decode.rows(records, self.declaration, sides, batch)
         refusal: Exception | None = None

@@ -22,7 +22,8 @@ def check(table: Table, declaration: Declaration, topic: TopicState, position: P
     ):
         stored = table.properties.get(f"lakehouse.{name}")
         if stored != actual:
-            held = ", ".join(f"{p} up to offset {until - 1}" for p, until in sorted(position.next_offsets.items()))
+            ends = sorted(position.next_offsets.items())
+            held = ", ".join(f"{partition} up to offset {until - 1}" for partition, until in ends if until)
             raise UserError(
                 f"{declaration.identifier} was filled from {label} {stored} (partition {held}),"
                 f" but {declaration.topic} is now {actual}",

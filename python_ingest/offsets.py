@@ -28,7 +28,8 @@ class OffsetRange:
 class Position:
     """What one snapshot of a bronze table holds.
 
-    `next_offsets` maps a partition to the offset after its last landed record. `last_batch` is the greatest batch number ever given: 0
+    `next_offsets` maps a partition to the offset after its last landed record, or to where it began
+    when the table was made and it had none. `last_batch` is the greatest batch number ever given: 0
     for a table without rows, and never less after a rollback, because readers downstream remember the
     numbers they have seen. `held_batch` is the greatest of this snapshot's rows.
     """

@@ -146,7 +146,7 @@ class _Partition:
         held = self._bronze.holdings[self._partition]
         begin = self._log.begin(self._partition)
         claimed = self._bronze.read_until().get(self._partition, begin)
-        first = min([begin, *(first for _, first, _ in held.files)])
+        first = min([begin, claimed, *(first for _, first, _ in held.files)])
         until = max([claimed, *(until for _, _, until in held.files)])
         stretches = held.stretches(first, until)
         for start, end, times in _tuples(stretches.filter(pc.field("times") > 1)):

@@ -253,6 +253,18 @@ def test_a_gap_left_by_retention_is_refused_with_its_range_until_it_is_accepted(
     assert lab.land_well().records == 5
 
 
+def test_what_retention_takes_from_a_partition_that_was_empty_at_first_is_a_gap(lab: Lab) -> None:
+    produce(lab, 4, partitions=(1,))
+    lab.land_well()
+    produce(lab, 4, start=4, partitions=(0,))
+    for deleted in lab.admin.delete_records([TopicPartition(lab.topic, 0, 3)]).values():
+        deleted.result()
+    assert "retention deleted offsets 0 to 2 of partition 0" in str(lab.land().error)
+    assert_exactly_once(lab, 4)
+    assert lab.land_well(Options(wait=10, accept_gap=True)).records == 1
+    assert_exactly_once(lab, 5)
+
+
 def test_from_earliest_lands_what_is_missing_and_nothing_twice(lab: Lab) -> None:
     produce(lab, 30, partitions=(0, 1))
     lab.land_well()
