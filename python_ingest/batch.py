@@ -123,8 +123,9 @@ class Lander:
 
     def _check(self, records: DataFrame, sides: Sides, plan: Plan) -> None:
         """Find what stops a batch before the table is made or changed for it."""
-        rows = decode.rows(records, self.declaration, sides, Batch(plan.position.last_batch + 1, datetime.now(UTC)))
+        batch = Batch(plan.position.last_batch + 1, datetime.now(UTC))
         try:
+            rows = decode.rows(records, self.declaration, sides, batch)
             rows.filter("decode_error is not null").isEmpty()
         except (PySparkException, Py4JError) as error:
             raise self._translated(error) from None
@@ -136,9 +137,9 @@ class Lander:
         # Of a partition not read yet its beginning: what retention takes from then on was lost, and not never there.
         read_until = plan.topic.begin | plan.position.next_offsets | read
         ledger = Ledger(self.writer, batch.number, tuple(plan.ranges), read_until, ids)
-        rows = decode.rows(records, self.declaration, sides, batch)
         refusal: Exception | None = None
         try:
+            rows = decode.rows(records, self.declaration, sides, batch)
             commit.overwrite(rows, self.declaration.identifier, plan.position, ledger, plan.filling_holes)
         except Refused as refused:
             refusal = refused

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from functools import reduce
 from operator import or_
 
+from py4j.protocol import Py4JError
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
 from pyspark.errors import PySparkException
@@ -78,10 +79,10 @@ def reproduce(lander: Lander, topic: TopicState, number: int) -> list[Proof]:
     name = f"{CATALOG_NAME}.{declaration.identifier}"
     stored = spark.table(name).where(reduce(or_, map(commit.inside, ranges)))
     sides = _sides(lander, table, ranges)
-    read = decode.rows(lander.read(ranges), declaration, sides, Batch(number, datetime.now(UTC)))
     try:
+        read = decode.rows(lander.read(ranges), declaration, sides, Batch(number, datetime.now(UTC)))
         in_table, in_topic = (_hashes(rows, stored.schema) for rows in (stored, read))
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         raise UserError(f"{topic.topic}: Spark failed ({commit.kind(error)})", f"See {log_file()}") from None
     proofs = []
     for each in ranges:

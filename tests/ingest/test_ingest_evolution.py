@@ -12,12 +12,13 @@ import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference
 
 from lakehouse.catalog import load_catalog
-from python_ingest import tables
+from python_ingest import avro, tables
 from python_ingest.batch import FIRST_LOOK
 from python_ingest.broker import Broker
 from python_ingest.reproduce import reproduce
 from tests.ingest.lab import Lab, record
 from tests.ingest.test_ingest_schemas import VARIANTS, a_version, aliased
+from tests.ingest.test_ingest_services import registry_answering
 
 MOMENT = dt.datetime(2026, 11, 16, 12, tzinfo=dt.UTC)
 PLACES = ("place", "places", "by_name", "either", "before", "after")
@@ -137,6 +138,19 @@ def test_a_schema_that_is_not_avro_makes_dead_letters(lab: Lab) -> None:
     assert lab.rows()[0]["decode_error"] == (
         f"incompatible_schema: schema id {schema_id}, the schema is JSON, not AVRO"
     )
+
+
+def test_a_schema_that_spark_cannot_parse_makes_dead_letters_and_is_named_where_it_comes_through(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.produce(b"\x00\x00\x00\x00\x01\x02")
+    with registry_answering((200, {"schema": json.dumps(record("sale", **{"a-b": "int"}))})) as (url, _):
+        lab.settings = replace(lab.settings, schema_registry_url=url)
+        assert lab.land_well().dead_letters == 1
+        lab.produce(b"\x00\x00\x00\x00\x02\x02")
+        monkeypatch.setattr(avro, "refuse_what_is_no_name", lambda *_: None)
+        error = str(lab.land().error)
+    assert f"{lab.topic}: Spark failed (org.apache.avro.SchemaParseException), 5 times in a row" in error
 
 
 @pytest.mark.parametrize("exists", [True, False])

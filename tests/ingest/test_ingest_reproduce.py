@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
+from py4j.protocol import Py4JError
 
 from lakehouse.errors import UserError
+from python_ingest import decode
 from python_ingest.broker import Broker
 from python_ingest.reproduce import Proof, reproduce
 from python_ingest.run import Options
@@ -49,6 +51,18 @@ def test_every_batch_is_equal_until_a_row_of_it_is_touched(lab: Lab, models_dir:
         (1, False),
         (2, True),
     ]
+
+
+def test_a_spark_that_fails_is_named(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.produce(b"foreign bytes", 0)
+    lab.land_well()
+
+    def fail(*_: object) -> None:
+        raise Py4JError("the JVM is gone")
+
+    monkeypatch.setattr(decode, "rows", fail)
+    with pytest.raises(UserError, match=rf"{lab.topic}: Spark failed \(Py4JError\)\. See .*spark\.log"):
+        proofs(lab, 1)
 
 
 def test_a_batch_whose_snapshot_expired_is_found_by_its_rows(lab: Lab) -> None:
