@@ -38,7 +38,7 @@ from python_ingest.plan_schema import plan_of_file, plans_of_newest
 from python_ingest.registry import Registry
 from python_ingest.report import ConsoleReporter, columns, summary
 from python_ingest.run import Ingester, Options
-from python_ingest.session import QuietSpark
+from python_ingest.session import QuietSpark, log_file
 from python_ingest.status import topic_statuses
 from python_ingest.topics import Declaration
 
@@ -214,6 +214,10 @@ def _run(
                 _write_metrics(metrics_file, settings, chosen, options.wait)
             if pause is None:
                 break
+            if spark.gone():  # and a process cannot start a second one
+                raise UserError(
+                    "Spark's Java process has ended", f"See {log_file()}, and run it again: nothing is lost"
+                )
             time.sleep(pause)
     spark.stop()
     console.print(summary(results))
@@ -223,8 +227,10 @@ def _run(
 def _write_metrics(path: Path, settings: Settings, chosen: list[Declaration], wait: float) -> None:
     try:
         metrics.write(path, list(topic_statuses(settings, chosen, wait)))
-    except UserError as error:  # no reason to stop landing
+    except UserError as error:
         errors.print(f"error: {error}", markup=False)
+    except Exception as error:  # no reason to stop landing
+        errors.print(f"error: {path} was not written ({type(error).__name__})", markup=False)
 
 
 # Last, so that the help begins with landing.

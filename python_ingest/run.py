@@ -1,9 +1,11 @@
 """The loop: plan and land, batch after batch, until the table has what the broker has."""
 
 import time
+import traceback
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
@@ -112,8 +114,20 @@ class Ingester:
             result.error = error
         except OperationalError:
             result.error = unavailable(self.settings)
+        except Exception as error:  # of one topic; it must not take the others along
+            result.error = _unexpected(declaration.topic, error)
         result.seconds = time.monotonic() - started
         return result
+
+
+def _unexpected(topic: str, error: Exception) -> UserError:
+    """Return what to say of an error that nothing above knows; its message may quote a record, its place may not."""
+    with suppress(OSError):
+        log_file().parent.mkdir(parents=True, exist_ok=True)
+        with log_file().open("a") as log:
+            log.write(f"{topic}: {type(error).__name__}\n")
+            traceback.print_tb(error.__traceback__, file=log)
+    return UserError(f"{topic}: failed unexpectedly ({type(error).__name__})", f"See the end of {log_file()}")
 
 
 class _TopicLoop:

@@ -26,9 +26,13 @@ class QuietSpark:
                 self._session = _start(self._settings, log_file())
             return self._session
 
+    def gone(self) -> bool:
+        """Tell whether the JVM was started and has ended, for instance killed for its memory."""
+        return self._session is not None and self._session.sparkContext._gateway.proc.poll() is not None
+
     def stop(self) -> None:
         """Stop the session, if it was started."""
-        if self._session is not None:
+        if self._session is not None and not self.gone():
             self._session.stop()
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
@@ -103,7 +104,7 @@ def test_a_broker_killed_before_a_read_and_started_again_is_waited_for(
     assert_exactly_once(own_lab, 60)
 
 
-def test_a_frozen_broker_is_reported_while_following_and_then_caught_up_with(
+def test_a_frozen_broker_is_reported_while_following_and_then_caught_up_with_and_a_dead_jvm_ends_it(
     own_broker: tuple[Service, str], own_lab: Lab, models_dir: Path
 ) -> None:
     process = own_broker[0].process()
@@ -125,10 +126,16 @@ def test_a_frozen_broker_is_reported_while_following_and_then_caught_up_with(
         process.resume()
         produce(own_lab, 6)
         read_until(follower.stdout, "12 records landed")
+        (jvm,) = psutil.Process(follower.pid).children()
+        jvm.kill()
+        _, told = follower.communicate()
+        assert follower.returncode == 1
+        assert "error: Spark's Java process has ended" in told
     finally:
         process.resume()
-        follower.send_signal(signal.SIGINT)
-        follower.communicate()
+        if follower.poll() is None:
+            follower.send_signal(signal.SIGINT)
+            follower.communicate()
         watchdog.cancel()
     assert_exactly_once(own_lab, 12)
 

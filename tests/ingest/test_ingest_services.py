@@ -15,9 +15,10 @@ from pyspark.sql import SparkSession
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from lakehouse.spark import CLASS_ARCHIVE
-from python_ingest.broker import Broker
+from python_ingest.broker import Broker, TopicState
 from python_ingest.registry import Registry
 from python_ingest.run import Options
+from python_ingest.session import log_file
 from tests.ingest.lab import Lab, record
 
 SILENCE: tuple[int, dict] = (0, {})
@@ -123,11 +124,21 @@ def test_a_registry_that_is_away_leaves_the_topic_untouched_until_it_is_back(lab
     assert (known.error, known.records, known.dead_letters) == (None, 1, 0)
 
 
-def test_a_topic_that_fails_does_not_stop_the_others(lab: Lab) -> None:
+def test_a_topic_that_fails_does_not_stop_the_others(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     lab.produce(lab.encode(lab.register(record("sale", id="int")), {"id": 1}))
     lab.flush()
     missing = replace(lab.declaration, topic=f"{lab.topic}.missing", table=f"{lab.declaration.table}_missing")
-    failed, landed = lab.ingester().catch_up([missing, lab.declaration])
+    broken = replace(lab.declaration, topic=f"{lab.topic}.broken", table=f"{lab.declaration.table}_broken")
+    ask = Broker.describe
+
+    def describe(broker: Broker, topic: str) -> TopicState:
+        return ask(broker, topic) if topic != broken.topic else {}["secret"]
+
+    monkeypatch.setattr(Broker, "describe", describe)
+    failed, unexpected, landed = lab.ingester().catch_up([missing, broken, lab.declaration])
+    assert str(unexpected.error).startswith(f"{broken.topic}: failed unexpectedly (KeyError). See the end of ")
+    assert "in describe" in log_file().read_text()
+    assert "secret'" not in log_file().read_text()
     assert f"The topic '{missing.topic}' does not exist" in str(failed.error)
     assert failed.lag is None
     assert (landed.error, landed.records) == (None, 1)
