@@ -19,6 +19,7 @@ from python_ingest.table_files import TableSize, files_of, size_of
 from python_ingest.topics import Declaration
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LATEST = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass
@@ -105,11 +106,13 @@ def _describe_table(status: TopicStatus, table: Table) -> Position:
 
 
 def _greatest(files: list[DataFile], table: Table, column: str) -> datetime | None:
-    """Return the greatest time in a column, from the files' statistics."""
+    """Return the greatest time in a column, from the files' statistics; the end of the year 9999 for a later one, as
+    of a producer that stamps microseconds."""
     found = table.schema().find_field(column)
     bounds = [(file.upper_bounds or {}).get(found.field_id) for file in files]
     times = [from_bytes(found.field_type, bound) for bound in bounds if bound is not None]
-    return EPOCH + timedelta(microseconds=max(times)) if times else None
+    latest = (LATEST - EPOCH) // timedelta(microseconds=1)
+    return EPOCH + timedelta(microseconds=min(max(times), latest)) if times else None
 
 
 def _age_of_oldest(settings: Settings, topic: str, ranges: list[OffsetRange], wait: float) -> float:

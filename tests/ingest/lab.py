@@ -9,7 +9,7 @@ from typing import Any
 
 import fastavro
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
@@ -152,3 +152,11 @@ def assert_exactly_once(lab: Lab, count: int) -> None:
     assert report.records == count
     rows = lab.rows()
     assert len(rows) == len({(row["kafka_partition"], row["kafka_offset"]) for row in rows}) == count
+
+
+def configure(lab: Lab, name: str, value: str) -> None:
+    """Set a configuration of the test's topic."""
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, lab.topic, incremental_configs=[entry])
+    for altered in lab.admin.incremental_alter_configs([resource]).values():
+        altered.result()

@@ -22,7 +22,6 @@ from typing import Any
 import psutil
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from pyspark.sql import SparkSession
 
 from lakehouse import connections
@@ -34,7 +33,7 @@ from python_ingest.run import Options
 from python_ingest.topics import Declaration
 from python_ingest.verify import verify_topic
 from tests.conftest import LAKEHOUSE, run_lakehouse
-from tests.ingest.lab import Lab, Messages, record
+from tests.ingest.lab import Lab, Messages, configure, record
 from tests.ingest.test_ingest_services import SILENCE, registry_answering
 
 SALE = record("sale", id="int")
@@ -227,14 +226,6 @@ def test_clocks_far_off_land_as_they_are(lab: Lab) -> None:
     epoch = dt.datetime.fromtimestamp(0, dt.UTC)
     assert [(row["kafka_timestamp"] - epoch) // dt.timedelta(milliseconds=1) for row in lab.rows()] == list(stamps)
     assert_exactly_once(lab, 3)
-
-
-def configure(lab: Lab, name: str, value: str) -> None:
-    """Set a configuration of the test's topic."""
-    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ConfigResource.Type.TOPIC, lab.topic, incremental_configs=[entry])
-    for altered in lab.admin.incremental_alter_configs([resource]).values():
-        altered.result()
 
 
 def test_a_catalog_that_is_locked_is_waited_for_then_named_and_nothing_is_lost(

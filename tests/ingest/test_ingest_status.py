@@ -3,6 +3,7 @@
 import json
 import time
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from python_ingest import metrics
 from python_ingest.run import Options
 from python_ingest.status import TopicStatus, topic_statuses
 from tests.conftest import run_lakehouse
-from tests.ingest.lab import Lab, record
+from tests.ingest.lab import Lab, configure, record
 
 
 def status_of(lab: Lab) -> TopicStatus:
@@ -54,6 +55,15 @@ def test_lag_freshness_and_files_of_a_topic(lab: Lab) -> None:
     assert late.lag_offsets == 2
     assert late.lag_seconds is not None
     assert 50 <= late.lag_seconds < 50 + 600
+
+
+def test_a_stamp_in_microseconds_is_the_end_of_time(lab: Lab, models_dir: Path) -> None:
+    configure(lab, "message.timestamp.after.max.ms", str(2**63 - 1))
+    produce(lab, 1, int(time.time() * 1_000_000))
+    lab.land_well()
+    status = status_of(lab)
+    assert (status.newest_record, status.rows, status.error) == (datetime.max.replace(tzinfo=UTC), 1, None)
+    metrics.write(models_dir / "far.prom", [status])
 
 
 def test_a_tail_of_transaction_markers_is_no_lag_in_seconds(lab: Lab) -> None:
