@@ -74,11 +74,20 @@ class TopicLog:
 
     def begin(self, partition: int) -> int:
         """Return the first offset that the broker still has."""
+        return self._ends(partition)[0]
+
+    def _ends(self, partition: int) -> tuple[int, int]:
         place = TopicPartition(self._topic, partition)
         try:
-            return self._consumer.get_watermark_offsets(place, timeout=self._wait)[0]
+            first, until = self._consumer.get_watermark_offsets(place, timeout=self._wait)
+            return first, until
         except KafkaException as error:
             raise self._no_answer(error.args[0]) from None
+
+    def holds_records(self, partition: int) -> bool:
+        """Tell whether a committed reader sees a record in a partition."""
+        first, until = self._ends(partition)
+        return any(len(records) for _, _, records in self.records(partition, first, until))
 
     def records(self, partition: int, first: int, until: int) -> Iterator[tuple[int, int, pa.Table]]:
         """Yield a stretch of offsets piece by piece: the first offset, the one after the last, and the records in

@@ -108,13 +108,15 @@ def verify_topic(settings: Settings, declaration: Declaration, wait: float, samp
     """
     report = Report(declaration.topic, declaration.identifier, sample=sample)
     table = load_table(load_catalog(settings), declaration.identifier)
-    if table is None:
-        report.add(f"there is no table {declaration.identifier}")
-        return report
-    bronze = BronzeTable(table, declaration.topic)
     log = TopicLog(settings, declaration.topic, wait)
     try:
         partitions = log.partitions()
+        if table is None:
+            # A topic may be declared and have no record yet.
+            if any(map(log.holds_records, partitions)):
+                report.add(f"there is no table {declaration.identifier}")
+            return report
+        bronze = BronzeTable(table, declaration.topic)
         bronze.scan()
         if bronze.foreign_rows:
             report.add(f"{bronze.foreign_rows} rows name no offset, or another topic")

@@ -192,5 +192,8 @@ def test_a_damaged_file_is_named(lab: Lab, models_dir: Path) -> None:
     assert report_of(lab).problems == []
 
 
-def test_a_table_that_does_not_exist_is_a_problem(lab: Lab) -> None:
+def test_a_table_that_does_not_exist_is_a_problem_once_there_is_a_record(lab: Lab) -> None:
+    assert report_of(lab) == Report(lab.topic, lab.declaration.identifier)
+    lab.produce(b"first", 1)
+    lab.flush()
     assert report_of(lab).problems == [f"there is no table {lab.declaration.identifier}"]
