@@ -97,10 +97,10 @@ def verify_topic(settings: Settings, declaration: Declaration, wait: float, samp
     """Compare a bronze table with its topic, and with the batches that its snapshots say were landed.
 
     Every offset that a committed reader sees, from the first that the broker still has to the last that the table
-    holds or claims to, must be in the table exactly once, with equal key, value, headers and timestamp. Rows that
-    the broker no longer has are checked for duplicates, and their holes are noted. With a sample all of this stays,
-    but bytes are compared, and offsets searched that should not be there, in the sampled chunks and in every chunk
-    with a hole.
+    holds or claims to, must be in the table exactly once, with equal key, value, headers and timestamp. Every row must
+    have the number of a batch, without which readers downstream never take it. Rows that the broker no longer has are
+    checked for duplicates, and their holes are noted. With a sample all of this stays, but bytes are compared, and
+    offsets searched that should not be there, in the sampled chunks and in every chunk with a hole.
 
     Raises:
         UserError: the topic does not exist, the broker does not answer within `wait` seconds, or a file of the
@@ -120,6 +120,8 @@ def verify_topic(settings: Settings, declaration: Declaration, wait: float, samp
         bronze.scan()
         if bronze.foreign_rows:
             report.add(f"{bronze.foreign_rows} rows name no offset, or another topic")
+        if bronze.unnumbered_rows:
+            report.add(f"{bronze.unnumbered_rows} rows have no batch number, or one that was never given")
         for partition in sorted(bronze.holdings.keys() | bronze.read_until().keys()):
             if partition in partitions:
                 _Partition(report, bronze, log, partition, declaration.on_error == "skip").verify()

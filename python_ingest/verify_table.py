@@ -69,13 +69,19 @@ class BronzeTable:
         self._table = table
         self._topic = topic
         self.foreign_rows = 0
+        self.unnumbered_rows = 0
         self.holdings: dict[int, Holding] = defaultdict(Holding)
         """What is held of each partition."""
 
     def scan(self) -> None:
-        """Fill `holdings` and count in `foreign_rows` the rows that name no offset, or another topic."""
+        """Fill `holdings`; count in `foreign_rows` the rows that name no offset, or another topic, and in
+        `unnumbered_rows` those with no batch number, or one beyond the greatest that a snapshot tells of."""
+        last = max((int(each["lakehouse.batch"]) for each in self._summaries() if "lakehouse.batch" in each), default=0)
         for file in self._files():
-            rows = self._read(file, AlwaysTrue(), ("kafka_topic", "kafka_partition", "kafka_offset"))
+            rows = self._read(file, AlwaysTrue(), ("kafka_topic", "kafka_partition", "kafka_offset", "ingest_batch"))
+            number = pc.field("ingest_batch")
+            given = (number >= 1) & (number <= last) if last else number >= 1
+            self.unnumbered_rows += len(rows) - len(rows.filter(given))
             placed = pc.field("kafka_partition").is_valid() & pc.field("kafka_offset").is_valid()
             own = rows.filter((pc.field("kafka_topic") == self._topic) & placed)
             for partition in pc.unique(own["kafka_partition"]).to_pylist():
