@@ -114,6 +114,7 @@ def test_two_ingesters_killed_at_random_land_each_offset_once(
     landing = time.monotonic() + 60
     while len(lab.rows()) == 3 and any(each.poll() is None for each in both) and time.monotonic() < landing:
         time.sleep(0.1)
+    assert len(lab.rows()) > 3 or all(each.poll() is None for each in both), "no ingester was there to be killed"
     for process in chance.sample(both, 2):
         time.sleep(chance.uniform(0, 2))
         kill(process)
