@@ -2,19 +2,30 @@
 
 from collections import defaultdict
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
 
+from lakehouse.catalog import readable
 from lakehouse.settings import Settings
 from python_ingest import peek
 from python_ingest.broker import TopicState
 from python_ingest.offsets import OffsetRange, Position
 
 
-def holes(settings: Settings, table: Table, topic: TopicState, position: Position, wait: float) -> list[OffsetRange]:
+def holes(
+    settings: Settings,
+    table: Table,
+    topic: TopicState,
+    position: Position,
+    wait: float,
+    empty: set[OffsetRange],
+) -> list[OffsetRange]:
     """Return the stretches of offsets below the position that hold records a committed reader sees,
     and no row. Files without a hole of their own are known from statistics; of a partition with
-    other files (transactions, log compaction, deleted rows) the offsets are read.
+    other files (transactions, log compaction, deleted rows) the offsets are read. Stretches without
+    a record stay so; they are noted in `empty`, and not asked for again.
 
     Raises:
         UserError: the broker gives nothing for `wait` seconds.
@@ -24,10 +35,16 @@ def holes(settings: Settings, table: Table, topic: TopicState, position: Positio
     for partition, until in sorted(position.next_offsets.items()):
         at = topic.begin[partition]
         for each in [*sorted(held[partition], key=lambda each: each.start), OffsetRange(partition, until, until)]:
-            if each.start > at:
-                candidates.append(OffsetRange(partition, at, each.start))
+            candidate = OffsetRange(partition, at, each.start)
+            if each.start > at and candidate not in empty:
+                candidates.append(candidate)
             at = max(at, each.until)
-    return [each for each in candidates if peek.first_timestamp(settings, topic.topic, each, wait) is not None]
+    if not candidates:
+        return []
+    stamps = peek.first_timestamps(settings, topic.topic, candidates, wait)
+    found = [each for each, stamp in zip(candidates, stamps, strict=True) if stamp is not None]
+    empty.update(set(candidates) - set(found))
+    return found
 
 
 def _held(table: Table) -> dict[int, list[OffsetRange]]:
@@ -47,9 +64,14 @@ def _held(table: Table) -> dict[int, list[OffsetRange]]:
 
 
 def _stretches(table: Table, partition: int) -> list[OffsetRange]:
-    """Return the unbroken stretches of offsets that a table holds of a partition."""
+    """Return stretches of offsets, unbroken within a piece of a file, that a table holds of a partition."""
     scan = table.scan(EqualTo("kafka_partition", partition), selected_fields=("kafka_offset",))
-    offsets = sorted(set(scan.to_arrow()["kafka_offset"].to_pylist()))
-    firsts = [offset for before, offset in zip([None, *offsets], offsets, strict=False) if before != offset - 1]
-    lasts = [offset for offset, after in zip(offsets, [*offsets[1:], None], strict=True) if after != offset + 1]
-    return [OffsetRange(partition, first, last + 1) for first, last in zip(firsts, lasts, strict=True)]
+    found = []
+    with readable(f"A file of {'.'.join(table.name())}"):
+        for piece in scan.to_arrow_batch_reader():
+            offsets = piece["kafka_offset"].sort()
+            begins = pc.fill_null(pc.not_equal(pc.pairwise_diff(offsets), 1), True)
+            ends = pa.concat_arrays([begins[1:], pa.array([True] * min(1, len(offsets)), pa.bool_())])
+            stretches = zip(offsets.filter(begins).to_pylist(), offsets.filter(ends).to_pylist(), strict=True)
+            found += [OffsetRange(partition, first, last + 1) for first, last in stretches]
+    return found

@@ -1,4 +1,4 @@
-"""A quick look into a range of records: which schema ids stand in it, or when its first record was produced."""
+"""A quick look into ranges of records: which schema ids stand in them, or when their first records were produced."""
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -52,23 +52,25 @@ def schema_id(part: bytes | None) -> int | None:
     return int.from_bytes(part[1:HEADER_BYTES], "big")
 
 
-def first_timestamp(settings: Settings, topic: str, each: OffsetRange, wait: float) -> float | None:
-    """Return the timestamp, in seconds since 1970, of the first record that a committed reader sees in a
-    range; None if the range holds no record.
+def first_timestamps(settings: Settings, topic: str, ranges: list[OffsetRange], wait: float) -> list[float | None]:
+    """Return, range by range, the timestamp in seconds since 1970 of the first record that a committed reader
+    sees in it; None if the range holds no record.
 
     Raises:
         UserError: the broker gives nothing for `wait` seconds.
     """
     consumer = _consumer(settings)
-    consumer.assign([TopicPartition(topic, each.partition, each.start)])
+    found: list[float | None] = []
     try:
-        message = consumer.poll(wait)
-        if message is None:
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-        if message.error():
-            _at_end(message, {})
-            return None
-        return message.timestamp()[1] / 1000 if message.offset() < each.until else None
+        for each in ranges:
+            consumer.assign([TopicPartition(topic, each.partition, each.start)])
+            message = consumer.poll(wait)
+            if message is None:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            nothing = message.error() is not None and _at_end(message, {})
+            inside = not nothing and message.offset() < each.until
+            found.append(message.timestamp()[1] / 1000 if inside else None)
+        return found
     except KafkaException as error:
         raise _unanswered(settings, topic, error) from None
     finally:

@@ -137,6 +137,7 @@ class _TopicLoop:
         self._options = ingester.options
         self._declaration = declaration
         self._positions = PositionReader()
+        self._empty: set[OffsetRange] = set()
         self._lander = Lander(
             settings=ingester.settings,
             spark=ingester.spark,
@@ -200,4 +201,4 @@ class _TopicLoop:
     def _holes(self, table: Table | None, topic: TopicState, position: Position) -> list[OffsetRange]:
         if table is None or not self._options.from_earliest:
             return []
-        return backfill.holes(self._lander.settings, table, topic, position, self._options.wait)
+        return backfill.holes(self._lander.settings, table, topic, position, self._options.wait, self._empty)

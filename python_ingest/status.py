@@ -117,5 +117,5 @@ def _greatest(files: list[DataFile], table: Table, column: str) -> datetime | No
 
 def _age_of_oldest(settings: Settings, topic: str, ranges: list[OffsetRange], wait: float) -> float:
     """Return how many seconds ago the oldest record in the ranges was produced; 0 if they hold none."""
-    stamps = [peek.first_timestamp(settings, topic, each, wait) for each in ranges]
+    stamps = peek.first_timestamps(settings, topic, ranges, wait) if ranges else []
     return max([0.0, *(time.time() - stamp for stamp in stamps if stamp is not None)])
