@@ -20,6 +20,7 @@ from pyiceberg.table import Table
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from lakehouse.catalog import readable
 from lakehouse.errors import UserError
 from lakehouse.settings import CATALOG_NAME
 from python_ingest import commit, decode, peek, tables
@@ -172,5 +173,6 @@ def _as_records(dead: DataFrame) -> DataFrame:
 def _rows(
     table: Table, condition: BooleanExpression, names: tuple[str, ...], limit: int | None = None
 ) -> Iterator[dict[str, Any]]:
-    for batch in table.scan(condition, selected_fields=names, limit=limit).to_arrow_batch_reader():
-        yield from batch.select(names).to_pylist()
+    with readable(f"A file of {'.'.join(table.name())}"):
+        for batch in table.scan(condition, selected_fields=names, limit=limit).to_arrow_batch_reader():
+            yield from batch.select(names).to_pylist()

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
+from pyiceberg.expressions import NotNull
 
 from lakehouse.errors import UserError
-from python_ingest import topic_log, verify
+from python_ingest import backfill, dead_letters, topic_log, verify
 from python_ingest.run import Options
 from python_ingest.verify import Report, Sample, verify_topic
 from tests.conftest import run_lakehouse
@@ -197,6 +198,13 @@ def test_a_damaged_file_is_named(lab: Lab, models_dir: Path) -> None:
         file.write_bytes(whole)
         file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
     assert report_of(lab).problems == []
+    lab.produce(b"no schema", 0)
+    lab.land_well()
+    (dead,) = lab.table().scan(NotNull("decode_error")).plan_files()
+    Path(dead.file.file_path.removeprefix("file:")).unlink()
+    for read in (lambda: dead_letters.summary(lab.table()), lambda: backfill._stretches(lab.table(), 0)):
+        with pytest.raises(UserError, match=f"A file of {lab.declaration.identifier} is missing or damaged"):
+            read()
 
 
 def test_a_table_that_does_not_exist_is_a_problem_once_there_is_a_record(lab: Lab) -> None:
