@@ -13,8 +13,8 @@ SECONDS_PER_CALL = 0.2
 
 
 def schema_ids(settings: Settings, topic: str, ranges: list[OffsetRange], wait: float) -> tuple[set[int], set[int]]:
-    """Return the ids in the headers of values and of keys. There may be more than the ranges hold: of
-    records behind a range's end, and of keys that only look like registry Avro.
+    """Return the ids in the headers of values and of keys. There may be more than the ranges hold: of a
+    few records behind a range's end, and of keys that only look like registry Avro.
 
     Raises:
         UserError: the broker gives nothing for `wait` seconds.
@@ -32,8 +32,8 @@ def schema_ids(settings: Settings, topic: str, ranges: list[OffsetRange], wait: 
             if silent >= wait:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
             for message in messages:
-                if _at_end(message, left):
-                    left.pop(message.partition(), None)
+                if _at_end(message, left) and left.pop(message.partition(), None) is not None:
+                    consumer.pause([TopicPartition(topic, message.partition())])
                 if message.error() is None:
                     values.add(schema_id(message.value()))
                     keys.add(schema_id(message.key()))

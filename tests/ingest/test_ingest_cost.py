@@ -8,6 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehouse import java
+from python_ingest import peek
+from python_ingest.offsets import OffsetRange
 from python_ingest.run import Options
 from tests.ingest.lab import Lab, produce
 
@@ -32,6 +34,17 @@ def test_files_are_compressed_with_zstd(lab: Lab) -> None:
     columns = [pq.read_metadata(path).row_group(0).column(0).compression for path in paths]
     assert columns
     assert set(columns) == {"ZSTD"}
+
+
+def test_a_look_at_a_range_does_not_read_the_records_behind_it(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.produce(b"\x00\x00\x00\x00\x01", 0)
+    for _ in range(1000):
+        lab.produce(b"\x00\x00\x00\x00\x02", 0)
+        lab.produce(b"\x00\x00\x00\x00\x03", 1)
+    lab.flush()
+    monkeypatch.setattr(peek, "RECORDS_PER_CALL", 1)
+    looked = peek.schema_ids(lab.settings, lab.topic, [OffsetRange(0, 0, 1), OffsetRange(1, 0, 1000)], 10)
+    assert looked == ({1, 3}, set())
 
 
 @pytest.mark.skipif(not JCMD.exists(), reason="this Java has no jcmd")
