@@ -48,8 +48,10 @@ class TopicSchemas:
         writers = dict(merged)
         reader = schemas.merge_all(writers)
         unknown = set()
-        for schema_id in sorted(set(found) - set(writers) - set(rejected)):
-            registered = self.registry.schema(schema_id)
+        new = sorted(set(found) - set(writers) - set(rejected))
+        answers = self.registry.schemas(new)
+        for schema_id in new:
+            registered = answers.get(schema_id)
             if registered is None:
                 unknown.add(schema_id)
                 continue

@@ -1,7 +1,7 @@
 """Writer schemas by id from the schema registry: fetched once, waited for when it is away."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -44,24 +44,38 @@ class Registry:
     def schema(self, schema_id: int) -> Registered | None:
         """Return the schema, or None if the registry says that it has no such id, or lacks a schema it refers to.
 
-        "Unknown" is not remembered, because the schema may be registered later.
+        Raises:
+            UserError: as for `schemas`.
+        """
+        return self.schemas([schema_id]).get(schema_id)
+
+    def schemas(self, schema_ids: Iterable[int]) -> dict[int, Registered]:
+        """Return the schemas by id, without those that the registry does not have, or lacks a schema they refer to.
+
+        It is asked again twice for what it does not have, because a replica may lag behind a producer: in rounds, for
+        bytes that only look like registry Avro can name thousands of ids. "Unknown" is not remembered, because the
+        schema may be registered later.
 
         Raises:
             UserError: the registry is unreachable, turns this client away, or answers what is no registry's.
         """
-        if schema_id not in self._cache:
-            schema = self._ask(lambda: self._client.get_schema(schema_id))
-            registered = self._with_references(schema) if schema is not None else None
-            if registered is None:
-                return None
-            self._cache[schema_id] = registered
-        return self._cache[schema_id]
+        wanted = set(schema_ids)
+        for attempt in range(ATTEMPTS_WHEN_UNKNOWN):
+            missing = sorted(wanted - set(self._cache))
+            if attempt and missing:
+                time.sleep(0.2 * attempt)
+            for schema_id in missing:
+                schema = self._ask(partial(self._client.get_schema, schema_id), attempts=1)
+                registered = self._with_references(schema) if schema is not None else None
+                if registered is not None:
+                    self._cache[schema_id] = registered
+        return {schema_id: self._cache[schema_id] for schema_id in wanted & set(self._cache)}
 
     def latest(self, subject: str) -> tuple[int, Registered] | None:
         """Return the newest version's id and schema, or None if there is no such subject.
 
         Raises:
-            UserError: as for `schema`.
+            UserError: as for `schemas`.
         """
         version = self._ask(lambda: self._client.get_latest_version(subject))
         registered = self._with_references(version.schema) if version is not None else None
@@ -85,8 +99,8 @@ class Registry:
             texts += below
         return [*texts, schema.schema_str or ""]
 
-    def _ask(self, question: Callable[[], Answer]) -> Answer | None:
-        """Return the answer, None for "not found": asked again twice, because a replica may lag behind a producer."""
+    def _ask(self, question: Callable[[], Answer], attempts: int = ATTEMPTS_WHEN_UNKNOWN) -> Answer | None:
+        """Return the answer, None for "not found" so many times."""
         deadline = time.monotonic() + self._wait
         unknown = 0
         pause = 0.2
@@ -96,7 +110,7 @@ class Registry:
             except SchemaRegistryError as error:
                 if error.http_status_code == 404 and error.error_code in NOT_FOUND:
                     unknown += 1
-                    if unknown == ATTEMPTS_WHEN_UNKNOWN:
+                    if unknown == attempts:
                         return None
                 elif error.http_status_code < 500 and error.http_status_code != 429:
                     raise UserError(

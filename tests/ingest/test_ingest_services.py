@@ -89,6 +89,14 @@ def test_an_unknown_id_is_asked_for_again_and_not_remembered(offline_settings: S
         assert registry.schema(7) is not None
 
 
+def test_many_unknown_ids_wait_together(offline_settings: Settings) -> None:
+    started = time.monotonic()
+    with registry_answering(UNKNOWN) as (url, asked):
+        assert registry_at(url, offline_settings).schemas(range(40)) == {}
+    assert len(asked) == 120
+    assert time.monotonic() - started < 10
+
+
 @pytest.mark.parametrize("answer", [(404, {"error_code": 404}), (401, {"error_code": 401})])
 def test_an_answer_that_is_no_registrys_is_an_error_and_not_an_unknown_id(
     offline_settings: Settings, answer: tuple[int, dict]
