@@ -8,6 +8,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from lakehouse import java
+from lakehouse.errors import UserError
 from lakehouse.settings import PROJECT_ROOT
 from local_stack.process import Service
 
@@ -49,9 +50,11 @@ group.initial.rebalance.delay.ms=0
     if not (directory / "data" / "meta.properties").exists():
         storage_tool = [*java_command, "kafka.tools.StorageTool"]
         cluster_id = str(uuid.uuid4())
-        subprocess.run(
-            [*storage_tool, "format", "-t", cluster_id, "-c", str(properties)], capture_output=True, check=True
-        )
+        command = [*storage_tool, "format", "-t", cluster_id, "-c", str(properties)]
+        formatted = subprocess.run(command, capture_output=True, text=True, check=False)
+        if formatted.returncode:
+            said = formatted.stderr.strip().partition("\n")[0].rstrip(".")
+            raise UserError(f"kafka's data directory cannot be formatted: {said}", f"Correct {directory}, or delete it")
     return [*java_command, "kafka.Kafka", str(properties)]
 
 

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from lakehouse import pii_key, spark
+from lakehouse.errors import UserError
 from lakehouse.settings import env_file, environment, from_environment, home
 from local_stack import kafka, mail, registry, thrift_server
 from local_stack.process import Service
@@ -29,6 +30,9 @@ def variables(started: tuple[str, ...]) -> dict[str, str]:
     root = home()
     before = environment()
     ports = {name: before.get(name, str(default)) for name, default in PORTS.items()}
+    for name, port in ports.items():
+        if not (port.isdecimal() and 0 < int(port) < 65_536):
+            raise UserError(f"{name} is not the number of a port", "Set it to one from 1 to 65535")
     addresses = {
         "kafka": ("KAFKA_BOOTSTRAP_SERVERS", f"127.0.0.1:{ports['LAKEHOUSE_KAFKA_PORT']}"),
         "registry": ("SCHEMA_REGISTRY_URL", registry.url(int(ports["LAKEHOUSE_REGISTRY_PORT"]))),

@@ -14,7 +14,9 @@ from lakehouse import thrift
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings, home
 from lakehouse.spark import CLASS_ARCHIVE
+from local_stack import kafka
 from local_stack.process import Service, free_ports
+from local_stack.stack import variables
 from tests.conftest import run_lakehouse
 
 
@@ -93,6 +95,19 @@ def test_a_taken_port_is_named_and_nothing_starts(tmp_path: Path, monkeypatch: p
         f"error: Port {port} for registry is taken by another program. Set LAKEHOUSE_REGISTRY_PORT to a free port."
     )
     assert not list((tmp_path / "home").glob("*/*.pid"))
+
+
+@pytest.mark.parametrize("port", ["http", "0", "65536"])
+def test_a_port_that_is_none_is_named(monkeypatch: pytest.MonkeyPatch, port: str) -> None:
+    monkeypatch.setenv("LAKEHOUSE_KAFKA_PORT", port)
+    with pytest.raises(UserError, match="LAKEHOUSE_KAFKA_PORT is not the number of a port"):
+        variables(())
+
+
+def test_a_broker_whose_directory_cannot_be_formatted_says_why(tmp_path: Path) -> None:
+    (tmp_path / "data").touch()
+    with pytest.raises(UserError, match=r"cannot be formatted: No available log directories to format\. Correct"):
+        kafka.service(tmp_path, *free_ports(2)).start()
 
 
 def test_down_stops_what_up_started_and_a_broker_that_cannot_start_says_why(
