@@ -24,8 +24,8 @@ final as (
         -- time: the shop writes it without a zone and means UTC
         cast(orderdate as timestamp) as ordered_at,
 
-        -- change
-        coalesce(__deleted = 'true', true) as is_deleted,
+        -- change: a tombstone deletes, a row deletes if it says so
+        kafka_raw_value is null or coalesce(__deleted = 'true', false) as is_deleted,
 
         -- position
         kafka_timestamp,

@@ -25,8 +25,8 @@ final as (
         -- money
         cast(price as decimal(10, 2)) as price,
 
-        -- change
-        coalesce(__deleted = 'true', true) as is_deleted,
+        -- change: a tombstone deletes, a row deletes if it says so
+        kafka_raw_value is null or coalesce(__deleted = 'true', false) as is_deleted,
 
         -- position
         kafka_timestamp,
