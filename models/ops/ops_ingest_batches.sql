@@ -16,7 +16,10 @@ with snapshots as (
         snapshot_id,
         committed_at
     from {{ table }}.snapshots
-    where cast(summary['lakehouse.batch'] as bigint) {{ new }}
+    where
+        cast(summary['lakehouse.batch'] as bigint) {{ new }}
+        -- a replay that another batch overtook may have had that one's number
+        and snapshot_id in (select snapshot_id from {{ table }}.history where is_current_ancestor)
     {% endcall %}
 
 ),

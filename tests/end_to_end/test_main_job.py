@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from lakehouse import thrift
+from lakehouse.catalog import load_catalog
 from lakehouse.erd import mermaid
 from lakehouse.settings import PROJECT_ROOT, home
 from local_stack.sample_data import produced_log, truth_sales
@@ -79,6 +80,16 @@ def assert_ledger_is_the_truth(lake: Lake) -> None:
     expected = lake.truth["topics"]
     assert landed == {topic: facts["partitions"] for topic, facts in expected.items()}
     assert dead == {topic: sum(facts["dead_letters"].values()) for topic, facts in expected.items()}
+
+
+def leave_overtaken_replay(lake: Lake) -> None:
+    """Leave what a replay leaves that did not become the table's: a branch with a batch."""
+    table = load_catalog(lake.settings).load_table("bronze.stock_trades")
+    table.manage_snapshots().create_branch(table.current_snapshot().snapshot_id, "replay_overtaken").commit()
+    [(batch,)] = lake.query("bronze.stock_trades", "select max(ingest_batch) + 1 from rows")
+    ledger = {"lakehouse.batch": str(batch), "lakehouse.ranges": '{"0": [0, 1]}'}
+    nothing = table.scan(limit=0).to_arrow()
+    table.append(nothing, snapshot_properties=ledger, branch="replay_overtaken")
 
 
 def assert_deduplicated_is_the_truth(lake: Lake) -> None:
@@ -299,6 +310,7 @@ def test_second_wave_is_the_truth_and_old_files_stay(lake: Lake, first_wave: obj
             f"select total_rows from rows where figures_id = '{name}/{week}' order by dbt_valid_from",
         )
         assert states == [(truth[name]["weeks"][week]["rows"],) for truth in (before, lake.truth)], name
+    leave_overtaken_replay(lake)
     assert_bronze_is_the_log(lake)
     assert_ledger_is_the_truth(lake)
     assert_deduplicated_is_the_truth(lake)
