@@ -19,12 +19,14 @@
 
 
 {# The predicate that a row of a deduplicated table is news to this model. The
-   comment tells the materialization how far the model has read. #}
-{% macro changed_in(relation) %}
+   comment tells the materialization how far the model has read. A model that
+   takes the rows from a third table reads `through` that one: until where it
+   has read itself, for a run may have left it out. #}
+{% macro changed_in(relation, through=none) %}
     {%- if not execute or model.resource_type == 'unit_test' -%}
         true
     {%- else -%}
-        {%- set newest = newest_batch(relation) -%}
+        {%- set newest = read_until(through, relation.identifier) if through else newest_batch(relation) -%}
         {%- set read = read_until(this, relation.identifier) if is_incremental() else 0 -%}
         ingest_batch > {{ read }} and ingest_batch <= {{ newest }} /* of {{ relation.identifier }} */
     {%- endif -%}
@@ -58,8 +60,9 @@
 {% endmacro %}
 
 
-{# A property of a table, '' if it has none of this name. #}
+{# A property of a table, '' if it has none of this name or there is no table. #}
 {% macro table_property(table, name) %}
+    {% if not adapter.get_relation(table.database, table.schema, table.identifier) %}{% do return('') %}{% endif %}
     {% set properties = run_query('show tblproperties ' ~ table).rows %}
     {% do return(properties | selectattr(0, 'equalto', name) | map(attribute=1) | first | default('')) %}
 {% endmacro %}

@@ -14,7 +14,7 @@ with affected as (
     where {{ changed_in(ref('int_store_orders_deduplicated')) }}
     union
     select concat('shop-', order_item_id) as affected_key
-    from ({{ affected_order_items() }})
+    from ({{ affected_order_items(through=ref('int_order_items_priced')) }})
 
 ),
 

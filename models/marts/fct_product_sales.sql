@@ -26,7 +26,7 @@ affected_customers as (
 
 affected as (
 
-    {{ affected_order_items() }}
+    {{ affected_order_items(through=ref('int_order_items_priced')) }}
     union
     select order_item_id
     from {{ ref('int_order_items_priced') }}
