@@ -48,7 +48,7 @@
         {% endcall %}
     {% endif %}
 
-    {% if recomputes and newest %}{% do record_read_until(this, newest) %}{% endif %}
+    {% if newest %}{% do record_read_until(this, newest) %}{% endif %}
     {% do persist_docs(this, model) %}
     {{ run_hooks(post_hooks) }}
     {{ return({'relations': [this]}) }}

@@ -136,6 +136,16 @@ def land_change(catalog: Catalog, batch: int, name: str, number: int, change: Ro
     land({table: catalog.load_table(f"bronze.{table}")}, batch, [Event(table, change | position)])
 
 
+def test_what_landed_after_the_slice_is_no_lost_key(own_lake: Catalog) -> None:
+    number = 10**6
+    change = {"orderitemid": number, "orderid": number, "productid": 1, "quantity": 1, "kafka_raw_value": b"row"}
+    land_change(own_lake, WAVES + 1, "order_items", number, change)
+    deduplicated = own_lake.load_table("deduplicated.int_order_items_deduplicated")
+    assert deduplicated.properties["lakehouse.read-until.shiftleft_public_order_items"] == str(WAVES)
+    tested = run_dbt("test", "--select", "int_order_items_deduplicated,test_name:no_key_lost")
+    assert "PASS no_key_lost" in tested.stdout, tested.stdout[-3000:]
+
+
 def test_what_the_priced_items_had_not_read_is_made_up_for(own_lake: Catalog) -> None:
     """A run may leave out the table in between: its readers then still see its old rows."""
     marts = ("fct_order_lines", "fct_product_sales")

@@ -1,8 +1,13 @@
-{# Every key of the model before is in this one: deduplication removes rows, never keys. #}
+{# Every key of the model before is in this one: deduplication removes rows, never keys. What landed since is not asked for. #}
 {% test no_key_lost(model, column_name, from_model) %}
+    {%- set until = filled_until(model) %}
     select distinct upstream.{{ column_name }}
     from {{ from_model }} as upstream
     left anti join {{ model }} as kept
         on upstream.{{ column_name }} = kept.{{ column_name }}
-    where upstream.{{ column_name }} is not null
+    where
+        upstream.{{ column_name }} is not null
+        {%- if until %}
+        and upstream.ingest_batch <= {{ until }}
+        {%- endif %}
 {% endtest %}
