@@ -31,6 +31,7 @@
 with landed_or_staged as (
 
     {% for bronze, staging, deduplicated, key, tombstones in sources %}
+        {% set newest = newest_batch(bronze) %}
         select
             'landed = staged + dead letters + dropped tombstones' as check_name,
             '{{ bronze.identifier }}' as subject,
@@ -42,16 +43,16 @@ with landed_or_staged as (
                     from {{ bronze }} as dropped
                     where
                         dropped.decode_error is null
-                        and dropped.ingest_batch <= {{ newest_batch(bronze) }}
+                        and dropped.ingest_batch <= {{ newest }}
                 )
             {% endif %}
             + (
                 select count(*)
                 from {{ staging }} as staged
-                where staged.ingest_batch <= {{ newest_batch(bronze) }}
+                where staged.ingest_batch <= {{ newest }}
             ) as right_rows
         from {{ bronze }}
-        where ingest_batch <= {{ newest_batch(bronze) }}
+        where ingest_batch <= {{ newest }}
         {% if not loop.last %}
             union all
         {% endif %}
