@@ -218,9 +218,31 @@ def _traces(node: exp.Expression | None, scope: Scope) -> Traces:
         return _reference(node, scope)
     if isinstance(node, exp.Query):
         return _query(node, Scope(scope.tables, scope.masks, outer=scope)).everything()
-    parts = [node.this] if isinstance(node, exp.Alias) else node.iter_expressions()
-    reached = _union(_traces(part, scope) for part in parts)
+    if isinstance(node, exp.Transform):
+        reached = _transform(node, scope)
+    elif (of_parameter := _field_of_parameter(node, scope)) is not None:
+        reached = of_parameter
+    else:
+        parts = [node.this] if isinstance(node, exp.Alias) else node.iter_expressions()
+        reached = _union(_traces(part, scope) for part in parts)
     return reached if isinstance(node, CARRIES) else frozenset(replace(trace, computed=True) for trace in reached)
+
+
+def _transform(node: exp.Transform, scope: Scope) -> Traces:
+    """Return what reaches an array of which each element is computed anew. The lambda's parameter is an element, with
+    its fields told apart; how many there are tells of the old ones too, but not which fields of them are used."""
+    array = _traces(node.this, scope)
+    if not isinstance(node.expression, exp.Lambda):
+        raise Unfollowed("TRANSFORM is without a lambda")
+    element = Relation(((node.expression.expressions[0].name.lower(), array),))
+    inner = replace(scope, sources=(*scope.sources, ("", element)))
+    return _traces(node.expression.this, inner) | {trace for trace in array if trace.pii != LANDED}
+
+
+def _field_of_parameter(node: exp.Expression, scope: Scope) -> Traces | None:
+    if not isinstance(node, exp.Dot) or not isinstance(node.this, exp.Identifier):
+        return None
+    return _named(node.this.name.lower(), [node.expression.name.lower()], scope)
 
 
 def _tells_nothing(node: exp.Expression, scope: Scope) -> bool:

@@ -64,6 +64,11 @@ def field_not_mapped(manifest: Manifest) -> None:
     columns["customer"]["data_type"] = columns["customer"]["data_type"].replace("gender", "nickname: string, gender")
 
 
+def field_of_an_array_not_mapped(manifest: Manifest) -> None:
+    lines = source(manifest, "storefront.pizza_orders")["columns"]["order_lines"]
+    lines["data_type"] = lines["data_type"].replace("category", "note: string, category")
+
+
 def field_used_and_unused(manifest: Manifest) -> None:
     source(manifest, "payments.payments")["config"]["meta"]["unused"] = ["expiration"]
 
@@ -139,6 +144,7 @@ REFUSED = {
     unknown_class: "stg_shop__customers.shipping_address_id has the PII class shoe_size, which does not exist",
     column_beside_the_yml: "stg_shop__products.color is not in the model's yml",
     field_not_mapped: "bronze.pizza_orders has the field customer.nickname, which staging does not map",
+    field_of_an_array_not_mapped: "bronze.pizza_orders has the field order_lines.note, which staging does not map",
     field_used_and_unused: "bronze.payments lists the field expiration as unused, but staging maps it",
     understated_copy: "bronze.shiftleft_public_customers.email has one class, but is in "
     "stg_shop__customers.email (email), stg_shop__customers.billing_address_id (none)",

@@ -20,7 +20,17 @@ final as (
         coupon_code,
         date as business_date,
         status as order_status,
-        order_lines,
+        -- field by field, so that one that landed later goes no further
+        transform(
+            order_lines,
+            line -> named_struct(
+                'product_id', line.product_id,
+                'category', line.category,
+                'quantity', line.quantity,
+                'unit_price', line.unit_price,
+                'net_price', line.net_price
+            )
+        ) as order_lines,
 
         -- person
         customer.userid as user_id,
