@@ -19,7 +19,7 @@ final as (
         -- measures
         count(distinct order_key) as order_count,
         count(*) as line_count,
-        sum(quantity) as quantity,
+        coalesce(sum(quantity), 0) as quantity,
         cast(coalesce(sum(net_price), 0) as decimal(18, 2)) as revenue,
 
         -- time

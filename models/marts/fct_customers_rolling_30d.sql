@@ -20,7 +20,7 @@ final as (
         customer_id,
 
         -- measures
-        cast(sum(total_amount) as decimal(18, 2)) as total_amount_30d,
+        cast(coalesce(sum(total_amount), 0) as decimal(18, 2)) as total_amount_30d,
         count(distinct order_id) as order_count_30d,
 
         -- time

@@ -15,7 +15,7 @@ final as (
         product_key,
 
         -- measures
-        sum(quantity) as quantity,
+        coalesce(sum(quantity), 0) as quantity,
         count(*) as line_count,
         count(distinct order_key) as order_count,
         count(distinct customer_key) as customer_count,

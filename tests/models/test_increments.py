@@ -158,3 +158,21 @@ def test_what_the_priced_items_had_not_read_is_made_up_for(own_lake: Catalog) ->
     keys = (EqualTo("order_line_key", f"shop-{number}"), EqualTo("order_item_id", number))
     for mart, key in zip(marts, keys, strict=True):
         assert own_lake.load_table(f"marts.{mart}").scan(row_filter=key).to_arrow().num_rows == 1, mart
+
+
+def test_a_record_without_key_time_or_quantity_fails_no_test(own_lake: Catalog) -> None:
+    number = 10**6 + 2
+    changes = {
+        "orders": {"orderid": number, "customerid": 1, "kafka_raw_value": b"row"},
+        "order_items": {"orderitemid": number, "orderid": number, "productid": 1, "kafka_raw_value": b"row"},
+        "products": {"kafka_raw_value": None},
+    }
+    for name, change in changes.items():
+        land_change(own_lake, WAVES + 3, name, number, change)
+    changed = [f"int_{name}_deduplicated" for name in changes] + ["int_products_versions", "int_order_items_priced"]
+    tested = ("--exclude-resource-type", "unit_test", "--indirect-selection", "buildable")
+    finished = run_dbt("build", *tested, "--select", *changed, "fct_order_lines", "fct_product_sales")
+    assert finished.returncode == 0, finished.stdout[-3000:]
+    line = EqualTo("order_line_key", f"shop-{number}")
+    [row] = own_lake.load_table("marts.fct_order_lines").scan(row_filter=line).to_arrow().to_pylist()
+    assert (row["quantity"], row["ordered_at"], row["ordered_week"]) == (None, None, None)

@@ -14,7 +14,9 @@ with ranked as (
             order by kafka_timestamp desc, kafka_partition desc, kafka_offset desc
         ) as rank_in_key
     from {{ ref('stg_shop__addresses') }}
-    where {{ in_new_batches('shop', 'shiftleft_public_addresses') }}
+    where
+        {{ in_new_batches('shop', 'shiftleft_public_addresses') }}
+        and address_id is not null
 
 ),
 

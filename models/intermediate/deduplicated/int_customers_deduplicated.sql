@@ -14,7 +14,9 @@ with ranked as (
             order by kafka_timestamp desc, kafka_partition desc, kafka_offset desc
         ) as rank_in_key
     from {{ ref('stg_shop__customers') }}
-    where {{ in_new_batches('shop', 'shiftleft_public_customers') }}
+    where
+        {{ in_new_batches('shop', 'shiftleft_public_customers') }}
+        and customer_id is not null
 
 ),
 

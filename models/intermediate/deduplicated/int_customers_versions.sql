@@ -7,6 +7,7 @@ with changes as (
         lead(kafka_timestamp) over in_order as valid_to,
         row_number() over in_order = 1 as is_first_version
     from {{ ref('stg_shop__customers') }}
+    where customer_id is not null
     window
         in_order as (
             partition by customer_id

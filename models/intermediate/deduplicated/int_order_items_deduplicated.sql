@@ -14,7 +14,9 @@ with ranked as (
             order by kafka_timestamp desc, kafka_partition desc, kafka_offset desc
         ) as rank_in_key
     from {{ ref('stg_shop__order_items') }}
-    where {{ in_new_batches('shop', 'shiftleft_public_order_items') }}
+    where
+        {{ in_new_batches('shop', 'shiftleft_public_order_items') }}
+        and order_item_id is not null
 
 ),
 

@@ -14,7 +14,9 @@ with ranked as (
             order by paid_at, kafka_timestamp, kafka_partition, kafka_offset
         ) as rank_in_key
     from {{ ref('stg_payments__payments') }}
-    where {{ in_new_batches('payments', 'payments') }}
+    where
+        {{ in_new_batches('payments', 'payments') }}
+        and order_id is not null
 
 ),
 

@@ -14,7 +14,9 @@ with ranked as (
             order by kafka_timestamp, kafka_partition, kafka_offset
         ) as rank_in_key
     from {{ ref('stg_storefront__store_orders') }}
-    where {{ in_new_batches('storefront', 'pizza_orders') }}
+    where
+        {{ in_new_batches('storefront', 'pizza_orders') }}
+        and store_order_key is not null
 
 ),
 
