@@ -29,6 +29,13 @@
         ) %}
     {% endif %}
     {% set version = found[2] %}
+    {% do run_query('create schema if not exists ops') %}
+    {% do run_query(
+        'create table if not exists ops.pii_key_versions'
+        ~ ' (key_version string, known_answer string) using iceberg'
+    ) %}
+    {# before the pads are those of this version: a build that still runs with another one reads them too #}
+    {% do require_masked_with(version) %}
     {% set copy = key_file ~ '.' ~ version %}
     {% do show_file('spark_catalog.default.pii_pads', copy) %}
     {% if run_query(
@@ -42,7 +49,6 @@
     {% endif %}
 
     {% do pin_known_answer(key_file) %}
-    {% do require_masked_with(version) %}
 {% endmacro %}
 
 
@@ -63,11 +69,6 @@
 
 
 {% macro pin_known_answer(key_file) %}
-    {% do run_query('create schema if not exists ops') %}
-    {% do run_query(
-        'create table if not exists ops.pii_key_versions'
-        ~ ' (key_version string, known_answer string) using iceberg'
-    ) %}
     {% set known_answer = pseudonym("'known word'", 'check') %}
     {% set pinned %}
         select count(*), count_if(known_answer = {{ known_answer }})
@@ -91,9 +92,11 @@
 {# No incremental table may hold pseudonyms of another version: merging into it
    would mix the two. Other tables are written as a whole. The bounds of
    key_version in the files tell, no scan; nor is there anything to ask as long
-   as there has been one version. #}
+   as no other version has been used. #}
 {% macro require_masked_with(version) %}
-    {% if flags.FULL_REFRESH or run_query('select count(*) from ops.pii_key_versions').rows[0][0] == 1 %}
+    {% if flags.FULL_REFRESH or run_query(
+        "select count(*) from ops.pii_key_versions where key_version <> '" ~ version ~ "'"
+    ).rows[0][0] == 0 %}
         {% do return('') %}
     {% endif %}
     {% set bounds = [] %}
