@@ -7,6 +7,7 @@ with product_sales as (
     from {{ ref('fct_product_sales') }}
     where
         customer_id is not null
+        and has_plausible_time
         -- open at the start, closed at the as-of instant
         and ordered_at > {{ as_of() }} - interval 30 days
         and ordered_at <= {{ as_of() }}
