@@ -20,7 +20,7 @@ final as (
 
         -- attributes
         confirmation_code,
-        coalesce(confirmation_code rlike '^[A-Z0-9]{8}$', false)
+        coalesce(confirmation_code rlike '^[A-Z0-9]{8}\\z', false)
             as has_valid_confirmation_code,
         payment_method,
 
