@@ -63,10 +63,16 @@
     {%- elif class == 'card_number' -%}
         nullif(regexp_replace(cast({{ value }} as string), '[^0-9]', ''), '')
     {%- elif class == 'email' -%}
-        nullif(lower(trim(cast({{ value }} as string))), '')
+        nullif(lower({{ trimmed(value) }}), '')
     {%- elif class == 'postal_code' -%}
-        nullif(upper(trim(cast({{ value }} as string))), '')
+        nullif(upper({{ trimmed(value) }}), '')
     {%- else -%}
-        nullif(trim(cast({{ value }} as string)), '')
+        nullif({{ trimmed(value) }}, '')
     {%- endif -%}
+{%- endmacro %}
+
+
+{# A value as text without white space around it; SQL's trim() takes off blanks alone. #}
+{% macro trimmed(value) -%}
+    regexp_replace(cast({{ value }} as string), '^\\s+|\\s+$', '')
 {%- endmacro %}

@@ -95,7 +95,7 @@ normalised as (
 
     select
         *,
-        lower(trim(channel_spelling)) as spelling
+        lower({{ trimmed('channel_spelling') }}) as spelling
     from order_lines
 
 ),

@@ -14,7 +14,7 @@ PSEUDONYMS = [
     ("user", "' User_1 '", "User_1"),
     ("user", "'user_1'", "user_1"),
     ("customer", "42", "42"),
-    ("email", "' Zoë@Example.COM'", "zoë@example.com"),
+    ("email", "'\t Zoë@Example.COM\r\n'", "zoë@example.com"),
     ("card_number", "'5555 0000-1111.2222'", "5555000011112222"),
 ]
 # Class, mask, value as SQL, and its mask.
@@ -39,7 +39,7 @@ MASKS = [
     ("registration", "month", "9223372036854775807", None),
     ("none", "as_is", "' as it is '", " as it is "),
 ]
-WITHOUT_CONTENT = ["cast(null as string)", "''", "'   '"]
+WITHOUT_CONTENT = ["cast(null as string)", "''", "' \t '"]
 
 
 REFUSED = {
