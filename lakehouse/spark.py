@@ -43,16 +43,23 @@ def require_jars() -> None:
 
 def process_environment() -> dict[str, str]:
     """Return the environment a Spark process starts with: our conf/, the class archive, and loopback only."""
-    given, own = os.environ.get("SPARK_SUBMIT_OPTS", ""), _java_options()
     return {
         **os.environ,
         "SPARK_HOME": str(SPARK_HOME),
         # Not conf/: it would stand on the class path, and there is no archive for a class path with directories.
         "SPARK_CONF_DIR": str(SPARK_HOME / "conf"),
-        "SPARK_SUBMIT_OPTS": given if own in given else f"{given} {own}".strip(),
-        "PYSPARK_SUBMIT_ARGS": f"--properties-file {shlex.quote(str(DEFAULTS))} pyspark-shell",
+        "SPARK_SUBMIT_OPTS": _before(_java_options(), "SPARK_SUBMIT_OPTS"),
+        "PYSPARK_SUBMIT_ARGS": _before(
+            f"--properties-file {shlex.quote(str(DEFAULTS))}", "PYSPARK_SUBMIT_ARGS", "pyspark-shell"
+        ),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
+
+
+def _before(own: str, variable: str, default: str = "") -> str:
+    """Return a variable as the caller has set it, what is ours before that, once."""
+    given = os.environ.get(variable, default)
+    return given if own in given else f"{own} {given}".strip()
 
 
 def _java_options() -> str:
