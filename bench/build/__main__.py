@@ -15,7 +15,8 @@ from bench.build import history
 from lakehouse import thrift
 from lakehouse.catalog import load_catalog
 from lakehouse.settings import PROJECT_ROOT, Settings
-from local_stack import bronze, temporary
+from local_stack import bronze
+from local_stack.temporary import running
 
 MODELS = (
     "int_payments_deduplicated",
@@ -41,7 +42,7 @@ def main(
     for size in map(int, sizes.split(",")):
         with (
             tempfile.TemporaryDirectory(prefix="bench-") as home,
-            temporary.running(Path(home), "thrift") as (settings, started),
+            running(Path(home), "thrift") as (settings, started),
         ):
             measured[size] = measure(settings, started["thrift"].process(), size, increment)
             console.print(figures_of(size, measured[size]))

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from bench.export.work import Figures, copy_with_duckdb, export, in_process
 from lakehouse import thrift
-from local_stack import temporary
+from local_stack.temporary import running
 
 # The columns and types of the model, two thirds of the lines from stores; the rows are in no order.
 TABLE = """
@@ -46,7 +46,7 @@ def main(
     """Measure an export of one week's order lines beside DuckDB's COPY of the same rows in the same order."""
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as home,
-        temporary.running(Path(home), "thrift") as (settings, started),
+        running(Path(home), "thrift") as (settings, started),
     ):
         console.print(f"{rows:,} rows")
         with thrift.connect(settings) as cursor:

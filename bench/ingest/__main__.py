@@ -16,6 +16,7 @@ from bench.ingest import commands, topic
 from bench.ingest.peer import Job, Peer
 from lakehouse.catalog import load_catalog
 from lakehouse.settings import Settings
+from local_stack.temporary import running
 
 TOPIC = "payments"
 BATCHES = 10
@@ -39,7 +40,7 @@ def main(
     commands.require(names)
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as temporary,
-        temporary.running(home or Path(temporary), "kafka", "registry") as (settings, _),
+        running(home or Path(temporary), "kafka", "registry") as (settings, _),
     ):
         bench = Bench(settings, Path(temporary))
         if rounds:
