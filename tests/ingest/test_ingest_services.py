@@ -25,6 +25,7 @@ SILENCE: tuple[int, dict] = (0, {})
 NOWHERE = "127.0.0.1:1"
 
 
+@pytest.mark.skipif(not CLASS_ARCHIVE.exists(), reason="this Java keeps no class archive")
 def test_spark_starts_from_the_class_archive(spark: SparkSession) -> None:
     pid = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
     assert str(CLASS_ARCHIVE) in Path(f"/proc/{pid}/maps").read_text()
