@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from bench import run
 from bench.build import history
 from lakehouse import thrift
 from lakehouse.catalog import load_catalog
@@ -109,4 +110,4 @@ def _table(*columns: str) -> Table:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run(main)

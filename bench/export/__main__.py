@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from bench import run
 from bench.export.work import Figures, copy_with_duckdb, export, in_process
 from lakehouse import thrift
 from local_stack.temporary import running
@@ -79,4 +80,4 @@ def table_of(rows: int, measured: dict[str, list[Figures]]) -> Table:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run(main)

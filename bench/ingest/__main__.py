@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from bench import run
 from bench.ingest import commands, topic
 from bench.ingest.peer import Job, Peer
 from lakehouse.catalog import load_catalog
@@ -37,7 +38,7 @@ def main(
     Every table is counted after it was landed; a job with a wrong count has no figures.
     """
     names = peers.split(",")
-    commands.require(names)
+    commands.require(names if rounds else ["ingester"])
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as temporary,
         running(home or Path(temporary), "kafka", "registry") as (settings, _),
@@ -184,4 +185,4 @@ def land_backlog(bench: Bench, records: int) -> None:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run(main)

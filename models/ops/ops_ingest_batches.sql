@@ -7,29 +7,32 @@
 
 with snapshots as (
 
-    {% call(topic, table, new) every_bronze_table() %}
+    {% call(topic, table, is_new) every_bronze_table() %}
     select
         '{{ topic }}' as topic,
-        cast(summary['lakehouse.batch'] as bigint) as batch,
-        summary['lakehouse.ranges'] as ranges,
-        summary['lakehouse.writer'] as writer,
-        snapshot_id,
-        committed_at
-    from {{ table }}.snapshots
-    where
-        cast(summary['lakehouse.batch'] as bigint) {{ new }}
+        *
+    from (
+        select
+            cast(summary['lakehouse.batch'] as bigint) as ingest_batch,
+            summary['lakehouse.ranges'] as ranges,
+            summary['lakehouse.writer'] as writer,
+            snapshot_id,
+            committed_at
+        from {{ table }}.snapshots
         -- a replay that another batch overtook may have had that one's number
-        and snapshot_id in (select snapshot_id from {{ table }}.history where is_current_ancestor)
+        where snapshot_id in (select snapshot_id from {{ table }}.history where is_current_ancestor)
+    )
+    where {{ is_new }}
     {% endcall %}
 
 ),
 
 landed as (
 
-    {% call(topic, table, new) every_bronze_table() %}
+    {% call(topic, table, is_new) every_bronze_table() %}
     select
         '{{ topic }}' as topic,
-        ingest_batch as batch,
+        ingest_batch,
         kafka_partition,
         min(kafka_offset) as first_offset,
         max(kafka_offset) as last_offset,
@@ -38,7 +41,7 @@ landed as (
         sort_array(collect_set(value_schema_id)) as schema_ids,
         min(ingested_at) as ingested_at
     from {{ table }}
-    where ingest_batch {{ new }}
+    where {{ is_new }}
     group by ingest_batch, kafka_partition
     {% endcall %}
 
@@ -48,7 +51,7 @@ ranges_read as (
 
     select
         topic,
-        batch,
+        ingest_batch,
         cast(partition as int) as kafka_partition,
         bounds[0] as from_offset,
         bounds[1] as until_offset
@@ -64,7 +67,7 @@ partitions as (
 
     select
         coalesce(ranges_read.topic, landed.topic) as topic,
-        coalesce(ranges_read.batch, landed.batch) as batch,
+        coalesce(ranges_read.ingest_batch, landed.ingest_batch) as batch,
         coalesce(ranges_read.kafka_partition, landed.kafka_partition) as kafka_partition,
         coalesce(ranges_read.from_offset, landed.first_offset) as from_offset,
         coalesce(ranges_read.until_offset, landed.last_offset + 1) as until_offset,
@@ -76,7 +79,7 @@ partitions as (
     full outer join landed
         on
             ranges_read.topic = landed.topic
-            and ranges_read.batch = landed.batch
+            and ranges_read.ingest_batch = landed.ingest_batch
             and ranges_read.kafka_partition = landed.kafka_partition
 
 ),
@@ -109,7 +112,7 @@ final as (
     left join snapshots
         on
             partitions.topic = snapshots.topic
-            and partitions.batch = snapshots.batch
+            and partitions.batch = snapshots.ingest_batch
 
 )
 

@@ -36,15 +36,10 @@ with landed_or_staged as (
             'landed = staged + dead letters + dropped tombstones' as check_name,
             '{{ bronze.identifier }}' as subject,
             count(*) as left_rows,
-            count(decode_error)
-            {% if not tombstones %}
-                + (
-                    select count(*) - count(dropped.kafka_raw_value)
-                    from {{ bronze }} as dropped
-                    where
-                        dropped.decode_error is null
-                        and dropped.ingest_batch <= {{ newest }}
-                )
+            {% if tombstones %}
+                count(decode_error)
+            {% else %}
+                count(*) - count(kafka_raw_value) filter (where decode_error is null)
             {% endif %}
             + (
                 select count(*)

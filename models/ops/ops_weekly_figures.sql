@@ -1,4 +1,5 @@
-{{ config(materialized='view') }}
+-- a table, because the snapshot of its history reads it many times
+{{ config(materialized='table') }}
 
 {# Dataset, its mart, and the mart's columns of week, quantity and money. #}
 {% set datasets = [
