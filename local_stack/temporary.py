@@ -1,4 +1,4 @@
-"""A stack for one run of a benchmark, or of the set-up: on free ports, with a lake of its own."""
+"""A stack for one run of a benchmark, of tests or of the set-up: on free ports, with a lake of its own."""
 
 import os
 import signal
@@ -16,23 +16,36 @@ FOREIGN = ("KAFKA_", "SCHEMA_REGISTRY_", "LAKEHOUSE_", "DBT_")
 
 
 @contextmanager
-def running(home: Path, *names: str) -> Iterator[tuple[Settings, dict[str, Service]]]:
-    """Start services with their data, and dbt's, in a directory; stop them at the end. The environment names them."""
-    # So that `timeout` and the like do not leave them behind.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+def own_environment(home: Path) -> Iterator[None]:
+    """Let this process's variables name a home, dbt's output and free ports of its own, until the end."""
+    before = dict(os.environ)
     for name in [name for name in os.environ if name.startswith(FOREIGN)]:
         del os.environ[name]
     os.environ.update(LAKEHOUSE_HOME=str(home), DBT_TARGET_PATH=str(home / "target"), DBT_LOG_PATH=str(home / "logs"))
     os.environ.update(zip(stack.PORTS, map(str, free_ports(len(stack.PORTS))), strict=True))
-    values = stack.variables(names)
-    stack.prepare(values)
-    stack.write_env_file(values)
-    os.environ.update(values)
-    services = stack.services(values)
     try:
-        for name in names:
-            services[name].start()
-        yield from_environment(), services
+        yield
     finally:
-        for name in reversed(names):
-            services[name].stop()
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextmanager
+def running(home: Path, *names: str) -> Iterator[tuple[Settings, dict[str, Service]]]:
+    """Start services with their data, and dbt's, in a directory; stop them at the end. The environment names them."""
+    # So that `timeout` and the like do not leave them behind.
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    with own_environment(home):
+        values = stack.variables(names)
+        stack.prepare(values)
+        stack.write_env_file(values)
+        os.environ.update(values)
+        services = stack.services(values)
+        try:
+            for name in names:
+                services[name].start()
+            yield from_environment(), services
+        finally:
+            for name in reversed(names):
+                services[name].stop()
+            signal.signal(signal.SIGTERM, before)

@@ -13,9 +13,7 @@ from pathlib import Path
 import pytest
 
 from lakehouse.settings import PROJECT_ROOT, Settings, env_file, from_environment, read_env_file
-from local_stack.process import free_ports
-from local_stack.stack import PORTS
-from local_stack.temporary import FOREIGN
+from local_stack.temporary import own_environment
 
 LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
 DBT = Path(sys.executable).with_name("dbt")
@@ -78,20 +76,11 @@ def offline_settings(tmp_path: Path) -> Settings:
 @pytest.fixture(scope="session")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """A running broker and registry; the process environment names them, so that subprocesses find them too."""
-    before = dict(os.environ)
-    for name in [name for name in os.environ if name.startswith(FOREIGN)]:
-        del os.environ[name]
-    directory = tmp_path_factory.mktemp("lakehouse")
-    os.environ["LAKEHOUSE_HOME"] = str(directory)
-    os.environ["DBT_TARGET_PATH"] = str(directory / "target")
-    os.environ["DBT_LOG_PATH"] = str(directory / "logs")
-    os.environ.update(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
-    try:
-        yield _started("--only", "kafka", "--only", "registry")
-    finally:
-        run_lakehouse("stack", "down", "--wipe")
-        os.environ.clear()
-        os.environ.update(before)
+    with own_environment(tmp_path_factory.mktemp("lakehouse")):
+        try:
+            yield _started("--only", "kafka", "--only", "registry")
+        finally:
+            run_lakehouse("stack", "down", "--wipe")
 
 
 @pytest.fixture(scope="session")

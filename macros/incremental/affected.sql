@@ -34,9 +34,9 @@
 
 
 {# The predicate that limits a CTE to affected keys: true on a first run or full refresh. #}
-{% macro in_affected(column, key=none) -%}
+{% macro in_affected(column, affected='affected') -%}
     {%- if is_incremental() -%}
-        {{ column }} in (select affected.{{ key or column }} from affected)
+        {{ column }} in (select {{ affected }}.{{ column }} from {{ affected }})
     {%- else -%}
         true
     {%- endif -%}
@@ -122,9 +122,10 @@
 
 
 {# The increment. Every model ends in `select * from final`; the same query
-   that ends in `select * from affected` gives the affected keys. #}
+   that ends in `select * from affected` gives the affected keys. Rows of
+   affected keys are written even if they are as before: to compare them, the
+   MERGE would have to read every column of the table instead of the key. #}
 {% macro merge_recomputed(target, sql) %}
-    {% set columns = adapter.get_columns_in_relation(target) | map(attribute='name') | list %}
     {% set recomputed = make_temp_relation(target, '__recomputed') %}
     {% set affected = make_temp_relation(target, '__affected') %}
     {% call statement('recomputed') %}
@@ -155,10 +156,7 @@
         ) as news
         on kept.{{ key }} = news.merge_key
         when matched and news.is_gone then delete
-        when matched
-            and not struct({% for column in columns %}kept.{{ column }}{{ ', ' if not loop.last }}{% endfor %})
-            <=> struct({% for column in columns %}news.{{ column }}{{ ', ' if not loop.last }}{% endfor %})
-            then update set *
+        when matched then update set *
         when not matched and not news.is_gone then insert *
     {% endcall %}
 {% endmacro %}

@@ -6,15 +6,28 @@
     partition_by='bucket(16, order_line_key)',
 ) }}
 
--- store orders with all their lines, and web shop lines one by one
-with affected as (
+with affected_store_orders as (
 
-    select concat('store-', store_order_key) as affected_key
+    select concat('store-', store_order_key) as order_key
     from {{ ref('int_store_orders_deduplicated') }}
     where {{ changed_in(ref('int_store_orders_deduplicated')) }}
-    union
+
+),
+
+affected_order_items as (
+
+    {{ affected_order_items(through=ref('int_order_items_priced')) }}
+
+),
+
+-- store orders with all their lines, and web shop lines one by one: for the MERGE
+affected as (  -- noqa: ST03
+
+    select order_key as affected_key
+    from affected_store_orders
+    union all
     select concat('shop-', order_item_id) as affected_key
-    from ({{ affected_order_items(through=ref('int_order_items_priced')) }})
+    from affected_order_items
 
 ),
 
@@ -22,7 +35,7 @@ store_order_lines as (
 
     select *
     from {{ ref('int_store_order_lines_exploded') }}
-    where {{ in_affected('order_key', 'affected_key') }}
+    where {{ in_affected('order_key', 'affected_store_orders') }}
 
 ),
 
@@ -32,7 +45,7 @@ shop_order_items as (
     from {{ ref('int_order_items_priced') }}
     where
         has_order
-        and {{ in_affected("concat('shop-', order_item_id)", 'affected_key') }}
+        and {{ in_affected('order_item_id', 'affected_order_items') }}
 
 ),
 

@@ -1,7 +1,6 @@
 """Loading the sample data into a broker and a registry of its own: the topics have fixed names."""
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -11,15 +10,12 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
 from lakehouse.errors import UserError
-from lakehouse.settings import Settings, env_file, from_environment, read_env_file
+from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
-from local_stack.process import free_ports
 from local_stack.sample_data import load, produced_log
 from local_stack.sample_data.codec import schema_text
 from local_stack.sample_data.log import TOPICS, Log
-from local_stack.stack import PORTS
-from local_stack.temporary import FOREIGN
-from tests.conftest import run_lakehouse
+from local_stack.temporary import running
 
 ARGUMENTS = {"orders": 60, "seed": 3, "weeks": 2, "last_week": IsoWeek.parse("2026-W30")}
 
@@ -27,19 +23,8 @@ ARGUMENTS = {"orders": 60, "seed": 3, "weeks": 2, "last_week": IsoWeek.parse("20
 @pytest.fixture(scope="module")
 def empty_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """Kafka and registry without a record, in a home of their own."""
-    before = dict(os.environ)
-    for name in [name for name in os.environ if name.startswith(FOREIGN)]:
-        del os.environ[name]
-    os.environ["LAKEHOUSE_HOME"] = str(tmp_path_factory.mktemp("sample-data"))
-    os.environ.update(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
-    try:
-        started = run_lakehouse("stack", "up", "--only", "kafka", "--only", "registry")
-        assert started.returncode == 0, started.stderr
-        yield from_environment(read_env_file(env_file()))
-    finally:
-        run_lakehouse("stack", "down", "--wipe")
-        os.environ.clear()
-        os.environ.update(before)
+    with running(tmp_path_factory.mktemp("sample-data"), "kafka", "registry") as (settings, _):
+        yield settings
 
 
 def landed(settings: Settings, count: int) -> dict[tuple[str, int, int], tuple]:

@@ -1,7 +1,8 @@
 """Some 10,000 events that contradict, repeat, delete and overtake each other, in the shape the ingester lands them in.
 
 Every event is drawn so that keys, joins and time windows collide often. In which wave an event arrives has nothing to
-do with when it happened, except that nothing arrives twice.
+do with when it happened, except that nothing arrives twice. Each seed has keys of its own: the events of several share
+tables and meet nowhere.
 """
 
 from collections.abc import Iterator
@@ -17,6 +18,10 @@ START = datetime(2026, 10, 5, tzinfo=UTC)
 HOUR, DAY, WINDOW = timedelta(hours=1), timedelta(days=1), timedelta(hours=96)
 INSTANT = timedelta(milliseconds=1)
 ORDERS, ITEMS, PRODUCTS, CUSTOMERS, ADDRESSES, STORE_ORDERS = 900, 1_400, 60, 50, 50, 700
+NUMBERS = {"order_id", "customer_id", "store_id", "orderid", "orderitemid", "productid", "customerid"}
+ADDRESS_IDS = {"addressid", "shipping_address_id", "billing_address_id"}
+OF_A_SEED = 100_000
+"""More than a seed has of anything."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,22 @@ def events(seed: int) -> list[Event]:
         *_changes(rng, "addresses", "addressid", ADDRESSES, 220, _address),
         *(_trade(rng) for _ in range(300)),
     ]
-    return [Event(event.table, event.row | _position(rng, event, offset)) for offset, event in enumerate(drawn)]
+    first = OF_A_SEED * seed
+    positioned = (event.row | _position(rng, event, first + number) for number, event in enumerate(drawn))
+    return [Event(event.table, _keyed(row, first)) for event, row in zip(drawn, positioned, strict=True)]
+
+
+def _keyed(row: Row, first: int) -> Row:
+    """Return a row with its keys, and those it refers to, moved into the seed's range."""
+    keyed = dict(row)
+    for column, value in row.items():
+        if isinstance(value, dict):
+            keyed[column] = _keyed(value, first)
+        elif column in NUMBERS:
+            keyed[column] = first + value
+        elif column in ADDRESS_IDS and value is not None:
+            keyed[column] = f"{first}{value}"
+    return keyed
 
 
 def waves(seed: int, count: int) -> Iterator[list[Event]]:
