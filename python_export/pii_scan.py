@@ -1,8 +1,8 @@
-"""Looks in a file for what must never be in one: text shaped like an e-mail address, a card or a phone number.
+"""Looks in a file's rows for what must never be in one: text shaped like an e-mail address, a card or a phone number.
 
-`lakehouse check pii` proves that no such column gets this far; this is the second look, at the file itself. A card
-number is four groups of four digits, or 13 to 19 digits of which the last is right by Luhn. A phone number begins with
-a plus sign. Both stand alone: digits within a pseudonym or a key are neither.
+`lakehouse check pii` proves that no such column gets this far; this is the second look, at the values themselves. A
+card number is four groups of four digits, or 13 to 19 digits of which the last is right by Luhn. A phone number begins
+with a plus sign. Both stand alone: digits within a pseudonym or a key are neither.
 """
 
 import re
@@ -32,15 +32,15 @@ FIGURES = (
 KINDS = ("e-mail address", "phone number", "card number")
 
 
-def require_none(database: duckdb.DuckDBPyConnection, table: str, source: Source) -> dict[str, int]:
-    """Look through the text columns of a table; return what was looked for, and that none was found.
+def require_none(database: duckdb.DuckDBPyConnection, rows: str, source: Source) -> dict[str, int]:
+    """Look through the text columns of some rows; return what was looked for, and that none was found.
 
     Raises:
         UserError: something was found. It names columns, kinds and counts, never a value.
     """
     texts = [column.name for column in source.columns if column.is_text]
     figures = [figure.format(name(column)) for column in texts for figure in FIGURES]
-    row = database.execute(f"select {', '.join(figures)} from {table}", PATTERNS).fetchone() if texts else ()
+    row = database.execute(f"select {', '.join(figures)} from {rows}", PATTERNS).fetchone() if texts else ()
     found = []
     for number, column in enumerate(texts):
         email, phone, suspects = row[3 * number : 3 * number + 3]

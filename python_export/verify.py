@@ -1,10 +1,12 @@
-"""Reads a staged CSV with DuckDB and compares it with the Iceberg table, cell by cell, before anyone may see it.
+"""Reads a staged CSV with DuckDB and compares it with the Iceberg table, row by row, before anyone may see it.
 
 It shares no code with the unload: PyIceberg says which files the table has, and the text each cell must have is
-derived here a second time, formula guard included.
+derived here a second time, formula guard included. A row is compared by a hash of all its cells, which are not kept;
+a file that differs is read again, cell by cell, to tell how.
 """
 
 import csv
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,13 +65,14 @@ def verify(file: Path, source: Source, scratch: Path) -> Facts:
     """
     try:
         with connect(scratch) as database:
-            differences = _read_file(database, file, source.columns)
+            measured = _measure(database, source)
+            differences = _unreadable(database, file, source)
+            if not differences and not _is_equal(database, source):
+                differences = _differences(database, file, source, measured)
+            if measured.get(("first key", "")) != measured.get(("last key", "")):
+                differences.append("pseudonyms of more than one version of the masking key")
             if not differences:
-                _read_table(database, source)
-                measured = _measure(database, source.columns)
-                differences = _differences(database, source, measured)
-            if not differences:
-                return _facts(source, measured, pii_scan.require_none(database, "staged", source))
+                return _facts(source, measured, pii_scan.require_none(database, rows_in(database, source), source))
     except duckdb.Error as error:
         # The message may quote a value; its kind does not.
         raise UserError(
@@ -83,9 +86,28 @@ def verify(file: Path, source: Source, scratch: Path) -> Facts:
     )
 
 
-def _read_file(database: duckdb.DuckDBPyConnection, file: Path, columns: tuple[Column, ...]) -> list[str]:
-    """Load the file as text, in its order, and return why that failed."""
-    names = [column.name for column in columns]
+def _measure(database: duckdb.DuckDBPyConnection, source: Source) -> dict[tuple[str, str], Any]:
+    """Return the table's figures by kind and column."""
+    figures: dict[tuple[str, str], str] = {("rows", ""): "count(*)"}
+    for column in source.columns:
+        cell = name(column.name)
+        figures["cells", column.name] = f"count({cell})"
+        if column.is_numeric:
+            figures["total", column.name] = f"cast(coalesce(sum({cell}), 0) as varchar)"
+        if column.is_text:
+            figures["guarded", column.name] = f"count(*) filter ({_text_of(column)} is distinct from {cell})"
+            figures["long", column.name] = f"count(*) filter (length({cell}) > {SPREADSHEET_CELL})"
+        if column.name == "is_suppressed":
+            figures["suppressed", ""] = f"count(*) filter ({cell})"
+        if column.name == "key_version":
+            figures["first key", ""], figures["last key", ""] = f"min({cell})", f"max({cell})"
+    row = database.execute(f"select {', '.join(figures.values())} from {rows_in(database, source)}").fetchone()
+    return dict(zip(figures, row, strict=True))
+
+
+def _unreadable(database: duckdb.DuckDBPyConnection, file: Path, source: Source) -> list[str]:
+    """Load the hashes of the file's rows, in their order, as `staged`, and return why that failed."""
+    names = [column.name for column in source.columns]
     with file.open(newline="", encoding="utf-8-sig", errors="replace") as stream:
         header = next(csv.reader(stream), [])
     if header != names:
@@ -94,23 +116,68 @@ def _read_file(database: duckdb.DuckDBPyConnection, file: Path, columns: tuple[C
         stream.seek(-1, 2)
         if stream.read() != b"\n":
             return ["the last row is cut off"]
+    hashes = f"{_hash(names)} as content, {_hash(source.dataset.key)} as key"
     try:
-        database.execute(f"create table staged as select * from {rows_of(file, names)}")
+        database.execute(f"create table staged as select {hashes} from {rows_of(file, names)}")
     except duckdb.Error as error:
         # Only the first line: the others quote the row.
         return [f"DuckDB cannot read it ({str(error).splitlines()[0]})"]
     return []
 
 
-def _read_table(database: duckdb.DuckDBPyConnection, source: Source) -> None:
-    """Load the table as `expected`, in the order the file must have."""
-    order = ", ".join(f"{name(column)} asc nulls first" for column in source.dataset.order_by)
-    columns = ", ".join(name(column.name) for column in source.columns)
-    database.execute(f"create table expected as select {columns} from {rows_in(database, source)} order by {order}")
+def _is_equal(database: duckdb.DuckDBPyConnection, source: Source) -> bool:
+    """Tell whether the file has the table's rows, in the order it must have, and no key twice."""
+    content = f"hash({', '.join(map(_text_of, source.columns))})"
+    database.execute(
+        f"create table expected as"
+        f" select {content} as content from {rows_in(database, source)} as stored order by {_order(source)}"
+    )
+    # The longer one has NULL for what the other lacks.
+    unequal = "count(*) filter (staged.content is distinct from expected.content)"
+    return database.execute(
+        f"select {unequal} = 0 and count(distinct key) = count(*) from staged positional join expected"
+    ).fetchone() == (True,)
+
+
+def _differences(
+    database: duckdb.DuckDBPyConnection, file: Path, source: Source, measured: dict[tuple[str, str], Any]
+) -> list[str]:
+    """Return every way in which the file differs from the table, from all cells of both."""
+    rows = rows_of(file, [column.name for column in source.columns])
+    database.execute(f"create or replace table staged as select * from {rows}")
+    cells = ", ".join(f"{_text_of(column)} as {name(column.name)}" for column in source.columns)
+    database.execute(
+        f"create or replace table expected as"
+        f" select {cells} from {rows_in(database, source)} as stored order by {_order(source)}"
+    )
+    in_file, in_table = (_value(database, f"select count(*) from {table}") for table in ("staged", "expected"))
+    differences = [f"{in_file} rows instead of {in_table}"] if in_file != in_table else []
+
+    key = ", ".join(map(name, source.dataset.key))
+    keys = f"select {key} from staged", f"select {key} from expected"
+    for what, query in {
+        "keys missing": f"({keys[1]}) except ({keys[0]})",
+        "keys too many": f"({keys[0]}) except ({keys[1]})",
+        "keys more than once": f"{keys[0]} group by all having count(*) > 1",
+    }.items():
+        if found := _value(database, f"select count(*) from ({query})"):
+            differences.append(f"{found} {what} ({', '.join(source.dataset.key)})")
+
+    for column in source.columns:
+        cell = name(column.name)
+        # try_cast: a damaged cell adds nothing, and the cell comparison names it.
+        total = f"select cast(coalesce(sum(try_cast({cell} as {column.type})), 0) as varchar) from staged"
+        if column.is_numeric and _value(database, total) != measured["total", column.name]:
+            differences.append(f"another control total of {column.name}")
+        unequal = f"count(*) filter (staged.{cell} is distinct from expected.{cell})"
+        found = _value(database, f"select {unequal} from staged positional join expected")
+        if in_file == in_table and found:
+            differences.append(f"{found} cells of {column.name}")
+    return differences
 
 
 def rows_in(database: duckdb.DuckDBPyConnection, source: Source) -> str:
-    """Return the SQL for the rows of a table, as PyIceberg says which files have them.
+    """Return the SQL for the rows of a table, to be read once, as PyIceberg says which files have them.
 
     DuckDB reads the files by itself where it can: PyIceberg holds each of them in memory as a whole.
     """
@@ -123,76 +190,13 @@ def rows_in(database: duckdb.DuckDBPyConnection, source: Source) -> str:
     return "reader"
 
 
-def _measure(database: duckdb.DuckDBPyConnection, columns: tuple[Column, ...]) -> dict[tuple[str, str], Any]:
-    """Return figures by kind and column, all from one pass over both tables row beside row."""
-    figures: dict[tuple[str, str], str] = {("rows", ""): "count(*)"}
-    for column in columns:
-        staged, expected = f"staged.{name(column.name)}", f"expected.{name(column.name)}"
-        shown = _expected_text(column, expected)
-        figures["unequal", column.name] = f"count(*) filter ({staged} is distinct from {shown})"
-        figures["cells", column.name] = f"count({expected})"
-        if column.is_numeric:
-            # try_cast: a damaged cell adds nothing, and the cell comparison names it.
-            figures["total in file", column.name] = f"sum(try_cast({staged} as {column.type}))"
-            figures["total", column.name] = f"sum({expected})"
-            figures["exact total", column.name] = f"cast(coalesce(sum({expected}), 0) as varchar)"
-        if column.is_text:
-            figures["guarded", column.name] = f"count(*) filter ({shown} is distinct from {expected})"
-            figures["long", column.name] = f"count(*) filter (length({expected}) > {SPREADSHEET_CELL})"
-        if column.name == "is_suppressed":
-            figures["suppressed", ""] = f"count(*) filter ({expected})"
-        if column.name == "key_version":
-            figures["first key", ""], figures["last key", ""] = f"min({expected})", f"max({expected})"
-    row = database.execute(f"select {', '.join(figures.values())} from staged positional join expected").fetchone()
-    return dict(zip(figures, row, strict=True))
-
-
-def _differences(
-    database: duckdb.DuckDBPyConnection, source: Source, measured: dict[tuple[str, str], Any]
-) -> list[str]:
-    """Return every way in which the file differs from the table, or mixes what must not be mixed."""
-    in_file, in_table = (_value(database, f"select count(*) from {table}") for table in ("staged", "expected"))
-    differences = []
-    if in_file != in_table:
-        differences.append(f"{in_file} rows instead of {in_table}")
-
-    in_cells = {column.name for column in source.columns if measured["unequal", column.name]}
-    key = ", ".join(name(column) for column in source.dataset.key)
-    text_of_key = ", ".join(
-        _expected_text(column, name(column.name)) for column in source.columns if column.name in source.dataset.key
-    )
-    staged = ", ".join(name(column.name) for column in source.columns if column.name in source.dataset.key)
-    keys = f"select {staged} from staged", f"select {text_of_key} from expected"
-    queries = {"keys more than once": f"select {key} from staged group by all having count(*) > 1"}
-    if in_cells:
-        queries = {
-            "keys missing": f"({keys[1]}) except ({keys[0]})",
-            "keys too many": f"({keys[0]}) except ({keys[1]})",
-            **queries,
-        }
-    for what, query in queries.items():
-        if found := _value(database, f"select count(*) from ({query})"):
-            differences.append(f"{found} {what} ({', '.join(source.dataset.key)})")
-
-    for column in (column.name for column in source.columns):
-        if measured.get(("total in file", column)) != measured.get(("total", column)):
-            differences.append(f"another control total of {column}")
-        if in_file == in_table and column in in_cells:
-            differences.append(f"{measured['unequal', column]} cells of {column}")
-    if measured.get(("first key", "")) != measured.get(("last key", "")):
-        differences.append("pseudonyms of more than one version of the masking key")
-    return differences
-
-
 def _facts(source: Source, measured: dict[tuple[str, str], Any], scanned: dict[str, int]) -> Facts:
     rows = measured["rows", ""]
     texts = [column.name for column in source.columns if column.is_text]
     return Facts(
         rows=rows,
         nulls={column.name: rows - measured["cells", column.name] for column in source.columns},
-        control_totals={
-            column.name: measured["exact total", column.name] for column in source.columns if column.is_numeric
-        },
+        control_totals={column.name: measured["total", column.name] for column in source.columns if column.is_numeric},
         formula_escaped={column: measured["guarded", column] for column in texts},
         long_cells={column: measured["long", column] for column in texts},
         suppressed=measured.get(("suppressed", "")),
@@ -201,15 +205,25 @@ def _facts(source: Source, measured: dict[tuple[str, str], Any], scanned: dict[s
     )
 
 
-def _expected_text(column: Column, value: str) -> str:
+def _order(source: Source) -> str:
+    """Return the total order, by the columns of `stored`: a text of the same name may stand beside them."""
+    return ", ".join(f"stored.{name(column)} asc nulls first" for column in source.dataset.order_by)
+
+
+def _hash(columns: Iterable[str]) -> str:
+    return f"hash({', '.join(map(name, columns))})"
+
+
+def _text_of(column: Column) -> str:
     """Return the SQL of the text that a cell must have."""
+    cell = name(column.name)
     if column.is_text:
-        return f"case when unicode({value}) in ({FORMULA}) then '''' || {value} else {value} end"
+        return f"case when unicode({cell}) in ({FORMULA}) then '''' || {cell} else {cell} end"
     if column.type == "timestamp":
         # A time finer than the format's milliseconds keeps its digits here and so counts as a difference.
-        micros = f"strftime(make_timestamp(epoch_us({value})), '%Y-%m-%dT%H:%M:%S.%f')"
+        micros = f"strftime(make_timestamp(epoch_us({cell})), '%Y-%m-%dT%H:%M:%S.%f')"
         return f"regexp_replace({micros}, '000$', '') || 'Z'"
-    return f"cast({value} as varchar)"
+    return f"cast({cell} as varchar)"
 
 
 def _value(database: duckdb.DuckDBPyConnection, sql: str) -> Any:
