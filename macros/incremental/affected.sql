@@ -33,7 +33,8 @@
 {% endmacro %}
 
 
-{# The predicate that limits a CTE to affected keys: true on a first run or full refresh. #}
+{# The predicate that limits a CTE to the keys in another, which has them in a column
+   of the same name: true on a first run or full refresh. #}
 {% macro in_affected(column, affected='affected') -%}
     {%- if is_incremental() -%}
         {{ column }} in (select {{ affected }}.{{ column }} from {{ affected }})

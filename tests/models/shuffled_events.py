@@ -18,6 +18,7 @@ START = datetime(2026, 10, 5, tzinfo=UTC)
 HOUR, DAY, WINDOW = timedelta(hours=1), timedelta(days=1), timedelta(hours=96)
 INSTANT = timedelta(milliseconds=1)
 ORDERS, ITEMS, PRODUCTS, CUSTOMERS, ADDRESSES, STORE_ORDERS = 900, 1_400, 60, 50, 50, 700
+# Columns with keys, or with references to them: of numbers, and of text.
 NUMBERS = {"order_id", "customer_id", "store_id", "orderid", "orderitemid", "productid", "customerid"}
 ADDRESS_IDS = {"addressid", "shipping_address_id", "billing_address_id"}
 OF_A_SEED = 100_000
