@@ -65,6 +65,7 @@ def verify(file: Path, source: Source, scratch: Path) -> Facts:
     """
     try:
         with connect(scratch) as database:
+            load_table(database, source)
             measured = _measure(database, source)
             differences = _unreadable(database, file, source)
             if not differences and not _is_equal(database, source):
@@ -72,7 +73,7 @@ def verify(file: Path, source: Source, scratch: Path) -> Facts:
             if measured.get(("first key", "")) != measured.get(("last key", "")):
                 differences.append("pseudonyms of more than one version of the masking key")
             if not differences:
-                return _facts(source, measured, pii_scan.require_none(database, rows_in(database, source), source))
+                return _facts(source, measured, pii_scan.require_none(database, "stored", source))
     except duckdb.Error as error:
         # The message may quote a value; its kind does not.
         raise UserError(
@@ -101,7 +102,7 @@ def _measure(database: duckdb.DuckDBPyConnection, source: Source) -> dict[tuple[
             figures["suppressed", ""] = f"count(*) filter ({cell})"
         if column.name == "key_version":
             figures["first key", ""], figures["last key", ""] = f"min({cell})", f"max({cell})"
-    row = database.execute(f"select {', '.join(figures.values())} from {rows_in(database, source)}").fetchone()
+    row = database.execute(f"select {', '.join(figures.values())} from stored").fetchone()
     return dict(zip(figures, row, strict=True))
 
 
@@ -116,7 +117,7 @@ def _unreadable(database: duckdb.DuckDBPyConnection, file: Path, source: Source)
         stream.seek(-1, 2)
         if stream.read() != b"\n":
             return ["the last row is cut off"]
-    hashes = f"{_hash(names)} as content, {_hash(source.dataset.key)} as key"
+    hashes = f"{_hash(map(name, names))} as content, {_hash(map(name, source.dataset.key))} as key"
     try:
         database.execute(f"create table staged as select {hashes} from {rows_of(file, names)}")
     except duckdb.Error as error:
@@ -127,11 +128,8 @@ def _unreadable(database: duckdb.DuckDBPyConnection, file: Path, source: Source)
 
 def _is_equal(database: duckdb.DuckDBPyConnection, source: Source) -> bool:
     """Tell whether the file has the table's rows, in the order it must have, and no key twice."""
-    content = f"hash({', '.join(map(_text_of, source.columns))})"
-    database.execute(
-        f"create table expected as"
-        f" select {content} as content from {rows_in(database, source)} as stored order by {_order(source)}"
-    )
+    content = _hash(map(_text_of, source.columns))
+    database.execute(f"create table expected as select {content} as content from stored order by {_order(source)}")
     # The longer one has NULL for what the other lacks.
     unequal = "count(*) filter (staged.content is distinct from expected.content)"
     return database.execute(
@@ -146,10 +144,7 @@ def _differences(
     rows = rows_of(file, [column.name for column in source.columns])
     database.execute(f"create or replace table staged as select * from {rows}")
     cells = ", ".join(f"{_text_of(column)} as {name(column.name)}" for column in source.columns)
-    database.execute(
-        f"create or replace table expected as"
-        f" select {cells} from {rows_in(database, source)} as stored order by {_order(source)}"
-    )
+    database.execute(f"create or replace table expected as select {cells} from stored order by {_order(source)}")
     in_file, in_table = (_value(database, f"select count(*) from {table}") for table in ("staged", "expected"))
     differences = [f"{in_file} rows instead of {in_table}"] if in_file != in_table else []
 
@@ -176,8 +171,8 @@ def _differences(
     return differences
 
 
-def rows_in(database: duckdb.DuckDBPyConnection, source: Source) -> str:
-    """Return the SQL for the rows of a table, to be read once, as PyIceberg says which files have them.
+def load_table(database: duckdb.DuckDBPyConnection, source: Source) -> None:
+    """Make the rows of a table known as `stored`, as PyIceberg says which files have them.
 
     DuckDB reads the files by itself where it can: PyIceberg holds each of them in memory as a whole.
     """
@@ -185,9 +180,10 @@ def rows_in(database: duckdb.DuckDBPyConnection, source: Source) -> str:
     tasks = list(scan.plan_files())
     paths = [task.file.file_path.removeprefix("file://").removeprefix("file:") for task in tasks]
     if paths and all(path.startswith("/") for path in paths) and not any(task.delete_files for task in tasks):
-        return f"read_parquet([{', '.join(map(text, paths))}])"
-    database.register("reader", scan.to_arrow_batch_reader())
-    return "reader"
+        database.execute(f"create view stored as select * from read_parquet([{', '.join(map(text, paths))}])")
+    else:
+        database.register("reader", scan.to_arrow_batch_reader())
+        database.execute("create table stored as select * from reader")
 
 
 def _facts(source: Source, measured: dict[tuple[str, str], Any], scanned: dict[str, int]) -> Facts:
@@ -210,8 +206,8 @@ def _order(source: Source) -> str:
     return ", ".join(f"stored.{name(column)} asc nulls first" for column in source.dataset.order_by)
 
 
-def _hash(columns: Iterable[str]) -> str:
-    return f"hash({', '.join(map(name, columns))})"
+def _hash(cells: Iterable[str]) -> str:
+    return f"hash({', '.join(cells)})"
 
 
 def _text_of(column: Column) -> str:

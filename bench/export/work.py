@@ -20,7 +20,7 @@ from python_export.publish import publish
 from python_export.run import draft_of
 from python_export.target import open_target
 from python_export.unload import unload
-from python_export.verify import rows_in, verify
+from python_export.verify import load_table, verify
 
 WEEK = IsoWeek(2026, 46)
 DATASET = Dataset(
@@ -73,6 +73,6 @@ def copy_with_duckdb(settings: Settings, directory: Path) -> Figures:
     table = source.find(load_catalog(settings), DATASET)
     order = ", ".join(DATASET.order_by)
     with connect(directory) as database:
-        rows = rows_in(database, table)
-        database.execute(f"copy (select * from {rows} order by {order}) to '{directory / 'copy.csv'}' (header)")
+        load_table(database, table)
+        database.execute(f"copy (select * from stored order by {order}) to '{directory / 'copy.csv'}' (header)")
     return {"copy": time.monotonic() - started}
