@@ -6,14 +6,13 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 
 UV := $(shell command -v uv 2>/dev/null || echo .tools/uv/bin/uv)
-MVN := $(shell command -v mvn 2>/dev/null || echo ./local_stack/mvnw)
 RUN := $(UV) run --frozen --no-sync
 STATE := $(or $(LAKEHOUSE_HOME),.lakehouse)
 STACK_ENV := $(RUN) --env-file $(STATE)/env
 # The newest week of the sample data; known once it is loaded.
 DEMO_WEEK = $$(sed -n 's/.*"last_week": "\(.*\)".*/\1/p' $(STATE)/truth.json)
-JARS := local_stack/target/.complete
-PREPARED := local_stack/target/.prepared
+JARS := spark_server/target/.complete
+PREPARED := spark_server/target/.prepared
 VENV := .venv/.complete
 FLINK := bench/target/.complete
 
@@ -34,11 +33,12 @@ $(VENV): pyproject.toml uv.lock | $(filter .tools/%,$(UV))
 	@$(UV) sync --frozen --quiet --compile-bytecode
 	@touch $@
 
-$(JARS): local_stack/pom.xml | $(VENV)
+$(JARS): spark_server/pom.xml spark_server/jars.lock | $(VENV)
 	@$(RUN) lakehouse check java
-	@echo "setup: fetching the jars into local_stack/target"
-	@rm -rf local_stack/target
-	@output=$$($(MVN) --quiet --batch-mode --file local_stack/pom.xml package 2>&1) || { echo "$$output" >&2; exit 1; }
+	@# Where they were before: what is right of them is not fetched again.
+	@[ -d spark_server/target ] || [ ! -d local_stack/target ] || mv local_stack/target spark_server/target
+	@echo "setup: fetching the jars into spark_server/target"
+	@$(RUN) python -m spark_server.jars fetch
 	@touch $@
 
 $(PREPARED): $(VENV) $(JARS)
@@ -85,14 +85,17 @@ lint: $(VENV) ## Check Python, SQL and YAML style; needs no Spark
 	@echo "lint: dbt"
 	@$(RUN) dbt --quiet --warn-error parse --no-partial-parse --show-all-deprecations
 	@output=$$($(RUN) dbt-bouncer run --show-all-failures 2>&1) || { echo "$$output" >&2; exit 1; }
+	@echo "lint: jars"
+	@$(RUN) python -m spark_server.jars check
+	@$(RUN) python -m spark_server.jars check bench/ingest/pom.xml
 	@echo "lint: personal data"
 	@$(RUN) lakehouse check pii --static
 
-$(FLINK): bench/ingest/pom.xml | setup
+$(FLINK): bench/ingest/pom.xml bench/ingest/jars.lock | setup
 	@echo "bench: fetching Flink into bench/target"
-	@rm -rf bench/target
+	@rm -rf bench/target/pyflink
 	@$(UV) pip install --quiet --no-deps --target bench/target/pyflink apache-flink-libraries==2.1.3
-	@output=$$($(MVN) --quiet --batch-mode --file bench/ingest/pom.xml package 2>&1) || { echo "$$output" >&2; exit 1; }
+	@$(RUN) python -m spark_server.jars fetch bench/ingest/pom.xml bench/target
 	@touch $@
 
 bench-ingest: $(FLINK) ## Measure the ingester beside Flink SQL and others; takes half an hour

@@ -55,6 +55,8 @@ def down(
     chosen = _chosen(only)
     if wipe and only:
         raise UserError("--wipe deletes the data of all services", "Leave out --only")
+    if wipe:
+        stack.require_mark()
     services = stack.services(stack.variables(()))
     for name in reversed(chosen):
         console.print(f"{name}: {'stopped' if services[name].stop() else 'was not running'}")

@@ -12,7 +12,7 @@ from lakehouse.errors import UserError
 from lakehouse.settings import PROJECT_ROOT
 from local_stack.process import Service
 
-JARS = PROJECT_ROOT / "local_stack" / "target" / "kafka"
+JARS = PROJECT_ROOT / "spark_server" / "target" / "kafka"
 
 
 def service(directory: Path, port: int, controller_port: int) -> Service:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 
+from lakehouse import private
 from lakehouse.errors import UserError
 
 START_SECONDS = 120
@@ -64,7 +65,7 @@ class Service:
                     f"Port {port} for {self.name} is taken by another program",
                     f"Set {variable} to a free port",
                 )
-        self.directory.mkdir(parents=True, exist_ok=True)
+        private.directory(self.directory)
         with self.log.open("ab") as log:
             child = subprocess.Popen(
                 self.command(),
@@ -74,6 +75,7 @@ class Service:
                 stderr=log,
                 env={**os.environ, **self.env},
                 start_new_session=True,
+                umask=private.UMASK,
             )
         self.pid_file.write_text(f"{child.pid} {psutil.Process(child.pid).create_time()}")
         self._wait_until_it_answers()

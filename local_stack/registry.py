@@ -8,7 +8,7 @@ from lakehouse import java
 from lakehouse.settings import PROJECT_ROOT
 from local_stack.process import Service
 
-RUNNER = PROJECT_ROOT / "local_stack" / "target" / "registry" / "apicurio-registry-app-3.0.9-runner.jar"
+RUNNER = PROJECT_ROOT / "spark_server" / "target" / "registry" / "apicurio-registry-app-3.0.9-runner.jar"
 
 
 def url(port: int) -> str:

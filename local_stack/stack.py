@@ -5,12 +5,14 @@ import shlex
 import shutil
 from pathlib import Path
 
-from lakehouse import pii_key, spark
+from lakehouse import pii_key, private, security, spark
 from lakehouse.errors import UserError
-from lakehouse.settings import env_file, environment, from_environment, home
+from lakehouse.settings import PROJECT_ROOT, env_file, environment, from_environment, home
 from local_stack import kafka, mail, registry, thrift_server
 from local_stack.process import Service
 
+MARK = ".lakehouse-stack"
+THRIFT_TLS = ("LAKEHOUSE_THRIFT_TLS", *security.tls_names("LAKEHOUSE_THRIFT"))
 SERVICES = ("kafka", "registry", "thrift", "mail")
 PORTS = {
     "LAKEHOUSE_KAFKA_PORT": 9092,
@@ -47,25 +49,22 @@ def variables(started: tuple[str, ...]) -> dict[str, str]:
         "LAKEHOUSE_PII_KEY_FILE": str(root / "pii.key"),
     }
     own = dict(addresses[name] for name in started if name in addresses)
+    is_tls = before.get("LAKEHOUSE_THRIFT_TLS") == "true"
     mails = mail.variables(ports["LAKEHOUSE_MAIL_PORT"])
     return {
         **ports,
         **{name: before.get(name, default) for name, default in defaults.items()},
         **(mails if "mail" in started else {name: before[name] for name in mails if name in before}),
+        **{name: before[name] for name in THRIFT_TLS if is_tls and name in before},
         **own,
     }
 
 
 def write_env_file(values: dict[str, str]) -> Path:
     """Write the env file, 0600; both a shell's `source` and `uv run --env-file` can read it."""
-    path = env_file()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(".new")
-    draft.unlink(missing_ok=True)
-    draft.touch(mode=0o600)
-    draft.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(values.items())))
-    draft.replace(path)
-    return path
+    lines = (f"export {name}={shlex.quote(value)}\n" for name, value in sorted(values.items()))
+    private.directory(home())
+    return private.write(env_file(), "".join(lines))
 
 
 def services(values: dict[str, str]) -> dict[str, Service]:
@@ -87,12 +86,43 @@ def services(values: dict[str, str]) -> dict[str, Service]:
 def prepare(values: dict[str, str]) -> None:
     """Check the jars, and create what else the services need: the masking key, which is never replaced."""
     spark.require_jars()
+    _mark()
+    environment_of_dbt = environment()
+    for variable, default in (("DBT_TARGET_PATH", "target"), ("DBT_LOG_PATH", "logs")):
+        private.directory(PROJECT_ROOT / environment_of_dbt.get(variable, default))
     key_file = from_environment(values).pii_key_file
     if not key_file.exists():
         pii_key.create(key_file)
     pii_key.keep(key_file)
 
 
+def _mark() -> None:
+    """Mark the home as the stack's own, if there was nothing in it: `wipe` deletes no other directory."""
+    if not home().exists() or not any(home().iterdir()):
+        private.write(private.directory(home()) / MARK, "`lakehouse stack down --wipe` deletes this directory.\n")
+
+
+def require_mark() -> None:
+    """Check that the home may be deleted.
+
+    Raises:
+        UserError: it is a directory that the stack did not make.
+    """
+    if home().exists() and not (home() / MARK).is_file():
+        raise UserError(
+            f"{home()} held other files before the stack used it, so it is not deleted",
+            f"Delete it by hand, or put a file {MARK} in it if all of it may go",
+        )
+
+
 def wipe() -> None:
-    """Delete all data of the local stack. Its services must be down."""
+    """Delete all data of the local stack. Its services must be down.
+
+    Raises:
+        UserError: as of `require_mark`.
+    """
+    require_mark()
+    # Nothing can be deleted from a published version's directory as it is.
+    for version in home().glob("**/v*/manifest.json"):
+        version.parent.chmod(0o700)
     shutil.rmtree(home(), ignore_errors=True)

@@ -15,7 +15,7 @@ from local_stack.temporary import running
 
 # The columns and types of the model, two thirds of the lines from stores; the rows are in no order.
 TABLE = """
-create table exports.exp_weekly__order_lines using iceberg tblproperties ('lakehouse.week' = '2026-W46') as
+create table exports.exp_weekly__order_lines using iceberg as
 select
     '2026-W46' as ordered_week,
     timestamp_millis(1762646400000 + pmod(hash(id), 604800000)) as ordered_at,

@@ -27,9 +27,14 @@ def week_of(event_ms: int) -> str:
     return str(IsoWeek.of(datetime.fromtimestamp(event_ms // 1000, UTC)))
 
 
-def event_week(event_ms: int, record: Record) -> str | None:
-    """Return the week of an event; none of one from before this century, or an hour ahead of its record's arrival."""
-    return week_of(event_ms) if _FIRST_PLAUSIBLE_MS <= event_ms <= record.arrival_ms + HOUR else None
+def is_absurd(event_ms: int | None, record: Record) -> bool:
+    """Tell whether an event has no time, or one from before this century or an hour ahead of its record's arrival."""
+    return event_ms is None or not _FIRST_PLAUSIBLE_MS <= event_ms <= record.arrival_ms + HOUR
+
+
+def event_week(event_ms: int | None, record: Record) -> str | None:
+    """Return the week of an event, none of one at an absurd time."""
+    return None if event_ms is None or is_absurd(event_ms, record) else week_of(event_ms)
 
 
 def money(amount: float) -> Decimal:
@@ -54,18 +59,30 @@ def _arrival(record: Record) -> tuple[int, int, int]:
     return record.timestamp_ms, record.partition, record.offset
 
 
+def _payment_order(record: Record) -> tuple[bool, int, int, int, int]:
+    # None among the absurd ones comes first, as NULL does.
+    paid_ms = record.payload["ts"]
+    return is_absurd(paid_ms, record), -(2**63) if paid_ms is None else paid_ms, *_arrival(record)
+
+
 def surviving_payments(log: Iterable[Record]) -> dict[int, Record]:
-    """Return the payment that stays per order id: the earliest by (ts, Kafka timestamp, partition, offset)."""
+    """Return the payment that stays per order id: the earliest by (ts, Kafka timestamp, partition, offset).
+
+    One at an absurd time stays only if there is no other.
+    """
     kept: dict[int, Record] = {}
-    for record in sorted(decoded(log, PAYMENTS), key=lambda each: (each.payload["ts"], *_arrival(each))):
+    for record in sorted(decoded(log, PAYMENTS), key=_payment_order):
         kept.setdefault(_payment_key(record), record)
     return kept
 
 
 def surviving_store_orders(log: Iterable[Record]) -> dict[tuple[int, int], Record]:
-    """Return the store order that stays per (store_id, store_order_id): the earliest, its event time is Kafka's."""
+    """Return the store order that stays per (store_id, store_order_id): the earliest, its event time is Kafka's.
+
+    One at an absurd time stays only if there is no other.
+    """
     kept: dict[tuple[int, int], Record] = {}
-    for record in sorted(decoded(log, PIZZA), key=_arrival):
+    for record in sorted(decoded(log, PIZZA), key=lambda each: (is_absurd(each.timestamp_ms, each), *_arrival(each))):
         kept.setdefault(_store_order_key(record), record)
     return kept
 

@@ -108,6 +108,8 @@ def _item(row: dict[str, Any], orders: dict[int | str, Record], products: Change
     if order is None or truth.is_deleted(order):
         reason = "no order" if order is None else "order deleted"
         order = None
+    elif order.payload["orderdate"] is None:
+        reason = "no order time"
     else:
         if row["productid"] in products:
             product, is_backdated = as_of(products[row["productid"]], order.payload["orderdate"])
@@ -165,6 +167,24 @@ def excluded(log: Iterable[Record]) -> dict[str, int]:
     return dict(Counter(item.reason for item in items(log) if item.reason))
 
 
+def quarantined_lines(log: Iterable[Record], week: str, needed: str | None = None) -> int:
+    """Return how many living items a week counts that a dataset leaves out: those without a living order, with one at
+    an absurd time, or without what the dataset needs, `customerid` or `productid`. The week is that of the order if
+    its time is plausible, else of the item's last change.
+    """
+    log = list(log)
+    orders, count = truth.surviving_rows(log, "orders"), 0
+    for record in truth.surviving_rows(log, "order_items").values():
+        order = orders.get(record.payload["orderid"]) if record.payload else None
+        order_week = truth.event_week(order.payload["orderdate"], order) if order and order.payload else None
+        in_file = order is not None and not truth.is_deleted(order) and order_week is not None
+        if in_file and needed:
+            in_file = (order.payload | record.payload)[needed] is not None
+        counted_in = order_week or truth.event_week(record.timestamp_ms, record)
+        count += not truth.is_deleted(record) and not in_file and counted_in == week
+    return count
+
+
 def lines(log: Iterable[Record]) -> list[Line]:
     """Return the order lines of every channel."""
     log = list(log)
@@ -187,7 +207,7 @@ def lines(log: Iterable[Record]) -> list[Line]:
         if item.order is None:
             continue
         order = item.order.payload
-        spelling = "online" if order["channel"] is None else order["channel"].strip().lower()
+        spelling = (order["channel"] or "").strip().lower() or "online"
         price = item.product.payload["price"] if item.product else Decimal(0)
         found.append(
             Line(

@@ -30,6 +30,7 @@ def ordered(orderdate, timestamp_ms=NOON, orderid=1):
     ("loser", "winner"),
     [
         pytest.param((NOON, NOON, 0, 0), (NOON - 1, NOON + HOUR, 2, 1), id="event_time"),
+        pytest.param((1, NOON, 0, NOON), (NOON, NOON + HOUR, 2, NOON), id="plausible_time"),
         pytest.param((NOON, NOON, 0, 0), (NOON, NOON - 1, 2, 1), id="kafka_timestamp"),
         pytest.param((NOON, NOON, 1, 0), (NOON, NOON, 0, 1), id="partition"),
         pytest.param((NOON, NOON, 1, 1), (NOON, NOON, 1, 0), id="offset"),

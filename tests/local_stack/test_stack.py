@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import secrets
 import socket
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from lakehouse import thrift
 from lakehouse.errors import UserError
-from lakehouse.settings import Settings, home
+from lakehouse.settings import Settings, env_file, home
 from lakehouse.spark import CLASS_ARCHIVE
 from local_stack import kafka
 from local_stack.process import Service, free_ports
@@ -68,6 +69,35 @@ def test_the_password_is_in_no_log_and_in_no_process_list(stack: Settings) -> No
     assert not any(
         stack.thrift_password in " ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])
     )
+
+
+def test_no_setting_is_in_the_process_list(stack: Settings) -> None:
+    pid, _ = (home() / "thrift" / "thrift.pid").read_text().split()
+    command = " ".join(psutil.Process(int(pid)).cmdline())
+    assert "HiveThriftServer2" in command
+    assert stack.catalog_uri not in command
+
+
+def open_to_others(directory: Path) -> list[str]:
+    """Return what a directory holds, and itself, that others than the owner may read, enter or write."""
+    found = [directory, *directory.rglob("*")]
+    return [str(path) for path in found if not path.is_symlink() and path.stat().st_mode & 0o077]
+
+
+def test_what_the_services_write_is_private(stack: Settings) -> None:
+    table, files = f"private_{secrets.token_hex(4)}", home() / "export-staging" / "private"
+    files.parent.mkdir(exist_ok=True)
+    with thrift.connect(stack) as cursor:
+        thrift.rows(cursor, f"create table lake.default.{table} using iceberg as select id from range(3)")
+        thrift.rows(cursor, f"insert overwrite directory 'file:{files}' using csv select 1")
+    assert list(Path(stack.warehouse, "default", table).rglob("*.parquet"))
+    assert list(files.glob("*.csv"))
+    services = [home() / name for name in ("kafka", "registry", "thrift", "mail")]
+    assert all(directory.is_dir() for directory in services)
+    private = [*services, Path(stack.warehouse, "default", table), files]
+    assert [place for directory in private for place in open_to_others(directory)] == []
+    assert home().stat().st_mode & 0o077 == 0
+    assert env_file().stat().st_mode & 0o077 == 0
 
 
 def test_services_listen_on_loopback_only(stack: Settings) -> None:

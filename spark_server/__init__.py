@@ -1,0 +1,1 @@
+"""What runs Spark for production and tests alike: the jars, fetched as the lock beside the pom says."""
