@@ -129,6 +129,15 @@ def inside(place: str, name: str) -> str:
     return f"{place}.{name}" if place else name
 
 
+def full_name(text: str) -> str:
+    """Return the name of a registered schema's outermost type, with its namespace; '' if it has none."""
+    try:
+        schema = json.loads(text)
+        return _full_name(schema["name"], schema.get("namespace")) if isinstance(schema, dict) else str(schema)
+    except (json.JSONDecodeError, KeyError, TypeError):
+        return ""
+
+
 class _Expander:
     """Writes named types out where they are used."""
 

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lakehouse import connections
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
-from python_ingest import commit, decode, offsets, peek, tables
+from python_ingest import commit, decode, far_stamps, offsets, peek, tables
 from python_ingest.broker import TopicState
 from python_ingest.commit import Landed, Ledger, Refused
 from python_ingest.decode import Batch, Sides
@@ -27,10 +27,16 @@ from python_ingest.topics import Declaration
 
 RECORDS_PER_TASK = 50_000
 FIRST_LOOK = 1_000
+# Of bytes that only look like registry Avro a batch can name a million ids.
+MOST_NEW_IDS = 100
 
 
 class NewSchemaId(Exception):
     """A record was written with a schema id that the decoder was not told of."""
+
+
+class FarStamp(Refused):
+    """Spark's Kafka source met a record that is stamped later than it can hold."""
 
 
 @dataclass(frozen=True)
@@ -55,23 +61,32 @@ class Lander:
     writer: str
     wait: float
 
-    def land(self, table: Table | None, plan: Plan) -> Landed:
-        """Commit the plan's ranges as one batch; `table` is None if it does not exist yet.
+    def land(self, table: Table, plan: Plan) -> Landed:
+        """Commit the plan's ranges as one batch.
 
         Raises:
             Refused: nothing was committed; plan again.
             UserError: the registry is away, or a record stops a topic that is declared to stop.
         """
-        records = self.read(plan.ranges)
-        if table is not None:
+        try:
+            return self._land(table, plan, self.read(plan.ranges))
+        except FarStamp:
+            # The failed job may have been preceded by a change of columns.
+            return self._land(table.refresh(), *self._without_far_stamps(plan))
+
+    def _land(self, table: Table, plan: Plan, records: DataFrame) -> Landed:
+        known = SchemaState.of(table).notes
+        if table.current_snapshot() is not None:
             sides = self.schemas.known(SchemaState.of(table))
         else:
-            table, sides = self._learn(None, records, plan, self._first_look(plan.ranges))
+            table, sides = self._learn(table, records, plan, self._first_look(plan.ranges))
         try:
-            return self._write(table, records, sides, plan)
+            landed = self._write(table, records, sides, plan)
         except NewSchemaId:
             table, sides = self._learn(table, records, plan, plan.ranges)
-            return self._write(table, records, sides, plan)
+            landed = self._write(table, records, sides, plan)
+        notes = SchemaState.of(table).notes
+        return replace(landed, notes=tuple(text for name, text in notes.items() if name not in known))
 
     def _first_look(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
         """Return the first records of a new table: they usually tell all schemas, and the rest is then read once."""
@@ -79,21 +94,18 @@ class Lander:
             return ranges
         return [replace(each, until=min(each.until, each.start + FIRST_LOOK)) for each in ranges]
 
-    def _learn(
-        self, table: Table | None, records: DataFrame, plan: Plan, ranges: list[OffsetRange]
-    ) -> tuple[Table, Sides]:
-        """Look for schemas in these ranges, and make or change the table for what was found."""
+    def _learn(self, table: Table, records: DataFrame, plan: Plan, ranges: list[OffsetRange]) -> tuple[Table, Sides]:
+        """Look for schemas in these ranges, and change the table for what was found."""
         state = SchemaState.of(table)
         values, keys = peek.schema_ids(self.settings, self.declaration.topic, ranges, self.wait)
-        learned = self.schemas.learn(state, values, keys if self.declaration.key == "avro" else ())
+        learned = self.schemas.learn(state, values, keys if self.declaration.key == "avro" else (), MOST_NEW_IDS)
         if self.declaration.on_error == "stop":
             self._check(records, learned.sides, plan)
-        if table is None:
-            table = tables.create(self.catalog, self.declaration, plan.topic, learned.state)
-        elif learned.state != state:
-            table = tables.evolve(table, self.declaration, learned.state)
-        if table is None:
-            raise Refused("another process made or changed the table")
+        if learned.state != state:
+            evolved = tables.evolve(table, self.declaration, learned.state)
+            if evolved is None:
+                raise Refused("another process changed the table")
+            table = evolved
         return table, learned.sides
 
     def read(self, ranges: list[OffsetRange]) -> DataFrame:
@@ -121,12 +133,24 @@ class Lander:
         }
         return self.spark().read.format("kafka").options(**options).load()
 
+    def _without_far_stamps(self, plan: Plan) -> tuple[Plan, DataFrame]:
+        """Return a part of a plan that ends before records which Spark cannot read, or that begins with one, and its
+        records."""
+        topic = self.declaration.topic
+        found = far_stamps.first(self.settings, topic, plan.ranges, self.wait)
+        for each in plan.ranges:
+            if found.get(each.partition) == each.start:
+                rows, stretch = far_stamps.read(self.settings, topic, each, self.wait)
+                return replace(plan, ranges=[stretch]), self.spark().createDataFrame(rows)
+        ranges = [replace(each, until=found.get(each.partition, each.until)) for each in plan.ranges]
+        return replace(plan, ranges=ranges), self.read(ranges)
+
     def _check(self, records: DataFrame, sides: Sides, plan: Plan) -> None:
         """Find what stops a batch before the table is made or changed for it."""
         batch = Batch(plan.position.last_batch + 1, datetime.now(UTC))
         try:
             rows = decode.rows(records, self.declaration, sides, batch)
-            rows.filter("decode_error is not null").isEmpty()
+            rows.filter("decode_error is not null or key_error is not null").isEmpty()
         except (PySparkException, Py4JError) as error:
             raise self._translated(error) from None
 
@@ -164,4 +188,6 @@ class Lander:
                 " nothing of this batch was landed",
                 "Correct the cause, or declare on_error: dead_letter",
             )
+        if commit.kind(error).endswith("ArithmeticException"):
+            return FarStamp(f"Spark failed ({commit.kind(error)})")
         return Refused(f"Spark failed ({commit.kind(error)})")

@@ -23,6 +23,38 @@ from lakehouse.settings import Settings
 REQUEST_SECONDS = 5.0
 # How often a question that waits looks whether the broker turns this client away.
 LOOK_SECONDS = 0.2
+# The client's own, and those that Kafka's Java client calls retriable; what it says of a topic that does not exist is
+# not among them.
+PASSING = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._TIMED_OUT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.FETCH_SESSION_ID_NOT_FOUND,
+        KafkaError.INVALID_FETCH_SESSION_EPOCH,
+        KafkaError.LISTENER_NOT_FOUND,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.PREFERRED_LEADER_NOT_AVAILABLE,
+        KafkaError.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+        KafkaError.THROTTLING_QUOTA_EXCEEDED,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError.INCONSISTENT_TOPIC_ID,
+    }
+)
 Result = TypeVar("Result")
 
 
@@ -89,12 +121,29 @@ class Broker:
         found = self._offsets(topic.topic, partitions, OffsetSpec.for_timestamp(int(moment.timestamp() * 1000)))
         return {partition: topic.end[partition] if offset < 0 else offset for partition, offset in found.items()}
 
-    def _offsets(self, topic: str, partitions: list[TopicPartition], spec: OffsetSpec) -> dict[int, int]:
+    def held_back(self, topic: TopicState) -> dict[int, tuple[int, int]]:
+        """Return the offsets, from and until, that an open transaction keeps from a committed reader, by partition;
+        without the partitions that have none.
+
+        Raises:
+            UserError: the broker refuses to answer, or it is unreachable.
+        """
+        partitions = [TopicPartition(topic.topic, partition) for partition in topic.end]
+        # In this order: what comes in between must not look as if it were held back.
+        ends = self._offsets(topic.topic, partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+        stable = self._offsets(topic.topic, partitions, OffsetSpec.latest())
+        return {each: (stable[each], end) for each, end in ends.items() if end > stable[each]}
+
+    def _offsets(
+        self,
+        topic: str,
+        partitions: list[TopicPartition],
+        spec: OffsetSpec,
+        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+    ) -> dict[int, int]:
         def ask() -> dict[int, int]:
             futures = self._client.list_offsets(
-                dict.fromkeys(partitions, spec),
-                isolation_level=IsolationLevel.READ_COMMITTED,
-                request_timeout=REQUEST_SECONDS,
+                dict.fromkeys(partitions, spec), isolation_level=isolation, request_timeout=REQUEST_SECONDS
             )
             return {place.partition: self._answer(future).offset for place, future in futures.items()}
 
@@ -116,7 +165,7 @@ class Broker:
                         f"The topic '{topic}' does not exist on {self._servers}",
                         "Create it, or remove its declaration from the dbt source",
                     ) from None
-                if not _passing(kafka_error):
+                if not passing(kafka_error):
                     raise UserError(
                         f"Kafka at {self._servers} refused: {kafka_error.name()}",
                         "Check the address and the permissions of this user",
@@ -145,18 +194,7 @@ class Broker:
         self._to_check = self._to_check or connections.to_check("KAFKA", error.str())
 
 
-def _passing(error: KafkaError) -> bool:
-    # librdkafka marks few of the admin interface's errors as retriable.
-    return error.retriable() or error.code() in (
-        KafkaError._TRANSPORT,
-        KafkaError._TIMED_OUT,
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._RESOLVE,
-        KafkaError.BROKER_NOT_AVAILABLE,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.REPLICA_NOT_AVAILABLE,
-        KafkaError.REQUEST_TIMED_OUT,
-        KafkaError.NETWORK_EXCEPTION,
-        KafkaError.KAFKA_STORAGE_ERROR,
-    )
+def passing(error: KafkaError) -> bool:
+    """Tell whether an error is over by itself: of a connection, an election, or a broker that has just started."""
+    # librdkafka marks few of the broker's errors as retriable.
+    return error.retriable() or error.code() in PASSING

@@ -1,7 +1,6 @@
 """`lakehouse ingest`: land the declared topics in bronze, and check what was landed."""
 
 import os
-import time
 import uuid
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -16,10 +15,8 @@ from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from python_ingest import dead_letters as letters
 from python_ingest import decode, metrics, tables
-from python_ingest import reproduce as reproducing
 from python_ingest import topics as declared
 from python_ingest.batch import Lander
-from python_ingest.broker import Broker
 from python_ingest.cli_operations import maintain, status, verify
 from python_ingest.cli_options import (
     AsJson,
@@ -34,12 +31,14 @@ from python_ingest.cli_options import (
     print_json,
 )
 from python_ingest.evolve import TopicSchemas
+from python_ingest.follow import follow as following
+from python_ingest.follow import stopped_by_signals
 from python_ingest.plan_schema import plan_of_file, plans_of_newest
 from python_ingest.registry import Registry
-from python_ingest.report import ConsoleReporter, columns, summary
-from python_ingest.run import Ingester, Options
+from python_ingest.report import ConsoleReporter, columns, summary, too_many_dead_letters
+from python_ingest.run import Ingester, Options, TopicResult
 from python_ingest.session import QuietSpark, log_file
-from python_ingest.status import topic_statuses
+from python_ingest.status import topic_statuses, undecoded_keys
 from python_ingest.topics import Declaration
 
 app = typer.Typer(no_args_is_help=True, help="Kafka topics into Iceberg bronze tables, exactly once.")
@@ -50,7 +49,8 @@ def run(
     topics: Topics = None,
     max_records: Annotated[int, typer.Option(min=1, help="The most records of one topic in one batch.")] = 1_000_000,
     follow: Annotated[bool, typer.Option(help="Go on until stopped, instead of ending.")] = False,
-    every: Annotated[str, typer.Option(help="With --follow: the pause between runs.")] = "30s",
+    every: Annotated[str, typer.Option(help="With --follow: how often each topic gets a batch.")] = "30s",
+    topics_at_once: Annotated[int, typer.Option(min=1, help="How many topics are landed at the same time.")] = 3,
     until: Annotated[
         datetime | None, typer.Option(help="Land only what is stamped before this moment (UTC), per partition.")
     ] = None,
@@ -64,21 +64,24 @@ def run(
     wait: Wait = "30s",
     models: Models = declared.MODELS_DIR,
 ) -> None:
-    """Land everything the broker has, batch by batch; then say what was landed.
+    """Land what the broker has at this moment, batch by batch; then say what was landed.
 
-    Exit code 1 if a topic could not be landed; the others are landed all the same.
+    With --follow each topic gets a batch per turn, and its next one at once if more is waiting; Ctrl-C or SIGTERM ends
+    it after the batches in hand, with exit code 0.
+    Exit code 1 if a topic could not be landed, 4 if more of a topic's records are dead letters than its declaration
+    allows; the others are landed all the same.
     """
     pause, patience = seconds(every), seconds(wait)
     moment = until.replace(tzinfo=UTC) if until else None
-    options = Options(max_records, patience, moment, from_earliest, accept_gap)
+    options = Options(max_records, patience, moment, from_earliest, accept_gap, topics_at_once)
     settings, chosen = prepare(models, topics)
     try:
-        failed = _run(settings, chosen, options, pause if follow else None, metrics_file)
+        exit_code = _run(settings, chosen, options, pause if follow else None, metrics_file)
     except KeyboardInterrupt:
         # A thread may sit in a bounded wait, and no cut can harm the tables: do not wait for it.
         os._exit(130)
-    if failed:
-        raise typer.Exit(1)
+    if exit_code:
+        raise typer.Exit(exit_code)
 
 
 @app.command()
@@ -89,7 +92,8 @@ def dead_letters(
     as_json: AsJson = False,
     models: Models = declared.MODELS_DIR,
 ) -> None:
-    """Count the records that could not be decoded, by reason and schema id; no payload is shown unless asked for."""
+    """Count the values and keys that could not be decoded, by reason and schema id; no payload is shown unless asked
+    for."""
     settings, (declaration,) = prepare(models, [topic])
     table = tables.existing(load_catalog(settings), declaration)
     found = letters.raw(table, limit) if show_raw else [asdict(each) for each in letters.summary(table)]
@@ -99,7 +103,9 @@ def dead_letters(
         console.print(f"{topic}: no dead letters")
     elif show_raw:
         for row in found:
-            console.print("{kafka_partition}/{kafka_offset}: {decode_error}".format(**row), markup=False)
+            errors_of_row = [row["decode_error"], row.get("key_error") and f"key: {row['key_error']}"]
+            place = "{kafka_partition}/{kafka_offset}".format(**row)
+            console.print(f"{place}: {', '.join(filter(None, errors_of_row))}", markup=False)
             console.print("  key {kafka_raw_key}, value {kafka_raw_value}".format(**row), markup=False)
     else:
         console.print(columns(found))
@@ -113,7 +119,7 @@ def replay(
     wait: Wait = "30s",
     models: Models = declared.MODELS_DIR,
 ) -> None:
-    """Decode dead letters again, after their schema was registered or the mapping corrected.
+    """Decode dead letters and undecoded keys again, after their schema was registered or the declaration corrected.
 
     Rows are changed in place and get a new batch number; a second replay changes nothing.
     """
@@ -126,34 +132,6 @@ def replay(
         print_json(asdict(outcome))
     else:
         console.print(f"{topic}: {outcome.decoded:,} of {outcome.looked_at:,} dead letters are decoded now")
-
-
-@app.command()
-def reproduce(
-    topic: Topic,
-    batch: Annotated[int, typer.Option(min=1, help="The batch's number, as in the column ingest_batch.")],
-    as_json: AsJson = False,
-    wait: Wait = "30s",
-    models: Models = declared.MODELS_DIR,
-) -> None:
-    """Read a batch's offsets from the broker again and compare them with the stored rows, every column of them.
-
-    Exit code 1 if a partition differs.
-    """
-    lander, spark = _lander(models, topic, seconds(wait))
-    proofs = reproducing.reproduce(lander, Broker(lander.settings, lander.wait).describe(topic), batch)
-    spark.stop()
-    lines = [asdict(proof) | {"equal": proof.equal} for proof in proofs]
-    if as_json:
-        print_json(lines)
-    else:
-        console.print(columns(lines))
-    if not all(proof.equal for proof in proofs):
-        errors.print(
-            f"error: {topic}: batch {batch} differs from the topic. `lakehouse ingest verify` names the offsets;"
-            " dead letters that can be decoded by now are decoded by `lakehouse ingest replay`."
-        )
-        raise typer.Exit(1)
 
 
 @app.command()
@@ -190,7 +168,7 @@ def plan_schema(
 def _lander(models: Path, topic: str, wait: float) -> tuple[Lander, QuietSpark]:
     settings, (declaration,) = prepare(models, [topic])
     spark = QuietSpark(settings)
-    schemas = TopicSchemas(Registry(settings, wait))
+    schemas = TopicSchemas(Registry(settings, wait), declaration)
     catalog = load_catalog(settings)
     return Lander(settings, spark, catalog, declaration, schemas, str(uuid.uuid4()), wait), spark
 
@@ -201,27 +179,37 @@ def _run(
     options: Options,
     pause: float | None,
     metrics_file: Path | None,
-) -> bool:
+) -> int:
     spark = QuietSpark(settings)
+
+    def tell(results: list[TopicResult]) -> None:
+        for result in results:
+            if result.error is not None:
+                errors.print(f"error: {result.error}", markup=False)
+            if result.over_limit:
+                errors.print(f"warning: {too_many_dead_letters(result)}", markup=False)
+        if metrics_file is not None:
+            _write_metrics(metrics_file, settings, chosen, options.wait)
+        # A process cannot start a second one.
+        if pause is not None and spark.gone() and not ingester.stopping.is_set():
+            raise UserError("Spark's Java process has ended", f"See {log_file()}, and run it again: nothing is lost")
+
     with ConsoleReporter(console) as reporter:
         ingester = Ingester(settings, spark, options, reporter)
-        while True:
+        if pause is None:
             results = ingester.catch_up(chosen)
-            for result in results:
-                if result.error is not None:
-                    errors.print(f"error: {result.error}", markup=False)
-            if metrics_file is not None:
-                _write_metrics(metrics_file, settings, chosen, options.wait)
-            if pause is None:
-                break
-            if spark.gone():  # and a process cannot start a second one
-                raise UserError(
-                    "Spark's Java process has ended", f"See {log_file()}, and run it again: nothing is lost"
-                )
-            time.sleep(pause)
+            tell(results)
+        else:
+            with stopped_by_signals(ingester.stopping):
+                results = following(ingester, chosen, pause, tell)
     spark.stop()
     console.print(summary(results))
-    return any(result.error for result in results)
+    for result in results:
+        if result.key_errors:
+            console.print(f"note: {result.topic}: {undecoded_keys(result.key_errors)}", markup=False)
+    if pause is not None:
+        return 0
+    return 1 if any(result.error for result in results) else 4 if any(result.over_limit for result in results) else 0
 
 
 def _write_metrics(path: Path, settings: Settings, chosen: list[Declaration], wait: float) -> None:

@@ -1,6 +1,7 @@
 """The commands that check and keep what was landed: verify, maintain, status."""
 
 import random
+from contextlib import nullcontext
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Annotated
@@ -10,6 +11,8 @@ import typer
 from lakehouse import settings as environment
 from lakehouse.durations import seconds
 from lakehouse.errors import UserError
+from lakehouse.failure import as_user_error
+from lakehouse.lock import locked
 from python_ingest import metrics
 from python_ingest import topics as declared
 from python_ingest.cli_options import (
@@ -23,24 +26,29 @@ from python_ingest.cli_options import (
     prepare,
     print_json,
 )
-from python_ingest.maintain import Retention, maintain_table
+from python_ingest.maintain import Retention, built_tables, maintain_table
 from python_ingest.report import columns
 from python_ingest.session import QuietSpark
 from python_ingest.status import topic_statuses
-from python_ingest.verify import Report, Sample, verify_topic
+from python_ingest.verify import verify_topic
+from python_ingest.verify_report import Report, Sample
 
 
 def verify(
     topics: Topics = None,
     sample: Annotated[float | None, typer.Option(help="Compare bytes of this percentage of the offsets only.")] = None,
     seed: Annotated[int | None, typer.Option(help="Draw the same sample as a run that printed this seed.")] = None,
+    decoded: Annotated[
+        bool, typer.Option("--decoded", help="Also decode the stored bytes again and compare every column.")
+    ] = False,
     as_json: AsJson = False,
     wait: Wait = "30s",
     models: Models = declared.MODELS_DIR,
 ) -> None:
     """Compare bronze with the broker, record by record, without Spark.
 
-    Every offset up to the last landed one has to be there exactly once, with equal bytes, headers and timestamp.
+    Every offset up to the last landed one has to be there exactly once, with equal bytes, headers and timestamp. With
+    --decoded the columns have to be what another decoder makes of these bytes and the registry's schemas.
     Exit code 1 if a topic differs; the first differing offsets are named.
     """
     settings, chosen = prepare(models, topics)
@@ -51,9 +59,10 @@ def verify(
     reports = []
     for declaration in chosen:
         try:
-            report = verify_topic(settings, declaration, patience, drawn)
-        except UserError as error:
-            report = Report(declaration.topic, declaration.identifier, sample=drawn, error=str(error))
+            report = verify_topic(settings, declaration, patience, drawn, decoded)
+        except Exception as error:  # of one topic; the others are compared all the same
+            said = as_user_error(error, settings)
+            report = Report(declaration.topic, declaration.identifier, sample=drawn, error=str(said))
         reports.append(report)
         if not as_json:
             console.print("\n  ".join([report.line(), *report.problems, *report.notes]), markup=False)
@@ -75,6 +84,9 @@ def maintain(
 ) -> None:
     """Merge small files and manifests, expire snapshots, delete orphan files; while others read and write.
 
+    Of the declared topics' tables, and of those that are built from them, unless topics or tables are named. What dbt
+    builds is maintained while no weekly job runs.
+
     Exit code 1 if a table could not be maintained, or not all of its files merged; the others are all the same.
     """
     kept = None if keep_snapshots is None else timedelta(seconds=seconds(keep_snapshots))
@@ -85,14 +97,17 @@ def maintain(
     landed = [each.identifier for each in prepare(models, topics)[1]] if topics or not named else []
     spark = QuietSpark(settings)
     done, failed = [], False
-    for identifier in [*named, *landed]:
+    built = [] if topics or named else built_tables(settings)
+    for identifier in [*named, *landed, *built]:
         try:
-            outcome = maintain_table(settings, spark, identifier, retention)
+            # A MERGE into a table that is being compacted is refused.
+            with locked("weekly", errors.print) if identifier in built else nullcontext():
+                outcome = maintain_table(settings, spark, identifier, retention)
             # A topic may be declared and not be landed yet; whoever names a table means one that exists.
             if outcome is None and identifier in named:
                 raise UserError(f"There is no table {identifier}", "Name a table as schema.table")
-        except UserError as error:
-            errors.print(f"error: {error}", markup=False)
+        except Exception as error:  # of one table; the others are maintained all the same
+            errors.print(f"error: {as_user_error(error, settings, identifier)}", markup=False)
             failed = True
             continue
         done += [outcome] if outcome else []
@@ -125,6 +140,9 @@ def status(
         print_json([asdict(each) for each in statuses])
     else:
         console.print(columns([each.row() for each in statuses]))
+        for each in statuses:
+            for remark in each.remarks():
+                console.print(f"note: {each.topic}: {remark}", markup=False)
     for each in statuses:
         if each.error is not None:
             errors.print(f"error: {each.topic}: {each.error}", markup=False)

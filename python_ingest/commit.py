@@ -15,12 +15,13 @@ The whole argument is in docs/exactly-once.md.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyspark.errors import PySparkException
@@ -76,10 +77,13 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Landed:
-    """The rows of one committed batch, and how many of them are dead letters."""
+    """The rows of one committed batch, how many of them are dead letters or have a key that could not be decoded, and
+    what to note of schemas it brought."""
 
     rows: int
     dead_letters: int
+    key_errors: int = 0
+    notes: tuple[str, ...] = ()
 
 
 def overwrite(rows: DataFrame, identifier: str, base: Position, ledger: Ledger, filling_holes: bool) -> None:
@@ -117,18 +121,24 @@ def committed(table: Table, ledger: Ledger) -> Snapshot | None:
 
 
 def landed(table: Table, snapshot: Snapshot) -> Landed:
-    """Count the rows and dead letters of one batch from the statistics of its files."""
-    error = table.schema().find_field("decode_error").field_id
-    rows = dead_letters = 0
+    """Count the rows, dead letters and undecoded keys of one batch from the statistics of its files."""
+    files = []
     for manifest in snapshot.manifests(table.io):
         if manifest.added_snapshot_id != snapshot.snapshot_id:
             continue
         for entry in manifest.fetch_manifest_entry(table.io):
             if entry.snapshot_id == snapshot.snapshot_id:
-                file = entry.data_file
-                rows += file.record_count
-                dead_letters += file.record_count - (file.null_value_counts or {}).get(error, 0)
-    return Landed(rows, dead_letters)
+                files.append(entry.data_file)
+    rows = sum(file.record_count for file in files)
+    return Landed(rows, not_null(files, table, "decode_error"), not_null(files, table, "key_error"))
+
+
+def not_null(files: Iterable[DataFile], table: Table, column: str) -> int:
+    """Count the rows that have a value in a column, from the statistics of the files; one without it has none."""
+    if column not in table.schema().column_names:
+        return 0
+    field = table.schema().find_field(column).field_id
+    return sum(file.record_count - (file.null_value_counts or {}).get(field, file.record_count) for file in files)
 
 
 def kind(error: PySparkException | Py4JError) -> str:

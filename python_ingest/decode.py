@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import reduce
 
+from pyiceberg.types import IcebergType, ListType, MapType, StructType
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
-from python_ingest import avro, schemas, tables
+from python_ingest import avro, column_types, schemas, tables
 from python_ingest.avro import Json
 from python_ingest.topics import Declaration
 
@@ -23,8 +24,12 @@ NEW_SCHEMA_ID = "ingest: new schema id"
 STOPPED = "ingest: stopped at"
 STOPPED_END = "(end)"
 HEADER_BYTES = 5
-# What a decode_error begins with.
-REASONS = ("not_registry_avro", "unknown_schema_id", "incompatible_schema", "decode_failed")
+# What a decode_error or key_error begins with.
+REASONS = (
+    *("not_registry_avro", "unknown_schema_id", "foreign_schema", "incompatible_schema", "decode_failed"),
+    "timestamp_out_of_range",
+)
+FAR_STAMP = "timestamp_out_of_range: stamped after the year 294247, as in nanoseconds"
 
 
 @dataclass(frozen=True)
@@ -32,13 +37,16 @@ class Side:
     """How the keys or the values of a topic are decoded.
 
     `reader` is the merge of the writers' schemas, by id in `writers`. `rejected` maps an id whose
-    schema does not fit to the reason. `unknown` are the ids that the registry does not have.
+    schema does not fit, or belongs to another topic, to the whole error. `unknown` are the ids that
+    the registry does not have; with `too_many` it was not asked for all, and every other id counts
+    as unknown too.
     """
 
     reader: Json | None = None
     writers: Mapping[int, Json] = field(default_factory=dict)
     rejected: Mapping[int, str] = field(default_factory=dict)
     unknown: frozenset[int] = frozenset()
+    too_many: bool = False
 
     def known(self, schema_id: int) -> bool:
         """Tell whether the registry has been asked for this id."""
@@ -47,10 +55,11 @@ class Side:
 
 @dataclass(frozen=True)
 class Sides:
-    """How a topic's records are decoded."""
+    """How a topic's records are decoded, and the table's columns of payload and Avro key that they are landed in."""
 
     value: Side
     key: Side
+    columns: StructType = column_types.NO_COLUMNS
 
 
 @dataclass(frozen=True)
@@ -66,37 +75,38 @@ def rows(records: DataFrame, declaration: Declaration, sides: Sides, batch: Batc
     value, key = sides.value, sides.key
     avro_key = declaration.key == "avro"
     envelopes = {"_value": _envelope("value", value)}
-    valid = {"_value": _only_valid("_value", value)}
+    # A record that is stamped later than Spark can hold comes without its stamp: far_stamps.py.
+    stamped = F.col("timestamp").isNotNull()
+    valid = {"_value": F.when(stamped, _only_valid("_value", value))}
     if avro_key:
         envelopes["_key"] = _envelope("key", key)
         valid["_key"] = _only_valid("_key", key)
     raw = F.lit(True)
     if declaration.on_error == "skip":
-        raw = F.col("value").isNull() | F.col("_value.decoded").isNotNull()
-    error = _decode_error(value)
+        raw = (F.col("value").isNull() & stamped) | F.col("_value.decoded").isNotNull()
+    error = F.when(stamped, _error("value", value)).otherwise(F.lit(FAR_STAMP))
+    key_error = _error("key", key) if avro_key else F.lit(None).cast("string")
     if declaration.on_error == "stop":
         error = _stop_on(error)
-    payload = [
-        _payload_column("_value", value.reader, name).alias(tables.landed_name(name))
-        for name in _field_names(value.reader)
-    ]
+        key_error = _stop_on(F.concat(F.lit("key: "), key_error))
     return (
         records.withColumns(envelopes)
         .withColumns(valid)
         .select(
-            *payload,
+            *_payload(value, sides.columns),
             F.col("topic").alias("kafka_topic"),
             F.col("partition").alias("kafka_partition"),
             F.col("offset").alias("kafka_offset"),
             F.col("timestamp").alias("kafka_timestamp"),
             F.col("timestampType").alias("kafka_timestamp_type"),
             F.when(raw, F.col("headers")).alias("kafka_headers"),
-            *_key(key, declaration.key),
+            *(F.when(raw, each).alias("kafka_key") for each in _key(key, declaration.key, sides.columns)),
             F.when(raw, F.col("key")).alias("kafka_raw_key"),
             F.when(raw, F.col("value")).alias("kafka_raw_value"),
             (_schema_id("key", key) if avro_key else F.lit(None).cast("int")).alias("key_schema_id"),
             _schema_id("value", value).alias("value_schema_id"),
             error.alias("decode_error"),
+            key_error.alias("key_error"),
             _passed_in(F.lit(batch.number).cast("long")).alias("ingest_batch"),
             _passed_in(F.lit(batch.ingested_at.isoformat()).cast("timestamp")).alias("ingested_at"),
         )
@@ -175,26 +185,50 @@ def _checks_inside(array: Column, items: Json) -> Column | None:
     return F.forall(array, lambda item: F.coalesce(_checks(item, items), F.lit(True)))
 
 
-def _payload_column(envelope: str, reader: Json, name: str) -> Column:
-    payload = F.col(f"{envelope}.payload")
-    return payload[name] if avro.kind(reader) == "record" else payload
+def _payload(side: Side, columns: StructType) -> list[Column]:
+    """Return the table's columns of the payload."""
+    payload = F.col("_value.payload")
+    is_record = side.reader is not None and avro.kind(side.reader) == "record"
+    fields = [each["name"] for each in side.reader["fields"]] if is_record else []
+    landed = {tables.landed_name(name): payload[name] for name in fields} if is_record else {"value": payload}
+    return _held(landed, tables.landed_columns("value", side.reader), columns, without="kafka_key")
 
 
-def _field_names(reader: Json | None) -> list[str]:
-    if reader is None:
-        return []
-    if avro.kind(reader) != "record":
-        return ["value"]
-    return [each["name"] for each in reader["fields"]]
-
-
-def _key(side: Side, key_format: str) -> list[Column]:
+def _key(side: Side, key_format: str, columns: StructType) -> list[Column]:
     if key_format == "string":
-        return [F.try_validate_utf8(F.col("key").cast("string")).alias("kafka_key")]
+        return [F.try_validate_utf8(F.col("key").cast("string"))]
     if key_format == "bytes":
-        return [F.col("key").alias("kafka_key")]
-    # A table has no column for Avro keys before the first of them: tables.table_schema.
-    return [F.col("_key.payload").alias("kafka_key")] if side.reader is not None else []
+        return [F.col("key")]
+    own = StructType(*(each for each in columns.fields if each.name == "kafka_key"))
+    # A table has no column for Avro keys that no source declares, before the first of them: tables.table_schema.
+    return _held({"kafka_key": F.col("_key.payload")}, tables.landed_columns("key", side.reader), own)
+
+
+def _held(landed: Mapping[str, Column], types: StructType, columns: StructType, without: str = "") -> list[Column]:
+    """Return columns of a table, filled from those that are landed; NULL where there is none."""
+    found = {each.name.lower(): (landed[each.name], each.field_type) for each in types.fields}
+    return [
+        _as(*found.get(each.name.lower(), (None, None)), each.field_type).alias(each.name)
+        for each in columns.fields
+        if each.name != without
+    ]
+
+
+def _as(column: Column | None, own: IcebergType | None, held: IcebergType) -> Column:
+    """Return a column of one type as the wider type of a table's column: fields that it lacks are NULL."""
+    if column is None:
+        return F.lit(None).cast(column_types.in_spark(held))
+    if own == held:
+        return column
+    match own, held:
+        case StructType(), StructType():
+            fields = _held({each.name: column[each.name] for each in own.fields}, own, held)
+            return F.when(column.isNotNull(), F.struct(*fields))
+        case ListType(), ListType():
+            return F.transform(column, lambda item: _as(item, own.element_type, held.element_type))
+        case MapType(), MapType():
+            return F.transform_values(column, lambda _, item: _as(item, own.value_type, held.value_type))
+    return column.cast(column_types.in_spark(held))
 
 
 def _schema_id(column: str, side: Side) -> Column:
@@ -208,23 +242,27 @@ def _schema_id(column: str, side: Side) -> Column:
     others = sorted({*side.rejected, *side.unknown})
     found = _id_in_header(column)
     schema_id = schema_id.when(found.isNull(), F.lit(None).cast("int"))
+    if side.too_many:
+        return schema_id.otherwise(found)
     if others:
         schema_id = schema_id.when(found.isin(others), found)
     return schema_id.otherwise(F.raise_error(F.lit(NEW_SCHEMA_ID)).cast("int"))
 
 
-def _decode_error(side: Side) -> Column:
-    """Return NULL or `code: detail`; a detail never holds a byte of the payload."""
-    found = _id_in_header("value")
+def _error(column: str, side: Side) -> Column:
+    """Return NULL or `code: detail` for keys or values; a detail never holds a byte of them."""
+    found = _id_in_header(column)
     error = (
-        F.when(F.col("value").isNull() | F.col("_value.decoded"), F.lit(None).cast("string"))
-        .when(F.length("value") < HEADER_BYTES, F.lit("not_registry_avro: shorter than 5 bytes"))
-        .when(~_has_header("value"), F.lit("not_registry_avro: the first byte is not 0"))
+        F.when(F.col(column).isNull() | F.col(f"_{column}.decoded"), F.lit(None).cast("string"))
+        .when(F.length(column) < HEADER_BYTES, F.lit("not_registry_avro: shorter than 5 bytes"))
+        .when(~_has_header(column), F.lit("not_registry_avro: the first byte is not 0"))
     )
-    for schema_id, reason in sorted(side.rejected.items()):
-        text = f"incompatible_schema: schema id {schema_id}, {reason}"
+    for schema_id, text in sorted(side.rejected.items()):
         error = error.when(found == schema_id, F.lit(text))
     unknown = F.concat(F.lit("unknown_schema_id: schema id "), found.cast("string"))
+    if side.too_many:
+        asked = found.isin(sorted(side.unknown))
+        unknown = F.when(asked, unknown).otherwise(F.concat(unknown, F.lit(", one of too many to ask for")))
     if side.writers:
         failed = F.concat(F.lit("decode_failed: schema id "), found.cast("string"))
         error = error.when(found.isin(sorted(side.writers)), failed)

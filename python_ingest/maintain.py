@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from py4j.protocol import Py4JError
+from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyspark.errors import PySparkException
@@ -91,10 +92,26 @@ def maintain_table(
     procedures.call("rewrite_manifests")
     table.refresh()
     _keep_last_batch(procedures, table)
+    _forget_what_was_read(procedures, table)
     procedures.call("expire_snapshots", **_expiry(table, retention.snapshots))
     orphans = procedures.call("remove_orphan_files", older_than=_ago(retention.orphans))
     table.refresh()
     return Maintained(identifier, before, size_of(table, files_of(table)), len(orphans), left)
+
+
+def built_tables(settings: Settings) -> list[str]:
+    """Return every table of the catalog that no topic lands in: what dbt builds, and the histories beside it."""
+    catalog = load_catalog(settings)
+    names = [".".join(name) for schema in catalog.list_namespaces() for name in catalog.list_tables(schema)]
+    return [name for name in sorted(names) if not _is_landed(catalog, name)]
+
+
+def _is_landed(catalog: Catalog, name: str) -> bool:
+    try:
+        table = load_table(catalog, name)
+    except UserError:  # whoever maintains the table says so, and goes on with the others
+        return False
+    return table is None or "lakehouse.topic" in table.properties
 
 
 def _merge_files(procedures: "_Procedures", table: Table, deletes: bool) -> int:
@@ -134,6 +151,18 @@ def _keep_last_batch(procedures: "_Procedures", table: Table) -> None:
         procedures.sql(
             f"alter table {name} set tblproperties ('lakehouse.last-batch' = '{noted}')", "set tblproperties"
         )
+
+
+def _forget_what_was_read(procedures: "_Procedures", table: Table) -> None:
+    """Have a model read everything again if a rollback left the snapshot that its notes are of outside of the history:
+    once that has expired, the next build could not tell (macros/incremental/watermark.sql)."""
+    noted = table.properties.get("lakehouse.noted-at")
+    outside = {str(snapshot.snapshot_id) for snapshot in table.snapshots()}
+    outside -= {str(snapshot.snapshot_id) for snapshot in _history(table)}
+    notes = [f"'{name}'" for name in table.properties if name.startswith("lakehouse.read.")]
+    if noted in outside and notes:
+        name = f"{CATALOG_NAME}.{procedures.identifier}"
+        procedures.sql(f"alter table {name} unset tblproperties ({', '.join(notes)})", "unset tblproperties")
 
 
 def _expiry(table: Table, keep: timedelta | None) -> dict[str, str]:

@@ -117,8 +117,8 @@ def count(ranges: Iterable[OffsetRange]) -> int:
 
 
 def before(ranges: Iterable[OffsetRange], ends: Mapping[int, int]) -> list[OffsetRange]:
-    """Cut ranges off at an offset per partition."""
-    cut = (OffsetRange(each.partition, each.start, min(each.until, ends[each.partition])) for each in ranges)
+    """Cut ranges off at an offset per partition; a partition without one has nothing before it."""
+    cut = (OffsetRange(each.partition, each.start, min(each.until, ends.get(each.partition, 0))) for each in ranges)
     return [each for each in cut if each.until > each.start]
 
 

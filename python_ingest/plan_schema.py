@@ -11,6 +11,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, StructType
 from lakehouse.errors import UserError
 from python_ingest import schemas, tables
 from python_ingest.avro import IncompatibleSchema
+from python_ingest.column_types import joined
 from python_ingest.evolve import fitted
 from python_ingest.registry import Registered, Registry
 from python_ingest.tables import SchemaState
@@ -39,6 +40,7 @@ class Plan:
     widened: tuple[Column, ...] = ()
     unchanged: tuple[Column, ...] = ()
     not_written: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     refused: str | None = None
 
     def lines(self) -> Iterator[str]:
@@ -52,17 +54,25 @@ class Plan:
         yield from (f"  widens     {each.path} {each.before} to {each.after}" for each in self.widened)
         yield from (f"  leaves out {each} (stays, NULL from then on)" for each in self.not_written)
         yield f"  unchanged  {len(self.unchanged)}"
+        yield from (f"  note       {note}" for note in self.notes)
 
 
 def plans_of_newest(registry: Registry, table: Table | None, declaration: Declaration) -> list[Plan]:
-    """Plan the newest schemas under `<topic>-value` and, for a topic with Avro keys, `<topic>-key`.
+    """Plan the newest schemas under the topic's subjects: `<topic>-value` and, for a topic with Avro keys,
+    `<topic>-key`, or those that the declaration names; of these, keys are under the ones that end in `-key`.
 
     Raises:
-        UserError: no value schema is registered, or the registry is away.
+        UserError: no value schema is registered, the subjects' names follow the records', or the registry is away.
     """
+    if declaration.subject in ("record", "topic_record"):
+        raise UserError(
+            f"The subjects of {declaration.topic} are named after its records", "Give a schema with --schema-file"
+        )
     plans = []
-    for side in ("value", "key") if declaration.key == "avro" else ("value",):
-        subject = f"{declaration.topic}-{side}"
+    for subject in dict.fromkeys(name for side in ("value", "key") for name in declaration.subjects(side, "")):
+        side = "key" if subject.endswith("-key") else "value"
+        if side == "key" and declaration.key != "avro":
+            continue
         newest = registry.latest(subject)
         if newest is not None:
             plans.append(_plan(subject, *newest, table, declaration, side))
@@ -91,16 +101,16 @@ def _plan(
 ) -> Plan:
     state = SchemaState.of(table)
     known = state.value if side == "value" else state.key
+    before = _of_side(side, state.columns)
+    wanted = _of_side(side, joined(state.columns, tables.declared_columns(declaration)))
     reader = schemas.merge_all(known)
     older = {each: writer for each, writer in known.items() if schema_id is None or each < schema_id}
     try:
-        writer = fitted(reader, older, registered)
+        fits = fitted(side, declaration, wanted, reader, older, registered)
     except IncompatibleSchema as error:
         return Plan(source, schema_id, declaration.identifier, refused=str(error))
-    before, own, after = (
-        tables.struct_type(tables.payload_columns(each) if side == "value" else {"kafka_key": each} if each else {})
-        for each in (reader, schemas.merge(None, writer), schemas.merge(reader, writer))
-    )
+    own = tables.landed_columns(side, schemas.merge(None, fits.writer))
+    after = joined(wanted, own)
     columns = list(_compared("", before, after))
     return Plan(
         source,
@@ -109,8 +119,13 @@ def _plan(
         added=tuple(each for each in columns if each.before is None),
         widened=tuple(each for each in columns if each.before not in (None, each.after)),
         unchanged=tuple(each for each in columns if each.before == each.after),
+        notes=fits.notes,
         not_written=tuple(each.path for each in _compared("", own, after) if each.before is None),
     )
+
+
+def _of_side(side: str, columns: StructType) -> StructType:
+    return StructType(*(each for each in columns.fields if (each.name == "kafka_key") == (side == "key")))
 
 
 def _compared(path: str, before: IcebergType | None, after: IcebergType) -> Iterator[Column]:
@@ -119,9 +134,9 @@ def _compared(path: str, before: IcebergType | None, after: IcebergType) -> Iter
     if before is None or not below:
         yield Column(path, None if before is None else _spoken(before), _spoken(after))
         return
-    known = _below(before)
+    known = {name.lower(): column for name, column in _below(before).items()}
     for name, each in below.items():
-        yield from _compared(f"{path}.{name}" if path else name, known.get(name), each)
+        yield from _compared(f"{path}.{name}" if path else name, known.get(name.lower()), each)
 
 
 def _below(column: IcebergType) -> Mapping[str, IcebergType]:

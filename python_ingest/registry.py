@@ -16,6 +16,7 @@ from lakehouse.settings import Settings
 # A subject, a version, a schema that the registry does not have.
 NOT_FOUND = (40401, 40402, 40403)
 ATTEMPTS_WHEN_UNKNOWN = 3
+UNKNOWN_SECONDS = 300.0
 REQUEST_SECONDS = 5
 Answer = TypeVar("Answer")
 
@@ -40,6 +41,7 @@ class Registry:
             {**connections.registry_client(settings), "max.retries": 0, "timeout": REQUEST_SECONDS}
         )
         self._cache: dict[int, Registered] = {}
+        self._missing: dict[int, float] = {}
 
     def schema(self, schema_id: int) -> Registered | None:
         """Return the schema, or None if the registry says that it has no such id, or lacks a schema it refers to.
@@ -53,13 +55,13 @@ class Registry:
         """Return the schemas by id, without those that the registry does not have, or lacks a schema they refer to.
 
         It is asked again twice for what it does not have, because a replica may lag behind a producer: in rounds, for
-        bytes that only look like registry Avro can name thousands of ids. "Unknown" is not remembered, because the
-        schema may be registered later.
+        bytes that only look like registry Avro can name many ids. That it lacks an id is remembered for
+        `UNKNOWN_SECONDS` and not for ever, because the schema may be registered later.
 
         Raises:
             UserError: the registry is unreachable, turns this client away, or answers what is no registry's.
         """
-        wanted = set(schema_ids)
+        wanted = set(schema_ids) - self.missing()
         for attempt in range(ATTEMPTS_WHEN_UNKNOWN):
             missing = sorted(wanted - set(self._cache))
             if attempt and missing:
@@ -69,7 +71,14 @@ class Registry:
                 registered = self._with_references(schema) if schema is not None else None
                 if registered is not None:
                     self._cache[schema_id] = registered
+        self._missing = self._missing | dict.fromkeys(wanted - set(self._cache), time.monotonic())
         return {schema_id: self._cache[schema_id] for schema_id in wanted & set(self._cache)}
+
+    def missing(self) -> set[int]:
+        """Return the ids that the registry was asked for lately and does not have."""
+        since = time.monotonic() - UNKNOWN_SECONDS
+        self._missing = {schema_id: asked for schema_id, asked in self._missing.items() if asked > since}
+        return set(self._missing)
 
     def latest(self, subject: str) -> tuple[int, Registered] | None:
         """Return the newest version's id and schema, or None if there is no such subject.
@@ -80,6 +89,24 @@ class Registry:
         version = self._ask(lambda: self._client.get_latest_version(subject))
         registered = self._with_references(version.schema) if version is not None else None
         return (version.schema_id, registered) if version is not None and registered is not None else None
+
+    def subjects(self, schema_id: int, allowed: Iterable[str]) -> list[str]:
+        """Return the subjects that a schema is registered under, or was before they were deleted. A registry that
+        does not list them is asked for the allowed ones alone.
+
+        Raises:
+            UserError: as for `schemas`.
+        """
+        listed = self._ask(partial(self._client.get_schema_versions, schema_id, deleted=True), may_lack=True)
+        if listed is not None:
+            return sorted({version.subject for version in listed})
+        schema = self._ask(partial(self._client.get_schema, schema_id))
+        return [
+            subject
+            for subject in allowed
+            if schema is not None
+            and self._ask(partial(self._client.lookup_schema, subject, schema, deleted=True)) is not None
+        ]
 
     def _with_references(self, schema: Schema) -> Registered | None:
         texts = self._texts(schema)
@@ -99,8 +126,10 @@ class Registry:
             texts += below
         return [*texts, schema.schema_str or ""]
 
-    def _ask(self, question: Callable[[], Answer], attempts: int = ATTEMPTS_WHEN_UNKNOWN) -> Answer | None:
-        """Return the answer, None for "not found" so many times."""
+    def _ask(
+        self, question: Callable[[], Answer], attempts: int = ATTEMPTS_WHEN_UNKNOWN, may_lack: bool = False
+    ) -> Answer | None:
+        """Return the answer, None for "not found" so many times; `may_lack` if a registry may lack the endpoint."""
         deadline = time.monotonic() + self._wait
         unknown = 0
         pause = 0.2
@@ -112,6 +141,8 @@ class Registry:
                     unknown += 1
                     if unknown == attempts:
                         return None
+                elif may_lack and error.http_status_code in (404, 405, 501):
+                    return None
                 elif error.http_status_code < 500 and error.http_status_code != 429:
                     raise UserError(
                         f"The schema registry at {self._url} answered {error.http_status_code}",

@@ -25,6 +25,7 @@ class ConsoleReporter:
         )
         self._tasks: dict[str, TaskID] = {}
         self._done: dict[str, int] = {}
+        self._caught_up: set[str] = set()
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -39,8 +40,9 @@ class ConsoleReporter:
             self._tasks[topic] = self._progress.add_task(topic, total=None, state="")
             self._done[topic] = 0
         state = "landing" if offsets_left else "caught up"
-        if not offsets_left and not self._console.is_terminal:
+        if not offsets_left and topic not in self._caught_up and not self._console.is_terminal:
             self._console.print(f"{topic}: caught up")
+        (self._caught_up.discard if offsets_left else self._caught_up.add)(topic)
         # Offsets of transaction markers hold no record: caught up is full whatever was counted.
         total = self._done[topic] + offsets_left
         self._progress.update(self._tasks[topic], total=total, state=state)
@@ -77,6 +79,14 @@ def summary(results: list[TopicResult]) -> Table:
             "unknown" if each.lag is None else f"{each.lag:,}",
         )
     return table
+
+
+def too_many_dead_letters(result: TopicResult) -> str:
+    """Return what to say of a topic over its limit."""
+    return (
+        f"{result.topic}: {result.dead_letters:,} of {result.records:,} records landed are dead letters, more than"
+        f" max_dead_letters allows. `lakehouse ingest dead-letters {result.topic}` says why."
+    )
 
 
 def columns(rows: list[dict[str, Any]]) -> Table:

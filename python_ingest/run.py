@@ -1,21 +1,20 @@
-"""The loop: plan and land, batch after batch, until the table has what the broker has."""
+"""The loop: plan and land, batch after batch, until the table has what the broker had when the run began."""
 
+import threading
 import time
-import traceback
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
-from sqlalchemy.exc import OperationalError
 
-from lakehouse.catalog import load_catalog, make_namespace, unavailable
+from lakehouse.catalog import load_catalog, make_namespace
 from lakehouse.errors import UserError
+from lakehouse.failure import as_user_error
 from lakehouse.settings import Settings
 from python_ingest import backfill, identity, offsets, tables
 from python_ingest.batch import Lander, NewSchemaId, Plan
@@ -27,7 +26,6 @@ from python_ingest.registry import Registry
 from python_ingest.session import log_file
 from python_ingest.topics import Declaration
 
-TOPICS_AT_ONCE = 3
 ATTEMPTS = 5
 
 
@@ -39,6 +37,7 @@ class Options:
     `until` ends a run before the first record of a partition that is stamped at it or later.
     `from_earliest` also lands what the broker has and the table lacks before its position.
     `accept_gap` goes on behind records that the broker deleted before they were landed.
+    `topics_at_once` is how many topics are landed at the same time.
     """
 
     max_records: int = 1_000_000
@@ -46,18 +45,27 @@ class Options:
     until: datetime | None = None
     from_earliest: bool = False
     accept_gap: bool = False
+    topics_at_once: int = 3
 
 
 @dataclass
 class TopicResult:
-    """What a run did for one topic. `lag` counts the offsets that are left; None if unknown."""
+    """What a run did for one topic.
+
+    `lag` counts the offsets that are left of those that were there when the run began; None if unknown. `over_limit`
+    tells that of the records landed more are dead letters than the topic's declaration allows. `notes` say what people
+    should know of schemas that it met.
+    """
 
     topic: str
     records: int = 0
     dead_letters: int = 0
+    key_errors: int = 0
     batches: int = 0
     seconds: float = 0.0
     lag: int | None = None
+    over_limit: bool = False
+    notes: list[str] = field(default_factory=list)
     error: UserError | None = None
 
 
@@ -88,46 +96,41 @@ class Ingester:
         self.broker = Broker(self.settings, self.options.wait)
         # Before the catalog, which is created if need be: without a broker nothing is written.
         self.broker.check()
-        self._catalog = load_catalog(self.settings, create=True)
-        self._registry = Registry(self.settings, self.options.wait)
+        load_catalog(self.settings, create=True)
         self._loops: dict[str, _TopicLoop] = {}
+        self.stopping = threading.Event()
+        """Set by whoever wants the run to end: it does after the batches in hand."""
 
-    def catch_up(self, declarations: list[Declaration]) -> list[TopicResult]:
-        """Land what the broker has of each topic; a topic that fails does not stop the others."""
-        for schema in sorted({each.schema for each in declarations}):
-            make_namespace(self._catalog, schema)
+    def catch_up(self, declarations: list[Declaration], batches: int | None = None) -> list[TopicResult]:
+        """Land what the broker has of each topic at this moment, or so many batches of it; a topic that fails does not
+        stop the others."""
         for each in declarations:
-            self._loops.setdefault(each.topic, _TopicLoop(self, each, self._registry))
-        pool = ThreadPoolExecutor(TOPICS_AT_ONCE)
+            if each.topic not in self._loops:
+                # A registry's client of its own: what it remembers as missing, another topic's producer may register.
+                registry = Registry(self.settings, self.options.wait)
+                self._loops[each.topic] = _TopicLoop(self, each, registry)
+        results = [TopicResult(each.topic) for each in declarations]
+        pool = ThreadPoolExecutor(self.options.topics_at_once)
         try:
-            return list(pool.map(self._result, declarations))
+            # Of all topics first: a run ends, and the last topic has its turn, however fast the others grow.
+            list(pool.map(lambda result: self._try(result, self._loops[result.topic].take_ends), results))
+            list(pool.map(lambda result: self._try(result, self._loops[result.topic].land, batches), results))
         finally:
             # Waits for nothing: after Ctrl-C a thread may sit in a bounded wait for a broker.
             pool.shutdown(wait=False, cancel_futures=True)
+        for declaration, result in zip(declarations, results, strict=True):
+            result.over_limit = declaration.max_dead_letters.exceeded(result.records, result.dead_letters)
+        return results
 
-    def _result(self, declaration: Declaration) -> TopicResult:
-        result = TopicResult(declaration.topic)
+    def _try(self, result: TopicResult, step: Callable[..., None], *arguments: int | None) -> None:
+        if result.error is not None:
+            return
         started = time.monotonic()
         try:
-            self._loops[declaration.topic].catch_up(result)
-        except UserError as error:
-            result.error = error
-        except OperationalError:
-            result.error = unavailable(self.settings)
+            step(result, *arguments)
         except Exception as error:  # of one topic; it must not take the others along
-            result.error = _unexpected(declaration.topic, error)
-        result.seconds = time.monotonic() - started
-        return result
-
-
-def _unexpected(topic: str, error: Exception) -> UserError:
-    """Return what to say of an error that nothing above knows; its message may quote a record, its place may not."""
-    with suppress(OSError):
-        log_file().parent.mkdir(parents=True, exist_ok=True)
-        with log_file().open("a") as log:
-            log.write(f"{topic}: {type(error).__name__}\n")
-            traceback.print_tb(error.__traceback__, file=log)
-    return UserError(f"{topic}: failed unexpectedly ({type(error).__name__})", f"See the end of {log_file()}")
+            result.error = as_user_error(error, self.settings, result.topic)
+        result.seconds += time.monotonic() - started
 
 
 class _TopicLoop:
@@ -135,7 +138,9 @@ class _TopicLoop:
         self._broker = ingester.broker
         self._reporter = ingester.reporter
         self._options = ingester.options
+        self._stopping = ingester.stopping
         self._declaration = declaration
+        self._ends: dict[int, int] = {}
         self._positions = PositionReader()
         self._empty: set[OffsetRange] = set()
         self._lander = Lander(
@@ -143,62 +148,79 @@ class _TopicLoop:
             spark=ingester.spark,
             catalog=load_catalog(ingester.settings),
             declaration=declaration,
-            schemas=TopicSchemas(registry),
+            schemas=TopicSchemas(registry, declaration),
             writer=ingester.writer,
             wait=ingester.options.wait,
         )
 
-    def catch_up(self, result: TopicResult) -> None:
-        """Land batches until nothing is left, counting them in `result`.
+    def take_ends(self, _: TopicResult) -> None:
+        """Note the end of each partition as it is now: nothing behind it is landed before the next call. The table is
+        made first, for others build on it whether or not there is a topic.
+
+        Raises:
+            UserError: the table cannot be made, or the broker does not tell.
+        """
+        make_namespace(self._lander.catalog, self._declaration.schema)
+        tables.prepared(self._lander.catalog, self._declaration)
+        topic = self._broker.describe(self._declaration.topic)
+        until = self._options.until
+        self._ends = topic.end if until is None else self._broker.offsets_at(topic, until)
+
+    def land(self, result: TopicResult, batches: int | None) -> None:
+        """Land batches, at most so many, until nothing is left before the ends, counting them in `result`.
 
         Raises:
             UserError: the topic cannot be landed; batches before stay committed.
         """
         failures = 0
         planned_from: Position | None = None
-        while True:
-            # The table first: the broker's ends are then never behind it, whatever others land meanwhile.
-            table = tables.load(self._lander.catalog, self._declaration)
-            topic = self._broker.describe(self._declaration.topic)
-            position = Position()
-            if table is not None:
+        while not self._stopping.is_set():
+            try:
+                # The table first: the broker's ends are then never behind it, whatever others land meanwhile.
+                table = tables.prepared(self._lander.catalog, self._declaration)
+                topic = self._broker.describe(self._declaration.topic)
+                identity.bind(table, topic)
                 position = self._positions.read(table)
                 identity.check(table, self._declaration, topic, position)
                 gaps = offsets.lost(position, topic)
                 identity.accept_gaps(table, topic.topic, gaps, self._options.accept_gap)
-            if position != planned_from:
-                # Whoever came first, the topic got on: only standing still counts as failing.
-                failures, planned_from = 0, position
-            waiting = offsets.waiting(position, topic)
-            holes = self._holes(table, topic, position)
-            if self._options.until is not None:
-                ends = self._broker.offsets_at(topic, self._options.until)
-                waiting, holes = offsets.before(waiting, ends), offsets.before(holes, ends)
-            result.lag = offsets.count(waiting) + offsets.count(holes)
-            self._reporter.waiting(topic.topic, result.lag)
-            if not waiting and not holes:
-                return
-            # One range per partition and batch: Spark's Kafka source takes no more.
-            first_holes = list({hole.partition: hole for hole in reversed(holes)}.values())
-            ranges = offsets.capped(first_holes or waiting, self._options.max_records)
-            try:
-                landed = self._lander.land(table, Plan(topic, position, ranges, filling_holes=bool(holes)))
+                if position != planned_from:
+                    # Whoever came first, the topic got on: only standing still counts as failing.
+                    failures, planned_from = 0, position
+                plan = self._plan(table, topic, position, result)
+                if result.batches == batches or not plan.ranges:
+                    return
+                landed = self._lander.land(table, plan)
             except (Refused, NewSchemaId) as refused:
                 failures += 1
                 reason = str(refused) or "a schema id appeared"
                 if failures == ATTEMPTS:
                     raise UserError(
-                        f"{topic.topic}: {reason}, {ATTEMPTS} times in a row",
+                        f"{self._declaration.topic}: {reason}, {ATTEMPTS} times in a row",
                         f"See whether another ingester works on this table, and {log_file()}",
                     ) from None
-                self._reporter.note(topic.topic, f"nothing was committed: {reason}; planning again")
+                self._reporter.note(self._declaration.topic, f"nothing was committed: {reason}; planning again")
             else:
                 result.records += landed.rows
                 result.dead_letters += landed.dead_letters
+                result.key_errors += landed.key_errors
                 result.batches += 1
                 self._reporter.landed(topic.topic, landed)
+                result.notes += landed.notes
+                for note in landed.notes:
+                    self._reporter.note(topic.topic, note)
 
-    def _holes(self, table: Table | None, topic: TopicState, position: Position) -> list[OffsetRange]:
-        if table is None or not self._options.from_earliest:
+    def _plan(self, table: Table, topic: TopicState, position: Position, result: TopicResult) -> Plan:
+        waiting = offsets.before(offsets.waiting(position, topic), self._ends)
+        holes = offsets.before(self._holes(table, topic, position), self._ends)
+        result.lag = offsets.count(waiting) + offsets.count(holes)
+        self._reporter.waiting(topic.topic, result.lag)
+        # One range per partition and batch: Spark's Kafka source takes no more.
+        first_holes = list({hole.partition: hole for hole in reversed(holes)}.values())
+        ranges = offsets.capped(first_holes or waiting, self._options.max_records)
+        return Plan(topic, position, ranges, filling_holes=bool(holes))
+
+    def _holes(self, table: Table, topic: TopicState, position: Position) -> list[OffsetRange]:
+        if not self._options.from_earliest:
             return []
         return backfill.holes(self._lander.settings, table, topic, position, self._options.wait, self._empty)

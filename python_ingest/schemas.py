@@ -4,7 +4,7 @@ The reader's form holds every field of every version, all of them optional. One 
 hold several Avro types: an enum and a string, milliseconds and microseconds, fixed of two sizes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from python_ingest.avro import (
     LOGICAL,
@@ -99,53 +99,52 @@ def with_column_names(reader: Json | None, writer: Json, place: str = "") -> Jso
     return writer
 
 
-def refuse_narrowing(before: Json | None, writer: Json, place: str = "") -> None:
-    """Do nothing unless a type of a writer is narrower than what `before`, the merge of older versions, holds there.
+def refuse_narrowing(before: Json | None, writer: Json, allowed: Collection[str], place: str = "") -> None:
+    """Raise if a type of a writer is narrower than what `before`, the merge of older versions, holds there.
 
     Raises:
-        IncompatibleSchema: it is. Its values would fit the column, but the producer promises less than readers rely on.
+        IncompatibleSchema: it is, and its place is not allowed. Its values would fit the column, but the producer
+            promises less than readers rely on.
     """
-    if before is None:
+    if before is None or place in allowed:
         return
     old, new = not_null(before), not_null(writer)
     match column_kind(old), column_kind(new):
         case "record", "record":
             types = {each["name"]: each["type"] for each in old["fields"]}
             for each in new["fields"]:
-                refuse_narrowing(types.get(each["name"]), each["type"], inside(place, each["name"]))
+                refuse_narrowing(types.get(each["name"]), each["type"], allowed, inside(place, each["name"]))
         case "array", "array":
-            refuse_narrowing(old["items"], new["items"], inside(place, "element"))
+            refuse_narrowing(old["items"], new["items"], allowed, inside(place, "element"))
         case "map", "map":
-            refuse_narrowing(old["values"], new["values"], inside(place, "value"))
+            refuse_narrowing(old["values"], new["values"], allowed, inside(place, "value"))
         case "decimal", "decimal" if new["precision"] < old["precision"]:
             raise _clash(old, new, place)
         case wide, narrow if (narrow, wide) in WIDER:
             raise _clash(old, new, place)
 
 
-def refuse_rename(before: Json | None, writer: Json, place: str = "") -> None:
-    """Do nothing unless a version, compared with the one before it, lacks a field and has another instead, of a type
-    that fits, that no record may lack, and that has no alias: what was added to the old records must have a value.
-
-    Raises:
-        IncompatibleSchema: a field was renamed.
-    """
+def replaced_fields(before: Json | None, writer: Json, place: str = "") -> Iterator[tuple[str, str, bool]]:
+    """Yield what may be a rename without an alias: a field that a version lacks, by its path, and another that it has
+    instead, of a type that fits. The third part tells whether no record of either version may lack its own: then the
+    two versions are neither BACKWARD nor FORWARD compatible."""
     if before is None:
         return
     old, new = not_null(before), not_null(writer)
     match kind(old), kind(new):
         case "record", "record":
             was, is_now = ({each["name"]: each for each in schema["fields"]} for schema in (old, new))
-            for name, dropped in was.items():
-                for added in (each for each in is_now.values() if name not in is_now and each["name"] not in was):
-                    if not added.get("optional") and _fit(dropped["type"], added["type"]):
-                        raise IncompatibleSchema(inside(place, name), f"renamed to {added['name']} without an alias")
-            for name in was.keys() & is_now.keys():
-                refuse_rename(was[name]["type"], is_now[name]["type"], inside(place, name))
+            for name in [name for name in was if name not in is_now]:
+                for added in (each for each in is_now.values() if each["name"] not in was):
+                    if _fit(was[name]["type"], added["type"]):
+                        required = not was[name].get("optional") and not added.get("optional")
+                        yield inside(place, name), added["name"], required
+            for name in sorted(was.keys() & is_now.keys()):
+                yield from replaced_fields(was[name]["type"], is_now[name]["type"], inside(place, name))
         case "array", "array":
-            refuse_rename(old["items"], new["items"], inside(place, "element"))
+            yield from replaced_fields(old["items"], new["items"], inside(place, "element"))
         case "map", "map":
-            refuse_rename(old["values"], new["values"], inside(place, "value"))
+            yield from replaced_fields(old["values"], new["values"], inside(place, "value"))
 
 
 def read_as(reader: Json, writer: Json) -> Json:

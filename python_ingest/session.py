@@ -5,9 +5,13 @@ import sys
 import threading
 from pathlib import Path
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from lakehouse.settings import Settings, home
+from lakehouse import private
+from lakehouse.errors import UserError
+from lakehouse.settings import CATALOG_NAME, Settings, home
 from lakehouse.spark import session
 
 
@@ -20,7 +24,11 @@ class QuietSpark:
         self._session: SparkSession | None = None
 
     def __call__(self) -> SparkSession:
-        """Return the session."""
+        """Return the session.
+
+        Raises:
+            UserError: Spark does not start, or cannot open the catalog.
+        """
         with self._lock:
             if self._session is None:
                 self._session = _start(self._settings, log_file())
@@ -42,14 +50,35 @@ def log_file() -> Path:
 
 
 def _start(settings: Settings, log: Path) -> SparkSession:
-    log.parent.mkdir(parents=True, exist_ok=True)
+    private.directory(log.parent)
     sys.stderr.flush()
     terminal = os.dup(2)
     with log.open("ab") as file:
         # The JVM inherits the descriptor when it starts; then Python gets its own back.
         os.dup2(file.fileno(), 2)
         try:
-            return session(settings, "ingest")
+            started = session(settings, "ingest")
+        except PySparkException as error:
+            kind = error.getCondition() or type(error).__name__
+            raise UserError(f"Spark does not start ({kind})", f"See the end of {log}") from None
         finally:
             os.dup2(terminal, 2)
             os.close(terminal)
+    _open_catalog(started, settings)
+    return started
+
+
+def _open_catalog(spark: SparkSession, settings: Settings) -> None:
+    """Have Spark open the catalog before a record is read: what is wrong with its settings may then be told, for no
+    record can stand in the message. A batch that fails only tells the kind of its error."""
+    try:
+        spark._jsparkSession.sessionState().catalogManager().catalog(CATALOG_NAME)
+    except (PySparkException, Py4JJavaError) as error:
+        cause = error.java_exception if isinstance(error, Py4JJavaError) else error._origin
+        while cause.getCause() is not None:
+            cause = cause.getCause()
+        said = f"{cause.getClass().getSimpleName()}: {cause.getMessage()}".partition("\n")[0]
+        raise UserError(
+            f"Spark cannot open the catalog at {settings.catalog_uri} ({said})",
+            "Check LAKEHOUSE_CATALOG_URI and LAKEHOUSE_WAREHOUSE",
+        ) from None

@@ -11,14 +11,17 @@ from pyiceberg.table import Table
 
 from lakehouse.catalog import load_catalog, load_table
 from lakehouse.errors import UserError
+from lakehouse.failure import as_user_error
 from lakehouse.settings import Settings
-from python_ingest import identity, offsets, peek
+from python_ingest import commit, identity, offsets, peek
 from python_ingest.broker import Broker
 from python_ingest.offsets import OffsetRange, Position, PositionReader
 from python_ingest.table_files import TableSize, files_of, size_of
+from python_ingest.tables import SchemaState
 from python_ingest.topics import Declaration
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+RECENT = timedelta(days=7)
 LATEST = datetime.max.replace(tzinfo=UTC)
 
 
@@ -28,7 +31,11 @@ class TopicStatus:
 
     `next_offsets` maps a partition to the offset after its last landed record. `lag_offsets` counts the offsets that
     are left, those of transaction markers included; `lag_seconds` is the age of the oldest record that is left, 0
-    without one. `newest_record` is the greatest Kafka timestamp landed, `landed_at` the time of the last batch.
+    without one. `held_back_offsets` counts those that no committed reader sees yet, of an open transaction and all
+    behind it, `held_back_seconds` is the age of the oldest of them, 0 without one: of a transaction that hangs both
+    grow, and the lag stays 0. `recent_dead_letters` are of the last week's batches, `over_limit` tells that these are
+    more than the declaration allows. `newest_record` is the greatest Kafka timestamp landed, `landed_at` the time of
+    the last batch.
     """
 
     topic: str
@@ -36,13 +43,23 @@ class TopicStatus:
     next_offsets: dict[int, int] = field(default_factory=dict)
     lag_offsets: int | None = None
     lag_seconds: float | None = None
+    held_back_offsets: int | None = None
+    held_back_seconds: float | None = None
     rows: int | None = None
     dead_letters: int | None = None
+    recent_dead_letters: int | None = None
+    over_limit: bool | None = None
+    key_errors: int | None = None
     newest_record: datetime | None = None
     landed_at: datetime | None = None
     last_batch: int | None = None
     size: TableSize | None = None
+    notes: list[str] = field(default_factory=list)
     error: str | None = None
+
+    def remarks(self) -> list[str]:
+        """Return what a person should know besides the figures of `row`."""
+        return [*([undecoded_keys(self.key_errors)] if self.key_errors else []), *self.notes]
 
     def row(self) -> dict[str, str | int | None]:
         """Return what a person wants to see first."""
@@ -51,14 +68,21 @@ class TopicStatus:
             "topic": self.topic,
             "rows": self.rows,
             "dead letters": self.dead_letters,
+            "too many": None if self.over_limit is None else "yes" if self.over_limit else "no",
             "lag": self.lag_offsets,
             "lag seconds": None if self.lag_seconds is None else round(self.lag_seconds),
+            "held back": self.held_back_offsets,
             "files": size and size.data_files,
             "small files": size and size.small_files,
             "MB": size and round(size.data_bytes / 1e6),
             "snapshots": size and size.snapshots,
             "newest record": self.newest_record and f"{self.newest_record:%Y-%m-%d %H:%M:%S}",
         }
+
+
+def undecoded_keys(count: int) -> str:
+    """Return the line that says so."""
+    return f"{count:,} keys could not be decoded: see `lakehouse ingest dead-letters`"
 
 
 def topic_statuses(settings: Settings, declarations: list[Declaration], wait: float) -> Iterator[TopicStatus]:
@@ -75,7 +99,7 @@ def topic_statuses(settings: Settings, declarations: list[Declaration], wait: fl
         status = TopicStatus(declaration.topic, declaration.identifier)
         try:
             table = load_table(load_catalog(settings), declaration.identifier)
-            position = Position() if table is None else _describe_table(status, table)
+            position = Position() if table is None else _describe_table(status, table, declaration)
             if isinstance(broker, UserError):
                 raise broker
             topic = broker.describe(declaration.topic)
@@ -85,24 +109,39 @@ def topic_statuses(settings: Settings, declarations: list[Declaration], wait: fl
             ranges = offsets.waiting(position, topic)
             status.lag_offsets = offsets.count(ranges)
             status.lag_seconds = _age_of_oldest(settings, declaration.topic, ranges, wait)
-        except UserError as error:
-            status.error = str(error)
+            held = [OffsetRange(each, *stretch) for each, stretch in broker.held_back(topic).items()]
+            status.held_back_offsets = offsets.count(held)
+            status.held_back_seconds = _age_of_oldest(settings, declaration.topic, held, wait, "read_uncommitted")
+        except Exception as error:  # of one topic; the others are described all the same
+            status.error = str(as_user_error(error, settings))
         yield status
 
 
-def _describe_table(status: TopicStatus, table: Table) -> Position:
+def _describe_table(status: TopicStatus, table: Table, declaration: Declaration) -> Position:
     files = files_of(table)
     position = PositionReader().read(table)
     status.next_offsets, status.last_batch = position.next_offsets, position.last_batch
     status.size = size_of(table, files)
+    status.notes = [text for _, text in sorted(SchemaState.of(table).notes.items())]
     data = [file for file in files if file.content == DataFileContent.DATA]
     status.newest_record = _greatest(data, table, "kafka_timestamp")
     status.landed_at = _greatest(data, table, "ingested_at")
     if not status.size.delete_files:  # else the statistics count rows that are gone
-        error = table.schema().find_field("decode_error").field_id
-        status.rows = sum(file.record_count for file in data)
-        status.dead_letters = sum(file.record_count - (file.null_value_counts or {}).get(error, 0) for file in data)
+        status.rows, status.dead_letters = _rows_and_dead_letters(data, table)
+        status.key_errors = commit.not_null(data, table, "key_error")
+        recent = [
+            file for file in data if (_greatest([file], table, "ingested_at") or EPOCH) > datetime.now(UTC) - RECENT
+        ]
+        rows, status.recent_dead_letters = _rows_and_dead_letters(recent, table)
+        status.over_limit = declaration.max_dead_letters.exceeded(rows, status.recent_dead_letters)
     return position
+
+
+def _rows_and_dead_letters(files: list[DataFile], table: Table) -> tuple[int, int]:
+    error = table.schema().find_field("decode_error").field_id
+    decoded = sum((file.null_value_counts or {}).get(error, 0) for file in files)
+    rows = sum(file.record_count for file in files)
+    return rows, rows - decoded
 
 
 def _greatest(files: list[DataFile], table: Table, column: str) -> datetime | None:
@@ -115,7 +154,9 @@ def _greatest(files: list[DataFile], table: Table, column: str) -> datetime | No
     return EPOCH + timedelta(microseconds=min(max(times), latest)) if times else None
 
 
-def _age_of_oldest(settings: Settings, topic: str, ranges: list[OffsetRange], wait: float) -> float:
+def _age_of_oldest(
+    settings: Settings, topic: str, ranges: list[OffsetRange], wait: float, isolation: str = "read_committed"
+) -> float:
     """Return how many seconds ago the oldest record in the ranges was produced; 0 if they hold none."""
-    stamps = peek.first_timestamps(settings, topic, ranges, wait) if ranges else []
+    stamps = peek.first_timestamps(settings, topic, ranges, wait, isolation) if ranges else []
     return max([0.0, *(time.time() - stamp for stamp in stamps if stamp is not None)])

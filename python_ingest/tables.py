@@ -7,7 +7,8 @@ statistics of partition, offset and batch are always kept, because the positions
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from uuid import uuid4
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
@@ -17,28 +18,21 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyiceberg.types import (
     BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
     IcebergType,
     IntegerType,
     ListType,
     LongType,
-    MapType,
     NestedField,
     StringType,
     StructType,
-    TimestampType,
     TimestamptzType,
 )
 
 from lakehouse.catalog import load_table
 from lakehouse.errors import UserError
-from python_ingest import avro, schemas
+from python_ingest import avro, column_types, schemas
 from python_ingest.avro import IncompatibleSchema, Json
-from python_ingest.broker import TopicState
+from python_ingest.column_types import joined
 from python_ingest.topics import Declaration
 
 METADATA_COLUMNS: dict[str, IcebergType] = {
@@ -61,6 +55,7 @@ METADATA_COLUMNS: dict[str, IcebergType] = {
     "key_schema_id": IntegerType(),
     "value_schema_id": IntegerType(),
     "decode_error": StringType(),
+    "key_error": StringType(),
     "ingest_batch": LongType(),
     "ingested_at": TimestamptzType(),
 }
@@ -89,49 +84,47 @@ LAYOUT = {
     "commit.manifest.min-count-to-merge": "25",
     **{f"write.metadata.metrics.{name}": mode for name, mode in METRICS.items()},
 }
-# Spark reads no Iceberg time and has no nanoseconds: those columns are numbers, in the unit that Avro names.
-TYPES: dict[str, IcebergType] = {
-    "boolean": BooleanType(),
-    "int": IntegerType(),
-    "long": LongType(),
-    "float": FloatType(),
-    "double": DoubleType(),
-    "bytes": BinaryType(),
-    "string": StringType(),
-    "date": DateType(),
-    "time-millis": IntegerType(),
-    "time-micros": LongType(),
-    "timestamp": TimestamptzType(),
-    "timestamp-nanos": LongType(),
-    "local-timestamp": TimestampType(),
-    "local-timestamp-nanos": LongType(),
-}
+# Of the properties that say what is noteworthy about a schema: its side and id follow.
+NOTE = "lakehouse.note."
+ATTEMPTS = 5
 
 
 @dataclass(frozen=True)
 class SchemaState:
-    """The writers' schemas that a table's columns hold, by id.
+    """The columns that a table has, the writers' schemas that they hold, by id, and what people should know of them.
 
-    They stand in the table's properties, one each: of two processes that add different ones at
-    the same time, neither undoes what the other did. The order of merging does not matter.
+    `columns` are the payload's, and `kafka_key` where keys are Avro. The schemas stand in the table's properties,
+    one each: of two processes that add different ones at the same time, neither undoes what the other did. The
+    order of merging does not matter.
     """
 
     value: Mapping[int, Json] = field(default_factory=dict)
     key: Mapping[int, Json] = field(default_factory=dict)
+    columns: StructType = column_types.NO_COLUMNS
+    notes: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, table: Table | None) -> "SchemaState":
         """Return the state of a table, empty if there is none yet."""
+        if table is None:
+            return cls()
         sides: dict[str, dict[int, Json]] = {"value": {}, "key": {}}
-        for name, text in (table.properties if table is not None else {}).items():
+        for name, text in table.properties.items():
             match = re.fullmatch(r"lakehouse\.(value|key)-schema\.(\d+)", name)
             if match:
                 sides[match[1]][int(match[2])] = json.loads(text)
-        return cls(**sides)
+        columns = {each.name: each.field_type for each in table.schema().fields}
+        notes = {name: text for name, text in table.properties.items() if name.startswith(NOTE)}
+        return cls(**sides, columns=_decoded(columns, table.properties.get("lakehouse.key")), notes=notes)
+
+    def held(self) -> StructType:
+        """Return the columns that hold what the table has and what the schemas give."""
+        held = joined(self.columns, landed_columns("value", schemas.merge_all(self.value)))
+        return joined(held, landed_columns("key", schemas.merge_all(self.key)))
 
     def properties(self) -> dict[str, str]:
         """Return the state as table properties."""
-        return {
+        return {**self.notes} | {
             f"lakehouse.{side}-schema.{schema_id}": json.dumps(writer, separators=(",", ":"))
             for side, writers in (("value", self.value), ("key", self.key))
             for schema_id, writer in sorted(writers.items())
@@ -159,9 +152,44 @@ def existing(catalog: Catalog, declaration: Declaration) -> Table:
     return table
 
 
-def create(catalog: Catalog, declaration: Declaration, topic: TopicState, state: SchemaState) -> Table | None:
-    """Create the table; return None if another ingester was faster."""
-    schema = table_schema(state, declaration.key)
+def prepared(catalog: Catalog, declaration: Declaration) -> Table:
+    """Return the bronze table with every column that its source declares: made if there is none, grown if it lacks one.
+
+    Raises:
+        UserError: a column of the table cannot be what its source declares, or others change the table all the time.
+    """
+    for _ in range(ATTEMPTS):
+        table = load(catalog, declaration)
+        table = create(catalog, declaration) if table is None else _grown(table, declaration)
+        if table is not None:
+            return table
+    raise UserError(
+        f"{declaration.identifier} was changed by others {ATTEMPTS} times in a row", "Run the command again"
+    )
+
+
+def _grown(table: Table, declaration: Declaration) -> Table | None:
+    made_for = tuple(table.properties.get(f"lakehouse.{name}") for name in ("topic", "key"))
+    if made_for != (declaration.topic, declaration.key):
+        return table  # identity.check refuses it
+    state = SchemaState.of(table)
+    try:
+        wanted = joined(state.columns, declared_columns(declaration))
+    except IncompatibleSchema as error:
+        raise UserError(
+            f"{declaration.identifier} cannot have a column that its source declares: {error}",
+            "Correct its data_type in the dbt source, or land the topic in a new table (declare another name)",
+        ) from None
+    # Of the ingester's own columns a table may lack those that came with a later version of it.
+    own = METADATA_COLUMNS.keys() - {"kafka_key"}
+    if wanted == state.columns and own <= set(table.schema().column_names):
+        return table
+    return evolve(table, declaration, replace(state, columns=wanted))
+
+
+def create(catalog: Catalog, declaration: Declaration) -> Table | None:
+    """Create the table with the columns that its source declares; return None if another ingester was faster."""
+    schema = table_schema(SchemaState(columns=declared_columns(declaration)), declaration.key)
     day = schema.find_field("ingested_at").field_id
     partition = schema.find_field("kafka_partition").field_id
     spec = PartitionSpec(
@@ -177,10 +205,9 @@ def create(catalog: Catalog, declaration: Declaration, topic: TopicState, state:
             properties={
                 **LAYOUT,
                 "lakehouse.topic": declaration.topic,
-                "lakehouse.topic-id": topic.topic_id,
-                "lakehouse.cluster-id": topic.cluster_id,
                 "lakehouse.key": declaration.key,
-                **state.properties(),
+                # Models read a table with another id from its first batch, see macros/incremental/watermark.sql.
+                "lakehouse.table-id": str(uuid4()),
             },
         )
     except TableAlreadyExistsError:
@@ -207,23 +234,44 @@ def evolve(table: Table, declaration: Declaration, state: SchemaState) -> Table 
     return table
 
 
+def declared_columns(declaration: Declaration) -> StructType:
+    """Return the columns of payload and Avro key that the topic's source declares; all others are the ingester's."""
+    return _decoded({each.name: each.field_type for each in declaration.columns.fields}, declaration.key)
+
+
+def _decoded(columns: Mapping[str, IcebergType], key_format: str | None) -> StructType:
+    return column_types.struct(
+        {
+            name: column_types.plain(column)
+            for name, column in columns.items()
+            if name.lower() not in METADATA_COLUMNS or (name == "kafka_key" and key_format == "avro")
+        }
+    )
+
+
 def table_schema(state: SchemaState, key_format: str) -> Schema:
     """Return the table's columns: the payload's, then the metadata's."""
-    columns: dict[str, IcebergType] = {
-        column: iceberg_type(schema) for column, schema in payload_columns(schemas.merge_all(state.value)).items()
-    }
-    columns |= METADATA_COLUMNS
-    if key_format == "bytes":
-        columns["kafka_key"] = BinaryType()
-    elif key_format == "avro" and state.key:
-        columns["kafka_key"] = iceberg_type(schemas.merge_all(state.key))
-    elif key_format == "avro":
+    held = {each.name: each.field_type for each in state.held().fields}
+    key = {"bytes": BinaryType(), "string": StringType()}.get(key_format, held.pop("kafka_key", None))
+    columns = held | METADATA_COLUMNS | {"kafka_key": key}
+    if key is None:
         # Until the schema of a key is known there is no type that would fit all that may come.
         del columns["kafka_key"]
     fields = [
         NestedField(index, name, each, required=False) for index, (name, each) in enumerate(columns.items(), start=1)
     ]
     return assign_fresh_schema_ids(Schema(*fields))
+
+
+def landed_columns(side: str, reader: Json | None) -> StructType:
+    """Return the columns in which a reader's form of a side (`value` or `key`) is landed.
+
+    Raises:
+        IncompatibleSchema: renaming a field makes it collide with another one.
+    """
+    if reader is None:
+        return column_types.NO_COLUMNS
+    return column_types.struct_of_avro(payload_columns(reader) if side == "value" else {"kafka_key": reader})
 
 
 def payload_columns(value: Json | None) -> dict[str, Json]:
@@ -249,26 +297,3 @@ def landed_name(field: str) -> str:
     """Return the column name of a payload field."""
     taken = field.lower() in METADATA_COLUMNS or field.lower() in RESERVED
     return f"value_{field}" if taken else field
-
-
-def iceberg_type(schema: Json) -> IcebergType:
-    """Return the Iceberg type of a reader's schema; field ids are placeholders."""
-    some = avro.not_null(schema)
-    held = schemas.column_kind(some)
-    match held:
-        case "record":
-            return struct_type({each["name"]: each["type"] for each in some["fields"]})
-        case "union":
-            return struct_type({avro.member(branch): branch for branch in some})
-        case "array":
-            return ListType(-1, iceberg_type(some["items"]), element_required=False)
-        case "map":
-            return MapType(-1, StringType(), -1, iceberg_type(some["values"]), value_required=False)
-        case "decimal":
-            return DecimalType(some["precision"], some["scale"])
-    return TYPES[held]
-
-
-def struct_type(fields: Mapping[str, Json]) -> StructType:
-    """Return the Iceberg struct of fields and their reader's schemas; field ids are placeholders."""
-    return StructType(*(NestedField(-1, name, iceberg_type(each), required=False) for name, each in fields.items()))

@@ -9,8 +9,9 @@ from lakehouse import connections
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from python_ingest.broker import Broker
+from python_ingest.headers import headers_of
 
-# What a record is compared by.
+# What a record is compared by; headers that the client cannot read are NULL.
 RECORD = pa.schema(
     [
         ("kafka_offset", pa.int64()),
@@ -21,6 +22,8 @@ RECORD = pa.schema(
         ("kafka_headers", pa.large_list(pa.struct([("key", pa.large_string()), ("value", pa.large_binary())]))),
     ]
 )
+# In milliseconds; of a later one the table, which counts microseconds, has NULL.
+LAST_STAMP = (2**63 - 1) // 1000
 RECORDS_PER_CALL = 10_000
 SECONDS_PER_CALL = 0.2
 PIECE_BYTES = 64 * 1024 * 1024
@@ -126,15 +129,12 @@ def _columns(records: list[Message]) -> pa.RecordBatch:
     columns = {
         "kafka_offset": [record.offset() for record in records],
         # Milliseconds, and a type that counts from 1 where the table's counts from 0.
-        "kafka_timestamp": pa.array([at for _, at in stamps], pa.timestamp("ms", "UTC")).cast(
-            pa.timestamp("us", "UTC")
-        ),
+        "kafka_timestamp": pa.array(
+            [at if abs(at) <= LAST_STAMP else None for _, at in stamps], pa.timestamp("ms", "UTC")
+        ).cast(pa.timestamp("us", "UTC")),
         "kafka_timestamp_type": [kind - 1 for kind, _ in stamps],
         "kafka_raw_key": [record.key() for record in records],
         "kafka_raw_value": [record.value() for record in records],
-        "kafka_headers": [
-            [{"key": key, "value": value} for key, value in headers] if headers else []
-            for headers in (record.headers() for record in records)
-        ],
+        "kafka_headers": list(map(headers_of, records)),
     }
     return pa.RecordBatch.from_pydict(columns, RECORD)

@@ -7,7 +7,6 @@ by the largest data file's offsets and by pieces of records, not by the table.
 import math
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import islice
 
 import pyarrow as pa
@@ -15,85 +14,22 @@ import pyarrow.compute as pc
 
 from lakehouse.catalog import load_catalog, load_table
 from lakehouse.settings import Settings
+from python_ingest.registry import Registry
 from python_ingest.topic_log import TopicLog
 from python_ingest.topics import Declaration
+from python_ingest.verify_decoded import compare_decoded
+from python_ingest.verify_report import PROBLEMS_NAMED, Report, Sample, place
 from python_ingest.verify_table import BronzeTable, overlap
 
 CHUNK_OFFSETS = 10_000
-PROBLEMS_NAMED = 10
 STAMPS = ("kafka_timestamp", "kafka_timestamp_type")
-BYTES = ("kafka_raw_key", "kafka_raw_value", "kafka_headers")
+BYTES = ("kafka_raw_key", "kafka_raw_value")
 Range = tuple[int, int]
 
 
-@dataclass(frozen=True)
-class Sample:
-    """Compare the bytes of so many percent of the chunks of offsets, chosen at random from a seed."""
-
-    percent: float
-    seed: int
-
-
-@dataclass
-class Report:
-    """The outcome for one topic. A range of offsets spans, in each partition, from the first that the table or the
-    broker has to the last that the table holds or claims to have read; every count is of offsets or rows in it.
-
-    `records` were read from the broker and compared with `rows` of the table, but for `expired` rows, which the
-    broker no longer has, and `skipped` ones, of which `on_error: skip` kept no bytes. Offsets without a row hold no
-    record (`empty`: transaction markers, aborted records, log compaction), were `accepted` as a gap, are
-    `unconfirmed` because the broker no longer has them either, or are a problem. `sample` is what was asked for;
-    `error` says why the check could not be done.
-    """
-
-    topic: str
-    table: str
-    offsets: int = 0
-    rows: int = 0
-    records: int = 0
-    empty: int = 0
-    skipped: int = 0
-    accepted: int = 0
-    expired: int = 0
-    unconfirmed: int = 0
-    sample: Sample | None = None
-    problem_count: int = 0
-    problems: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    error: str | None = None
-
-    def add(self, problem: str) -> None:
-        """Count a problem, and keep it if it is one of the first."""
-        self.problem_count += 1
-        if len(self.problems) < PROBLEMS_NAMED:
-            self.problems.append(problem)
-
-    def line(self) -> str:
-        """Return the outcome in a line."""
-        if self.error is not None:
-            return f"{self.topic}: not verified: {self.error}"
-        parts = [f"{self.records:,} records compared"]
-        if self.sample is not None:
-            share = self.records / self.rows if self.rows else 1
-            parts.append(f"{share:.1%} of {self.rows:,} rows (seed {self.sample.seed})")
-        for count, what in (
-            (self.skipped, "rows skipped without bytes"),
-            (self.empty, "offsets without a record"),
-            (self.accepted, "offsets in accepted gaps"),
-            (self.expired, "rows that the broker no longer has"),
-            (self.unconfirmed, "offsets that neither has"),
-        ):
-            parts += [f"{count:,} {what}"] if count else []
-        verdict = f"{self.problem_count} problems, the first are" if self.problems else "all exactly once"
-        return f"{self.topic}: {', '.join(parts)}: {verdict}"
-
-    @property
-    def good(self) -> bool:
-        """Tell whether the check was done and found nothing."""
-        return not self.problems and self.error is None
-
-
-def verify_topic(settings: Settings, declaration: Declaration, wait: float, sample: Sample | None = None) -> Report:
+def verify_topic(
+    settings: Settings, declaration: Declaration, wait: float, sample: Sample | None = None, decoded: bool = False
+) -> Report:
     """Compare a bronze table with its topic, and with the batches that its snapshots say were landed.
 
     Every offset that a committed reader sees, from the first that the broker still has to the last that the table
@@ -101,6 +37,7 @@ def verify_topic(settings: Settings, declaration: Declaration, wait: float, samp
     have the number of a batch, without which readers downstream never take it. Rows that the broker no longer has are
     checked for duplicates, and their holes are noted. With a sample all of this stays, but bytes are compared, and
     offsets searched that should not be there, in the sampled chunks and in every chunk with a hole.
+    `decoded` also decodes the bytes that the table holds, or as many percent of them, and compares every column.
 
     Raises:
         UserError: the topic does not exist, the broker does not answer within `wait` seconds, or a file of the
@@ -130,6 +67,8 @@ def verify_topic(settings: Settings, declaration: Declaration, wait: float, samp
     finally:
         log.close()
     _check_ledger(report, bronze)
+    if decoded:
+        compare_decoded(report, bronze, declaration.key, Registry(settings, wait))
     return report
 
 
@@ -154,15 +93,17 @@ class _Partition:
         until = max([claimed, *(until for _, _, until in held.files)])
         stretches = held.stretches(first, until)
         for start, end, times in _tuples(stretches.filter(pc.field("times") > 1)):
-            self._problem(start, end - 1, f"there {times} times")
+            report.add(f"partition {self._partition}: {place(start, end - 1)}: there {times} times")
         holes = stretches.filter(pc.field("times") == 0)
         for chosen in self._chosen(begin, until, holes):
             for piece in self._log.records(self._partition, *chosen):
                 self._compare(*piece)
         for start, end, _ in islice(_tuples(holes.filter(pc.field("first") < begin)), PROBLEMS_NAMED):
             if (start, end) not in self._accepted:
-                place = _place(start, min(end, begin) - 1)
-                report.notes.append(f"partition {self._partition}: {place}: no row, and the broker no longer has them")
+                stretch = place(start, min(end, begin) - 1)
+                report.notes.append(
+                    f"partition {self._partition}: {stretch}: no row, and the broker no longer has them"
+                )
         accepted = sum(overlap(holes, *each) for each in self._accepted)
         unconfirmed = overlap(holes, first, begin) - sum(
             overlap(holes, start, min(end, begin)) for start, end in self._accepted
@@ -208,6 +149,9 @@ class _Partition:
             self._compare_columns(rows.filter(emptied), records.filter(emptied), STAMPS)
             rows, records = rows.filter(pc.invert(emptied)), records.filter(pc.invert(emptied))
         self._compare_columns(rows, records, STAMPS + BYTES)
+        readable = pc.is_valid(records["kafka_headers"])
+        self._report.headers_unread += pc.sum(pc.invert(readable), min_count=0).as_py()
+        self._compare_columns(rows.filter(readable), records.filter(readable), ("kafka_headers",))
 
     def _compare_columns(self, rows: pa.Table, records: pa.Table, names: tuple[str, ...]) -> None:
         for name in names:
@@ -217,11 +161,7 @@ class _Partition:
                 self._problems(rows["kafka_offset"].filter(differing).to_pylist(), f"another {name} than in the topic")
 
     def _problems(self, offsets: list[int], what: str) -> None:
-        for first, last in _runs(sorted(set(offsets))):
-            self._problem(first, last, what)
-
-    def _problem(self, first: int, last: int, what: str) -> None:
-        self._report.add(f"partition {self._partition}: {_place(first, last)}: {what}")
+        self._report.add_offsets(self._partition, offsets, what)
 
 
 def _check_ledger(report: Report, bronze: BronzeTable) -> None:
@@ -231,17 +171,6 @@ def _check_ledger(report: Report, bronze: BronzeTable) -> None:
             report.add(f"batch {batch} landed {landed} rows, and {held} are there")
 
 
-def _place(first: int, last: int) -> str:
-    return f"offset {first}" if first == last else f"offsets {first} to {last}"
-
-
 def _tuples(stretches: pa.Table) -> Iterator[tuple[int, int, int]]:
     for batch in stretches.to_batches(max_chunksize=10_000):
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
-
-
-def _runs(offsets: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield first and last of the runs without a hole in sorted offsets."""
-    starts = [offset for index, offset in enumerate(offsets) if index == 0 or offsets[index - 1] != offset - 1]
-    ends = [offset for index, offset in enumerate(offsets) if offsets[index + 1 : index + 2] != [offset + 1]]
-    return zip(starts, ends, strict=True)

@@ -1,6 +1,8 @@
 """The table's side of verify: which offsets its files hold, and the raw rows of a stretch of them, by PyIceberg."""
 
 import json
+import math
+import random
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -8,14 +10,18 @@ from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, GreaterThanOrEqual, LessThan
-from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.snapshots import ancestors_of
+from pyiceberg.types import IcebergType
 
 from lakehouse.catalog import readable
 from python_ingest.topic_log import RECORD
 
+PIECE_ROWS = 10_000
+PIECE_BYTES = 16 * 1024 * 1024
 RUNS = pa.schema([("first", pa.int64()), ("until", pa.int64())])
 
 
@@ -101,6 +107,40 @@ class BronzeTable:
                 found.append(self._read(file, wanted, names).select(names).cast(schema))
         return pa.concat_tables(found)
 
+    def columns(self) -> dict[str, IcebergType]:
+        """Return the types of the columns."""
+        return {field.name: field.field_type for field in self._table.schema().fields}
+
+    def schemas(self, side: str) -> set[int]:
+        """Return the ids of the schemas whose fields have columns, of the values or of the keys."""
+        prefix = f"lakehouse.{side}-schema."
+        return {int(name.removeprefix(prefix)) for name in self._table.properties if name.startswith(prefix)}
+
+    def pieces(self, percent: float, seed: int) -> Iterator[pa.Table]:
+        """Yield the rows piece by piece, of so many percent of the pieces, with the columns that their file has.
+
+        Files are read as they are: PyIceberg would give an array or map of records that is NULL as an empty one.
+        """
+        files = self._files()
+        pieces = [(file, start) for file in files for start in range(0, file.file.record_count, _piece_rows(file))]
+        drawn = random.Random(f"{seed} pieces").sample(pieces, math.ceil(len(pieces) * percent / 100))
+        starts: dict[str, set[int]] = defaultdict(set)
+        for file, start in drawn:
+            starts[file.file.file_path].add(start)
+        deleted = _read_all_delete_files(self._table.io, files)
+        for file in files:
+            path, rows = file.file.file_path, _piece_rows(file)
+            if path not in starts:
+                continue
+            with readable(path), self._table.io.new_input(path).open() as opened:
+                at = 0
+                for batch in pq.ParquetFile(opened).iter_batches(rows):
+                    start, at = at, at + len(batch)
+                    if start // rows * rows in starts[path]:
+                        yield _without(pa.Table.from_batches([batch]), start, deleted.get(path, []))
+                    if at >= max(starts[path]) + rows:
+                        break
+
     def read_until(self) -> dict[int, int]:
         """Return the offsets up to which the batches say the topic was read: rows missing at the end of a partition
         would else look as if they were still to come."""
@@ -146,6 +186,20 @@ class BronzeTable:
         projection = self._table.scan(selected_fields=names).projection()
         with readable(file.file.file_path):
             return ArrowScan(self._table.metadata, self._table.io, projection, wanted).to_table([file])
+
+
+def _piece_rows(file: FileScanTask) -> int:
+    """Return how many rows of a file are read at a time: about PIECE_BYTES, as the file has them."""
+    return max(1, min(PIECE_ROWS, PIECE_BYTES * file.file.record_count // file.file.file_size_in_bytes))
+
+
+def _without(rows: pa.Table, start: int, deleted: list[pa.ChunkedArray]) -> pa.Table:
+    """Return the rows of a file, of which these are those from `start` on, without those at deleted positions."""
+    positions = pa.array(range(start, start + len(rows)), pa.int64())
+    for places in deleted:
+        kept = pc.invert(pc.is_in(positions, places.combine_chunks()))
+        rows, positions = rows.filter(kept), positions.filter(kept)
+    return rows
 
 
 def overlap(ranges: pa.Table, first: int, until: int) -> int:

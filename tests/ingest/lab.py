@@ -3,7 +3,6 @@
 import io
 import json
 import time
-import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,8 +79,9 @@ class Lab:
         raise AssertionError(f"{self.topic} did not appear")
 
     def register(self, schema: dict[str, Any] | str, side: str = "value") -> int:
-        # A subject of its own per version: the registry's compatibility rule is not under test.
-        subject = f"{self.topic}-{side}-{uuid.uuid4().hex[:8]}"
+        return self.register_under(f"{self.topic}-{side}", schema)
+
+    def register_under(self, subject: str, schema: dict[str, Any] | str) -> int:
         return self.registry.register_schema(subject, Schema(json.dumps(schema), "AVRO"))
 
     def encode(self, schema_id: int, value: Any) -> bytes:
@@ -110,7 +110,7 @@ class Lab:
             spark=lambda: self.spark,
             catalog=load_catalog(self.settings, create=True),
             declaration=self.declaration,
-            schemas=TopicSchemas(Registry(self.settings, 10)),
+            schemas=TopicSchemas(Registry(self.settings, 10), self.declaration),
             writer=writer,
             wait=10,
         )
@@ -147,11 +147,17 @@ def produce(lab: Lab, count: int, start: int = 0, partitions: tuple[int, ...] = 
 
 
 def assert_exactly_once(lab: Lab, count: int) -> None:
-    report = verify_topic(lab.settings, lab.declaration, 10)
+    report = verify_topic(lab.settings, lab.declaration, 10, decoded=True)
     assert report.problems == []
-    assert report.records == count
+    assert report.records == report.decoded == count
     rows = lab.rows()
     assert len(rows) == len({(row["kafka_partition"], row["kafka_offset"]) for row in rows}) == count
+
+
+def assert_columns_say_what_bytes_say(lab: Lab, rows: int) -> None:
+    """See that so many rows hold what another decoder makes of their bytes."""
+    report = verify_topic(lab.settings, lab.declaration, 10, decoded=True)
+    assert (report.problems, report.notes, report.decoded) == ([], [], rows)
 
 
 def configure(lab: Lab, name: str, value: str) -> None:

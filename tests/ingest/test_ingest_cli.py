@@ -92,13 +92,48 @@ def test_a_broker_that_is_away_is_one_line(models_dir: Path, tmp_path: Path, mon
     assert re.fullmatch(r"error: Kafka at 127.0.0.1:1 does not answer \(\w+\)\. Check [^\n]+\n", result.stderr)
 
 
-def test_ctrl_c_ends_following_quietly(lab: Lab, models_dir: Path) -> None:
+def test_a_catalog_that_spark_cannot_open_is_one_line_with_its_cause(
+    lab: Lab, models_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.produce(lab.encode(lab.register(record("sale", id="int")), {"id": 1}))
+    lab.flush()
+    wrong = f"{lab.settings.catalog_uri}&transaction_mode=nonsense"
+    monkeypatch.setenv("LAKEHOUSE_CATALOG_URI", wrong)
+    result = run_lakehouse("ingest", "run", "--models", str(models_dir))
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"error: Spark cannot open the catalog at {wrong} (")
+    assert "planning again" not in result.stdout
+    assert result.stderr.count("\n") == 1, result.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_following_well(lab: Lab, models_dir: Path, number: signal.Signals) -> None:
     lab.produce(lab.encode(lab.register(record("sale", id="int")), {"id": 1}))
     lab.land_well()
     command = [LAKEHOUSE, "ingest", "run", "--follow", "--every", "1h", "--models", str(models_dir)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == f"{lab.topic}: caught up\n"
-    process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=30)
-    assert (process.returncode, output, errors) == (130, "", "")
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "")
+    assert output.splitlines()[-1].split()[:2] == [lab.topic, "0"]
+
+
+def test_too_many_dead_letters_are_an_exit_code_of_their_own(lab: Lab, models_dir: Path) -> None:
+    good = lab.encode(lab.register(record("sale", id="int")), {"id": 1})
+    for _ in range(21):
+        lab.produce(b"poison")
+    lab.produce(good)
+    lab.flush()
+    result = run_lakehouse("ingest", "run", "--models", str(models_dir))
+    assert result.returncode == 4
+    assert result.stderr == (
+        f"warning: {lab.topic}: 21 of 22 records landed are dead letters, more than max_dead_letters allows."
+        f" `lakehouse ingest dead-letters {lab.topic}` says why.\n"
+    )
+    assert f"{lab.topic}: caught up" in result.stdout
+    for value in (b"poison", good):
+        lab.produce(value)
+    result = lab.land_well()
+    assert (result.records, result.dead_letters, result.over_limit) == (2, 1, False)

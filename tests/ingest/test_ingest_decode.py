@@ -6,11 +6,14 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from lakehouse.catalog import load_catalog
-from python_ingest import tables
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+
+from python_ingest import batch, peek
 from python_ingest.run import Options
+from python_ingest.status import topic_statuses
 from python_ingest.verify import verify_topic
-from tests.ingest.lab import Lab, record
+from tests.ingest.lab import Lab, assert_columns_say_what_bytes_say, record
 
 MOMENT = dt.datetime(2026, 11, 16, 12, 30, 15, 250_000, tzinfo=dt.UTC)
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
@@ -98,6 +101,7 @@ def test_every_avro_kind_lands_typed_beside_all_kafka_metadata(lab: Lab) -> None
         "key_schema_id": None,
         "value_schema_id": schema_id,
         "decode_error": None,
+        "key_error": None,
         "ingest_batch": 1,
     }
 
@@ -172,6 +176,7 @@ def test_poison_becomes_dead_letters_and_neighbours_are_unaffected(lab: Lab) -> 
         elif row["kafka_raw_value"] in poison:
             assert row["decode_error"] == poison[row["kafka_raw_value"]]
             assert row["text"] is row["customer"] is None
+    assert_columns_say_what_bytes_say(lab, len(rows))
 
 
 def test_a_string_that_is_not_utf_8_makes_a_dead_letter_wherever_it_stands(lab: Lab) -> None:
@@ -197,6 +202,7 @@ def test_a_string_that_is_not_utf_8_makes_a_dead_letter_wherever_it_stands(lab: 
     lab.land_well()
     errors = [row["decode_error"] for row in lab.rows()]
     assert errors == [f"decode_failed: schema id {schema_id}"] * 6 + [None, None]
+    assert_columns_say_what_bytes_say(lab, 8)
 
 
 def test_an_id_that_is_registered_later_decodes_from_then_on(lab: Lab) -> None:
@@ -204,12 +210,55 @@ def test_an_id_that_is_registered_later_decodes_from_then_on(lab: Lab) -> None:
     later = lab.register(record("sale", id="int", more=["null", "string"]))
     lab.produce(lab.encode(known, {"id": 1}))
     ahead = later + 1
-    lab.produce(b"\x00" + ahead.to_bytes(4, "big") + b"\x02")
+    lab.produce(b"\x00" + ahead.to_bytes(4, "big") + b"\x02\x00")
     assert lab.land_well().dead_letters == 1
     assert lab.register(record("sale", id="int", last=["null", "long"])) == ahead
     lab.produce(lab.encode(ahead, {"id": 5, "last": 7}))
     assert lab.land_well().dead_letters == 0
     assert [row["decode_error"] for row in lab.rows()] == [None, f"unknown_schema_id: schema id {ahead}", None]
+    report = verify_topic(lab.settings, lab.declaration, 10, decoded=True)
+    assert report.problems == []
+    assert report.notes == [f"1 dead letters can be decoded by now: `lakehouse ingest replay {lab.topic}`"]
+
+
+def test_an_unknown_id_costs_one_look_and_three_questions_and_thousands_of_them_no_more_than_a_few(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch, "MOST_NEW_IDS", 5)
+    schema_id = lab.register(record("sale", id="int"))
+    missing = schema_id + 10_000
+    good, bad = lab.encode(schema_id, {"id": 1}), b"\x00" + missing.to_bytes(4, "big") + b"\x02"
+    looks, asked = [], []
+    look, ask = peek.schema_ids, SchemaRegistryClient.get_schema
+    monkeypatch.setattr(peek, "schema_ids", lambda *given: looks.append(given) or look(*given))
+    monkeypatch.setattr(
+        SchemaRegistryClient, "get_schema", lambda client, each: asked.append(each) or ask(client, each)
+    )
+    ingester = lab.ingester()
+
+    def land(*values: bytes) -> int:
+        for value in values:
+            lab.produce(value)
+        lab.flush()
+        (result,) = ingester.catch_up([lab.declaration])
+        assert result.error is None
+        return result.dead_letters
+
+    assert land(good, bad) == 1
+    assert (len(looks), asked.count(schema_id), asked.count(missing)) == (1, 1, 3)
+    # Known to be unknown: no job that fails, no second reading, no question.
+    assert land(bad, good) == 1
+    assert (len(looks), asked.count(missing)) == (1, 3)
+    hostile = [b"\x00" + (missing + 1 + each).to_bytes(4, "big") + b"\x02" for each in range(3000)]
+    later = lab.register(record("sale", id="int", more=["null", "string"]))
+    new = lab.encode(later, {"id": 2, "more": "x"})
+    asked.clear()
+    assert land(*hostile, new, good) == 3000
+    assert set(asked) == {later, *range(missing + 1, missing + 5)}
+    rows = lab.rows()
+    assert (rows[-2]["more"], rows[-1]["decode_error"]) == ("x", None)
+    assert rows[4]["decode_error"] == f"unknown_schema_id: schema id {missing + 1}"
+    assert rows[3000]["decode_error"] == f"unknown_schema_id: schema id {missing + 2997}, one of too many to ask for"
 
 
 def test_tombstones_and_foreign_keys_cost_no_row(lab: Lab) -> None:
@@ -225,6 +274,7 @@ def test_tombstones_and_foreign_keys_cost_no_row(lab: Lab) -> None:
     assert [row["kafka_key"] for row in rows[::2]] == decoded
     for row in rows[1::2]:
         assert row["kafka_raw_value"] is row["id"] is row["decode_error"] is row["value_schema_id"] is None
+    assert_columns_say_what_bytes_say(lab, len(rows))
 
 
 def test_avro_keys_are_structs_and_a_foreign_one_is_null(lab: Lab) -> None:
@@ -242,7 +292,8 @@ def test_avro_keys_are_structs_and_a_foreign_one_is_null(lab: Lab) -> None:
     ]
     for key in keys:
         lab.produce(value, key=key)
-    assert lab.land_well().dead_letters == 0
+    result = lab.land_well()
+    assert result.dead_letters == 0
     rows = lab.rows()
     assert [row["kafka_raw_key"] for row in rows] == keys
     assert [row["kafka_key"] for row in rows] == [
@@ -254,6 +305,18 @@ def test_avro_keys_are_structs_and_a_foreign_one_is_null(lab: Lab) -> None:
         None,
     ]
     assert [row["key_schema_id"] for row in rows] == [key_id, None, None, wider, 0x7FFFFF00, key_id]
+    assert_columns_say_what_bytes_say(lab, len(rows))
+    assert [row["key_error"] for row in rows] == [
+        None,
+        "not_registry_avro: the first byte is not 0",
+        None,
+        None,
+        f"unknown_schema_id: schema id {0x7FFFFF00}",
+        f"decode_failed: schema id {key_id}",
+    ]
+    assert {row["decode_error"] for row in rows} == {None}
+    (status,) = topic_statuses(lab.settings, [lab.declaration], 10)
+    assert (result.key_errors, status.key_errors, status.dead_letters) == (3, 3, 0)
 
 
 def test_bare_avro_keys_are_numbers_and_byte_keys_stay_bytes(lab: Lab) -> None:
@@ -280,7 +343,7 @@ def test_stop_lands_nothing_of_the_batch_and_names_the_record(lab: Lab) -> None:
     )
     assert "secret" not in str(result.error)
     assert result.records == 0
-    assert tables.load(load_catalog(lab.settings), stop) is None
+    assert lab.table().current_snapshot() is None
     assert lab.land_well(Options(wait=10)).records == 3
 
 
@@ -292,8 +355,42 @@ def test_skip_keeps_the_place_and_the_reason_but_no_byte(lab: Lab) -> None:
     assert lab.land_well(declaration=skip).dead_letters == 1
     rows = lab.rows()
     assert [row["decode_error"] for row in rows] == [None, "not_registry_avro: the first byte is not 0", None]
-    assert rows[1]["kafka_raw_value"] is rows[1]["kafka_raw_key"] is None
+    assert rows[1]["kafka_raw_value"] is rows[1]["kafka_raw_key"] is rows[1]["kafka_key"] is None
     assert not rows[1]["kafka_headers"]
     assert all(rows[index]["kafka_raw_key"] == b"k" for index in (0, 2))
     assert verify_topic(lab.settings, skip, 10).problems == []
     assert verify_topic(lab.settings, lab.declaration, 10).problem_count == 3
+
+
+def test_skip_leaves_no_byte_of_key_value_or_headers_in_any_format_of_keys(lab: Lab) -> None:
+    schema_id = lab.register(record("sale", id="int"))
+    key_id = lab.register(record("k", name="string"), side="key")
+    key = lab.encode(key_id, {"name": "planted"})
+    rng = random.Random(20261122)
+    header = b"\x00" + schema_id.to_bytes(4, "big")
+    poison = [b"planted", b"\x00\x7f\xff\xff\xffplanted"]
+    poison += [header + b"\xff" * 10 + b"planted" + rng.randbytes(length) for length in range(10)]
+    for value in poison:
+        lab.produce(value, key=key, headers=[("planted", b"planted")])
+        lab.produce(lab.encode(schema_id, {"id": 1}), key=b"k")
+    for key_format in ("avro", "string", "bytes"):
+        name = f"{lab.declaration.table}_{key_format}"
+        skip = replace(lab.declaration, on_error="skip", key=key_format, table=name)
+        result = lab.land_well(declaration=skip)
+        skipped = [row for row in lab.rows(skip) if row["decode_error"]]
+        assert result.dead_letters == len(skipped) == len(poison)
+        assert "planted" not in str(skipped).replace(name, "")
+        assert {row["kafka_key"] for row in skipped} == {None}
+
+
+def test_stop_names_a_key_that_cannot_be_decoded(lab: Lab) -> None:
+    stop = replace(lab.declaration, on_error="stop", key="avro")
+    value = lab.encode(lab.register(record("sale", id="int")), {"id": 1})
+    lab.produce(value, key=None)
+    lab.produce(value, key=b"secret")
+    result = lab.land(declaration=stop)
+    assert str(result.error) == (
+        f"{lab.topic}: partition 0, offset 1: key: not_registry_avro: the first byte is not 0; "
+        "nothing of this batch was landed. Correct the cause, or declare on_error: dead_letter."
+    )
+    assert lab.table().current_snapshot() is None

@@ -10,9 +10,10 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions
 from py4j.protocol import Py4JError
+from pyiceberg.table import Table
 
 from lakehouse.catalog import make_namespace
-from python_ingest import commit, peek
+from python_ingest import commit, identity, peek, tables
 from python_ingest.batch import Plan
 from python_ingest.broker import Broker
 from python_ingest.commit import Refused
@@ -99,9 +100,14 @@ def test_of_two_first_writers_one_is_refused(lab: Lab) -> None:
     first = Plan(topic, Position(), [OffsetRange(0, 0, 2)])
     one, other = lab.lander("one"), lab.lander("other")
     make_namespace(one.catalog, lab.declaration.schema)
-    assert one.land(None, first).rows == 2
-    with pytest.raises(Refused, match="another process made"):
-        other.land(None, first)
+    empty = tables.create(one.catalog, lab.declaration)
+    assert empty is not None
+    identity.bind(empty, topic)
+    assert tables.create(other.catalog, lab.declaration) is None
+    stale = lab.table()
+    assert one.land(empty, first).rows == 2
+    with pytest.raises(Refused, match=r"another (process|commit)"):
+        other.land(stale, first)
     with pytest.raises(Refused, match="another commit came first"):
         other.land(lab.table(), first)
     lab.land_well()
@@ -128,6 +134,28 @@ def test_two_ingesters_at_once_land_each_offset_once(lab: Lab) -> None:
     assert sum(result.records for result in results) == 60
     assert any("nothing was committed" in note for each in heard for note in each.notes)
     assert_exactly_once(lab, 60)
+
+
+def test_a_table_that_another_process_changes_before_it_is_bound_is_planned_again(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(lab, 6)
+    prepared = tables.prepared
+    changed: list[bool] = []
+
+    def prepared_and_changed(*arguments: Any) -> Table:
+        table = prepared(*arguments)
+        if not changed:
+            changed.append(True)
+            with lab.table().transaction() as other:
+                other.set_properties({"someone.else": "was here"})
+        return table
+
+    monkeypatch.setattr(tables, "prepared", prepared_and_changed)
+    result = lab.land_well()
+    assert (result.records, result.batches) == (6, 1)
+    assert lab.messages.notes == ["nothing was committed: another process changed the table; planning again"]
+    assert_exactly_once(lab, 6)
 
 
 def test_a_commit_whose_answer_is_lost_is_found_in_the_table(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import sqlite3
 import struct
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -28,7 +29,7 @@ from lakehouse import connections
 from lakehouse.settings import Settings
 from local_stack import kafka
 from local_stack.process import Service, free_ports
-from python_ingest import registry
+from python_ingest import dead_letters, far_stamps, registry
 from python_ingest.run import Options
 from python_ingest.topics import Declaration
 from python_ingest.verify import verify_topic
@@ -150,7 +151,7 @@ def test_a_registry_in_trouble_during_a_run_makes_no_dead_letter(lab: Lab, monke
     monkeypatch.setattr(registry, "REQUEST_SECONDS", 1)
     produce(lab, 9)
     answers = [(503, {}), SILENCE, (500, {}), (429, {}), (200, {"schema": json.dumps(SALE)})]
-    with registry_answering(*answers) as (url, asked):
+    with registry_answering(*answers, subject=f"{lab.topic}-value") as (url, asked):
         settings = replace(lab.settings, schema_registry_url=url)
         (result,) = lab.ingester(Options(wait=60), settings=settings).catch_up([lab.declaration])
     assert len(asked) == len(answers)
@@ -226,6 +227,33 @@ def test_clocks_far_off_land_as_they_are(lab: Lab) -> None:
     epoch = dt.datetime.fromtimestamp(0, dt.UTC)
     assert [(row["kafka_timestamp"] - epoch) // dt.timedelta(milliseconds=1) for row in lab.rows()] == list(stamps)
     assert_exactly_once(lab, 3)
+
+
+def test_records_stamped_in_nanoseconds_cost_themselves(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    configure(lab, "message.timestamp.after.max.ms", str(2**63 - 1))
+    monkeypatch.setattr(far_stamps, "MOST_RECORDS", 7)
+    schema_id = lab.register(SALE)
+    now = time.time_ns()
+    rng = random.Random(64)
+    far = [*(index == 3 for index in range(6)), *(rng.random() < 0.5 for _ in range(20)), *[True] * 4, *[False] * 4]
+    for index, nanoseconds in enumerate(far):
+        value = lab.encode(schema_id, {"id": index})
+        headers = [("from", b"x")] if index % 2 else None
+        lab.produce(value, 0, key=b"k", timestamp=now if nanoseconds else now // 10**6, headers=headers)
+        lab.produce(value, 1)
+    result = lab.land_well()
+    assert (result.records, result.dead_letters) == (2 * len(far), sum(far))
+    rows = lab.rows()
+    for row, nanoseconds in zip(rows, [*far, *[False] * len(far)], strict=True):
+        if nanoseconds:
+            assert row["decode_error"].startswith("timestamp_out_of_range: ")
+            assert (row["kafka_timestamp"], row["id"], row["kafka_raw_value"] is None) == (None, None, False)
+        else:
+            assert (row["decode_error"], row["id"]) == (None, row["kafka_offset"])
+            assert row["kafka_timestamp"] is not None
+    assert_exactly_once(lab, 2 * len(far))
+    replayed = dead_letters.replay(lab.lander(), None)
+    assert (replayed.looked_at, replayed.decoded) == (sum(far), 0)
 
 
 def test_a_catalog_that_is_locked_is_waited_for_then_named_and_nothing_is_lost(

@@ -9,6 +9,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 
+from lakehouse.catalog import load_catalog
 from python_ingest.maintain import Maintained, Retention, maintain_table
 from python_ingest.run import Options
 from python_ingest.verify import verify_topic
@@ -71,6 +72,23 @@ def test_files_snapshots_and_manifests_become_few_and_the_rows_stay(lab: Lab, mo
     again = run_lakehouse("ingest", "maintain", "--models", str(models_dir))
     assert (again.returncode, again.stderr) == (0, "")
     assert again.stdout.startswith(f"{lab.declaration.identifier}: 3 files")
+
+
+def test_the_snapshots_of_what_dbt_builds_expire_too_unless_they_are_tagged(lab: Lab, models_dir: Path) -> None:
+    lab.sql("create schema if not exists lake.maintained")
+    lab.sql("create table lake.maintained.people using iceberg as select 1 as id")
+    lab.sql("alter table lake.maintained.people create tag `tested-2026-W46`")
+    for _ in range(2):
+        lab.sql("create or replace table lake.maintained.people using iceberg as select 2 as id")
+    table = load_catalog(lab.settings).load_table("maintained.people")
+    [*_, replaced, current] = [entry.snapshot_id for entry in table.history()]
+    lab.sql("alter table lake.maintained.people set tblproperties ('history.expire.max-snapshot-age-ms' = '1')")
+    done = run_lakehouse("ingest", "maintain", "--models", str(models_dir))
+    assert done.returncode == 0, done.stderr
+    kept = {snapshot.snapshot_id for snapshot in load_catalog(lab.settings).load_table("maintained.people").snapshots()}
+    assert replaced not in kept
+    assert kept == {current, table.refs()["tested-2026-W46"].snapshot_id}
+    lab.sql("drop table lake.maintained.people")
 
 
 def test_maintenance_beside_an_ingester_and_a_reader_loses_nothing(lab: Lab) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pyiceberg.types import ListType, MapType, StructType
 
+from python_ingest import column_types
 from python_ingest.avro import IncompatibleSchema, Json, writer_form
 from python_ingest.schemas import merge, merge_all, read_as, with_column_names
-from python_ingest.tables import iceberg_type
 from tests.ingest.lab import record
 
 
@@ -87,7 +87,7 @@ def a_version(rng: random.Random, depth: int = 2) -> Json:
 
 def columns(schema: Json) -> Any:
     """Return what a schema is landed as, without the order of fields and the name of a renamed one."""
-    found = iceberg_type(schema)
+    found = column_types.of_avro(schema)
 
     def plain(each: Any) -> Any:
         if isinstance(each, StructType):

@@ -3,6 +3,7 @@
 import base64
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -194,6 +195,24 @@ def test_a_run_over_client_certificates_and_a_bearer_token(
     ingest_and_verify(secured_lab, models_dir, {**secured.mutual_tls, **secured.bearer})
     with pytest.raises(UserError, match="Authentication with Kafka"):
         verify_topic(secured.settings(secured.mutual_tls, NO_CERTIFICATE), secured_lab.declaration, LONG)
+
+
+ONE_SESSION = """
+import os, psutil
+from lakehouse.settings import from_environment
+from lakehouse.spark import session
+spark = session(from_environment(), "key")
+[java] = [one for one in psutil.Process().children(recursive=True) if "java" in one.name()]
+print("KAFKA_SSL_KEYSTORE_KEY" in java.environ(), "KAFKA_SSL_KEYSTORE_KEY" in os.environ, end=" ")
+print(from_environment().catalog_uri in " ".join(java.cmdline()))
+spark.stop()
+"""
+
+
+def test_the_decrypted_key_goes_to_the_jvm_alone_and_no_setting_to_its_command_line(secured: Secured) -> None:
+    env = {**os.environ, **secured.mutual_tls}
+    done = subprocess.run([sys.executable, "-c", ONE_SESSION], env=env, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1:] == ["True False False"], done.stderr[-500:]
 
 
 def test_scram_works_without_tls_too(secured: Secured) -> None:

@@ -1,8 +1,10 @@
 """Services that are away or misbehave: waited for within bounds, then named with a remedy, and never dead letters."""
 
 import json
+import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,15 +12,19 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError
 from pyspark.sql import SparkSession
 
 from lakehouse.errors import UserError
+from lakehouse.failure import error_log
 from lakehouse.settings import Settings
 from lakehouse.spark import CLASS_ARCHIVE
-from python_ingest.broker import Broker, TopicState
+from python_ingest.broker import Broker, TopicState, passing
+from python_ingest.evolve import TopicSchemas
 from python_ingest.registry import Registry
 from python_ingest.run import Options
-from python_ingest.session import log_file
+from python_ingest.tables import SchemaState
+from python_ingest.topics import Declaration
 from tests.ingest.lab import Lab, record
 
 SILENCE: tuple[int, dict] = (0, {})
@@ -32,12 +38,18 @@ def test_spark_starts_from_the_class_archive(spark: SparkSession) -> None:
 
 
 @contextmanager
-def registry_answering(*answers: tuple[int, dict]) -> Iterator[tuple[str, list[str]]]:
-    """Serve HTTP answers in turn, the last one again and again; yield the URL and the paths asked for."""
+def registry_answering(*answers: tuple[int, dict], subject: str = "") -> Iterator[tuple[str, list[str]]]:
+    """Serve HTTP answers in turn, the last one again and again; yield the URL and the paths asked for. Every schema is
+    registered under one subject."""
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            if "/versions" in self.path:
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(json.dumps([{"subject": subject, "version": 1}]).encode())
+                return
             status, body = answers[min(len(asked), len(answers) - 1)]
             asked.append(self.path)
             if (status, body) == SILENCE:
@@ -82,12 +94,29 @@ def test_a_schema_is_asked_for_once(offline_settings: Settings) -> None:
         assert len(asked) == 1
 
 
-def test_an_unknown_id_is_asked_for_again_and_not_remembered(offline_settings: Settings) -> None:
+def test_an_unknown_id_is_asked_for_again_and_remembered_for_a_while(
+    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with registry_answering(UNKNOWN, UNKNOWN, UNKNOWN, FOUND) as (url, asked):
         registry = registry_at(url, offline_settings)
         assert registry.schema(7) is None
-        assert len(asked) == 3
+        assert registry.schema(7) is None
+        assert (len(asked), registry.missing()) == (3, {7})
+        monkeypatch.setattr("python_ingest.registry.UNKNOWN_SECONDS", 0)
+        assert registry.missing() == set()
         assert registry.schema(7) is not None
+        assert len(asked) == 4
+
+
+def test_a_batch_asks_for_few_of_many_unknown_ids_and_for_those_that_come_often(
+    offline_settings: Settings, declaration: Declaration
+) -> None:
+    with registry_answering(FOUND, subject=f"{declaration.topic}-value") as (url, asked):
+        schemas = TopicSchemas(registry_at(url, offline_settings), declaration)
+        found = Counter({9000: 2} | dict.fromkeys(range(5000, 1, -1), 1))
+        learned = schemas.learn(SchemaState(), found, Counter(), 3)
+    assert sorted(asked) == [f"/schemas/ids/{each}" for each in (2, 3, 9000)]
+    assert (set(learned.sides.value.writers), learned.sides.value.too_many) == ({2, 3, 9000}, True)
 
 
 def test_many_unknown_ids_wait_together(offline_settings: Settings) -> None:
@@ -118,6 +147,23 @@ def test_a_broker_that_is_away_is_named(offline_settings: Settings) -> None:
         Broker(offline_settings, 0.5).describe("orders")
 
 
+def test_what_kafka_calls_passing_is_waited_for(spark: SparkSession) -> None:
+    jvm = spark._jvm
+    retriable = jvm.java.lang.Class.forName("org.apache.kafka.common.errors.RetriableException")
+    # Of a missing topic, of a damaged record, of producers, of groups: no reader gets them, or they do not pass.
+    others = re.compile(
+        "UNKNOWN_TOPIC_OR_PARTITION|CORRUPT|REPLICAS|TRANSACTIONS|ELECTION|SHARE|UNSTABLE|TOPIC_ID_ERROR"
+    )
+    found = {
+        str(each.name()): each.code()
+        for each in jvm.org.apache.kafka.common.protocol.Errors.values()
+        if each.exception() is not None and retriable.isInstance(each.exception())
+    }
+    assert {"OFFSET_NOT_AVAILABLE", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"} < found.keys()
+    assert [name for name, code in found.items() if not others.search(name) and not passing(KafkaError(code))] == []
+    assert not passing(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+
+
 def test_a_registry_that_is_away_leaves_the_topic_untouched_until_it_is_back(lab: Lab) -> None:
     schema_id = lab.register(record("sale", id="int"))
     lab.produce(lab.encode(schema_id, {"id": 1}))
@@ -145,9 +191,9 @@ def test_a_topic_that_fails_does_not_stop_the_others(lab: Lab, monkeypatch: pyte
 
     monkeypatch.setattr(Broker, "describe", describe)
     failed, unexpected, landed = lab.ingester().catch_up([missing, broken, lab.declaration])
-    assert str(unexpected.error).startswith(f"{broken.topic}: failed unexpectedly (KeyError). See the end of ")
-    assert "in describe" in log_file().read_text()
-    assert "secret'" not in log_file().read_text()
+    assert str(unexpected.error).startswith(f"{broken.topic}: An error that nobody foresaw: KeyError. Run it again")
+    assert "in describe" in error_log().read_text()
+    assert "secret'" not in error_log().read_text()
     assert f"The topic '{missing.topic}' does not exist" in str(failed.error)
     assert failed.lag is None
     assert (landed.error, landed.records) == (None, 1)

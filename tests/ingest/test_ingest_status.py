@@ -15,6 +15,7 @@ from lakehouse.errors import UserError
 from python_ingest import metrics
 from python_ingest.run import Options
 from python_ingest.status import TopicStatus, topic_statuses
+from python_ingest.topics import DeadLetterLimit
 from tests.conftest import run_lakehouse
 from tests.ingest.lab import Lab, configure, record
 
@@ -66,15 +67,42 @@ def test_a_stamp_in_microseconds_is_the_end_of_time(lab: Lab, models_dir: Path) 
     metrics.write(models_dir / "far.prom", [status])
 
 
-def test_a_tail_of_transaction_markers_is_no_lag_in_seconds(lab: Lab) -> None:
+def test_a_transaction_that_hangs_is_seen_and_its_markers_are_no_lag_in_seconds(lab: Lab) -> None:
     producer = Producer({"bootstrap.servers": lab.settings.kafka_bootstrap_servers, "transactional.id": lab.topic})
     producer.init_transactions()
     producer.begin_transaction()
-    producer.produce(lab.topic, b"x", partition=0)
+    producer.produce(lab.topic, b"x", partition=0, timestamp=int(time.time() * 1000) - 100_000)
     producer.flush()
-    producer.abort_transaction()
+    produce(lab, 3, int(time.time() * 1000))
     status = status_of(lab)
-    assert (status.lag_offsets, status.lag_seconds) == (2, 0)
+    assert (status.lag_offsets, status.held_back_offsets) == (2, 2)
+    assert status.held_back_seconds is not None
+    assert 100 <= status.held_back_seconds < 100 + 600
+    producer.abort_transaction()
+    # The broker answers before it has written the marker.
+    for _ in range(100):
+        status = status_of(lab)
+        if not status.held_back_offsets:
+            break
+        time.sleep(0.1)
+    assert (status.lag_offsets, status.held_back_offsets, status.held_back_seconds) == (5, 0, 0)
+    lab.land_well()
+    assert status_of(lab).lag_offsets == 0
+
+
+def test_too_many_dead_letters_of_late_are_told(lab: Lab, models_dir: Path) -> None:
+    produce(lab, 3, int(time.time() * 1000))
+    lab.land_well()
+    assert status_of(lab).over_limit is False
+    for _ in range(21):
+        lab.produce(b"poison")
+    assert lab.land_well().over_limit
+    status = status_of(lab)
+    assert (status.recent_dead_letters, status.over_limit, status.row()["too many"]) == (21, True, "yes")
+    metrics.write(models_dir / "limit.prom", [status])
+    assert f'lakehouse_ingest_over_limit{{topic="{lab.topic}"}} 1.0' in (models_dir / "limit.prom").read_text()
+    generous = replace(lab.declaration, max_dead_letters=DeadLetterLimit(1.0, 0))
+    assert next(topic_statuses(lab.settings, [generous], 10)).over_limit is False
 
 
 def test_one_topic_that_fails_leaves_the_others_and_the_exit_code_tells(lab: Lab, models_dir: Path) -> None:

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from lakehouse.settings import PROJECT_ROOT, Settings
 from python_ingest.avro import IncompatibleSchema, writer_form
 from python_ingest.topics import Declaration
-from tests.ingest.lab import Lab, record
+from tests.ingest.lab import Lab, assert_columns_say_what_bytes_say, record
 
 DOCUMENT = (PROJECT_ROOT / "docs" / "type-mapping.md").read_text()
 
@@ -176,6 +176,7 @@ def typed(services: Settings, spark: SparkSession) -> Read:
     }
     lab.produce(lab.encode(lab.register(record("every", **columns(TYPES, 0))), written))
     assert lab.land_well().dead_letters == 0
+    assert_columns_say_what_bytes_say(lab, 1)
     return read(lab)
 
 
@@ -214,6 +215,7 @@ def evolved(services: Settings, spark: SparkSession) -> Read:
     for each in (after, before, after):
         lab.produce(each)
     assert lab.land_well().dead_letters == 0
+    assert_columns_say_what_bytes_say(lab, 4)
     return read(lab)
 
 
@@ -237,6 +239,7 @@ def refused(services: Settings, spark: SparkSession) -> Read:
         lab.produce(b"\x00" + lab.register(record("r", **before | {name: changed})).to_bytes(4, "big"))
     assert lab.land_well().dead_letters == len(REFUSED)
     assert lab.table().schema() == schema
+    assert_columns_say_what_bytes_say(lab, 1 + len(REFUSED))
     return read(lab)
 
 

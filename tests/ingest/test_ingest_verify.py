@@ -1,7 +1,9 @@
 """The verifier is only worth something if every planted fault is reported: lost, doubled, changed, foreign, damaged."""
 
+import ctypes
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
@@ -9,8 +11,10 @@ from pyiceberg.expressions import NotNull
 
 from lakehouse.errors import UserError
 from python_ingest import backfill, dead_letters, topic_log, verify
+from python_ingest.headers import headers_of
 from python_ingest.run import Options
-from python_ingest.verify import Report, Sample, verify_topic
+from python_ingest.verify import verify_topic
+from python_ingest.verify_report import Report, Sample
 from tests.conftest import run_lakehouse
 from tests.ingest.lab import Lab, record
 
@@ -212,3 +216,15 @@ def test_a_table_that_does_not_exist_is_a_problem_once_there_is_a_record(lab: La
     lab.produce(b"first", 1)
     lab.flush()
     assert report_of(lab).problems == [f"there is no table {lab.declaration.identifier}"]
+
+
+def test_headers_of_which_the_client_leaves_a_place_empty_are_left_alone() -> None:
+    """As it does for a key that is not UTF-8: to look at such a place would end the process."""
+    new_list = ctypes.pythonapi.PyList_New
+    new_list.restype, new_list.argtypes = ctypes.py_object, (ctypes.c_ssize_t,)
+    assert headers_of(SimpleNamespace(headers=lambda: new_list(2))) is None
+    assert headers_of(SimpleNamespace(headers=lambda: [("a", b"x"), ("b", None)])) == [
+        {"key": "a", "value": b"x"},
+        {"key": "b", "value": None},
+    ]
+    assert headers_of(SimpleNamespace(headers=lambda: None)) == []

@@ -1,0 +1,284 @@
+"""Avro bytes as the columns they belong in, by fastavro and the registered schema: the checker's own decoding.
+
+It follows docs/type-mapping.md, and shares nothing with the way the ingester decodes. fastavro is given a schema of
+equal bytes in which every type is written out where it stands, under names of our own: names are not part of the
+encoding, and some that Avro's Java library takes are none to fastavro. Times stay the numbers that columns hold.
+"""
+
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from decimal import Context, Decimal
+from itertools import count
+from typing import Any
+
+import fastavro
+from pyiceberg.types import IcebergType, ListType, MapType, StructType
+
+Json = Any
+Convert = Callable[[Any], Any]
+HEADER_BYTES = 5
+NAMED = ("record", "enum", "fixed")
+NUMBERS = ({"int", "long"}, {"float", "double"})
+MILLISECONDS = ("timestamp-millis", "local-timestamp-millis")
+EXACT = Context(prec=80)
+
+
+class Unreadable(Exception):
+    """Bytes or a schema that cannot be read; the message holds no byte of them."""
+
+
+def schema_id(part: bytes | None) -> int | None:
+    """Return the schema id in the header of a key or value, None if it has none: a magic byte of 0, then an int."""
+    if part is None or len(part) < HEADER_BYTES or part[0] != 0:
+        return None
+    found = int.from_bytes(part[1:HEADER_BYTES], "big", signed=True)
+    return found if found >= 0 else None
+
+
+def renamed(texts: Iterable[str]) -> dict[str, list[str]]:
+    """Return which names schemas say to be one field's, by aliases: the others by name."""
+    others: dict[str, list[str]] = {}
+
+    def note(schema: Json) -> None:
+        for below in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+            note(below)
+        for field in schema.get("fields", ()) if isinstance(schema, dict) else ():
+            for alias in field.get("aliases", ()):
+                others.setdefault(field["name"], []).append(alias)
+                others.setdefault(alias, []).append(field["name"])
+
+    for text in texts:
+        with suppress(ValueError, TypeError, AttributeError, KeyError):  # a schema that is none says nothing
+            note(json.loads(text))
+    return others
+
+
+class Reader:
+    """Reads the values of one registered schema.
+
+    A record's fields belong in the columns `fields`, any other value in one of the type `plain`; None if there is no
+    such column. `names` are as `renamed` gives them. A record is read as a dict by the names of its columns; a column
+    that the schema lacks is left out.
+
+    Raises:
+        Unreadable: the schema is not Avro.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        references: Sequence[str],
+        fields: StructType | None,
+        plain: IcebergType | None,
+        names: Mapping[str, Sequence[str]],
+    ) -> None:
+        self._named: dict[str, tuple[Json, str]] = {}
+        self._names = names
+        self._numbers = count()
+        try:
+            for document in map(json.loads, [*references, text]):
+                self._define(document, "")
+            document = json.loads(text)
+            self.is_record = self._is_record(document, "")
+            schema, self._convert = self._read_as(document, "", fields if self.is_record else plain)
+            self._schema = fastavro.parse_schema(schema)
+        except Exception as error:  # whatever is wrong with a schema that is none
+            raise Unreadable(f"the schema cannot be read ({type(error).__name__})") from None
+
+    def read(self, part: bytes) -> Any:
+        """Return the value in a key or value with its header.
+
+        Raises:
+            Unreadable: the bytes are not of this schema.
+        """
+        try:
+            return self._convert(fastavro.schemaless_reader(io.BytesIO(part[HEADER_BYTES:]), self._schema, None))
+        except Exception as error:  # damaged bytes make a reader fail in any way
+            raise Unreadable(type(error).__name__) from None
+
+    def _define(self, schema: Json, namespace: str) -> None:
+        """Note the named types that a schema defines, wherever they stand, each with its namespace."""
+        if isinstance(schema, dict):
+            if schema.get("type") in NAMED:
+                full = _full_name(schema["name"], schema.get("namespace", namespace))
+                namespace = full.rpartition(".")[0]
+                self._named[full] = (schema, namespace)
+            for field in schema.get("fields", ()):
+                self._define(field["type"], namespace)
+            for below in (schema.get("items"), schema.get("values"), schema.get("type")):
+                self._define(below, namespace)
+        for branch in schema if isinstance(schema, list) else ():
+            self._define(branch, namespace)
+
+    def _is_record(self, schema: Json, namespace: str) -> bool:
+        if isinstance(schema, list):
+            some = [branch for branch in schema if branch != "null"]
+            return len(some) == 1 and self._is_record(some[0], namespace)
+        if isinstance(schema, dict):
+            return schema["type"] == "record" or self._is_record(schema["type"], namespace)
+        named = self._lookup(schema, namespace)
+        return named is not None and named[0]["type"] == "record"
+
+    def _lookup(self, name: str, namespace: str) -> tuple[Json, str] | None:
+        return self._named.get(_full_name(name, namespace)) or self._named.get(name)
+
+    def _read_as(self, schema: Json, namespace: str, column: IcebergType | None) -> tuple[Json, Convert]:
+        """Return the schema for fastavro, and what makes of its values those of the column."""
+        if isinstance(schema, list):
+            return self._union(schema, namespace, column)
+        if isinstance(schema, dict) and schema["type"] not in NAMED:
+            return self._unnamed(schema, namespace, column)
+        if isinstance(schema, dict):
+            schema, namespace = self._named[_full_name(schema["name"], schema.get("namespace", namespace))]
+        elif (named := self._lookup(schema, namespace)) is not None:
+            schema, namespace = named
+        else:
+            # To fastavro any byte but 0 is true, to Java 1 alone.
+            return (self._fixed(1), b"\x01".__eq__) if schema == "boolean" else (schema, PLAIN.get(schema, _same))
+        if schema["type"] == "record":
+            return self._record(schema, namespace, column)
+        if schema["type"] == "enum":  # encoded as an int
+            return "int", dict(enumerate(schema["symbols"])).__getitem__
+        return self._fixed(schema["size"]), _logical(schema)
+
+    def _unnamed(self, schema: Json, namespace: str, column: IcebergType | None) -> tuple[Json, Convert]:
+        if schema["type"] == "array":
+            element = column.element_type if isinstance(column, ListType) else None
+            items, convert = self._read_as(schema["items"], namespace, element)
+            return {"type": "array", "items": items}, lambda found: [convert(item) for item in found]
+        if schema["type"] == "map":
+            value = column.value_type if isinstance(column, MapType) else None
+            values, convert = self._read_as(schema["values"], namespace, value)
+            return {"type": "map", "values": values}, lambda found: {
+                name: convert(value) for name, value in found.items()
+            }
+        plain, convert = self._read_as(schema["type"], namespace, column)
+        base = plain if isinstance(plain, dict) else {"type": plain}
+        return plain, _logical(schema | base) if convert is _same else convert
+
+    def _union(self, branches: list[Json], namespace: str, column: IcebergType | None) -> tuple[Json, Convert]:
+        some = [branch for branch in branches if branch != "null"]
+        if len(some) < 2 or {_name(branch) for branch in some} in NUMBERS:
+            found = [self._read_as(branch, namespace, column) for branch in branches]
+            # Of two numbers fastavro does not tell which was written.
+            convert = next((one for branch, (_, one) in zip(branches, found, strict=True) if branch != "null"), _same)
+            convert = convert if len(some) == 1 else _same
+            return [plain for plain, _ in found], lambda value: None if value is None else convert(value)
+        union: list[Json] = []
+        members: dict[str, tuple[str, Convert]] = {}
+        for branch in branches:
+            if branch == "null":
+                union.append(branch)
+                continue
+            name, place = f"member_{_name(branch)}", f"f{next(self._numbers)}"
+            plain, convert = self._read_as(branch, namespace, _below(column).get(name))
+            # A record of one field is encoded as that field, and tells which branch it was.
+            union.append(self._type("record", fields=[{"name": place, "type": plain}]))
+            members[place] = name, convert
+
+        def convert_member(value: Any) -> Any:
+            if value is None:
+                return None
+            ((place, inner),) = value.items()
+            name, convert = members[place]
+            return {name: convert(inner)}
+
+        return union, convert_member
+
+    def _record(self, schema: Json, namespace: str, column: IcebergType | None) -> tuple[Json, Convert]:
+        below = _below(column)
+        fields: list[Json] = []
+        parts: list[tuple[str, str, Convert]] = []
+        for field in schema["fields"]:
+            name, place = self._column(field, below), f"f{next(self._numbers)}"
+            plain, convert = self._read_as(field["type"], namespace, below.get(name))
+            fields.append({"name": place, "type": plain})
+            parts.append((place, name, convert))
+        return (
+            self._type("record", fields=fields),
+            lambda found: {name: convert(found[place]) for place, name, convert in parts},
+        )
+
+    def _column(self, field: Json, below: Mapping[str, IcebergType]) -> str:
+        """Return the column of a field: of its own name, else of the nearest name that a schema says to be the same."""
+        name: str = field["name"]
+        near, seen = [name], {name}
+        while near:
+            for one in near:
+                if one in below or not below:
+                    return one
+            beside = [other for one in near for other in self._names.get(one, ())]
+            near = [*field.get("aliases", ()), *beside] if near == [name] else beside
+            near = [one for one in dict.fromkeys(near) if one not in seen]
+            seen.update(near)
+        return name
+
+    def _fixed(self, size: int) -> Json:
+        return self._type("fixed", size=size)
+
+    def _type(self, kind: str, **rest: Any) -> Json:
+        return {"type": kind, "name": f"t{next(self._numbers)}", **rest}
+
+
+def _full_name(name: str, namespace: str | None) -> str:
+    return name if "." in name or not namespace else f"{namespace}.{name}"
+
+
+def _name(branch: Json) -> str:
+    """Return the simple name of a branch of a union, in lower case."""
+    while isinstance(branch, dict):
+        branch = branch["name"] if branch["type"] in NAMED else branch["type"]
+    return str(branch.rpartition(".")[2].lower())
+
+
+def _below(column: IcebergType | None) -> dict[str, IcebergType]:
+    return {field.name: field.field_type for field in column.fields} if isinstance(column, StructType) else {}
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _logical(schema: Json) -> Convert:
+    """Return what a logical type makes of a number or bytes; an impossible one makes nothing."""
+    logical = schema.get("logicalType")
+    if schema["type"] == "long" and logical in MILLISECONDS:
+        return _as_microseconds
+    if schema["type"] not in ("bytes", "fixed") or logical != "decimal":
+        return _same
+    precision, scale = schema.get("precision"), schema.get("scale", 0)
+    if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision or not precision:
+        return _same
+    # Some precision may be more than a fixed can hold.
+    if schema["type"] == "fixed" and 10**precision > 2 ** (8 * schema["size"] - 1):
+        return _same
+
+    def decimal(found: bytes) -> Decimal:
+        unscaled = int.from_bytes(found, "big", signed=True)
+        if abs(unscaled) >= 10**precision:
+            raise OverflowError
+        return Decimal(unscaled).scaleb(-scale, EXACT)
+
+    return decimal
+
+
+def _as_int(number: int) -> int:
+    """Return an int as Java reads it: of at most five bytes it keeps 32 bits."""
+    if -(2**31) <= number < 2**31:
+        return number
+    encoded = (number << 1) ^ (number >> 63)
+    if encoded >= 2**35:
+        raise OverflowError
+    kept = encoded & (2**32 - 1)
+    return (kept >> 1) ^ -(kept & 1)
+
+
+def _as_microseconds(milliseconds: int) -> int:
+    if abs(milliseconds) > 2**63 // 1000:
+        raise OverflowError
+    return milliseconds * 1000
+
+
+PLAIN: dict[str, Convert] = {"int": _as_int}

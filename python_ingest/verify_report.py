@@ -1,0 +1,95 @@
+"""The outcome of verifying one topic, and how it is said."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+PROBLEMS_NAMED = 10
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Compare the bytes of so many percent of the chunks of offsets, chosen at random from a seed."""
+
+    percent: float
+    seed: int
+
+
+@dataclass
+class Report:
+    """The outcome for one topic. A range of offsets spans, in each partition, from the first that the table or the
+    broker has to the last that the table holds or claims to have read; every count is of offsets or rows in it.
+
+    `records` were read from the broker and compared with `rows` of the table, but for `expired` rows, which the
+    broker no longer has, and `skipped` ones, of which `on_error: skip` kept no bytes. Offsets without a row hold no
+    record (`empty`: transaction markers, aborted records, log compaction), were `accepted` as a gap, are
+    `unconfirmed` because the broker no longer has them either, or are a problem. Of `headers_unread` records a header
+    has a key that is not UTF-8: their headers were not compared. `decoded` rows were decoded again and compared column
+    by column. `sample` is what was asked for; `error` says why the check could not be done.
+    """
+
+    topic: str
+    table: str
+    offsets: int = 0
+    rows: int = 0
+    records: int = 0
+    empty: int = 0
+    skipped: int = 0
+    accepted: int = 0
+    expired: int = 0
+    unconfirmed: int = 0
+    headers_unread: int = 0
+    decoded: int = 0
+    sample: Sample | None = None
+    problem_count: int = 0
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    error: str | None = None
+
+    def add(self, problem: str) -> None:
+        """Count a problem, and keep it if it is one of the first."""
+        self.problem_count += 1
+        if len(self.problems) < PROBLEMS_NAMED:
+            self.problems.append(problem)
+
+    def add_offsets(self, partition: int, offsets: Iterable[int], what: str) -> None:
+        """Add a problem for each run of offsets."""
+        for first, last in _runs(sorted(set(offsets))):
+            self.add(f"partition {partition}: {place(first, last)}: {what}")
+
+    def line(self) -> str:
+        """Return the outcome in a line."""
+        if self.error is not None:
+            return f"{self.topic}: not verified: {self.error}"
+        parts = [f"{self.records:,} records compared"]
+        if self.sample is not None:
+            share = self.records / self.rows if self.rows else 1
+            parts.append(f"{share:.1%} of {self.rows:,} rows (seed {self.sample.seed})")
+        for count, what in (
+            (self.skipped, "rows skipped without bytes"),
+            (self.empty, "offsets without a record"),
+            (self.accepted, "offsets in accepted gaps"),
+            (self.expired, "rows that the broker no longer has"),
+            (self.unconfirmed, "offsets that neither has"),
+            (self.headers_unread, "records whose header keys are not UTF-8"),
+            (self.decoded, "rows decoded again"),
+        ):
+            parts += [f"{count:,} {what}"] if count else []
+        verdict = f"{self.problem_count} problems, the first are" if self.problems else "all exactly once"
+        return f"{self.topic}: {', '.join(parts)}: {verdict}"
+
+    @property
+    def good(self) -> bool:
+        """Tell whether the check was done and found nothing."""
+        return not self.problems and self.error is None
+
+
+def place(first: int, last: int) -> str:
+    """Return how a run of offsets is called."""
+    return f"offset {first}" if first == last else f"offsets {first} to {last}"
+
+
+def _runs(offsets: list[int]) -> Iterator[tuple[int, int]]:
+    """Yield first and last of the runs without a hole in sorted offsets."""
+    starts = [offset for index, offset in enumerate(offsets) if index == 0 or offsets[index - 1] != offset - 1]
+    ends = [offset for index, offset in enumerate(offsets) if offsets[index + 1 : index + 2] != [offset + 1]]
+    return zip(starts, ends, strict=True)
