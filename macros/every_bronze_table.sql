@@ -5,8 +5,8 @@
     batch lands, its comment tells the materialization how far the model reads.
 
     Which topics there are is read from the sources' config.meta.kafka, as the
-    ingester does, so there is no second list. A topic that has not landed a
-    record has no table yet and is left out.
+    ingester does, so there is no second list. Before the first `ingest run` a
+    topic has no table and is left out.
 #}
 {% macro every_bronze_table() %}
     {%- if not execute %}{{ return('') }}{% endif -%}
@@ -18,7 +18,7 @@
         {%- endif -%}
     {%- endfor -%}
     {%- if not selects -%}
-        {%- do exceptions.raise_compiler_error('No topic has landed a record yet. Run `lakehouse ingest run` first.') -%}
+        {%- do exceptions.raise_compiler_error('There is no bronze table yet. Run `lakehouse ingest run` first.') -%}
     {%- endif -%}
     {{ selects | join('\n    union all\n') }}
 {%- endmacro %}

@@ -8,7 +8,7 @@
     back the same ones.
 #}
 {% macro is_suppressed(persons, total, key) -%}
-    {%- set threshold = var('small_group_threshold') | int -%}
+    {%- set threshold = small_group_threshold() -%}
     (
         {{ persons }} < {{ threshold }}
         or (
@@ -17,3 +17,16 @@
         )
     )
 {%- endmacro %}
+
+
+{# Var small_group_threshold; a compilation error when it is no number, which would hold nothing back. #}
+{% macro small_group_threshold() %}
+    {% set threshold = var('small_group_threshold') | string %}
+    {% if not modules.re.fullmatch('[1-9][0-9]*', threshold) %}
+        {% do exceptions.raise_compiler_error(
+            "var small_group_threshold: '" ~ threshold ~ "' is not a whole number from 1. Give the fewest persons"
+            ~ ' that a published figure may be about, for instance 10.'
+        ) %}
+    {% endif %}
+    {% do return(threshold | int) %}
+{% endmacro %}

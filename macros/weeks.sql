@@ -16,15 +16,16 @@
 {%- endmacro %}
 
 
-{# The label of the exported week: var `week`, else the last week that was
-   complete when the run started. #}
-{% macro exported_week() %}
-    {% set label = var('week') or '' %}
-    {% if not label %}
-        {% set label = last_complete_week() %}
-    {% endif %}
-    {% do monday(label) %}
-    {% do return(label) %}
+{# The labels of the exported weeks, in their order: var `weeks`, several with
+   commas between them, else var `week`, else the last week that was complete
+   when the run started. #}
+{% macro exported_weeks() %}
+    {% set labels = [] %}
+    {% for label in ((var('weeks', '') or var('week', '') or last_complete_week()) | string).split(',') %}
+        {% do monday(label.strip()) %}
+        {% do labels.append(label.strip()) %}
+    {% endfor %}
+    {% do return(labels | unique | sort) %}
 {% endmacro %}
 
 
@@ -34,12 +35,9 @@
 {% endmacro %}
 
 
-{# The predicate that a timestamp falls in the exported week. #}
-{% macro in_exported_week(moment) %}
-    {%- set start = monday(exported_week()) -%}
-    {%- set end = start + modules.datetime.timedelta(days=7) -%}
-    {{ moment }} >= timestamp '{{ start }} 00:00:00'
-    and {{ moment }} < timestamp '{{ end }} 00:00:00'
+{# The predicate that a label is that of an exported week. #}
+{% macro in_exported_weeks(label) -%}
+    {{ in_parts(label, with_parts_of_table(exported_weeks())) }}
 {%- endmacro %}
 
 
@@ -81,16 +79,32 @@
 {%- endmacro %}
 
 
-{# The instant of figures as of a moment: var `as_of` (UTC), else the end of
-   the exported week. #}
-{% macro as_of() -%}
-    {%- set moment = var('as_of') | string -%}
-    {%- if not moment -%}
-        {%- set moment = monday(exported_week()) + modules.datetime.timedelta(days=7) -%}
-    {%- elif not modules.re.fullmatch('[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}:[0-9]{2})?', moment) -%}
-        {%- do exceptions.raise_compiler_error(
-            "var as_of: '" ~ moment ~ "' is not an instant. Write it in UTC, for instance 2026-11-16 or 2026-11-16 08:30:00."
-        ) -%}
-    {%- endif -%}
-    timestamp '{{ moment }}'
+{# The moment by which a week counts what its files leave out: the event's own if it is
+   plausible, else when the newest record of `row` was made, else when that landed. #}
+{% macro counted_at(moment, landed_at, row) -%}
+    case
+        when {{ is_plausible(moment, landed_at) }} then {{ moment }}
+        when {{ is_plausible(row ~ '.kafka_timestamp', row ~ '.ingested_at') }} then {{ row }}.kafka_timestamp
+        else {{ row }}.ingested_at
+    end
 {%- endmacro %}
+
+
+{# The instants (UTC) of figures as of a moment: var `as_of`, else the ends of the
+   exported weeks. #}
+{% macro as_of_instants() %}
+    {% set moment = var('as_of') | string %}
+    {% if moment %}
+        {% if not modules.re.fullmatch('[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}:[0-9]{2})?', moment) %}
+            {% do exceptions.raise_compiler_error(
+                "var as_of: '" ~ moment ~ "' is not an instant. Write it in UTC, for instance 2026-11-16 or 2026-11-16 08:30:00."
+            ) %}
+        {% endif %}
+        {% do return([moment ~ ' 00:00:00' if moment | length == 10 else moment | replace('T', ' ')]) %}
+    {% endif %}
+    {% set instants = [] %}
+    {% for label in exported_weeks() %}
+        {% do instants.append((monday(label) + modules.datetime.timedelta(days=7)) ~ ' 00:00:00') %}
+    {% endfor %}
+    {% do return(instants) %}
+{% endmacro %}

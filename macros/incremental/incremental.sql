@@ -2,69 +2,63 @@
     The incremental materialization, in the place of dbt-spark 1.11's own:
     - a full refresh creates or replaces the table. dbt-spark drops it first:
       readers fail meanwhile and the table's history is gone;
-    - one MERGE, by config `keep`. dbt-spark's updates without a condition, so
-      the last batch would always win over the earliest event.
+    - what a run reads is decided here, when it runs, from what the table's
+      properties say it has read (macros/incremental/watermark.sql), and filled
+      into the compiled SQL;
+    - its columns are compared with the yml and with the table, in each run
+      (macros/incremental/columns.sql).
 
-    keep='first' or 'last': the model reads new rows of one source; of each
-        unique_key the row stays that is first or last by order_by. What a run
-        reads: macros/incremental/new_batches.sql.
-    keep='recomputed': the model reads several deduplicated tables; every row
-        of an affected key is computed anew. See macros/incremental/affected.sql.
+    Config incremental_strategy says what a run does with the rows it computes:
+    earliest, latest: of each unique_key the row stays that is first or last by
+        order_by (macros/incremental/by_order.sql).
+    affected_keys: the rows of keys that a change can have an effect on are put
+        in the place of the old ones (macros/incremental/affected.sql).
+    named_parts: the parts that the run names are put in the place of the old
+        ones (macros/incremental/parts.sql).
+    whole: the table is built anew if there is news, else left as it is.
 #}
 {% materialization incremental, adapter='spark' %}
+    {% set strategy = config.require('incremental_strategy') %}
+    {% if strategy not in ('earliest', 'latest', 'affected_keys', 'named_parts', 'whole') %}
+        {% do exceptions.raise_compiler_error(model.name ~ ': there is no incremental_strategy ' ~ strategy) %}
+    {% endif %}
     {% set existing = load_relation(this) %}
-    {% set recomputes = config.require('keep') == 'recomputed' %}
-    {% set newest = news(compiled_code) %}
-
-    {% set rebuilds = existing is none or existing.is_view or should_full_refresh() %}
-    {% if recomputes and not rebuilds %}{% do require_same_shape(this) %}{% endif %}
+    {% set news = news_of(compiled_code, existing) %}
+    {% set is_new = existing is none or existing.is_view or should_full_refresh() %}
+    {% set rebuilds = (
+        is_new
+        or strategy == 'whole'
+        or (strategy == 'affected_keys' and not news.is_continued)
+        or (strategy == 'named_parts' and not news.table_id)
+    ) %}
 
     {{ run_hooks(pre_hooks) }}
 
-    {% if rebuilds %}
-        {% if existing is not none and existing.is_view %}
-            {% do adapter.drop_relation(existing) %}
-        {% endif %}
-        {% call statement('main') %}
-            {{ create_table_as(false, this, compiled_code) }}
-        {% endcall %}
-    {% elif newest == {} %}
+    {% if not is_new and news.is_continued and news.upstreams and not news.has_news %}
         {% call noop_statement('main', 'no news') %}{% endcall %}
-    {% elif recomputes %}
-        {{ merge_recomputed(this, compiled_code) }}
     {% else %}
-        {% set slice = make_temp_relation(this, '__slice') %}
-        {% call statement('slice') %}
-            {{ create_table_as(true, slice, compiled_code) }}
-        {% endcall %}
-        {% call statement('main') %}
-            {{ merge_if_better(
-                this,
-                slice,
-                config.require('unique_key'),
-                config.require('order_by'),
-                config.require('keep')
-            ) }}
-        {% endcall %}
+        {% set sql = with_bounds(compiled_code, news, rebuilds) %}
+        {% do require_columns(sql, none if rebuilds else this) %}
+        {% if model.config.meta.export %}{% do record_provenance() %}{% endif %}
+        {% if rebuilds %}
+            {% if existing is not none and existing.is_view %}
+                {% do adapter.drop_relation(existing) %}
+            {% endif %}
+            {% call statement('main') %}
+                {{ create_table_as(false, this, sql) }}
+            {% endcall %}
+        {% elif strategy == 'affected_keys' %}
+            {{ merge_affected(this, sql) }}
+        {% elif strategy == 'named_parts' %}
+            {{ replace_parts(this, sql) }}
+        {% else %}
+            {{ merge_by_order(this, sql, strategy) }}
+        {% endif %}
+        {# Rows of another bronze table, or of a table that was put back, have numbers that readers have passed. #}
+        {% do record_read(this, news, is_renewed=is_new or not news.is_continued) %}
     {% endif %}
 
-    {% if newest %}{% do record_read_until(this, newest) %}{% endif %}
     {% do persist_docs(this, model) %}
     {{ run_hooks(post_hooks) }}
     {{ return({'relations': [this]}) }}
 {% endmaterialization %}
-
-
-{# One statement, atomic: a new key is inserted, a known key is replaced only
-   by a row that stands before (keep = 'first') or after ('last') its own. #}
-{% macro merge_if_better(target, slice, unique_key, order_by, keep) %}
-    {% set comparison = {'first': '<', 'last': '>'}[keep] %}
-    merge into {{ target }} as kept
-    using {{ slice }} as slice
-    on kept.{{ unique_key }} = slice.{{ unique_key }}
-    when matched
-        and struct({% for column in order_by %}slice.{{ column }}{{ ', ' if not loop.last }}{% endfor %})
-        {{ comparison }} struct({% for column in order_by %}kept.{{ column }}{{ ', ' if not loop.last }}{% endfor %})
-        then update set *
-    when not matched then insert *
-{% endmacro %}

@@ -1,12 +1,10 @@
-{{ config(tblproperties={'lakehouse.week': exported_week()}) }}
+{{ config(partition_by='paid_week') }}
 
 with completed_orders as (
 
     select *
     from {{ ref('fct_completed_orders') }}
-    where
-        {{ in_exported_week('paid_at') }}
-        and has_plausible_time
+    where {{ in_exported_weeks('paid_week') }}
 
 ),
 

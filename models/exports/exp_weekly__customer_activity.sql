@@ -1,10 +1,10 @@
-{{ config(tblproperties={'lakehouse.week': exported_week()}) }}
+{{ config(partition_by='ordered_week') }}
 
 with customer_activity as (
 
     select *
     from {{ ref('fct_customer_activity_weekly') }}
-    where ordered_week = '{{ exported_week() }}'
+    where {{ in_exported_weeks('ordered_week') }}
 
 ),
 

@@ -1,13 +1,10 @@
-{{ config(tblproperties={
-    'lakehouse.week': exported_week(),
-    'lakehouse.small-group-threshold': var('small_group_threshold') | string,
-}) }}
+{{ config(partition_by='ordered_week') }}
 
 with product_demand as (
 
     select *
     from {{ ref('fct_product_demand_weekly') }}
-    where ordered_week = '{{ exported_week() }}'
+    where {{ in_exported_weeks('ordered_week') }}
 
 ),
 
@@ -15,7 +12,9 @@ judged as (
 
     select
         *,
-        {{ is_suppressed('customer_count', total='channel_group', key='product_key') }}
+        {{ is_suppressed(
+            'customer_count', total='ordered_week, channel_group', key='product_key'
+        ) }}
             as is_suppressed
     from product_demand
 

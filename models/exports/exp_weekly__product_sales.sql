@@ -1,12 +1,10 @@
-{{ config(tblproperties={'lakehouse.week': exported_week()}) }}
+{{ config(partition_by='ordered_week') }}
 
 with product_sales as (
 
     select *
     from {{ ref('fct_product_sales') }}
-    where
-        {{ in_exported_week('ordered_at') }}
-        and has_plausible_time
+    where {{ in_exported_weeks('ordered_week') }}
 
 ),
 

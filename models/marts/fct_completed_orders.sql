@@ -1,7 +1,7 @@
 {{ config(
     materialized='incremental',
     unique_key='order_id',
-    keep='recomputed',
+    incremental_strategy='affected_keys',
     partition_by='bucket(16, order_id)',
 ) }}
 
@@ -71,7 +71,7 @@ final as (
         on payments.order_id = orders.order_id
         -- the 96 hours are inclusive at both ends
         and payments.paid_at >= orders.ordered_at
-        and payments.paid_at <= orders.ordered_at + interval 96 hours
+        and payments.paid_at <= try_add(orders.ordered_at, interval 96 hours)
 
 )
 

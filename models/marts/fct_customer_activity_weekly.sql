@@ -19,8 +19,8 @@ final as (
         -- measures
         count(distinct order_key) as order_count,
         count(*) as line_count,
-        coalesce(sum(quantity), 0) as quantity,
-        cast(coalesce(sum(net_price), 0) as decimal(18, 2)) as revenue,
+        case when count(quantity) > 0 then try_sum(quantity) else 0 end as quantity,
+        coalesce(sum(net_price), 0) as revenue,
 
         -- time
         min(ordered_at) as first_ordered_at,

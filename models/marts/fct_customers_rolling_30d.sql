@@ -1,16 +1,31 @@
-with product_sales as (
+{{ config(
+    materialized='incremental',
+    incremental_strategy='named_parts',
+    parts='as_of_instants',
+    partition_by='as_of',
+) }}
+
+with instants as (
+
+    select explode(array(
+        {% for instant in with_parts_of_table(as_of_instants()) %}
+            timestamp '{{ instant }}'{{ ',' if not loop.last }}
+        {% endfor %}
+    )) as as_of
+
+),
+
+product_sales as (
 
     select
         customer_id,
         order_id,
-        total_amount
+        total_amount,
+        ordered_at
     from {{ ref('fct_product_sales') }}
     where
         customer_id is not null
         and has_plausible_time
-        -- open at the start, closed at the as-of instant
-        and ordered_at > {{ as_of() }} - interval 30 days
-        and ordered_at <= {{ as_of() }}
 
 ),
 
@@ -18,17 +33,24 @@ final as (
 
     select
         -- key
-        customer_id,
+        product_sales.customer_id,
 
         -- measures
-        cast(coalesce(sum(total_amount), 0) as decimal(18, 2)) as total_amount_30d,
-        count(distinct order_id) as order_count_30d,
+        coalesce(sum(product_sales.total_amount), 0) as total_amount_30d,
+        count(distinct product_sales.order_id) as order_count_30d,
 
         -- time
-        {{ as_of() }} as as_of
+        instants.as_of
 
     from product_sales
-    group by customer_id
+    inner join instants
+        on
+            -- open at the start, closed at the as-of instant
+            product_sales.ordered_at > instants.as_of - interval 30 days
+            and product_sales.ordered_at <= instants.as_of
+    group by
+        product_sales.customer_id,
+        instants.as_of
 
 )
 

@@ -2,7 +2,7 @@
     materialized='incremental',
     unique_key='order_line_key',
     affected_key='if(store_id is null, order_line_key, order_key)',
-    keep='recomputed',
+    incremental_strategy='affected_keys',
     partition_by='bucket(16, order_line_key)',
 ) }}
 
@@ -86,7 +86,7 @@ order_lines as (
         concat('shop-', order_item_id) as order_line_key,
         concat('shop-', order_id) as order_key,
         null as line_number,
-        coalesce(channel_spelling, 'online') as channel_spelling,
+        coalesce(nullif({{ trimmed('channel_spelling') }}, ''), 'online') as channel_spelling,
         null as store_id,
         null as region_id,
         null as coupon_code,
@@ -94,8 +94,8 @@ order_lines as (
         product_id,
         category,
         quantity,
-        cast(price as decimal(12, 2)) as unit_price,
-        try_cast(quantity * price as decimal(12, 2)) as net_price,
+        price as unit_price,
+        try_cast(try_multiply(quantity, price) as decimal(28, 2)) as net_price,
         concat('shop-', customer_id) as customer_key,
         null as key_version,
         ordered_at,

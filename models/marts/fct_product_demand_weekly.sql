@@ -2,7 +2,9 @@ with order_lines as (
 
     select *
     from {{ ref('fct_order_lines') }}
-    where has_plausible_time
+    where
+        has_plausible_time
+        and product_key is not null
 
 ),
 
@@ -15,11 +17,11 @@ final as (
         product_key,
 
         -- measures
-        coalesce(sum(quantity), 0) as quantity,
+        case when count(quantity) > 0 then try_sum(quantity) else 0 end as quantity,
         count(*) as line_count,
         count(distinct order_key) as order_count,
         count(distinct customer_key) as customer_count,
-        cast(coalesce(sum(net_price), 0) as decimal(18, 2)) as revenue
+        coalesce(sum(net_price), 0) as revenue
 
     from order_lines
     group by

@@ -1,7 +1,7 @@
 {{ config(
     materialized='incremental',
     unique_key='order_item_id',
-    keep='recomputed',
+    incremental_strategy='affected_keys',
     partition_by='bucket(16, order_item_id)',
 ) }}
 
@@ -127,7 +127,7 @@ final as (
 
         -- measures
         quantity,
-        try_cast(quantity * price as decimal(12, 2)) as total_amount,
+        try_cast(try_multiply(quantity, price) as decimal(28, 2)) as total_amount,
 
         -- flags
         is_backdated_dimension,

@@ -1,7 +1,7 @@
 {{ config(
     materialized='incremental',
     unique_key='trade_key',
-    keep='recomputed',
+    incremental_strategy='affected_keys',
     partition_by='bucket(16, trade_key)',
 ) }}
 
@@ -34,7 +34,7 @@ final as (
         -- measures
         quantity,
         price,
-        try_cast(quantity * price as decimal(20, 2)) as total_price,
+        try_cast(try_multiply(quantity, price) as decimal(28, 2)) as total_price,
 
         -- masked
         trader_pseudonym,

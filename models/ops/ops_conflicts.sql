@@ -17,6 +17,7 @@ with payments as (
         ) as content,
         kafka_timestamp
     from {{ ref('stg_payments__payments') }}
+    where order_id is not null
 
 ),
 
@@ -37,6 +38,7 @@ store_orders as (
         ) as content,
         kafka_timestamp
     from {{ ref('stg_storefront__store_orders') }}
+    where store_order_key is not null
 
 ),
 

@@ -1,6 +1,6 @@
 {{ config(
     unique_key='batch_id',
-    keep='first',
+    incremental_strategy='earliest',
     order_by=['batch_id'],
     full_refresh=false,
 ) }}

@@ -19,6 +19,10 @@
     (source('shop', 'shiftleft_public_order_items'), ref('stg_shop__order_items'),
         ref('int_order_items_deduplicated'), 'order_item_id', true),
 ] %}
+{% set aggregates = [
+    (ref('fct_customer_activity_weekly'), 'without_customer'),
+    (ref('fct_product_demand_weekly'), 'without_product'),
+] %}
 {% set exports = [
     (ref('exp_weekly__completed_orders'), ref('fct_completed_orders'), 'paid_week'),
     (ref('exp_weekly__order_lines'), ref('fct_order_lines'), 'ordered_week'),
@@ -65,7 +69,7 @@ kept_or_removed as (
             count(*) - count(distinct {{ key }})
             + (select count(*) from {{ deduplicated }}) as right_rows
         from {{ staging }}
-        where ingest_batch <= {{ newest_batch(deduplicated) }}
+        where ingest_batch <= {{ read_until(table_properties(deduplicated)) }}
         {% if not loop.last %}
             union all
         {% endif %}
@@ -112,16 +116,48 @@ exploded as (
 
 ),
 
+left_out as (
+
+    select
+        count_if(not (has_order and has_plausible_time and has_customer)) as without_customer,
+        count_if(not (has_order and has_plausible_time and has_product)) as without_product
+    from {{ ref('fct_order_lines_left_out') }}
+
+),
+
+-- every line of every channel is in a dataset's figures, or listed with what it lacks
+counted_or_left_out as (
+
+    {% for mart, lines_left_out in aggregates %}
+        select
+            'order lines = counted + left out' as check_name,
+            '{{ mart.identifier }}' as subject,
+            (select count(*) from {{ ref('int_store_order_lines_exploded') }})
+            + (select count(*) from {{ ref('int_order_items_priced') }}) as left_rows,
+            (select coalesce(sum(figures.line_count), 0) from {{ mart }} as figures)
+            + left_out.{{ lines_left_out }} as right_rows
+        from left_out
+        {% if not loop.last %}
+            union all
+        {% endif %}
+    {% endfor %}
+
+),
+
 exported as (
 
     {% for export, mart, week in exports %}
         select
-            'mart rows of the week = export' as check_name,
+            'mart rows of the weeks = export' as check_name,
             '{{ export.identifier }}' as subject,
             count(*) as left_rows,
-            (select count(*) from {{ export }}) as right_rows
+            (
+                select count(*)
+                from {{ export }} as exported_rows
+                where {{ in_exported_weeks('exported_rows.' ~ week) }}
+            ) as right_rows
         from {{ mart }}
-        where {{ week }} = '{{ exported_week() }}'
+        where {{ in_exported_weeks(week) }}
         {% if not loop.last %}
             union all
         {% endif %}
@@ -140,6 +176,8 @@ checks as (
     select * from completed_or_unmatched
     union all
     select * from exploded
+    union all
+    select * from counted_or_left_out
     union all
     select * from exported
 

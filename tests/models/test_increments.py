@@ -10,9 +10,11 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
 
-from lakehouse.catalog import load_catalog
+from lakehouse.catalog import load_catalog, make_namespace
 from local_stack import bronze
 from local_stack.temporary import running
+from python_ingest.tables import prepared
+from python_ingest.topics import read_declarations
 from tests.conftest import run_dbt
 from tests.models.shuffled_events import START, Event, Row, waves
 
@@ -70,6 +72,16 @@ def build(*arguments: str) -> None:
     assert finished.returncode == 0, finished.stdout[-3000:]
 
 
+def test_topics_without_a_record_are_tables_without_a_row(own_lake: Catalog) -> None:
+    make_namespace(own_lake, "bronze")
+    for declaration in read_declarations():
+        prepared(own_lake, declaration)
+    build("--exclude", "ops", "exports")
+    built = contents(own_lake)
+    assert {name for name, rows in built.items() if rows} == set()
+    assert set(RECOMPUTED) <= built.keys()
+
+
 def test_any_increments_of_each_seed_equal_one_build(own_lake: Catalog) -> None:
     tables = bronze.create(own_lake)
     for batch, of_seeds in enumerate(zip(*(waves(seed, WAVES) for seed in SEEDS), strict=True), start=1):
@@ -94,14 +106,15 @@ def test_batches_that_are_read_again_change_nothing(own_lake: Catalog) -> None:
     """As after a crash between the MERGE and the note of how far it has read."""
     name = "marts.fct_completed_orders"
     table = own_lake.load_table(name)
-    read = {key: value for key, value in table.properties.items() if key.startswith("lakehouse.read-until.")}
-    before = contents(own_lake)[name]
+    read = {key: value for key, value in table.properties.items() if key.startswith("lakehouse.read.")}
+    before, snapshots = contents(own_lake)[name], len(table.snapshots())
     with table.transaction() as transaction:
-        transaction.remove_properties(*read)
+        transaction.set_properties({key: value.replace(f"/{WAVES}", f"/{WAVES - 1}") for key, value in read.items()})
     build("--select", "fct_completed_orders")
     table.refresh()
     assert len(read) == 2
     assert {key: table.properties[key] for key in read} == read
+    assert len(table.snapshots()) == snapshots + 1
     assert contents(own_lake)[name] == before
 
 
@@ -117,7 +130,8 @@ def test_what_landed_after_the_slice_is_no_lost_key(own_lake: Catalog) -> None:
     change = {"orderitemid": number, "orderid": number, "productid": 1, "quantity": 1, "kafka_raw_value": b"row"}
     land_change(own_lake, WAVES + 1, "order_items", number, change)
     deduplicated = own_lake.load_table("deduplicated.int_order_items_deduplicated")
-    assert deduplicated.properties["lakehouse.read-until.shiftleft_public_order_items"] == str(WAVES)
+    noted = deduplicated.properties["lakehouse.read.bronze.shiftleft_public_order_items"]
+    assert noted.endswith(f"/{WAVES}")
     tested = run_dbt("test", "--select", "int_order_items_deduplicated,test_name:no_key_lost")
     assert "PASS no_key_lost" in tested.stdout, tested.stdout[-3000:]
 
@@ -152,3 +166,54 @@ def test_a_record_without_key_time_or_quantity_fails_no_test(own_lake: Catalog) 
     line = EqualTo("order_line_key", f"shop-{number}")
     [row] = own_lake.load_table("marts.fct_order_lines").scan(row_filter=line).to_arrow().to_pylist()
     assert (row["quantity"], row["ordered_at"], row["ordered_week"]) == (None, None, None)
+
+
+def test_a_model_reads_again_after_an_upstream_table_was_built_anew(own_lake: Catalog) -> None:
+    """A record is gone from bronze: no batch tells of it, and a full refresh of one model follows."""
+    marts = [name.partition(".")[2] for name in RECOMPUTED]
+    [order] = own_lake.load_table("marts.fct_completed_orders").scan(limit=1).to_arrow().to_pylist()
+    own_lake.load_table("bronze.shiftleft_public_orders").delete(EqualTo("orderid", order["order_id"]))
+    build("--select", "int_orders_deduplicated", "--full-refresh")
+    build("--select", *marts)
+    incremental = contents(own_lake)
+    build("--select", *marts, "--full-refresh")
+    assert incremental == contents(own_lake)
+    completed = own_lake.load_table("marts.fct_completed_orders")
+    assert completed.scan(row_filter=EqualTo("order_id", order["order_id"])).to_arrow().num_rows == 0
+
+
+def test_what_a_rollback_took_from_a_table_is_read_again(own_lake: Catalog) -> None:
+    models = ("int_order_items_deduplicated", *(name.partition(".")[2] for name in RECOMPUTED))
+    before = contents(own_lake)
+    table = own_lake.load_table("deduplicated.int_order_items_deduplicated")
+    earlier = table.current_snapshot().parent_snapshot_id
+    with table.manage_snapshots() as change:
+        change.set_current_snapshot(snapshot_id=earlier)
+    assert contents(own_lake) != before
+    # Meanwhile its readers go on with what it has.
+    build("--select", *models[1:])
+    build("--select", *models)
+    assert contents(own_lake) == before
+
+
+def test_a_recreated_topic_is_read_from_its_first_batch(own_lake: Catalog) -> None:
+    """Its new bronze table counts from 1 again, far below what was read; the rows of the former one stay."""
+    numbers = (10**6 + 10, 10**6 + 11)
+    for number in numbers:
+        order = {"orderid": number, "customerid": 1, "orderdate": START.replace(tzinfo=None), "kafka_raw_value": b"row"}
+        land_change(own_lake, WAVES + 4, "orders", number, order)
+    former = own_lake.load_table("bronze.payments")
+    own_lake.drop_table("bronze.payments")
+    recreated = own_lake.create_table(
+        "bronze.payments", former.schema(), properties=former.properties | {"lakehouse.table-id": "recreated"}
+    )
+    known = own_lake.load_table("deduplicated.int_payments_deduplicated").scan().count()
+    for batch, number in enumerate(numbers, start=1):
+        paid = {"order_id": number, "customer_id": 1, "confirmation_code": "AB12CD34", "amount": 1.0, "ts": START}
+        position = {"kafka_topic": "payments", "kafka_partition": 0, "kafka_offset": batch, "kafka_timestamp": START}
+        event = Event("payments", paid | position | {"kafka_raw_value": b"row"})
+        land({"payments": recreated}, batch, [event])
+        build("--select", "int_orders_deduplicated", "int_payments_deduplicated", "fct_completed_orders")
+        assert own_lake.load_table("deduplicated.int_payments_deduplicated").scan().count() == known + batch
+        completed = own_lake.load_table("marts.fct_completed_orders").scan(row_filter=EqualTo("order_id", number))
+        assert completed.to_arrow().num_rows == 1

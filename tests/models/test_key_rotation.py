@@ -15,7 +15,7 @@ from lakehouse.thrift import rows
 from tests.conftest import run_dbt
 
 MODEL = """
-{{{{ config(materialized='incremental', unique_key='id', keep='last', order_by=['at']) }}}}
+{{{{ config(materialized='incremental', unique_key='id', incremental_strategy='latest', order_by=['at']) }}}}
 select * from values (1, {at}) as people (id, at), (select {{{{ pii_key_version() }}}} as key_version)
 """
 

@@ -1,14 +1,10 @@
-"""Macros alone: the week rule and the masking rule against Python's own calendar and HMAC, and keys of changes."""
+"""Macros alone: the week rule and the masking rule against Python's own calendar and HMAC."""
 
 import hmac
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-
-from pyhive import hive
 
 from lakehouse.settings import Settings
-from lakehouse.thrift import rows
 from lakehouse.weeks import IsoWeek
 
 Show = Callable[[str], list[dict]]
@@ -24,8 +20,8 @@ def test_sql_and_python_agree_on_every_week_edge_and_leap_day(stack: Settings, s
     assert [row["week"] for row in weeks] == [str(IsoWeek.of(moment)) for moment in moments]
 
 
-def test_the_exported_week_is_the_labelled_one_or_the_last_complete_one(stack: Settings, show: Show) -> None:
-    [row] = show("select '{{ exported_week() }}' as label, '{{ monday(\"2026-W53\") }}' as monday")
+def test_the_exported_week_is_the_last_complete_one_unless_one_is_named(stack: Settings, show: Show) -> None:
+    [row] = show("select '{{ exported_weeks() | join }}' as label, '{{ monday(\"2026-W53\") }}' as monday")
     assert row == {"label": str(IsoWeek.last_complete(datetime.now(UTC))), "monday": "2026-12-28"}
 
 
@@ -52,22 +48,3 @@ def test_pseudonyms_keep_null_and_separate_classes(masking_key: Settings, show: 
     assert row["none"] is None
     assert row["number"] == row["text"]
     assert row["number"] != row["customer"]
-
-
-def test_a_change_has_a_key_before_the_first_record_key_has_landed(
-    small_project: Callable[[str], None], cursor: hive.Cursor, tmp_path: Path
-) -> None:
-    (tmp_path / "models" / "sources.yml").write_text(
-        "sources: [{name: shop, schema: small, tables: [{name: changes}]}]"
-    )
-    model = "select {{ key_of_change('changes', 'id') }} as id from {{ source('shop', 'changes') }}"
-    rows(cursor, "create schema if not exists small")
-    rows(cursor, "create or replace table small.changes using iceberg as select 1 as id")
-    small_project(model)
-    assert rows(cursor, "select id from small.thing") == [(1,)]
-    rows(cursor, "alter table small.changes add column kafka_key struct<id: int>")
-    rows(cursor, "insert into small.changes values (null, named_struct('id', 2))")
-    small_project(model)
-    assert rows(cursor, "select id from small.thing order by id") == [(1,), (2,)]
-    rows(cursor, "drop view small.thing")
-    rows(cursor, "drop table small.changes")

@@ -12,7 +12,9 @@ from tests.conftest import run_dbt
 RunModel = Callable[..., None]
 
 INCREMENTAL = """
-{{{{ config(materialized='incremental', unique_key='id', keep='{keep}', order_by=['at', 'seq']) }}}}
+{{{{ config(
+    materialized='incremental', unique_key='id', incremental_strategy='{strategy}', order_by=['at', 'seq']
+) }}}}
 select * from values {values} as events (id, at, seq, name)
 """
 
@@ -32,7 +34,7 @@ def test_a_view_can_become_a_table_and_a_view_again(small_project: RunModel, cur
 
 
 def test_a_full_refresh_keeps_the_table_and_its_history(small_project: RunModel, cursor: hive.Cursor) -> None:
-    model = INCREMENTAL.format(keep="first", values="(1, 1, 1, 'a')")
+    model = INCREMENTAL.format(strategy="earliest", values="(1, 1, 1, 'a')")
     small_project(model)
     [(snapshot,)] = rows(cursor, "select snapshot_id from small.thing.snapshots")
     small_project(model, "--full-refresh")
@@ -40,9 +42,9 @@ def test_a_full_refresh_keeps_the_table_and_its_history(small_project: RunModel,
     assert rows(cursor, f"select name from small.thing version as of {snapshot}") == [("a",)]
 
 
-@pytest.mark.parametrize(("keep", "expected"), [("first", "early"), ("last", "late")])
+@pytest.mark.parametrize(("strategy", "expected"), [("earliest", "early"), ("latest", "late")])
 def test_a_merge_replaces_a_row_only_by_a_better_one(
-    small_project: RunModel, cursor: hive.Cursor, keep: str, expected: str
+    small_project: RunModel, cursor: hive.Cursor, strategy: str, expected: str
 ) -> None:
     waves = [
         "(1, 5, 5, 'middle'), (2, 5, 5, 'only')",
@@ -51,8 +53,43 @@ def test_a_merge_replaces_a_row_only_by_a_better_one(
         "(1, 5, 5, 'middle')",
     ]
     for wave in waves:
-        small_project(INCREMENTAL.format(keep=keep, values=wave))
+        small_project(INCREMENTAL.format(strategy=strategy, values=wave))
     assert rows(cursor, "select id, name from small.thing order by id") == [(1, expected), (2, "only"), (3, "new")]
+
+
+def test_an_increment_keeps_to_its_contract_and_to_its_table(
+    small_project: RunModel, cursor: hive.Cursor, tmp_path: Path
+) -> None:
+    """Neither does dbt-spark check: a MERGE would lose a column, or change its type, without a word."""
+    config = "materialized='incremental', incremental_strategy='latest', unique_key='id', order_by=['id']"
+    contract = "{name: thing, config: {contract: {enforced: true}, on_schema_change: %s}, columns: [%s]}"
+    columns = "{name: id, data_type: int}, {name: price, data_type: 'decimal(12, 2)'}"
+
+    def run(select: str, described: str = columns, on_schema_change: str = "fail") -> str:
+        yml = f"models: [{contract % (on_schema_change, described)}]"
+        (tmp_path / "models" / "thing.yml").write_text(yml)
+        try:
+            small_project(f"{{{{ config({config}) }}}} select {select}")
+        except AssertionError as failure:
+            return " ".join(str(failure).split())
+        return ""
+
+    price = "cast(1 as decimal(12, 2)) as price"
+    assert run(f"1 as id, {price}") == ""
+    before = rows(cursor, "select * from small.thing")
+    assert "price is double, in thing.yml decimal(12, 2)" in run("2 as id, 1.5D as price")
+    assert "color is not in thing.yml" in run(f"2 as id, {price}, 'red' as color")
+    assert "price is in thing.yml alone" in run("2 as id")
+
+    # the yml follows the model, the table does not
+    cheap = columns.replace("decimal(12, 2)", "int")
+    assert "price is int, in the table decimal(12,2)" in run("2 as id, 1 as price", cheap)
+    colorful = columns + ", {name: color, data_type: string}"
+    refused = run(f"2 as id, {price}, 'red' as color", colorful)
+    assert "color is not in the table. Run `dbt build --full-refresh --select thing+`" in refused
+    assert rows(cursor, "select * from small.thing") == before
+    assert run(f"2 as id, {price}, 'red' as color", colorful, "append_new_columns") == ""
+    assert rows(cursor, "select id, color from small.thing order by id") == [(1, None), (2, "red")]
 
 
 def test_all_columns_are_commented_by_one_change(small_project: RunModel, cursor: hive.Cursor, tmp_path) -> None:

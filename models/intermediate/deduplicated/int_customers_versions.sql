@@ -1,4 +1,4 @@
-{{ config(materialized='table') }}
+{{ config(unique_key='version_key', incremental_strategy='whole') }}
 
 with changes as (
 
@@ -7,7 +7,9 @@ with changes as (
         lead(kafka_timestamp) over in_order as valid_to,
         row_number() over in_order = 1 as is_first_version
     from {{ ref('stg_shop__customers') }}
-    where customer_id is not null
+    where
+        {{ in_new_batches('shop', 'shiftleft_public_customers') }}
+        and customer_id is not null
     window
         in_order as (
             partition by customer_id

@@ -1,22 +1,32 @@
+{% set order_by = [
+    'has_absurd_time', 'paid_at', 'kafka_timestamp', 'kafka_partition', 'kafka_offset'
+] %}
 {{ config(
     unique_key='order_id',
-    keep='first',
-    order_by=['paid_at', 'kafka_timestamp', 'kafka_partition', 'kafka_offset'],
+    incremental_strategy='earliest',
+    order_by=order_by,
     partition_by='bucket(16, order_id)',
 ) }}
 
-with ranked as (
+with payments as (
 
     select
         *,
-        row_number() over (
-            partition by order_id
-            order by paid_at, kafka_timestamp, kafka_partition, kafka_offset
-        ) as rank_in_key
+        not {{ is_plausible('paid_at', 'ingested_at') }} as has_absurd_time
     from {{ ref('stg_payments__payments') }}
     where
         {{ in_new_batches('payments', 'payments') }}
         and order_id is not null
+
+),
+
+-- an absurd time is no time to be the earliest by
+ranked as (
+
+    select
+        *,
+        {{ earliest_of('order_id', order_by) }} as rank_in_key
+    from payments
 
 ),
 
@@ -36,6 +46,7 @@ final as (
         card_expiration,
 
         paid_at,
+        has_absurd_time,
 
         kafka_timestamp,
         kafka_partition,

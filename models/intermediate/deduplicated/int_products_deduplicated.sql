@@ -1,7 +1,8 @@
+{% set order_by = ['kafka_timestamp', 'kafka_partition', 'kafka_offset'] %}
 {{ config(
     unique_key='product_id',
-    keep='last',
-    order_by=['kafka_timestamp', 'kafka_partition', 'kafka_offset'],
+    incremental_strategy='latest',
+    order_by=order_by,
     partition_by='bucket(16, product_id)',
 ) }}
 
@@ -9,10 +10,7 @@ with ranked as (
 
     select
         *,
-        row_number() over (
-            partition by product_id
-            order by kafka_timestamp desc, kafka_partition desc, kafka_offset desc
-        ) as rank_in_key
+        {{ latest_of('product_id', order_by) }} as rank_in_key
     from {{ ref('stg_shop__products') }}
     where
         {{ in_new_batches('shop', 'shiftleft_public_products') }}

@@ -1,22 +1,30 @@
+{% set order_by = ['has_absurd_time', 'kafka_timestamp', 'kafka_partition', 'kafka_offset'] %}
 {{ config(
     unique_key='store_order_key',
-    keep='first',
-    order_by=['kafka_timestamp', 'kafka_partition', 'kafka_offset'],
+    incremental_strategy='earliest',
+    order_by=order_by,
     partition_by='bucket(16, store_order_key)',
 ) }}
 
-with ranked as (
+with store_orders as (
 
     select
         *,
-        row_number() over (
-            partition by store_order_key
-            order by kafka_timestamp, kafka_partition, kafka_offset
-        ) as rank_in_key
+        not {{ is_plausible('ordered_at', 'ingested_at') }} as has_absurd_time
     from {{ ref('stg_storefront__store_orders') }}
     where
         {{ in_new_batches('storefront', 'pizza_orders') }}
         and store_order_key is not null
+
+),
+
+-- an absurd time is no time to be the earliest by
+ranked as (
+
+    select
+        *,
+        {{ earliest_of('store_order_key', order_by) }} as rank_in_key
+    from store_orders
 
 ),
 
@@ -38,6 +46,7 @@ final as (
         registered_epoch_ms,
 
         ordered_at,
+        has_absurd_time,
 
         kafka_timestamp,
         kafka_partition,

@@ -1,7 +1,8 @@
+{% set order_by = ['kafka_timestamp', 'kafka_partition', 'kafka_offset'] %}
 {{ config(
     unique_key='trade_key',
-    keep='first',
-    order_by=['kafka_timestamp', 'kafka_partition', 'kafka_offset'],
+    incremental_strategy='earliest',
+    order_by=order_by,
     partition_by='bucket(16, trade_key)',
 ) }}
 
@@ -9,10 +10,7 @@ with ranked as (
 
     select
         *,
-        row_number() over (
-            partition by trade_key
-            order by kafka_timestamp, kafka_partition, kafka_offset
-        ) as rank_in_key
+        {{ earliest_of('trade_key', order_by) }} as rank_in_key
     from {{ ref('stg_brokerage__trades') }}
     where {{ in_new_batches('brokerage', 'stock_trades') }}
 

@@ -1,7 +1,7 @@
 {{ config(
     materialized='incremental',
     unique_key='order_item_id',
-    keep='recomputed',
+    incremental_strategy='affected_keys',
     partition_by='bucket(16, order_item_id)',
 ) }}
 
@@ -17,7 +17,9 @@ order_items as (
         order_item_id,
         order_id,
         product_id,
-        quantity
+        quantity,
+        kafka_timestamp,
+        ingested_at
     from {{ ref('int_order_items_deduplicated') }}
     where
         not is_deleted
@@ -68,6 +70,8 @@ final as (
         orders.channel_spelling,
         orders.ordered_at,
         orders.ingested_at,
+        {{ is_plausible('orders.ordered_at', 'orders.ingested_at') }} as has_plausible_time,
+        {{ counted_at('orders.ordered_at', 'orders.ingested_at', 'order_items') }} as counted_at,
 
         -- product
         products.brand,
@@ -83,6 +87,7 @@ final as (
         case
             when orders.order_id is null then 'no order'
             when orders.is_deleted then 'order deleted'
+            when orders.ordered_at is null then 'no order time'
             when products.product_id is null then 'no product'
             when coalesce(products.product_name, '') = '' then 'no product name'
             when coalesce(products.price, 0) <= 0 then 'no price'

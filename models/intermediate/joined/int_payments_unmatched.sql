@@ -16,7 +16,8 @@ orders as (
         order_id,
         is_deleted,
         ordered_at,
-        ordered_at + interval 96 hours as payable_until
+        -- NULL beyond the last instant that there is
+        try_add(ordered_at, interval 96 hours) as payable_until
     from {{ ref('int_orders_deduplicated') }}
 
 ),
@@ -34,6 +35,7 @@ judged as (
             when not payments.has_valid_confirmation_code then 'bad code'
             when orders.order_id is null then 'no order'
             when orders.is_deleted then 'order deleted'
+            when payments.paid_at is null or orders.ordered_at is null then 'no time'
             when payments.paid_at between orders.ordered_at and orders.payable_until then null
             else 'outside 96 hours'
         end as unmatched_reason

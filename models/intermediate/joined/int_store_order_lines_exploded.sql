@@ -32,8 +32,9 @@ final as (
 
         -- measures
         order_line.quantity,
-        try_cast(order_line.unit_price as decimal(12, 2)) as unit_price,
-        try_cast(order_line.net_price as decimal(12, 2)) as net_price,
+        order_line.unit_price,
+        order_line.net_price,
+        order_line.has_lost_price,
 
         -- masked
         customer_pseudonym,

@@ -7,6 +7,8 @@ with payments as (
         payment_method,
         amount,
         paid_at,
+        has_absurd_time,
+        kafka_timestamp,
         ingested_at
     from {{ ref('int_payments_deduplicated') }}
 
@@ -33,6 +35,8 @@ final as (
 
         -- time
         paid_at,
+        has_absurd_time,
+        {{ counted_at('paid_at', 'ingested_at', 'payments') }} as counted_at,
         ingested_at
 
     from payments

@@ -17,10 +17,10 @@ final as (
         -- attributes
         side,
         symbol,
-        quantity,
+        try_cast(quantity as bigint) as quantity,
 
         -- money: the producer counts cents
-        cast(cast(price as decimal(10, 0)) / 100 as decimal(12, 2)) as price,
+        try_cast(try_cast(price as decimal(20, 0)) / 100 as decimal(28, 2)) as price,
 
         -- person
         account,

@@ -12,16 +12,17 @@ final as (
 
     select
         -- keys
-        order_id,
-        product_id,
-        customer_id,
+        try_cast(order_id as bigint) as order_id,
+        try_cast(product_id as bigint) as product_id,
+        try_cast(customer_id as bigint) as customer_id,
 
         -- attributes
         confirmation_code,
-        {{ column_or_null('payments', 'payments', 'payment_method', 'string') }} as payment_method,
+        payment_method,
 
         -- money
-        try_cast(amount as decimal(12, 2)) as amount,
+        try_cast(amount as decimal(28, 2)) as amount,
+        amount is not null and try_cast(amount as decimal(28, 2)) is null as has_lost_amount,
 
         -- card
         cc_number as card_number,

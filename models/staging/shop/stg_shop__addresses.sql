@@ -11,7 +11,7 @@ final as (
 
     select
         -- key
-        {{ key_of_change('shiftleft_public_addresses', 'addressid') }} as address_id,
+        coalesce(addressid, kafka_key.addressid) as address_id,
 
         -- place
         street,

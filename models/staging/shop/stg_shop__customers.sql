@@ -11,7 +11,7 @@ final as (
 
     select
         -- key
-        {{ key_of_change('shiftleft_public_customers', 'customerid') }} as customer_id,
+        try_cast(coalesce(customerid, kafka_key.customerid) as bigint) as customer_id,
 
         -- person
         customername as customer_name,

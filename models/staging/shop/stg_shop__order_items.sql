@@ -11,14 +11,14 @@ final as (
 
     select
         -- key
-        {{ key_of_change('shiftleft_public_order_items', 'orderitemid') }} as order_item_id,
+        try_cast(coalesce(orderitemid, kafka_key.orderitemid) as bigint) as order_item_id,
 
         -- foreign keys
-        orderid as order_id,
-        productid as product_id,
+        try_cast(orderid as bigint) as order_id,
+        try_cast(productid as bigint) as product_id,
 
         -- attributes
-        quantity,
+        try_cast(quantity as bigint) as quantity,
 
         -- change: a tombstone deletes, a row deletes if it says so
         kafka_raw_value is null or coalesce(__deleted = 'true', false) as is_deleted,

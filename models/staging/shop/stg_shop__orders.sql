@@ -11,15 +11,14 @@ final as (
 
     select
         -- key
-        {{ key_of_change('shiftleft_public_orders', 'orderid') }} as order_id,
+        try_cast(coalesce(orderid, kafka_key.orderid) as bigint) as order_id,
 
         -- foreign keys
-        customerid as customer_id,
+        try_cast(customerid as bigint) as customer_id,
 
         -- attributes
         status as order_status,
-        {{ column_or_null('shop', 'shiftleft_public_orders', 'channel', 'string') }}
-            as channel_spelling,
+        channel as channel_spelling,
 
         -- time: the shop writes it without a zone and means UTC
         cast(orderdate as timestamp) as ordered_at,

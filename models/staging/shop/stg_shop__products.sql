@@ -11,7 +11,7 @@ final as (
 
     select
         -- key
-        {{ key_of_change('shiftleft_public_products', 'productid') }} as product_id,
+        try_cast(coalesce(productid, kafka_key.productid) as bigint) as product_id,
 
         -- attributes
         brand,
@@ -20,10 +20,11 @@ final as (
         description,
         color,
         size,
-        stock,
+        try_cast(stock as bigint) as stock,
 
         -- money
-        cast(price as decimal(10, 2)) as price,
+        try_cast(price as decimal(28, 2)) as price,
+        price is not null and try_cast(price as decimal(28, 2)) is null as has_lost_price,
 
         -- change: a tombstone deletes, a row deletes if it says so
         kafka_raw_value is null or coalesce(__deleted = 'true', false) as is_deleted,

@@ -13,22 +13,28 @@ final as (
     select
         -- keys
         concat(store_id, '-', store_order_id) as store_order_key,
-        store_id,
-        store_order_id,
+        try_cast(store_id as bigint) as store_id,
+        try_cast(store_order_id as bigint) as store_order_id,
 
         -- attributes
-        coupon_code,
+        try_cast(coupon_code as bigint) as coupon_code,
         date as business_date,
         status as order_status,
         -- field by field, so that one that landed later goes no further
         transform(
             order_lines,
             line -> named_struct(
-                'product_id', line.product_id,
+                'product_id', try_cast(line.product_id as bigint),
                 'category', line.category,
-                'quantity', line.quantity,
-                'unit_price', line.unit_price,
-                'net_price', line.net_price
+                'quantity', try_cast(line.quantity as bigint),
+                'unit_price', try_cast(line.unit_price as decimal(28, 2)),
+                'net_price', try_cast(line.net_price as decimal(28, 2)),
+                'has_lost_price', (
+                    line.unit_price is not null
+                    and try_cast(line.unit_price as decimal(28, 2)) is null
+                    or line.net_price is not null
+                    and try_cast(line.net_price as decimal(28, 2)) is null
+                )
             )
         ) as order_lines,
 

@@ -1,0 +1,199 @@
+{#
+    How far a table was read, in one way for all incremental models.
+
+    A model marks in its SQL which upstream tables it reads the news of
+    (macros/incremental/markers.sql). What has been read stands in the properties of the model's own table,
+    written after its rows; a batch that is read again changes nothing, so a
+    crash in between is harmless:
+    lakehouse.read.<schema>.<table> = <id of that table>/<batch>
+    lakehouse.table-id: the id of the table itself. Iceberg keeps a table's uuid
+        when it is replaced, and SQL cannot read it; this one is new after a full
+        refresh, and when an upstream table has another id: readers then have
+        to read everything again, whatever the numbers of batches say.
+    lakehouse.noted-at: the snapshot that the notes are of. A table that was
+        rolled back to an earlier one has lost rows that its notes count.
+#}
+
+
+{# What a run of a compiled model has to read: `upstreams`, a list of marker,
+   note, id, relation and the batches after `read` up to `until`; has_news if
+   there are such batches; is_continued if the table's notes hold for all of
+   them, and the seeds it reads are the same; table_id, '' without a table. #}
+{% macro news_of(sql, existing) %}
+    {% set own = table_properties(existing) %}
+    {% set is_trusted = existing is not none and not is_rolled_back(existing, own) %}
+    {% set same_seeds = own.get('lakehouse.seeds', '') == seeds_read() %}
+    {% set news = namespace(is_continued=is_trusted and same_seeds, has_news=false) %}
+    {% set upstreams = [] %}
+    {% for relation, through, is_source in marked_in(sql) %}
+        {% set note = 'lakehouse.read.' ~ relation.schema ~ '.' ~ relation.identifier %}
+        {% set id, newest = position(relation, through, is_source, note) %}
+        {% set noted = own.get(note, '').rpartition('/') %}
+        {% set is_known = is_trusted and noted[1] and noted[0] == id %}
+        {% set read = noted[2] | int if is_known else 0 %}
+        {% if not is_known %}{% set news.is_continued = false %}{% endif %}
+        {% if newest > read %}{% set news.has_news = true %}{% endif %}
+        {% do upstreams.append({
+            'marker': news_marker(relation, through), 'relation': relation, 'note': note, 'id': id,
+            'read': read, 'until': [read, newest] | max,
+        }) %}
+    {% endfor %}
+    {% do return({
+        'upstreams': upstreams,
+        'is_continued': news.is_continued,
+        'has_news': news.has_news,
+        'table_id': own.get('lakehouse.table-id', ''),
+    }) %}
+{% endmacro %}
+
+
+{# The tables whose news a compiled model is limited to, as (table, through,
+   whether it is a source). #}
+{% macro marked_in(sql) %}
+    {% set models = [] %}
+    {% for unique_id in model.depends_on.nodes if unique_id.startswith('model.') %}
+        {% set node = graph.nodes[unique_id] %}
+        {% do models.append(api.Relation.create(schema=node.schema, identifier=node.alias)) %}
+    {% endfor %}
+    {% set found = [] %}
+    {% for node in graph.sources.values() %}
+        {% set relation = api.Relation.create(schema=node.schema, identifier=node.identifier) %}
+        {% if news_marker(relation) in sql %}{% do found.append((relation, none, true)) %}{% endif %}
+    {% endfor %}
+    {% for relation in models %}
+        {% for through in [none] + models if news_marker(relation, through) in sql %}
+            {% do found.append((relation, through, false)) %}
+        {% endfor %}
+    {% endfor %}
+    {% do return(found) %}
+{% endmacro %}
+
+
+{# The id of a table and its newest batch, as far as a reader may go: of a
+   source its newest batch, of a model the batch until which it has read. #}
+{% macro position(relation, through, is_source, note) %}
+    {% set properties = table_properties(through or relation) %}
+    {% if is_source %}
+        {% set newest = newest_batch(relation) %}
+    {% elif through %}
+        {% set newest = properties.get(note, '').rpartition('/')[2] | int %}
+    {% else %}
+        {% set newest = read_until(properties) %}
+    {% endif %}
+    {% do return((properties.get('lakehouse.table-id', ''), newest)) %}
+{% endmacro %}
+
+
+{# Until which batch of its source a table was read, by its properties; 0 if
+   nothing is noted. #}
+{% macro read_until(properties) %}
+    {% for name, noted in properties.items() if name.startswith('lakehouse.read.') %}
+        {% do return(noted.rpartition('/')[2] | int) %}
+    {% endfor %}
+    {% do return(0) %}
+{% endmacro %}
+
+
+{# The newest batch of a bronze table, from file statistics, no scan. #}
+{% macro newest_batch(relation) %}
+    {% set found = adapter.get_relation(relation.database, relation.schema, relation.identifier) %}
+    {% if not found %}{% do return(0) %}{% endif %}
+    {% do return(run_query(
+        'select coalesce(max(readable_metrics.ingest_batch.upper_bound), 0)'
+        ~ ' from ' ~ found ~ '.files where content = 0'
+    ).rows[0][0]) %}
+{% endmacro %}
+
+
+{# The properties of a table by name; none without a table. #}
+{% macro table_properties(relation) %}
+    {% set found = adapter.get_relation(relation.database, relation.schema, relation.identifier) if relation %}
+    {% do return({} if not found or found.is_view else properties_of(found)) %}
+{% endmacro %}
+
+
+{% macro properties_of(table) %}
+    {% set properties = {} %}
+    {% for row in run_query('show tblproperties ' ~ table).rows %}
+        {% do properties.update({row[0]: row[1]}) %}
+    {% endfor %}
+    {% do return(properties) %}
+{% endmacro %}
+
+
+{# Whether a table was put back to before the snapshot that its notes are of:
+   that one is there, but no longer in the line of the current one. #}
+{% macro is_rolled_back(table, properties) %}
+    {% set noted_at = properties.get('lakehouse.noted-at') %}
+    {% if not noted_at or noted_at == properties.get('current-snapshot-id') %}{% do return(false) %}{% endif %}
+    {% do return(run_query(
+        'select count(*) from ' ~ table ~ '.snapshots where snapshot_id = ' ~ noted_at
+        ~ ' and snapshot_id not in (select snapshot_id from ' ~ table ~ '.history where is_current_ancestor)'
+    ).rows[0][0] > 0) %}
+{% endmacro %}
+
+
+{# Hashes of the seeds that this model reads, as their tables are: a file may have changed and not be loaded, for
+   `dbt run` loads none. #}
+{% macro seeds_read() %}
+    {% set hashes = [] %}
+    {% for unique_id in model.depends_on.nodes | sort if unique_id.startswith('seed.') %}
+        {% set seed = graph.nodes[unique_id] %}
+        {% do hashes.append(run_query(
+            'select cast(sum(cast(xxhash64(*) as decimal(20, 0))) as string) from '
+            ~ api.Relation.create(schema=seed.schema, identifier=seed.alias)
+        ).rows[0][0]) %}
+    {% endfor %}
+    {% do return(hashes | join(' ')) %}
+{% endmacro %}
+
+
+{# Compiled SQL with the bounds of a run in the place of its markers. The upper
+   ones matter because Spark may evaluate a slice twice while a new batch lands. #}
+{% macro with_bounds(sql, news, rebuilds) %}
+    {% set bounded = namespace(sql=sql | replace(rebuilt_marker(), 'true' if rebuilds else 'false')) %}
+    {% for upstream in news.upstreams %}
+        {% set bounds = 'ingest_batch <= ' ~ upstream.until %}
+        {% if upstream.read and not rebuilds %}
+            {% set bounds = 'ingest_batch > ' ~ upstream.read ~ ' and ' ~ bounds %}
+        {% endif %}
+        {% set bounded.sql = bounded.sql | replace(upstream.marker, bounds) %}
+        {% set day = day_marker(upstream.relation) %}
+        {% if upstream.read and not rebuilds and day in bounded.sql %}
+            {% set first = run_query(
+                'select cast(date(min(readable_metrics.ingested_at.lower_bound)) as string)'
+                ~ ' from ' ~ upstream.relation ~ '.files where content = 0'
+                ~ ' and readable_metrics.ingest_batch.upper_bound > ' ~ upstream.read
+            ).rows[0][0] or '9999-12-31' %}
+            {% set bounded.sql = bounded.sql | replace(day, "ingested_at >= timestamp '" ~ first ~ " 00:00:00'") %}
+        {% endif %}
+    {% endfor %}
+    {% do return(bounded.sql) %}
+{% endmacro %}
+
+
+{# Note in a table what it has read now. What it has read of a table that it no longer reads, as of a source under
+   its former identifier, is forgotten first: read_until() takes the first note that there is. #}
+{% macro record_read(table, news, is_renewed) %}
+    {% set before = properties_of(table) %}
+    {% set properties = {
+        'lakehouse.table-id': invocation_id if is_renewed or not news.table_id else news.table_id,
+        'lakehouse.seeds': seeds_read(),
+        'lakehouse.noted-at': before['current-snapshot-id'],
+    } %}
+    {% for upstream in news.upstreams %}
+        {% do properties.update({upstream.note: upstream.id ~ '/' ~ upstream.until}) %}
+    {% endfor %}
+    {% set stale = [] %}
+    {% for name in before if name.startswith('lakehouse.read.') and name not in properties %}
+        {% do stale.append("'" ~ name ~ "'") %}
+    {% endfor %}
+    {% if stale %}
+        {% do run_query('alter table ' ~ table ~ ' unset tblproperties (' ~ stale | join(', ') ~ ')') %}
+    {% endif %}
+    {% set assignments = [] %}
+    {% for name, text in properties.items() %}
+        {% do assignments.append("'" ~ name ~ "' = '" ~ text ~ "'") %}
+    {% endfor %}
+    {% do run_query('alter table ' ~ table ~ ' set tblproperties (' ~ assignments | join(', ') ~ ')') %}
+{% endmacro %}

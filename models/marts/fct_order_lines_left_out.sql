@@ -1,0 +1,46 @@
+{{ config(materialized='view') }}
+
+with lines as (
+
+    select
+        order_line_key,
+        true as has_order,
+        {{ is_plausible('ordered_at', 'ingested_at') }} as has_plausible_time,
+        customer_pseudonym is not null as has_customer,
+        product_id is not null as has_product,
+        -- its time is Kafka's: there is no other one to count it by
+        if({{ is_plausible('ordered_at', 'ingested_at') }}, ordered_at, ingested_at) as counted_at
+    from {{ ref('int_store_order_lines_exploded') }}
+    union all
+    select
+        concat('shop-', order_item_id) as order_line_key,
+        has_order,
+        has_plausible_time,
+        customer_id is not null as has_customer,
+        product_id is not null as has_product,
+        counted_at
+    from {{ ref('int_order_items_priced') }}
+
+),
+
+final as (
+
+    select
+        -- key
+        order_line_key,
+
+        -- what it lacks
+        has_order,
+        has_plausible_time,
+        has_customer,
+        has_product,
+
+        -- time
+        counted_at
+
+    from lines
+    where not (has_order and has_plausible_time and has_customer and has_product)
+
+)
+
+select * from final

@@ -1,0 +1,61 @@
+{{ config(materialized='view') }}
+
+{# Model, column, what is wrong, and the condition that tells it. #}
+{% set no_key = 'missing: no model after staging has the record' %}
+{% set no_time = 'missing or absurd: in no week' %}
+{% set too_large = 'does not fit its type: NULL' %}
+{% set flaws = [
+    (ref('stg_payments__payments'), 'order_id', no_key, 'order_id is null'),
+    (ref('stg_storefront__store_orders'), 'store_order_key', no_key, 'store_order_key is null'),
+    (ref('stg_shop__addresses'), 'address_id', no_key, 'address_id is null'),
+    (ref('stg_shop__customers'), 'customer_id', no_key, 'customer_id is null'),
+    (ref('stg_shop__products'), 'product_id', no_key, 'product_id is null'),
+    (ref('stg_shop__orders'), 'order_id', no_key, 'order_id is null'),
+    (ref('stg_shop__order_items'), 'order_item_id', no_key, 'order_item_id is null'),
+    (ref('int_payments_deduplicated'), 'paid_at', no_time, 'has_absurd_time'),
+    (ref('int_store_orders_deduplicated'), 'ordered_at', no_time, 'has_absurd_time'),
+    (ref('int_orders_deduplicated'), 'ordered_at', no_time,
+        'not is_deleted and not ' ~ is_plausible('ordered_at', 'ingested_at')),
+    (ref('int_store_orders_deduplicated'), 'order_lines', 'missing: no order line',
+        'coalesce(size(order_lines), 0) <= 0'),
+    (ref('stg_payments__payments'), 'amount', too_large, 'has_lost_amount'),
+    (ref('stg_shop__products'), 'price', too_large, 'has_lost_price'),
+    (ref('int_store_order_lines_exploded'), 'unit_price, net_price', too_large, 'has_lost_price'),
+    (ref('fct_order_lines'), 'net_price', too_large,
+        'net_price is null and quantity is not null and unit_price is not null'),
+    (ref('fct_product_sales'), 'total_amount', too_large,
+        'total_amount is null and quantity is not null and price is not null'),
+    (ref('fct_trades'), 'total_price', too_large,
+        'total_price is null and quantity is not null and price is not null'),
+    (ref('fct_customer_activity_weekly'), 'quantity', too_large, 'quantity is null'),
+    (ref('fct_product_demand_weekly'), 'quantity', too_large, 'quantity is null'),
+] %}
+
+with flaws as (
+
+    {% for relation, column, flaw, condition in flaws %}
+        select
+            '{{ relation.identifier }}' as model_name,
+            '{{ column }}' as flawed_column,
+            '{{ flaw }}' as flaw,
+            count_if({{ condition }}) as flawed_rows
+        from {{ relation }}
+        {% if not loop.last %}
+            union all
+        {% endif %}
+    {% endfor %}
+
+),
+
+final as (
+
+    select
+        model_name,
+        flawed_column,
+        flaw,
+        flawed_rows
+    from flaws
+
+)
+
+select * from final

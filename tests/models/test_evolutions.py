@@ -1,0 +1,229 @@
+"""Every allowed evolution of every topic, and every nullable field NULL, through the weekly job without a hand.
+
+All of it lands in one lake, as an increment on tables that were built from the sample data.
+"""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import fastavro
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from pyhive import hive
+
+from lakehouse import connections, thrift
+from lakehouse.catalog import load_catalog
+from lakehouse.settings import Settings
+from lakehouse.weeks import IsoWeek
+from local_stack.sample_data import load, produced_log
+from local_stack.sample_data.log import PAYMENTS, PIZZA, TRADES, shop_topic
+from local_stack.temporary import running
+from python_ingest.topics import read_declarations
+from tests.conftest import run_dbt, run_lakehouse
+from tests.models.evolutions import BEYOND_INT, PRICE, Case, cases, originals
+
+SIZE = {"orders": 40, "seed": 3, "weeks": 2}
+WEEK = IsoWeek.parse("2026-W46")
+Position = tuple[int, int]
+# What stands for a record of a topic after deduplication, with the key of its row.
+DEDUPLICATED = {
+    PAYMENTS: ("int_payments_deduplicated", "order_id"),
+    PIZZA: ("int_store_orders_deduplicated", "store_order_key"),
+    TRADES: ("int_trades_deduplicated", "trade_key"),
+    shop_topic("addresses"): ("int_addresses_deduplicated", "address_id"),
+    shop_topic("customers"): ("int_customers_deduplicated", "customer_id"),
+    shop_topic("products"): ("int_products_deduplicated", "product_id"),
+    shop_topic("orders"): ("int_orders_deduplicated", "order_id"),
+    shop_topic("order_items"): ("int_order_items_deduplicated", "order_item_id"),
+}
+
+
+@dataclass(frozen=True)
+class Evolved:
+    """A lake after all evolutions, and where each record landed."""
+
+    settings: Settings
+    landed: dict[tuple[str, Position], Case]
+
+    def of(self, topic: str) -> dict[Position, Case]:
+        return {position: case for (of_topic, position), case in self.landed.items() if of_topic == topic}
+
+
+def encode(schema: Any, schema_id: int, value: Any) -> bytes:
+    body = BytesIO()
+    # A copy: fastavro adds to what it parses.
+    fastavro.schemaless_writer(body, fastavro.parse_schema(json.loads(json.dumps(schema))), value)
+    return b"\x00" + schema_id.to_bytes(4, "big") + body.getvalue()
+
+
+def produce(settings: Settings) -> dict[tuple[str, Position], Case]:
+    """Register every version under its topic's subjects and produce every case; return where each landed."""
+    registry = SchemaRegistryClient(connections.registry_client(settings))
+    producer = Producer(connections.kafka_client(settings))
+    records = originals(produced_log(**SIZE, last_week=WEEK), str(WEEK))
+    landed: dict[tuple[str, Position], Case] = {}
+
+    def register(topic: str, side: str, schema: Any) -> int:
+        return registry.register_schema(f"{topic}-{side}", Schema(json.dumps(schema), "AVRO"))
+
+    for declaration in read_declarations():
+        topic, original = declaration.topic, records[declaration.topic]
+        for case in cases(topic, declaration.table, original):
+
+            def delivered(error: Any, message: Any, case: Case = case) -> None:
+                assert error is None, error
+                landed[case.topic, (message.partition(), message.offset())] = case
+
+            version = case.version
+            value = encode(version.value, register(topic, "value", version.value), case.value)
+            key = encode(version.key, register(topic, "key", version.key), case.key) if version.key else None
+            moment = original.timestamp_ms + case.number
+            producer.produce(topic, value, key, original.partition, timestamp=moment, on_delivery=delivered)
+    assert producer.flush(30) == 0
+    return landed
+
+
+def succeed(finished: subprocess.CompletedProcess[str]) -> None:
+    assert finished.returncode == 0, finished.stdout[-4000:] + finished.stderr[-2000:]
+
+
+@pytest.fixture(scope="module")
+def evolved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evolved]:
+    with running(tmp_path_factory.mktemp("evolved"), "kafka", "registry", "thrift", "mail") as (settings, _):
+        load(settings, **SIZE, last_week=WEEK)
+        succeed(run_lakehouse("ingest", "run"))
+        succeed(run_dbt("build", "--exclude-resource-type", "test", "unit_test"))
+        landed = produce(settings)
+        succeed(run_lakehouse("weekly", "--week", str(WEEK), timeout=900))
+        yield Evolved(settings, landed)
+
+
+@pytest.fixture(scope="module")
+def cursor(evolved: Evolved) -> Iterator[hive.Cursor]:
+    with thrift.connect(evolved.settings) as opened:
+        yield opened
+
+
+def table(cursor: hive.Cursor, select: str) -> list[dict[str, Any]]:
+    found = thrift.rows(cursor, select)
+    names = [column[0].rpartition(".")[2] for column in cursor.description]
+    return [dict(zip(names, row, strict=True)) for row in found]
+
+
+def scan(evolved: Evolved, name: str) -> list[dict[str, Any]]:
+    return load_catalog(evolved.settings).load_table(name).scan().to_arrow().to_pylist()
+
+
+def flat(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        for part in value.values():
+            yield from flat(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from flat(part)
+    else:
+        yield value
+
+
+def survivors(evolved: Evolved, topic: str) -> dict[Position, dict[str, Any]]:
+    rows = scan(evolved, f"deduplicated.{DEDUPLICATED[topic][0]}")
+    return {(row["kafka_partition"], row["kafka_offset"]): row for row in rows}
+
+
+def test_every_record_is_decoded(evolved: Evolved) -> None:
+    for declaration in read_declarations():
+        rows = scan(evolved, declaration.identifier)
+        errors = {(row["kafka_partition"], row["kafka_offset"]): row["decode_error"] for row in rows}
+        refused = {case.what: errors[position] for position, case in evolved.of(declaration.topic).items()}
+        assert set(refused.values()) == {None}, (declaration.topic, refused)
+
+
+def test_a_record_stays_unless_it_has_no_key_and_those_are_counted(evolved: Evolved, cursor: hive.Cursor) -> None:
+    flaws = table(cursor, "select * from ops.ops_flawed_values where flaw like 'missing: no model%'")
+    counted = {row["model_name"]: row["flawed_rows"] for row in flaws}
+    for topic in DEDUPLICATED:
+        rows = survivors(evolved, topic)
+        lost = {case.what for position, case in evolved.of(topic).items() if position not in rows}
+        dropped = {"half of the fields dropped", "all old fields dropped"}
+        if topic == PAYMENTS:
+            assert lost == {"order_id is NULL", *dropped}
+            assert counted["stg_payments__payments"] == len(lost)
+        elif topic == PIZZA:
+            assert lost == {"store_id is NULL", "store_order_id is NULL", *dropped}
+            assert counted["stg_storefront__store_orders"] == len(lost)
+        else:
+            assert lost == set(), topic
+
+
+def test_a_value_that_needs_the_wider_type_is_in_its_row(evolved: Evolved) -> None:
+    for topic in DEDUPLICATED:
+        rows = survivors(evolved, topic)
+        [(position, case)] = [
+            (position, case) for position, case in evolved.of(topic).items() if case.version.name == "types widened"
+        ]
+        # Times were long before: they are larger still.
+        large = {
+            value
+            for value in flat(case.value)
+            if value == PRICE or (isinstance(value, int) and BEYOND_INT < value < 2 * BEYOND_INT)
+        }
+        if topic == TRADES:
+            large = {Decimal(value).scaleb(-2) if value == case.value["price"] else value for value in large}
+        unused = {case.value.get("table_number"), case.value.get("installments")}
+        held = set(flat(rows[position]))
+        assert large - unused <= held, (topic, large - held)
+        assert large or topic == shop_topic("addresses"), topic
+
+
+def test_each_record_is_in_a_fact_or_listed_with_the_reason(evolved: Evolved, cursor: hive.Cursor) -> None:
+    accounts = {
+        PAYMENTS: (
+            "select order_id from marts.fct_completed_orders",
+            "select order_id from joined.int_payments_unmatched where unmatched_reason is not null",
+        ),
+        shop_topic("order_items"): (
+            "select order_item_id from marts.fct_product_sales",
+            "select order_item_id from joined.int_order_items_excluded where exclusion_reason is not null",
+        ),
+        TRADES: ("select trade_key from marts.fct_trades",),
+    }
+    for topic, selects in accounts.items():
+        accounted = [key for select in selects for (key,) in thrift.rows(cursor, select)]
+        assert len(accounted) == len(set(accounted)), topic
+        rows = survivors(evolved, topic)
+        keys = {rows[position][DEDUPLICATED[topic][1]] for position in evolved.of(topic) if position in rows}
+        assert keys <= set(accounted), (topic, keys - set(accounted))
+
+
+def test_each_order_line_is_in_the_file_or_left_out_for_what_it_lacks(evolved: Evolved, cursor: hive.Cursor) -> None:
+    [newest] = [
+        max(week.glob("v*"), key=lambda path: int(path.name[1:]))
+        for week in Path(evolved.settings.export_root).glob(f"order_lines/{WEEK}")
+    ]
+    [file] = newest.glob("order_lines_*.csv")
+    in_file = {key for (key,) in duckdb.read_csv(str(file)).project("order_line_key").fetchall()}
+    lacking = "select order_line_key from marts.fct_order_lines_left_out where not (has_order and has_plausible_time)"
+    left_out = {key for (key,) in thrift.rows(cursor, lacking)}
+    items, orders = survivors(evolved, shop_topic("order_items")), survivors(evolved, PIZZA)
+    lines = {f"shop-{items[position]['order_item_id']}" for position in evolved.of(shop_topic("order_items"))}
+    for position in evolved.of(PIZZA).keys() & orders.keys():
+        key, of_order = orders[position]["store_order_key"], orders[position]["order_lines"] or []
+        lines |= {f"store-{key}-{number}" for number in range(1, len(of_order) + 1)}
+    assert lines <= in_file | left_out, lines - in_file - left_out
+    assert not in_file & left_out
+    no_product = [case for case in evolved.of(shop_topic("order_items")).values() if case.what == "productid is NULL"]
+    assert f"shop-{no_product[0].value['orderitemid']}" in in_file
+
+
+def test_what_goes_in_comes_out(evolved: Evolved) -> None:
+    checks = scan(evolved, "ops.ops_reconciliation")
+    assert {check["check_name"]: check["difference"] for check in checks if check["difference"]} == {}
+    assert "order lines = counted + left out" in {check["check_name"] for check in checks}

@@ -1,0 +1,138 @@
+"""Export tables hold one partition per week: which weeks a build replaces, and which snapshots it says were tested."""
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import dbt.tracking
+import pytest
+import yaml
+from dbt.cli.main import dbtRunner
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from lakehouse.catalog import load_catalog
+from lakehouse.settings import PROJECT_ROOT, Settings
+
+CONFIG = {
+    "materialized": "incremental",
+    "incremental_strategy": "named_parts",
+    "parts": "exported_weeks",
+    "partition_by": "week",
+    "on_schema_change": "append_new_columns",
+    "meta": {"export": {"key": ["id"]}},
+}
+MODEL = "select * from values {values} as things (id, week) where {{{{ in_exported_weeks('week') }}}}"
+TESTED = "models: [{name: exp_thing, columns: [{name: id, data_tests: [unique]}]}]"
+
+Run = Callable[..., bool]
+
+
+@pytest.fixture(scope="module")
+def catalog(masking_key: Settings) -> Catalog:
+    return load_catalog(masking_key)
+
+
+@pytest.fixture(scope="module")
+def project(catalog: Catalog, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    directory = tmp_path_factory.mktemp("weeks")
+    settings = {
+        "name": "small",
+        "profile": "retail_lakehouse",
+        "macro-paths": [str(PROJECT_ROOT / "macros")],
+        "on-run-end": ["{{ tag_tested(results) }}"],
+        "models": {"+schema": "small", "+file_format": "iceberg"},
+    }
+    (directory / "dbt_project.yml").write_text(yaml.safe_dump(settings))
+    (directory / "models").mkdir()
+    (directory / "models" / "exp_thing.yml").write_text(TESTED)
+    yield directory
+    catalog.drop_table("small.exp_thing")
+
+
+@pytest.fixture
+def run(project: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Return a function that gives the model some rows, runs a dbt command, and tells whether it succeeded."""
+    monkeypatch.setenv("DBT_TARGET_PATH", str(project / "target"))
+    monkeypatch.setenv("DBT_LOG_PATH", str(project / "logs"))
+    monkeypatch.setenv("LAKEHOUSE_GIT_COMMIT", "abc-dirty")
+
+    def invoke(values: str, *arguments: str, command: str = "build", **config: object) -> bool:
+        (project / "models" / "exp_thing.sql").write_text(
+            f"{{{{ config(**{CONFIG | config}) }}}}\n" + MODEL.format(values=values)
+        )
+        directories = ("--project-dir", str(project), "--profiles-dir", str(PROJECT_ROOT))
+        return dbtRunner().invoke(["--quiet", command, *arguments, *directories]).success
+
+    return invoke
+
+
+def table_of(catalog: Catalog) -> Table:
+    return catalog.load_table("small.exp_thing")
+
+
+def rows_at(catalog: Catalog, week: str | None = None) -> list[tuple[int, str]]:
+    """Return the rows of the table, or of the snapshot that was tested for a week."""
+    table = table_of(catalog)
+    snapshot_id = table.refs()[f"tested-{week}"].snapshot_id if week else None
+    return sorted((row["id"], row["week"]) for row in table.scan(snapshot_id=snapshot_id).to_arrow().to_pylist())
+
+
+def test_a_build_replaces_the_weeks_it_names_and_tags_what_passed_its_tests(catalog: Catalog, run: Run) -> None:
+    values = "(1, '2026-W44'), (2, '2026-W45'), (3, '2026-W46'), (4, null)"
+    assert run(values, "--vars", "weeks: 2026-W45, 2026-W46")
+    both = [(2, "2026-W45"), (3, "2026-W46")]
+    assert rows_at(catalog) == rows_at(catalog, "2026-W45") == rows_at(catalog, "2026-W46") == both
+    table = table_of(catalog)
+    summary = table.current_snapshot().summary
+    assert (summary["lakehouse.git-commit"], json.loads(summary["lakehouse.sources"])) == ("abc-dirty", {})
+    assert summary["lakehouse.invocation-id"]
+
+    # An old week that lost its rows is emptied, and the others stay.
+    assert run("(9, '2026-W46')", "--vars", "week: 2026-W45")
+    assert rows_at(catalog) == rows_at(catalog, "2026-W45") == [(3, "2026-W46")]
+    assert rows_at(catalog, "2026-W46") == both
+
+    # A key of another week is no duplicate: that week is as it was exported.
+    assert run("(3, '2026-W45')", "--vars", "week: 2026-W45")
+    assert rows_at(catalog, "2026-W45") == [(3, "2026-W45"), (3, "2026-W46")]
+
+    # What fails its tests, is not tested, or is written to by others is no tested snapshot.
+    tested = {name: ref.snapshot_id for name, ref in table_of(catalog).refs().items() if name.startswith("tested-")}
+    assert not run("(5, '2026-W45'), (5, '2026-W45')", "--vars", "week: 2026-W45")
+    assert run("(6, '2026-W45')", "--vars", "week: 2026-W45", command="run")
+    others = [
+        "reset `spark.sql.iceberg.snapshot-property.lakehouse.invocation-id`",
+        "insert into small.exp_thing values (7, '2026-W45')",
+    ]
+    assert run("(6, '2026-W45')", "--vars", "week: 2026-W45", post_hook=others)
+    assert rows_at(catalog) == [(3, "2026-W46"), (6, "2026-W45"), (7, "2026-W45")]
+    refs = table_of(catalog).refs()
+    assert {name: refs[name].snapshot_id for name in tested} == tested
+
+
+def test_a_full_refresh_builds_every_week_that_the_table_has(catalog: Catalog, run: Run) -> None:
+    assert run("(1, '2026-W44'), (2, '2026-W45')", "--vars", "week: 2026-W45", "--full-refresh")
+    assert rows_at(catalog) == [(2, "2026-W45")]
+    assert run("(1, '2026-W44'), (2, '2026-W45')", "--vars", "week: 2026-W44")
+    assert run("(1, '2026-W44'), (3, '2026-W45'), (4, '2026-W46')", "--vars", "week: 2026-W44", "--full-refresh")
+    assert rows_at(catalog) == [(1, "2026-W44"), (3, "2026-W45")]
+
+
+def test_the_week_moves_on_with_time_though_dbt_does_not_parse_again(
+    catalog: Catalog, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = "(1, '2026-W48'), (2, '2026-W49')"
+    started_at: list[datetime] = []
+    monkeypatch.setattr(
+        dbt.tracking.User, "run_started_at", property(lambda _: started_at[-1], lambda *_: None), raising=False
+    )
+    for moment in (datetime(2026, 12, 1, tzinfo=UTC), datetime(2026, 12, 8, tzinfo=UTC)):
+        started_at.append(moment)
+        assert run(values)
+    before, after = rows_at(catalog, "2026-W48"), rows_at(catalog, "2026-W49")
+    week = [(2, "2026-W49")]
+    # Wherever the first moment's literals were kept, the second run would have made its week again.
+    assert (1, "2026-W48") in before
+    assert sorted(before + week) == after
