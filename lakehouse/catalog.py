@@ -1,5 +1,6 @@
 """The Iceberg catalog as PyIceberg sees it: the tables Spark writes, read without Spark."""
 
+import errno
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,13 +8,21 @@ from pathlib import Path
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.exceptions import NoSuchTableError, RESTError
 from pyiceberg.table import Table
+from requests import RequestException
 from sqlalchemy import text
-from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 
 from lakehouse.errors import UserError
 from lakehouse.settings import CATALOG_NAME, Settings
+
+# What PyArrow's message says of an error of an object store: it gives it no number.
+STORE_ERROR = re.compile(r"AWS Error \w+")
+STORE_REMEDY = (
+    "Nothing is lost: check that its store answers, this user's rights and limits (open files, room), and run again"
+)
+DAMAGED_DATABASE = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 
 
 def load_catalog(settings: Settings, create: bool = False) -> Catalog:
@@ -76,19 +85,64 @@ def readable(what: str) -> Iterator[None]:
     """Name what is read inside the block if it is damaged: its reader only knows at which byte it stumbled.
 
     Raises:
-        UserError: it is missing or damaged.
+        UserError: it is missing or damaged, or its store cannot be reached.
     """
     try:
         yield
-    except (NoSuchTableError, OperationalError):
+    except (NoSuchTableError, UserError):
         raise
     except Exception as error:  # damaged bytes make a reader fail in any way
+        if _is_of_catalog(error):
+            raise
+        if is_unavailable(error):
+            raise UserError(f"{what} cannot be read ({_cause(error)})", STORE_REMEDY) from None
         raise UserError(f"{what} is missing or damaged ({type(error).__name__})", "Restore it from a backup") from None
 
 
-def unavailable(settings: Settings) -> UserError:
-    """Return what to say when the catalog's database gave an OperationalError."""
+def is_unavailable(error: BaseException) -> bool:
+    """Tell whether an error means that the catalog or a store of files does not answer or refuses, for instance for
+    its rights, its load or a limit of this process: not that a file is missing or damaged."""
+    if _is_of_catalog(error):
+        return True
+    if not isinstance(error, OSError) or isinstance(error, FileNotFoundError):
+        return False
+    # PyArrow makes an OSError of damaged Parquet too: one without a number, and of no store.
+    known = error.errno is not None or isinstance(error, PermissionError | ConnectionError | TimeoutError)
+    return known or STORE_ERROR.search(str(error)) is not None
+
+
+def unavailable(settings: Settings, error: BaseException) -> UserError:
+    """Return what to say of an error that `is_unavailable`; it quotes nothing of the error but its kind."""
+    cause = _cause(error)
+    if not _is_of_catalog(error):
+        return UserError(f"A file or its store cannot be used ({cause})", STORE_REMEDY)
+    place = f"The catalog at {settings.catalog_uri}"
+    if cause.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return UserError(
+            f"{place} is locked by another program",
+            "Nothing is lost: run again when it is free, or raise busy_timeout in LAKEHOUSE_CATALOG_URI",
+        )
+    if cause in DAMAGED_DATABASE:
+        return UserError(f"{place} is damaged ({cause})", "Restore it from a backup")
     return UserError(
-        f"The catalog at {settings.catalog_uri} is locked by another program, or cannot be written",
-        "Nothing is lost: run again when it is free, or raise busy_timeout in LAKEHOUSE_CATALOG_URI",
+        f"{place} does not answer or refuses ({cause})",
+        "Nothing is lost: check LAKEHOUSE_CATALOG_URI, this user's rights and the room on its disk, and run again",
     )
+
+
+def _is_of_catalog(error: BaseException) -> bool:
+    # Of the database's errors not all: a wrong statement of ours is no trouble of the catalog's.
+    of_database = isinstance(error, DBAPIError) and _cause(error) in DAMAGED_DATABASE
+    return of_database or isinstance(error, OperationalError | RESTError | RequestException)
+
+
+def _cause(error: BaseException) -> str:
+    """Name an error without its message."""
+    if isinstance(error, DBAPIError):
+        return str(getattr(error.orig, "sqlite_errorname", type(error.orig).__name__))
+    if isinstance(error, OSError):
+        if error.errno is not None:
+            return errno.errorcode.get(error.errno, str(error.errno))
+        if found := STORE_ERROR.search(str(error)):
+            return found[0]
+    return type(error).__name__

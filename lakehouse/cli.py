@@ -1,16 +1,17 @@
 """The console command `lakehouse`: a sub-command per part, and the place where errors become lines and exit codes."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from sqlalchemy.exc import OperationalError
 
-from lakehouse import java
-from lakehouse.catalog import load_catalog, unavailable
-from lakehouse.errors import UserError
+from lakehouse import java, private
+from lakehouse.catalog import load_catalog
+from lakehouse.deadline import DeadlineError
+from lakehouse.failure import as_user_error
 from lakehouse.pii import check as pii_check
 from lakehouse.pii.cli import app as pii_app
 from lakehouse.settings import from_environment
@@ -53,12 +54,15 @@ def check_pii(
 
 
 def main() -> None:
-    """Run the command line; a UserError ends it with one line on stderr and exit code 1."""
+    """Run the command line; an error of any kind ends it with one line on stderr and exit code 1."""
+    private.restrict()
     try:
-        try:
-            app()
-        except OperationalError:
-            raise unavailable(from_environment()) from None
-    except UserError as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(f"error: {error}", markup=False)
+        app()
+    except Exception as error:  # no traceback: it could quote a record, and says nothing to the one who reads it
+        said = as_user_error(error)
+        Console(stderr=True, highlight=False, soft_wrap=True).print(f"error: {said}", markup=False)
+        if isinstance(error, DeadlineError):
+            # A thread that still waits for what hangs would keep the process from ending.
+            sys.stdout.flush()
+            os._exit(1)
         sys.exit(1)

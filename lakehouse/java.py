@@ -9,7 +9,7 @@ from pathlib import Path
 from lakehouse.errors import UserError
 
 SUPPORTED_VERSIONS = range(17, 24)
-REMEDY = "Install it with `apt-get install openjdk-17-jdk-headless`, or set JAVA_HOME"
+REMEDY = "Install it with `apt-get install openjdk-17-jre-headless`, or set JAVA_HOME"
 
 
 def executable() -> str:

@@ -2,12 +2,16 @@
 
 import fcntl
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
+from lakehouse.deadline import DeadlineError, limit
 from lakehouse.errors import UserError
-from lakehouse.settings import home
+from lakehouse.settings import environment, home
+
+ASKED_AFTER_SECONDS = 0.2
 
 
 @contextmanager
@@ -18,6 +22,7 @@ def locked(name: str, say: Callable[[str], None]) -> Iterator[None]:
 
     Raises:
         UserError: the directory of locks cannot be written.
+        DeadlineError: the other process has not ended within LAKEHOUSE_LOCK_TIMEOUT.
     """
     directory = home() / "locks"
     try:
@@ -34,9 +39,21 @@ def locked(name: str, say: Callable[[str], None]) -> Iterator[None]:
 
 
 def lock(file: TextIO, name: str, say: Callable[[str], None]) -> None:
-    """Lock a file until it is closed; `say` gets a line if another process has to be waited for."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        say(f"waiting for another {name} to finish")
-        fcntl.flock(file, fcntl.LOCK_EX)
+    """Lock a file until it is closed; `say` gets a line if another process has to be waited for.
+
+    Raises:
+        DeadlineError: the other one has not ended within LAKEHOUSE_LOCK_TIMEOUT.
+    """
+    allowed = limit("LAKEHOUSE_LOCK_TIMEOUT", environment())
+    start, told = time.monotonic(), False
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() - start >= allowed:
+                raise DeadlineError(f"Another {name}", "LAKEHOUSE_LOCK_TIMEOUT", allowed) from None
+            if not told:
+                say(f"waiting for another {name} to finish")
+            told = True
+            time.sleep(ASKED_AFTER_SECONDS)

@@ -1,5 +1,6 @@
 """How connections are secured: read from the environment and checked before anything connects."""
 
+import ipaddress
 import os
 import ssl
 from collections.abc import Mapping
@@ -43,6 +44,14 @@ class RegistrySecurity:
     tls: TlsFiles = TlsFiles()
 
 
+@dataclass(frozen=True)
+class ThriftSecurity:
+    """Whether the Thrift server speaks TLS. A client needs `ca` at most, a server that is started here the rest."""
+
+    is_on: bool = False
+    files: TlsFiles = TlsFiles()
+
+
 def kafka_security(env: Mapping[str, str]) -> KafkaSecurity:
     """Return how Kafka is connected to, from `KAFKA_*`.
 
@@ -56,7 +65,7 @@ def kafka_security(env: Mapping[str, str]) -> KafkaSecurity:
     elif missing := [name for name in sasl if not env.get(name)]:
         raise UserError(f"{missing[0]} is not set, but KAFKA_SECURITY_PROTOCOL is {protocol}", "Set it")
     if not protocol.endswith("SSL"):
-        _unset(env, _tls_names("KAFKA"), f"KAFKA_SECURITY_PROTOCOL is {protocol}")
+        _unset(env, tls_names("KAFKA"), f"KAFKA_SECURITY_PROTOCOL is {protocol}")
     return KafkaSecurity(
         protocol=protocol,
         mechanism=_choice(env, "KAFKA_SASL_MECHANISM", MECHANISMS, default=""),
@@ -85,8 +94,42 @@ def registry_security(env: Mapping[str, str]) -> RegistrySecurity:
             "SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO and SCHEMA_REGISTRY_BEARER_AUTH_TOKEN are both set", "Unset one"
         )
     if url.scheme != "https":
-        _unset(env, _tls_names("SCHEMA_REGISTRY"), "SCHEMA_REGISTRY_URL does not start with https")
+        _unset(env, tls_names("SCHEMA_REGISTRY"), "SCHEMA_REGISTRY_URL does not start with https")
+        for name in ("SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO", "SCHEMA_REGISTRY_BEARER_AUTH_TOKEN"):
+            require_secret_way("SCHEMA_REGISTRY_URL", url.geturl(), name if env.get(name) else "")
     return RegistrySecurity(user_info, bearer_token, _tls(env, "SCHEMA_REGISTRY"))
+
+
+def thrift_security(env: Mapping[str, str]) -> ThriftSecurity:
+    """Return how the Thrift server is connected to, and serves if it is started here, from `LAKEHOUSE_THRIFT_*`.
+
+    Raises:
+        UserError: a variable is malformed or contradicts another.
+    """
+    is_on = _choice(env, "LAKEHOUSE_THRIFT_TLS", ("true", "false"), default="false") == "true"
+    if not is_on:
+        _unset(env, tls_names("LAKEHOUSE_THRIFT"), "LAKEHOUSE_THRIFT_TLS is not true")
+    return ThriftSecurity(is_on, _tls(env, "LAKEHOUSE_THRIFT"))
+
+
+def require_secret_way(variable: str, url: str, secret: str) -> None:
+    """Refuse to send a secret where others on the network can read it: by http to another machine.
+
+    `variable` holds the URL; `secret` is the variable that holds what would be sent, empty if there is none.
+
+    Raises:
+        UserError: it would be sent in the clear.
+    """
+    parts = urlsplit(url)
+    if secret and parts.scheme == "http" and not _is_loopback(parts.hostname or ""):
+        raise UserError(f"{secret} would be sent in the clear, because {variable} starts with http:", "Use https")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _choice(env: Mapping[str, str], name: str, allowed: tuple[str, ...], default: str) -> str:
@@ -103,13 +146,14 @@ def _unset(env: Mapping[str, str], names: tuple[str, ...], reason: str) -> None:
             raise UserError(f"{name} is set, but {reason}", "Unset the one, or change the other")
 
 
-def _tls_names(prefix: str) -> tuple[str, ...]:
+def tls_names(prefix: str) -> tuple[str, ...]:
+    """Return the variables of CA, certificate, key and the key's password."""
     parts = ("CA_LOCATION", "CERTIFICATE_LOCATION", "KEY_LOCATION", "KEY_PASSWORD")
     return tuple(f"{prefix}_SSL_{part}" for part in parts)
 
 
 def _tls(env: Mapping[str, str], prefix: str) -> TlsFiles:
-    names = _tls_names(prefix)
+    names = tls_names(prefix)
     ca_name, certificate_name, key_name, password_name = names
     ca, certificate, key, key_password = (env.get(name, "") for name in names)
     for name, path in ((ca_name, ca), (certificate_name, certificate), (key_name, key)):

@@ -6,10 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from urllib.parse import urlsplit
 
+from lakehouse import deadline
 from lakehouse.durations import seconds
 from lakehouse.errors import UserError
-from lakehouse.security import KafkaSecurity, RegistrySecurity, kafka_security, registry_security
+from lakehouse.security import (
+    KafkaSecurity,
+    RegistrySecurity,
+    ThriftSecurity,
+    kafka_security,
+    registry_security,
+    thrift_security,
+)
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
 
@@ -33,9 +42,11 @@ class Settings:
     thrift_password: str = field(repr=False)
     kafka_security: KafkaSecurity = field(default_factory=KafkaSecurity)
     registry_security: RegistrySecurity = field(default_factory=RegistrySecurity)
+    thrift_security: ThriftSecurity = field(default_factory=ThriftSecurity)
     export_delay: timedelta = timedelta(0)
     export_grace: timedelta | None = None
     export_bom: bool = False
+    export_url: str = ""
 
 
 def home() -> Path:
@@ -92,9 +103,14 @@ def from_environment(env: Mapping[str, str] | None = None) -> Settings:
     port = env.get("LAKEHOUSE_THRIFT_PORT", "10000")
     if not port.isdigit():
         raise UserError("LAKEHOUSE_THRIFT_PORT is not a number", "Give the port of the Spark Thrift server")
+    for name in deadline.DEFAULTS:
+        deadline.limit(name, env)
     bom = env.get("LAKEHOUSE_EXPORT_BOM", "false")
     if bom not in {"true", "false"}:
         raise UserError(f"LAKEHOUSE_EXPORT_BOM is '{bom}'", "Set it to true or false")
+    url = env.get("LAKEHOUSE_EXPORT_URL", "")
+    if url and urlsplit(url).scheme not in {"http", "https"}:
+        raise UserError("LAKEHOUSE_EXPORT_URL is not a URL", "Write it as https://host/path of the export root")
     return Settings(
         kafka_bootstrap_servers=required("KAFKA_BOOTSTRAP_SERVERS"),
         schema_registry_url=required("SCHEMA_REGISTRY_URL"),
@@ -108,7 +124,9 @@ def from_environment(env: Mapping[str, str] | None = None) -> Settings:
         thrift_password=env.get("LAKEHOUSE_THRIFT_PASSWORD", ""),
         kafka_security=kafka_security(env),
         registry_security=registry_security(env),
+        thrift_security=thrift_security(env),
         export_delay=duration("LAKEHOUSE_EXPORT_DELAY") or timedelta(0),
         export_grace=duration("LAKEHOUSE_EXPORT_GRACE"),
         export_bom=bom == "true",
+        export_url=url,
     )

@@ -50,6 +50,10 @@ class SmallTable:
         for _ in range(ATTEMPTS):
             try:
                 table = load_table(catalog, self.identifier) or self._create(catalog)
+                if len(table.schema().fields) < len(self.columns):
+                    # A release before this one made it.
+                    with table.update_schema() as update:
+                        update.union_by_name(self._schema())
                 before = self._read(table)
                 after = change(before)
                 if after == before:
@@ -76,4 +80,5 @@ class SmallTable:
     def _read(self, table: Table) -> Rows:
         key = self.columns[0][0]
         rows = sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row[key])
-        return {row[key]: row for row in rows}
+        nothing = dict.fromkeys(name for name, _, _ in self.columns)
+        return {row[key]: nothing | row for row in rows}

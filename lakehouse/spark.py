@@ -2,18 +2,22 @@
 
 import os
 import shlex
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from lakehouse import connections, java
+from lakehouse import connections, java, private
 from lakehouse.errors import UserError
 from lakehouse.settings import CATALOG_NAME, PROJECT_ROOT, Settings
 
 DEFAULTS = PROJECT_ROOT / "conf" / "spark-defaults.conf"
 LOGGING = PROJECT_ROOT / "conf" / "log4j2.properties"
-JARS_DIR = PROJECT_ROOT / "local_stack" / "target" / "spark"
+JARS_DIR = PROJECT_ROOT / "spark_server" / "target" / "spark"
 CLASS_ARCHIVE = JARS_DIR.with_name("spark.jsa")
 """What local_stack/class_archive.py makes: the JVM need not load and verify these classes again."""
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -41,7 +45,17 @@ def require_jars() -> None:
         raise UserError(f"The jars are not in {JARS_DIR}", "Run `make setup`")
 
 
-def process_environment() -> dict[str, str]:
+def write_properties(settings: Settings, path: Path, more: Mapping[str, str] | None = None) -> Path:
+    """Write the whole configuration of a Spark process to a file that its owner alone may read, and return its path.
+
+    On the command line everybody on the machine could read it.
+    """
+    lines = {**configuration(settings), **(more or {})}
+    escaped = (f"{name} {value.replace(chr(92), chr(92) * 2)}\n" for name, value in lines.items())
+    return private.write(path, DEFAULTS.read_text() + "\n" + "".join(escaped))
+
+
+def process_environment(properties: Path = DEFAULTS) -> dict[str, str]:
     """Return the environment a Spark process starts with: our conf/, the class archive, and loopback only."""
     return {
         **os.environ,
@@ -50,10 +64,25 @@ def process_environment() -> dict[str, str]:
         "SPARK_CONF_DIR": str(SPARK_HOME / "conf"),
         "SPARK_SUBMIT_OPTS": _before(_java_options(), "SPARK_SUBMIT_OPTS"),
         "PYSPARK_SUBMIT_ARGS": _before(
-            f"--properties-file {shlex.quote(str(DEFAULTS))}", "PYSPARK_SUBMIT_ARGS", "pyspark-shell"
+            f"--properties-file {shlex.quote(str(properties))}", "PYSPARK_SUBMIT_ARGS", "pyspark-shell"
         ),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
+
+
+@contextmanager
+def _variables(values: Mapping[str, str]) -> Iterator[None]:
+    """Set variables for a child that is started inside: other children need no decrypted key."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _before(own: str, variable: str, default: str = "") -> str:
@@ -79,7 +108,11 @@ def session(settings: Settings, app_name: str) -> SparkSession:
     """
     java.executable()
     require_jars()
-    os.environ.update(process_environment() | connections.java_environment(settings))
+    with tempfile.TemporaryDirectory(prefix="lakehouse-spark-") as directory:
+        properties = write_properties(settings, Path(directory) / "spark.properties")
+        with _variables(process_environment(properties) | connections.java_environment(settings)):
+            SparkContext._ensure_initialized()
+    # A JVM that a session before started, with other settings, is told here, and not on a command line.
     builder = SparkSession.builder.appName(app_name)
     for key, value in configuration(settings).items():
         builder = builder.config(key, value)

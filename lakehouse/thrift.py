@@ -1,44 +1,109 @@
 """SQL on the Spark Thrift server, for the commands that need no Spark of their own."""
 
+import logging
+import math
+import ssl
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from pyhive import hive
+from TCLIService.ttypes import TOperationState
+from thrift.Thrift import TException
+from thrift.transport.TSocket import TSocket
+from thrift.transport.TSSLSocket import TSSLSocket
 from thrift.transport.TTransport import TTransportException
+from thrift_sasl import TSaslClientTransport
 
+from lakehouse.deadline import DeadlineError, limit
 from lakehouse.errors import UserError
-from lakehouse.settings import THRIFT_USER, Settings
+from lakehouse.settings import THRIFT_USER, Settings, environment
+
+# The server ends a statement that takes too long, and says so, before the client gives up on the server.
+GRACE_SECONDS = 30.0
+QUERY_TIMEOUT = "spark.sql.thriftServer.queryTimeout"
+TIMED_OUT = ("Query timed out", "found TIMEDOUT")
 
 
 @contextmanager
 def connect(settings: Settings) -> Iterator[hive.Cursor]:
-    """Yield a cursor on the Thrift server.
+    """Yield a cursor on the Thrift server; a statement may take as long as LAKEHOUSE_STATEMENT_TIMEOUT says.
 
     Raises:
         UserError: the server does not answer or refuses the password.
     """
     address = f"{settings.thrift_host}:{settings.thrift_port}"
+    allowed = limit("LAKEHOUSE_STATEMENT_TIMEOUT", environment())
+    socket = _socket(settings)
+    socket.setTimeout((allowed + GRACE_SECONDS) * 1000)
     try:
         connection = hive.connect(
-            settings.thrift_host,
-            port=settings.thrift_port,
+            thrift_transport=_transport(settings, socket),
             username=THRIFT_USER,
-            password=settings.thrift_password,
-            auth="CUSTOM",
+            configuration={f"set:hiveconf:{QUERY_TIMEOUT}": str(math.ceil(allowed))},
         )
-    except TTransportException:
+    except (TTransportException, OSError):
+        tls = " and LAKEHOUSE_THRIFT_SSL_CA_LOCATION" if settings.thrift_security.is_on else ""
         raise UserError(
             f"The Spark Thrift server at {address} does not answer or refused the password",
-            "Check `lakehouse stack status` and LAKEHOUSE_THRIFT_PASSWORD",
+            f"Check `lakehouse stack status` and LAKEHOUSE_THRIFT_PASSWORD{tls}",
         ) from None
     try:
         yield connection.cursor()
+    except (TTransportException, hive.Error) as error:
+        if not is_timeout(error):
+            raise
+        raise DeadlineError(f"A statement on {address}", "LAKEHOUSE_STATEMENT_TIMEOUT", allowed) from None
     finally:
-        connection.close()
+        socket.setTimeout(GRACE_SECONDS * 1000)
+        # A server that has not answered until now need not be asked to end its session: it ends with the connection.
+        with suppress(TException, OSError):
+            connection.close()
+
+
+def is_timeout(error: Exception) -> bool:
+    """Tell whether the server ended a statement because of its time, or did not answer in time."""
+    if isinstance(error, TTransportException):
+        return error.type == TTransportException.TIMED_OUT or isinstance(error.inner, TimeoutError)
+    return any(words in str(error) for words in TIMED_OUT)
+
+
+class _TlsSocket(TSSLSocket):
+    """A socket that can be closed although it was never open."""
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        if self.handle is not None:
+            super().close()
+
+
+def _socket(settings: Settings) -> TSocket:
+    """Return a connection that is to be opened, over TLS if the server speaks it."""
+    place = (settings.thrift_host, settings.thrift_port)
+    if not settings.thrift_security.is_on:
+        return TSocket(*place)
+    # It logs a stack trace for a certificate that it does not trust; the outcome is reported once, by `connect`.
+    logging.getLogger("thrift.transport.TSSLSocket").setLevel(logging.CRITICAL)
+    context = ssl.create_default_context(cafile=settings.thrift_security.files.ca or None)
+    # The context compares the host; thrift's own comparison needs what Python 3.12 has no more.
+    return _TlsSocket(*place, ssl_context=context, validate_callback=lambda *_: None)
+
+
+def _transport(settings: Settings, socket: TSocket) -> TSaslClientTransport:
+    """Return a way to the server that says the password."""
+
+    def client() -> Any:
+        return hive.get_installed_sasl(
+            settings.thrift_host, "PLAIN", username=THRIFT_USER, password=settings.thrift_password
+        )
+
+    return TSaslClientTransport(client, "PLAIN", socket)
 
 
 def rows(cursor: hive.Cursor, sql: str) -> list[tuple[Any, ...]]:
     """Run one statement and return all its rows."""
     cursor.execute(sql)
+    # The server says so of a statement that it has ended only if it is asked.
+    if cursor.poll(get_progress_update=False).operationState == TOperationState.TIMEDOUT_STATE:
+        raise hive.OperationalError(TIMED_OUT[0])
     return cursor.fetchall() if cursor.description else []

@@ -1,6 +1,7 @@
 """The week rule in Python: ISO 8601 weeks, [Monday 00:00, next Monday 00:00) UTC. macros/weeks.sql is its SQL twin."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Self
@@ -61,3 +62,23 @@ class IsoWeek:
 
     def __str__(self) -> str:
         return f"{self.year:04}-W{self.number:02}"
+
+
+def weeks_between(text: str) -> list[IsoWeek]:
+    """Return the weeks that a range names, for instance `2026-W40..2026-W46`, both ends included.
+
+    Raises:
+        UserError: it is no range, or its end is before its start.
+    """
+    first, dots, last = text.partition("..")
+    if not dots:
+        raise UserError(f"'{text}' is not a range of weeks", "Write it as 2026-W40..2026-W46")
+    week, end = IsoWeek.parse(first), IsoWeek.parse(last)
+    if end < week:
+        raise UserError(f"{text} ends before it begins", "Name the older week first")
+    return [end.minus(weeks) for weeks in reversed(range((end.start - week.start).days // 7 + 1))]
+
+
+def weeks_label(weeks: Sequence[IsoWeek]) -> str:
+    """Return a week, or the first and the last of several, as `weeks_between` reads it."""
+    return str(weeks[0]) if len(weeks) == 1 else f"{weeks[0]}..{weeks[-1]}"

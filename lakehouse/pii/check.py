@@ -8,10 +8,11 @@ from typing import Any
 from pyiceberg.catalog import Catalog
 
 from lakehouse.errors import UserError
-from lakehouse.pii import declared, masks, proof
+from lakehouse.pii import beside, declared, masks, proof
 from lakehouse.pii.compile import compiled_manifest
+from lakehouse.pii.declared import Unknown
 from lakehouse.pii.masks import Masks
-from lakehouse.pii.proof import Problem
+from lakehouse.pii.problem import Problem
 from lakehouse.settings import PROJECT_ROOT
 
 MACROS = PROJECT_ROOT / "macros" / "pii"
@@ -27,8 +28,9 @@ def problems(manifest: Mapping[str, Any], known: Masks) -> list[Problem]:
         *declared.of_two_classes(manifest, project),
         *project.problems,
         *proof.leaks(manifest, project, known),
+        *proof.counted(manifest, project, known),
         *proof.mislabelled(manifest, project),
-        *proof.hooks(manifest),
+        *beside.problems(manifest),
     ]
 
 
@@ -47,19 +49,56 @@ def check(catalog: Catalog | None = None, target: Path | None = None) -> int:
     manifest = json.loads((target / "manifest.json").read_text()) if target else compiled_manifest(PROJECT_ROOT)
     found = problems(manifest, known)
     if catalog is not None:
-        found += declared.unknown(manifest, catalog)
+        found += [field.problem for field in declared.unknown(manifest, catalog)]
     require_none(found)
     return sum(node["resource_type"] == "model" for node in manifest["nodes"].values())
 
 
-def require_classified(manifest: Mapping[str, Any], catalog: Catalog) -> None:
-    """Check what data can change without a change of code: that no field has landed which nobody classified.
+def leaks_on_the_way(manifest: Mapping[str, Any], unique_ids: Iterable[str]) -> list[Problem]:
+    """Return what is wrong with some models and all that they come from, in the SQL that dbt ran.
+
+    dbt may have run these alone, so nothing is asked of others.
+    """
+    wanted: set[str] = set()
+    waiting = list(unique_ids)
+    while waiting:
+        one = waiting.pop()
+        if one not in wanted:
+            wanted.add(one)
+            waiting += manifest["nodes"].get(one, {}).get("depends_on", {}).get("nodes", ())
+    part = {
+        "sources": {name: node for name, node in manifest["sources"].items() if name in wanted},
+        "nodes": {
+            name: node
+            for name, node in manifest["nodes"].items()
+            if name in wanted or node["resource_type"] == "operation"
+        },
+    }
+    known = masks.load(MACROS)
+    project = proof.trace(part, known)
+    return [
+        *declared.unclassified(part, known),
+        *declared.undeclared(part, project),
+        *project.problems,
+        *proof.leaks(part, project, known),
+        *proof.counted(part, project, known),
+        *proof.mislabelled(part, project),
+        *beside.problems(part),
+    ]
+
+
+def require_classified(manifest: Mapping[str, Any], catalog: Catalog, strict: bool = True) -> list[Unknown]:
+    """Check what data can change without a change of code, and return the fields that landed and nobody classified.
+
+    No model reads such a field, so that only a strict check refuses it.
 
     Raises:
-        UserError: one has, or a staging column has no class.
+        UserError: a staging column has no class, or the check is strict and there are such fields.
     """
     known = masks.load(MACROS)
-    require_none([*declared.unclassified(manifest, known), *declared.unknown(manifest, catalog)])
+    unknown = list(declared.unknown(manifest, catalog))
+    require_none([*declared.unclassified(manifest, known), *(field.problem for field in unknown if strict)])
+    return unknown
 
 
 def require_none(found: Iterable[Problem]) -> None:

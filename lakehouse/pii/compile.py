@@ -22,6 +22,7 @@ from lakehouse.errors import UserError
 STAND_INS = "sqlfluff:templater:jinja:macros"
 ASKS_A_WAREHOUSE = re.compile(r"\brun_query\b|\badapter\.")
 MACRO = re.compile(r"{%-?\s*macro\s+(\w+)")
+HOOKS = ("on-run-start", "on-run-end")
 COPIED = ("models", "seeds", "snapshots", "tests/data")
 
 
@@ -33,7 +34,7 @@ def compiled_manifest(project: Path) -> dict[str, Any]:
     """
     with tempfile.TemporaryDirectory(prefix="lakehouse-pii-") as name:
         copy = Path(name)
-        _copy(project, copy)
+        operations = _copy(project, copy)
         finished = subprocess.run(
             [
                 Path(sys.executable).with_name("dbt"),
@@ -52,10 +53,13 @@ def compiled_manifest(project: Path) -> dict[str, Any]:
                 f"dbt cannot compile the project without a warehouse:\n{finished.stdout.strip()}\n",
                 "Correct it; a macro that asks the warehouse needs a stand-in in .sqlfluff",
             )
-        return json.loads((copy / "target" / "manifest.json").read_text())
+        manifest = json.loads((copy / "target" / "manifest.json").read_text())
+    manifest["nodes"] |= operations
+    return manifest
 
 
-def _copy(project: Path, copy: Path) -> None:
+def _copy(project: Path, copy: Path) -> dict[str, Any]:
+    """Copy what is compiled, and return the project's hooks, which are left out."""
     for name in COPIED:
         if (project / name).is_dir():
             shutil.copytree(project / name, copy / name)
@@ -73,6 +77,22 @@ def _copy(project: Path, copy: Path) -> None:
             shutil.copy(file, copy / "macros" / file.name)
     (copy / "macros" / "stand_ins.sql").write_text("\n".join(used))
     settings = yaml.safe_load((project / "dbt_project.yml").read_text())
-    for hook in ("on-run-start", "on-run-end"):
-        settings.pop(hook, None)
+    hooks = {name: settings.pop(name, None) or [] for name in HOOKS}
     (copy / "dbt_project.yml").write_text(yaml.safe_dump(settings))
+    return _operations(hooks)
+
+
+def _operations(hooks: dict[str, str | list[str]]) -> dict[str, Any]:
+    """Return the project's hooks as dbt has them in a manifest; it would run them even to compile."""
+    return {
+        f"operation.{name}.{position}": {
+            "name": f"{name}-{position}",
+            "alias": f"{name}-{position}",
+            "resource_type": "operation",
+            "schema": "",
+            "config": {},
+            "raw_code": sql,
+        }
+        for name, said in hooks.items()
+        for position, sql in enumerate([said] if isinstance(said, str) else said)
+    }

@@ -1,6 +1,7 @@
 """Default deny: every staging column has a class; staging maps every field of a payload, or it is listed as unused."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pyiceberg.catalog import Catalog
@@ -8,10 +9,29 @@ from pyiceberg.types import IcebergType, ListType, MapType, StructType
 from sqlglot import exp
 
 from lakehouse.catalog import load_table
+from lakehouse.errors import UserError
 from lakehouse.pii.masks import AS_IS, Masks
-from lakehouse.pii.proof import COPIES_OF_PAYLOAD, STAGING, WITHOUT_PAYLOAD, Problem, Project
+from lakehouse.pii.problem import STAGING, Problem
+from lakehouse.pii.proof import COPIES_OF_PAYLOAD, WITHOUT_PAYLOAD, Project
 
 CLASSIFY = "Map it in staging with a class, or list it in config.meta.unused of the source table"
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A field that a bronze table has and no source declares, nested ones by path in lower case."""
+
+    path: str
+    topic: str
+    schema: str
+    table: str
+
+    @property
+    def problem(self) -> Problem:
+        """What a check says of it."""
+        return Problem(
+            f"{self.schema}.{self.table} has the field {self.path}, which its source does not declare", CLASSIFY
+        )
 
 
 def unclassified(manifest: Mapping[str, Any], masks: Masks) -> Iterator[Problem]:
@@ -68,11 +88,14 @@ def of_two_classes(manifest: Mapping[str, Any], project: Project) -> Iterator[Pr
             yield Problem(f"{field} has one class, but is in {listed}", "Give these columns the same class")
 
 
-def unknown(manifest: Mapping[str, Any], catalog: Catalog) -> Iterator[Problem]:
+def unknown(manifest: Mapping[str, Any], catalog: Catalog) -> Iterator[Unknown]:
     """Yield the fields that bronze tables have and no source declares: a later schema version brought them."""
     for source in _landed_tables(manifest):
-        name = f"{source['schema']}.{source['identifier']}"
-        table = load_table(catalog, name)
+        try:
+            table = load_table(catalog, f"{source['schema']}.{source['identifier']}")
+        except UserError:
+            # Nothing can read a damaged table, so nothing leaks from it.
+            table = None
         if table is None:
             continue
         declared, unused = _declared_fields(source), _unused(source)
@@ -80,7 +103,8 @@ def unknown(manifest: Mapping[str, Any], catalog: Catalog) -> Iterator[Problem]:
             for field in _fields_of_table(column.name.lower(), column.field_type):
                 known = column.name.lower() in (*WITHOUT_PAYLOAD, *COPIES_OF_PAYLOAD)
                 if not known and field not in declared and not _listed(field, unused):
-                    yield Problem(f"{name} has the field {field}, which its source does not declare", CLASSIFY)
+                    topic = source["config"]["meta"]["kafka"]["topic"]
+                    yield Unknown(field, topic, source["schema"], source["identifier"])
 
 
 def _staging_models(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:

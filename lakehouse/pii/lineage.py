@@ -6,67 +6,18 @@ by), reaches every column. Counting plain columns tells nobody's value. SQL that
 guessed at: it raises `Unfollowed`.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 
-import sqlglot
 from sqlglot import exp
 
-from lakehouse.pii.masks import Masks
+from lakehouse.pii.masks import Mask, Masks
+from lakehouse.pii.parse import kind, statement
+from lakehouse.pii.scope import Scope
+from lakehouse.pii.traces import LANDED, MASKING_KEY, NONE, Relation, Traces, Unfollowed, computed, union
 
-
-class Unfollowed(Exception):
-    """Lineage cannot follow this SQL; whatever it proves is unproven then."""
-
-
-@dataclass(frozen=True)
-class Trace:
-    """A classified column that reaches a place: raw if `mask` is None. `column` is written relation.column.
-
-    `computed` says that it went through more than being carried along: a function, a cast, a comparison.
-    """
-
-    column: str
-    pii: str
-    mask: str | None = None
-    computed: bool = False
-
-
-Traces = frozenset[Trace]
-NONE: Traces = frozenset()
-CARRIES = (exp.Alias, exp.Coalesce, exp.Dot, exp.Paren, exp.Struct, exp.PropertyEQ)
-# The class of bronze columns: what lands has none until staging declares it.
-LANDED = "landed"
-
-
-@dataclass(frozen=True)
-class Relation:
-    """The columns of a table or query with what reaches them by value; `steering` reaches all by deciding on rows.
-
-    A field that differs from its column stands beside it, as `column.field`.
-    """
-
-    columns: tuple[tuple[str, Traces], ...]
-    steering: Traces = NONE
-
-    def flat(self) -> "Relation":
-        """Return the relation as its readers see it."""
-        return Relation(tuple((name, traces | self.steering) for name, traces in self.columns))
-
-    def everything(self) -> Traces:
-        return _union(traces for _, traces in self.columns) | self.steering
-
-
-@dataclass(frozen=True)
-class Scope:
-    """What names mean at a place in a query."""
-
-    tables: Mapping[str, Relation]
-    masks: Masks
-    sources: tuple[tuple[str, Relation], ...] = ()
-    # Projections so far: Spark lets later ones refer to them.
-    aliases: tuple[tuple[str, Traces], ...] = ()
-    outer: "Scope | None" = field(default=None, repr=False)
+# What hands a value on as it is.
+CARRIES = (exp.Alias, exp.Coalesce, exp.Dot, exp.Paren)
 
 
 def follow(sql: str, tables: Mapping[str, Relation], masks: Masks) -> Relation:
@@ -77,18 +28,16 @@ def follow(sql: str, tables: Mapping[str, Relation], masks: Masks) -> Relation:
     Raises:
         Unfollowed: the SQL cannot be parsed, or uses a relation, column or clause that is not known.
     """
-    try:
-        statement = sqlglot.parse_one(sql, dialect="spark")
-    except sqlglot.ParseError:
-        raise Unfollowed("it cannot be parsed") from None
-    scope = Scope(tables, masks)
-    if isinstance(statement, exp.Merge):
-        return _merge(statement, scope)
-    if isinstance(statement, exp.Create | exp.Insert) and isinstance(statement.expression, exp.Query):
-        statement = statement.expression
-    if not isinstance(statement, exp.Query):
-        raise Unfollowed(f"it is not a query but {_kind(statement)}")
-    return _query(statement, scope)
+    classified = {name.rpartition(".")[2] for table in tables.values() for name, traces in table.columns if traces}
+    tree = statement(sql, classified)
+    scope = Scope({name: replace(relation, ordered=False) for name, relation in tables.items()}, masks)
+    if isinstance(tree, exp.Merge):
+        return _merge(tree, scope)
+    if isinstance(tree, exp.Create | exp.Insert) and isinstance(tree.expression, exp.Query):
+        tree = tree.expression
+    if not isinstance(tree, exp.Query):
+        raise Unfollowed(f"it is not a query but {kind(tree)}")
+    return _query(tree, scope)
 
 
 def _query(node: exp.Expression, scope: Scope) -> Relation:
@@ -99,16 +48,18 @@ def _query(node: exp.Expression, scope: Scope) -> Relation:
     if isinstance(node, exp.SetOperation):
         _only(node, "this", "expression", "distinct", "with_")
         left, right = _query(node.this, scope), _query(node.expression, scope)
+        if not (left.ordered and right.ordered):
+            raise Unfollowed("a set operation takes the columns of a star by position")
         if len(left.columns) != len(right.columns):
             raise Unfollowed("the arms of a set operation differ in columns")
         both = zip(left.columns, right.columns, strict=True)
         columns = tuple((name, traces | others) for (name, traces), (_, others) in both)
         # Which rows EXCEPT and INTERSECT keep is decided by all columns of both.
-        by_value = NONE if isinstance(node, exp.Union) else left.everything() | right.everything()
+        by_value = NONE if isinstance(node, exp.Union) else computed(left.everything() | right.everything())
         return Relation(columns, left.steering | right.steering | by_value)
     if isinstance(node, exp.Select):
         return _select(node, scope)
-    raise Unfollowed(f"it has {_kind(node)} where a query is expected")
+    raise Unfollowed(f"it has {kind(node)} where a query is expected")
 
 
 def _with_ctes(node: exp.Expression, scope: Scope) -> Scope:
@@ -133,9 +84,10 @@ def _select(node: exp.Select, scope: Scope) -> Relation:
     if node.args.get("from_"):
         inner = _add(inner, node.args["from_"].this)
     for join in node.args.get("joins") or ():
-        _only(join, "this", "on", "using", "side", "kind", "method")
+        # Without a method: a natural join's keys stand nowhere.
+        _only(join, "this", "on", "using", "side", "kind")
         inner = _add(inner, join.this)
-        steering |= _union(_traces(part, inner) for part in [join.args.get("on"), *(join.args.get("using") or ())])
+        steering |= union(_traces(part, inner) for part in [join.args.get("on"), *(join.args.get("using") or ())])
     for lateral in node.args.get("laterals") or ():
         inner = _add(inner, lateral)
 
@@ -145,21 +97,49 @@ def _select(node: exp.Select, scope: Scope) -> Relation:
         inner = replace(inner, aliases=tuple(columns))
     for clause in ROWS:
         parts = node.args.get(clause)
-        steering |= _union(_traces(part, inner) for part in (parts if isinstance(parts, list) else [parts]))
+        for part in parts if isinstance(parts, list) else [parts]:
+            steering |= _traces(part, inner)
+            if part is not None and _has_position(part):
+                steering |= union(traces for _, traces in columns)
     if node.args.get("distinct"):
         steering |= _traces(node.args["distinct"], inner)
-    return Relation(tuple(columns), steering | _union(source.steering for _, source in inner.sources))
+    steering |= union(source.steering for _, source in inner.sources)
+    stars = [projection for projection in node.expressions if projection.is_star]
+    merged = any(join.args.get("using") for join in node.args.get("joins") or ())
+    ordered = not stars or (not merged and all(source.ordered for star in stars for source in _starred(star, inner)))
+    return Relation(tuple(columns), computed(steering), ordered)
+
+
+def _has_position(clause: exp.Expression) -> bool:
+    """Tell whether ORDER BY, GROUP BY and the like name a column by its number, or ALL of them."""
+    if clause.args.get("all"):
+        return True
+    if isinstance(clause, exp.Literal | exp.Var):
+        return True
+    listing = (exp.Group, exp.Order, exp.Sort, exp.Cluster, exp.Distribute, exp.Ordered, exp.Tuple, exp.Paren)
+    sets = (exp.Cube, exp.Rollup, exp.GroupingSets)
+    return isinstance(clause, listing + sets) and any(_has_position(part) for part in clause.iter_expressions())
+
+
+def _starred(node: exp.Expression, scope: Scope) -> list[Relation]:
+    """Return the relations whose columns a star stands for."""
+    wanted = node.args["table"].name.lower() if isinstance(node, exp.Column) else None
+    chosen = [source for name, source in scope.sources if wanted in (None, name)]
+    if not chosen:
+        raise Unfollowed("a star stands for no relation")
+    return chosen
 
 
 def _projection(node: exp.Expression, scope: Scope) -> list[tuple[str, Traces]]:
     star = node.this if isinstance(node, exp.Column) else node
     if isinstance(star, exp.Star):
         _only(star, "except_")
-        left_out = {column.name.lower() for column in star.args.get("except_") or ()}
-        wanted = node.args["table"].name.lower() if isinstance(node, exp.Column) else None
-        chosen = [source for name, source in scope.sources if wanted in (None, name)]
-        if not chosen:
-            raise Unfollowed("a star stands for no relation")
+        left_out = set()
+        for column in star.args.get("except_") or ():
+            if isinstance(column, exp.Column) and len(column.parts) > 1:
+                raise Unfollowed(f"a star leaves out {column.sql()}, which may be a field or of one relation alone")
+            left_out.add(column.name.lower())
+        chosen = _starred(node, scope)
         return [column for source in chosen for column in source.columns if column[0] not in left_out]
     if isinstance(node, exp.Aliases):
         traces = _traces(node.this, scope)
@@ -171,6 +151,8 @@ def _add(scope: Scope, node: exp.Expression) -> Scope:
     """Return the scope with one more item of FROM."""
     if isinstance(node, exp.Table):
         _only(node, "this", "db", "catalog", "alias")
+        if not isinstance(node.this, exp.Identifier):
+            raise Unfollowed(f"it reads from {kind(node.this)}")
         name = ".".join(part.name for part in node.parts).lower()
         if name not in scope.tables:
             raise Unfollowed(f"it reads {name}, which is no relation of the project")
@@ -180,15 +162,20 @@ def _add(scope: Scope, node: exp.Expression) -> Scope:
     elif isinstance(node, exp.Values):
         rows = [row.expressions if isinstance(row, exp.Tuple) else [row] for row in node.expressions]
         relation = Relation(
-            tuple(("", _union(_traces(v, scope) for v in column)) for column in zip(*rows, strict=True))
+            tuple(
+                (f"col{number}", union(_traces(value, scope) for value in column))
+                for number, column in enumerate(zip(*rows, strict=True), start=1)
+            )
         )
     elif isinstance(node, exp.Lateral) and not isinstance(node.this, exp.Query | exp.Subquery):
         _only(node, "this", "alias", "view", "outer")
         traces = _traces(node.this, scope)
         alias = node.args.get("alias")
-        relation = Relation(tuple((column.name.lower(), traces) for column in (alias.columns if alias else ())))
+        if not alias or not alias.columns:
+            raise Unfollowed("LATERAL VIEW does not name its columns")
+        relation = Relation(tuple((column.name.lower(), traces) for column in alias.columns))
     else:
-        raise Unfollowed(f"it reads from {_kind(node)}")
+        raise Unfollowed(f"it reads from {kind(node)}")
     if not isinstance(node, exp.Lateral):
         relation = _renamed(relation, node.args.get("alias"))
     return replace(scope, sources=(*scope.sources, (node.alias_or_name.lower(), relation)))
@@ -198,10 +185,12 @@ def _renamed(relation: Relation, alias: exp.Expression | None) -> Relation:
     names = [column.name.lower() for column in alias.columns] if alias else []
     if not names:
         return relation
+    if not relation.ordered:
+        raise Unfollowed("a list of column names takes the columns of a star by position")
     if len(names) != len(relation.columns):
         raise Unfollowed("a list of column names is shorter or longer than the columns")
     values = (traces for _, traces in relation.columns)
-    return Relation(tuple(zip(names, values, strict=True)), relation.steering)
+    return replace(relation, columns=tuple(zip(names, values, strict=True)))
 
 
 def _traces(node: exp.Expression | None, scope: Scope) -> Traces:
@@ -209,23 +198,37 @@ def _traces(node: exp.Expression | None, scope: Scope) -> Traces:
     if node is None or _tells_nothing(node, scope):
         return NONE
     if mask := scope.masks.match(node):
-        raw = _traces(mask.value, scope)
-        return frozenset(
-            replace(trace, mask=mask.name, computed=False) if trace.mask is None and trace.pii == mask.pii else trace
-            for trace in raw
-        )
-    if isinstance(node, exp.Column | exp.Star | exp.Identifier):
+        return _masked(mask, _traces(mask.value, scope))
+    if isinstance(node, exp.Column | exp.Star | exp.Identifier | exp.Var):
         return _reference(node, scope)
     if isinstance(node, exp.Query):
-        return _query(node, Scope(scope.tables, scope.masks, outer=scope)).everything()
+        return computed(_query(node, Scope(scope.tables, scope.masks, outer=scope)).everything())
     if isinstance(node, exp.Transform):
         reached = _transform(node, scope)
     elif (of_parameter := _field_of_parameter(node, scope)) is not None:
         reached = of_parameter
     else:
         parts = [node.this] if isinstance(node, exp.Alias) else node.iter_expressions()
-        reached = _union(_traces(part, scope) for part in parts)
-    return reached if isinstance(node, CARRIES) else frozenset(replace(trace, computed=True) for trace in reached)
+        reached = union(_traces(part, scope) for part in parts)
+    return reached if isinstance(node, CARRIES) or _is_widened(node) else computed(reached)
+
+
+def _is_widened(node: exp.Expression) -> bool:
+    """Tell whether a whole number is carried as the widest one: it stays the same, and NULL stands for what does not
+    fit, where a cast would quote it. sqlglot takes any cast of Spark's for a try_cast, but only that one for safe."""
+    return isinstance(node, exp.TryCast) and bool(node.args.get("safe")) and node.to.is_type("bigint")
+
+
+def _masked(mask: Mask, raw: Traces) -> Traces:
+    """Return what a mask lets through: of a computed value as much as before, `last_four` of the first four digits say.
+
+    A pseudonym of anything but a carried column of its class tells which values have which pseudonyms.
+    """
+    taken = {trace for trace in raw if trace.pii == mask.pii and trace.mask is None and not trace.computed}
+    left = raw - taken
+    if mask.name == "pseudonym" and not taken:
+        left |= {MASKING_KEY}
+    return left | {replace(trace, mask=mask.name) for trace in taken}
 
 
 def _transform(node: exp.Transform, scope: Scope) -> Traces:
@@ -242,7 +245,7 @@ def _transform(node: exp.Transform, scope: Scope) -> Traces:
 def _field_of_parameter(node: exp.Expression, scope: Scope) -> Traces | None:
     if not isinstance(node, exp.Dot) or not isinstance(node.this, exp.Identifier):
         return None
-    return _named(node.this.name.lower(), [node.expression.name.lower()], scope)
+    return scope.named(node.this.name.lower(), [node.expression.name.lower()])
 
 
 def _tells_nothing(node: exp.Expression, scope: Scope) -> bool:
@@ -255,46 +258,11 @@ def _tells_nothing(node: exp.Expression, scope: Scope) -> bool:
 
 def _reference(node: exp.Expression, scope: Scope) -> Traces:
     if isinstance(node, exp.Star) or isinstance(node.this, exp.Star):
-        return _union(traces for _, traces in _projection(node, scope))
+        return union(traces for _, traces in _projection(node, scope))
     if isinstance(node, exp.Column):
-        return _column([part.name.lower() for part in node.parts], scope)
-    # A name where no column is expected, like a lambda's parameter or a field: if it is a column's too, it counts.
-    return _named(node.name.lower(), [], scope) or NONE
-
-
-def _column(parts: list[str], scope: Scope) -> Traces:
-    """Return what reaches `column`, `source.column`, or a field of either."""
-    if len(parts) > 1:
-        for name, source in scope.sources:
-            found = _of_source(source, parts[1], parts[2:]) if name == parts[0] else None
-            if found is not None:
-                return found
-    found = _named(parts[0], parts[1:], scope)
-    if found is not None:
-        return found
-    if scope.outer is None:
-        raise Unfollowed(f"no relation it reads has a column {'.'.join(parts)}")
-    return _column(parts, scope.outer)
-
-
-def _named(name: str, fields: list[str], scope: Scope) -> Traces | None:
-    found = [_of_source(source, name, fields) for _, source in scope.sources]
-    found += [traces for alias, traces in scope.aliases if alias == name]
-    known = [traces for traces in found if traces is not None]
-    return _union(known) if known else None
-
-
-def _of_source(source: Relation, name: str, fields: list[str]) -> Traces | None:
-    for deepest in range(len(fields), -1, -1):
-        path = ".".join([name, *fields[:deepest]])
-        found = [traces for column, traces in source.columns if column == path]
-        if found:
-            below = fields[deepest:]
-            return frozenset(
-                replace(trace, column=".".join([trace.column, *below])) if trace.pii == LANDED else trace
-                for trace in _union(found)
-            )
-    return None
+        return scope.column([part.name.lower() for part in node.parts])
+    # A name where no column is expected, like a lambda's parameter, a field or a unit: it counts if it is a column's.
+    return scope.anywhere(node.name.lower())
 
 
 def _merge(node: exp.Merge, scope: Scope) -> Relation:
@@ -302,19 +270,11 @@ def _merge(node: exp.Merge, scope: Scope) -> Relation:
     _only(node, "this", "using", "on", "whens")
     scope = _add(_add(scope, node.this), node.args["using"])
     parts = (node.args["on"], node.args["whens"])
-    everything = scope.sources[1][1].everything() | _union(_traces(part, scope) for part in parts)
+    everything = scope.sources[1][1].everything() | union(_traces(part, scope) for part in parts)
     return Relation(tuple((name, everything) for name, _ in scope.sources[0][1].columns))
 
 
 def _only(node: exp.Expression, *known: str) -> None:
     for name, value in node.args.items():
         if value and name not in known:
-            raise Unfollowed(f"{_kind(node)} has a clause {name.strip('_')}")
-
-
-def _union(sets: Iterable[Traces]) -> Traces:
-    return NONE.union(*sets)
-
-
-def _kind(node: exp.Expression) -> str:
-    return node.key.upper()
+            raise Unfollowed(f"{kind(node)} has a clause {name.strip('_')}")

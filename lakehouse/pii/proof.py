@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
 from typing import Any
 
-from lakehouse.pii.lineage import LANDED, NONE, Relation, Trace, Traces, Unfollowed, follow
+from lakehouse.pii.lineage import follow
 from lakehouse.pii.masks import AS_IS, Masks
+from lakehouse.pii.problem import RESTRICTED, STAGING, Problem
+from lakehouse.pii.traces import LANDED, MASKING_KEY, NONE, Relation, Trace, Traces, Unfollowed
 
-STAGING = "staging"
-RESTRICTED = {STAGING, "deduplicated"}
 PADS = "spark_catalog.default.pii_pads"
 
 # What the ingester adds to a payload, without the copies of the payload among it.
@@ -22,10 +22,12 @@ WITHOUT_PAYLOAD = (
     "key_schema_id",
     "value_schema_id",
     "decode_error",
+    "key_error",
     "ingest_batch",
     "ingested_at",
 )
-COPIES_OF_PAYLOAD = ("kafka_headers", "kafka_key", "kafka_raw_key", "kafka_raw_value")
+WHOLE_PAYLOAD = ("kafka_headers", "kafka_raw_key", "kafka_raw_value")
+COPIES_OF_PAYLOAD = ("kafka_key", *WHOLE_PAYLOAD)
 
 _FILES = ("content", "file_path", "file_format", "spec_id", "record_count", "file_size_in_bytes", "sort_order_id")
 # Iceberg's metadata tables by column. Not among them, so that reading it is no proof: bounds and partitions of
@@ -46,14 +48,6 @@ LABEL = "Set config.meta.pii and config.meta.mask of the column: the dictionary 
 
 
 @dataclass(frozen=True)
-class Problem:
-    """What is wrong, and what to do about it."""
-
-    message: str
-    remedy: str
-
-
-@dataclass(frozen=True)
 class Project:
     """A project whose columns have been followed.
 
@@ -68,7 +62,7 @@ class Project:
 
 def trace(manifest: Mapping[str, Any], masks: Masks) -> Project:
     """Follow every column of a compiled project from bronze to where it is read."""
-    tables = {PADS: Relation((("value", frozenset({Trace("the masking key", "key")})),)), **_metadata_tables(manifest)}
+    tables = {PADS: Relation((("value", frozenset({MASKING_KEY})),)), **_metadata_tables(manifest)}
     project = Project({}, {}, [])
     for unique_id, node in _in_order(manifest):
         name = _name(node)
@@ -90,6 +84,7 @@ def trace(manifest: Mapping[str, Any], masks: Masks) -> Project:
             )
             continue
         if node["schema"] == STAGING:
+            project.problems.extend(_launders(node, relation))
             project.landed[unique_id] = {
                 column: {trace.column for trace in traces if trace.pii == LANDED} for column, traces in relation.columns
             }
@@ -156,6 +151,29 @@ def mislabelled(manifest: Mapping[str, Any], project: Project) -> Iterator[Probl
             yield Problem(f"{node['name']} is grouped by a classified column that its yml does not name", LABEL)
 
 
+def counted(manifest: Mapping[str, Any], project: Project, masks: Masks) -> Iterator[Problem]:
+    """Yield the counts in manifests whose condition, SQL in an export's yml, asks for a classified column."""
+    places = {node["name"]: (unique_id, node) for unique_id, node in manifest["nodes"].items()}
+    for node in manifest["nodes"].values():
+        export = node["config"].get("meta", {}).get("export", {})
+        for kind in ("quarantined", "late"):
+            said = export.get(kind)
+            if not said or said["from"] not in places or places[said["from"]][0] not in project.relations:
+                continue
+            unique_id, source = places[said["from"]]
+            table = _name(source)
+            sql = f"select {said['at']} as counted_at from {table} where {said.get('where') or 'true'}"
+            try:
+                found = follow(sql, {table: project.relations[unique_id]}, masks).everything()
+                asked = sorted({trace.column for trace in found if trace.mask is None})
+            except Unfollowed as reason:
+                asked = [f"what nobody knows: {reason}"]
+            if asked:
+                yield Problem(
+                    f"{node['name']} counts as {kind} by {', '.join(asked)}", "Ask for columns without personal data"
+                )
+
+
 def _raw(node: Mapping[str, Any], places: Mapping[Trace, set[str]], masks: Masks) -> Iterator[Problem]:
     for found, names in places.items():
         if found.mask is None:
@@ -186,6 +204,25 @@ def _without_key_version(node: Mapping[str, Any], places: Iterable[Trace], relat
         )
 
 
+def _launders(node: Mapping[str, Any], relation: Relation) -> Iterator[Problem]:
+    """Yield what a staging model would give a class of its own, though another model gave it one or it is a copy of
+    the whole payload, of which a boolean says no more than that there is one."""
+    for name, traces in relation.columns:
+        column = node["columns"].get(name, {})
+        is_free = column.get("config", {}).get("meta", {}).get("pii") == AS_IS and column["data_type"] != "boolean"
+        for found in traces | relation.steering:
+            if found.pii != LANDED:
+                yield Problem(
+                    f"{node['name']}.{name} is made of {found.column}, which has the class {found.pii} already",
+                    "Read sources alone in staging",
+                )
+            elif found in traces and is_free and found.column.split(".")[2] in WHOLE_PAYLOAD:
+                yield Problem(
+                    f"{node['name']}.{name} holds {found.column}, a copy of the payload, and has the class {AS_IS}",
+                    "Leave it out",
+                )
+
+
 def _quotes(node: Mapping[str, Any], columns: Iterable[tuple[str, Traces]]) -> Iterator[Problem]:
     """Yield the columns computed from a raw value: Spark's errors quote what could not be computed; dbt logs them."""
     for name, traces in columns:
@@ -194,13 +231,6 @@ def _quotes(node: Mapping[str, Any], columns: Iterable[tuple[str, Traces]]) -> I
                 f"{node['name']}.{name} is computed from a classified column, whose value an error would quote",
                 "Carry such columns as they are and leave computing to masked()",
             )
-
-
-def hooks(manifest: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield the models with hooks: their SQL is in no model, so nothing follows it."""
-    for node in manifest["nodes"].values():
-        if node["config"].get("pre-hook") or node["config"].get("post-hook"):
-            yield Problem(f"{node['name']} has a hook, whose SQL is not proven", "Do without it")
 
 
 def _in_order(manifest: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:

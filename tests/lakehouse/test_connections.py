@@ -114,6 +114,12 @@ def test_the_registry_client_gets_every_variable(tls: dict[str, str]) -> None:
     assert connections.registry_client(bearer)["bearer.auth.token"] == "token-secret"
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "localhost", "[::1]"])
+def test_secrets_may_go_to_this_machine_without_tls(host: str) -> None:
+    url = {"SCHEMA_REGISTRY_URL": f"http://{host}:8081"}
+    assert settings(url, {"SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO": "a:b"}).schema_registry_url == url.popitem()[1]
+
+
 def test_the_settings_do_not_print_their_secrets(tls: dict[str, str]) -> None:
     registry = {**REGISTRY, "SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO": "reader:reg-secret"}
     secured = settings(SASL, {"KAFKA_SASL_PASSWORD": "scram-secret"}, named("KAFKA", tls), registry)
@@ -144,6 +150,19 @@ def test_the_settings_do_not_print_their_secrets(tls: dict[str, str]) -> None:
         ({**SASL, "KAFKA_SSL_CA_LOCATION": __file__}, "KAFKA_SSL_CA_LOCATION names .*, which holds no PEM certificate"),
         ({"SCHEMA_REGISTRY_URL": "https://u:top-secret@127.0.0.1"}, "SCHEMA_REGISTRY_URL holds a user"),
         ({"SCHEMA_REGISTRY_SSL_CA_LOCATION": "/ca.pem"}, "SCHEMA_REGISTRY_URL does not start with https"),
+        (
+            {
+                "SCHEMA_REGISTRY_URL": "http://registry.example:8081",
+                "SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO": "reader:top-secret",
+            },
+            "SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO would be sent in the clear, .* SCHEMA_REGISTRY_URL .* Use https",
+        ),
+        (
+            {"SCHEMA_REGISTRY_URL": "http://10.0.0.7", "SCHEMA_REGISTRY_BEARER_AUTH_TOKEN": "top-secret"},
+            "SCHEMA_REGISTRY_BEARER_AUTH_TOKEN would be sent in the clear",
+        ),
+        ({"LAKEHOUSE_THRIFT_TLS": "yes"}, "LAKEHOUSE_THRIFT_TLS is 'yes'"),
+        ({"LAKEHOUSE_THRIFT_SSL_CA_LOCATION": "/ca.pem"}, "CA_LOCATION is set, but LAKEHOUSE_THRIFT_TLS is not true"),
         ({"SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO": "top-secret"}, "SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO has no colon"),
         (
             {"SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO": "a:top-secret", "SCHEMA_REGISTRY_BEARER_AUTH_TOKEN": "top-secret"},

@@ -135,6 +135,72 @@ def hook(manifest: Manifest) -> None:
     model(manifest, "dim_products")["config"]["post-hook"] = [{"sql": "select 1"}]
 
 
+def hook_of_the_project(manifest: Manifest) -> None:
+    operation = {
+        "name": "on-run-end-0",
+        "alias": "on-run-end-0",
+        "resource_type": "operation",
+        "schema": "",
+        "config": {},
+    }
+    manifest["nodes"]["operation.on-run-end.0"] = operation | {"raw_code": "create table ops.copy as select 1"}
+
+
+def hook_of_a_test(manifest: Manifest) -> None:
+    node = next(node for node in manifest["nodes"].values() if node["resource_type"] == "seed")
+    node["config"]["pre-hook"] = [{"sql": "{{ copy_people() }}"}]
+
+
+def statement_before_the_model(manifest: Manifest) -> None:
+    header = "create temporary function f() returns string return (select max(email) from deduplicated.people)"
+    model(manifest, "fct_order_lines")["config"]["sql_header"] = header
+
+
+def predicates_of_an_increment(manifest: Manifest) -> None:
+    model(manifest, "fct_product_sales")["config"]["incremental_predicates"] = ["exists (select 1)"]
+
+
+def statement_in_jinja(manifest: Manifest) -> None:
+    node = model(manifest, "dim_products")
+    node["raw_code"] += "{% if target.name == 'prod' %}{% do run_query('create table copy as select 1') %}{% endif %}"
+
+
+def statement_of_the_adapter(manifest: Manifest) -> None:
+    node = model(manifest, "fct_completed_orders")
+    node["raw_code"] += "{{ adapter['execute']('select 1') }}"
+
+
+def result_of_a_test(manifest: Manifest) -> None:
+    test = next(node for node in manifest["nodes"].values() if node["resource_type"] == "test")
+    test["name"] = "test_of_mails"
+    test["config"]["fail_calc"] = "max(length(email))"
+
+
+def snapshot_key_that_computes(manifest: Manifest) -> None:
+    node = next(node for node in manifest["nodes"].values() if node["resource_type"] == "snapshot")
+    node["config"]["unique_key"] = "(select max(email) from deduplicated.int_customers_deduplicated)"
+
+
+def export_of_a_restricted_schema(manifest: Manifest) -> None:
+    model(manifest, "exp_weekly__order_lines")["schema"] = "deduplicated"
+
+
+def count_by_a_card_number(manifest: Manifest) -> None:
+    export = model(manifest, "exp_weekly__completed_orders")["config"]["meta"]["export"]
+    export["late"] = {"from": "int_payments_deduplicated", "at": "paid_at", "where": "card_number like '4%'"}
+
+
+def laundering_staging_model(manifest: Manifest) -> None:
+    node = model(manifest, "stg_brokerage__trades")
+    node["compiled_code"] = "select customer_name as symbol from staging.stg_shop__customers"
+    node["depends_on"]["nodes"] = [f"model.{PROJECT}.stg_shop__customers"]
+
+
+def raw_bytes_without_a_class(manifest: Manifest) -> None:
+    node = model(manifest, "stg_payments__payments")
+    node["compiled_code"] = node["compiled_code"].replace("confirmation_code,", "kafka_raw_value as confirmation_code,")
+
+
 def mislabelled_in_the_dictionary(manifest: Manifest) -> None:
     model(manifest, "exp_weekly__product_sales")["columns"]["customer_name_masked"]["config"]["meta"]["mask"] = "year"
 
@@ -156,6 +222,18 @@ REFUSED = {
     cast_in_staging: "stg_storefront__store_orders.gender is computed from a classified column",
     condition_in_deduplicated: "int_addresses_deduplicated.city is computed from a classified column",
     hook: "dim_products has a hook, whose SQL is not proven",
+    hook_of_the_project: "The project has a hook, whose SQL is not proven",
+    hook_of_a_test: "channels has a hook, whose SQL is not proven",
+    statement_before_the_model: "fct_order_lines has the option sql_header, whose SQL is not proven",
+    predicates_of_an_increment: "fct_product_sales has the option incremental_predicates, whose SQL is not proven",
+    statement_in_jinja: "dim_products uses run_query in its Jinja",
+    statement_of_the_adapter: "fct_completed_orders uses adapter in its Jinja",
+    result_of_a_test: "test_of_mails shows the result of its fail_calc in logs",
+    snapshot_key_that_computes: "weekly_figures_history computes (select max(email)",
+    export_of_a_restricted_schema: "exp_weekly__order_lines is an export in the restricted schema deduplicated",
+    count_by_a_card_number: "exp_weekly__completed_orders counts as late by stg_payments__payments.card_number",
+    laundering_staging_model: "stg_brokerage__trades.symbol is made of stg_shop__customers.customer_name, which has",
+    raw_bytes_without_a_class: "stg_payments__payments.confirmation_code holds bronze.payments.kafka_raw_value, a",
     mislabelled_in_the_dictionary: "exp_weekly__product_sales.customer_name_masked holds person_name as",
 }
 
@@ -165,6 +243,26 @@ def test_what_is_not_safe_is_refused_by_name(manifest: Manifest) -> None:
         damage(manifest)
     found = "\n".join(messages(manifest))
     assert {damage.__name__ for damage, message in REFUSED.items() if message not in found} == set()
+
+
+def test_what_is_on_the_way_to_an_export_is_judged_alone(manifest: Manifest) -> None:
+    leak_in_a_mart(manifest)
+    predicates_of_an_increment(manifest)
+
+    def found(name: str) -> list[str]:
+        return [one.message for one in check.leaks_on_the_way(manifest, [f"model.{PROJECT}.exp_weekly__{name}"])]
+
+    leak = "fct_completed_orders: stg_shop__customers.email (email) reaches confirmation_code"
+    assert any(message.startswith(leak) for message in found("completed_orders"))
+    assert found("customer_activity") == []
+    [message] = found("product_sales")
+    assert message.startswith("fct_product_sales has the option incremental_predicates")
+
+
+def test_sql_that_dbt_did_not_run_is_no_proof(manifest: Manifest) -> None:
+    model(manifest, "int_order_items_priced")["compiled_code"] = None
+    [first, *_] = check.leaks_on_the_way(manifest, [f"model.{PROJECT}.exp_weekly__product_sales"])
+    assert "int_order_items_priced cannot be followed, the dbt command did not compile it" in first.message
 
 
 def test_an_export_names_what_it_is_grouped_by(manifest: Manifest) -> None:
@@ -194,5 +292,10 @@ def test_a_field_that_landed_by_schema_evolution_is_refused_until_it_is_classifi
     for field in ("phone", "order_lines.gift_note"):
         assert f"bronze.pizza_orders has the field {field}, which its source does not declare" in str(refusal.value)
     assert "2 things to correct" in str(refusal.value)
+    found = check.require_classified(manifest, catalog, strict=False)
+    assert [(field.path, field.topic) for field in found] == [
+        ("phone", "pizza-orders"),
+        ("order_lines.gift_note", "pizza-orders"),
+    ]
     source(manifest, "storefront.pizza_orders")["config"]["meta"]["unused"] = ["phone", "order_lines.gift_note"]
     check.require_classified(manifest, catalog)

@@ -4,8 +4,9 @@ import pytest
 
 from lakehouse.pii import masks
 from lakehouse.pii.check import MACROS
-from lakehouse.pii.lineage import NONE, Relation, Trace, Unfollowed, follow
+from lakehouse.pii.lineage import follow
 from lakehouse.pii.proof import PADS
+from lakehouse.pii.traces import MASKING_KEY, NONE, Relation, Trace, Unfollowed
 
 MASKS = masks.load(MACROS)
 EMAIL = Trace("people.email", "email")
@@ -22,7 +23,7 @@ TABLES = {
         )
     ),
     "marts.orders": Relation((("order_id", NONE), ("person_id", NONE), ("note", NONE))),
-    PADS: Relation((("value", frozenset({Trace("the masking key", "key")})),)),
+    PADS: Relation((("value", frozenset({MASKING_KEY})),)),
 }
 
 
@@ -84,6 +85,44 @@ LEAKS = {
     "key of its own": f"select {EMAIL_TOKEN.replace('129', '1')} as token {PEOPLE}",
     "longer last four": f"select {LAST_FOUR.replace('{4}', '{6}')} as digits {PEOPLE}",
     "masking key": "select pads.value from spark_catalog.default.pii_pads as pads",
+    "mask of a shifted value": "select "
+    + rendered("concat(repeat('0', 12), substring(card_number, 1, 4))", "card_number", "last_four")
+    + f" as first_four {PEOPLE}",
+    "mask of a condition on a value": "select "
+    + rendered("if(card_number like '4%', country, '')", "card_number", "pseudonym")
+    + f" as token {PEOPLE}",
+    "mask of what a cte computed": f"with a as (select reverse(card_number) as card_number {PEOPLE}) select "
+    + rendered("a.card_number", "card_number", "last_four")
+    + " as digits from a",
+    "mask of one arm that is computed": "with a as (select card_number as number from deduplicated.people union all"
+    f" select left(card_number, 8) {PEOPLE}) select "
+    + rendered("number", "card_number", "last_four")
+    + " as digits from a",
+    "mask of packed values": "select "
+    + rendered("struct(card_number, '0')", "card_number", "last_four")
+    + f" as digits {PEOPLE}",
+    "mask of a subquery": "select "
+    + rendered("(select max(card_number) from deduplicated.people)", "card_number", "last_four")
+    + f" as digits {PEOPLE}",
+    "mask of a column that is sorted by it": f"with a as (select card_number {PEOPLE} order by card_number limit 9)"
+    f" select {rendered('card_number', 'card_number', 'last_four')} as digits from a",
+    "mask of the key of a join": "with a as (select o.person_id, p.card_number from marts.orders as o"
+    f" join (select person_id, card_number, card_number as note {PEOPLE}) as p using (note))"
+    f" select {rendered('card_number', 'card_number', 'last_four')} as digits from a",
+    "pseudonyms of every number": "select "
+    + rendered("order_id", "card_number", "pseudonym")
+    + " as token from marts.orders",
+    "order by position": f"with a as (select person_id, email {PEOPLE} order by 2 limit 5) select person_id from a",
+    "order by all": f"with a as (select person_id, email {PEOPLE} order by all limit 5) select person_id from a",
+    "sort by position": f"with a as (select person_id, email {PEOPLE} sort by 2 limit 5) select person_id from a",
+    "group by position": f"with a as (select count(*) as people, email {PEOPLE} group by 2) select people from a",
+    "group by all": f"with a as (select count(*) as people, email {PEOPLE} group by all) select people from a",
+    "subquery in limit": f"select order_id from marts.orders limit (select count(*) {PEOPLE} where email = 'x')",
+    "unit of a function": f"select date_trunc(email, seen_at) as seen_at {PEOPLE}",
+    "map's keys": f"select map_keys(map(email, 1)) as notes {PEOPLE}",
+    "values of a subquery": "select (select max(col1) from values ((select max(email) from deduplicated.people)))"
+    " as note from (select note as col1 from marts.orders)",
+    "semi join": "select order_id from marts.orders as o left semi join deduplicated.people as p on o.note = p.email",
     "raw beside its mask": f"select {EMAIL_TOKEN} as token, email as contact {PEOPLE}",
 }
 CLEAN = {
@@ -94,12 +133,36 @@ CLEAN = {
     "join on a pseudonym": f"with p as (select {EMAIL_TOKEN} as token {PEOPLE})"
     " select p.token, min(p.token) as least from p inner join p as q on p.token = q.token group by p.token",
     "version of the masking key": f"select {MASKS.key_version.sql(dialect='spark')} as key_version",
+    "a column and a function of one name": "select year(seen_at) as year, size(split(country, ',')) as tags"
+    " from (select seen_at, country, tags from deduplicated.people)",
+    "group and order by position": f"select country, count(*) as people {PEOPLE} group by 1 order by 2 desc",
     "pruned in a cte": f"with a as (select * {PEOPLE}) select person_id from a",
 }
 UNFOLLOWED = {
     "unknown relation": "select a from marts.elsewhere",
     "unknown column": f"select nickname {PEOPLE}",
     "no SQL": "select select from",
+    "natural join": "select order_id from marts.orders natural join (select email as note from deduplicated.people)",
+    "hint": f"select /*+ broadcast(email) */ person_id {PEOPLE}",
+    "name in a text": f"select identifier('email') as note {PEOPLE}",
+    "relation in a text": "select email from identifier('deduplicated.people')",
+    "name with a dot": "select order_id from `marts.orders`",
+    "function of somebody's own": f"select greatest_mail(person_id) as note {PEOPLE}",
+    "Java": "select reflect('java.nio.file.Files', 'readString', 'key') as note",
+    "program": "select transform(order_id) using 'cat key' as (note) from marts.orders",
+    "variable of the server": "select '${env:HOME}' as note",
+    "parameter": f"select :email as note {PEOPLE}",
+    "second statement": f"select order_id from marts.orders; select email {PEOPLE}",
+    "pipe": "from deduplicated.people |> select email as note",
+    "star but a column of one relation": "select * except (p.email, p.card_number, p.tags)"
+    " from deduplicated.people as p join deduplicated.people as q on p.person_id = q.person_id",
+    "generator without column names": "select (select max(col) from marts.orders lateral view"
+    " explode(array(people.email)) as_is) as note from (select *, person_id as col from deduplicated.people) as people",
+    "union by name": f"select note from marts.orders union all by name select email as note {PEOPLE}",
+    "union by position of a star": f"with a as (select * from marts.orders union all select person_id, email, country"
+    f" {PEOPLE}) select note from a",
+    "column names by position of a star": "select a from (select * from deduplicated.people) as t (a, b, c, d, e, f)",
+    "argument that the parser drops": f"select uuid(email) as note {PEOPLE}",
     "recursion": "with recursive a as (select 1 as b union all select b from a) select b from a",
     "pivot": f"select * {PEOPLE} pivot (count(*) for country in ('a'))",
     "table function": "select * from range(3)",

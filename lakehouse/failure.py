@@ -1,0 +1,58 @@
+"""What to say of an error of any kind: a line that a person can act on and that quotes no record."""
+
+import os
+import traceback
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from lakehouse.catalog import is_unavailable, unavailable
+from lakehouse.errors import UserError
+from lakehouse.settings import Settings, from_environment, home
+
+MOST_BYTES = 10_000_000
+
+
+def as_user_error(error: Exception, settings: Settings | None = None, subject: str = "") -> UserError:
+    """Return what to say of an error. One that nobody foresaw is noted in `error_log()`, without its message.
+
+    `subject`, such as a topic, begins the message of an error that does not name it. Without settings the
+    environment's are taken.
+    """
+    if isinstance(error, UserError):
+        return error
+    prefix = f"{subject}: " if subject else ""
+    if is_unavailable(error):
+        try:
+            said = unavailable(settings or from_environment(), error)
+        except UserError as missing:
+            return missing
+        return UserError(f"{prefix}{said.message}", said.remedy)
+    what = f"{prefix}An error that nobody foresaw: {type(error).__name__}"
+    if not _noted(error, subject):
+        return UserError(what, f"Run it again, and report it; {error_log()} cannot be written")
+    return UserError(what, f"Run it again, and report it with the end of {error_log()}")
+
+
+def error_log() -> Path:
+    """Return the file that holds where unforeseen errors happened. It is the user's alone, mode 0600."""
+    return home() / "errors.log"
+
+
+def _noted(error: Exception, subject: str) -> bool:
+    """Write down kinds and places of an error and of those that led to it: their messages may quote a record, or a
+    password, their places cannot."""
+    lines = [f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {subject}\n"]
+    at: BaseException | None = error
+    while at is not None:
+        lines += [f"{type(at).__module__}.{type(at).__qualname__}\n", *traceback.format_tb(at.__traceback__)]
+        at = at.__cause__ or (None if at.__suppress_context__ else at.__context__)
+    path = error_log()
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and path.stat().st_size > MOST_BYTES:
+            path.unlink()
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a") as log:
+            log.writelines(lines)
+        return True
+    return False

@@ -1,0 +1,68 @@
+"""What a dbt project runs or publishes beside the SQL of its models: nothing follows it, so little of it is allowed."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jinja2
+from jinja2 import nodes
+
+from lakehouse.pii.problem import RESTRICTED, Problem
+
+EXPORTED = "exp_"
+# Hooks that were read and tell no value: they check the masking key and the options, and tag what was tested.
+KNOWN_HOOKS = {"{{ check_pii_key() }}", "{{ require_whole_input() }}", "{{ tag_tested(results) }}"}
+# Configuration that is SQL and stands in no compiled model.
+SQL_OPTIONS = ("sql_header", "incremental_predicates")
+ASKS = {"run_query", "statement", "adapter", "load_result", "context", "builtins"}
+
+
+def problems(manifest: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield hooks, SQL in configuration, statements that Jinja sends, and exports of a restricted schema."""
+    for node in manifest["nodes"].values():
+        yield from _hooks(node)
+        yield from _options(node)
+        yield from _jinja(node)
+        if node["name"].startswith(EXPORTED) and node["schema"] in RESTRICTED:
+            yield Problem(
+                f"{node['name']} is an export in the restricted schema {node['schema']}", "Leave it in schema exports"
+            )
+
+
+def _hooks(node: Mapping[str, Any]) -> Iterator[Problem]:
+    where = "The project" if node["resource_type"] == "operation" else node["name"]
+    hooks = [*(node["config"].get("pre-hook") or ()), *(node["config"].get("post-hook") or ())]
+    said = [hook["sql"] for hook in hooks]
+    if node["resource_type"] == "operation":
+        said.append(node["raw_code"])
+    for sql in said:
+        if sql.strip() not in KNOWN_HOOKS:
+            yield Problem(f"{where} has a hook, whose SQL is not proven", "Do without it")
+
+
+def _options(node: Mapping[str, Any]) -> Iterator[Problem]:
+    config = node["config"]
+    for option in SQL_OPTIONS:
+        if config.get(option):
+            yield Problem(f"{node['name']} has the option {option}, whose SQL is not proven", "Do without it")
+    if node["resource_type"] == "test" and config.get("fail_calc", "count(*)") != "count(*)":
+        yield Problem(f"{node['name']} shows the result of its fail_calc in logs", "Count rows as other tests do")
+    if node["resource_type"] == "snapshot":
+        columns = [config.get("unique_key"), config.get("updated_at"), config.get("check_cols")]
+        named = [name for one in columns if one for name in (one if isinstance(one, list) else [one])]
+        for name in named:
+            if not name.isidentifier():
+                yield Problem(f"{node['name']} computes {name}, which is not proven", "Name a column of its query")
+
+
+def _jinja(node: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield what sends SQL of its own: with a condition around it no compilation shows it."""
+    if node["resource_type"] not in ("model", "snapshot", "test"):
+        return
+    try:
+        tree = jinja2.Environment(extensions=["jinja2.ext.do"]).parse(node["raw_code"])
+    except jinja2.TemplateSyntaxError:
+        yield Problem(f"{node['name']} has Jinja that cannot be read", "Write it without tags of dbt's own")
+        return
+    names = {name.name for name in tree.find_all(nodes.Name)} | {name.attr for name in tree.find_all(nodes.Getattr)}
+    for name in sorted(names & ASKS):
+        yield Problem(f"{node['name']} uses {name} in its Jinja, whose SQL is not proven", "Do without it")

@@ -1,0 +1,44 @@
+"""Keeps what the commands write to their own user: lake, staging and logs hold personal data, whoever else logs in."""
+
+import os
+from pathlib import Path
+
+UMASK = 0o077
+_callers_umask: int | None = None
+
+
+def restrict() -> None:
+    """Have this process, and what it starts, create files and directories for its user alone."""
+    global _callers_umask  # noqa: PLW0603
+    before = os.umask(UMASK)
+    if _callers_umask is None:
+        _callers_umask = before
+
+
+def for_readers(mode: int) -> int:
+    """Return the mode that a published file or directory has: what the umask of whoever called the command allows."""
+    return mode & ~(_current_umask() if _callers_umask is None else _callers_umask)
+
+
+def directory(path: Path) -> Path:
+    """Have a directory that its owner alone may enter, also if it was there before and open to others."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if path.stat().st_uid == os.geteuid():
+        path.chmod(path.stat().st_mode & ~UMASK)
+    return path
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    """Write a file that its owner alone may read, in the place of an older one at once."""
+    draft = path.with_name(f"{path.name}.new")
+    draft.unlink(missing_ok=True)
+    draft.touch(mode=0o600)
+    draft.write_bytes(content.encode() if isinstance(content, str) else content)
+    return draft.replace(path)
+
+
+def _current_umask() -> int:
+    # There is no way to ask without setting it.
+    current = os.umask(UMASK)
+    os.umask(current)
+    return current
