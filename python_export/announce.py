@@ -7,6 +7,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from lakehouse.weeks import IsoWeek
+from python_export.layout import REPORTS
 from python_export.manifest import Manifest
 from python_export.target import Target
 
@@ -49,6 +50,7 @@ class Announcement:
 
     manifest: Manifest
     address: str
+    link: str | None
     figures: tuple[Figure, ...]
     news: str
 
@@ -67,8 +69,8 @@ def announcements(target: Target, published: list[Manifest]) -> list[Announcemen
             for name in ("rows", *(MEASURES if not one.small_groups else ()))
             if name in totals
         )
-        address = target.address(f"{one.path}/{one.file}")
-        found.append(Announcement(one, address, figures, news(one)))
+        path = f"{one.path}/{one.file}"
+        found.append(Announcement(one, target.address(path), target.link(path), figures, news(one)))
     return found
 
 
@@ -87,4 +89,4 @@ def news(manifest: Manifest) -> str:
 
 def report_path(week: IsoWeek) -> str:
     """Return where the report of a week is under the export root."""
-    return f"reports/{week}.html"
+    return f"{REPORTS}/{week}.html"

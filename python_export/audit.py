@@ -9,12 +9,12 @@ import io
 import json
 from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from pyiceberg.catalog import Catalog
 
 from lakehouse.errors import UserError
-from python_export import datapackage, dictionary, source
+from python_export import datapackage, dictionary, pii_scan, source
 from python_export.manifest import Manifest, newest, read
 from python_export.parsers import PARSERS, REFUSALS, Reading
 from python_export.target import Target, digest
@@ -53,11 +53,11 @@ def audit_pointer(target: Target, dataset: str) -> Finding:
     try:
         pointer = json.loads(target.read(path))
         named = tuple(pointer.get(each) for each in ("week", "version", "sha256"))
-        version = newest(target, dataset)
     except (OSError, ValueError, AttributeError):
         return Finding(path, ("it is missing or damaged; the next export writes it again",))
-    except UserError as error:
-        return Finding(path, (error.message,))
+    version = newest(target, dataset)
+    if version is None:
+        return Finding(path, ("no manifest of the versions that it might name can be read",))
     if named != (version.week, version.version, version.sha256):
         return Finding(path, (f"it does not name {version.path}; the next export writes it again",))
     return Finding(path, ())
@@ -78,8 +78,9 @@ def _companions(target: Target, manifest: Manifest, path: str) -> list[str]:
     if not manifest.key:
         return []  # published by release 0.3, which wrote neither
     problems = []
+    file = PurePosixPath(f"{path}/{manifest.file}")
     try:
-        rows = csv.DictReader(io.StringIO(target.read(f"{path}/{dictionary.FILE}").decode()))
+        rows = csv.DictReader(io.StringIO(target.read(str(file.with_name(dictionary.FILE))).decode()))
         if [(row.get("name"), row.get("type")) for row in rows] != [
             (column["name"], column["type"]) for column in manifest.columns
         ]:
@@ -87,9 +88,9 @@ def _companions(target: Target, manifest: Manifest, path: str) -> list[str]:
     except (OSError, ValueError, csv.Error):
         problems.append(f"{dictionary.FILE} is missing or damaged")
     try:
-        [resource] = json.loads(target.read(f"{path}/{datapackage.FILE}"))["resources"]
+        [resource] = json.loads(target.read(str(file.with_name(datapackage.FILE))))["resources"]
         said = resource["path"], resource["bytes"], resource["hash"]
-        if said != (manifest.file, manifest.bytes, f"sha256:{manifest.sha256}"):
+        if said != (Path(manifest.file).name, manifest.bytes, f"sha256:{manifest.sha256}"):
             problems.append(f"{datapackage.FILE} does not describe the file")
     except (OSError, ValueError, KeyError, TypeError):
         problems.append(f"{datapackage.FILE} is missing or damaged")
@@ -114,12 +115,12 @@ def _reading(manifest: Manifest, reading: Reading) -> list[str]:
 def _table(manifest: Manifest, catalog: Catalog, file: Path, scratch: Path) -> list[str]:
     """Return how the file differs from the table at the recorded snapshot, and that from the manifest."""
     try:
-        table = source.at(catalog, manifest)
+        table = pii_scan.withhold(source.at(catalog, manifest), scratch)
         facts = verify(file, table, scratch)
     except UserError as error:
         return [error.message]
     said = {"columns": [(column["name"], column["type"], column["nulls"]) for column in manifest.columns]}
     found = {"columns": [(column.name, column.type, facts.nulls[column.name]) for column in table.columns]}
-    for name in ("rows", "control_totals", "formula_escaped"):
+    for name in ("rows", "control_totals", "formula_escaped", "nul_removed"):
         said[name], found[name] = getattr(manifest, name), getattr(facts, name)
     return [f"the manifest's {name} are not the table's" for name in said if said[name] != found[name]]

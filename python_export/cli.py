@@ -8,27 +8,29 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from lakehouse.catalog import load_catalog
+from lakehouse.deadline import step_within
 from lakehouse.errors import UserError
-from lakehouse.pii.check import require_classified
+from lakehouse.failure import as_user_error
+from lakehouse.lease import leased
+from lakehouse.lock import locked
 from lakehouse.settings import PROJECT_ROOT, Settings, environment, from_environment
-from lakehouse.weeks import IsoWeek
+from lakehouse.weeks import IsoWeek, weeks_between
 from python_export import channels, datasets, report
+from python_export.build import parse
+from python_export.cli_outbox import app as outbox_app
+from python_export.cli_tables import end, print_wide, wide_table
 from python_export.cli_versions import diff, reproduce, verify
 from python_export.completeness import last_week
 from python_export.datasets import Project
-from python_export.manifest import published
-from python_export.notify import as_user_error, notify, tell_of_failure
-from python_export.publish import Published
-from python_export.run import run as run_export
+from python_export.manifest import Manifest, ManifestError, published
+from python_export.notify import notify, tell_of_failure
+from python_export.run import Exported, Exporter
 from python_export.target import open_target
 
 app = typer.Typer(no_args_is_help=True, help="Weekly CSV files: unload, verify with a second engine, publish.")
 console = Console(highlight=False, soft_wrap=True, markup=False)
-errors = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
-NOT_TOLD = 3
 
 
 @app.command()
@@ -36,37 +38,60 @@ def run(
     week: Annotated[
         str | None, typer.Option(help="ISO week, for instance 2026-W47. Default: the last complete one.")
     ] = None,
+    weeks: Annotated[str | None, typer.Option(help="Several weeks with one build: 2026-W40..2026-W46.")] = None,
+    changed: Annotated[bool, typer.Option(help="The published weeks that late data has changed.")] = False,
     dataset: Annotated[list[str] | None, typer.Option(help="Just this dataset; repeatable. Default: all.")] = None,
     build: Annotated[
         bool, typer.Option(help="Have dbt build and test the export tables first; otherwise they must hold the week.")
     ] = True,
 ) -> None:
-    """Export a week: check that it is complete, build, unload, verify, publish, notify.
+    """Export weeks: check that they are complete, build, unload, verify, publish, notify.
 
     Same content is no new version, and nobody is told of it.
 
+    A dataset that may be incomplete or wrong is withheld, by name and with the reason; the others are published.
+
     Exit codes: 1 something failed, and the readers are told, of what was published before it too; 3 published, but not
-    everybody is told.
+    everybody is told; 4 something failed, and what does not come from it is published.
     """
     env = environment()
     settings = from_environment(env)
     # What cannot work is to be known now, not when the files are published.
     channels.from_environment(env)
-    chosen = IsoWeek.parse(week) if week else last_week(settings, datetime.now(UTC))
+    if changed and (week or weeks or not build):
+        raise typer.BadParameter("--changed finds the weeks itself, by a build")
+    newest = last_week(settings, datetime.now(UTC))
+    chosen = None if changed else chosen_weeks(settings, datetime.now(UTC), week, weeks)
     project = Project(PROJECT_ROOT, env)
     catalog = load_catalog(settings)
-    require_classified(project.manifest(), catalog)
+    parse(project)
     datasets.choose(datasets.load(project), dataset or ())
+    exported = Exported(chosen[-1] if chosen else newest)
     try:
-        print_summary(
-            run_export(settings, catalog, project, chosen, dataset or (), with_build=build, say=console.print)
-        )
-        console.print(f"report: {report.write(settings, chosen)}")
+        # The weekly job does the same, so one of them at a time.
+        with (
+            locked("weekly", console.print),
+            leased(catalog, "weekly", console.print),
+            step_within(env, "export run"),
+        ):
+            Exporter(settings, catalog, project, exported, say=console.print).run(chosen, dataset or (), build)
+            print_summary(exported)
+            for one in exported.weeks():
+                console.print(f"report: {report.write(settings, one, exported.notices())}")
     except Exception as problem:
         error = as_user_error(problem, settings)
-        tell_of_failure(settings, env, chosen, error, console.print)
+        tell_of_failure(settings, env, exported.week, error, console.print, notices=exported.notices())
         raise error from (None if isinstance(problem, UserError) else problem)
-    _notify(settings, env)
+    end(exported, notify(settings, env, catalog, console.print, exported.notices()))
+
+
+def chosen_weeks(settings: Settings, now: datetime, week: str | None, weeks: str | None) -> list[IsoWeek]:
+    """Return the weeks that options name, by default the last complete one."""
+    if week and weeks:
+        raise typer.BadParameter("give --week or --weeks, not both")
+    if weeks:
+        return weeks_between(weeks)
+    return [IsoWeek.parse(week) if week else last_week(settings, now)]
 
 
 @app.command("notify")
@@ -86,14 +111,24 @@ def list_versions(
 ) -> None:
     """List what is published: every version of every week, the newest of a week last."""
     target = open_target(from_environment())
-    found = [one for one in published(target) if not dataset or one.dataset in dataset]
-    for name in {*(dataset or ())} - {one.dataset for one in found}:
+    unreadable: list[ManifestError] = []
+    found = [one for name in dataset or [None] for one in published(target, name, unreadable=unreadable)]
+    for name in {*(dataset or ())} - {one.dataset for one in found} if not unreadable else ():
         raise UserError(
             f"Nothing of {name} is published under {target.address('')}", "See all with `lakehouse export list`"
         )
     if as_json:
         typer.echo(json.dumps([asdict(one) for one in found], indent=2))
-        return
+    else:
+        _print_versions(found)
+    if unreadable:
+        raise UserError(
+            f"{len(unreadable)} versions are not in this list: {'; '.join(one.message for one in unreadable)}",
+            unreadable[0].remedy,
+        )
+
+
+def _print_versions(found: list[Manifest]) -> None:
     superseded = {(one.dataset, one.week, one.supersedes): f"v{one.version}" for one in found}
     table = wide_table("dataset", "week", "version", "rows", "published", "superseded by", "sha256")
     for one in found:
@@ -103,34 +138,13 @@ def list_versions(
 
 
 def _notify(settings: Settings, env: Mapping[str, str]) -> None:
-    exit_if_not_told(notify(settings, env, load_catalog(settings), console.print))
+    end(None, notify(settings, env, load_catalog(settings), console.print))
 
 
-def exit_if_not_told(problems: list[UserError]) -> None:
-    """End the command with exit code 3 and a line per problem, if there is any."""
-    for problem in problems:
-        errors.print(f"error: published, but not everybody is told: {problem}")
-    if problems:
-        raise typer.Exit(NOT_TOLD)
-
-
-def wide_table(*headings: str) -> Table:
-    """Return a table for `print_wide`."""
-    table = Table(box=None, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, justify="right" if heading in {"rows", "bytes"} else "left", no_wrap=True)
-    return table
-
-
-def print_wide(table: Table) -> None:
-    """Print a table as wide as its content: a path that is cut cannot be copied, a message that is cut says little."""
-    Console(width=10_000, markup=False).print(table)
-
-
-def print_summary(exported: list[Published]) -> None:
-    """Print what is public now, a line per version."""
+def print_summary(exported: Exported) -> None:
+    """Print what is public now, a line per version, and what is withheld or to be known, in a line each."""
     table = wide_table("dataset", "week", "version", "rows", "bytes", "sha256", "path")
-    for one in exported:
+    for one in exported.published:
         manifest = one.manifest
         table.add_row(
             manifest.dataset,
@@ -141,8 +155,12 @@ def print_summary(exported: list[Published]) -> None:
             manifest.sha256[:12],
             one.file,
         )
-    print_wide(table)
+    if exported.published:
+        print_wide(table)
+    for notice in exported.notices():
+        console.print(notice.text)
 
 
+app.add_typer(outbox_app, name="outbox")
 for command in (verify, diff, reproduce):
     app.command()(command)

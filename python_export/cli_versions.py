@@ -14,7 +14,8 @@ from lakehouse.catalog import load_catalog
 from lakehouse.errors import UserError
 from lakehouse.settings import from_environment
 from lakehouse.weeks import IsoWeek
-from python_export.audit import audit, audit_pointer
+from python_export import outbox
+from python_export.audit import Finding, audit, audit_pointer
 from python_export.difference import difference
 from python_export.manifest import Manifest, paths, published
 from python_export.retain import reproduce as write_again
@@ -25,6 +26,7 @@ console = Console(highlight=False, soft_wrap=True)
 
 Datasets = Annotated[list[str] | None, typer.Option("--dataset", help="Just this dataset; repeatable. Default: all.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+GONE = "it was published, and is gone; if that is right, `lakehouse export outbox drop` lets it be"
 Week = Annotated[str, typer.Argument(help="ISO week, for instance 2026-W47.")]
 
 
@@ -40,9 +42,14 @@ def verify(
     settings = from_environment()
     target, catalog = open_target(settings), load_catalog(settings)
     chosen = paths(target, dataset, str(IsoWeek.parse(week)) if week else None)
-    if not chosen:
+    gone = [
+        one.path
+        for one in outbox.gone(catalog, target)
+        if (not dataset or one.dataset in dataset) and (not week or one.week == str(IsoWeek.parse(week)))
+    ]
+    if not chosen and not gone:
         raise UserError(f"Nothing like that is published under {target.address('')}", "See `lakehouse export list`")
-    findings = []
+    findings = [Finding(path, (GONE,)) for path in gone]
     for path in chosen:
         with tempfile.TemporaryDirectory(prefix="lakehouse-verify-") as scratch:
             findings.append(audit(target, catalog, path, Path(scratch)))
@@ -102,7 +109,7 @@ def reproduce(
             file = write_again(cursor, catalog, manifest, directory / manifest.dataset)
             if to:
                 to.mkdir(parents=True, exist_ok=True)
-                (to / manifest.file).write_bytes(file.read_bytes())
+                (to / Path(manifest.file).name).write_bytes(file.read_bytes())
             console.print(f"{manifest.path}: the same {manifest.bytes:,} bytes", markup=False)
 
 

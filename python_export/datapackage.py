@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from pathlib import PurePosixPath
 from typing import Any
 
 from python_export.dictionary import Field
@@ -22,7 +23,7 @@ def text(manifest: Manifest, described: Iterable[Field]) -> str:
     """Return the package of one version."""
     resource = {
         "name": manifest.dataset.replace("_", "-"),
-        "path": manifest.file,
+        "path": PurePosixPath(manifest.file).name,
         "profile": "tabular-data-resource",
         "format": "csv",
         "mediatype": "text/csv",

@@ -10,8 +10,10 @@ from typing import Any
 from lakehouse.errors import UserError
 from python_export import dictionary
 from python_export.dictionary import Field
+from python_ingest.topics import DeadLetterLimit
 
 PREFIX = "exp_weekly__"
+AUDIENCE = "LAKEHOUSE_EXPORT_AUDIENCE"
 
 
 @dataclass(frozen=True)
@@ -24,16 +26,18 @@ class Table:
 
 @dataclass(frozen=True)
 class Topic:
-    """A Kafka topic that contributes to a dataset, and the bronze table it lands in."""
+    """A Kafka topic that contributes to a dataset, the bronze table it lands in, and its usual few dead letters."""
 
     name: str
     bronze: Table
+    max_dead_letters: DeadLetterLimit = field(default_factory=DeadLetterLimit)
 
 
 @dataclass(frozen=True)
 class Events:
-    """Events to count for a week: rows of a table by the time in column `at` that meet a condition in SQL, if any."""
+    """Events to count for a week: rows of a model by the time in column `at` that meet a condition in SQL, if any."""
 
+    model: str
     table: Table
     at: str
     where: str
@@ -44,7 +48,11 @@ class Dataset:
     """One export model.
 
     `key` identifies a row, `order_by` is the total order of the file (ascending, nulls first) and contains the key;
-    `quarantined` and `late` are events that the week lacks, or that came after its end.
+    `quarantined` and `late` are events that the week lacks, or that came after its end. `lineage` names all that file
+    and manifest come from: topics, and dbt's nodes by their unique ids, its own model included. The manifest has totals
+    by the values of each column in `totals_by`. `unscanned` are columns whose values the search for personal data
+    leaves out, with the reason. `week_column` holds the label of the week that a row belongs to, None where the table
+    holds one week; `at` is the column of its event time, if it has one.
     """
 
     name: str
@@ -56,6 +64,22 @@ class Dataset:
     fields: tuple[Field, ...] = ()
     quarantined: Events | None = None
     late: Events | None = None
+    unscanned: Mapping[str, str] = field(default_factory=dict)
+    audience: str = ""
+    lineage: frozenset[str] = frozenset()
+    totals_by: tuple[str, ...] = ()
+    week_column: str | None = None
+    at: str | None = None
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models that file and manifest are read from."""
+        return (self.model, *(events.model for events in self.counted))
+
+    @property
+    def counted(self) -> tuple[Events, ...]:
+        """The kinds of events that are counted for a week."""
+        return tuple(events for events in (self.quarantined, self.late) if events)
 
 
 @dataclass(frozen=True)
@@ -86,6 +110,10 @@ class Project:
             return None
         return said.stdout.strip()
 
+    @property
+    def results_path(self) -> Path:
+        return self.target / "run_results.json"
+
     def manifest(self) -> dict[str, Any]:
         """Return dbt's manifest.
 
@@ -99,12 +127,28 @@ class Project:
 
 
 def load(project: Project) -> dict[str, Dataset]:
-    """Return the datasets of a project by name.
+    """Return the datasets of a project by name, with LAKEHOUSE_EXPORT_AUDIENCE those that are meant for it.
 
     Raises:
         UserError: there is no manifest, no export model, or one does not declare its key and order.
     """
-    manifest = project.manifest()
+    return _for_audience(of_manifest(project.manifest()), project.env.get(AUDIENCE, ""))
+
+
+def _for_audience(datasets: dict[str, Dataset], audience: str) -> dict[str, Dataset]:
+    """Return the datasets that are meant for an audience; all if there is none to tell apart."""
+    meant = {name: dataset for name, dataset in datasets.items() if audience in ("", dataset.audience)}
+    if not meant:
+        declared = sorted({dataset.audience for dataset in datasets.values()} - {""})
+        raise UserError(
+            f"{AUDIENCE} is '{audience}', which no export is meant for",
+            f"Set it to one of {', '.join(declared)}" if declared else "Declare config.meta.export.audience",
+        )
+    return meant
+
+
+def of_manifest(manifest: dict[str, Any]) -> dict[str, Dataset]:
+    """Return the datasets of dbt's manifest by name; raises as `load`."""
     models = [
         node
         for node in manifest["nodes"].values()
@@ -137,13 +181,10 @@ def _dataset(manifest: dict[str, Any], node: dict[str, Any]) -> Dataset:
             f"{node['name']} does not declare a total order",
             "Give config.meta.export a `key` and an `order_by` that contains it",
         )
-    ancestors = _ancestors(manifest, node["unique_id"])
+    ancestors = ancestors_of(manifest, node["unique_id"])
     sources = [manifest["sources"][name] for name in ancestors if name in manifest["sources"]]
-    topics = [
-        Topic(source["config"]["meta"]["kafka"]["topic"], Table(source["schema"], source["identifier"]))
-        for source in sources
-        if "kafka" in source["config"].get("meta", {})
-    ]
+    topics = [_topic(source) for source in sources if "kafka" in source["config"].get("meta", {})]
+    counted = [declared[kind]["from"] for kind in ("quarantined", "late") if kind in declared]
     return Dataset(
         name=node["name"].removeprefix(PREFIX),
         model=node["name"],
@@ -154,17 +195,72 @@ def _dataset(manifest: dict[str, Any], node: dict[str, Any]) -> Dataset:
         fields=dictionary.of_model(manifest, node),
         quarantined=_events(manifest, declared.get("quarantined")),
         late=_events(manifest, declared.get("late")),
+        unscanned=_unscanned(node),
+        audience=declared.get("audience", ""),
+        totals_by=tuple(declared.get("totals_by", ())),
+        lineage=frozenset(
+            [
+                node["unique_id"],
+                *ancestors,
+                *(_named(manifest, name)["unique_id"] for name in counted),
+                *(topic.name for topic in topics),
+            ]
+        ),
+        week_column=node["config"].get("partition_by"),
+        at=declared.get("at"),
     )
+
+
+def _unscanned(node: Mapping[str, Any]) -> dict[str, str]:
+    """Return the columns whose values are not looked at for personal data, each with the reason."""
+    reasons = {}
+    for name, column in node["columns"].items():
+        said = column["config"].get("meta", {}).get("pii_scan")
+        if said is None:
+            continue
+        word, _, reason = str(said).partition(":")
+        if word != "off" or not reason.strip():
+            raise UserError(f"config.meta.pii_scan of {node['name']}.{name} is '{said}'", 'Write it as "off: <reason>"')
+        reasons[name] = reason.strip()
+    return reasons
+
+
+def _topic(source: dict[str, Any]) -> Topic:
+    kafka = source["config"]["meta"]["kafka"]
+    limit = DeadLetterLimit(**(kafka.get("max_dead_letters") or {}))
+    return Topic(kafka["topic"], Table(source["schema"], source["identifier"]), limit)
 
 
 def _events(manifest: dict[str, Any], declared: dict[str, str] | None) -> Events | None:
     if declared is None:
         return None
-    [node] = [node for node in manifest["nodes"].values() if node["name"] == declared["from"]]
-    return Events(Table(node["schema"], node["alias"]), declared["at"], declared.get("where", ""))
+    node = _named(manifest, declared["from"])
+    return Events(node["name"], Table(node["schema"], node["alias"]), declared["at"], declared.get("where", ""))
 
 
-def _ancestors(manifest: dict[str, Any], unique_id: str) -> list[str]:
+def _named(manifest: dict[str, Any], name: str) -> dict[str, Any]:
+    [node] = [node for node in manifest["nodes"].values() if node["name"] == name]
+    return node
+
+
+def places_of(manifest: dict[str, Any], table: str) -> list[str]:
+    """Return the unique ids of where wrong numbers of a table come from: of its model or source.
+
+    No dataset comes from a list of what is left out; then it is what the list reads. Nobody knows of an unknown table,
+    so of that it is the model of every dataset.
+    """
+    ids = {node["alias"]: name for name, node in manifest["nodes"].items() if node["resource_type"] == "model"}
+    ids |= {node["identifier"]: name for name, node in manifest["sources"].items()}
+    exported = of_manifest(manifest).values()
+    if table not in ids:
+        return [ids[dataset.table.name] for dataset in exported]
+    if any(ids[table] in dataset.lineage for dataset in exported):
+        return [ids[table]]
+    return manifest["parent_map"].get(ids[table], [])
+
+
+def ancestors_of(manifest: dict[str, Any], unique_id: str) -> list[str]:
+    """Return the unique ids of all that a node of the manifest is made from."""
     found: dict[str, None] = {}
     waiting = [unique_id]
     while waiting:

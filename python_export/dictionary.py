@@ -11,7 +11,8 @@ FILE = "dictionary.csv"
 
 @dataclass(frozen=True)
 class Field:
-    """A column. `pii` is the class of the personal data it comes from and `mask` what became of it; both may be empty.
+    """A column. `pii` is the class of the personal data it comes from and `mask` what became of it, and in which rows
+    if not in all; both may be empty.
 
     `nullable` unless a test says otherwise; `allowed_values` are those of an accepted_values test, none if any will do.
     """
@@ -45,7 +46,7 @@ def of_model(manifest: Mapping[str, Any], node: Mapping[str, Any]) -> tuple[Fiel
                 nullable=name not in not_null,
                 description=" ".join(column["description"].split()),
                 pii=meta.get("pii", ""),
-                mask=meta.get("mask", ""),
+                mask=" ".join(meta[name] for name in ("mask", "masked_rows") if name in meta),
                 allowed_values=accepted.get(name, ()),
             )
         )

@@ -10,6 +10,10 @@ from python_export.csv_file import connect, name, rows_of, text
 from python_export.manifest import Manifest
 
 
+class ComparisonError(UserError):
+    """Two versions cannot be compared, for instance because one is damaged."""
+
+
 @dataclass(frozen=True)
 class Difference:
     """The number of rows of each kind, and some of them as kind, key and the names of the columns that changed."""
@@ -32,7 +36,7 @@ def difference(
     If the old version lacks a column of the new one's key, no row is the same: all are removed and added.
 
     Raises:
-        UserError: a file is damaged.
+        ComparisonError: a file is damaged.
     """
     key = [name(column) for column in new.key]
     both = [column for column in new.column_names if column in old.column_names]
@@ -64,7 +68,7 @@ def difference(
             ).fetchall()
     except duckdb.Error as error:
         # The message may quote a row; its kind does not.
-        raise UserError(
+        raise ComparisonError(
             f"{old.path} and {new.path} could not be compared ({type(error).__name__})",
             "`lakehouse export verify` tells whether a published file is damaged; restore it from a backup",
         ) from None

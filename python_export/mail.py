@@ -4,6 +4,7 @@ Figures are those of the manifests; there are no rows of data in it.
 """
 
 import hashlib
+from collections.abc import Iterable
 from datetime import timedelta
 from email.message import EmailMessage
 from email.utils import format_datetime
@@ -11,30 +12,41 @@ from email.utils import format_datetime
 from lakehouse.weeks import IsoWeek
 from python_export.announce import TEMPLATES, Announcement, counted, report_path
 from python_export.channels import Smtp
-from python_export.outbox import Entry
+from python_export.outbox import NOTICE, Entry
 from python_export.target import Target
 
 
-def mail_of_versions(
+def mail_of_week(
     smtp: Smtp, target: Target, week: IsoWeek, told: list[Announcement], entries: list[Entry]
 ) -> EmailMessage:
-    """Return the mail about versions of one week."""
+    """Return the mail about versions and notices of one week."""
     replaced = sum(one.manifest.supersedes is not None for one in told)
-    subject = f"{week}: {counted(len(told), 'file')} published" + (f", {replaced} of them anew" if replaced else "")
+    withheld = sum(entry.kind == NOTICE and entry.dataset is not None for entry in entries)
+    notices = [entry.error for entry in entries if entry.kind == NOTICE]
+    parts = [
+        f"{counted(len(told), 'file')} published" + (f", {replaced} of them anew" if replaced else "") if told else "",
+        f"{withheld} withheld" if withheld else "",
+        counted(len(notices) - withheld, "warning") if len(notices) > withheld else "",
+    ]
+    subject = f"{week}: {', '.join(part for part in parts if part)}"
     values = {"week": week, "last_day": week.end - timedelta(days=1), "report": target.address(report_path(week))}
-    return _mail(smtp, subject, "published", entries, told=told, **values)
+    values["report_link"] = target.link(report_path(week))
+    return _mail(smtp, smtp.recipients, subject, "published", entries, told=told, notices=notices, **values)
 
 
 def mail_of_failures(smtp: Smtp, week: str, entries: list[Entry]) -> EmailMessage:
     """Return the mail about failed runs for one week."""
-    return _mail(smtp, f"{week}: the weekly files failed", "failed", entries, week=week, entries=entries)
+    subject = f"{week}: the weekly files failed"
+    return _mail(smtp, smtp.alerts, subject, "failed", entries, week=week, entries=entries)
 
 
-def _mail(smtp: Smtp, subject: str, template: str, about: list[Entry], **values: object) -> EmailMessage:
+def _mail(
+    smtp: Smtp, recipients: Iterable[str], subject: str, template: str, about: list[Entry], **values: object
+) -> EmailMessage:
     message = EmailMessage()
     message["Subject"] = subject
     message["From"] = smtp.sender
-    message["To"] = ", ".join(smtp.recipients)
+    message["To"] = ", ".join(recipients)
     message["Date"] = format_datetime(max(entry.recorded_at for entry in about))
     # The same message sent twice has the same id, so that mail servers and readers know it for one.
     keys = ", ".join(entry.idempotency_key for entry in about)

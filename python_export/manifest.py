@@ -2,10 +2,22 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 
 from lakehouse.errors import UserError
-from python_export.target import MANIFEST, VERSION, Target
+from python_export.layout import MANIFEST, VERSION
+from python_export.target import Target
+
+# Raised when a field that is there already gets another meaning; a new field alone is none.
+FORMAT = 1
+
+
+class ManifestError(UserError):
+    """The manifest of one version cannot be read; those of the others can."""
+
+
+class DamagedManifestError(ManifestError):
+    """It is missing or damaged, not newer than this release."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,10 +25,15 @@ class Manifest:
     """What stands in manifest.json, in this order.
 
     `rows` does not count the header; a column has name, type and number of nulls; control totals are exact decimal
-    text; the snapshot id is text because it exceeds what JSON readers hold exactly. `difference` counts the rows that
-    the superseded version has otherwise, `quarantined` the week's events that quality rules keep out, `late` those
-    that came after its end. Versions of release 0.3 lack what has a default here.
+    text, `totals_by` has them and the rows by the values of some columns; the snapshot id is text because it exceeds
+    what JSON readers hold exactly. `difference` counts the rows that the superseded version has otherwise,
+    `quarantined` the week's events that quality rules keep out, `late` those that came after its end, `dead_letters`
+    the records stamped in the week, of the topics that the dataset comes from, that could not be decoded.
+    `pii_scan_off` has the columns that were not looked through and why, `withheld_rows` the number of rows that may
+    hold personal data by what was found where. Older versions lack some of what has a default here.
     """
+
+    manifest_format: int = FORMAT
 
     dataset: str
     week: str
@@ -35,15 +52,24 @@ class Manifest:
     order_by: list[str] = field(default_factory=list)
     columns: list[dict[str, str | int]]
     control_totals: dict[str, str]
+    totals_by: dict[str, dict[str, dict[str, str]]] = field(default_factory=dict)
     formula_escaped: dict[str, int]
+    nul_removed: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     pii_scan: dict[str, int] | None = None
+    pii_scan_off: dict[str, str] = field(default_factory=dict)
+    withheld_rows: dict[str, int] = field(default_factory=dict)
     key_version: str | None = None
     small_groups: dict[str, int] | None = None
     quarantined: int | None = None
     late: int | None = None
+    dead_letters: int | None = None
     source_table: str
     source_snapshot_id: str
+    # Of the tables that the source was built from, by name.
+    source_snapshots: dict[str, str] | None = None
+    # The source's column that has the label of the week; None if it held this week alone.
+    week_column: str | None = None
     dbt_invocation_id: str
     git_commit: str | None = None
     created_at: str
@@ -63,40 +89,56 @@ class Manifest:
         return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
 
 
-def published(target: Target, dataset: str | None = None, week: str | None = None) -> list[Manifest]:
+def published(
+    target: Target, dataset: str | None = None, week: str | None = None, unreadable: list[ManifestError] | None = None
+) -> list[Manifest]:
     """Return the manifests of all versions, or of one dataset or week, by dataset, week and version.
 
-    Raises:
-        UserError: a manifest is missing or damaged.
+    A version whose manifest cannot be read is left out, and `unreadable` gets what is to be said of it.
     """
-    return [read(target, path) for path in paths(target, [dataset] if dataset else None, week)]
+    found = []
+    for path in paths(target, [dataset] if dataset else None, week):
+        try:
+            found.append(read(target, path))
+        except ManifestError as error:
+            if unreadable is not None:
+                unreadable.append(error)
+    return found
 
 
 def newest(target: Target, dataset: str, week: str | None = None) -> Manifest | None:
-    """Return the manifest of the newest version of a week, by default of the newest week, or None without any.
-
-    Raises:
-        UserError: the manifest is missing or damaged.
-    """
-    found = paths(target, [dataset], week)
-    return read(target, found[-1]) if found else None
+    """Return the newest manifest of a week that can be read, by default of the newest week, or None without any."""
+    for path in reversed(paths(target, [dataset], week)):
+        try:
+            return read(target, path)
+        except ManifestError:
+            continue
+    return None
 
 
 def read(target: Target, path: str) -> Manifest:
     """Return the manifest of the version at a path.
 
     Raises:
-        UserError: it is missing or damaged.
+        DamagedManifestError: it is missing or damaged.
+        ManifestError: a newer release wrote it, in a form that this one does not know.
     """
     try:
-        manifest = Manifest(**json.loads(target.read(f"{path}/{MANIFEST}")))
-        _require_shape(manifest)
-        return manifest
+        said = json.loads(target.read(f"{path}/{MANIFEST}"))
+        if int(said.get("manifest_format", FORMAT)) <= FORMAT:
+            # What a newer release says besides is not for this one.
+            manifest = Manifest(**{one.name: said[one.name] for one in fields(Manifest) if one.name in said})
+            _require_shape(manifest)
+            return manifest
     except (OSError, LookupError, ValueError, TypeError, AttributeError):
-        raise UserError(
+        raise DamagedManifestError(
             f"{target.address(path)}/{MANIFEST} is missing or damaged",
-            "Restore it from a backup, or move its directory away to publish that version again",
+            "Restore it from a backup, or let it be: the next content of that week is its next version",
         ) from None
+    raise ManifestError(
+        f"{target.address(path)}/{MANIFEST} was written by a newer release",
+        "Use that release or a later one for this export root",
+    )
 
 
 def _require_shape(manifest: Manifest) -> None:
@@ -109,7 +151,7 @@ def _require_shape(manifest: Manifest) -> None:
 
 def paths(target: Target, datasets: Iterable[str] | None = None, week: str | None = None) -> list[str]:
     """Return where versions are, all or those of some datasets or a week, by dataset, week and version."""
-    found = [match for path in target.versions() if (match := VERSION.fullmatch(path))]
-    chosen = [each for each in found if not datasets or each["dataset"] in datasets]
-    ordered = sorted(chosen, key=lambda each: (each["dataset"], each["week"], int(each["number"])))
-    return [each[0] for each in ordered if week in (None, each["week"])]
+    listed = [path for dataset in (datasets or ("",)) for path in target.versions(f"{dataset}/" if dataset else "")]
+    found = [match for path in listed if (match := VERSION.fullmatch(path)) and week in (None, match["week"])]
+    ordered = sorted(found, key=lambda match: (match["dataset"], match["week"], int(match["number"])))
+    return [match[0] for match in ordered]

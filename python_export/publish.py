@@ -11,9 +11,10 @@ from pathlib import Path
 from lakehouse.errors import UserError
 from python_export import datapackage, dictionary
 from python_export.dictionary import Field
-from python_export.difference import difference
-from python_export.manifest import Manifest, newest
-from python_export.target import MANIFEST, Target, digest
+from python_export.difference import ComparisonError, difference
+from python_export.layout import MANIFEST
+from python_export.manifest import DamagedManifestError, Manifest, newest, paths, read
+from python_export.target import Target, digest
 
 
 @dataclass(frozen=True)
@@ -33,32 +34,33 @@ def publish(target: Target, staged: Path, draft: Manifest, described: Iterable[F
     directory of the target's staging, which is moved; `scratch` is another directory.
 
     Raises:
-        UserError: a published version has no readable manifest, or another export has published other content first.
+        UserError: another export has published other content first, or a newer release has published the week.
     """
     sha256 = digest(staged)
-    before = newest(target, draft.dataset, draft.week)
+    found = paths(target, [draft.dataset], draft.week)
+    before = _readable(target, found[-1]) if found else None
     if before and before.sha256 == sha256:
         return _unchanged(target, before)
 
-    version = before.version + 1 if before else 1
+    supersedes = int(found[-1].rpartition("/v")[2]) if found else None
+    version = (supersedes or 0) + 1
     manifest = replace(
         draft,
         version=version,
-        supersedes=before.version if before else None,
-        file=f"{draft.dataset}_{draft.week}_v{version}.csv",
+        supersedes=supersedes,
+        file=f"{target.folder()}{draft.dataset}_{draft.week}_v{version}.csv",
         bytes=staged.stat().st_size,
         sha256=sha256,
     )
-    if before:
-        before_file = target.fetch(f"{before.path}/{before.file}", scratch)
-        change = difference(before, before_file, manifest, staged, scratch)
-        manifest = replace(manifest, difference=change.counts())
-        manifest = replace(manifest, reason=_reason(before, manifest))
+    if found:
+        manifest = _with_difference(target, before, manifest, staged, scratch)
     directory = staged.parent
-    staged.rename(directory / manifest.file)
+    file = directory / manifest.file
+    file.parent.mkdir(exist_ok=True)
+    staged.rename(file)
     described = _complete(described, manifest)
-    (directory / datapackage.FILE).write_text(datapackage.text(manifest, described))
-    (directory / dictionary.FILE).write_text(dictionary.text(described))
+    file.with_name(datapackage.FILE).write_text(datapackage.text(manifest, described))
+    file.with_name(dictionary.FILE).write_text(dictionary.text(described))
     (directory / MANIFEST).write_text(manifest.text())
     try:
         target.add(directory, manifest.path)
@@ -67,12 +69,39 @@ def publish(target: Target, staged: Path, draft: Manifest, described: Iterable[F
         if first and first.sha256 == sha256:
             return _unchanged(target, first)
         raise UserError(
-            f"Another export is publishing or has published {target.address(manifest.path)} with other content",
-            "Run the export again: it compares with what is there then. What a dead export has left on S3 is deleted"
-            " by the next run after a day",
+            f"Another export has published {target.address(manifest.path)} with other content",
+            "Run the export again: it compares with what is there then",
         ) from None
     _point_to_newest(target, draft.dataset)
     return Published(manifest, target.address(f"{manifest.path}/{manifest.file}"), unchanged=False)
+
+
+def _readable(target: Target, path: str) -> Manifest | None:
+    try:
+        return read(target, path)
+    except DamagedManifestError:
+        return None
+
+
+def _with_difference(
+    target: Target, before: Manifest | None, manifest: Manifest, staged: Path, scratch: Path
+) -> Manifest:
+    """Return the manifest of a new version with what changed since the old one, `before` if its manifest is readable.
+
+    Of a damaged one nobody can tell what changed, and that is no reason to withhold the new one.
+    """
+    try:
+        if before is None:
+            raise FileNotFoundError(MANIFEST)
+        before_file = target.fetch(f"{before.path}/{before.file}", scratch)
+        if digest(before_file) != before.sha256:
+            raise ValueError(before.file)
+        change = difference(before, before_file, manifest, staged, scratch)
+    except (FileNotFoundError, ValueError, ComparisonError):
+        told = f"v{manifest.supersedes} is damaged, so it is not known what changed since"
+        return replace(manifest, reason=told, warnings=[*manifest.warnings, told])
+    manifest = replace(manifest, difference=change.counts())
+    return replace(manifest, reason=_reason(before, manifest))
 
 
 def _reason(before: Manifest, after: Manifest) -> str:

@@ -1,7 +1,8 @@
 """The page beside the files: what a week brought, per channel and product, against the weeks before.
 
-Its figures are those of published files and manifests, so whoever may read the files may read it; only the counts of
-what was kept out of them come from the lake. It needs nothing from elsewhere: no script, no font, no picture.
+Its figures are those of manifests, and of the published file of product demand, so whoever may read the files may read
+it; only the counts of what was kept out of them come from the lake. It needs nothing from elsewhere: no script, no
+font, no picture.
 """
 
 import tempfile
@@ -21,6 +22,7 @@ from lakehouse.weeks import IsoWeek
 from python_export import csv_file, spark_sql
 from python_export.announce import TEMPLATES, Figure, announcements, report_path
 from python_export.manifest import Manifest, published
+from python_export.outbox import Notice
 from python_export.target import Target, open_target
 
 WEEKS = 8
@@ -66,8 +68,8 @@ class Product:
     customers: int
 
 
-def write(settings: Settings, week: IsoWeek) -> str:
-    """Write the report of a week in the place of an older one, and return its address.
+def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = ()) -> str:
+    """Write the report of a week in the place of an older one, and return its address. On its top stand its notices.
 
     Raises:
         UserError: a manifest or a file is damaged, or Spark could not count.
@@ -78,10 +80,9 @@ def write(settings: Settings, week: IsoWeek) -> str:
     versions = published(target)
     told = [one for one in announcements(target, versions) if one.manifest.week == str(week)]
     newest = {one.manifest.dataset: one for one in told}
+    channels = _channels(versions, week)
     try:
-        with tempfile.TemporaryDirectory() as scratch, csv_file.connect(Path(scratch)) as database:
-            channels = _channels(database, target, versions, week, Path(scratch))
-            products, suppressed = _products(database, target, versions, week, Path(scratch))
+        products, suppressed = _products(target, versions, week)
     except duckdb.Error as error:
         # Its message may quote a row.
         raise UserError(
@@ -101,7 +102,8 @@ def write(settings: Settings, week: IsoWeek) -> str:
         channels=channels,
         products=products,
         suppressed=suppressed,
-        kept_out=kept_out,
+        kept_out={label: count for label, count in kept_out.items() if count is not None},
+        notices=[notice.text for notice in notices if notice.week == str(week)],
         told=told,
         newest=newest,
     )
@@ -113,64 +115,66 @@ def _weeks(week: IsoWeek) -> list[IsoWeek]:
     return [week.minus(weeks) for weeks in reversed(range(WEEKS))]
 
 
-def _channels(
-    database: duckdb.DuckDBPyConnection, target: Target, versions: list[Manifest], week: IsoWeek, scratch: Path
-) -> list[Channel]:
-    """Return the channels of the shown weeks, the one that sold most first. The report's week is loaded last."""
+def _channels(versions: list[Manifest], week: IsoWeek) -> list[Channel]:
+    """Return the channels of the shown weeks, the one that sold most first."""
     sales: dict[str, dict[IsoWeek, Decimal]] = {}
     for one in _weeks(week):
-        if _load(database, target, versions, "order_lines", one, scratch):
-            for name, amount in database.execute(
-                "select channel, sum(cast(net_price as decimal(18, 2))) from order_lines group by channel"
-            ).fetchall():
-                sales.setdefault(name or "unknown", {})[one] = amount or Decimal(0)
+        lines = _newest(versions, "order_lines", one)
+        for name, totals in (lines.totals_by.get("channel", {}) if lines else {}).items():
+            sales.setdefault(name or "unknown", {})[one] = Decimal(totals["net_price"])
     found = [Channel(name, [by_week.get(one) for one in _weeks(week)]) for name, by_week in sales.items()]
     return sorted(found, key=lambda channel: (-channel.figure.now, channel.name))
 
 
-def _products(
-    database: duckdb.DuckDBPyConnection, target: Target, versions: list[Manifest], week: IsoWeek, scratch: Path
-) -> tuple[list[Product], int]:
+def _products(target: Target, versions: list[Manifest], week: IsoWeek) -> tuple[list[Product], int]:
     """Return the products that sold most, and how many are left out because few customers bought them."""
-    if not _load(database, target, versions, "product_demand", week, scratch):
+    demand = _newest(versions, "product_demand", week)
+    if demand is None:
         return [], 0
-    # If they are published, `_channels` has left those of the week loaded.
-    has_lines = any((one.dataset, one.week) == ("order_lines", str(week)) for one in versions)
-    category = "(select min(category) from order_lines where product_key = demand.product_key)" if has_lines else "null"
-    rows = database.execute(
-        f"""
-        select
-            product_key, coalesce({category}, ''), channel_group,
-            cast(revenue as decimal(18, 2)) as money, cast(quantity as bigint), cast(customer_count as bigint)
-        from product_demand as demand
-        where is_suppressed = 'false'
-        order by money desc, product_key
-        limit {PRODUCTS}
-        """
-    ).fetchall()
-    [(suppressed,)] = database.execute("select count(*) from product_demand where is_suppressed = 'true'").fetchall()
-    return [Product(*row) for row in rows], suppressed
+    lines = _newest(versions, "order_lines", week)
+    with tempfile.TemporaryDirectory() as scratch, csv_file.connect(Path(scratch)) as database:
+        category = "null"
+        if lines:
+            category = (
+                f"(select min(category) from {_rows(target, lines, scratch)} where product_key = best.product_key)"
+            )
+        rows = database.execute(
+            f"""
+            with best as (
+                select *, cast(revenue as decimal(38, 2)) as money
+                from {_rows(target, demand, scratch)}
+                where is_suppressed = 'false'
+                order by money desc, product_key
+                limit {PRODUCTS}
+            )
+            select
+                product_key, coalesce({category}, ''), channel_group,
+                money, cast(quantity as bigint), cast(customer_count as bigint)
+            from best
+            order by money desc, product_key
+            """
+        ).fetchall()
+    return [Product(*row) for row in rows], (demand.small_groups or {}).get("suppressed", 0)
 
 
-def _load(
-    database: duckdb.DuckDBPyConnection,
-    target: Target,
-    versions: Iterable[Manifest],
-    dataset: str,
-    week: IsoWeek,
-    scratch: Path,
-) -> bool:
-    """Load the newest version of a file as a table of texts; return False if there is none."""
+def _newest(versions: Iterable[Manifest], dataset: str, week: IsoWeek) -> Manifest | None:
+    """Return the newest version of a week, given the versions of it in order."""
     found = [one for one in versions if (one.dataset, one.week) == (dataset, str(week))]
-    if not found:
-        return False
-    newest = found[-1]
-    file = target.fetch(f"{newest.path}/{newest.file}", scratch)
-    rows = csv_file.rows_of(file, newest.column_names)
-    database.execute(f"create or replace table {dataset} as select * from {rows}")
-    return True
+    return found[-1] if found else None
 
 
-def _count(cursor: hive.Cursor, sql: str) -> int:
-    [(count,)] = spark_sql.run(cursor, sql, "count what was kept out")
+def _rows(target: Target, manifest: Manifest, scratch: str) -> str:
+    """Return the SQL of the rows of a published file, all as text."""
+    file = target.fetch(f"{manifest.path}/{manifest.file}", Path(scratch))
+    return csv_file.rows_of(file, manifest.column_names)
+
+
+def _count(cursor: hive.Cursor, sql: str) -> int | None:
+    """Return a count, None where no build has made the table yet: `export run` builds no more than its files need."""
+    try:
+        [(count,)] = spark_sql.run(cursor, sql, "count what was kept out")
+    except UserError as error:
+        if "TABLE_OR_VIEW_NOT_FOUND" in error.message:
+            return None
+        raise
     return count or 0

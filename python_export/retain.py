@@ -7,21 +7,22 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
 
 from lakehouse.errors import UserError
-from python_export import source
+from python_export import pii_scan, source
 from python_export.manifest import Manifest
-from python_export.target import digest
+from python_export.outbox import root_id
+from python_export.target import Target, digest
 from python_export.unload import unload
 
 ATTEMPTS = 3
 
 
-def retain(catalog: Catalog, manifest: Manifest) -> None:
-    """Tag the snapshot that a version was made from, unless it is tagged or gone.
+def retain(catalog: Catalog, target: Target, manifest: Manifest) -> None:
+    """Tag the snapshot that a version was made from, unless it is tagged or gone. An export root has tags of its own.
 
     Raises:
         UserError: others commit to the table all the time.
     """
-    name, snapshot_id = f"export-{manifest.week}-v{manifest.version}", int(manifest.source_snapshot_id)
+    name, snapshot_id = tag_of(target, manifest), int(manifest.source_snapshot_id)
     table = catalog.load_table(source.identifier(manifest))
     for _ in range(ATTEMPTS):
         tag = table.refs().get(name)
@@ -29,7 +30,7 @@ def retain(catalog: Catalog, manifest: Manifest) -> None:
             return
         try:
             with table.manage_snapshots() as change:
-                # There is one of this name if the week was published to another export root as well.
+                # There is one of this name if the version was taken away and published again.
                 (change.remove_tag(name) if tag else change).create_tag(snapshot_id, name)
             return
         except CommitFailedException:
@@ -40,13 +41,19 @@ def retain(catalog: Catalog, manifest: Manifest) -> None:
     )
 
 
+def tag_of(target: Target, manifest: Manifest) -> str:
+    """Return the name of the tag that keeps a version's snapshot."""
+    return f"export-{root_id(target)}-{manifest.week}-v{manifest.version}"
+
+
 def reproduce(cursor: hive.Cursor, catalog: Catalog, manifest: Manifest, directory: Path) -> Path:
     """Write the file of a version once more, from the snapshot of its table, and return it.
 
     Raises:
         UserError: the snapshot has expired, Spark failed, or not every byte is the same.
     """
-    file = unload(cursor, source.at(catalog, manifest), directory, manifest.bom)
+    kept = pii_scan.withhold(source.at(catalog, manifest), directory.with_name(f"{directory.name}.scanned"))
+    file = unload(cursor, kept, directory, manifest.bom)
     if digest(file) != manifest.sha256:
         raise UserError(
             f"The file of {manifest.path} that its snapshot gives is not the published one",

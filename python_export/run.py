@@ -1,102 +1,261 @@
-"""One export run: refuse or build, then unload, verify and publish each dataset of a week."""
+"""One export run: build, then unload, verify and publish each dataset of some weeks, or withhold it and say why."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
-from pyhive import hive
 from pyiceberg.catalog import Catalog
 
 from lakehouse import thrift
+from lakehouse.errors import UserError
 from lakehouse.settings import CATALOG_NAME, Settings
 from lakehouse.weeks import IsoWeek
-from python_export import completeness, datasets
-from python_export.build import build, require_week
-from python_export.datasets import Project
-from python_export.manifest import Manifest
+from python_export import completeness, datasets, gate, late, outbox, pii_scan
+from python_export.build import build, build_figures, invocation, require_week
+from python_export.datasets import Dataset, Project
+from python_export.findings import Findings, is_of
+from python_export.manifest import Manifest, paths
+from python_export.outbox import Notice
 from python_export.publish import Published, publish
 from python_export.retain import retain
-from python_export.source import THRESHOLD_PROPERTY, Source
+from python_export.source import Source
 from python_export.staging import staging
-from python_export.target import open_target
+from python_export.target import Target, open_target
+from python_export.unclassified import unclassified_fields
 from python_export.unload import unload
 from python_export.verify import Facts, verify
 from python_export.week_counts import week_counts
+from python_export.withheld import Fault, Withheld, withhold, without_dataset
 
 
-def run(
-    settings: Settings,
-    catalog: Catalog,
-    project: Project,
-    week: IsoWeek,
-    names: Iterable[str] = (),
-    *,
-    with_build: bool = True,
-    say: Callable[[str], None] = print,
-    published: list[Published] | None = None,
-) -> list[Published]:
-    """Export a week of the named datasets, by default of all, and return what is public now.
+@dataclass
+class Exported:
+    """What a run did so far: versions that are public, what is withheld, warnings; all without data.
 
-    Every dataset is verified before the first is published. `say` gets one line per step, `published` each version as
-    it becomes public: that of one dataset stays when the next one cannot be published.
-
-    Raises:
-        UserError: the input is wrong, the week is not complete, or a step failed.
+    `week` is the newest that it is for. `has_faults` also if no dataset comes from what failed.
     """
-    chosen = datasets.choose(datasets.load(project), names)
-    now = datetime.now(UTC)
-    completeness.require_past(settings, week, now)
-    with thrift.connect(settings) as cursor:
-        completeness.require_complete(settings, cursor, catalog, chosen, week, now)
-    target = open_target(settings)
-    with staging(target.staging, say) as directory:
-        target.clean()
+
+    week: IsoWeek
+    published: list[Published] = field(default_factory=list)
+    withheld: list[Withheld] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    has_faults: bool = False
+
+    def notices(self) -> list[Notice]:
+        """Return what people should know beside the versions, a line each."""
+        return [
+            *(Notice(one.week, one.dataset, str(one)) for one in self.withheld),
+            *(Notice(str(self.week), None, f"warning: {text}") for text in self.warnings),
+        ]
+
+    def weeks(self) -> list[IsoWeek]:
+        """Return the weeks of which there is something new, and the newest."""
+        new = {one.manifest.week for one in self.published if not one.unchanged}
+        return [IsoWeek.parse(week) for week in sorted({str(self.week), *new, *(one.week for one in self.withheld)})]
+
+
+Due = dict[IsoWeek, list[str]]
+Judged = TypeVar("Judged")
+
+
+@dataclass(frozen=True)
+class Exporter:
+    """What the steps of one run share: they publish what is complete, and withhold the rest by name.
+
+    `say` gets one line per step. `exported` is filled in as things happen: what is published stays when a later step
+    fails.
+    """
+
+    settings: Settings
+    catalog: Catalog
+    project: Project
+    exported: Exported
+    findings: Findings = field(default_factory=Findings)
+    say: Callable[[str], None] = print
+
+    def run(self, weeks: Iterable[IsoWeek] | None, names: Iterable[str] = (), with_build: bool = True) -> None:
+        """Export weeks of the named datasets, by default of all; without weeks those that late data has changed.
+
+        Raises:
+            UserError: the input is wrong, or a step failed.
+        """
+        chosen = datasets.choose(datasets.load(self.project), names)
+        names = [dataset.name for dataset in chosen]
+        for week in weeks or ():
+            completeness.require_past(self.settings, week, datetime.now(UTC))
+        with thrift.connect(self.settings) as cursor:
+            self.exported.warnings += unclassified_fields(cursor, self.catalog, self.project)
+            self.findings.states = completeness.look(cursor, self.catalog, chosen)
+        target = open_target(self.settings)
+        outbox.know_root(self.catalog, target)
+        with staging(target.staging, self.say) as directory:
+            target.clean(names)
+            figures = None
+            if weeks is None:
+                self.say("building the figures of all weeks")
+                self.findings.faults += build_figures(self.project)
+                figures = late.figures(self.catalog)
+                due = self._ready(late.changed(self.catalog, target, paths(target), figures, names))
+            else:
+                due = {week: names for week in weeks}
+            self._export(due, (), with_build, target, directory, figures)
+
+    def publish_built(self, weeks: Sequence[IsoWeek], figures: late.Figures | None) -> None:
+        """Publish weeks of all datasets, which are built, and with figures older weeks that have changed.
+
+        Raises:
+            UserError: a step failed.
+        """
+        names = list(datasets.load(self.project))
+        target = open_target(self.settings)
+        outbox.know_root(self.catalog, target)
+        with staging(target.staging, self.say) as directory:
+            target.clean(names)
+            due = {week: names for week in weeks}
+            if figures is not None:
+                changed = late.changed(self.catalog, target, paths(target), figures, names)
+                due = self._ready({week: changed[week] for week in changed if week not in due}) | due
+            self._export(due, weeks, True, target, directory, figures)
+
+    def _export(
+        self,
+        due: Due,
+        built: Collection[IsoWeek],
+        with_build: bool,
+        target: Target,
+        directory: Path,
+        figures: late.Figures | None,
+    ) -> None:
+        """Build the weeks that are not `built` yet, at once, and publish week by week, the newest first."""
+        order = sorted(due, reverse=True)
+        for week in due.keys() - self.findings.in_week.keys():
+            self.findings.judge(self.settings, self.catalog, week)
         if with_build:
-            say(f"{week}: building {', '.join(dataset.model for dataset in chosen)}")
-            build(project, chosen, week)
+            self._build({week: due[week] for week in order if week not in built}, with_ancestors=not built)
+        for week in order:
+            scratch = directory / str(week)
+            scratch.mkdir()
             # What the models say of themselves now: dbt may just have read a newer project.
-            chosen = datasets.choose(datasets.load(project), names)
-        sources = require_week(catalog, chosen, week)
-        with thrift.connect(settings) as cursor:
-            counts = week_counts(cursor, chosen, week)
-            staged = [
-                _stage(cursor, source, directory / source.dataset.name, settings.export_bom, say) for source in sources
-            ]
-        made_from = {
-            "dbt_invocation_id": project.manifest()["metadata"]["invocation_id"],
-            "git_commit": project.commit(),
+            known = datasets.load(self.project)
+            self._publish_week(week, [known[name] for name in due[week]], target, scratch)
+            if figures is not None:
+                done = [one.manifest for one in self.exported.published if one.manifest.week == str(week)]
+                late.note(self.catalog, target, done, figures)
+        faults = dict.fromkeys([*self.findings.faults, *(one for week in due for one in self.findings.of(week))])
+        self.exported.has_faults = bool(faults)
+        self.exported.warnings += without_dataset(datasets.load(self.project).values(), faults)
+
+    def _ready(self, changed: Due) -> Due:
+        """Return the older weeks without what a fault would withhold in all of them: that stays due, with a warning."""
+        known = datasets.load(self.project)
+        ready: Due = {}
+        waiting: dict[tuple[str, str], list[IsoWeek]] = {}
+        for week, names in changed.items():
+            kept, withheld = withhold([known[name] for name in names], self.findings.faults, week)
+            if kept:
+                ready[week] = [dataset.name for dataset in kept]
+            for one in withheld:
+                waiting.setdefault((one.dataset, one.reason), []).append(week)
+        self.exported.warnings += [
+            f"late data of {name} in {len(weeks)} weeks, the first {min(weeks)}, is not published yet: {reason}"
+            for (name, reason), weeks in waiting.items()
+        ]
+        return ready
+
+    def _build(self, due: Due, with_ancestors: bool) -> None:
+        """Have dbt build what may be published of some weeks.
+
+        What fails in the export models of several weeks is built again week by week: a bad week costs that week.
+        """
+        known = datasets.load(self.project)
+        wanted = {
+            week: withhold([known[name] for name in names], self.findings.of(week), week)[0]
+            for week, names in due.items()
         }
-        published = [] if published is None else published
-        for source, (file, facts) in zip(sources, staged, strict=True):
-            counted = {
-                "quarantined": counts.get(source.dataset.quarantined),
-                "late": counts.get(source.dataset.late),
-            }
-            draft = replace(draft_of(source, week, facts), bom=settings.export_bom, **counted, **made_from)
-            scratch = directory / source.dataset.name / "scratch"
-            one = publish(target, file, draft, source.dataset.fields, scratch)
-            published.append(one)
-            retain(catalog, one.manifest)
-        return published
+        weeks = sorted(week for week, chosen in wanted.items() if chosen)
+        exports = {dataset.model: dataset for week in weeks for dataset in wanted[week]}
+        found = self._built(exports.values(), weeks, with_ancestors) if weeks else []
+        if len(weeks) > 1:
+            again = {fault.place.rpartition(".")[2] for fault in found if is_of(fault, exports)}
+            for week in weeks:
+                if chosen := [dataset for dataset in wanted[week] if dataset.model in again]:
+                    self.findings.keep(self._built(chosen, [week], with_ancestors=False), exports, [week])
+            found = [fault for fault in found if not is_of(fault, exports)]
+        self.findings.keep(found, exports, weeks)
+
+    def _built(self, chosen: Collection[Dataset], weeks: Sequence[IsoWeek], with_ancestors: bool) -> list[Fault]:
+        self.say(f"{', '.join(map(str, weeks))}: building {', '.join(dataset.model for dataset in chosen)}")
+        found = build(self.project, chosen, weeks, with_ancestors)
+        self.findings.builds.add(invocation(self.project))
+        return found
+
+    def _tested(self, dataset: Dataset, week: IsoWeek) -> Source:
+        """Return the tested week of a dataset; not one that an earlier build has left, if this run has built."""
+        found = require_week(self.catalog, dataset, week)
+        if self.findings.builds and found.provenance.invocation_id not in self.findings.builds:
+            raise UserError(
+                f"{dataset.model} was not tested for {week} by the build of this run",
+                "Run it again: another writer may have come between the build and its tests",
+            )
+        return found
+
+    def _publish_week(self, week: IsoWeek, chosen: list[Dataset], target: Target, directory: Path) -> None:
+        """Unload and verify every dataset without a fault, then publish one after the other."""
+        kept, _ = withhold(chosen, self.findings.of(week), week)
+        self.findings.in_week.setdefault(week, []).extend(gate.faults(self.project, kept))
+        kept, withheld = withhold(chosen, self.findings.of(week), week)
+        self.exported.withheld += withheld
+        staged: list[tuple[Source, Path, Facts]] = []
+        with thrift.connect(self.settings) as cursor:
+            counts = week_counts(cursor, kept, week)
+            for dataset in kept:
+                name = dataset.name
+                found = self._judged(name, week, partial(self._tested, dataset, week))
+                if found is None:
+                    continue
+                source = self._judged(name, week, partial(pii_scan.withhold, found, directory / name / "scanned"))
+                if source is None:
+                    continue
+                self.say(f"{name}: unloading")
+                unloaded = unload(cursor, source, directory / name / "unloaded", self.settings.export_bom)
+                self.say(f"{name}: verifying")
+                facts = self._judged(name, week, partial(verify, unloaded, source, directory / name / "verified"))
+                if facts is not None:
+                    staged.append((source, _alone(unloaded, directory / name / "version"), facts))
+        for source, file, facts in staged:
+            dataset = source.dataset
+            draft = replace(
+                draft_of(source, week, facts),
+                bom=self.settings.export_bom,
+                quarantined=counts.get(dataset.quarantined),
+                late=counts.get(dataset.late),
+                dead_letters=completeness.dead_letters(self.findings.states, dataset, week),
+            )
+            one = publish(target, file, draft, dataset.fields, directory / dataset.name / "scratch")
+            self.exported.published.append(one)
+            retain(self.catalog, target, one.manifest)
+
+    def _judged(self, name: str, week: IsoWeek, judge: Callable[[], Judged]) -> Judged | None:
+        """Return what a check of a dataset gives; None if it refuses, which withholds the dataset."""
+        try:
+            return judge()
+        except UserError as error:
+            self.exported.withheld.append(Withheld(name, str(week), error.message))
+            return None
 
 
-def _stage(
-    cursor: hive.Cursor, source: Source, directory: Path, bom: bool, say: Callable[[str], None]
-) -> tuple[Path, Facts]:
-    """Return a verified file, alone in its directory, and its facts."""
-    say(f"{source.dataset.name}: unloading")
-    unloaded = unload(cursor, source, directory / "unloaded", bom)
-    say(f"{source.dataset.name}: verifying")
-    facts = verify(unloaded, source, directory / "verified")
-    alone = directory / "version"
-    alone.mkdir()
-    return unloaded.rename(alone / unloaded.name), facts
+def _alone(file: Path, directory: Path) -> Path:
+    directory.mkdir()
+    return file.rename(directory / file.name)
 
 
 def draft_of(source: Source, week: IsoWeek, facts: Facts) -> Manifest:
     """Return the manifest of a verified file as far as its table and its content tell it."""
-    threshold = source.table.properties.get(THRESHOLD_PROPERTY)
+    made = source.provenance
+    threshold = made.small_group_threshold
     return Manifest(
         dataset=source.dataset.name,
         week=str(week),
@@ -115,14 +274,23 @@ def draft_of(source: Source, week: IsoWeek, facts: Facts) -> Manifest:
             {"name": column.name, "type": column.type, "nulls": facts.nulls[column.name]} for column in source.columns
         ],
         control_totals=facts.control_totals,
+        totals_by=facts.totals_by,
         formula_escaped=facts.formula_escaped,
+        nul_removed=facts.nul_removed,
         warnings=facts.warnings(),
-        pii_scan=facts.pii_scan,
+        pii_scan=dict.fromkeys(pii_scan.KINDS, 0),
+        pii_scan_off=dict(source.dataset.unscanned),
+        withheld_rows=facts.withheld,
         key_version=facts.key_version,
-        small_groups={"threshold": int(threshold), "suppressed": facts.suppressed} if threshold else None,
+        small_groups=None
+        if threshold is None or facts.suppressed is None
+        else {"threshold": threshold, "suppressed": facts.suppressed},
         source_table=f"{CATALOG_NAME}.{source.dataset.table.schema}.{source.dataset.table.name}",
         source_snapshot_id=str(source.snapshot_id),
-        dbt_invocation_id="",
+        source_snapshots=made.sources or None,
+        week_column=source.dataset.week_column,
+        dbt_invocation_id=made.invocation_id,
+        git_commit=made.git_commit,
         created_at=_instant(datetime.now(UTC)),
     )
 

@@ -41,6 +41,8 @@ def run(cursor: hive.Cursor, sql: str, purpose: str) -> list[tuple[Any, ...]]:
     try:
         return thrift.rows(cursor, sql)
     except (Error, TException, OSError) as error:
+        if thrift.is_timeout(error):
+            raise
         status = getattr(error.args[0], "status", None) if error.args else None
         why = reason(status.errorMessage or "") if status else type(error).__name__
         raise UserError(

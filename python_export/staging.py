@@ -8,6 +8,10 @@ from pathlib import Path
 
 from lakehouse.errors import UserError
 from lakehouse.lock import lock
+from lakehouse.private import for_readers
+
+# The staging area of a root that readers may enter, unlike this.
+BESIDE_VERSIONS = ".staging"
 
 
 @contextmanager
@@ -20,6 +24,9 @@ def staging(private: Path, say: Callable[[str], None]) -> Iterator[Path]:
         UserError: the area cannot be written, or a file operation failed, for instance on a full disk.
     """
     try:
+        if private.name == BESIDE_VERSIONS and not private.parent.exists():
+            private.parent.mkdir(parents=True)
+            private.parent.chmod(for_readers(0o777))
         private.mkdir(parents=True, exist_ok=True)
         file = (private / "lock").open("w")
     except OSError as error:

@@ -22,14 +22,15 @@ OPTIONS = {
     "emptyValue": '""',
     "ignoreLeadingWhiteSpace": "false",
     "ignoreTrailingWhiteSpace": "false",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSXXX",
     "compression": "none",
 }
 
 COPY_BYTES = 4 * 1024 * 1024
 
 # A spreadsheet runs a cell that begins with one of these, the full-width forms included, as a formula (CWE-1236).
-FORMULA_STARTS = "=+-@\t\r\0\uff1d\uff0b\uff0d\uff20"
+FORMULA_STARTS = "=+-@\t\r\n\uff1d\uff0b\uff0d\uff20"
+# A time has milliseconds, or microseconds where it is finer: nothing is cut off.
+MILLISECONDS, MICROSECONDS = (f"yyyy-MM-dd'T'HH:mm:ss.{fraction}XXX" for fraction in ("SSS", "SSSSSS"))
 
 
 def unload(cursor: hive.Cursor, source: Source, directory: Path, bom: bool = False) -> Path:
@@ -62,7 +63,23 @@ insert overwrite directory {spark_sql.literal(f"file:{directory}")} using csv op
 select
     {columns}
 from {spark_sql.relation(source.dataset.table)} version as of {source.snapshot_id} as source
-order by {order}"""
+{_where(source)}order by {order}"""
+
+
+def _where(source: Source) -> str:
+    """Return what limits the rows to the week, and leaves out those that are withheld: by a hash, for SQL stands in
+    logs."""
+    conditions = []
+    if source.week and source.dataset.week_column:
+        column = spark_sql.identifier(source.dataset.week_column)
+        conditions.append(f"source.{column} = {spark_sql.literal(str(source.week))}")
+    if source.without:
+        types = {column.name: column.type for column in source.columns}
+        cells = {key: f"source.{spark_sql.identifier(key)}" for key in source.dataset.key}
+        texts = (f"unix_micros({cell})" if types[key] == "timestamp" else cell for key, cell in cells.items())
+        row = f"sha2(concat_ws(char(31), {', '.join(f'cast({text} as string)' for text in texts)}), 256)"
+        conditions.append(f"{row} not in ({', '.join(map(spark_sql.literal, sorted(source.without)))})")
+    return f"where {' and '.join(conditions)}\n" if conditions else ""
 
 
 def _joined(parts: list[Path], whole: Path, start: bytes) -> Path:
@@ -86,5 +103,10 @@ def _cell(column: Column) -> str:
         return f"cast({name} as string)"
     if column.is_text:
         starts = ", ".join(f"char({ord(start)})" if start < " " else f"'{start}'" for start in FORMULA_STARTS)
-        return f"case when left({name}, 1) in ({starts}) then concat('\\'', {name}) else {name} end"
+        # Many programs end a text at a NUL, or refuse the whole file.
+        clean = f"replace({name}, char(0), '')"
+        return f"case when left({clean}, 1) in ({starts}) then concat('\\'', {clean}) else {clean} end"
+    if column.type == "timestamp":
+        fine, finer = (f"date_format({name}, {spark_sql.literal(form)})" for form in (MILLISECONDS, MICROSECONDS))
+        return f"if(unix_micros({name}) % 1000 = 0, {fine}, {finer})"
     return name

@@ -14,12 +14,12 @@ from typing import Any
 import duckdb
 
 from lakehouse.errors import UserError
-from python_export import pii_scan
-from python_export.csv_file import MEMORY_LIMIT, connect, name, rows_of, text
+from python_export.csv_file import MEMORY_LIMIT, connect, name, rows_of
 from python_export.source import Column, Source
+from python_export.stored import load_table
 
-# The code points of = + - @ tab CR NUL, and of the full-width forms.
-FORMULA = "61, 43, 45, 64, 9, 13, 0, 65309, 65291, 65293, 65312"
+# The code points of = + - @ tab CR LF, and of the full-width forms.
+FORMULA = "61, 43, 45, 64, 9, 13, 10, 65309, 65291, 65293, 65312"
 # What a spreadsheet holds, its header included.
 SPREADSHEET_ROWS = 1_048_576
 SPREADSHEET_CELL = 32_767
@@ -30,9 +30,11 @@ class Facts:
     """What a verified file holds.
 
     `nulls` has every column, `control_totals` the sum of each numeric column as exact decimal text, `formula_escaped`
-    the number of guarded cells of each text column, `long_cells` those that no spreadsheet holds. `suppressed` counts
+    the number of guarded cells of each text column, `long_cells` those that no spreadsheet holds, `nul_removed` those
+    that a NUL was taken out of, of the columns that have some. `suppressed` counts
     the small groups and `key_version` is that of all pseudonyms; they are None without the column that says so.
-    `pii_scan` counts what was looked for and not found.
+    `withheld` counts the rows that may hold personal data, by what was found where. `totals_by` has, of each column
+    that the model names, by its values the number of rows and the sum of each numeric column as exact decimal text.
     """
 
     rows: int
@@ -40,28 +42,35 @@ class Facts:
     control_totals: dict[str, str]
     formula_escaped: dict[str, int]
     long_cells: dict[str, int]
+    nul_removed: dict[str, int]
     suppressed: int | None
     key_version: str | None
-    pii_scan: dict[str, int]
+    withheld: dict[str, int]
+    totals_by: dict[str, dict[str, dict[str, str]]]
 
     def warnings(self) -> list[str]:
-        """Return what a spreadsheet would cut off."""
+        """Return what a spreadsheet would cut off, and what the file lacks of the table."""
         found = [
             f"{cells} cells of {column} are longer than the {SPREADSHEET_CELL:,} characters of a spreadsheet's cell"
             for column, cells in self.long_cells.items()
             if cells
         ]
+        found += [f"NUL was taken out of {cells} cells of {column}" for column, cells in self.nul_removed.items()]
         if self.rows >= SPREADSHEET_ROWS:
             found.insert(0, f"the file has more than the {SPREADSHEET_ROWS:,} rows of a spreadsheet")
+        if self.withheld:
+            reasons = ", ".join(f"{rows} by {reason}" for reason, rows in self.withheld.items())
+            found.insert(0, f"{sum(self.withheld.values())} rows are withheld, they may hold personal data: {reasons}")
         return found
 
 
 def verify(file: Path, source: Source, scratch: Path) -> Facts:
-    """Compare a file with its source and return its facts; `scratch` is a directory for what outgrows memory.
+    """Compare a file with its source, withheld rows left out, and return its facts.
+
+    `scratch` is a directory for what outgrows memory.
 
     Raises:
-        UserError: the file differs from the table, or holds what looks like personal data. It tells how, by counts and
-            column names, never by values.
+        UserError: the file differs from the table. It tells how, by counts and column names, never by values.
     """
     try:
         with connect(scratch) as database:
@@ -70,10 +79,11 @@ def verify(file: Path, source: Source, scratch: Path) -> Facts:
             differences = _unreadable(database, file, source)
             if not differences and not _is_equal(database, source):
                 differences = _differences(database, file, source, measured)
+            differences += _outside(database, source)
             if measured.get(("first key", "")) != measured.get(("last key", "")):
                 differences.append("pseudonyms of more than one version of the masking key")
             if not differences:
-                return _facts(source, measured, pii_scan.require_none(database, "stored", source))
+                return _facts(source, measured, _totals_by(database, source))
     except duckdb.Error as error:
         # The message may quote a value; its kind does not.
         raise UserError(
@@ -96,7 +106,8 @@ def _measure(database: duckdb.DuckDBPyConnection, source: Source) -> dict[tuple[
         if column.is_numeric:
             figures["total", column.name] = f"cast(coalesce(sum({cell}), 0) as varchar)"
         if column.is_text:
-            figures["guarded", column.name] = f"count(*) filter ({_text_of(column)} is distinct from {cell})"
+            figures["guarded", column.name] = f"count(*) filter ({_text_of(column)} is distinct from {_clean(cell)})"
+            figures["nul", column.name] = f"count(*) filter ({_clean(cell)} is distinct from {cell})"
             figures["long", column.name] = f"count(*) filter (length({cell}) > {SPREADSHEET_CELL})"
         if column.name == "is_suppressed":
             figures["suppressed", ""] = f"count(*) filter ({cell})"
@@ -171,22 +182,30 @@ def _differences(
     return differences
 
 
-def load_table(database: duckdb.DuckDBPyConnection, source: Source) -> None:
-    """Make the rows of a table known as `stored`, as PyIceberg says which files have them.
-
-    DuckDB reads the files by itself where it can: PyIceberg holds each of them in memory as a whole.
-    """
-    scan = source.table.scan(snapshot_id=source.snapshot_id)
-    tasks = list(scan.plan_files())
-    paths = [task.file.file_path.removeprefix("file://").removeprefix("file:") for task in tasks]
-    if paths and all(path.startswith("/") for path in paths) and not any(task.delete_files for task in tasks):
-        database.execute(f"create view stored as select * from read_parquet([{', '.join(map(text, paths))}])")
-    else:
-        database.register("reader", scan.to_arrow_batch_reader())
-        database.execute("create table stored as select * from reader")
+def _totals_by(database: duckdb.DuckDBPyConnection, source: Source) -> dict[str, dict[str, dict[str, str]]]:
+    numeric = [column.name for column in source.columns if column.is_numeric]
+    sums = ["cast(count(*) as varchar)", *(f"cast(coalesce(sum({name(one)}), 0) as varchar)" for one in numeric)]
+    found: dict[str, dict[str, dict[str, str]]] = {}
+    for column in source.dataset.totals_by:
+        value = f"coalesce(cast({name(column)} as varchar), '')"
+        rows = database.execute(f"select {value}, {', '.join(sums)} from stored group by 1 order by 1").fetchall()
+        found[column] = {value: dict(zip(("rows", *numeric), totals, strict=True)) for value, *totals in rows}
+    return found
 
 
-def _facts(source: Source, measured: dict[tuple[str, str], Any], scanned: dict[str, int]) -> Facts:
+def _outside(database: duckdb.DuckDBPyConnection, source: Source) -> list[str]:
+    """Tell of rows whose event time is not in the week they are labelled with."""
+    if source.week is None or source.dataset.at is None:
+        return []
+    at, week = name(source.dataset.at), source.week
+    inside = f"{at} >= timestamptz '{week.start.isoformat()}' and {at} < timestamptz '{week.end.isoformat()}'"
+    found = _value(database, f"select count(*) filter (({inside}) is not true) from stored")
+    return [f"{found} rows are outside {week}"] if found else []
+
+
+def _facts(
+    source: Source, measured: dict[tuple[str, str], Any], totals_by: dict[str, dict[str, dict[str, str]]]
+) -> Facts:
     rows = measured["rows", ""]
     texts = [column.name for column in source.columns if column.is_text]
     return Facts(
@@ -195,9 +214,11 @@ def _facts(source: Source, measured: dict[tuple[str, str], Any], scanned: dict[s
         control_totals={column.name: measured["total", column.name] for column in source.columns if column.is_numeric},
         formula_escaped={column: measured["guarded", column] for column in texts},
         long_cells={column: measured["long", column] for column in texts},
+        nul_removed={column: measured["nul", column] for column in texts if measured["nul", column]},
         suppressed=measured.get(("suppressed", "")),
         key_version=measured.get(("first key", "")),
-        pii_scan=scanned,
+        withheld=dict(source.withheld),
+        totals_by=totals_by,
     )
 
 
@@ -214,12 +235,17 @@ def _text_of(column: Column) -> str:
     """Return the SQL of the text that a cell must have."""
     cell = name(column.name)
     if column.is_text:
-        return f"case when unicode({cell}) in ({FORMULA}) then '''' || {cell} else {cell} end"
+        clean = _clean(cell)
+        return f"case when unicode({clean}) in ({FORMULA}) then '''' || {clean} else {clean} end"
     if column.type == "timestamp":
-        # A time finer than the format's milliseconds keeps its digits here and so counts as a difference.
+        # A time finer than milliseconds keeps its digits.
         micros = f"strftime(make_timestamp(epoch_us({cell})), '%Y-%m-%dT%H:%M:%S.%f')"
         return f"regexp_replace({micros}, '000$', '') || 'Z'"
     return f"cast({cell} as varchar)"
+
+
+def _clean(cell: str) -> str:
+    return f"replace({cell}, chr(0), '')"
 
 
 def _value(database: duckdb.DuckDBPyConnection, sql: str) -> Any:

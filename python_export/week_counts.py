@@ -15,7 +15,7 @@ def week_counts(cursor: hive.Cursor, datasets: Iterable[Dataset], week: IsoWeek)
     Quarantined are those that meet a condition, late those whose Kafka timestamp is not before the week's end.
     """
     start, end = (f"timestamp '{moment:%Y-%m-%d %H:%M:%S}'" for moment in (week.start, week.end))
-    kinds = list(dict.fromkeys(events for each in datasets for events in (each.quarantined, each.late) if events))
+    kinds = list(dict.fromkeys(events for dataset in datasets for events in dataset.counted))
     selects = [
         f"select {number}, count(*) from {spark_sql.relation(events.table)} where {events.at} >= {start}"
         f" and {events.at} < {end} and {events.where or f'kafka_timestamp >= {end}'}"

@@ -10,9 +10,9 @@ from rich.console import Console
 
 from lakehouse.catalog import load_catalog
 from lakehouse.settings import PROJECT_ROOT, environment, from_environment
-from lakehouse.weeks import IsoWeek
-from python_export.cli import exit_if_not_told, print_summary, print_wide, wide_table
-from python_export.completeness import last_week, require_past
+from python_export.cli import chosen_weeks, end, print_summary
+from python_export.cli_tables import print_wide, wide_table
+from python_export.completeness import require_past
 from python_export.datasets import Project
 from weekly_job import history, job
 
@@ -26,26 +26,33 @@ def weekly(
     week: Annotated[
         str | None, typer.Option(help="ISO week, for instance 2026-W47. Default: the last complete one.")
     ] = None,
+    weeks: Annotated[str | None, typer.Option(help="Several weeks with one build: 2026-W40..2026-W46.")] = None,
 ) -> None:
     """Ingest, verify, build, reconcile, export, notify: for one week, or `runs` to list what it did before.
+
+    Older weeks that are published and that late data has changed are published anew.
 
     It can be run again at any time, also after a kill at any moment: what is done is not done twice, and nobody is
     told twice. A second run on this machine waits for the first.
 
+    A dataset that may be incomplete or wrong is withheld, by name and with the reason; the others are published.
+
     Exit codes: 0 published, or nothing new; 1 a step failed, and the readers are told, of what was published before
-    it too; 2 wrong usage; 3 published, but not everybody is told: the next run tries again.
+    it too; 2 wrong usage; 3 published, but not everybody is told: the next run tries again; 4 something failed, and
+    what does not come from it is published.
     """
     if context.invoked_subcommand:
         return
     env = environment()
     now = datetime.now(UTC)
     settings = from_environment(env)
-    chosen = IsoWeek.parse(week) if week else last_week(settings, now)
-    require_past(settings, chosen, now)
+    chosen = chosen_weeks(settings, now, week, weeks)
+    for one in chosen:
+        require_past(settings, one, now)
     done = job.run(settings, env, Project(PROJECT_ROOT, env), chosen, console)
     console.print()
-    print_summary(done.published)
-    exit_if_not_told(done.not_told)
+    print_summary(done.exported)
+    end(done.exported, done.not_told)
 
 
 @app.command()
@@ -58,10 +65,13 @@ def runs(
     if as_json:
         typer.echo(json.dumps([asdict(one) for one in found], indent=2, default=str))
         return
-    table = wide_table("started", "week", "seconds", "outcome", "failed step", "message or versions")
+    table = wide_table(
+        "started", "week", "seconds", "outcome", "failed step", "message, versions, withheld or warnings"
+    )
     for one in found:
         seconds = f"{(one.ended_at - one.started_at).total_seconds():.0f}" if one.ended_at else ""
-        what = " ".join(f"{one.message or ''} {one.versions or ''}".split())
+        facts = (one.message, one.versions, one.withheld, one.warnings and f"warnings: {one.warnings}")
+        what = " ".join("; ".join(filter(None, facts)).split())
         table.add_row(
             f"{one.started_at:%Y-%m-%d %H:%M:%S}", one.week, seconds, one.outcome, one.failed_step or "", what
         )

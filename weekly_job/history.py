@@ -7,7 +7,6 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.types import StringType, TimestamptzType
 
 from lakehouse.small_table import Rows, SmallTable
-from lakehouse.weeks import IsoWeek
 
 RUNNING, KILLED = "running", "killed"
 
@@ -15,13 +14,15 @@ TABLE = SmallTable(
     "ops.weekly_runs",
     (
         ("run_id", StringType(), "when the run started, to the microsecond"),
-        ("week", StringType(), "ISO week that it was to publish"),
+        ("week", StringType(), "ISO week that it was to publish, or the first and the last of several"),
         ("started_at", TimestamptzType(), "when it started"),
         ("ended_at", TimestamptzType(), "when it ended; null while it runs, and if it was killed"),
-        ("outcome", StringType(), "running, published, unchanged, not told, failed, or killed"),
+        ("outcome", StringType(), "running, published, unchanged, withheld, not told, failed, or killed"),
         ("failed_step", StringType(), "the step that failed"),
         ("message", StringType(), "why, as the command said it"),
         ("versions", StringType(), "what it published anew, as <dataset>/<week>/v<N>"),
+        ("withheld", StringType(), "datasets that it did not publish, each with the reason"),
+        ("warnings", StringType(), "what else was not as usual"),
     ),
 )
 
@@ -38,12 +39,19 @@ class Run:
     failed_step: str | None = None
     message: str | None = None
     versions: str | None = None
+    withheld: str | None = None
+    warnings: str | None = None
 
 
-def begin(catalog: Catalog, week: IsoWeek) -> Run:
-    """Add a run. The caller holds the job's lock, so a run that is still called running was killed."""
+def killed(catalog: Catalog) -> list[Run]:
+    """Return the runs that were killed and are not called so yet. The caller holds the job's lock: none is running."""
+    return [run for run in runs(catalog) if run.outcome == RUNNING]
+
+
+def begin(catalog: Catalog, week: str) -> Run:
+    """Add a run, and call those killed that were. The caller holds the job's lock."""
     now = datetime.now(UTC)
-    run = Run(f"{now:%Y-%m-%dT%H:%M:%S.%fZ}", str(week), now)
+    run = Run(f"{now:%Y-%m-%dT%H:%M:%S.%fZ}", week, now)
 
     def add(rows: Rows) -> Rows:
         killed = {key: {**row, "outcome": KILLED} for key, row in rows.items() if row["outcome"] == RUNNING}
@@ -54,7 +62,7 @@ def begin(catalog: Catalog, week: IsoWeek) -> Run:
 
 
 def end(catalog: Catalog, run: Run, outcome: str, **facts: str | None) -> None:
-    """Write down how a run ended; `facts` are the columns failed_step, message and versions."""
+    """Write down how a run ended; `facts` are the columns from failed_step on."""
     ended = replace(run, ended_at=datetime.now(UTC), outcome=outcome, **facts)
     TABLE.change(catalog, lambda rows: {**rows, run.run_id: asdict(ended)})
 

@@ -6,50 +6,88 @@ from collections.abc import Mapping
 from rich.console import Console
 
 from lakehouse.catalog import load_catalog
+from lakehouse.deadline import step_within
 from lakehouse.errors import UserError
+from lakehouse.failure import as_user_error
+from lakehouse.lease import Lease, leased
 from lakehouse.lock import locked
 from lakehouse.settings import Settings
-from lakehouse.weeks import IsoWeek
+from lakehouse.weeks import IsoWeek, weeks_label
 from python_export import channels
 from python_export.datasets import Project
-from python_export.notify import as_user_error, tell_of_failure
+from python_export.notify import tell_of_failure
+from python_export.run import Exported
 from weekly_job import history
 from weekly_job.steps import STEPS, Job
 
 
-def run(settings: Settings, env: Mapping[str, str], project: Project, week: IsoWeek, console: Console) -> Job:
-    """Run every step for a week and return what they did, with a line on the console for each.
+def run(settings: Settings, env: Mapping[str, str], project: Project, weeks: list[IsoWeek], console: Console) -> Job:
+    """Run every step for some weeks, the newest last, and return what they did, with a line on the console for each.
 
     Raises:
-        UserError: a step failed, and its line in the history says so. What it had published stays. Or a channel to the
-            readers is configured wrongly, and nothing was done.
+        UserError: a step failed as a whole, and its line in the history says so. What it had published stays. Or a
+            channel to the readers is configured wrongly, and nothing was done.
     """
     channels.from_environment(env)
+    week = weeks[-1]
 
     def say(line: str) -> None:
         console.print(line, markup=False)
 
     with locked("weekly", say):
         catalog = load_catalog(settings, create=True)
-        job = Job(settings, env, project, week, catalog, say)
-        this_run = history.begin(catalog, week)
-        step, started = "", time.monotonic()
+        with leased(catalog, "weekly", say) as lease:
+            job = Job(settings, env, project, catalog, say, weeks, Exported(week))
+            _tell_of_killed(job)
+            _run_steps(job, lease, console)
+            return job
+
+
+def _tell_of_killed(job: Job) -> None:
+    for one in history.killed(job.catalog):
+        error = UserError(
+            f"The run of {one.started_at:%Y-%m-%d %H:%M:%S} UTC for {one.week} was killed", "This one resumes it"
+        )
+        tell_of_failure(job.settings, job.env, job.weeks[-1], error, job.say, one.started_at)
+
+
+def _run_steps(job: Job, lease: Lease, console: Console) -> None:
+    this_run = history.begin(job.catalog, weeks_label(job.weeks))
+    step, started = "", time.monotonic()
+    try:
+        for step, work in STEPS.items():
+            started = time.monotonic()
+            lease.require()
+            with console.status(step), step_within(job.env, step):
+                note = work(job)
+            job.say(f"{step:10} {time.monotonic() - started:4.0f} s  {note}")
+    except Exception as problem:
+        error = as_user_error(problem, job.settings)
+        job.say(f"{step:10} {time.monotonic() - started:4.0f} s  failed")
+        # First of all: what has failed may be what the history is written to.
+        told = UserError(f"{step}: {error.message}", error.remedy)
+        tell_of_failure(job.settings, job.env, job.weeks[-1], told, job.say, notices=job.exported.notices())
         try:
-            for step, work in STEPS.items():
-                started = time.monotonic()
-                with console.status(step):
-                    note = work(job)
-                say(f"{step:10} {time.monotonic() - started:4.0f} s  {note}")
-        except Exception as problem:
-            error = as_user_error(problem, settings)
-            say(f"{step:10} {time.monotonic() - started:4.0f} s  failed")
-            history.end(catalog, this_run, "failed", failed_step=step, message=str(error), versions=_new(job))
-            tell_of_failure(settings, env, week, UserError(f"{step}: {error.message}", error.remedy), say)
-            raise error from (None if isinstance(problem, UserError) else problem)
-        outcome = "not told" if job.not_told else "published" if _new(job) else "unchanged"
-        history.end(catalog, this_run, outcome, versions=_new(job))
-        return job
+            history.end(job.catalog, this_run, "failed", failed_step=step, message=str(error), **_facts(job))
+        except Exception as second:
+            why = as_user_error(second, job.settings).message
+            job.say(f"{history.TABLE.identifier} will say that this run was killed: {why}")
+        raise error from (None if isinstance(problem, UserError) else problem)
+    history.end(job.catalog, this_run, _outcome(job), **_facts(job))
 
 
-def _new(job: Job) -> str | None:
-    return ", ".join(one.manifest.path for one in job.published if not one.unchanged) or None
+def _outcome(job: Job) -> str:
+    if job.exported.withheld:
+        return "withheld"
+    if job.not_told:
+        return "not told"
+    return "unchanged" if all(one.unchanged for one in job.exported.published) else "published"
+
+
+def _facts(job: Job) -> dict[str, str | None]:
+    new = [one.manifest.path for one in job.exported.published if not one.unchanged]
+    return {
+        "versions": ", ".join(new) or None,
+        "withheld": "; ".join(map(str, job.exported.withheld)) or None,
+        "warnings": "; ".join(job.exported.warnings) or None,
+    }

@@ -1,48 +1,72 @@
 """The steps of the weekly job. Each can be run again at any time and then adds nothing, so a killed job is resumed by
-running it again; each returns in a few words what it did."""
+running it again; each returns in a few words what it did. What is wrong with a topic, model or number is kept as a
+fault, which withholds the datasets that come from there, and the job goes on."""
 
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 from pyiceberg.catalog import Catalog
 
 from lakehouse import thrift
 from lakehouse.catalog import load_table
 from lakehouse.errors import UserError
-from lakehouse.pii.check import require_classified
+from lakehouse.failure import as_user_error
 from lakehouse.settings import Settings
-from lakehouse.weeks import IsoWeek
+from lakehouse.weeks import IsoWeek, weeks_label
 from python_export import build as dbt
-from python_export import completeness, datasets, report
+from python_export import completeness, datasets, late, report
 from python_export.datasets import Project
+from python_export.findings import Findings
 from python_export.notify import notify
-from python_export.publish import Published
-from python_export.run import run as run_export
+from python_export.run import Exported, Exporter
+from python_export.unclassified import unclassified_fields
+from python_export.withheld import Fault
 from python_ingest.commit import Landed
 from python_ingest.run import Ingester, Options
 from python_ingest.session import QuietSpark
-from python_ingest.topics import MODELS_DIR, read_declarations
-from python_ingest.verify import Sample, verify_topic
+from python_ingest.status import undecoded_keys
+from python_ingest.topics import MODELS_DIR, Declaration, read_declarations
+from python_ingest.verify import verify_topic
+from python_ingest.verify_report import Report, Sample
 
-# Of every topic all rows are counted, and the bytes of so many percent are compared.
+# Of every topic all rows are counted, and the bytes and decoded columns of so many percent are compared.
 SAMPLE_PERCENT = 1.0
 WAIT_SECONDS = 30.0
+RECONCILIATION = "ops_reconciliation"
 
 
 @dataclass
 class Job:
-    """What the steps of one run share. `say` takes a line for a person."""
+    """What the steps of one run share. `say` takes a line for a person; `figures` are None if they are not known."""
 
     settings: Settings
     env: Mapping[str, str] = field(repr=False)
     project: Project
-    week: IsoWeek
     catalog: Catalog
     say: Callable[[str], None]
-    published: list[Published] = field(default_factory=list)
+    weeks: list[IsoWeek]
+    exported: Exported
+    findings: Findings = field(default_factory=Findings)
+    built_all: bool = True
+    figures: late.Figures | None = None
     not_told: list[UserError] = field(default_factory=list)
+
+    @property
+    def label(self) -> str:
+        """The weeks that the job is to publish."""
+        return weeks_label(self.weeks)
+
+    def keep(self, note: str, faults: list[Fault]) -> str:
+        """Keep what is wrong in every week, tell it, and return the note."""
+        self.findings.faults += faults
+        return self.show(note, faults)
+
+    def show(self, note: str, faults: list[Fault]) -> str:
+        """Tell what is wrong in a line each, and return the note."""
+        for reason in dict.fromkeys(fault.reason for fault in faults):
+            self.say(f"  {reason}")
+        return note
 
 
 @dataclass(frozen=True)
@@ -65,80 +89,111 @@ def ingest(job: Job) -> str:
     ingester = Ingester(job.settings, spark, Options(wait=WAIT_SECONDS), _Notes(job.say))
     results = ingester.catch_up(read_declarations(MODELS_DIR))
     spark.stop()
-    _require("could not be landed", [f"{one.topic}: {one.error.message}" for one in results if one.error])
+    failed = [Fault(one.topic, f"{one.topic} could not be landed: {one.error.message}") for one in results if one.error]
+    job.exported.warnings += [f"{one.topic}: {note}" for one in results for note in one.notes]
+    job.exported.warnings += [f"{one.topic}: {undecoded_keys(one.key_errors)}" for one in results if one.key_errors]
     letters = sum(one.dead_letters for one in results)
-    return f"{sum(one.records for one in results):,} new records of {len(results)} topics, {letters:,} dead letters"
+    note = f"{sum(one.records for one in results):,} new records of {len(results)} topics, {letters:,} dead letters"
+    return job.keep(note, failed)
 
 
 def verify(job: Job) -> str:
     """Check bronze against the broker."""
     sample = Sample(SAMPLE_PERCENT, random.randrange(2**32))
-    checked = [verify_topic(job.settings, one, WAIT_SECONDS, sample) for one in read_declarations(MODELS_DIR)]
-    _require("differ from the broker", [f"{one.topic}: {'; '.join(one.problems)}" for one in checked if not one.good])
-    return f"{sum(one.rows for one in checked):,} rows once each, {sum(one.records for one in checked):,} byte by byte"
+    checked, differing = [], []
+    for declaration in read_declarations(MODELS_DIR):
+        try:
+            one = _verified(job, declaration, sample)
+        except Exception as error:  # of one topic; the others are verified all the same
+            said = as_user_error(error, job.settings)
+            differing.append(Fault(declaration.topic, f"{declaration.topic} could not be verified: {said.message}"))
+            continue
+        checked.append(one)
+        if not one.good:
+            first = one.error or f"{one.problem_count} problems, the first: {one.problems[0]}"
+            differing.append(Fault(one.topic, f"{one.topic} differs from the broker: {first}"))
+    note = f"{sum(one.rows for one in checked):,} rows once each, {sum(one.records for one in checked):,} byte by byte"
+    return job.keep(note, differing)
+
+
+def _verified(job: Job, topic: Declaration, sample: Sample) -> Report:
+    """Return the report of a topic. A registry that is away holds no week up: columns are then not compared."""
+    try:
+        return verify_topic(job.settings, topic, WAIT_SECONDS, sample, decoded=True)
+    except UserError as error:
+        report = verify_topic(job.settings, topic, WAIT_SECONDS, sample)
+        job.say(f"{topic.topic}: columns were not compared with their bytes: {error.message}")
+        return report
 
 
 def complete(job: Job) -> str:
-    """See that every topic has passed the week's end, and that nothing landed that no mask is known for."""
+    """See which topics have passed the week's end, and name what landed that no mask is known for."""
     dbt.parse(job.project)
     chosen = list(datasets.load(job.project).values())
     with thrift.connect(job.settings) as cursor:
-        completeness.require_complete(job.settings, cursor, job.catalog, chosen, job.week, datetime.now(UTC))
-    require_classified(job.project.manifest(), job.catalog)
-    return f"{job.week} is over, and no topic is behind"
+        job.exported.warnings += unclassified_fields(cursor, job.catalog, job.project)
+        job.findings.states = completeness.look(cursor, job.catalog, chosen)
+    found = [one for week in job.weeks for one in job.findings.judge(job.settings, job.catalog, week)]
+    over = f"{job.label} is over"
+    return job.show(over if found else f"{over}, and no topic is behind", found)
 
 
 def build(job: Job) -> str:
     """Have dbt build and test everything."""
-    dbt.build_all(job.project, job.week)
-    return f"exports hold {job.week}, all tests passed"
+    failed = dbt.build_all(job.project, job.weeks)
+    job.built_all = not failed
+    job.findings.builds.add(dbt.invocation(job.project))
+    exports = {dataset.model for dataset in datasets.load(job.project).values()}
+    job.findings.keep(failed, exports, job.weeks)
+    return job.show(f"exports hold {job.label}" + ("" if failed else ", all tests passed"), failed)
 
 
 def reconcile(job: Job) -> str:
     """See that nothing was lost or doubled from topic to export."""
-    table = load_table(job.catalog, "ops.ops_reconciliation")
+    try:
+        if not job.built_all:
+            # These read every dataset, so dbt has skipped them; those that are there must add up all the same.
+            dbt.rerun(job.project, job.weeks, RECONCILIATION, late.FIGURES)
+    except UserError as error:
+        unknown = "it is not known whether the numbers add up, and which older weeks have changed"
+        job.exported.warnings.append(f"{unknown}: {error.message}")
+        return "not possible"
+    job.figures = late.figures(job.catalog)
+    table = load_table(job.catalog, f"ops.{RECONCILIATION}")
     checks = table.scan().to_arrow().to_pylist() if table else []
     if not checks:
-        raise UserError("ops.ops_reconciliation is empty", "Run `dbt build`")
-    _require(
-        "do not add up",
-        [f"{one['check_name']}, {one['subject']}: off by {one['difference']}" for one in checks if one["difference"]],
-    )
-    return f"{len(checks)} checks, no difference"
+        raise UserError(f"ops.{RECONCILIATION} is empty", "Run `dbt build`")
+    differing = [
+        Fault(place, f"{one['check_name']}: not so for {one['subject']}, by {one['difference']} rows")
+        for one in checks
+        if one["difference"]
+        for place in datasets.places_of(job.project.manifest(), one["subject"])
+    ]
+    outcome = f"{len(differing)} with a difference" if differing else "no difference"
+    return job.keep(f"{len(checks)} checks, {outcome}", differing)
 
 
 def export(job: Job) -> str:
-    """Unload, verify and publish."""
-    run_export(
-        job.settings,
-        job.catalog,
-        job.project,
-        job.week,
-        with_build=False,
-        say=lambda _: None,
-        published=job.published,
-    )
-    new = sum(not one.unchanged for one in job.published)
-    return f"{len(job.published)} files, {new} new"
+    """Unload, verify and publish what nothing is wrong with, and older weeks that late data has changed."""
+    exporter = Exporter(job.settings, job.catalog, job.project, job.exported, job.findings, lambda _: None)
+    exporter.publish_built(job.weeks, job.figures)
+    new = [one.manifest.week for one in job.exported.published if not one.unchanged]
+    older = sorted(set(new) - {*map(str, job.weeks)})
+    changed = f", late data in {', '.join(older)}" if older else ""
+    withheld = f", {len(job.exported.withheld)} withheld" if job.exported.withheld else ""
+    return f"{len(job.exported.published)} files, {len(new)} new{changed}{withheld}"
 
 
 def write_report(job: Job) -> str:
-    """Write the page with charts."""
-    return report.write(job.settings, job.week)
+    """Write the pages with charts, of the newest week and of those with news."""
+    return [report.write(job.settings, week, job.exported.notices()) for week in job.exported.weeks()][-1]
 
 
 def tell(job: Job) -> str:
     """Tell the readers."""
     lines: list[str] = []
-    job.not_told = notify(job.settings, job.env, job.catalog, lines.append)
+    job.not_told = notify(job.settings, job.env, job.catalog, lines.append, job.exported.notices())
     return "; ".join([*lines, *(problem.message for problem in job.not_told)]) or "nothing new"
-
-
-def _require(what: str, problems: list[str]) -> None:
-    if problems:
-        raise UserError(
-            f"{len(problems)} {what}: {'; '.join(problems)}", "Repair that and run `lakehouse weekly` again"
-        )
 
 
 STEPS = {

@@ -1,20 +1,21 @@
 """What the export's tests share: settings and a catalog without a service, hostile rows in a table, both targets."""
 
-import logging
+import json
 import secrets
-import threading
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
 
 import boto3
+import httpx2
 import pytest
 from hostile_rows import DATASET, SCHEMA, arrow_table, hostile_rows
-from moto.server import ThreadedMotoServer
 from pyiceberg.catalog import Catalog
 
 from lakehouse.catalog import load_catalog
 from lakehouse.settings import Settings
+from local_stack.process import Service, free_ports
 from python_export import source
 from python_export.source import Source
 from python_export.target import Target, open_target
@@ -38,22 +39,50 @@ def hostile_source(catalog: Catalog) -> Source:
 
 
 @pytest.fixture(scope="session")
-def s3_server() -> Iterator[str]:
-    """The address of a server that speaks S3."""
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
-    server.start()
-    application, one_at_a_time = server._server.app, threading.Lock()
+def s3_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A server that speaks S3, and keeps its conditions: of two writers at once one is refused."""
+    directory = tmp_path_factory.mktemp("s3")
+    identity = {
+        "name": "analyst",
+        "credentials": [{"accessKey": "analyst", "secretKey": "secret"}],
+        "actions": ["Admin", "Read", "Write", "List"],
+    }
+    (directory / "identities.json").write_text(json.dumps({"identities": [identity]}))
+    # Each has a default that may be taken or, a port and ten thousand, be none.
+    names = [f"{name}.port{kind}" for name in ("s3", "master", "volume", "filer") for kind in ("", ".grpc")]
+    names += ["s3.port.iceberg", "s3.port.lance"]
+    ports = free_ports(len(names))
+    options = [f"-{name}={port}" for name, port in zip(names, ports, strict=True)]
+    service = Service(
+        name="weed",
+        directory=directory,
+        command=lambda: [
+            str(Path(sys.executable).with_name("weed")),
+            *("server", "-ip=127.0.0.1", "-filer", "-s3", "-s3.config=identities.json", "-dir=.", "-volume.max=1000"),
+            *("-volume.preStopSeconds=0", "-master.volumeSizeLimitMB=64", *options),
+        ],
+        ports={"S3": ports[0]},
+        answers=lambda: answers(f"http://127.0.0.1:{ports[0]}"),
+    )
+    service.start()
+    yield service
+    # It takes its time to end, and nothing of it is kept.
+    service.process().kill()
+    service.stop()
 
-    def serve(*request: Any) -> Iterable[bytes]:
-        # moto looks for an object and then writes it, with no lock: of two writers at once both might find none.
-        with one_at_a_time:
-            return application(*request)
 
-    server._server.app = serve
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+@pytest.fixture(scope="session")
+def s3_server(s3_service: Service) -> str:
+    """The address of the S3 server."""
+    return f"http://127.0.0.1:{s3_service.ports['S3']}"
+
+
+def answers(address: str) -> bool:
+    """Tell whether a server takes requests; to one without a login it says no."""
+    try:
+        return httpx2.get(address).status_code == 403
+    except httpx2.HTTPError:
+        return False
 
 
 @pytest.fixture

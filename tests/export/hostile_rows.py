@@ -22,7 +22,7 @@ HOSTILE_TEXTS = [
     ('ends with "', 'ends with "'),
     ("'already quoted", "'already quoted"),
     ("line\nfeed", "line\nfeed"),
-    ("\n", "\n"),
+    ("\n", "'\n"),
     ("carriage\rreturn", "carriage\rreturn"),
     ("both\r\nof them", "both\r\nof them"),
     ("tab\tinside", "tab\tinside"),
@@ -36,7 +36,8 @@ HOSTILE_TEXTS = [
     ("pizza \U0001f355 for \u738b\u82b3, Z\u00fcrich", "pizza \U0001f355 for \u738b\u82b3, Z\u00fcrich"),
     ("\ufeffbyte order mark", "\ufeffbyte order mark"),
     ("line\u2028separator", "line\u2028separator"),
-    ("nul\0inside", "nul\0inside"),
+    ("nul\0inside", "nulinside"),
+    ("\0", ""),
     ("x" * 40_000, "x" * 40_000),
     ("=1+1", "'=1+1"),
     ('=HYPERLINK("http://example.com","x")', '\'=HYPERLINK("http://example.com","x")'),
@@ -45,13 +46,18 @@ HOSTILE_TEXTS = [
     ("@SUM(A1)", "'@SUM(A1)"),
     ("\t=1", "'\t=1"),
     ("\r=1", "'\r=1"),
-    ("\0=1", "'\0=1"),
+    ("\n=1", "'\n=1"),
+    ("\0=1", "'=1"),
+    ("=\0\0", "'="),
     ("\uff1d1", "'\uff1d1"),
     ("\uff0b1", "'\uff0b1"),
     ("\uff0d1", "'\uff0d1"),
     ("\uff201", "'\uff201"),
     ("a=1", "a=1"),
 ]
+
+GUARDED = sum((shown or "") != (text or "").replace("\0", "") for text, shown in HOSTILE_TEXTS)
+WITH_NUL = sum("\0" in (text or "") for text, _ in HOSTILE_TEXTS)
 
 SCHEMA = pa.schema(
     [
@@ -69,7 +75,7 @@ COLUMNS = SCHEMA.names
 
 # 2020-W53: its last days are in January 2021.
 MONDAY = datetime(2020, 12, 28, tzinfo=UTC)
-LAST_INSTANT = datetime(2021, 1, 3, 23, 59, 59, 999000, tzinfo=UTC)
+LAST_INSTANT = datetime(2021, 1, 3, 23, 59, 59, 999999, tzinfo=UTC)
 
 
 def hostile_rows() -> list[tuple]:
@@ -104,7 +110,7 @@ def cell(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if hasattr(value, "hour"):
-        return f"{value:%Y-%m-%dT%H:%M:%S}.{value.microsecond // 1000:03}Z"
+        return value.strftime("%Y-%m-%dT%H:%M:%S.%f").removesuffix("000") + "Z"
     if isinstance(value, str):
         return '"' + value.replace('"', '""') + '"'
     return format(value, "f") if isinstance(value, Decimal) else str(value)
@@ -159,5 +165,5 @@ def draft(week: str) -> Manifest:
         source_table="lake.exports.exp_weekly__events",
         source_snapshot_id="1",
         dbt_invocation_id="a",
-        created_at="2021-01-04T00:00:00Z",
+        created_at=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
     )

@@ -16,7 +16,8 @@ from hostile_rows import draft
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from python_export.publish import publish
-from python_export.target import LocalTarget, S3Target, Target, open_target
+from python_export.s3_target import S3Target
+from python_export.target import LocalTarget, Target, open_target
 
 # A fork of a process that has imported everything already: a child costs no seconds.
 FORKS = multiprocessing.get_context("forkserver")
@@ -55,18 +56,6 @@ def after(owner: type, name: str) -> None:
     setattr(owner, name, then_die)
 
 
-def in_the_upload(owner: type, name: str) -> None:
-    """Have the process die when all but the manifest is uploaded."""
-    write: Callable[..., None] = getattr(owner, name)
-
-    def write_all_but_the_manifest(self: S3Target, file: Path, path: str) -> None:
-        if file.name == "manifest.json":
-            die()
-        write(self, file, path)
-
-    setattr(owner, name, write_all_but_the_manifest)
-
-
 def before_its_rename(owner: type, name: str) -> None:
     """Have the process die in a step that ends with a rename, before that."""
     step: Callable[..., None] = getattr(owner, name)
@@ -87,11 +76,17 @@ POINTS: dict[str, dict[str, tuple[Callable[[type, str], None], type, str]]] = {
         "after the pointer": (after, LocalTarget, "put"),
     },
     "s3": {
-        "before the manifest": (in_the_upload, S3Target, "_write"),
+        "before the manifest": (before, S3Target, "_commit"),
         "between version and pointer": (after, S3Target, "add"),
         "after the pointer": (after, S3Target, "put"),
     },
 }
+
+
+def unlock(directory: Path) -> None:
+    """Let a test change what is published: a version cannot be written."""
+    for path in (directory, *directory.rglob("*")):
+        path.chmod(path.stat().st_mode | 0o200)
 
 
 def publish_content(target: Target, content: str) -> tuple[int, bool]:

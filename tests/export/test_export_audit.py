@@ -1,6 +1,7 @@
 """Verifying what is published: right versions pass, and each planted fault is reported; what two versions differ in."""
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -8,23 +9,26 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 from hostile_rows import DATASET, arrow_table, hostile_rows, right_lines
+from publishing import unlock
 from pyiceberg.catalog import Catalog
 from typer.testing import CliRunner
 
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
-from python_export import source
+from python_export import outbox, source
+from python_export.channels import Channels
 from python_export.cli import app
 from python_export.manifest import Manifest
 from python_export.publish import publish
-from python_export.retain import retain
+from python_export.retain import retain, tag_of
 from python_export.run import draft_of
 from python_export.source import Source
 from python_export.target import digest, open_target
 from python_export.verify import verify
 
 WEEK = IsoWeek(2020, 53)
+ROWS = len(hostile_rows())
 VERSION = "events/2020-W53/v1"
 CSV = "events_2020-W53_v1.csv"
 
@@ -77,16 +81,21 @@ PLANTS: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
     ),
     "row removed": (
         lambda at: (at / CSV).write_bytes(without_row(right_lines()).encode()),
-        ("DuckDB reads 41 rows instead of 42", "pyarrow reads 41 rows", "Python's csv reads 41 rows", "1 keys missing"),
+        (
+            f"DuckDB reads {ROWS - 1} rows instead of {ROWS}",
+            f"pyarrow reads {ROWS - 1} rows",
+            f"Python's csv reads {ROWS - 1} rows",
+            "1 keys missing",
+        ),
     ),
     "row doubled": (
         lambda at: (at / CSV).write_bytes(("\n".join([*right_lines(), right_lines()[-1]]) + "\n").encode()),
-        ("reads 43 rows instead of 42", "1 keys more than once"),
+        (f"reads {ROWS + 1} rows instead of {ROWS}", "1 keys more than once"),
     ),
     "file and manifest edited alike": (edit_consistently, ("1 cells of note",)),
     "rows edited": (
-        lambda at: edit_manifest(at, rows=43),
-        ("DuckDB reads 42 rows instead of 43", "the manifest's rows are not the table's"),
+        lambda at: edit_manifest(at, rows=ROWS + 1),
+        (f"DuckDB reads {ROWS} rows instead of {ROWS + 1}", "the manifest's rows are not the table's"),
     ),
     "total edited": (
         lambda at: edit_manifest(at, control_totals={"amount": "1.00"}),
@@ -139,6 +148,7 @@ def test_a_right_version_passes_and_every_planted_fault_is_reported(
 ) -> None:
     publish_lines(offline_settings, hostile_source, right_lines())
     version = Path(offline_settings.export_root) / VERSION
+    unlock(version)
     right = {path: path.read_bytes() for path in version.parents[1].rglob("*") if path.is_file()}
     passed = export(offline_settings, monkeypatch, "verify", "--week", "2020-W53")
     assert passed.exit_code == 0
@@ -161,7 +171,7 @@ def test_versions_in_a_bucket_are_verified_and_compared(
     s3_settings: Settings, hostile_source: Source, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = publish_lines(s3_settings, hostile_source, right_lines())
-    retain(catalog, first)
+    retain(catalog, open_target(s3_settings), first)
     rows = [row for row in hostile_rows() if row[0] != 4]
     changed = [(*row[:3], None, *row[4:6], None, row[7]) if row[0] == 2 else row for row in rows]
     rows = [*changed, (2000, *rows[0][1:])]
@@ -187,13 +197,40 @@ def test_the_tag_of_a_version_moves_with_the_version_and_outlives_its_week(
     offline_settings: Settings, hostile_source: Source, catalog: Catalog
 ) -> None:
     manifest = publish_lines(offline_settings, hostile_source, right_lines())
-    retain(catalog, manifest)
-    retain(catalog, manifest)
+    target, trial = open_target(offline_settings), open_target(replace(offline_settings, export_root="/trial"))
+    retain(catalog, target, manifest)
+    retain(catalog, target, manifest)
     table = catalog.load_table(("shop", "exp_weekly__events"))
-    assert table.refs()["export-2020-W53-v1"].snapshot_id == hostile_source.snapshot_id
+    tag = tag_of(target, manifest)
+    assert table.refs()[tag].snapshot_id == hostile_source.snapshot_id
     table.append(arrow_table(hostile_rows()[:1]))
     newer = str(table.current_snapshot().snapshot_id)
-    retain(catalog, replace(manifest, source_snapshot_id=newer))
-    assert str(catalog.load_table(("shop", "exp_weekly__events")).refs()["export-2020-W53-v1"].snapshot_id) == newer
+    # An export to somewhere else does not move it, and another content in its place does.
+    retain(catalog, trial, replace(manifest, source_snapshot_id=newer))
+    table = table.refresh()
+    assert table.refs()[tag].snapshot_id == hostile_source.snapshot_id
+    assert str(table.refs()[tag_of(trial, manifest)].snapshot_id) == newer
+    retain(catalog, target, replace(manifest, source_snapshot_id=newer))
+    assert str(table.refresh().refs()[tag].snapshot_id) == newer
     with pytest.raises(UserError, match="no longer has the snapshot"):
         source.at(catalog, replace(manifest, source_snapshot_id="1"))
+
+
+def test_a_version_that_is_gone_is_noticed_until_it_is_dropped(
+    offline_settings: Settings, hostile_source: Source, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish_lines(offline_settings, hostile_source, right_lines())
+    target = open_target(offline_settings)
+    outbox.record_versions(catalog, target, Channels(), [])
+    elsewhere = open_target(replace(offline_settings, export_root=f"{offline_settings.export_root}-trial"))
+    outbox.record_versions(catalog, elsewhere, Channels(), [])
+    assert export(offline_settings, monkeypatch, "verify").exit_code == 0
+    unlock(Path(offline_settings.export_root))
+    shutil.rmtree(Path(offline_settings.export_root) / "events")
+
+    for options in ((), ("--week", "2020-W53"), ("--dataset", "events")):
+        found = export(offline_settings, monkeypatch, "verify", *options)
+        assert f"{VERSION}: it was published, and is gone" in found.output, options
+        assert isinstance(found.exception, UserError)
+    outbox.drop(catalog, [outbox.name_of(target, VERSION)])
+    assert str(export(offline_settings, monkeypatch, "verify").exception).startswith("Nothing like that is published")

@@ -16,9 +16,10 @@ from lakehouse.catalog import load_catalog, make_namespace
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
-from python_export.completeness import last_week, require_complete, require_past
+from python_export.completeness import dead_letters, faults, last_week, look, require_past
 from python_export.datasets import Table, Topic
 from python_ingest.broker import Broker
+from python_ingest.topics import DeadLetterLimit
 
 WEEK = IsoWeek(2020, 53)
 END = datetime(2021, 1, 4, tzinfo=UTC)
@@ -30,6 +31,7 @@ BRONZE = pa.schema(
         ("ingest_batch", pa.int64()),
         ("kafka_timestamp", pa.timestamp("us", "UTC")),
         ("ingested_at", pa.timestamp("us", "UTC")),
+        ("decode_error", pa.string()),
     ]
 )
 
@@ -86,37 +88,82 @@ def test_a_silent_topic_is_complete_after_the_grace_if_it_is_read_to_the_end(
     produce()
     with thrift.connect(stack) as cursor:
 
-        def require(settings: Settings, now: datetime) -> None:
-            require_complete(settings, cursor, catalog, [replace(DATASET, topics=(topic,))], WEEK, now)
+        def found(settings: Settings, now: datetime) -> list[str]:
+            states = look(cursor, catalog, [replace(DATASET, topics=(topic,))])
+            return [fault.reason for fault in faults(settings, catalog, states, WEEK, now)]
 
-        with pytest.raises(UserError, match=f"{topic.name} has landed nothing"):
-            require(patient, due)
+        assert found(patient, due) == [f"behind: {topic.name} has landed nothing"]
         row = {"kafka_partition": 0, "kafka_offset": 0, "ingest_batch": 1, "kafka_timestamp": END - INSTANT}
         table.append(pa.Table.from_pylist([row | {"ingested_at": END}], BRONZE))
-        behind = f"2020-W53 is not complete; .* behind: {topic.name} at 2021-01-03 23:59:59 UTC"
-        for settings, now in ((stack, due), (patient, due - INSTANT)):
-            with pytest.raises(UserError, match=behind):
-                require(settings, now)
-        require(patient, due)
+        behind = f"behind: {topic.name} at 2021-01-03 23:59:59 UTC"
+        assert found(stack, due) == [behind]
+        assert found(patient, due - INSTANT) == [behind]
+        assert found(patient, due) == []
         # A record that has not landed may be of the week.
         produce()
-        with pytest.raises(UserError, match=behind):
-            require(patient, due)
+        assert found(stack, due) == [behind]
+        assert found(patient, due) == [f"{behind} (partitions not read to their ends: 0)"]
         table.append(pa.Table.from_pylist([row | {"kafka_offset": 1, "ingested_at": END}], BRONZE))
-        require(patient, due)
+        assert found(patient, due) == []
         # An ingester that is killed between two batches leaves partition 1 behind.
         for partition in (0, 1, 1, 0):
             produce(partition)
         slow = row | {"kafka_partition": 1, "ingested_at": END}
         ahead = row | {"kafka_offset": 2, "kafka_timestamp": END, "ingested_at": END}
-        table.append(pa.Table.from_pylist([ahead], BRONZE))
+        table.append(pa.Table.from_pylist([ahead | {"decode_error": "unknown schema id 7"}], BRONZE))
         table.append(pa.Table.from_pylist([slow], BRONZE))
-        with pytest.raises(UserError, match=r"at 2021-01-04 00:00:00 UTC \(partitions not read to their ends: 1\)"):
-            require(stack, END)
+        # What cannot be decoded may be of any time: the watermark stays where it was.
+        assert found(stack, END) == [behind]
+        table.append(pa.Table.from_pylist([ahead | {"kafka_offset": 3}], BRONZE))
+        at_the_end = f"behind: {topic.name} at 2021-01-04 00:00:00 UTC (partitions not read to their ends: 1)"
+        assert found(stack, END) == [at_the_end]
         table.append(pa.Table.from_pylist([slow | {"kafka_offset": 1}], BRONZE))
-        require(stack, END)
+        assert found(stack, END) == []
         # A topic that was created anew says nothing about the old one.
         with table.transaction() as change:
             change.set_properties({"lakehouse.topic-id": "another"})
-        with pytest.raises(UserError, match=r"\(partitions not read to their ends: 1\)"):
-            require(patient, due)
+        assert found(patient, due) == [at_the_end]
+
+
+def test_a_topic_with_too_many_dead_letters_in_the_week_is_not_taken_for_complete(stack: Settings) -> None:
+    """Those of other weeks do not count, and what is declared as usual is not too many."""
+    catalog = load_catalog(stack)
+    make_namespace(catalog, "bronze_tests")
+    name = f"broken_{uuid.uuid4().hex[:8]}"
+    table = catalog.create_table(("bronze_tests", name), BRONZE)
+    row = {"kafka_partition": 0, "ingest_batch": 1, "ingested_at": END}
+    stamps = [WEEK.start - INSTANT] * 50 + [WEEK.start] * 3 + [END - INSTANT] * 27 + [END] * 40
+    letters = [row | {"kafka_timestamp": stamp, "decode_error": "truncated"} for stamp in stamps]
+    decoded = [row | {"kafka_timestamp": stamp} for stamp in [WEEK.start] * 70 + [END]]
+    table.append(pa.Table.from_pylist(letters + decoded, BRONZE))
+    topic = Topic(name, Table("bronze_tests", name))
+    with thrift.connect(stack) as cursor:
+
+        def found(limit: DeadLetterLimit) -> list[str]:
+            dataset = replace(DATASET, topics=(replace(topic, max_dead_letters=limit),))
+            states = look(cursor, catalog, [dataset])
+            assert dead_letters(states, dataset, WEEK) == 30
+            return [fault.reason for fault in faults(stack, catalog, states, WEEK, END)]
+
+        too_many = f"{name}: 30 of the 100 records of 2020-W53 are dead letters, more than its max_dead_letters"
+        assert found(DeadLetterLimit()) == [too_many]
+        assert found(DeadLetterLimit(share=0.29, count=29)) == [too_many]
+        assert found(DeadLetterLimit(share=0.3)) == []
+        assert found(DeadLetterLimit(count=30)) == []
+
+
+def test_a_topic_whose_table_cannot_be_read_is_at_fault_alone(stack: Settings) -> None:
+    catalog = load_catalog(stack)
+    make_namespace(catalog, "bronze_tests")
+    names = [f"{name}_{uuid.uuid4().hex[:8]}" for name in ("absent", "foreign", "good")]
+    absent, foreign, good = (Topic(name, Table("bronze_tests", name)) for name in names)
+    catalog.create_table(("bronze_tests", foreign.name), pa.schema([("other", pa.string())]))
+    table = catalog.create_table(("bronze_tests", good.name), BRONZE)
+    row = {"kafka_partition": 0, "kafka_offset": 0, "ingest_batch": 1, "kafka_timestamp": END, "ingested_at": END}
+    table.append(pa.Table.from_pylist([row], BRONZE))
+    with thrift.connect(stack) as cursor:
+        states = look(cursor, catalog, [replace(DATASET, topics=(absent, foreign, good))])
+    first, second = faults(stack, catalog, states, WEEK, END)
+    assert (first.place, first.reason) == (absent.name, f"behind: {absent.name} has landed nothing")
+    assert second.place == foreign.name
+    assert second.reason.startswith(f"Spark failed to read how far {foreign.name} is: ")

@@ -12,8 +12,9 @@ from pyiceberg.catalog import Catalog
 from lakehouse.errors import UserError
 from lakehouse.weeks import IsoWeek
 from python_export import datasets, source
-from python_export.build import build, require_week
+from python_export.build import build, failures, require_week
 from python_export.datasets import Project, Table, Topic
+from python_export.withheld import Fault, withhold, without_dataset
 
 
 def node(name: str, kind: str = "model", materialized: str = "table", **meta: Any) -> dict[str, Any]:
@@ -25,6 +26,7 @@ def node(name: str, kind: str = "model", materialized: str = "table", **meta: An
         "schema": "exports" if name.startswith("exp") else "marts",
         "config": {"materialized": materialized, "meta": meta},
         "columns": {},
+        "attached_node": None,
     }
 
 
@@ -81,6 +83,66 @@ def test_lineage_goes_through_views_to_the_topics(tmp_path: Path, manifest: dict
     )
 
 
+def test_a_fault_withholds_what_comes_from_its_place_alone(tmp_path: Path, manifest: dict[str, Any]) -> None:
+    manifest["parent_map"]["model.p.exp_weekly__two"] = ["model.p.fct_sales", "source.p.other"]
+    found = datasets.load(project(tmp_path, manifest)).values()
+
+    def reasons(*faults: Fault) -> dict[str, str]:
+        kept, withheld = withhold(found, faults, IsoWeek(2020, 53))
+        assert {one.name for one in kept} | {one.dataset for one in withheld} == {"one", "two"}
+        return {one.dataset: one.reason for one in withheld}
+
+    assert reasons() == {}
+    behind, failed = Fault("shop.other", "behind: shop.other"), Fault("model.p.stg_sales", "stg_sales failed")
+    again, stray = Fault("source.p.other", "behind: shop.other"), Fault("model.p.ops", "ops failed")
+    assert reasons(behind, again, stray) == {"two": "behind: shop.other"}
+    assert reasons(failed, behind) == {"one": "stg_sales failed", "two": "stg_sales failed; behind: shop.other"}
+    assert without_dataset(found, [behind, failed, stray, stray]) == ["ops failed"]
+
+
+def test_wrong_numbers_are_of_a_table_or_of_what_it_is_made_from(manifest: dict[str, Any]) -> None:
+    manifest["nodes"]["model.p.left_out"] = node("left_out")
+    manifest["parent_map"]["model.p.left_out"] = ["model.p.stg_sales"]
+    places = {table: datasets.places_of(manifest, table) for table in ("fct_sales", "users", "left_out", "unknown")}
+    assert places == {
+        "fct_sales": ["model.p.fct_sales"],
+        "users": ["source.p.users"],
+        "left_out": ["model.p.stg_sales"],
+        "unknown": ["model.p.exp_weekly__one", "model.p.exp_weekly__two"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("results", "expected"),
+    [
+        ({"model.p.fct_sales": "success", "test.p.not_null_fct_sales": "pass"}, []),
+        ({"test.p.not_null_fct_sales": "warn", "model.p.gone": "error"}, []),
+        ({"test.p.not_null_fct_sales": "fail"}, [("model.p.fct_sales", "test not_null_fct_sales failed")]),
+        (
+            {"test.p.assert_all": "error"},
+            [("model.p.fct_sales", "test assert_all failed"), ("seed.p.regions", "test assert_all failed")],
+        ),
+        (
+            {"model.p.stg_sales": "error", "model.p.fct_sales": "skipped", "model.p.exp_weekly__one": "skipped"},
+            [("model.p.stg_sales", "stg_sales could not be built (CAST_INVALID_INPUT)")],
+        ),
+        ({"model.p.exp_weekly__one": "skipped"}, [("model.p.exp_weekly__one", "exp_weekly__one was skipped")]),
+    ],
+)
+def test_what_failed_in_a_build_is_found_where_it_is(
+    tmp_path: Path, manifest: dict[str, Any], results: dict[str, str], expected: list[tuple[str, str]]
+) -> None:
+    manifest["nodes"]["test.p.not_null_fct_sales"]["attached_node"] = "model.p.fct_sales"
+    manifest["nodes"]["test.p.assert_all"] = node("assert_all", kind="test") | {
+        "depends_on": {"nodes": ["model.p.fct_sales", "seed.p.regions"]}
+    }
+    built = project(tmp_path, manifest)
+    message = "HiveSQLException: [CAST_INVALID_INPUT] org.apache.spark.SparkNumberFormatException: '4111-1' ..."
+    found = [{"unique_id": name, "status": status, "message": message} for name, status in results.items()]
+    built.results_path.write_text(json.dumps({"results": found}))
+    assert [(fault.place, fault.reason) for fault in failures(built)] == expected
+
+
 def test_datasets_are_chosen_by_name(tmp_path: Path, manifest: dict[str, Any]) -> None:
     found = datasets.load(project(tmp_path, manifest))
 
@@ -110,27 +172,28 @@ def test_what_a_model_comes_from_is_always_built_with_it(tmp_path: Path, monkeyp
     dbt.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/arguments\n')
     dbt.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
-    build(Project(tmp_path, os.environ), [DATASET], IsoWeek(2020, 53))
+    build(Project(tmp_path, os.environ), [DATASET], [IsoWeek(2020, 53)])
     assert (tmp_path / "arguments").read_text().endswith("--select +exp_weekly__events\n")
 
 
-def test_the_table_must_hold_the_week(catalog: Catalog) -> None:
+def test_what_is_exported_was_tested_for_the_week(catalog: Catalog) -> None:
     week = IsoWeek(2020, 53)
     rows = arrow_table(hostile_rows())
-    with pytest.raises(UserError, match="does not exist instead of 2020-W53"):
-        require_week(catalog, [DATASET], week)
+    with pytest.raises(UserError, match=r"exp_weekly__events was not built and tested for 2020-W53\. Run `dbt build"):
+        require_week(catalog, DATASET, week)
     table = catalog.create_table(("shop", "exp_weekly__events"), rows.schema)
     table.append(rows)
-    with pytest.raises(UserError, match="holds no known week instead of 2020-W53"):
-        require_week(catalog, [DATASET], week)
-    with table.transaction() as change:
-        change.set_properties({"lakehouse.week": "2020-W52"})
-    with pytest.raises(UserError, match=r"holds 2020-W52 instead of 2020-W53\. Run `dbt build"):
-        require_week(catalog, [DATASET], week)
-    with table.transaction() as change:
-        change.set_properties({"lakehouse.week": "2020-W53"})
-    [found] = require_week(catalog, [DATASET], week)
-    assert found.snapshot_id == table.current_snapshot().snapshot_id
+    tested = table.current_snapshot().snapshot_id
+    with table.manage_snapshots() as change:
+        change.create_tag(tested, "tested-2020-W52")
+    with pytest.raises(UserError, match="was not built and tested for 2020-W53"):
+        require_week(catalog, DATASET, week)
+    with table.manage_snapshots() as change:
+        change.create_tag(tested, "tested-2020-W53")
+    # What is written later was not tested.
+    table.append(rows)
+    found = require_week(catalog, DATASET, week)
+    assert found.snapshot_id == tested
     assert [(column.name, column.type) for column in found.columns] == [
         ("event_id", "bigint"),
         ("event_at", "timestamp"),
@@ -156,3 +219,17 @@ def test_a_key_that_is_no_column_is_refused(catalog: Catalog) -> None:
     catalog.create_table(("shop", "exp_weekly__events"), rows.schema).append(rows)
     with pytest.raises(UserError, match="no column event_id"):
         source.find(catalog, DATASET)
+
+
+def test_an_audience_gets_what_is_meant_for_it(manifest: dict[str, Any], tmp_path: Path) -> None:
+    manifest["nodes"]["model.p.exp_weekly__one"]["config"]["meta"]["export"] = {
+        "key": ["id"],
+        "order_by": ["at", "id"],
+        "audience": "partners",
+    }
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target" / "manifest.json").write_text(json.dumps(manifest))
+    assert list(datasets.load(Project(tmp_path, {}))) == ["one", "two"]
+    assert list(datasets.load(Project(tmp_path, {datasets.AUDIENCE: "partners"}))) == ["one"]
+    with pytest.raises(UserError, match=r"'press', which no export is meant for\. Set it to one of partners"):
+        datasets.load(Project(tmp_path, {datasets.AUDIENCE: "press"}))

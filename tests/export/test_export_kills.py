@@ -55,11 +55,11 @@ def test_a_publication_killed_at_any_step_is_whole_or_not_there(
         assert len(published(target)) == number - (not is_there), point
         # The next run needs no help: same content, one version, and the pointer is right.
         with staging(target.staging, print):
-            target.clean()
+            target.clean(["events"])
         assert publish_content(target, content) == (number, not is_there), point
         pointer = json.loads(target.read("events/latest.json"))
         assert pointer["version"] == published(target)[-1].version == number, point
-    target.clean(abandoned_after=timedelta(0))
+    target.clean(["events"], abandoned_after=timedelta(0))
     assert not [*Path(published_to.export_root).glob("*/.*")]
     assert reader() == (len(POINTS[kind]), [])
 

@@ -1,5 +1,6 @@
 """The job around its steps: a failure is named, told and written down, and one run at a time holds the lock."""
 
+import json
 import subprocess
 import sys
 import threading
@@ -7,19 +8,23 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import Result
 from rich.console import Console
 from sqlalchemy.exc import OperationalError
+from typer.testing import CliRunner
 
 from lakehouse.catalog import load_catalog
 from lakehouse.errors import UserError
 from lakehouse.lock import locked
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
+from local_stack.process import free_ports
 from python_export import outbox
 from python_export.datasets import Project
 from python_export.manifest import Manifest
 from python_export.publish import Published
-from weekly_job import history, job
+from python_export.withheld import Withheld
+from weekly_job import cli, history, job
 from weekly_job.steps import STEPS, Job
 
 WEEK = IsoWeek(2020, 53)
@@ -38,7 +43,7 @@ def run(
         monkeypatch.delitem(STEPS, name)
     monkeypatch.setitem(STEPS, "ingest", lambda job: "3 records")
     monkeypatch.setitem(STEPS, "build", build)
-    return job.run(settings, env or {}, Project(Path(), {}), WEEK, Console(quiet=True))
+    return job.run(settings, env or {}, Project(Path(), {}), [WEEK], Console(quiet=True))
 
 
 def failing(error: Exception) -> Callable[[Job], str]:
@@ -52,7 +57,7 @@ def failing(error: Exception) -> Callable[[Job], str]:
     ("error", "message"),
     [
         (UserError("dbt could not build", "See its log"), "dbt could not build. See its log."),
-        (ValueError("4111-1111-1111-1111"), "An error that nobody foresaw: ValueError. Run it again, and report it."),
+        (ValueError("4111-1111-1111-1111"), "An error that nobody foresaw: ValueError. Run it again, and report it"),
         (OperationalError("", {}, Exception()), "The catalog at jdbc:sqlite:"),
     ],
 )
@@ -74,7 +79,7 @@ def test_what_a_failed_run_had_published_is_written_down(
 ) -> None:
     def publish_and_fail(job: Job) -> str:
         manifest = dict.fromkeys(Manifest.__dataclass_fields__) | {"dataset": "events", "week": str(WEEK), "version": 2}
-        job.published.append(Published(Manifest(**manifest), "", unchanged=False))
+        job.exported.published.append(Published(Manifest(**manifest), "", unchanged=False))
         raise UserError("the disk is full", "Make room")
 
     with pytest.raises(UserError):
@@ -89,6 +94,92 @@ def test_a_channel_that_cannot_work_is_refused_before_the_first_step(
     env = {"LAKEHOUSE_SMTP_HOST": "localhost"}
     with pytest.raises(UserError, match="LAKEHOUSE_SMTP_FROM holds no mail address"):
         run(offline_settings, monkeypatch, lambda job: pytest.fail("built"), env)
+
+
+def test_what_is_withheld_is_written_down(offline_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    def withhold(job: Job) -> str:
+        job.exported.withheld.append(Withheld("orders", str(WEEK), "behind: payments at 2020-12-31 00:00:00 UTC"))
+        job.exported.warnings.append("the field phone has no class")
+        return "built"
+
+    run(offline_settings, monkeypatch, withhold)
+    [line] = history.runs(load_catalog(offline_settings))
+    assert (line.outcome, line.withheld, line.warnings) == (
+        "withheld",
+        "orders 2020-W53 is withheld: behind: payments at 2020-12-31 00:00:00 UTC",
+        "the field phone has no class",
+    )
+
+
+def command(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, env: dict[str, str], *arguments: str, **steps: Callable
+) -> Result:
+    """Run `lakehouse weekly` with steps of a test in the place of those with the same names, and no others."""
+    for name in [*STEPS]:
+        if name in steps:
+            monkeypatch.setitem(STEPS, name, steps[name])
+        elif steps:
+            monkeypatch.delitem(STEPS, name)
+    monkeypatch.setattr(cli, "from_environment", lambda env=None: settings)
+    monkeypatch.setattr(cli, "environment", lambda: env)
+    return CliRunner().invoke(cli.app, arguments)
+
+
+def warn(job: Job) -> str:
+    job.exported.warnings.append("the field phone has no class")
+    return "built"
+
+
+def test_a_dead_mail_server_is_exit_code_3_and_not_told(
+    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [port] = free_ports(1)
+    env = {"LAKEHOUSE_SMTP_HOST": "127.0.0.1", "LAKEHOUSE_SMTP_PORT": str(port), "LAKEHOUSE_SMTP_TLS": "none"}
+    env |= {"LAKEHOUSE_SMTP_FROM": "a@example.com", "LAKEHOUSE_SMTP_TO": "b@example.com"}
+    env |= {"LAKEHOUSE_NOTIFY_TIMEOUT": "0s"}
+    steps = {"build": warn, "notify": STEPS["notify"]}
+    done = command(offline_settings, monkeypatch, env, "--week", str(WEEK), **steps)
+    assert done.exit_code == 3
+    assert "warning: the field phone has no class" in done.stdout
+    assert "error: published, but not everybody is told: " in done.output
+    [line] = history.runs(load_catalog(offline_settings))
+    assert (line.outcome, line.warnings, line.versions) == ("not told", "the field phone has no class", None)
+
+
+def test_what_is_withheld_is_exit_code_4_and_in_the_list_of_runs(
+    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def withhold(job: Job) -> str:
+        job.exported.withheld.append(Withheld("orders", str(WEEK), "behind: payments at 2020-12-31 00:00:00 UTC"))
+        return warn(job)
+
+    weeks = ("--weeks", f"2020-W52..{WEEK}")
+    assert command(offline_settings, monkeypatch, {}, *weeks, build=withhold).exit_code == 4
+    listed = command(offline_settings, monkeypatch, {}, "runs").stdout
+    [shown] = json.loads(command(offline_settings, monkeypatch, {}, "runs", "--json").stdout)
+    assert (shown["week"], shown["outcome"], shown["failed_step"]) == ("2020-W52..2020-W53", "withheld", None)
+    assert shown["withheld"] == "orders 2020-W53 is withheld: behind: payments at 2020-12-31 00:00:00 UTC"
+    assert shown["started_at"] <= shown["ended_at"]
+    for text in (shown["week"], shown["withheld"], "warnings: the field phone has no class"):
+        assert text in listed
+
+
+def test_a_fault_that_no_dataset_comes_from_is_exit_code_4_too(
+    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find(job: Job) -> str:
+        job.exported.has_faults = True
+        return "built"
+
+    assert command(offline_settings, monkeypatch, {}, "--week", str(WEEK), build=find).exit_code == 4
+
+
+def test_weeks_that_contradict_each_other_are_wrong_usage(
+    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = ("--week", str(WEEK), "--weeks", f"{WEEK}..{WEEK}")
+    assert command(offline_settings, monkeypatch, {}, *both, build=warn).exit_code == 2
+    assert history.runs(load_catalog(offline_settings, create=True)) == []
 
 
 def test_a_run_without_news_says_so(offline_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +203,7 @@ from python_export.build import build_all
 from python_export.datasets import Project
 sys.executable = "{tmp_path}/python"
 with locked("weekly", print):
-    threading.Thread(target=build_all, args=(Project(Path("."), os.environ), IsoWeek(2020, 53))).start()
+    threading.Thread(target=build_all, args=(Project(Path("."), os.environ), [IsoWeek(2020, 53)])).start()
     while not Path("{tmp_path}/pid").exists():
         time.sleep(0.05)
     os.kill(os.getpid(), signal.SIGKILL)
