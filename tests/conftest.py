@@ -78,7 +78,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """A running broker and registry; the process environment names them, so that subprocesses find them too."""
     with own_environment(tmp_path_factory.mktemp("lakehouse")):
         try:
-            yield _started("--only", "kafka", "--only", "registry")
+            yield started("--only", "kafka", "--only", "registry")
         finally:
             run_lakehouse("stack", "down", "--wipe")
 
@@ -86,10 +86,11 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
 @pytest.fixture(scope="session")
 def stack(services: Settings) -> Settings:
     """The whole stack: the Thrift server too."""
-    return _started()
+    return started()
 
 
-def _started(*only: str) -> Settings:
+def started(*only: str) -> Settings:
+    """Start services, by default all, and let the environment name them."""
     started = run_lakehouse("stack", "up", *only)
     assert started.returncode == 0, started.stderr
     os.environ.update(read_env_file(env_file()))

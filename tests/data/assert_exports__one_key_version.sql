@@ -3,23 +3,31 @@ with key_versions as (
 
     select distinct
         'order_lines' as dataset,
+        ordered_week as week,
         key_version
     from {{ ref('exp_weekly__order_lines') }}
+    where {{ in_exported_weeks('ordered_week') }}
     union all
     select distinct
         'completed_orders' as dataset,
+        paid_week as week,
         key_version
     from {{ ref('exp_weekly__completed_orders') }}
+    where {{ in_exported_weeks('paid_week') }}
     union all
     select distinct
         'customer_activity' as dataset,
+        ordered_week as week,
         key_version
     from {{ ref('exp_weekly__customer_activity') }}
+    where {{ in_exported_weeks('ordered_week') }}
 
 )
 
-select dataset
+select
+    dataset,
+    week
 from key_versions
 where key_version is not null
-group by dataset
+group by dataset, week
 having count(*) > 1

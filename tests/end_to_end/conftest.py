@@ -22,6 +22,7 @@ from lakehouse.weeks import IsoWeek
 from local_stack.sample_data import pii_values, produced_log
 from tests.conftest import run_dbt, run_lakehouse
 from tests.end_to_end import planted
+from tests.end_to_end.killed import POINTS
 
 Steps = dict[str, subprocess.CompletedProcess[str]]
 SIZE = {"orders": 300, "seed": 7, "weeks": 3}
@@ -88,7 +89,7 @@ def produce(wave: int) -> subprocess.CompletedProcess[str]:
 
 
 def run_killed(point: str) -> subprocess.CompletedProcess[str]:
-    """Run the weekly job until a point of `killed.py`."""
+    """Run the weekly job until it kills itself in a step, see `killed.py`."""
     command = [sys.executable, "-m", "tests.end_to_end.killed", point]
     # No row that fails a test may be stored even if it is asked for.
     env = {**os.environ, "DBT_STORE_FAILURES": "true"}
@@ -115,10 +116,9 @@ def lake(stack: Settings) -> Lake:
 
 @pytest.fixture(scope="session")
 def first_wave(lake: Lake) -> Steps:
-    """The weekly job, killed in one step after the other, and run again each time."""
+    """The weekly job, killed in each step, one after the other, and run again each time."""
     produced = succeed({"sample-data": lambda: produce(wave=1)})
-    points = ("ingest", "publish", "notify")
-    killed = succeed({point: partial(run_killed, point) for point in points}, code=-signal.SIGKILL)
+    killed = succeed({point: partial(run_killed, point) for point in POINTS}, code=-signal.SIGKILL)
     finished = succeed(
         {
             "weekly": lambda: run_killed("nowhere"),

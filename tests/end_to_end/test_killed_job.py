@@ -3,6 +3,7 @@
 It comes before the modules that go on with the same lake.
 """
 
+from collections import Counter
 from email import message_from_bytes, policy
 
 from lakehouse.catalog import load_catalog
@@ -11,26 +12,40 @@ from python_export import outbox
 from python_export.manifest import published
 from python_export.target import open_target
 from tests.end_to_end.conftest import Lake
+from tests.end_to_end.killed import POINTS
 from weekly_job import history
+from weekly_job.steps import STEPS
+
+# The last of them dies while it tells of the one before, and has begun nothing yet.
+KILLED = len(POINTS) - 1
 
 
 def test_each_run_is_in_the_history_and_the_last_one_has_resumed(lake: Lake, first_wave: object) -> None:
     runs = history.runs(load_catalog(lake.settings))
-    assert [(run.outcome, run.ended_at is None) for run in runs] == [*[("killed", True)] * 3, ("unchanged", False)]
+    killed = [("killed", True)] * KILLED
+    assert [(run.outcome, run.ended_at is None) for run in runs] == [*killed, ("unchanged", False)]
+    assert list(POINTS) == list(STEPS)
     assert {run.week for run in runs} == {str(lake.last_week)}
+
+
+def test_each_killed_run_is_told_of_by_the_next(lake: Lake, first_wave: object) -> None:
+    entries = [one for one in outbox.entries(load_catalog(lake.settings)) if one.kind == outbox.FAILURE]
+    assert [one.mail for one in entries] == ["delivered"] * KILLED
+    assert all("was killed" in one.error for one in entries)
 
 
 def test_every_version_is_published_once_and_told_of_once(lake: Lake, first_wave: object) -> None:
     versions = published(open_target(lake.settings))
     assert {one.version for one in versions} == {1}
     assert len(versions) == 5
-    entries = outbox.entries(load_catalog(lake.settings))
-    assert {(one.idempotency_key, one.mail) for one in entries} == {(one.path, "delivered") for one in versions}
-    # Killed between the mail and the note of it, the job sent it again: the same mail, by its id.
-    mails = [message_from_bytes(path.read_bytes(), policy=policy.default) for path in home().glob("mail/*.eml")]
-    assert len(mails) == 2
-    assert len({mail["Message-ID"] for mail in mails}) == 1
-    text = mails[0].get_body(("plain",)).get_content()
+    entries = [one for one in outbox.entries(load_catalog(lake.settings)) if one.kind == outbox.VERSION]
+    assert {(one.path, one.mail) for one in entries} == {(one.path, "delivered") for one in versions}
+    all_mails = [message_from_bytes(path.read_bytes(), policy=policy.default) for path in home().glob("mail/*.eml")]
+    # Two files of a run that was killed then, and the others. Killed between the mail and the note of it, the job sent
+    # it again: the same mail, by its id.
+    mails = [mail for mail in all_mails if "published" in mail["Subject"]]
+    assert sorted(Counter(mail["Message-ID"] for mail in mails).values()) == [1, 2]
+    text = "".join({mail["Message-ID"]: mail.get_body(("plain",)).get_content() for mail in mails}.values())
     for one in versions:
         assert one.sha256 in text
         assert f"{one.rows:,}" in text
