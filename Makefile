@@ -43,7 +43,7 @@ $(JARS): spark_server/pom.xml spark_server/jars.lock | $(VENV)
 
 $(PREPARED): $(VENV) $(JARS)
 	@echo "setup: archiving the classes that Spark loads, so that it starts in half the time"
-	@$(RUN) python -m local_stack.class_archive
+	@$(RUN) python -m spark_server.class_archive
 	@touch $@
 
 browser: ## Install Chromium, in which a test looks at the report
@@ -72,7 +72,7 @@ test: setup browser lint ## Lint, then run all tests on a stack of their own
 	@$(RUN) pytest --numprocesses 2 --dist loadgroup --durations 15
 
 chaos: setup ## Kill two ingesters at random, CHAOS_ROUNDS times (20), and verify each time
-	@CHAOS_ROUNDS=$${CHAOS_ROUNDS:-20} $(RUN) pytest -v tests/ingest/test_ingest_kills.py
+	@CHAOS_ROUNDS=$${CHAOS_ROUNDS:-20} $(RUN) pytest -v tests/python_ingest/landing/test_ingest_kills.py
 
 lint: $(VENV) ## Check Python, SQL and YAML style; needs no Spark
 	@echo "lint: ruff"

@@ -7,10 +7,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+import sample_data
 from lakehouse.errors import UserError
 from lakehouse.settings import from_environment, home
 from lakehouse.weeks import IsoWeek
-from local_stack import mail, sample_data, stack
+from local_stack import mail, stack
 
 app = typer.Typer(no_args_is_help=True, help="Kafka, schema registry, Spark Thrift and mail servers on this machine.")
 console = Console(highlight=False, soft_wrap=True)

@@ -7,10 +7,10 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from lakehouse import java
 from lakehouse.errors import UserError
+from lakehouse.process import Service
 from lakehouse.settings import PROJECT_ROOT
-from local_stack.process import Service
+from spark_server import java
 
 JARS = PROJECT_ROOT / "spark_server" / "target" / "kafka"
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from aiosmtpd.controller import Controller
 
-from local_stack.process import Service
+from lakehouse.process import Service
 
 
 class Keeper:

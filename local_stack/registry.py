@@ -4,9 +4,9 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from lakehouse import java
+from lakehouse.process import Service
 from lakehouse.settings import PROJECT_ROOT
-from local_stack.process import Service
+from spark_server import java
 
 RUNNER = PROJECT_ROOT / "spark_server" / "target" / "registry" / "apicurio-registry-app-3.0.9-runner.jar"
 

@@ -5,11 +5,12 @@ import shlex
 import shutil
 from pathlib import Path
 
-from lakehouse import pii_key, private, security, spark
+from lakehouse import pii_key, private, security
 from lakehouse.errors import UserError
+from lakehouse.process import Service
 from lakehouse.settings import PROJECT_ROOT, env_file, environment, from_environment, home
-from local_stack import kafka, mail, registry, thrift_server
-from local_stack.process import Service
+from local_stack import kafka, mail, registry
+from spark_server import spark, thrift_server
 
 MARK = ".lakehouse-stack"
 THRIFT_TLS = ("LAKEHOUSE_THRIFT_TLS", *security.tls_names("LAKEHOUSE_THRIFT"))

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from lakehouse.process import Service, free_ports
 from lakehouse.settings import Settings, from_environment
 from local_stack import stack
-from local_stack.process import Service, free_ports
 
 # A developer's own environment must not lead it to another broker or warehouse.
 FOREIGN = ("KAFKA_", "SCHEMA_REGISTRY_", "LAKEHOUSE_", "DBT_")

@@ -13,22 +13,25 @@ from lakehouse import thrift
 from lakehouse.errors import UserError
 from lakehouse.settings import CATALOG_NAME, Settings
 from lakehouse.weeks import IsoWeek
-from python_export import completeness, datasets, gate, late, outbox, pii_scan
-from python_export.build import build, build_figures, invocation, require_week
-from python_export.datasets import Dataset, Project
-from python_export.findings import Findings, is_of
-from python_export.manifest import Manifest, paths
-from python_export.outbox import Notice
-from python_export.publish import Published, publish
-from python_export.retain import retain
-from python_export.source import Source
-from python_export.staging import staging
-from python_export.target import Target, open_target
-from python_export.unclassified import unclassified_fields
-from python_export.unload import unload
-from python_export.verify import Facts, verify
-from python_export.week_counts import week_counts
-from python_export.withheld import Fault, Withheld, withhold, without_dataset
+from python_export.datasets import completeness, declared, gate
+from python_export.datasets.build import build, build_figures, invocation, require_week
+from python_export.datasets.declared import Dataset, Project
+from python_export.datasets.findings import Findings, is_of
+from python_export.datasets.source import Source
+from python_export.datasets.unclassified import unclassified_fields
+from python_export.datasets.week_counts import week_counts
+from python_export.datasets.withheld import Fault, Withheld, withhold, without_dataset
+from python_export.files import pii_scan
+from python_export.files.compare import Facts, verify
+from python_export.files.unload import unload
+from python_export.publishing import late
+from python_export.publishing.manifest import Manifest, paths
+from python_export.publishing.publish import Published, publish
+from python_export.publishing.retain import retain
+from python_export.publishing.staging import staging
+from python_export.publishing.target import Target, open_target
+from python_export.telling import outbox
+from python_export.telling.outbox import Notice
 
 
 @dataclass
@@ -82,7 +85,7 @@ class Exporter:
         Raises:
             UserError: the input is wrong, or a step failed.
         """
-        chosen = datasets.choose(datasets.load(self.project), names)
+        chosen = declared.choose(declared.load(self.project), names)
         names = [dataset.name for dataset in chosen]
         for week in weeks or ():
             completeness.require_past(self.settings, week, datetime.now(UTC))
@@ -109,7 +112,7 @@ class Exporter:
         Raises:
             UserError: a step failed.
         """
-        names = list(datasets.load(self.project))
+        names = list(declared.load(self.project))
         target = open_target(self.settings)
         outbox.know_root(self.catalog, target)
         with staging(target.staging, self.say) as directory:
@@ -139,18 +142,18 @@ class Exporter:
             scratch = directory / str(week)
             scratch.mkdir()
             # What the models say of themselves now: dbt may just have read a newer project.
-            known = datasets.load(self.project)
+            known = declared.load(self.project)
             self._publish_week(week, [known[name] for name in due[week]], target, scratch)
             if figures is not None:
                 done = [one.manifest for one in self.exported.published if one.manifest.week == str(week)]
                 late.note(self.catalog, target, done, figures)
         faults = dict.fromkeys([*self.findings.faults, *(one for week in due for one in self.findings.of(week))])
         self.exported.has_faults = bool(faults)
-        self.exported.warnings += without_dataset(datasets.load(self.project).values(), faults)
+        self.exported.warnings += without_dataset(declared.load(self.project).values(), faults)
 
     def _ready(self, changed: Due) -> Due:
         """Return the older weeks without what a fault would withhold in all of them: that stays due, with a warning."""
-        known = datasets.load(self.project)
+        known = declared.load(self.project)
         ready: Due = {}
         waiting: dict[tuple[str, str], list[IsoWeek]] = {}
         for week, names in changed.items():
@@ -170,7 +173,7 @@ class Exporter:
 
         What fails in the export models of several weeks is built again week by week: a bad week costs that week.
         """
-        known = datasets.load(self.project)
+        known = declared.load(self.project)
         wanted = {
             week: withhold([known[name] for name in names], self.findings.of(week), week)[0]
             for week, names in due.items()

@@ -10,7 +10,7 @@ from pyiceberg.types import IcebergType, StructType
 
 from lakehouse.errors import UserError
 from lakehouse.settings import PROJECT_ROOT
-from python_ingest import column_types
+from python_ingest.schema import column_types
 
 MODELS_DIR = PROJECT_ROOT / "models"
 KEY_FORMATS = ("string", "avro", "bytes")

@@ -10,10 +10,10 @@ from rich.console import Console
 
 from lakehouse.catalog import load_catalog
 from lakehouse.settings import PROJECT_ROOT, environment, from_environment
-from python_export.cli import chosen_weeks, end, print_summary
-from python_export.cli_tables import print_wide, wide_table
-from python_export.completeness import require_past
-from python_export.datasets import Project
+from python_export.cli.run import chosen_weeks, end, print_summary
+from python_export.cli.tables import print_wide, wide_table
+from python_export.datasets.completeness import require_past
+from python_export.datasets.declared import Project
 from weekly_job import history, job
 
 app = typer.Typer(invoke_without_command=True)

@@ -13,10 +13,10 @@ from lakehouse.lease import Lease, leased
 from lakehouse.lock import locked
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek, weeks_label
-from python_export import channels
-from python_export.datasets import Project
-from python_export.notify import tell_of_failure
+from python_export.datasets.declared import Project
 from python_export.run import Exported
+from python_export.telling import channels
+from python_export.telling.deliver import tell_of_failure
 from weekly_job import history
 from weekly_job.steps import STEPS, Job
 

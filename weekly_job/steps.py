@@ -14,21 +14,23 @@ from lakehouse.errors import UserError
 from lakehouse.failure import as_user_error
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek, weeks_label
-from python_export import build as dbt
-from python_export import completeness, datasets, late, report
-from python_export.datasets import Project
-from python_export.findings import Findings
-from python_export.notify import notify
+from python_export.datasets import build as dbt
+from python_export.datasets import completeness, declared
+from python_export.datasets.declared import Project
+from python_export.datasets.findings import Findings
+from python_export.datasets.unclassified import unclassified_fields
+from python_export.datasets.withheld import Fault
+from python_export.publishing import late
+from python_export.report import page
 from python_export.run import Exported, Exporter
-from python_export.unclassified import unclassified_fields
-from python_export.withheld import Fault
-from python_ingest.commit import Landed
-from python_ingest.run import Ingester, Options
-from python_ingest.session import QuietSpark
-from python_ingest.status import undecoded_keys
+from python_export.telling.deliver import notify
+from python_ingest.landing.commit import Landed
+from python_ingest.landing.run import Ingester, Options
+from python_ingest.landing.session import QuietSpark
 from python_ingest.topics import MODELS_DIR, Declaration, read_declarations
-from python_ingest.verify import verify_topic
-from python_ingest.verify_report import Report, Sample
+from python_ingest.upkeep.status import undecoded_keys
+from python_ingest.verify.compare import verify_topic
+from python_ingest.verify.report import Report, Sample
 
 # Of every topic all rows are counted, and the bytes and decoded columns of so many percent are compared.
 SAMPLE_PERCENT = 1.0
@@ -121,15 +123,15 @@ def _verified(job: Job, topic: Declaration, sample: Sample) -> Report:
     try:
         return verify_topic(job.settings, topic, WAIT_SECONDS, sample, decoded=True)
     except UserError as error:
-        report = verify_topic(job.settings, topic, WAIT_SECONDS, sample)
+        page = verify_topic(job.settings, topic, WAIT_SECONDS, sample)
         job.say(f"{topic.topic}: columns were not compared with their bytes: {error.message}")
-        return report
+        return page
 
 
 def complete(job: Job) -> str:
     """See which topics have passed the week's end, and name what landed that no mask is known for."""
     dbt.parse(job.project)
-    chosen = list(datasets.load(job.project).values())
+    chosen = list(declared.load(job.project).values())
     with thrift.connect(job.settings) as cursor:
         job.exported.warnings += unclassified_fields(cursor, job.catalog, job.project)
         job.findings.states = completeness.look(cursor, job.catalog, chosen)
@@ -143,7 +145,7 @@ def build(job: Job) -> str:
     failed = dbt.build_all(job.project, job.weeks)
     job.built_all = not failed
     job.findings.builds.add(dbt.invocation(job.project))
-    exports = {dataset.model for dataset in datasets.load(job.project).values()}
+    exports = {dataset.model for dataset in declared.load(job.project).values()}
     job.findings.keep(failed, exports, job.weeks)
     return job.show(f"exports hold {job.label}" + ("" if failed else ", all tests passed"), failed)
 
@@ -167,7 +169,7 @@ def reconcile(job: Job) -> str:
         Fault(place, f"{one['check_name']}: not so for {one['subject']}, by {one['difference']} rows")
         for one in checks
         if one["difference"]
-        for place in datasets.places_of(job.project.manifest(), one["subject"])
+        for place in declared.places_of(job.project.manifest(), one["subject"])
     ]
     outcome = f"{len(differing)} with a difference" if differing else "no difference"
     return job.keep(f"{len(checks)} checks, {outcome}", differing)
@@ -186,7 +188,7 @@ def export(job: Job) -> str:
 
 def write_report(job: Job) -> str:
     """Write the pages with charts, of the newest week and of those with news."""
-    return [report.write(job.settings, week, job.exported.notices()) for week in job.exported.weeks()][-1]
+    return [page.write(job.settings, week, job.exported.notices()) for week in job.exported.weeks()][-1]
 
 
 def tell(job: Job) -> str:

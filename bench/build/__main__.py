@@ -16,8 +16,8 @@ from bench.build import history
 from lakehouse import thrift
 from lakehouse.catalog import load_catalog
 from lakehouse.settings import PROJECT_ROOT, Settings
-from local_stack import bronze
 from local_stack.temporary import running
+from tests.support import bronze
 
 MODELS = (
     "int_payments_deduplicated",

@@ -13,20 +13,20 @@ from lakehouse import thrift
 from lakehouse.catalog import load_catalog
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
-from python_export import datasets, source
-from python_export.csv_file import connect
-from python_export.datasets import Dataset
-from python_export.publish import publish
+from python_export.datasets import declared, source
+from python_export.datasets.declared import Dataset
+from python_export.files.compare import load_table, verify
+from python_export.files.csv_file import connect
+from python_export.files.unload import unload
+from python_export.publishing.publish import publish
+from python_export.publishing.target import open_target
 from python_export.run import draft_of
-from python_export.target import open_target
-from python_export.unload import unload
-from python_export.verify import load_table, verify
 
 WEEK = IsoWeek(2026, 46)
 DATASET = Dataset(
     name="order_lines",
     model="exp_weekly__order_lines",
-    table=datasets.Table("exports", "exp_weekly__order_lines"),
+    table=declared.Table("exports", "exp_weekly__order_lines"),
     key=("order_line_key",),
     order_by=("ordered_at", "order_line_key"),
     topics=(),

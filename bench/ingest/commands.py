@@ -5,9 +5,9 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from lakehouse import java
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
+from spark_server import java
 
 HERE = Path(__file__).parent
 TARGET = HERE.parent / "target"

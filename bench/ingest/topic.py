@@ -8,8 +8,8 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from lakehouse.settings import Settings
-from local_stack.sample_data import payments
-from local_stack.sample_data.codec import encode, schema_text
+from sample_data import payments
+from sample_data.codec import encode, schema_text
 
 PARTITIONS = 3
 SCHEMA = "payments-v1"

@@ -19,10 +19,10 @@ from lakehouse.catalog import load_catalog
 from lakehouse.pii.proof import RESTRICTED
 from lakehouse.settings import PROJECT_ROOT, Settings, home
 from lakehouse.weeks import IsoWeek
-from local_stack.sample_data import pii_values, produced_log
+from sample_data import pii_values, produced_log
 from tests.conftest import run_dbt, run_lakehouse
-from tests.end_to_end import planted
-from tests.end_to_end.killed import POINTS
+from tests.support import planted
+from tests.support.killed import POINTS
 
 Steps = dict[str, subprocess.CompletedProcess[str]]
 SIZE = {"orders": 300, "seed": 7, "weeks": 3}
@@ -90,7 +90,7 @@ def produce(wave: int) -> subprocess.CompletedProcess[str]:
 
 def run_killed(point: str) -> subprocess.CompletedProcess[str]:
     """Run the weekly job until it kills itself in a step, see `killed.py`."""
-    command = [sys.executable, "-m", "tests.end_to_end.killed", point]
+    command = [sys.executable, "-m", "tests.support.killed", point]
     # No row that fails a test may be stored even if it is asked for.
     env = {**os.environ, "DBT_STORE_FAILURES": "true"}
     return subprocess.run(command, cwd=PROJECT_ROOT, env=env, capture_output=True, text=True, timeout=900, check=False)

@@ -8,11 +8,11 @@ from email import message_from_bytes, policy
 
 from lakehouse.catalog import load_catalog
 from lakehouse.settings import home
-from python_export import outbox
-from python_export.manifest import published
-from python_export.target import open_target
+from python_export.publishing.manifest import published
+from python_export.publishing.target import open_target
+from python_export.telling import outbox
 from tests.end_to_end.conftest import Lake
-from tests.end_to_end.killed import POINTS
+from tests.support.killed import POINTS
 from weekly_job import history
 from weekly_job.steps import STEPS
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from lakehouse.catalog import load_catalog
 from lakehouse.pii import check
-from local_stack.sample_data import pii_values, produced_log
-from tests.end_to_end import planted
+from sample_data import pii_values, produced_log
 from tests.end_to_end.conftest import SIZE, Lake, persons
+from tests.support import planted
 
 
 def masking_key(lake: Lake) -> planted.Index:

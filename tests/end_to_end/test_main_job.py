@@ -17,10 +17,11 @@ from lakehouse import thrift
 from lakehouse.catalog import load_catalog
 from lakehouse.erd import mermaid
 from lakehouse.settings import PROJECT_ROOT, home
-from local_stack.sample_data import produced_log, truth_sales
+from sample_data import produced_log
+from sample_data.truth import sales as truth_sales
 from tests.conftest import run_dbt, run_lakehouse
-from tests.end_to_end import planted
 from tests.end_to_end.conftest import SIZE, Lake, persons, produce, succeed
+from tests.support import planted
 
 DEDUPLICATED = {
     "payments": "int_payments_deduplicated",

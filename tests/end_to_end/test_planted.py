@@ -1,6 +1,6 @@
 """The search itself: it finds every form, wherever it begins, and nothing where nothing is."""
 
-from tests.end_to_end import planted
+from tests.support import planted
 
 VALUES = {"email": {"\tzoë.o'neil@example.com"}, "account": {"ACC4CW85KXQJ"}}
 JUNK = bytes(range(256)) * 3

@@ -7,8 +7,8 @@ import pytest
 from lakehouse import connections
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings, from_environment
-from tests.ingest.secured import Authority
 from tests.lakehouse.test_settings import COMPLETE
+from tests.support.secured import Authority
 
 SASL = {
     "KAFKA_SECURITY_PROTOCOL": "SASL_SSL",

@@ -22,8 +22,8 @@ from lakehouse.lease import Lease, leased
 from lakehouse.lock import locked
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
-from python_export.build import build_all
-from python_export.datasets import Project
+from python_export.datasets.build import build_all
+from python_export.datasets.declared import Project
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ from pyiceberg.exceptions import ServiceUnavailableError, UnauthorizedError
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
 
-from lakehouse import cli
+from console import cli
 from lakehouse.catalog import is_unavailable, load_catalog, load_table, readable
 from lakehouse.errors import UserError
 from lakehouse.failure import as_user_error, error_log

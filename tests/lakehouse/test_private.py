@@ -86,8 +86,8 @@ PUBLISH = """
 import sys
 from pathlib import Path
 from lakehouse import private
-from python_export.staging import staging
-from python_export.target import LocalTarget
+from python_export.publishing.staging import staging
+from python_export.publishing.target import LocalTarget
 private.restrict()
 target = LocalTarget(Path(sys.argv[1]))
 with staging(target.staging, print) as directory:

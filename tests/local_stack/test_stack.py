@@ -13,11 +13,11 @@ import pytest
 
 from lakehouse import thrift
 from lakehouse.errors import UserError
+from lakehouse.process import Service, free_ports
 from lakehouse.settings import Settings, env_file, home
-from lakehouse.spark import CLASS_ARCHIVE
 from local_stack import kafka
-from local_stack.process import Service, free_ports
 from local_stack.stack import variables
+from spark_server.spark import CLASS_ARCHIVE
 from tests.conftest import run_lakehouse
 
 

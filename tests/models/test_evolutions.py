@@ -23,12 +23,12 @@ from lakehouse import connections, thrift
 from lakehouse.catalog import load_catalog
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
-from local_stack.sample_data import load, produced_log
-from local_stack.sample_data.log import PAYMENTS, PIZZA, TRADES, shop_topic
 from local_stack.temporary import running
 from python_ingest.topics import read_declarations
+from sample_data import load, produced_log
+from sample_data.log import PAYMENTS, PIZZA, TRADES, shop_topic
 from tests.conftest import run_dbt, run_lakehouse
-from tests.models.evolutions import BEYOND_INT, PRICE, Case, cases, originals
+from tests.support.evolutions import BEYOND_INT, PRICE, Case, cases, originals
 
 SIZE = {"orders": 40, "seed": 3, "weeks": 2}
 WEEK = IsoWeek.parse("2026-W46")

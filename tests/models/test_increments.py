@@ -11,12 +11,12 @@ from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
 
 from lakehouse.catalog import load_catalog, make_namespace
-from local_stack import bronze
 from local_stack.temporary import running
-from python_ingest.tables import prepared
+from python_ingest.landing.tables import prepared
 from python_ingest.topics import read_declarations
 from tests.conftest import run_dbt
-from tests.models.shuffled_events import START, Event, Row, waves
+from tests.support import bronze
+from tests.support.shuffled_events import START, Event, Row, waves
 
 SEEDS = range(5)
 WAVES = 3

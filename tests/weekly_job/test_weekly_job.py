@@ -16,14 +16,14 @@ from typer.testing import CliRunner
 from lakehouse.catalog import load_catalog
 from lakehouse.errors import UserError
 from lakehouse.lock import locked
+from lakehouse.process import free_ports
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
-from local_stack.process import free_ports
-from python_export import outbox
-from python_export.datasets import Project
-from python_export.manifest import Manifest
-from python_export.publish import Published
-from python_export.withheld import Withheld
+from python_export.datasets.declared import Project
+from python_export.datasets.withheld import Withheld
+from python_export.publishing.manifest import Manifest
+from python_export.publishing.publish import Published
+from python_export.telling import outbox
 from weekly_job import cli, history, job
 from weekly_job.steps import STEPS, Job
 
@@ -199,8 +199,8 @@ import os, signal, sys, threading, time
 from pathlib import Path
 from lakehouse.lock import locked
 from lakehouse.weeks import IsoWeek
-from python_export.build import build_all
-from python_export.datasets import Project
+from python_export.datasets.build import build_all
+from python_export.datasets.declared import Project
 sys.executable = "{tmp_path}/python"
 with locked("weekly", print):
     threading.Thread(target=build_all, args=(Project(Path("."), os.environ), [IsoWeek(2020, 53)])).start()

@@ -3,9 +3,9 @@
 import sys
 
 from lakehouse.settings import from_environment
-from python_ingest.commit import Landed
-from python_ingest.run import Ingester, Options
-from python_ingest.session import QuietSpark
+from python_ingest.landing.commit import Landed
+from python_ingest.landing.run import Ingester, Options
+from python_ingest.landing.session import QuietSpark
 from python_ingest.topics import Declaration
 
 

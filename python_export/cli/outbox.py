@@ -1,0 +1,79 @@
+"""`lakehouse export outbox`: what readers are still to be told, and what to do about it."""
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from lakehouse.catalog import load_catalog
+from lakehouse.errors import UserError
+from lakehouse.settings import environment, from_environment
+from python_export.cli.tables import end, print_wide, wide_table
+from python_export.publishing.target import open_target
+from python_export.telling import channels as channel_settings
+from python_export.telling import outbox
+from python_export.telling.deliver import notify
+
+app = typer.Typer(no_args_is_help=True, help="What readers are still to be told: ops.export_outbox.")
+console = Console(highlight=False, soft_wrap=True, markup=False)
+
+Keys = Annotated[list[str], typer.Argument(help="Rows by their key, as `list` prints it.")]
+
+
+@app.command("list")
+def list_rows(all_rows: Annotated[bool, typer.Option("--all", help="Also what nobody waits for.")] = False) -> None:
+    """List what is owed to mail or webhook: why it was not taken the last time, and who waits for it."""
+    table = wide_table("key", "mail", "webhook", "attempts", "waiting for", "last error")
+    for one in outbox.entries(load_catalog(from_environment())):
+        if all_rows or outbox.OWED in {one.mail, one.webhook}:
+            table.add_row(
+                one.idempotency_key,
+                one.mail,
+                one.webhook,
+                str(one.failed_attempts),
+                one.waiting_for or "",
+                one.last_error or "",
+            )
+    print_wide(table)
+
+
+@app.command()
+def retry(keys: Keys) -> None:
+    """Tell of these rows once more, whoever has been told of them, and of everything else that is owed.
+
+    Exit code 3: not everybody is told.
+    """
+    env = environment()
+    settings = from_environment(env)
+    catalog = load_catalog(settings)
+    _require_rows(keys)
+    outbox.owe(catalog, keys, channel_settings.from_environment(env))
+    end(None, notify(settings, env, catalog, console.print))
+
+
+@app.command()
+def drop(keys: Keys) -> None:
+    """Tell nobody of these rows, and let `lakehouse export verify` miss them no more."""
+    _require_rows(keys)
+    outbox.drop(load_catalog(from_environment()), keys)
+
+
+@app.command()
+def adopt() -> None:
+    """Tell readers of the export root that LAKEHOUSE_EXPORT_ROOT names too, from now on."""
+    settings = from_environment()
+    target = open_target(settings)
+    outbox.adopt(load_catalog(settings), target)
+    console.print(f"readers are told of {target.address('')}")
+
+
+def _require_rows(keys: list[str]) -> None:
+    """Raise if there is no row of one of the keys.
+
+    Raises:
+        UserError: as said.
+    """
+    known = {one.idempotency_key for one in outbox.entries(load_catalog(from_environment()))}
+    for key in keys:
+        if key not in known:
+            raise UserError(f"The outbox has no row {key}", "See `lakehouse export outbox list --all`")

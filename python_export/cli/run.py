@@ -1,0 +1,168 @@
+"""`lakehouse export`: the weekly CSV files."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from lakehouse.catalog import load_catalog
+from lakehouse.deadline import step_within
+from lakehouse.errors import UserError
+from lakehouse.failure import as_user_error
+from lakehouse.lease import leased
+from lakehouse.lock import locked
+from lakehouse.settings import PROJECT_ROOT, Settings, environment, from_environment
+from lakehouse.weeks import IsoWeek, weeks_between
+from python_export.cli.outbox import app as outbox_app
+from python_export.cli.tables import end, print_wide, wide_table
+from python_export.cli.versions import diff, reproduce, verify
+from python_export.datasets import declared
+from python_export.datasets.build import parse
+from python_export.datasets.completeness import last_week
+from python_export.datasets.declared import Project
+from python_export.publishing.manifest import Manifest, ManifestError, published
+from python_export.publishing.target import open_target
+from python_export.report import page
+from python_export.run import Exported, Exporter
+from python_export.telling import channels
+from python_export.telling.deliver import notify, tell_of_failure
+
+app = typer.Typer(no_args_is_help=True, help="Weekly CSV files: unload, verify with a second engine, publish.")
+console = Console(highlight=False, soft_wrap=True, markup=False)
+
+
+@app.command()
+def run(
+    week: Annotated[
+        str | None, typer.Option(help="ISO week, for instance 2026-W47. Default: the last complete one.")
+    ] = None,
+    weeks: Annotated[str | None, typer.Option(help="Several weeks with one build: 2026-W40..2026-W46.")] = None,
+    changed: Annotated[bool, typer.Option(help="The published weeks that late data has changed.")] = False,
+    dataset: Annotated[list[str] | None, typer.Option(help="Just this dataset; repeatable. Default: all.")] = None,
+    build: Annotated[
+        bool, typer.Option(help="Have dbt build and test the export tables first; otherwise they must hold the week.")
+    ] = True,
+) -> None:
+    """Export weeks: check that they are complete, build, unload, verify, publish, notify.
+
+    Same content is no new version, and nobody is told of it.
+
+    A dataset that may be incomplete or wrong is withheld, by name and with the reason; the others are published.
+
+    Exit codes: 1 something failed, and the readers are told, of what was published before it too; 3 published, but not
+    everybody is told; 4 something failed, and what does not come from it is published.
+    """
+    env = environment()
+    settings = from_environment(env)
+    # What cannot work is to be known now, not when the files are published.
+    channels.from_environment(env)
+    if changed and (week or weeks or not build):
+        raise typer.BadParameter("--changed finds the weeks itself, by a build")
+    newest = last_week(settings, datetime.now(UTC))
+    chosen = None if changed else chosen_weeks(settings, datetime.now(UTC), week, weeks)
+    project = Project(PROJECT_ROOT, env)
+    catalog = load_catalog(settings)
+    parse(project)
+    declared.choose(declared.load(project), dataset or ())
+    exported = Exported(chosen[-1] if chosen else newest)
+    try:
+        # The weekly job does the same, so one of them at a time.
+        with (
+            locked("weekly", console.print),
+            leased(catalog, "weekly", console.print),
+            step_within(env, "export run"),
+        ):
+            Exporter(settings, catalog, project, exported, say=console.print).run(chosen, dataset or (), build)
+            print_summary(exported)
+            for one in exported.weeks():
+                console.print(f"report: {page.write(settings, one, exported.notices())}")
+    except Exception as problem:
+        error = as_user_error(problem, settings)
+        tell_of_failure(settings, env, exported.week, error, console.print, notices=exported.notices())
+        raise error from (None if isinstance(problem, UserError) else problem)
+    end(exported, notify(settings, env, catalog, console.print, exported.notices()))
+
+
+def chosen_weeks(settings: Settings, now: datetime, week: str | None, weeks: str | None) -> list[IsoWeek]:
+    """Return the weeks that options name, by default the last complete one."""
+    if week and weeks:
+        raise typer.BadParameter("give --week or --weeks, not both")
+    if weeks:
+        return weeks_between(weeks)
+    return [IsoWeek.parse(week) if week else last_week(settings, now)]
+
+
+@app.command("notify")
+def notify_readers() -> None:
+    """Tell of every published version that its readers have not been told of yet: mail and webhook.
+
+    Exit code 3: not everybody is told; run it again.
+    """
+    env = environment()
+    _notify(from_environment(env), env)
+
+
+@app.command("list")
+def list_versions(
+    dataset: Annotated[list[str] | None, typer.Option(help="Just this dataset; repeatable. Default: all.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """List what is published: every version of every week, the newest of a week last."""
+    target = open_target(from_environment())
+    unreadable: list[ManifestError] = []
+    found = [one for name in dataset or [None] for one in published(target, name, unreadable=unreadable)]
+    for name in {*(dataset or ())} - {one.dataset for one in found} if not unreadable else ():
+        raise UserError(
+            f"Nothing of {name} is published under {target.address('')}", "See all with `lakehouse export list`"
+        )
+    if as_json:
+        typer.echo(json.dumps([asdict(one) for one in found], indent=2))
+    else:
+        _print_versions(found)
+    if unreadable:
+        raise UserError(
+            f"{len(unreadable)} versions are not in this list: {'; '.join(one.message for one in unreadable)}",
+            unreadable[0].remedy,
+        )
+
+
+def _print_versions(found: list[Manifest]) -> None:
+    superseded = {(one.dataset, one.week, one.supersedes): f"v{one.version}" for one in found}
+    table = wide_table("dataset", "week", "version", "rows", "published", "superseded by", "sha256")
+    for one in found:
+        by = superseded.get((one.dataset, one.week, one.version), "")
+        table.add_row(one.dataset, one.week, f"v{one.version}", f"{one.rows:,}", one.created_at, by, one.sha256[:12])
+    print_wide(table)
+
+
+def _notify(settings: Settings, env: Mapping[str, str]) -> None:
+    end(None, notify(settings, env, load_catalog(settings), console.print))
+
+
+def print_summary(exported: Exported) -> None:
+    """Print what is public now, a line per version, and what is withheld or to be known, in a line each."""
+    table = wide_table("dataset", "week", "version", "rows", "bytes", "sha256", "path")
+    for one in exported.published:
+        manifest = one.manifest
+        table.add_row(
+            manifest.dataset,
+            manifest.week,
+            f"v{manifest.version}" + (" unchanged" if one.unchanged else ""),
+            f"{manifest.rows:,}",
+            f"{manifest.bytes:,}",
+            manifest.sha256[:12],
+            one.file,
+        )
+    if exported.published:
+        print_wide(table)
+    for notice in exported.notices():
+        console.print(notice.text)
+
+
+app.add_typer(outbox_app, name="outbox")
+for command in (verify, diff, reproduce):
+    app.command()(command)

@@ -1,0 +1,140 @@
+"""The commands on what is published: verify, diff, reproduce."""
+
+import json
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from lakehouse import thrift
+from lakehouse.catalog import load_catalog
+from lakehouse.errors import UserError
+from lakehouse.settings import from_environment
+from lakehouse.weeks import IsoWeek
+from python_export.publishing.audit import Finding, audit, audit_pointer
+from python_export.publishing.difference import difference
+from python_export.publishing.manifest import Manifest, paths, published
+from python_export.publishing.retain import reproduce as write_again
+from python_export.publishing.staging import staging
+from python_export.publishing.target import Target, open_target
+from python_export.telling import outbox
+
+console = Console(highlight=False, soft_wrap=True)
+
+Datasets = Annotated[list[str] | None, typer.Option("--dataset", help="Just this dataset; repeatable. Default: all.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+GONE = "it was published, and is gone; if that is right, `lakehouse export outbox drop` lets it be"
+Week = Annotated[str, typer.Argument(help="ISO week, for instance 2026-W47.")]
+
+
+def verify(
+    week: Annotated[str | None, typer.Option(help="Just this ISO week. Default: all.")] = None,
+    dataset: Datasets = None,
+    as_json: AsJson = False,
+) -> None:
+    """Verify what is published: bytes, manifests, three parsers, and the tables the files were made from.
+
+    Exit code 1 if anything is wrong with a version or a pointer.
+    """
+    settings = from_environment()
+    target, catalog = open_target(settings), load_catalog(settings)
+    chosen = paths(target, dataset, str(IsoWeek.parse(week)) if week else None)
+    gone = [
+        one.path
+        for one in outbox.gone(catalog, target)
+        if (not dataset or one.dataset in dataset) and (not week or one.week == str(IsoWeek.parse(week)))
+    ]
+    if not chosen and not gone:
+        raise UserError(f"Nothing like that is published under {target.address('')}", "See `lakehouse export list`")
+    findings = [Finding(path, (GONE,)) for path in gone]
+    for path in chosen:
+        with tempfile.TemporaryDirectory(prefix="lakehouse-verify-") as scratch:
+            findings.append(audit(target, catalog, path, Path(scratch)))
+    findings += [audit_pointer(target, name) for name in sorted({path.split("/")[0] for path in chosen})]
+    wrong = [finding for finding in findings if finding.problems]
+    if as_json:
+        typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
+    else:
+        for finding in findings:
+            for problem in finding.problems or ("right",):
+                console.print(f"{finding.path}: {problem}", markup=False)
+    if wrong:
+        raise UserError(
+            f"{len(wrong)} of {len(findings)} published things are wrong: {', '.join(each.path for each in wrong)}",
+            "Restore them from a backup; `lakehouse export reproduce` writes a file again from its table's snapshot",
+        )
+
+
+def diff(
+    week: Week,
+    old: Annotated[str, typer.Argument(help="The earlier version, for instance v1.")],
+    new: Annotated[str, typer.Argument(help="The later version, for instance v2.")],
+    dataset: Datasets = None,
+    limit: Annotated[int, typer.Option(min=0, help="Print at most so many rows of a dataset.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Say which rows two versions of a week differ in: the keys of rows, and the columns that changed."""
+    target = open_target(from_environment())
+    found = {}
+    for name, (before, after) in _pairs(target, week, old, new, dataset).items():
+        with tempfile.TemporaryDirectory(prefix="lakehouse-diff-") as scratch:
+            files = [target.fetch(f"{each.path}/{each.file}", Path(scratch)) for each in (before, after)]
+            found[name] = difference(before, files[0], after, files[1], Path(scratch), limit)
+    if as_json:
+        typer.echo(json.dumps({name: asdict(one) for name, one in found.items()}, indent=2))
+        return
+    for name, one in found.items():
+        counts = ", ".join(f"{count:,} {kind}" for kind, count in one.counts().items())
+        console.print(f"{name} {week}, {old} to {new}: {counts}", markup=False)
+        for kind, key, columns in one.rows:
+            named = ", ".join(f"{column} {value}" for column, value in key.items())
+            console.print(f"  {kind} {named}" + (f": {', '.join(columns)}" if columns else ""), markup=False)
+
+
+def reproduce(
+    week: Week,
+    version: Annotated[str, typer.Argument(help="The version, for instance v1.")],
+    dataset: Datasets = None,
+    to: Annotated[Path | None, typer.Option(help="Put the files into this directory. Default: just compare.")] = None,
+) -> None:
+    """Write the files of a version once more, from the snapshots they were made from; every byte must be the same."""
+    settings = from_environment()
+    target, catalog = open_target(settings), load_catalog(settings)
+    chosen = [_version(target, name, week, version) for name in _names(target, week, dataset)]
+    with staging(target.staging, console.print) as directory, thrift.connect(settings) as cursor:
+        for manifest in chosen:
+            file = write_again(cursor, catalog, manifest, directory / manifest.dataset)
+            if to:
+                to.mkdir(parents=True, exist_ok=True)
+                (to / Path(manifest.file).name).write_bytes(file.read_bytes())
+            console.print(f"{manifest.path}: the same {manifest.bytes:,} bytes", markup=False)
+
+
+def _pairs(
+    target: Target, week: str, old: str, new: str, names: list[str] | None
+) -> dict[str, tuple[Manifest, Manifest]]:
+    """Return both versions of each dataset; of all datasets only those that have both."""
+    if names:
+        return {name: (_version(target, name, week, old), _version(target, name, week, new)) for name in names}
+    has = {name: {f"v{one.version}" for one in published(target, name, week)} for name in _names(target, week, None)}
+    chosen = [name for name, versions in has.items() if {old, new} <= versions]
+    if not chosen:
+        raise UserError(f"No dataset has both {old} and {new} of {week}", "See `lakehouse export list`")
+    return _pairs(target, week, old, new, chosen)
+
+
+def _names(target: Target, week: str, names: list[str] | None) -> list[str]:
+    found = names or sorted({path.split("/")[0] for path in paths(target, None, str(IsoWeek.parse(week)))})
+    if not found:
+        raise UserError(f"Nothing of {week} is published under {target.address('')}", "See `lakehouse export list`")
+    return found
+
+
+def _version(target: Target, dataset: str, week: str, version: str) -> Manifest:
+    for one in published(target, dataset, str(IsoWeek.parse(week))):
+        if version == f"v{one.version}":
+            return one
+    raise UserError(f"There is no {version} of {dataset} {week}", "See `lakehouse export list`")

@@ -1,0 +1,205 @@
+"""Has dbt build and test the export tables for some weeks, so that what is exported is fresh and was tested."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pyiceberg.catalog import Catalog
+
+from lakehouse.deadline import DeadlineError, limit
+from lakehouse.errors import UserError
+from lakehouse.weeks import IsoWeek
+from python_export.datasets import source, spark_sql
+from python_export.datasets.declared import Dataset, Project, ancestors_of
+from python_export.datasets.withheld import Fault
+from python_export.publishing.late import FIGURES
+
+TIME = re.compile(r"^\d\d:\d\d:\d\d ")
+NODE_FAILED = re.compile(r"\d+ of \d+ (?:ERROR|FAIL) .*?(?= \.\.\.|$)")
+FAILED = ("error", "fail", "runtime error")
+BUILDABLE = ("--indirect-selection", "buildable")
+# dbt's own complaints about the project; the lines that follow, up to an empty one, explain them.
+PROJECT_FAILED = ("Compilation Error", "Parsing Error", "Dbt Internal Error", "Could not find profile")
+
+
+def build(
+    project: Project, datasets: Iterable[Dataset], weeks: Sequence[IsoWeek], with_ancestors: bool = True
+) -> list[Fault]:
+    """Run `dbt build` on the models of some datasets, for some weeks, and return what failed.
+
+    With the ancestors, and what they count: when a table was written does not tell whether it was read from before or
+    after records landed. Tests run with the build: a table left by a build whose tests failed must not be exported by
+    the next run. A test that also reads a model which is not built is not run.
+
+    Raises:
+        UserError: dbt could not begin. It names why, where that quotes no row.
+    """
+    if with_ancestors:
+        models = [f"+{name}" for dataset in datasets for name in dataset.models]
+    else:
+        models = [dataset.model for dataset in datasets]
+    return _build(project, weeks, *BUILDABLE, "--select", *dict.fromkeys(models))
+
+
+def build_all(project: Project, weeks: Sequence[IsoWeek]) -> list[Fault]:
+    """Run `dbt build` on the whole project, so that every table holds what has landed; return what failed.
+
+    Raises:
+        UserError: as of `build`.
+    """
+    return _build(project, weeks)
+
+
+def build_figures(project: Project) -> list[Fault]:
+    """Run `dbt build` on the figures of all weeks, and on what they come from; return what failed.
+
+    Raises:
+        UserError: as of `build`.
+    """
+    return _build(project, (), *BUILDABLE, "--select", f"+{FIGURES}")
+
+
+def rerun(project: Project, weeks: Sequence[IsoWeek], *models: str) -> None:
+    """Run some models alone, on their inputs as they are, and none of their tests.
+
+    Raises:
+        UserError: one failed.
+    """
+    _dbt(project, "run", *_for_weeks(weeks), "--select", *models, failed=f"could not run {' and '.join(models)}")
+
+
+def _build(project: Project, weeks: Sequence[IsoWeek], *selection: str) -> list[Fault]:
+    project.results_path.unlink(missing_ok=True)
+    try:
+        arguments = ("--exclude-resource-type", "unit_test", *_for_weeks(weeks), *selection)
+        _dbt(project, "build", *arguments, failed=f"could not build {', '.join(map(str, weeks)) or FIGURES}")
+    except DeadlineError:
+        raise
+    except UserError:
+        found = failures(project) if project.results_path.is_file() else []
+        # Nothing was built if a hook failed, or the project cannot be read.
+        if not found:
+            raise
+        return found
+    return []
+
+
+def failures(project: Project) -> list[Fault]:
+    """Return what failed in dbt's last command, at the nodes that are not to be trusted then.
+
+    A test without a model of its own speaks of all that it reads. What was skipped comes from what failed.
+
+    Raises:
+        UserError: a hook failed, so that nothing was built.
+    """
+    manifest = project.manifest()
+    results = {
+        result["unique_id"]: result
+        for result in json.loads(project.results_path.read_text())["results"]
+        if result["unique_id"] in manifest["nodes"]
+    }
+    found = []
+    for unique_id, result in results.items():
+        node = manifest["nodes"][unique_id]
+        if result["status"] not in FAILED:
+            continue
+        if node["resource_type"] == "operation":
+            raise UserError(f"The hook {node['name']} of the dbt project failed", f"dbt's log is {project.log}")
+        if node["resource_type"] == "test":
+            places = [node["attached_node"]] if node.get("attached_node") else node["depends_on"]["nodes"]
+            reason = f"test {node['name']} failed"
+        else:
+            places, reason = [unique_id], f"{node['name']} could not be built ({_why(result['message'] or '')})"
+        found += [Fault(place, reason) for place in places]
+    known = {fault.place for fault in found}
+    for unique_id, result in results.items():
+        if result["status"] == "skipped" and known.isdisjoint(ancestors_of(manifest, unique_id)):
+            found.append(Fault(unique_id, f"{manifest['nodes'][unique_id]['name']} was skipped"))
+    return found
+
+
+def _why(message: str) -> str:
+    """Return why a model failed. What dbt says of the project is returned as it is, what Spark says without values."""
+    if message.startswith(PROJECT_FAILED):
+        return " ".join(message.split())
+    return spark_sql.reason(message)
+
+
+def parse(project: Project) -> None:
+    """Have dbt write its manifest, if there is none yet.
+
+    Raises:
+        UserError: the project has a mistake.
+    """
+    if not project.manifest_path.is_file():
+        _dbt(project, "parse", failed="could not read the project")
+
+
+def invocation(project: Project) -> str:
+    """Return the id of dbt's last command, which is in the summaries of the snapshots that it has written."""
+    return json.loads(project.results_path.read_text())["metadata"]["invocation_id"]
+
+
+def _for_weeks(weeks: Sequence[IsoWeek]) -> tuple[str, ...]:
+    return ("--vars", json.dumps({"weeks": ",".join(map(str, weeks))})) if weeks else ()
+
+
+def _dbt(project: Project, *arguments: str, failed: str) -> None:
+    command = [str(Path(sys.executable).with_name("dbt")), "--no-use-colors", *arguments]
+    # Not close_fds: dbt is to hold the weekly job's lock too, see lakehouse.lock.
+    allowed = limit("LAKEHOUSE_BUILD_TIMEOUT", project.env)
+    try:
+        finished = subprocess.run(
+            command,
+            cwd=project.directory,
+            env={**project.env, "LAKEHOUSE_GIT_COMMIT": project.commit() or ""},
+            capture_output=True,
+            text=True,
+            check=False,
+            close_fds=False,
+            timeout=allowed,
+        )
+    except subprocess.TimeoutExpired:
+        raise DeadlineError(f"dbt {arguments[0]}", "LAKEHOUSE_BUILD_TIMEOUT", allowed) from None
+    if finished.returncode:
+        lines = problems(finished.stdout) or [f"exit code {finished.returncode}"]
+        raise UserError(
+            f"dbt {failed}, so nothing is published:\n" + "".join(f"  {line}\n" for line in lines),
+            f"dbt's log is {project.log}",
+        )
+
+
+def require_week(catalog: Catalog, dataset: Dataset, week: IsoWeek) -> source.Source:
+    """Return a week of a dataset's table, as it was tested.
+
+    Raises:
+        UserError: it was not built and tested for the week.
+    """
+    found = source.tested(catalog, dataset, week)
+    if found is None:
+        raise UserError(
+            f"{dataset.model} was not built and tested for {week}",
+            f"Run `dbt build --select {dataset.model} --vars '{{week: {week}}}'`, or export without --no-build",
+        )
+    return found
+
+
+def problems(output: str) -> list[str]:
+    """Return what failed according to dbt's output: nodes, Spark's reasons, complaints about the project.
+
+    Everything else stays out, not only because of its length: it may quote rows.
+    """
+    found: list[str] = []
+    explaining = False
+    for line in (TIME.sub("", line).strip() for line in output.splitlines()):
+        explaining = bool(line) and (explaining or line.startswith(PROJECT_FAILED))
+        if match := NODE_FAILED.match(line):
+            found.append(match[0])
+        elif spark_sql.EXCEPTION in line:
+            found.append(spark_sql.reason(line))
+        elif explaining:
+            found.append(line)
+    return list(dict.fromkeys(found))

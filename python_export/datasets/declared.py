@@ -1,0 +1,271 @@
+"""What can be exported: the export models of dbt's manifest, with their lineage to the topics."""
+
+import json
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lakehouse.errors import UserError
+from python_export.datasets import dictionary
+from python_export.datasets.dictionary import Field
+from python_ingest.topics import DeadLetterLimit
+
+PREFIX = "exp_weekly__"
+AUDIENCE = "LAKEHOUSE_EXPORT_AUDIENCE"
+
+
+@dataclass(frozen=True)
+class Table:
+    """The place of a table in the catalog."""
+
+    schema: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A Kafka topic that contributes to a dataset, the bronze table it lands in, and its usual few dead letters."""
+
+    name: str
+    bronze: Table
+    max_dead_letters: DeadLetterLimit = field(default_factory=DeadLetterLimit)
+
+
+@dataclass(frozen=True)
+class Events:
+    """Events to count for a week: rows of a model by the time in column `at` that meet a condition in SQL, if any."""
+
+    model: str
+    table: Table
+    at: str
+    where: str
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One export model.
+
+    `key` identifies a row, `order_by` is the total order of the file (ascending, nulls first) and contains the key;
+    `quarantined` and `late` are events that the week lacks, or that came after its end. `lineage` names all that file
+    and manifest come from: topics, and dbt's nodes by their unique ids, its own model included. The manifest has totals
+    by the values of each column in `totals_by`. `unscanned` are columns whose values the search for personal data
+    leaves out, with the reason. `week_column` holds the label of the week that a row belongs to, None where the table
+    holds one week; `at` is the column of its event time, if it has one.
+    """
+
+    name: str
+    model: str
+    table: Table
+    key: tuple[str, ...]
+    order_by: tuple[str, ...]
+    topics: tuple[Topic, ...]
+    fields: tuple[Field, ...] = ()
+    quarantined: Events | None = None
+    late: Events | None = None
+    unscanned: Mapping[str, str] = field(default_factory=dict)
+    audience: str = ""
+    lineage: frozenset[str] = frozenset()
+    totals_by: tuple[str, ...] = ()
+    week_column: str | None = None
+    at: str | None = None
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models that file and manifest are read from."""
+        return (self.model, *(events.model for events in self.counted))
+
+    @property
+    def counted(self) -> tuple[Events, ...]:
+        """The kinds of events that are counted for a week."""
+        return tuple(events for events in (self.quarantined, self.late) if events)
+
+
+@dataclass(frozen=True)
+class Project:
+    """A dbt project: its directory and the environment its commands run in."""
+
+    directory: Path
+    env: Mapping[str, str] = field(repr=False)
+
+    @property
+    def target(self) -> Path:
+        return self.directory / (self.env.get("DBT_TARGET_PATH") or "target")
+
+    @property
+    def log(self) -> Path:
+        return self.directory / (self.env.get("DBT_LOG_PATH") or "logs") / "dbt.log"
+
+    @property
+    def manifest_path(self) -> Path:
+        return self.target / "manifest.json"
+
+    def commit(self) -> str | None:
+        """Return the git commit of the project, marked `-dirty` if files differ from it; None where git knows none."""
+        command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+        try:
+            said = subprocess.run(command, cwd=self.directory, capture_output=True, text=True, check=True)
+        except (OSError, subprocess.CalledProcessError):
+            return None
+        return said.stdout.strip()
+
+    @property
+    def results_path(self) -> Path:
+        return self.target / "run_results.json"
+
+    def manifest(self) -> dict[str, Any]:
+        """Return dbt's manifest.
+
+        Raises:
+            UserError: no dbt command has written one yet.
+        """
+        path = self.manifest_path
+        if not path.is_file():
+            raise UserError(f"There is no dbt manifest at {path}", "Run `dbt build` once")
+        return json.loads(path.read_text())
+
+
+def load(project: Project) -> dict[str, Dataset]:
+    """Return the datasets of a project by name, with LAKEHOUSE_EXPORT_AUDIENCE those that are meant for it.
+
+    Raises:
+        UserError: there is no manifest, no export model, or one does not declare its key and order.
+    """
+    return _for_audience(of_manifest(project.manifest()), project.env.get(AUDIENCE, ""))
+
+
+def _for_audience(datasets: dict[str, Dataset], audience: str) -> dict[str, Dataset]:
+    """Return the datasets that are meant for an audience; all if there is none to tell apart."""
+    meant = {name: dataset for name, dataset in datasets.items() if audience in ("", dataset.audience)}
+    if not meant:
+        declared = sorted({dataset.audience for dataset in datasets.values()} - {""})
+        raise UserError(
+            f"{AUDIENCE} is '{audience}', which no export is meant for",
+            f"Set it to one of {', '.join(declared)}" if declared else "Declare config.meta.export.audience",
+        )
+    return meant
+
+
+def of_manifest(manifest: dict[str, Any]) -> dict[str, Dataset]:
+    """Return the datasets of dbt's manifest by name; raises as `load`."""
+    models = [
+        node
+        for node in manifest["nodes"].values()
+        if node["resource_type"] == "model" and node["name"].startswith(PREFIX)
+    ]
+    if not models:
+        raise UserError(f"The dbt project has no model named {PREFIX}*", "Add one under models/exports")
+    datasets = (_dataset(manifest, node) for node in models)
+    return {dataset.name: dataset for dataset in sorted(datasets, key=lambda dataset: dataset.name)}
+
+
+def choose(datasets: dict[str, Dataset], names: Iterable[str]) -> list[Dataset]:
+    """Return the named datasets, or all when no name is given.
+
+    Raises:
+        UserError: a name is unknown.
+    """
+    chosen = list(dict.fromkeys(names)) or list(datasets)
+    for name in chosen:
+        if name not in datasets:
+            raise UserError(f"There is no dataset {name}", f"Choose from {', '.join(datasets)}")
+    return [datasets[name] for name in chosen]
+
+
+def _dataset(manifest: dict[str, Any], node: dict[str, Any]) -> Dataset:
+    declared = node["config"].get("meta", {}).get("export", {})
+    key, order_by = tuple(declared.get("key", ())), tuple(declared.get("order_by", ()))
+    if not key or not set(key) <= set(order_by):
+        raise UserError(
+            f"{node['name']} does not declare a total order",
+            "Give config.meta.export a `key` and an `order_by` that contains it",
+        )
+    ancestors = ancestors_of(manifest, node["unique_id"])
+    sources = [manifest["sources"][name] for name in ancestors if name in manifest["sources"]]
+    topics = [_topic(source) for source in sources if "kafka" in source["config"].get("meta", {})]
+    counted = [declared[kind]["from"] for kind in ("quarantined", "late") if kind in declared]
+    return Dataset(
+        name=node["name"].removeprefix(PREFIX),
+        model=node["name"],
+        table=Table(node["schema"], node["alias"]),
+        key=key,
+        order_by=order_by,
+        topics=tuple(sorted(topics, key=lambda topic: topic.name)),
+        fields=dictionary.of_model(manifest, node),
+        quarantined=_events(manifest, declared.get("quarantined")),
+        late=_events(manifest, declared.get("late")),
+        unscanned=_unscanned(node),
+        audience=declared.get("audience", ""),
+        totals_by=tuple(declared.get("totals_by", ())),
+        lineage=frozenset(
+            [
+                node["unique_id"],
+                *ancestors,
+                *(_named(manifest, name)["unique_id"] for name in counted),
+                *(topic.name for topic in topics),
+            ]
+        ),
+        week_column=node["config"].get("partition_by"),
+        at=declared.get("at"),
+    )
+
+
+def _unscanned(node: Mapping[str, Any]) -> dict[str, str]:
+    """Return the columns whose values are not looked at for personal data, each with the reason."""
+    reasons = {}
+    for name, column in node["columns"].items():
+        said = column["config"].get("meta", {}).get("pii_scan")
+        if said is None:
+            continue
+        word, _, reason = str(said).partition(":")
+        if word != "off" or not reason.strip():
+            raise UserError(f"config.meta.pii_scan of {node['name']}.{name} is '{said}'", 'Write it as "off: <reason>"')
+        reasons[name] = reason.strip()
+    return reasons
+
+
+def _topic(source: dict[str, Any]) -> Topic:
+    kafka = source["config"]["meta"]["kafka"]
+    limit = DeadLetterLimit(**(kafka.get("max_dead_letters") or {}))
+    return Topic(kafka["topic"], Table(source["schema"], source["identifier"]), limit)
+
+
+def _events(manifest: dict[str, Any], declared: dict[str, str] | None) -> Events | None:
+    if declared is None:
+        return None
+    node = _named(manifest, declared["from"])
+    return Events(node["name"], Table(node["schema"], node["alias"]), declared["at"], declared.get("where", ""))
+
+
+def _named(manifest: dict[str, Any], name: str) -> dict[str, Any]:
+    [node] = [node for node in manifest["nodes"].values() if node["name"] == name]
+    return node
+
+
+def places_of(manifest: dict[str, Any], table: str) -> list[str]:
+    """Return the unique ids of where wrong numbers of a table come from: of its model or source.
+
+    No dataset comes from a list of what is left out; then it is what the list reads. Nobody knows of an unknown table,
+    so of that it is the model of every dataset.
+    """
+    ids = {node["alias"]: name for name, node in manifest["nodes"].items() if node["resource_type"] == "model"}
+    ids |= {node["identifier"]: name for name, node in manifest["sources"].items()}
+    exported = of_manifest(manifest).values()
+    if table not in ids:
+        return [ids[dataset.table.name] for dataset in exported]
+    if any(ids[table] in dataset.lineage for dataset in exported):
+        return [ids[table]]
+    return manifest["parent_map"].get(ids[table], [])
+
+
+def ancestors_of(manifest: dict[str, Any], unique_id: str) -> list[str]:
+    """Return the unique ids of all that a node of the manifest is made from."""
+    found: dict[str, None] = {}
+    waiting = [unique_id]
+    while waiting:
+        for parent in manifest["parent_map"].get(waiting.pop(), []):
+            if parent not in found:
+                found[parent] = None
+                waiting.append(parent)
+    return sorted(found)

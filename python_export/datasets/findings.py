@@ -1,0 +1,52 @@
+"""What is known of the topics and of the build when files are about to be made."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from pyiceberg.catalog import Catalog
+
+from lakehouse.settings import Settings
+from lakehouse.weeks import IsoWeek
+from python_export.datasets import completeness
+from python_export.datasets.completeness import TopicState
+from python_export.datasets.declared import Topic
+from python_export.datasets.withheld import Fault
+
+
+@dataclass
+class Findings:
+    """What is known of the topics and of the build when files are about to be made.
+
+    `states` are from before the build; each fault withholds the datasets that come from its place, in every week or,
+    of `in_week`, in one. `builds` are the ids of the run's own builds: without any, tables may be of an earlier one.
+    """
+
+    states: Mapping[Topic, TopicState | Fault] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+    in_week: dict[IsoWeek, list[Fault]] = field(default_factory=dict)
+    builds: set[str] = field(default_factory=set)
+
+    def of(self, week: IsoWeek) -> list[Fault]:
+        """Return the faults that count for a week."""
+        return [*self.faults, *self.in_week.get(week, [])]
+
+    def keep(self, found: Iterable[Fault], exports: Collection[str], weeks: Iterable[IsoWeek]) -> None:
+        """Keep what failed in a build of some weeks: of an export model it speaks of these weeks alone."""
+        for fault in found:
+            if is_of(fault, exports):
+                for week in weeks:
+                    self.in_week.setdefault(week, []).append(fault)
+            else:
+                self.faults.append(fault)
+
+    def judge(self, settings: Settings, catalog: Catalog, week: IsoWeek) -> list[Fault]:
+        """Look for topics of which a week is incomplete, keep what is found, and return it."""
+        found = completeness.faults(settings, catalog, self.states, week, datetime.now(UTC))
+        self.in_week.setdefault(week, []).extend(found)
+        return found
+
+
+def is_of(fault: Fault, models: Collection[str]) -> bool:
+    """Tell whether a fault is in one of some models, by their names."""
+    return fault.place.rpartition(".")[2] in models

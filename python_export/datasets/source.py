@@ -1,0 +1,178 @@
+"""The rows of a week in a dataset's table, as they stood at one snapshot: their columns, and what made them."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table as IcebergTable
+from pyiceberg.types import (
+    BooleanType,
+    DateType,
+    DecimalType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestamptzType,
+)
+
+from lakehouse.errors import UserError
+from lakehouse.weeks import IsoWeek
+from python_export.datasets.declared import Dataset, Table
+from python_export.publishing.manifest import Manifest
+
+# Types with one exact text form. Floats are not among them: their text and their sums differ between engines.
+TYPE_NAMES: dict[type[IcebergType], str] = {
+    StringType: "string",
+    IntegerType: "int",
+    LongType: "bigint",
+    BooleanType: "boolean",
+    DateType: "date",
+    TimestamptzType: "timestamp",
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the export; `type` is Spark's name for it, for instance `decimal(12,2)`."""
+
+    name: str
+    type: str
+
+    @property
+    def is_text(self) -> bool:
+        return self.type == "string"
+
+    @property
+    def is_numeric(self) -> bool:
+        return self.type in {"int", "bigint"} or self.type.startswith("decimal")
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What made a snapshot, as its build wrote it down; `sources` are the tables it read, by name, each with its
+    snapshot. A snapshot that no build of ours has written has none of it."""
+
+    invocation_id: str = ""
+    git_commit: str | None = None
+    small_group_threshold: int | None = None
+    sources: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A dataset's table at one snapshot: the rows of `week`, all rows without one."""
+
+    dataset: Dataset
+    table: IcebergTable
+    snapshot_id: int
+    columns: tuple[Column, ...]
+    week: IsoWeek | None = None
+    # Hashes of the keys of rows that are not published, and how many of them there are by reason.
+    without: frozenset[str] = frozenset()
+    withheld: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def provenance(self) -> Provenance:
+        """What the build wrote into the snapshot's summary, together with the rows."""
+        snapshot = self.table.snapshot_by_id(self.snapshot_id)
+        summary = snapshot.summary if snapshot and snapshot.summary else {}
+        return Provenance(
+            invocation_id=summary["lakehouse.invocation-id"] or "",
+            git_commit=summary["lakehouse.git-commit"] or None,
+            small_group_threshold=int(summary["lakehouse.small-group-threshold"] or 0) or None,
+            sources=json.loads(summary["lakehouse.sources"] or "{}"),
+        )
+
+
+def find(catalog: Catalog, dataset: Dataset) -> Source | None:
+    """Return a dataset's table at its current snapshot, or None when it does not exist or was never written.
+
+    Raises:
+        UserError: a column has a type that CSV cannot hold exactly, or a declared key or order column is missing.
+    """
+    try:
+        table = catalog.load_table((dataset.table.schema, dataset.table.name))
+    except NoSuchTableError:
+        return None
+    snapshot = table.current_snapshot()
+    return _source(dataset, table, snapshot.snapshot_id) if snapshot else None
+
+
+def tested(catalog: Catalog, dataset: Dataset, week: IsoWeek) -> Source | None:
+    """Return a week of a dataset's table at the snapshot that was tested last, or None if none was.
+
+    dbt tags it at the end of a build whose tests passed (macros/tag_tested.sql), so it is not what somebody wrote to
+    the table later.
+
+    Raises:
+        UserError: as of `find`.
+    """
+    try:
+        table = catalog.load_table((dataset.table.schema, dataset.table.name))
+    except NoSuchTableError:
+        return None
+    tag = table.refs().get(f"tested-{week}")
+    return _source(dataset, table, tag.snapshot_id, week) if tag else None
+
+
+def at(catalog: Catalog, manifest: Manifest) -> Source:
+    """Return the table of a published version at the snapshot that the version was made from.
+
+    Raises:
+        UserError: the table or the snapshot is gone.
+    """
+    dataset = Dataset(
+        name=manifest.dataset,
+        model=manifest.source_table,
+        table=Table(*identifier(manifest)),
+        key=tuple(manifest.key),
+        order_by=tuple(manifest.order_by),
+        topics=(),
+        unscanned=manifest.pii_scan_off,
+        week_column=manifest.week_column,
+    )
+    snapshot_id = int(manifest.source_snapshot_id)
+    try:
+        table = catalog.load_table(identifier(manifest))
+    except NoSuchTableError:
+        table = None
+    if table is None or table.snapshot_by_id(snapshot_id) is None or not manifest.key:
+        raise UserError(
+            f"{manifest.source_table} no longer has the snapshot that {manifest.path} was made from",
+            "Versions of release 0.3 were not kept; nothing else should drop the table or its tags",
+        )
+    return _source(dataset, table, snapshot_id, IsoWeek.parse(manifest.week) if manifest.week_column else None)
+
+
+def identifier(manifest: Manifest) -> tuple[str, str]:
+    """Return schema and name of the table of a version."""
+    _, schema, name = manifest.source_table.split(".")
+    return schema, name
+
+
+def _source(dataset: Dataset, table: IcebergTable, snapshot_id: int, week: IsoWeek | None = None) -> Source:
+    fields = table.scan(snapshot_id=snapshot_id).projection().fields
+    columns = tuple(Column(field.name, _type_name(dataset, field.name, field.field_type)) for field in fields)
+    named = {*dataset.key, *dataset.order_by, dataset.week_column, dataset.at} - {None}
+    missing = named - {column.name for column in columns}
+    if missing:
+        raise UserError(
+            f"{dataset.model} has no column {', '.join(sorted(missing))}, which its key, order or week names",
+            "Correct config.meta.export of the model",
+        )
+    return Source(dataset, table, snapshot_id, columns, week)
+
+
+def _type_name(dataset: Dataset, column: str, iceberg_type: IcebergType) -> str:
+    if isinstance(iceberg_type, DecimalType):
+        return f"decimal({iceberg_type.precision},{iceberg_type.scale})"
+    name = TYPE_NAMES.get(type(iceberg_type))
+    if name is None:
+        raise UserError(
+            f"Column {column} of {dataset.model} is a {iceberg_type}, which has no exact form in CSV",
+            f"Cast it in the model to decimal or to one of {', '.join(TYPE_NAMES.values())}",
+        )
+    return name

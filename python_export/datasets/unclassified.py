@@ -1,0 +1,64 @@
+"""Names the fields that a later schema version brought and nobody has classified: no model reads them until then."""
+
+from pyhive import hive
+from pyiceberg.catalog import Catalog
+from pyiceberg.types import IcebergType, ListType, MapType, StructType
+
+from lakehouse.catalog import load_table
+from lakehouse.errors import UserError
+from lakehouse.pii.check import require_classified
+from lakehouse.pii.declared import Unknown
+from python_export.datasets import spark_sql
+from python_export.datasets.declared import Project, Table
+
+
+def unclassified_fields(cursor: hive.Cursor, catalog: Catalog, project: Project) -> list[str]:
+    """Return a warning for each field: its name, topic, and the first record that has it.
+
+    Raises:
+        UserError: a staging column has no class; or a field has none and LAKEHOUSE_UNCLASSIFIED is `refuse`.
+    """
+    strict = project.env.get("LAKEHOUSE_UNCLASSIFIED", "warn")
+    if strict not in {"warn", "refuse"}:
+        raise UserError(f"LAKEHOUSE_UNCLASSIFIED is '{strict}'", "Set it to warn or refuse")
+    unknown = require_classified(project.manifest(), catalog, strict=strict == "refuse")
+    return [_warning(cursor, catalog, field) for field in unknown]
+
+
+def _warning(cursor: hive.Cursor, catalog: Catalog, field: Unknown) -> str:
+    return (
+        f"the field {field.path} of {field.topic} has no PII class and is in no file"
+        f" ({_first(cursor, catalog, field)}); map it in staging with a class, or list it in config.meta.unused"
+    )
+
+
+def _first(cursor: hive.Cursor, catalog: Catalog, field: Unknown) -> str:
+    table = load_table(catalog, f"{field.schema}.{field.table}")
+    assert table is not None
+    head, *rest = field.path.split(".")
+    [column] = [one for one in table.schema().fields if one.name.lower() == head]
+    condition = _is_there(spark_sql.identifier(column.name), column.field_type, rest)
+    order = "struct(ingest_batch, kafka_partition, kafka_offset)"
+    try:
+        [(partition, offset)] = spark_sql.run(
+            cursor,
+            f"select min_by(kafka_partition, {order}), min_by(kafka_offset, {order})"
+            f" from {spark_sql.relation(Table(field.schema, field.table))} where {condition}",
+            f"look for {field.path} in {field.schema}.{field.table}",
+        )
+    except UserError as error:
+        return f"where it begins is not known: {error.message}"
+    return "no record has it yet" if offset is None else f"first at offset {offset} of partition {partition}"
+
+
+def _is_there(value: str, data_type: IcebergType, path: list[str]) -> str:
+    """Return in SQL whether a value holds something at a path; lists and maps have no place of their own in it."""
+    if isinstance(data_type, StructType):
+        head, *rest = path
+        [field] = [one for one in data_type.fields if one.name.lower() == head]
+        return _is_there(f"{value}.{spark_sql.identifier(field.name)}", field.field_type, rest)
+    if isinstance(data_type, ListType):
+        return f"exists({value}, item -> {_is_there('item', data_type.element_type, path)})"
+    if isinstance(data_type, MapType):
+        return f"exists(map_values({value}), item -> {_is_there('item', data_type.value_type, path)})"
+    return f"{value} is not null"

@@ -1,0 +1,49 @@
+"""What is not published for a week and why: a fault costs the datasets that come from its place, and no other."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from lakehouse.weeks import IsoWeek
+from python_export.datasets.declared import Dataset
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that is wrong, in words without data, and where: a topic's name, or the unique id of a dbt node."""
+
+    place: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Withheld:
+    """A dataset that is not published for a week, and why, in words without data."""
+
+    dataset: str
+    week: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.dataset} {self.week} is withheld: {self.reason}"
+
+
+def withhold(
+    datasets: Iterable[Dataset], faults: Iterable[Fault], week: IsoWeek
+) -> tuple[list[Dataset], list[Withheld]]:
+    """Return the datasets that no fault touches, and those that one does with all their reasons."""
+    kept, withheld = [], []
+    faults = list(faults)
+    for dataset in datasets:
+        reasons = dict.fromkeys(fault.reason for fault in faults if fault.place in dataset.lineage)
+        if reasons:
+            withheld.append(Withheld(dataset.name, str(week), "; ".join(reasons)))
+        else:
+            kept.append(dataset)
+    return kept, withheld
+
+
+def without_dataset(datasets: Iterable[Dataset], faults: Iterable[Fault]) -> list[str]:
+    """Return the reasons that withhold nothing, because no dataset comes from their place."""
+    places = frozenset().union(*(dataset.lineage for dataset in datasets))
+    withholding = {fault.reason for fault in faults if fault.place in places}
+    return [reason for reason in dict.fromkeys(fault.reason for fault in faults) if reason not in withholding]

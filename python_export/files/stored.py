@@ -1,0 +1,43 @@
+"""The rows of an export table at one snapshot, as PyIceberg says which files have them, in DuckDB as `stored`."""
+
+import duckdb
+from pyiceberg.expressions import AlwaysTrue, EqualTo
+
+from python_export.datasets.source import Column, Source
+from python_export.files.csv_file import name, text
+
+
+def load_table(database: duckdb.DuckDBPyConnection, source: Source) -> None:
+    """Make the rows of a source known as `stored`, without those that are withheld.
+
+    DuckDB reads the files by itself where it can: PyIceberg holds each of them in memory as a whole.
+    """
+    column = source.dataset.week_column if source.week else None
+    of_week = EqualTo(column, str(source.week)) if column else AlwaysTrue()
+    scan = source.table.scan(row_filter=of_week, snapshot_id=source.snapshot_id)
+    tasks = list(scan.plan_files())
+    paths = [task.file.file_path.removeprefix("file://").removeprefix("file:") for task in tasks]
+    if paths and all(path.startswith("/") for path in paths) and not any(task.delete_files for task in tasks):
+        rows = f"read_parquet([{', '.join(map(text, paths))}])"
+        kind = "view"
+    else:
+        database.register("reader", scan.to_arrow_batch_reader())
+        rows, kind = "reader", "table"
+    conditions = [f"stored.{name(column)} = {text(str(source.week))}"] if column else []
+    if source.without:
+        database.execute("create table withheld (row varchar)")
+        database.executemany("insert into withheld values (?)", [[one] for one in sorted(source.without)])
+        conditions.append(f"{row_hash(source)} not in (select row from withheld)")
+    where = " and ".join(conditions) or "true"
+    database.execute(f"create {kind} stored as select * from {rows} as stored where {where}")
+
+
+def row_hash(source: Source) -> str:
+    """Return the SQL that names a row of `stored` without saying its key; unload.py has it for Spark."""
+    columns = {column.name: column for column in source.columns}
+    return f"sha256(concat_ws(chr(31), {', '.join(_as_text(columns[key]) for key in source.dataset.key)}))"
+
+
+def _as_text(column: Column) -> str:
+    cell = f"stored.{name(column.name)}"
+    return f"cast({f'epoch_us({cell})' if column.type == 'timestamp' else cell} as varchar)"

@@ -1,0 +1,112 @@
+"""Writes one snapshot of an export table to one CSV file, by Spark SQL on the Thrift server.
+
+The dialect is RFC 4180 with LF between rows: NULL is nothing, the empty string is `""`, a quote is doubled. Spark's
+defaults would trim blanks, escape with backslashes and write small decimals in scientific notation.
+"""
+
+import codecs
+import shutil
+from pathlib import Path
+
+from pyhive import hive
+
+from lakehouse.errors import UserError
+from python_export.datasets import spark_sql
+from python_export.datasets.source import Column, Source
+
+# Never lineSep: with CRLF, Spark rewrites the line breaks inside cells.
+OPTIONS = {
+    "header": "true",
+    "quote": '"',
+    "escape": '"',
+    "emptyValue": '""',
+    "ignoreLeadingWhiteSpace": "false",
+    "ignoreTrailingWhiteSpace": "false",
+    "compression": "none",
+}
+
+COPY_BYTES = 4 * 1024 * 1024
+
+# A spreadsheet runs a cell that begins with one of these, the full-width forms included, as a formula (CWE-1236).
+FORMULA_STARTS = "=+-@\t\r\n\uff1d\uff0b\uff0d\uff20"
+# A time has milliseconds, or microseconds where it is finer: nothing is cut off.
+MILLISECONDS, MICROSECONDS = (f"yyyy-MM-dd'T'HH:mm:ss.{fraction}XXX" for fraction in ("SSS", "SSSSSS"))
+
+
+def unload(cursor: hive.Cursor, source: Source, directory: Path, bom: bool = False) -> Path:
+    """Write a source to one file under `directory`, which Spark creates, and return the file.
+
+    The file has a header, then one line per row in the dataset's order; no row gives a header alone. A byte order mark
+    before the header tells older spreadsheets that the text is UTF-8.
+
+    Raises:
+        UserError: Spark failed, or left nothing where this process can see it.
+    """
+    spark_sql.run(cursor, statement(source, directory), f"unload {source.dataset.name}")
+    parts = sorted(directory.glob("part-*.csv"))
+    if not parts:
+        raise UserError(
+            f"Spark left no file in {directory}",
+            "The export root, with an object store LAKEHOUSE_EXPORT_STAGING, must be a directory that the Thrift"
+            " server and this command share",
+        )
+    return _joined(parts, directory / "joined.csv", codecs.BOM_UTF8 if bom else b"")
+
+
+def statement(source: Source, directory: Path) -> str:
+    """Return the SQL that unloads a source. Spark sorts by ranges: its parts, in turn, are in the total order."""
+    options = ", ".join(f"{spark_sql.literal(name)} {spark_sql.literal(text)}" for name, text in OPTIONS.items())
+    columns = ",\n    ".join(f"{_cell(column)} as {spark_sql.identifier(column.name)}" for column in source.columns)
+    order = ", ".join(f"source.{spark_sql.identifier(name)} asc nulls first" for name in source.dataset.order_by)
+    return f"""\
+insert overwrite directory {spark_sql.literal(f"file:{directory}")} using csv options ({options})
+select
+    {columns}
+from {spark_sql.relation(source.dataset.table)} version as of {source.snapshot_id} as source
+{_where(source)}order by {order}"""
+
+
+def _where(source: Source) -> str:
+    """Return what limits the rows to the week, and leaves out those that are withheld: by a hash, for SQL stands in
+    logs."""
+    conditions = []
+    if source.week and source.dataset.week_column:
+        column = spark_sql.identifier(source.dataset.week_column)
+        conditions.append(f"source.{column} = {spark_sql.literal(str(source.week))}")
+    if source.without:
+        types = {column.name: column.type for column in source.columns}
+        cells = {key: f"source.{spark_sql.identifier(key)}" for key in source.dataset.key}
+        texts = (f"unix_micros({cell})" if types[key] == "timestamp" else cell for key, cell in cells.items())
+        row = f"sha2(concat_ws(char(31), {', '.join(f'cast({text} as string)' for text in texts)}), 256)"
+        conditions.append(f"{row} not in ({', '.join(map(spark_sql.literal, sorted(source.without)))})")
+    return f"where {' and '.join(conditions)}\n" if conditions else ""
+
+
+def _joined(parts: list[Path], whole: Path, start: bytes) -> Path:
+    """Join parts, each with the header, to one file with one header."""
+    if len(parts) == 1 and not start:
+        return parts[0]
+    with whole.open("wb") as joined:
+        joined.write(start)
+        for number, part in enumerate(parts):
+            with part.open("rb") as stream:
+                header = stream.readline()
+                joined.write(b"" if number else header)
+                shutil.copyfileobj(stream, joined, COPY_BYTES)
+            part.unlink()
+    return whole
+
+
+def _cell(column: Column) -> str:
+    name = f"source.{spark_sql.identifier(column.name)}"
+    if column.type.startswith("decimal"):
+        return f"cast({name} as string)"
+    if column.is_text:
+        starts = ", ".join(f"char({ord(start)})" if start < " " else f"'{start}'" for start in FORMULA_STARTS)
+        # Many programs end a text at a NUL, or refuse the whole file.
+        clean = f"replace({name}, char(0), '')"
+        return f"case when left({clean}, 1) in ({starts}) then concat('\\'', {clean}) else {clean} end"
+    if column.type == "timestamp":
+        fine, finer = (f"date_format({name}, {spark_sql.literal(form)})" for form in (MILLISECONDS, MICROSECONDS))
+        return f"if(unix_micros({name}) % 1000 = 0, {fine}, {finer})"
+    return name

@@ -1,0 +1,128 @@
+"""Verifies what is published, at any later time: files, manifests and their companions, readers, and the table.
+
+It trusts nothing of a version: what the manifest says is compared with the file as three parsers read it, and with the
+Iceberg table at the snapshot that the file was made from.
+"""
+
+import csv
+import io
+import json
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path, PurePosixPath
+
+from pyiceberg.catalog import Catalog
+
+from lakehouse.errors import UserError
+from python_export.datasets import dictionary, source
+from python_export.files import pii_scan
+from python_export.files.compare import verify
+from python_export.files.parsers import PARSERS, REFUSALS, Reading
+from python_export.publishing import datapackage
+from python_export.publishing.manifest import Manifest, newest, read
+from python_export.publishing.target import Target, digest
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong with a version, or with the pointer of a dataset; nothing if there are no problems."""
+
+    path: str
+    problems: tuple[str, ...]
+
+
+def audit(target: Target, catalog: Catalog, path: str, scratch: Path) -> Finding:
+    """Verify the version at a path; `scratch` is an empty directory with room for its file."""
+    try:
+        manifest = read(target, path)
+        file = target.fetch(f"{path}/{manifest.file}", scratch)
+    except UserError as error:
+        return Finding(path, (error.message,))
+    except FileNotFoundError:
+        return Finding(path, (f"{manifest.file} is missing",))
+    problems = [*_bytes(manifest, path, file), *_companions(target, manifest, path)]
+    for parser, reading in PARSERS.items():
+        try:
+            problems += [f"{parser} {each}" for each in _reading(manifest, reading(file, manifest, scratch))]
+        except REFUSALS as error:
+            problems.append(f"{parser} cannot read the file as the manifest has it ({type(error).__name__})")
+    return Finding(path, (*problems, *_table(manifest, catalog, file, scratch)))
+
+
+def audit_pointer(target: Target, dataset: str) -> Finding:
+    """Verify that latest.json of a dataset names its newest version."""
+    path = f"{dataset}/latest.json"
+    try:
+        pointer = json.loads(target.read(path))
+        named = tuple(pointer.get(each) for each in ("week", "version", "sha256"))
+    except (OSError, ValueError, AttributeError):
+        return Finding(path, ("it is missing or damaged; the next export writes it again",))
+    version = newest(target, dataset)
+    if version is None:
+        return Finding(path, ("no manifest of the versions that it might name can be read",))
+    if named != (version.week, version.version, version.sha256):
+        return Finding(path, (f"it does not name {version.path}; the next export writes it again",))
+    return Finding(path, ())
+
+
+def _bytes(manifest: Manifest, path: str, file: Path) -> list[str]:
+    problems = []
+    if manifest.path != path:
+        problems.append(f"the manifest is that of {manifest.path}")
+    if file.stat().st_size != manifest.bytes:
+        problems.append(f"the file has {file.stat().st_size} bytes instead of {manifest.bytes}")
+    if digest(file) != manifest.sha256:
+        problems.append("the file has another SHA-256 than the manifest says")
+    return problems
+
+
+def _companions(target: Target, manifest: Manifest, path: str) -> list[str]:
+    if not manifest.key:
+        return []  # published by release 0.3, which wrote neither
+    problems = []
+    file = PurePosixPath(f"{path}/{manifest.file}")
+    try:
+        rows = csv.DictReader(io.StringIO(target.read(str(file.with_name(dictionary.FILE))).decode()))
+        if [(row.get("name"), row.get("type")) for row in rows] != [
+            (column["name"], column["type"]) for column in manifest.columns
+        ]:
+            problems.append(f"{dictionary.FILE} does not have the file's columns")
+    except (OSError, ValueError, csv.Error):
+        problems.append(f"{dictionary.FILE} is missing or damaged")
+    try:
+        [resource] = json.loads(target.read(str(file.with_name(datapackage.FILE))))["resources"]
+        said = resource["path"], resource["bytes"], resource["hash"]
+        if said != (Path(manifest.file).name, manifest.bytes, f"sha256:{manifest.sha256}"):
+            problems.append(f"{datapackage.FILE} does not describe the file")
+    except (OSError, ValueError, KeyError, TypeError):
+        problems.append(f"{datapackage.FILE} is missing or damaged")
+    return problems
+
+
+def _reading(manifest: Manifest, reading: Reading) -> list[str]:
+    """Return how what a parser read differs from the manifest."""
+    problems = []
+    if reading.rows != manifest.rows:
+        problems.append(f"reads {reading.rows} rows instead of {manifest.rows}")
+    nulls = {column["name"]: column["nulls"] for column in manifest.columns}
+    problems += [f"reads another number of NULLs in {each}" for each, n in reading.nulls.items() if n != nulls[each]]
+    problems += [
+        f"reads another total of {column}"
+        for column, total in reading.totals.items()
+        if total != Decimal(manifest.control_totals[column])
+    ]
+    return problems
+
+
+def _table(manifest: Manifest, catalog: Catalog, file: Path, scratch: Path) -> list[str]:
+    """Return how the file differs from the table at the recorded snapshot, and that from the manifest."""
+    try:
+        table = pii_scan.withhold(source.at(catalog, manifest), scratch)
+        facts = verify(file, table, scratch)
+    except UserError as error:
+        return [error.message]
+    said = {"columns": [(column["name"], column["type"], column["nulls"]) for column in manifest.columns]}
+    found = {"columns": [(column.name, column.type, facts.nulls[column.name]) for column in table.columns]}
+    for name in ("rows", "control_totals", "formula_escaped", "nul_removed"):
+        said[name], found[name] = getattr(manifest, name), getattr(facts, name)
+    return [f"the manifest's {name} are not the table's" for name in said if said[name] != found[name]]

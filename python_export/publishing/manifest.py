@@ -1,0 +1,157 @@
+"""What stands in manifest.json, and the manifests of the versions that readers see."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields
+
+from lakehouse.errors import UserError
+from python_export.publishing.layout import MANIFEST, VERSION
+from python_export.publishing.target import Target
+
+# Raised when a field that is there already gets another meaning; a new field alone is none.
+FORMAT = 1
+
+
+class ManifestError(UserError):
+    """The manifest of one version cannot be read; those of the others can."""
+
+
+class DamagedManifestError(ManifestError):
+    """It is missing or damaged, not newer than this release."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What stands in manifest.json, in this order.
+
+    `rows` does not count the header; a column has name, type and number of nulls; control totals are exact decimal
+    text, `totals_by` has them and the rows by the values of some columns; the snapshot id is text because it exceeds
+    what JSON readers hold exactly. `difference` counts the rows that the superseded version has otherwise,
+    `quarantined` the week's events that quality rules keep out, `late` those that came after its end, `dead_letters`
+    the records stamped in the week, of the topics that the dataset comes from, that could not be decoded.
+    `pii_scan_off` has the columns that were not looked through and why, `withheld_rows` the number of rows that may
+    hold personal data by what was found where. Older versions lack some of what has a default here.
+    """
+
+    manifest_format: int = FORMAT
+
+    dataset: str
+    week: str
+    window_start: str
+    window_end: str
+    version: int
+    supersedes: int | None
+    reason: str = ""
+    difference: dict[str, int] | None = None
+    file: str
+    bytes: int
+    sha256: str
+    bom: bool = False
+    rows: int
+    key: list[str] = field(default_factory=list)
+    order_by: list[str] = field(default_factory=list)
+    columns: list[dict[str, str | int]]
+    control_totals: dict[str, str]
+    totals_by: dict[str, dict[str, dict[str, str]]] = field(default_factory=dict)
+    formula_escaped: dict[str, int]
+    nul_removed: dict[str, int] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    pii_scan: dict[str, int] | None = None
+    pii_scan_off: dict[str, str] = field(default_factory=dict)
+    withheld_rows: dict[str, int] = field(default_factory=dict)
+    key_version: str | None = None
+    small_groups: dict[str, int] | None = None
+    quarantined: int | None = None
+    late: int | None = None
+    dead_letters: int | None = None
+    source_table: str
+    source_snapshot_id: str
+    # Of the tables that the source was built from, by name.
+    source_snapshots: dict[str, str] | None = None
+    # The source's column that has the label of the week; None if it held this week alone.
+    week_column: str | None = None
+    dbt_invocation_id: str
+    git_commit: str | None = None
+    created_at: str
+
+    @property
+    def path(self) -> str:
+        """Where the version is under the export root."""
+        return f"{self.dataset}/{self.week}/v{self.version}"
+
+    @property
+    def column_names(self) -> list[str]:
+        """The columns of the file, in its order."""
+        return [str(column["name"]) for column in self.columns]
+
+    def text(self) -> str:
+        """Return it as JSON."""
+        return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
+
+
+def published(
+    target: Target, dataset: str | None = None, week: str | None = None, unreadable: list[ManifestError] | None = None
+) -> list[Manifest]:
+    """Return the manifests of all versions, or of one dataset or week, by dataset, week and version.
+
+    A version whose manifest cannot be read is left out, and `unreadable` gets what is to be said of it.
+    """
+    found = []
+    for path in paths(target, [dataset] if dataset else None, week):
+        try:
+            found.append(read(target, path))
+        except ManifestError as error:
+            if unreadable is not None:
+                unreadable.append(error)
+    return found
+
+
+def newest(target: Target, dataset: str, week: str | None = None) -> Manifest | None:
+    """Return the newest manifest of a week that can be read, by default of the newest week, or None without any."""
+    for path in reversed(paths(target, [dataset], week)):
+        try:
+            return read(target, path)
+        except ManifestError:
+            continue
+    return None
+
+
+def read(target: Target, path: str) -> Manifest:
+    """Return the manifest of the version at a path.
+
+    Raises:
+        DamagedManifestError: it is missing or damaged.
+        ManifestError: a newer release wrote it, in a form that this one does not know.
+    """
+    try:
+        said = json.loads(target.read(f"{path}/{MANIFEST}"))
+        if int(said.get("manifest_format", FORMAT)) <= FORMAT:
+            # What a newer release says besides is not for this one.
+            manifest = Manifest(**{one.name: said[one.name] for one in fields(Manifest) if one.name in said})
+            _require_shape(manifest)
+            return manifest
+    except (OSError, LookupError, ValueError, TypeError, AttributeError):
+        raise DamagedManifestError(
+            f"{target.address(path)}/{MANIFEST} is missing or damaged",
+            "Restore it from a backup, or let it be: the next content of that week is its next version",
+        ) from None
+    raise ManifestError(
+        f"{target.address(path)}/{MANIFEST} was written by a newer release",
+        "Use that release or a later one for this export root",
+    )
+
+
+def _require_shape(manifest: Manifest) -> None:
+    """Look up what users of a manifest look up within its fields; what is not there raises Python's own error."""
+    for column in manifest.columns:
+        _ = column["name"], column["type"], column["nulls"]
+    _, _schema, _table = manifest.source_table.split(".")
+    int(manifest.source_snapshot_id)
+
+
+def paths(target: Target, datasets: Iterable[str] | None = None, week: str | None = None) -> list[str]:
+    """Return where versions are, all or those of some datasets or a week, by dataset, week and version."""
+    listed = [path for dataset in (datasets or ("",)) for path in target.versions(f"{dataset}/" if dataset else "")]
+    found = [match for path in listed if (match := VERSION.fullmatch(path)) and week in (None, match["week"])]
+    ordered = sorted(found, key=lambda match: (match["dataset"], match["week"], int(match["number"])))
+    return [match[0] for match in ordered]

@@ -1,0 +1,154 @@
+"""Makes a verified file public: a version that appears as a whole, then the pointer to the newest one.
+
+A version never changes, because the next content gets the next number; docs/export.md says why readers can rely on it.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lakehouse.errors import UserError
+from python_export.datasets import dictionary
+from python_export.datasets.dictionary import Field
+from python_export.publishing import datapackage
+from python_export.publishing.difference import ComparisonError, difference
+from python_export.publishing.layout import MANIFEST
+from python_export.publishing.manifest import DamagedManifestError, Manifest, newest, paths, read
+from python_export.publishing.target import Target, digest
+
+
+@dataclass(frozen=True)
+class Published:
+    """A version that readers can see; `file` is a path or URL, `unchanged` says it was there before this run."""
+
+    manifest: Manifest
+    file: str
+    unchanged: bool
+
+
+def publish(target: Target, staged: Path, draft: Manifest, described: Iterable[Field], scratch: Path) -> Published:
+    """Publish a staged file with its manifest, datapackage.json and dictionary.csv, and return its version.
+
+    `draft` describes the file; what depends on the version and on what it supersedes is filled in here, file, bytes
+    and sha256 too. A file with the content of the week's newest version adds nothing. `staged` stands alone in a
+    directory of the target's staging, which is moved; `scratch` is another directory.
+
+    Raises:
+        UserError: another export has published other content first, or a newer release has published the week.
+    """
+    sha256 = digest(staged)
+    found = paths(target, [draft.dataset], draft.week)
+    before = _readable(target, found[-1]) if found else None
+    if before and before.sha256 == sha256:
+        return _unchanged(target, before)
+
+    supersedes = int(found[-1].rpartition("/v")[2]) if found else None
+    version = (supersedes or 0) + 1
+    manifest = replace(
+        draft,
+        version=version,
+        supersedes=supersedes,
+        file=f"{target.folder()}{draft.dataset}_{draft.week}_v{version}.csv",
+        bytes=staged.stat().st_size,
+        sha256=sha256,
+    )
+    if found:
+        manifest = _with_difference(target, before, manifest, staged, scratch)
+    directory = staged.parent
+    file = directory / manifest.file
+    file.parent.mkdir(exist_ok=True)
+    staged.rename(file)
+    described = _complete(described, manifest)
+    file.with_name(datapackage.FILE).write_text(datapackage.text(manifest, described))
+    file.with_name(dictionary.FILE).write_text(dictionary.text(described))
+    (directory / MANIFEST).write_text(manifest.text())
+    try:
+        target.add(directory, manifest.path)
+    except FileExistsError:
+        first = newest(target, draft.dataset, draft.week)
+        if first and first.sha256 == sha256:
+            return _unchanged(target, first)
+        raise UserError(
+            f"Another export has published {target.address(manifest.path)} with other content",
+            "Run the export again: it compares with what is there then",
+        ) from None
+    _point_to_newest(target, draft.dataset)
+    return Published(manifest, target.address(f"{manifest.path}/{manifest.file}"), unchanged=False)
+
+
+def _readable(target: Target, path: str) -> Manifest | None:
+    try:
+        return read(target, path)
+    except DamagedManifestError:
+        return None
+
+
+def _with_difference(
+    target: Target, before: Manifest | None, manifest: Manifest, staged: Path, scratch: Path
+) -> Manifest:
+    """Return the manifest of a new version with what changed since the old one, `before` if its manifest is readable.
+
+    Of a damaged one nobody can tell what changed, and that is no reason to withhold the new one.
+    """
+    try:
+        if before is None:
+            raise FileNotFoundError(MANIFEST)
+        before_file = target.fetch(f"{before.path}/{before.file}", scratch)
+        if digest(before_file) != before.sha256:
+            raise ValueError(before.file)
+        change = difference(before, before_file, manifest, staged, scratch)
+    except (FileNotFoundError, ValueError, ComparisonError):
+        told = f"v{manifest.supersedes} is damaged, so it is not known what changed since"
+        return replace(manifest, reason=told, warnings=[*manifest.warnings, told])
+    manifest = replace(manifest, difference=change.counts())
+    return replace(manifest, reason=_reason(before, manifest))
+
+
+def _reason(before: Manifest, after: Manifest) -> str:
+    """Return what made another version necessary, as far as the two manifests tell."""
+    reasons = {
+        "other columns": before.column_names != after.column_names,
+        "another version of the masking key": before.key_version != after.key_version,
+        "another threshold for small groups": _threshold(before) != _threshold(after),
+        "another encoding": before.bom != after.bom,
+        "late or corrected data": any((after.difference or {}).values()),
+    }
+    return ", ".join(reason for reason, holds in reasons.items() if holds) or "another order or form of the same rows"
+
+
+def _threshold(manifest: Manifest) -> int | None:
+    return (manifest.small_groups or {}).get("threshold")
+
+
+def _complete(described: Iterable[Field], manifest: Manifest) -> list[Field]:
+    """Return a field for every column of the file, in its order and with its type."""
+    known = {field.name: field for field in described}
+    return [
+        replace(known.get(name, Field(name, "")), type=str(column["type"]))
+        for column in manifest.columns
+        if (name := str(column["name"]))
+    ]
+
+
+def _unchanged(target: Target, manifest: Manifest) -> Published:
+    # A run that died between version and pointer is healed here.
+    _point_to_newest(target, manifest.dataset)
+    return Published(manifest, target.address(f"{manifest.path}/{manifest.file}"), unchanged=True)
+
+
+def _point_to_newest(target: Target, dataset: str) -> None:
+    """Write latest.json: the newest version of the newest week. Late data for an older week does not move it back."""
+    shown = None
+    # Another machine may have published meanwhile, and pointed to it before this one did.
+    while (found := newest(target, dataset)) != shown:
+        pointer = {
+            "dataset": found.dataset,
+            "week": found.week,
+            "version": found.version,
+            "file": f"{found.week}/v{found.version}/{found.file}",
+            "manifest": f"{found.week}/v{found.version}/{MANIFEST}",
+            "sha256": found.sha256,
+        }
+        target.put(f"{dataset}/latest.json", (json.dumps(pointer, indent=2) + "\n").encode())
+        shown = found

@@ -1,0 +1,63 @@
+"""Keeps the snapshot of each published version, by a tag that expiry respects, and writes its file again from it."""
+
+from pathlib import Path
+
+from pyhive import hive
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException
+
+from lakehouse.errors import UserError
+from python_export.datasets import source
+from python_export.files import pii_scan
+from python_export.files.unload import unload
+from python_export.publishing.manifest import Manifest
+from python_export.publishing.target import Target, digest
+from python_export.telling.outbox import root_id
+
+ATTEMPTS = 3
+
+
+def retain(catalog: Catalog, target: Target, manifest: Manifest) -> None:
+    """Tag the snapshot that a version was made from, unless it is tagged or gone. An export root has tags of its own.
+
+    Raises:
+        UserError: others commit to the table all the time.
+    """
+    name, snapshot_id = tag_of(target, manifest), int(manifest.source_snapshot_id)
+    table = catalog.load_table(source.identifier(manifest))
+    for _ in range(ATTEMPTS):
+        tag = table.refs().get(name)
+        if table.snapshot_by_id(snapshot_id) is None or (tag and tag.snapshot_id == snapshot_id):
+            return
+        try:
+            with table.manage_snapshots() as change:
+                # There is one of this name if the version was taken away and published again.
+                (change.remove_tag(name) if tag else change).create_tag(snapshot_id, name)
+            return
+        except CommitFailedException:
+            table.refresh()
+    raise UserError(
+        f"{manifest.path} is published, but the snapshot of {manifest.source_table} could not be tagged {name}",
+        "Run the export again when nothing else writes to the table",
+    )
+
+
+def tag_of(target: Target, manifest: Manifest) -> str:
+    """Return the name of the tag that keeps a version's snapshot."""
+    return f"export-{root_id(target)}-{manifest.week}-v{manifest.version}"
+
+
+def reproduce(cursor: hive.Cursor, catalog: Catalog, manifest: Manifest, directory: Path) -> Path:
+    """Write the file of a version once more, from the snapshot of its table, and return it.
+
+    Raises:
+        UserError: the snapshot has expired, Spark failed, or not every byte is the same.
+    """
+    kept = pii_scan.withhold(source.at(catalog, manifest), directory.with_name(f"{directory.name}.scanned"))
+    file = unload(cursor, kept, directory, manifest.bom)
+    if digest(file) != manifest.sha256:
+        raise UserError(
+            f"The file of {manifest.path} that its snapshot gives is not the published one",
+            "`lakehouse export verify` tells whether the published file or the table was changed",
+        )
+    return file

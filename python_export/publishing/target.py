@@ -1,0 +1,181 @@
+"""Where versions go: a local directory, or a prefix of an S3 bucket. Readers see a version as a whole or not at all.
+
+Paths are relative to the export root, `order_lines/2026-W46/v1` for instance. Locally a version is committed by the
+rename of its directory, on S3 by its manifest. Of two writers of one version the second gets a FileExistsError.
+"""
+
+import errno
+import hashlib
+import os
+import secrets
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from botocore.exceptions import BotoCoreError
+
+from lakehouse.errors import UserError
+from lakehouse.private import for_readers
+from lakehouse.settings import Settings
+from python_export.publishing.layout import ABANDONED_AFTER, REPORTS, UNFINISHED, web_address
+from python_export.publishing.s3_target import S3Target, unusable
+from python_export.publishing.staging import BESIDE_VERSIONS
+
+
+class Target(Protocol):
+    """An export root. `staging` is a local directory that the Thrift server sees too, for files on their way."""
+
+    staging: Path
+
+    def address(self, path: str) -> str:
+        """Return where people find a path: a file name or a URL."""
+
+    def link(self, path: str) -> str | None:
+        """Return the web address of a path, if LAKEHOUSE_EXPORT_URL says where the export root is on the web."""
+
+    def versions(self, under: str = "") -> dict[str, datetime]:
+        """Return all versions that readers see, or those under `<dataset>/`: their paths, and when they were written.
+
+        They are in no particular order.
+        """
+
+    def folder(self) -> str:
+        """Return what the files of a new version have before their names: `<folder>/`, or nothing."""
+
+    def add(self, directory: Path, path: str) -> None:
+        """Make a local directory with a manifest visible as a version; FileExistsError if there is one."""
+
+    def read(self, path: str) -> bytes:
+        """Return the content of a file; FileNotFoundError if there is none."""
+
+    def fetch(self, path: str, scratch: Path) -> Path:
+        """Return a file as a local one, in `scratch` if it is remote; FileNotFoundError if there is none."""
+
+    def put(self, path: str, content: bytes) -> None:
+        """Write a file outside of versions at once, in the place of one that is there."""
+
+    def clean(self, datasets: Iterable[str], abandoned_after: timedelta = ABANDONED_AFTER) -> None:
+        """Delete what writers of these datasets that died have left, where that is not in `staging`."""
+
+
+def open_target(settings: Settings) -> Target:
+    """Return the target that LAKEHOUSE_EXPORT_ROOT names.
+
+    Raises:
+        UserError: it is a URL, but not one of a bucket, or the AWS_* variables are wrong.
+    """
+    root = settings.export_root
+    if "://" not in root:
+        return LocalTarget(Path(root).absolute(), settings.export_url)
+    url = urlsplit(root)
+    if url.scheme != "s3" or not url.netloc:
+        raise UserError(
+            f"LAKEHOUSE_EXPORT_ROOT is {root}", "Give a local directory or an address like s3://bucket/prefix"
+        )
+    try:
+        return S3Target(url.netloc, url.path.strip("/"), settings.export_staging, settings.export_url)
+    except (BotoCoreError, ValueError) as error:
+        # A profile that is not there, or an endpoint that is no URL.
+        raise unusable(root, str(error)) from None
+
+
+@dataclass(frozen=True)
+class LocalTarget:
+    """A directory."""
+
+    root: Path
+    url: str = ""
+
+    @property
+    def staging(self) -> Path:
+        # A rename works within one file system.
+        return self.root / BESIDE_VERSIONS
+
+    def address(self, path: str) -> str:
+        return str(self.root / path)
+
+    def link(self, path: str) -> str | None:
+        return web_address(self.url, path)
+
+    def versions(self, under: str = "") -> dict[str, datetime]:
+        # What other runs have in staging may vanish under a walk.
+        return {
+            str(path.relative_to(self.root)): datetime.fromtimestamp(path.stat().st_ctime, UTC)
+            for path in self.root.glob(f"{under or '[!.]*/'}*/v*")
+        }
+
+    def folder(self) -> str:
+        return ""
+
+    def add(self, directory: Path, path: str) -> None:
+        place = self.root / path
+        for file in directory.iterdir():
+            file.chmod(for_readers(0o444))
+            _sync(file)
+        _sync(directory)
+        self._open(place.parent)
+        try:
+            directory.rename(place)
+        except OSError as error:
+            # A directory takes the place of an empty one at most.
+            raise FileExistsError(place) if error.errno == errno.ENOTEMPTY else error from None
+        # Not before: a directory that must not be written cannot be moved either.
+        place.chmod(for_readers(0o555))
+        for parent in (place.parent, place.parent.parent, self.root):
+            _sync(parent)
+
+    def read(self, path: str) -> bytes:
+        return (self.root / path).read_bytes()
+
+    def fetch(self, path: str, scratch: Path) -> Path:
+        if not (self.root / path).is_file():
+            raise FileNotFoundError(self.root / path)
+        return self.root / path
+
+    def put(self, path: str, content: bytes) -> None:
+        file = self.root / path
+        self._open(file.parent)
+        unfinished = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
+        try:
+            unfinished.write_bytes(content)
+            unfinished.chmod(for_readers(0o666))
+            _sync(unfinished)
+            unfinished.rename(file)
+        finally:
+            unfinished.unlink(missing_ok=True)
+        _sync(file.parent)
+
+    def _open(self, folder: Path) -> None:
+        """Have a folder that readers may enter, and all above it up to the root."""
+        above = [one for one in (folder, *folder.parents) if one == self.root or self.root in one.parents]
+        for one in reversed(above):
+            if not one.exists():
+                one.mkdir(parents=True, exist_ok=True)
+                one.chmod(for_readers(0o777))
+
+    def clean(self, datasets: Iterable[str], abandoned_after: timedelta = ABANDONED_AFTER) -> None:
+        limit = (datetime.now(UTC) - abandoned_after).timestamp()
+        for place in (*datasets, REPORTS):
+            for file in (self.root / place).glob(".*"):
+                # Its writer may rename it at any time.
+                with suppress(FileNotFoundError):
+                    if UNFINISHED.fullmatch(file.name) and file.stat().st_mtime <= limit:
+                        file.unlink()
+
+
+def digest(file: Path) -> str:
+    """Return a file's SHA-256."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,4 @@
+"""`lakehouse ingest`: the commands, their options and what they print.
+
+The ingester's top floor: console/ imports it, and nothing else.
+"""

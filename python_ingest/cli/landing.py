@@ -1,0 +1,227 @@
+"""`lakehouse ingest`: land the declared topics in bronze, and check what was landed."""
+
+import os
+import uuid
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lakehouse.catalog import load_catalog
+from lakehouse.durations import seconds
+from lakehouse.errors import UserError
+from lakehouse.settings import Settings
+from python_ingest import topics as declared
+from python_ingest.cli.operations import maintain, status, verify
+from python_ingest.cli.options import (
+    AsJson,
+    MetricsFile,
+    Models,
+    Topic,
+    Topics,
+    Wait,
+    console,
+    errors,
+    prepare,
+    print_json,
+)
+from python_ingest.cli.report import ConsoleReporter, columns, summary, too_many_dead_letters
+from python_ingest.kafka.registry import Registry
+from python_ingest.landing import decode, tables
+from python_ingest.landing.batch import Lander
+from python_ingest.landing.follow import follow as following
+from python_ingest.landing.follow import stopped_by_signals
+from python_ingest.landing.run import Ingester, Options, TopicResult
+from python_ingest.landing.session import QuietSpark, log_file
+from python_ingest.repair import dead_letters as letters
+from python_ingest.schema.learn import TopicSchemas
+from python_ingest.schema.plan import plan_of_file, plans_of_newest
+from python_ingest.topics import Declaration
+from python_ingest.upkeep import metrics
+from python_ingest.upkeep.status import topic_statuses, undecoded_keys
+
+app = typer.Typer(no_args_is_help=True, help="Kafka topics into Iceberg bronze tables, exactly once.")
+
+
+@app.command()
+def run(
+    topics: Topics = None,
+    max_records: Annotated[int, typer.Option(min=1, help="The most records of one topic in one batch.")] = 1_000_000,
+    follow: Annotated[bool, typer.Option(help="Go on until stopped, instead of ending.")] = False,
+    every: Annotated[str, typer.Option(help="With --follow: how often each topic gets a batch.")] = "30s",
+    topics_at_once: Annotated[int, typer.Option(min=1, help="How many topics are landed at the same time.")] = 3,
+    until: Annotated[
+        datetime | None, typer.Option(help="Land only what is stamped before this moment (UTC), per partition.")
+    ] = None,
+    from_earliest: Annotated[
+        bool, typer.Option(help="Also land what the broker has and the table lacks before its position.")
+    ] = False,
+    accept_gap: Annotated[
+        bool, typer.Option(help="Go on behind records that the broker deleted before they were landed.")
+    ] = False,
+    metrics_file: MetricsFile = None,
+    wait: Wait = "30s",
+    models: Models = declared.MODELS_DIR,
+) -> None:
+    """Land what the broker has at this moment, batch by batch; then say what was landed.
+
+    With --follow each topic gets a batch per turn, and its next one at once if more is waiting; Ctrl-C or SIGTERM ends
+    it after the batches in hand, with exit code 0.
+    Exit code 1 if a topic could not be landed, 4 if more of a topic's records are dead letters than its declaration
+    allows; the others are landed all the same.
+    """
+    pause, patience = seconds(every), seconds(wait)
+    moment = until.replace(tzinfo=UTC) if until else None
+    options = Options(max_records, patience, moment, from_earliest, accept_gap, topics_at_once)
+    settings, chosen = prepare(models, topics)
+    try:
+        exit_code = _run(settings, chosen, options, pause if follow else None, metrics_file)
+    except KeyboardInterrupt:
+        # A thread may sit in a bounded wait, and no cut can harm the tables: do not wait for it.
+        os._exit(130)
+    if exit_code:
+        raise typer.Exit(exit_code)
+
+
+@app.command()
+def dead_letters(
+    topic: Topic,
+    show_raw: Annotated[bool, typer.Option("--show-raw", help="List them with key and value in hexadecimal.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="With --show-raw: the most records to list.")] = 20,
+    as_json: AsJson = False,
+    models: Models = declared.MODELS_DIR,
+) -> None:
+    """Count the values and keys that could not be decoded, by reason and schema id; no payload is shown unless asked
+    for."""
+    settings, (declaration,) = prepare(models, [topic])
+    table = tables.existing(load_catalog(settings), declaration)
+    found = letters.raw(table, limit) if show_raw else [asdict(each) for each in letters.summary(table)]
+    if as_json:
+        print_json(found)
+    elif not found:
+        console.print(f"{topic}: no dead letters")
+    elif show_raw:
+        for row in found:
+            errors_of_row = [row["decode_error"], row.get("key_error") and f"key: {row['key_error']}"]
+            place = "{kafka_partition}/{kafka_offset}".format(**row)
+            console.print(f"{place}: {', '.join(filter(None, errors_of_row))}", markup=False)
+            console.print("  key {kafka_raw_key}, value {kafka_raw_value}".format(**row), markup=False)
+    else:
+        console.print(columns(found))
+
+
+@app.command()
+def replay(
+    topic: Topic,
+    reason: Annotated[str | None, typer.Option(help=f"Only those of a reason: {', '.join(decode.REASONS)}.")] = None,
+    as_json: AsJson = False,
+    wait: Wait = "30s",
+    models: Models = declared.MODELS_DIR,
+) -> None:
+    """Decode dead letters and undecoded keys again, after their schema was registered or the declaration corrected.
+
+    Rows are changed in place and get a new batch number; a second replay changes nothing.
+    """
+    if reason is not None and reason not in decode.REASONS:
+        raise UserError(f"There is no reason '{reason}'", f"Choose from {', '.join(decode.REASONS)}")
+    lander, spark = _lander(models, topic, seconds(wait))
+    outcome = letters.replay(lander, reason)
+    spark.stop()
+    if as_json:
+        print_json(asdict(outcome))
+    else:
+        console.print(f"{topic}: {outcome.decoded:,} of {outcome.looked_at:,} dead letters are decoded now")
+
+
+@app.command()
+def plan_schema(
+    topic: Topic,
+    schema_file: Annotated[
+        Path | None, typer.Option(help="A proposed schema of its values.", show_default="the newest in the registry")
+    ] = None,
+    as_json: AsJson = False,
+    wait: Wait = "30s",
+    models: Models = declared.MODELS_DIR,
+) -> None:
+    """Say what a schema would do to the table, before the first record: columns added, widened, left out.
+
+    Nothing is changed. Without a file: the newest schemas under <topic>-value and, for Avro keys, <topic>-key.
+    Exit code 1 if a schema is refused: its records would be dead letters.
+    """
+    settings, (declaration,) = prepare(models, [topic])
+    table = tables.load(load_catalog(settings), declaration)
+    if schema_file is None:
+        registry = Registry(settings, seconds(wait))
+        plans = plans_of_newest(registry, table, declaration)
+    else:
+        plans = [plan_of_file(schema_file, table, declaration)]
+    if as_json:
+        print_json([asdict(plan) for plan in plans])
+    for plan in plans if not as_json else ():
+        for line in plan.lines():
+            console.print(line, markup=False)
+    if any(plan.refused for plan in plans):
+        raise typer.Exit(1)
+
+
+def _lander(models: Path, topic: str, wait: float) -> tuple[Lander, QuietSpark]:
+    settings, (declaration,) = prepare(models, [topic])
+    spark = QuietSpark(settings)
+    schemas = TopicSchemas(Registry(settings, wait), declaration)
+    catalog = load_catalog(settings)
+    return Lander(settings, spark, catalog, declaration, schemas, str(uuid.uuid4()), wait), spark
+
+
+def _run(
+    settings: Settings,
+    chosen: list[Declaration],
+    options: Options,
+    pause: float | None,
+    metrics_file: Path | None,
+) -> int:
+    spark = QuietSpark(settings)
+
+    def tell(results: list[TopicResult]) -> None:
+        for result in results:
+            if result.error is not None:
+                errors.print(f"error: {result.error}", markup=False)
+            if result.over_limit:
+                errors.print(f"warning: {too_many_dead_letters(result)}", markup=False)
+        if metrics_file is not None:
+            _write_metrics(metrics_file, settings, chosen, options.wait)
+        # A process cannot start a second one.
+        if pause is not None and spark.gone() and not ingester.stopping.is_set():
+            raise UserError("Spark's Java process has ended", f"See {log_file()}, and run it again: nothing is lost")
+
+    with ConsoleReporter(console) as reporter:
+        ingester = Ingester(settings, spark, options, reporter)
+        if pause is None:
+            results = ingester.catch_up(chosen)
+            tell(results)
+        else:
+            with stopped_by_signals(ingester.stopping):
+                results = following(ingester, chosen, pause, tell)
+    spark.stop()
+    console.print(summary(results))
+    for result in results:
+        if result.key_errors:
+            console.print(f"note: {result.topic}: {undecoded_keys(result.key_errors)}", markup=False)
+    if pause is not None:
+        return 0
+    return 1 if any(result.error for result in results) else 4 if any(result.over_limit for result in results) else 0
+
+
+def _write_metrics(path: Path, settings: Settings, chosen: list[Declaration], wait: float) -> None:
+    try:
+        metrics.write(path, list(topic_statuses(settings, chosen, wait)))
+    except UserError as error:
+        errors.print(f"error: {error}", markup=False)
+    except Exception as error:  # no reason to stop landing
+        errors.print(f"error: {path} was not written ({type(error).__name__})", markup=False)
+
+
+# Last, so that the help begins with landing.
+for command in (verify, maintain, status):
+    app.command()(command)

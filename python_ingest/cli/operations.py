@@ -1,0 +1,140 @@
+"""The commands that check and keep what was landed: verify, maintain, status."""
+
+import random
+from contextlib import nullcontext
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+
+from lakehouse import settings as environment
+from lakehouse.durations import seconds
+from lakehouse.errors import UserError
+from lakehouse.failure import as_user_error
+from lakehouse.lock import locked
+from python_ingest import topics as declared
+from python_ingest.cli.options import AsJson, MetricsFile, Models, Topics, Wait, console, errors, prepare, print_json
+from python_ingest.cli.report import columns
+from python_ingest.landing.session import QuietSpark
+from python_ingest.upkeep import metrics
+from python_ingest.upkeep.maintain import Retention, built_tables, maintain_table
+from python_ingest.upkeep.status import topic_statuses
+from python_ingest.verify.compare import verify_topic
+from python_ingest.verify.report import Report, Sample
+
+
+def verify(
+    topics: Topics = None,
+    sample: Annotated[float | None, typer.Option(help="Compare bytes of this percentage of the offsets only.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Draw the same sample as a run that printed this seed.")] = None,
+    decoded: Annotated[
+        bool, typer.Option("--decoded", help="Also decode the stored bytes again and compare every column.")
+    ] = False,
+    as_json: AsJson = False,
+    wait: Wait = "30s",
+    models: Models = declared.MODELS_DIR,
+) -> None:
+    """Compare bronze with the broker, record by record, without Spark.
+
+    Every offset up to the last landed one has to be there exactly once, with equal bytes, headers and timestamp. With
+    --decoded the columns have to be what another decoder makes of these bytes and the registry's schemas.
+    Exit code 1 if a topic differs; the first differing offsets are named.
+    """
+    settings, chosen = prepare(models, topics)
+    patience = seconds(wait)
+    if sample is not None and not 0 < sample <= 100:
+        raise UserError(f"--sample {sample} is not a percentage", "Write it like 5 or 0.1")
+    drawn = None if sample is None else Sample(sample, random.randrange(2**32) if seed is None else seed)
+    reports = []
+    for declaration in chosen:
+        try:
+            report = verify_topic(settings, declaration, patience, drawn, decoded)
+        except Exception as error:  # of one topic; the others are compared all the same
+            said = as_user_error(error, settings)
+            report = Report(declaration.topic, declaration.identifier, sample=drawn, error=str(said))
+        reports.append(report)
+        if not as_json:
+            console.print("\n  ".join([report.line(), *report.problems, *report.notes]), markup=False)
+    if as_json:
+        print_json([asdict(report) for report in reports])
+    if not all(report.good for report in reports):
+        raise typer.Exit(1)
+
+
+def maintain(
+    topics: Topics = None,
+    table: Annotated[list[str] | None, typer.Option(help="Another table, as schema.table; repeatable.")] = None,
+    keep_snapshots: Annotated[
+        str | None, typer.Option(help="How long, e.g. 7d.", show_default="the table's history.expire properties")
+    ] = None,
+    keep_orphans: Annotated[str, typer.Option(help="How long files stay that nothing refers to.")] = "3d",
+    as_json: AsJson = False,
+    models: Models = declared.MODELS_DIR,
+) -> None:
+    """Merge small files and manifests, expire snapshots, delete orphan files; while others read and write.
+
+    Of the declared topics' tables, and of those that are built from them, unless topics or tables are named. What dbt
+    builds is maintained while no weekly job runs.
+
+    Exit code 1 if a table could not be maintained, or not all of its files merged; the others are all the same.
+    """
+    kept = None if keep_snapshots is None else timedelta(seconds=seconds(keep_snapshots))
+    retention = Retention(kept, timedelta(seconds=seconds(keep_orphans)))
+    retention.check()
+    settings = environment.from_environment()
+    named = table or []
+    landed = [each.identifier for each in prepare(models, topics)[1]] if topics or not named else []
+    spark = QuietSpark(settings)
+    done, failed = [], False
+    built = [] if topics or named else built_tables(settings)
+    for identifier in [*named, *landed, *built]:
+        try:
+            # A MERGE into a table that is being compacted is refused.
+            with locked("weekly", errors.print) if identifier in built else nullcontext():
+                outcome = maintain_table(settings, spark, identifier, retention)
+            # A topic may be declared and not be landed yet; whoever names a table means one that exists.
+            if outcome is None and identifier in named:
+                raise UserError(f"There is no table {identifier}", "Name a table as schema.table")
+        except Exception as error:  # of one table; the others are maintained all the same
+            errors.print(f"error: {as_user_error(error, settings, identifier)}", markup=False)
+            failed = True
+            continue
+        done += [outcome] if outcome else []
+        failed = failed or (outcome is not None and outcome.left > 0)
+        if not as_json:
+            console.print(outcome.line() if outcome else f"{identifier}: no table yet", markup=False)
+    spark.stop()
+    if as_json:
+        print_json([asdict(each) for each in done])
+    if failed:
+        raise typer.Exit(1)
+
+
+def status(
+    topics: Topics = None,
+    as_json: AsJson = False,
+    metrics_file: MetricsFile = None,
+    wait: Wait = "5s",
+    models: Models = declared.MODELS_DIR,
+) -> None:
+    """Say how far each topic is landed, how fresh it is, and how its table is doing; without Spark.
+
+    Exit code 1 if a topic cannot be described; the others are shown all the same.
+    """
+    settings, chosen = prepare(models, topics)
+    statuses = list(topic_statuses(settings, chosen, seconds(wait)))
+    if metrics_file is not None:
+        metrics.write(metrics_file, statuses)
+    if as_json:
+        print_json([asdict(each) for each in statuses])
+    else:
+        console.print(columns([each.row() for each in statuses]))
+        for each in statuses:
+            for remark in each.remarks():
+                console.print(f"note: {each.topic}: {remark}", markup=False)
+    for each in statuses:
+        if each.error is not None:
+            errors.print(f"error: {each.topic}: {each.error}", markup=False)
+    if any(each.error for each in statuses):
+        raise typer.Exit(1)

@@ -1,0 +1,151 @@
+"""A quick look into ranges of records: which schema ids stand in them, or when their first records were produced."""
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from lakehouse import connections
+from lakehouse.errors import UserError
+from lakehouse.settings import Settings
+from python_ingest.kafka.broker import passing
+from python_ingest.landing.decode import HEADER_BYTES
+from python_ingest.landing.offsets import OffsetRange
+
+RECORDS_PER_CALL = 10_000
+SECONDS_PER_CALL = 0.2
+
+
+def schema_ids(
+    settings: Settings, topic: str, ranges: list[OffsetRange], wait: float
+) -> tuple[Counter[int], Counter[int]]:
+    """Return the ids in the headers of values and of keys, and how often they come. There may be more than the
+    ranges hold: of a few records behind a range's end, and of keys that only look like registry Avro.
+
+    Raises:
+        UserError: the broker gives nothing for `wait` seconds.
+    """
+    values: Counter[int | None] = Counter()
+    keys: Counter[int | None] = Counter()
+    for message in _messages(settings, topic, ranges, wait):
+        values[schema_id(message.value())] += 1
+        keys[schema_id(message.key())] += 1
+    del values[None], keys[None]
+    return values, keys
+
+
+def records(settings: Settings, topic: str, stretch: OffsetRange, wait: float) -> Iterator[Message]:
+    """Yield the committed records of a stretch of offsets in their order.
+
+    Raises:
+        UserError: the broker gives nothing for `wait` seconds.
+    """
+    return (message for message in _messages(settings, topic, [stretch], wait) if message.offset() < stretch.until)
+
+
+def _messages(settings: Settings, topic: str, ranges: list[OffsetRange], wait: float) -> Iterator[Message]:
+    """Yield the committed records of ranges, and perhaps a few behind them."""
+    consumer = _consumer(settings)
+    left = {each.partition: each.until for each in ranges}
+    consumer.assign([TopicPartition(topic, each.partition, each.start) for each in ranges])
+    silent = 0.0
+    try:
+        while left:
+            messages = [each for each in consumer.consume(RECORDS_PER_CALL, SECONDS_PER_CALL) if not _passes(each)]
+            silent = 0.0 if messages else silent + SECONDS_PER_CALL
+            if silent >= wait:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            for message in messages:
+                if _at_end(message, left) and left.pop(message.partition(), None) is not None:
+                    consumer.pause([TopicPartition(topic, message.partition())])
+                if message.error() is None:
+                    yield message
+    except KafkaException as error:
+        raise _unanswered(settings, topic, error) from None
+    finally:
+        consumer.close()
+
+
+def schema_id(part: bytes | None) -> int | None:
+    """Return the schema id in the header of a key or value, None if it has none. An id is a Java
+    int: one with its highest bit set is negative, and no registry gives it."""
+    if part is None or len(part) < HEADER_BYTES or part[0] != 0 or part[1] >= 0x80:
+        return None
+    return int.from_bytes(part[1:HEADER_BYTES], "big")
+
+
+def first_timestamps(
+    settings: Settings, topic: str, ranges: list[OffsetRange], wait: float, isolation: str = "read_committed"
+) -> list[float | None]:
+    """Return, range by range, the timestamp in seconds since 1970 of the first record that a reader of this isolation
+    sees in it; None if the range holds no record.
+
+    Raises:
+        UserError: the broker gives nothing for `wait` seconds.
+    """
+    consumer = _consumer(settings, isolation)
+    found: list[float | None] = []
+    try:
+        for each in ranges:
+            consumer.assign([TopicPartition(topic, each.partition, each.start)])
+            message = _next(consumer, wait)
+            nothing = message.error() is not None and _at_end(message, {})
+            inside = not nothing and message.offset() < each.until
+            found.append(message.timestamp()[1] / 1000 if inside else None)
+        return found
+    except KafkaException as error:
+        raise _unanswered(settings, topic, error) from None
+    finally:
+        consumer.close()
+
+
+def _consumer(settings: Settings, isolation: str = "read_committed") -> Consumer:
+    return Consumer(
+        {
+            **connections.kafka_client(settings),
+            "group.id": "lakehouse-ingest-peek",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": isolation,
+            "auto.offset.reset": "error",
+            # A partition that is read to its end must not cost half a second.
+            "fetch.wait.max.ms": 20,
+        }
+    )
+
+
+def _unanswered(settings: Settings, topic: str, error: KafkaException) -> UserError:
+    return UserError(
+        f"Kafka at {settings.kafka_bootstrap_servers} does not give the records of {topic} ({error.args[0].name()})",
+        "Check KAFKA_BOOTSTRAP_SERVERS and `lakehouse stack status`",
+    )
+
+
+def _at_end(message: Message, left: dict[int, int]) -> bool:
+    error = message.error()
+    if error is None:
+        return message.offset() + 1 >= left.get(message.partition(), 0)
+    if error.code() == KafkaError._PARTITION_EOF:
+        return True
+    raise KafkaException(error)
+
+
+def _next(consumer: Consumer, wait: float) -> Message:
+    """Return the next message, be it the end of a partition.
+
+    Raises:
+        KafkaException: there is none for `wait` seconds.
+    """
+    deadline = time.monotonic() + wait
+    while (left := deadline - time.monotonic()) > 0:
+        message = consumer.poll(left)
+        if message is not None and not _passes(message):
+            return message
+    raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+
+def _passes(message: Message) -> bool:
+    """Tell whether a message is an error that is over by itself: no answer, and no reason to stop waiting."""
+    error = message.error()
+    return error is not None and passing(error)

@@ -1,0 +1,194 @@
+"""One batch of one topic: read an exact range, learn its schemas, decode it, commit it."""
+
+import json
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from py4j.protocol import Py4JError
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from lakehouse import connections
+from lakehouse.errors import UserError
+from lakehouse.settings import Settings
+from python_ingest.kafka import peek
+from python_ingest.kafka.broker import TopicState
+from python_ingest.landing import commit, decode, far_stamps, offsets, tables
+from python_ingest.landing.commit import Landed, Ledger, Refused
+from python_ingest.landing.decode import Batch, Sides
+from python_ingest.landing.offsets import OffsetRange, Position
+from python_ingest.landing.tables import SchemaState
+from python_ingest.schema.learn import TopicSchemas
+from python_ingest.topics import Declaration
+
+RECORDS_PER_TASK = 50_000
+FIRST_LOOK = 1_000
+# Of bytes that only look like registry Avro a batch can name a million ids.
+MOST_NEW_IDS = 100
+
+
+class NewSchemaId(Exception):
+    """A record was written with a schema id that the decoder was not told of."""
+
+
+class FarStamp(Refused):
+    """Spark's Kafka source met a record that is stamped later than it can hold."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to land, and the position it follows from; `filling_holes` if it lies before the position."""
+
+    topic: TopicState
+    position: Position
+    ranges: list[OffsetRange]
+    filling_holes: bool = False
+
+
+@dataclass
+class Lander:
+    """Lands batches of one topic. `writer` marks the commits of this process."""
+
+    settings: Settings
+    spark: Callable[[], SparkSession]
+    catalog: Catalog
+    declaration: Declaration
+    schemas: TopicSchemas
+    writer: str
+    wait: float
+
+    def land(self, table: Table, plan: Plan) -> Landed:
+        """Commit the plan's ranges as one batch.
+
+        Raises:
+            Refused: nothing was committed; plan again.
+            UserError: the registry is away, or a record stops a topic that is declared to stop.
+        """
+        try:
+            return self._land(table, plan, self.read(plan.ranges))
+        except FarStamp:
+            # The failed job may have been preceded by a change of columns.
+            return self._land(table.refresh(), *self._without_far_stamps(plan))
+
+    def _land(self, table: Table, plan: Plan, records: DataFrame) -> Landed:
+        known = SchemaState.of(table).notes
+        if table.current_snapshot() is not None:
+            sides = self.schemas.known(SchemaState.of(table))
+        else:
+            table, sides = self._learn(table, records, plan, self._first_look(plan.ranges))
+        try:
+            landed = self._write(table, records, sides, plan)
+        except NewSchemaId:
+            table, sides = self._learn(table, records, plan, plan.ranges)
+            landed = self._write(table, records, sides, plan)
+        notes = SchemaState.of(table).notes
+        return replace(landed, notes=tuple(text for name, text in notes.items() if name not in known))
+
+    def _first_look(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
+        """Return the first records of a new table: they usually tell all schemas, and the rest is then read once."""
+        if self.declaration.on_error == "stop":
+            return ranges
+        return [replace(each, until=min(each.until, each.start + FIRST_LOOK)) for each in ranges]
+
+    def _learn(self, table: Table, records: DataFrame, plan: Plan, ranges: list[OffsetRange]) -> tuple[Table, Sides]:
+        """Look for schemas in these ranges, and change the table for what was found."""
+        state = SchemaState.of(table)
+        values, keys = peek.schema_ids(self.settings, self.declaration.topic, ranges, self.wait)
+        learned = self.schemas.learn(state, values, keys if self.declaration.key == "avro" else (), MOST_NEW_IDS)
+        if self.declaration.on_error == "stop":
+            self._check(records, learned.sides, plan)
+        if learned.state != state:
+            evolved = tables.evolve(table, self.declaration, learned.state)
+            if evolved is None:
+                raise Refused("another process changed the table")
+            table = evolved
+        return table, learned.sides
+
+    def read(self, ranges: list[OffsetRange]) -> DataFrame:
+        """Return the committed records of these ranges, as Spark's Kafka source gives them."""
+        topic = self.declaration.topic
+        cores = self.spark().sparkContext.defaultParallelism
+        # More tasks than partitions keep every core busy; few records are not worth more files.
+        tasks = min(2 * cores, math.ceil(offsets.count(ranges) / RECORDS_PER_TASK))
+        # A multiple of the ranges: Spark would else round to fewer, and leave a core idle at the end.
+        tasks_per_range = math.ceil(tasks / len(ranges))
+        options = {
+            **connections.spark_source(self.settings),
+            "kafka.isolation.level": "read_committed",
+            # Of this process alone, and the same for all its batches: Spark then keeps the consumers.
+            "kafka.group.id": f"lakehouse-ingest-{self.writer}",
+            # Spark asks the broker for both ends of a partition with every poll: 500 records, unless told.
+            "kafka.max.poll.records": "10000",
+            "assign": json.dumps({topic: [each.partition for each in ranges]}),
+            "startingOffsets": json.dumps({topic: {each.partition: each.start for each in ranges}}),
+            "endingOffsets": json.dumps({topic: {each.partition: each.until for each in ranges}}),
+            "includeHeaders": "true",
+            "failOnDataLoss": "true",
+            "minPartitions": str(tasks_per_range * len(ranges)),
+            "kafkaConsumer.pollTimeoutMs": str(int(self.wait * 1000)),
+        }
+        return self.spark().read.format("kafka").options(**options).load()
+
+    def _without_far_stamps(self, plan: Plan) -> tuple[Plan, DataFrame]:
+        """Return a part of a plan that ends before records which Spark cannot read, or that begins with one, and its
+        records."""
+        topic = self.declaration.topic
+        found = far_stamps.first(self.settings, topic, plan.ranges, self.wait)
+        for each in plan.ranges:
+            if found.get(each.partition) == each.start:
+                rows, stretch = far_stamps.read(self.settings, topic, each, self.wait)
+                return replace(plan, ranges=[stretch]), self.spark().createDataFrame(rows)
+        ranges = [replace(each, until=found.get(each.partition, each.until)) for each in plan.ranges]
+        return replace(plan, ranges=ranges), self.read(ranges)
+
+    def _check(self, records: DataFrame, sides: Sides, plan: Plan) -> None:
+        """Find what stops a batch before the table is made or changed for it."""
+        batch = Batch(plan.position.last_batch + 1, datetime.now(UTC))
+        try:
+            rows = decode.rows(records, self.declaration, sides, batch)
+            rows.filter("decode_error is not null or key_error is not null").isEmpty()
+        except (PySparkException, Py4JError) as error:
+            raise self._translated(error) from None
+
+    def _write(self, table: Table, records: DataFrame, sides: Sides, plan: Plan) -> Landed:
+        batch = Batch(plan.position.last_batch + 1, datetime.now(UTC))
+        ids = tuple(sorted(sides.value.writers))
+        read = {} if plan.filling_holes else {each.partition: each.until for each in plan.ranges}
+        # Of a partition not read yet its beginning: what retention takes from then on was lost, and not never there.
+        read_until = plan.topic.begin | plan.position.next_offsets | read
+        ledger = Ledger(self.writer, batch.number, tuple(plan.ranges), read_until, ids)
+        refusal: Exception | None = None
+        try:
+            rows = decode.rows(records, self.declaration, sides, batch)
+            commit.overwrite(rows, self.declaration.identifier, plan.position, ledger, plan.filling_holes)
+        except Refused as refused:
+            refusal = refused
+        except (PySparkException, Py4JError) as error:
+            refusal = self._translated(error)
+        # A failed job may still have been committed, its answer lost: only the table knows.
+        snapshot = commit.committed(table.refresh(), ledger)
+        if snapshot is None:
+            raise refusal or Refused("the batch was rolled back as soon as it was committed")
+        return commit.landed(table, snapshot)
+
+    def _translated(self, error: PySparkException | Py4JError) -> Exception:
+        text = str(error)
+        # Not the words alone: other errors quote the plan, in which they stand as well.
+        if f"[USER_RAISED_EXCEPTION] {decode.NEW_SCHEMA_ID}" in text:
+            return NewSchemaId()
+        stopped = re.search(rf"{decode.STOPPED} (\d+) (\d+) (.*?) {re.escape(decode.STOPPED_END)}", text)
+        if stopped:
+            partition, offset, reason = stopped.groups()
+            return UserError(
+                f"{self.declaration.topic}: partition {partition}, offset {offset}: {reason};"
+                " nothing of this batch was landed",
+                "Correct the cause, or declare on_error: dead_letter",
+            )
+        if commit.kind(error).endswith("ArithmeticException"):
+            return FarStamp(f"Spark failed ({commit.kind(error)})")
+        return Refused(f"Spark failed ({commit.kind(error)})")

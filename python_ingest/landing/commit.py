@@ -1,0 +1,160 @@
+"""The commit by compare-and-swap, which is why every offset lands exactly once.
+
+A batch is planned from one snapshot, its base: the next offset of a partition is the one after the
+greatest in the base's files, the batch's number the one after the greatest ever given. The rows are
+committed together with a claim on their offset ranges and on all numbers that the base does not hold:
+Iceberg commits only if no file added after the base can hold an offset of these ranges, or such a number.
+
+- A crash before the commit leaves the table as it was; the same ranges are planned again.
+- A crash after it leaves rows in the table; the next plan starts behind them.
+- A second ingester, or one that was taken for dead, has the same base or an older one, so the
+  first commit has a number that its base lacks; whoever commits second is refused and plans again.
+- A commit whose answer was lost is looked for by its own mark in the snapshots.
+
+The whole argument is in docs/exactly-once.md.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from lakehouse.settings import CATALOG_NAME
+from python_ingest.landing.offsets import OffsetRange, Position
+
+REFUSALS = (
+    "org.apache.iceberg.exceptions.ValidationException",
+    "org.apache.iceberg.exceptions.CommitFailedException",
+)
+
+
+def inside(each: OffsetRange) -> Column:
+    """Return the predicate on bronze rows that they lie in a range."""
+    return F.expr(
+        f"kafka_partition = {each.partition} and kafka_offset >= {each.start} and kafka_offset < {each.until}"
+    )
+
+
+class Refused(Exception):
+    """Nothing was committed, usually because another commit came first. Plan again."""
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What the snapshot of a batch says about it, under `lakehouse.*` in its summary.
+
+    `read_until` maps every partition read so far to its next offset. `schema_ids` are the value
+    schemas that the batch could decode. The number of rows is Iceberg's own `added-records`; dead
+    letters are counted from the statistics of the added files.
+    """
+
+    writer: str
+    batch: int
+    ranges: tuple[OffsetRange, ...]
+    read_until: Mapping[int, int]
+    schema_ids: tuple[int, ...]
+
+    def properties(self) -> dict[str, str]:
+        """Return the entries of the snapshot's summary."""
+        ranges = {str(each.partition): [each.start, each.until] for each in self.ranges}
+        return {
+            "lakehouse.writer": self.writer,
+            "lakehouse.batch": str(self.batch),
+            "lakehouse.ranges": json.dumps(ranges),
+            "lakehouse.read-until": json.dumps(self.read_until),
+            "lakehouse.schema-ids": json.dumps(self.schema_ids),
+        }
+
+
+@dataclass(frozen=True)
+class Landed:
+    """The rows of one committed batch, how many of them are dead letters or have a key that could not be decoded, and
+    what to note of schemas it brought."""
+
+    rows: int
+    dead_letters: int
+    key_errors: int = 0
+    notes: tuple[str, ...] = ()
+
+
+def overwrite(rows: DataFrame, identifier: str, base: Position, ledger: Ledger, filling_holes: bool) -> None:
+    """Commit rows to the table, if nothing was landed or replayed since the base.
+
+    `base` is the position that the batch was planned from; if that has no snapshot, Iceberg validates
+    against the table's whole history. Ranges that lie between landed offsets cannot be claimed, for
+    existing files span them: `filling_holes` claims the numbers alone.
+
+    Raises:
+        Refused: another commit came first.
+        PySparkException, Py4JError: the job failed, or it is unknown whether it was committed.
+    """
+    writer = rows.writeTo(f"{CATALOG_NAME}.{identifier}").option("isolation-level", "serializable")
+    if base.snapshot_id is not None:
+        writer = writer.option("validate-from-snapshot-id", str(base.snapshot_id))
+    for name, value in ledger.properties().items():
+        writer = writer.option(f"snapshot-property.{name}", value)
+    try:
+        writer.overwrite(_claim(base, ledger, filling_holes))
+    except (PySparkException, Py4JError) as error:
+        if any(refusal in str(error) for refusal in REFUSALS):
+            raise Refused("another commit came first") from None
+        raise
+
+
+def committed(table: Table, ledger: Ledger) -> Snapshot | None:
+    """Return the snapshot in which a batch was committed, found by its own mark."""
+    mark = ledger.properties()
+    for snapshot in ancestors_of(table.current_snapshot(), table.metadata):
+        summary = snapshot.summary
+        if summary and all(summary.get(name) == value for name, value in mark.items()):
+            return snapshot
+    return None
+
+
+def landed(table: Table, snapshot: Snapshot) -> Landed:
+    """Count the rows, dead letters and undecoded keys of one batch from the statistics of its files."""
+    files = []
+    for manifest in snapshot.manifests(table.io):
+        if manifest.added_snapshot_id != snapshot.snapshot_id:
+            continue
+        for entry in manifest.fetch_manifest_entry(table.io):
+            if entry.snapshot_id == snapshot.snapshot_id:
+                files.append(entry.data_file)
+    rows = sum(file.record_count for file in files)
+    return Landed(rows, not_null(files, table, "decode_error"), not_null(files, table, "key_error"))
+
+
+def not_null(files: Iterable[DataFile], table: Table, column: str) -> int:
+    """Count the rows that have a value in a column, from the statistics of the files; one without it has none."""
+    if column not in table.schema().column_names:
+        return 0
+    field = table.schema().find_field(column).field_id
+    return sum(file.record_count - (file.null_value_counts or {}).get(field, file.record_count) for file in files)
+
+
+def kind(error: PySparkException | Py4JError) -> str:
+    """Name an error without its message, which may quote a record."""
+    if isinstance(error, PySparkException):
+        return error.getCondition() or type(error).__name__
+    if not isinstance(error, Py4JJavaError):
+        return type(error).__name__
+    cause = error.java_exception
+    while cause.getCause() is not None:
+        cause = cause.getCause()
+    return str(cause.getClass().getName())
+
+
+def _claim(base: Position, ledger: Ledger, filling_holes: bool) -> Column:
+    # Not the batch's own number alone: of two batches on one base, one may know of a branch with a number, and be
+    # given a greater one than the other.
+    numbers = F.col("ingest_batch") > base.held_batch
+    return numbers if filling_holes else reduce(or_, map(inside, ledger.ranges), numbers)

@@ -1,0 +1,83 @@
+"""Records stamped beyond what Spark can hold, as by a producer that stamps nanoseconds.
+
+Spark's Kafka source fails on such a record, whatever is read of it. So a batch ends before the first of them, and the
+next one, a short stretch of offsets that begins with it, is read by a plain consumer. There the stamp is NULL, which
+makes the record a dead letter.
+"""
+
+import pyarrow as pa
+from confluent_kafka import Message
+
+from lakehouse.settings import Settings
+from python_ingest.kafka import peek
+from python_ingest.kafka.headers import headers_of
+from python_ingest.landing.offsets import OffsetRange
+
+# Spark counts microseconds, Kafka milliseconds.
+LAST_MILLISECOND = (2**63 - 1) // 1000
+MOST_RECORDS = 20_000
+MOST_BYTES = 32_000_000
+# What Spark's Kafka source gives.
+RECORD = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("timestampType", pa.int32()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ]
+)
+
+
+def first(settings: Settings, topic: str, ranges: list[OffsetRange], wait: float) -> dict[int, int]:
+    """Return the offset of the first such record of each range, by partition; without those that have none.
+
+    Raises:
+        UserError: the broker gives nothing for `wait` seconds.
+    """
+    found: dict[int, int] = {}
+    for each in ranges:
+        for message in peek.records(settings, topic, each, wait):
+            if _is_far(message):
+                found[each.partition] = message.offset()
+                break
+    return found
+
+
+def read(settings: Settings, topic: str, stretch: OffsetRange, wait: float) -> tuple[pa.Table, OffsetRange]:
+    """Return the records of a stretch, or of its beginning if they are many, and the offsets that these cover.
+
+    Raises:
+        UserError: the broker gives nothing for `wait` seconds.
+    """
+    rows = []
+    size = 0
+    for message in peek.records(settings, topic, stretch, wait):
+        rows.append(_row(message))
+        size += len(message.key() or b"") + len(message.value() or b"")
+        if len(rows) == MOST_RECORDS or size > MOST_BYTES:
+            stretch = OffsetRange(stretch.partition, stretch.start, message.offset() + 1)
+            break
+    return pa.Table.from_pylist(rows, RECORD), stretch
+
+
+def _is_far(message: Message) -> bool:
+    return bool(abs(message.timestamp()[1]) > LAST_MILLISECOND)
+
+
+def _row(message: Message) -> dict[str, object]:
+    kind, stamp = message.timestamp()
+    return {
+        "key": message.key(),
+        "value": message.value(),
+        "topic": message.topic(),
+        "partition": message.partition(),
+        "offset": message.offset(),
+        "timestamp": None if _is_far(message) else stamp * 1000,
+        # The client's kinds count from 1, Spark's from 0.
+        "timestampType": kind - 1,
+        "headers": headers_of(message),
+    }

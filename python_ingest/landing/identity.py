@@ -1,0 +1,80 @@
+"""Whether a table and a topic still belong together: the same incarnation, and nothing lost in between."""
+
+from collections.abc import Mapping
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table
+
+from lakehouse.errors import UserError
+from python_ingest.kafka.broker import TopicState
+from python_ingest.landing.commit import Refused
+from python_ingest.landing.offsets import OffsetRange, Position
+from python_ingest.topics import Declaration
+
+
+def bind(table: Table, topic: TopicState) -> None:
+    """Note on a table which topic fills it. As long as it was given no record, that may still become another one.
+
+    Raises:
+        Refused: another process changed the table meanwhile.
+    """
+    names = {"lakehouse.topic-id": topic.topic_id, "lakehouse.cluster-id": topic.cluster_id}
+    if not _filled(table) and any(table.properties.get(name) != value for name, value in names.items()):
+        _note(table, names)
+
+
+def check(table: Table, declaration: Declaration, topic: TopicState, position: Position) -> None:
+    """Refuse a topic that is not the one the table was filled from.
+
+    Raises:
+        UserError: another topic, a recreated topic, another cluster, or another format of keys.
+    """
+    for name, label, actual in (
+        ("topic", "topic", declaration.topic),
+        ("cluster-id", "cluster", topic.cluster_id),
+        ("topic-id", "incarnation of the topic", topic.topic_id),
+        ("key", "keys declared as", declaration.key),
+    ):
+        stored = table.properties.get(f"lakehouse.{name}")
+        if stored != actual and (_filled(table) or name in ("topic", "key")):
+            ends = sorted(position.next_offsets.items())
+            held = ", ".join(f"{partition} up to offset {until - 1}" for partition, until in ends if until)
+            raise UserError(
+                f"{declaration.identifier} was filled from {label} {stored} (partition {held}),"
+                f" but {declaration.topic} is now {actual}",
+                "Land it in a new table (declare another name), or go back to what the table was filled from"
+                if _filled(table)
+                else "The table holds no record: drop it, or go back to what it was made for",
+            )
+
+
+def _filled(table: Table) -> bool:
+    return table.current_snapshot() is not None
+
+
+def accept_gaps(table: Table, topic: str, gaps: list[OffsetRange], accept: bool) -> None:
+    """Note ranges that the broker deleted before they were landed, each as a property of its own:
+    `lakehouse.accepted-gap.<partition>.<start>` = `<until>`. What is noted already is accepted.
+
+    Raises:
+        UserError: a range is not noted, and not to be accepted either.
+        Refused: another process changed the table meanwhile.
+    """
+    notes = {f"lakehouse.accepted-gap.{gap.partition}.{gap.start}": str(gap.until) for gap in gaps}
+    new = {name: until for name, until in notes.items() if table.properties.get(name) != until}
+    if new and not accept:
+        ranges = ", ".join(f"offsets {gap.start} to {gap.until - 1} of partition {gap.partition}" for gap in gaps)
+        raise UserError(
+            f"{topic}: retention deleted {ranges} before they were landed",
+            "Restore the records, or go on without them by --accept-gap, which notes the range on the table",
+        )
+    if new:
+        _note(table, new)
+
+
+def _note(table: Table, properties: Mapping[str, str]) -> None:
+    try:
+        with table.transaction() as transaction:
+            transaction.set_properties(properties)
+    except CommitFailedException:
+        raise Refused("another process changed the table") from None

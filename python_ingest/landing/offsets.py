@@ -1,0 +1,195 @@
+"""Which offsets to read next: from the table's own files and the broker's ends, nothing else."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pyiceberg.conversions import from_bytes
+from pyiceberg.manifest import DataFile, ManifestContent
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
+
+from lakehouse.catalog import readable
+from lakehouse.errors import UserError
+from python_ingest.kafka.broker import TopicState
+
+
+@dataclass(frozen=True)
+class OffsetRange:
+    """Offsets `start` (included) to `until` (excluded) of one partition."""
+
+    partition: int
+    start: int
+    until: int
+
+
+@dataclass(frozen=True)
+class Position:
+    """What one snapshot of a bronze table holds.
+
+    `next_offsets` maps a partition to the offset after its last landed record, or to where it began
+    when the table was made and it had none. `last_batch` is the greatest batch number ever given: 0
+    for a table without rows, and never less after a rollback, because readers downstream remember the
+    numbers they have seen. `held_batch` is the greatest of this snapshot's rows.
+    """
+
+    snapshot_id: int | None = None
+    next_offsets: dict[int, int] = field(default_factory=dict)
+    last_batch: int = 0
+    held_batch: int = 0
+
+
+class PositionReader:
+    """Reads positions from file statistics. A manifest never changes, so each is read once while it is in use."""
+
+    def __init__(self) -> None:
+        self._manifests: dict[str, Position] = {}
+
+    def read(self, table: Table) -> Position:
+        """Return the position in the table's current snapshot.
+
+        Raises:
+            UserError: a file is damaged, lacks the statistics or mixes Kafka partitions.
+        """
+        snapshot = table.current_snapshot()
+        if snapshot is None:
+            return Position()
+        parts: dict[str, Position] = {}
+        with readable(snapshot.manifest_list):
+            manifests = snapshot.manifests(table.io)
+        for manifest in manifests:
+            if manifest.content != ManifestContent.DATA:
+                continue
+            path = manifest.manifest_path
+            if path in self._manifests:
+                parts[path] = self._manifests[path]
+                continue
+            with readable(path):
+                entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+            parts[path] = _joined(_file_position(entry.data_file, table.schema()) for entry in entries)
+        self._manifests = parts
+        joined = _joined([_ledger_position(snapshot, table), *parts.values()])
+        last_batch = max(joined.last_batch, _last_number(table))
+        return Position(snapshot.snapshot_id, joined.next_offsets, last_batch, joined.last_batch)
+
+
+def lost(position: Position, topic: TopicState) -> list[OffsetRange]:
+    """Return the ranges that the broker deleted before they were landed."""
+    return [
+        OffsetRange(partition, landed, topic.begin[partition])
+        for partition, landed in sorted(position.next_offsets.items())
+        if topic.begin.get(partition, 0) > landed
+    ]
+
+
+def waiting(position: Position, topic: TopicState) -> list[OffsetRange]:
+    """Return what the topic has beyond a position, per partition; [] when caught up.
+
+    Raises:
+        UserError: the topic's offsets do not continue the table's.
+    """
+    found = []
+    for partition, end in sorted(topic.end.items()):
+        begin = topic.begin[partition]
+        landed = position.next_offsets.get(partition, begin)
+        if end < landed:
+            raise UserError(
+                f"{topic.topic}: partition {partition} ends at offset {end}, but the table already"
+                f" holds offsets up to {landed - 1}",
+                "The topic lost records; land it in a new table, or restore the topic",
+            )
+        start = max(landed, begin)
+        if end > start:
+            found.append(OffsetRange(partition, start, end))
+    missing = set(position.next_offsets) - set(topic.end)
+    if missing:
+        raise UserError(
+            f"{topic.topic}: the table holds partition {min(missing)}, the topic does not",
+            "The topic was replaced; land it in a new table",
+        )
+    return found
+
+
+def count(ranges: Iterable[OffsetRange]) -> int:
+    """Return how many offsets the ranges span."""
+    return sum(each.until - each.start for each in ranges)
+
+
+def before(ranges: Iterable[OffsetRange], ends: Mapping[int, int]) -> list[OffsetRange]:
+    """Cut ranges off at an offset per partition; a partition without one has nothing before it."""
+    cut = (OffsetRange(each.partition, each.start, min(each.until, ends.get(each.partition, 0))) for each in ranges)
+    return [each for each in cut if each.until > each.start]
+
+
+def capped(ranges: list[OffsetRange], max_records: int) -> list[OffsetRange]:
+    """Share `max_records` out evenly; what a short range leaves goes to the longer ones."""
+    capped = []
+    left = max_records
+    by_length = sorted(ranges, key=lambda each: each.until - each.start)
+    for index, each in enumerate(by_length):
+        share = max(1, left // (len(by_length) - index))
+        until = min(each.until, each.start + share)
+        left -= until - each.start
+        capped.append(OffsetRange(each.partition, each.start, until))
+        if left <= 0:
+            break
+    return sorted(capped, key=lambda each: each.partition)
+
+
+def _ledger_position(current: Snapshot, table: Table) -> Position:
+    """Return how far the latest batch had read: beyond its last record, if a range ends in
+    transaction markers or aborted records. Without it such a tail would be read again and again.
+
+    It counts only if nothing but compaction followed it: whoever deletes rows gets them again.
+    """
+    for snapshot in ancestors_of(current, table.metadata):
+        summary = snapshot.summary
+        if summary and "lakehouse.read-until" in summary.additional_properties:
+            read_until = json.loads(summary["lakehouse.read-until"])
+            ends = {int(partition): offset for partition, offset in read_until.items()}
+            return Position(None, ends, int(summary["lakehouse.batch"]))
+        if summary is None or summary.operation != Operation.REPLACE:
+            break
+    return Position()
+
+
+def _last_number(table: Table) -> int:
+    """Return the greatest batch number that is not to be given again, whether or not its rows are
+    still there. `lakehouse.last-batch` stands for snapshots that expired after a rollback."""
+    numbers = [int(table.properties.get("lakehouse.last-batch", 0))]
+    for snapshot in table.snapshots():
+        if snapshot.summary and "lakehouse.batch" in snapshot.summary.additional_properties:
+            numbers.append(int(snapshot.summary["lakehouse.batch"]))
+    return max(numbers)
+
+
+def _file_position(file: DataFile, schema: Schema) -> Position:
+    partition = _bounds(file, schema, "kafka_partition")
+    offset = _bounds(file, schema, "kafka_offset")
+    batch = _bounds(file, schema, "ingest_batch")
+    if partition is None or offset is None or batch is None or partition[0] != partition[1]:
+        raise UserError(
+            f"{file.file_path} lacks statistics of the Kafka columns or mixes Kafka partitions",
+            "Restore the table's metrics properties and partitioning, and rewrite the file",
+        )
+    return Position(None, {partition[0]: offset[1] + 1}, batch[1])
+
+
+def _bounds(file: DataFile, schema: Schema, column: str) -> tuple[int, int] | None:
+    found = schema.find_field(column)
+    lower = (file.lower_bounds or {}).get(found.field_id)
+    upper = (file.upper_bounds or {}).get(found.field_id)
+    if lower is None or upper is None:
+        return None
+    return from_bytes(found.field_type, lower), from_bytes(found.field_type, upper)
+
+
+def _joined(parts: Iterable[Position]) -> Position:
+    next_offsets: dict[int, int] = {}
+    last_batch = 0
+    for part in parts:
+        last_batch = max(last_batch, part.last_batch)
+        for partition, offset in part.next_offsets.items():
+            next_offsets[partition] = max(offset, next_offsets.get(partition, 0))
+    return Position(None, next_offsets, last_batch)

@@ -1,0 +1,226 @@
+"""The loop: plan and land, batch after batch, until the table has what the broker had when the run began."""
+
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from pyiceberg.table import Table
+from pyspark.sql import SparkSession
+
+from lakehouse.catalog import load_catalog, make_namespace
+from lakehouse.errors import UserError
+from lakehouse.failure import as_user_error
+from lakehouse.settings import Settings
+from python_ingest.kafka.broker import Broker, TopicState
+from python_ingest.kafka.registry import Registry
+from python_ingest.landing import backfill, identity, offsets, tables
+from python_ingest.landing.batch import Lander, NewSchemaId, Plan
+from python_ingest.landing.commit import Landed, Refused
+from python_ingest.landing.offsets import OffsetRange, Position, PositionReader
+from python_ingest.landing.session import log_file
+from python_ingest.schema.learn import TopicSchemas
+from python_ingest.topics import Declaration
+
+ATTEMPTS = 5
+
+
+@dataclass(frozen=True)
+class Options:
+    """`max_records` caps the offsets of one batch of a topic; `wait` bounds, in seconds, how long
+    an unreachable broker or registry is waited for.
+
+    `until` ends a run before the first record of a partition that is stamped at it or later.
+    `from_earliest` also lands what the broker has and the table lacks before its position.
+    `accept_gap` goes on behind records that the broker deleted before they were landed.
+    `topics_at_once` is how many topics are landed at the same time.
+    """
+
+    max_records: int = 1_000_000
+    wait: float = 30.0
+    until: datetime | None = None
+    from_earliest: bool = False
+    accept_gap: bool = False
+    topics_at_once: int = 3
+
+
+@dataclass
+class TopicResult:
+    """What a run did for one topic.
+
+    `lag` counts the offsets that are left of those that were there when the run began; None if unknown. `over_limit`
+    tells that of the records landed more are dead letters than the topic's declaration allows. `notes` say what people
+    should know of schemas that it met.
+    """
+
+    topic: str
+    records: int = 0
+    dead_letters: int = 0
+    key_errors: int = 0
+    batches: int = 0
+    seconds: float = 0.0
+    lag: int | None = None
+    over_limit: bool = False
+    notes: list[str] = field(default_factory=list)
+    error: UserError | None = None
+
+
+class Reporter(Protocol):
+    """Whoever tells a person how far a topic is. Called from several threads."""
+
+    def waiting(self, topic: str, offsets_left: int) -> None:
+        """So many offsets are still to be landed."""
+
+    def landed(self, topic: str, what: Landed) -> None:
+        """A batch is committed."""
+
+    def note(self, topic: str, text: str) -> None:
+        """Something happened that is no error."""
+
+
+@dataclass
+class Ingester:
+    """What all topics of a process share; kept between runs, for it knows schemas and manifests."""
+
+    settings: Settings
+    spark: Callable[[], SparkSession]
+    options: Options
+    reporter: Reporter
+    writer: str = field(default_factory=lambda: str(uuid.uuid4()))
+
+    def __post_init__(self) -> None:
+        self.broker = Broker(self.settings, self.options.wait)
+        # Before the catalog, which is created if need be: without a broker nothing is written.
+        self.broker.check()
+        load_catalog(self.settings, create=True)
+        self._loops: dict[str, _TopicLoop] = {}
+        self.stopping = threading.Event()
+        """Set by whoever wants the run to end: it does after the batches in hand."""
+
+    def catch_up(self, declarations: list[Declaration], batches: int | None = None) -> list[TopicResult]:
+        """Land what the broker has of each topic at this moment, or so many batches of it; a topic that fails does not
+        stop the others."""
+        for each in declarations:
+            if each.topic not in self._loops:
+                # A registry's client of its own: what it remembers as missing, another topic's producer may register.
+                registry = Registry(self.settings, self.options.wait)
+                self._loops[each.topic] = _TopicLoop(self, each, registry)
+        results = [TopicResult(each.topic) for each in declarations]
+        pool = ThreadPoolExecutor(self.options.topics_at_once)
+        try:
+            # Of all topics first: a run ends, and the last topic has its turn, however fast the others grow.
+            list(pool.map(lambda result: self._try(result, self._loops[result.topic].take_ends), results))
+            list(pool.map(lambda result: self._try(result, self._loops[result.topic].land, batches), results))
+        finally:
+            # Waits for nothing: after Ctrl-C a thread may sit in a bounded wait for a broker.
+            pool.shutdown(wait=False, cancel_futures=True)
+        for declaration, result in zip(declarations, results, strict=True):
+            result.over_limit = declaration.max_dead_letters.exceeded(result.records, result.dead_letters)
+        return results
+
+    def _try(self, result: TopicResult, step: Callable[..., None], *arguments: int | None) -> None:
+        if result.error is not None:
+            return
+        started = time.monotonic()
+        try:
+            step(result, *arguments)
+        except Exception as error:  # of one topic; it must not take the others along
+            result.error = as_user_error(error, self.settings, result.topic)
+        result.seconds += time.monotonic() - started
+
+
+class _TopicLoop:
+    def __init__(self, ingester: Ingester, declaration: Declaration, registry: Registry) -> None:
+        self._broker = ingester.broker
+        self._reporter = ingester.reporter
+        self._options = ingester.options
+        self._stopping = ingester.stopping
+        self._declaration = declaration
+        self._ends: dict[int, int] = {}
+        self._positions = PositionReader()
+        self._empty: set[OffsetRange] = set()
+        self._lander = Lander(
+            settings=ingester.settings,
+            spark=ingester.spark,
+            catalog=load_catalog(ingester.settings),
+            declaration=declaration,
+            schemas=TopicSchemas(registry, declaration),
+            writer=ingester.writer,
+            wait=ingester.options.wait,
+        )
+
+    def take_ends(self, _: TopicResult) -> None:
+        """Note the end of each partition as it is now: nothing behind it is landed before the next call. The table is
+        made first, for others build on it whether or not there is a topic.
+
+        Raises:
+            UserError: the table cannot be made, or the broker does not tell.
+        """
+        make_namespace(self._lander.catalog, self._declaration.schema)
+        tables.prepared(self._lander.catalog, self._declaration)
+        topic = self._broker.describe(self._declaration.topic)
+        until = self._options.until
+        self._ends = topic.end if until is None else self._broker.offsets_at(topic, until)
+
+    def land(self, result: TopicResult, batches: int | None) -> None:
+        """Land batches, at most so many, until nothing is left before the ends, counting them in `result`.
+
+        Raises:
+            UserError: the topic cannot be landed; batches before stay committed.
+        """
+        failures = 0
+        planned_from: Position | None = None
+        while not self._stopping.is_set():
+            try:
+                # The table first: the broker's ends are then never behind it, whatever others land meanwhile.
+                table = tables.prepared(self._lander.catalog, self._declaration)
+                topic = self._broker.describe(self._declaration.topic)
+                identity.bind(table, topic)
+                position = self._positions.read(table)
+                identity.check(table, self._declaration, topic, position)
+                gaps = offsets.lost(position, topic)
+                identity.accept_gaps(table, topic.topic, gaps, self._options.accept_gap)
+                if position != planned_from:
+                    # Whoever came first, the topic got on: only standing still counts as failing.
+                    failures, planned_from = 0, position
+                plan = self._plan(table, topic, position, result)
+                if result.batches == batches or not plan.ranges:
+                    return
+                landed = self._lander.land(table, plan)
+            except (Refused, NewSchemaId) as refused:
+                failures += 1
+                reason = str(refused) or "a schema id appeared"
+                if failures == ATTEMPTS:
+                    raise UserError(
+                        f"{self._declaration.topic}: {reason}, {ATTEMPTS} times in a row",
+                        f"See whether another ingester works on this table, and {log_file()}",
+                    ) from None
+                self._reporter.note(self._declaration.topic, f"nothing was committed: {reason}; planning again")
+            else:
+                result.records += landed.rows
+                result.dead_letters += landed.dead_letters
+                result.key_errors += landed.key_errors
+                result.batches += 1
+                self._reporter.landed(topic.topic, landed)
+                result.notes += landed.notes
+                for note in landed.notes:
+                    self._reporter.note(topic.topic, note)
+
+    def _plan(self, table: Table, topic: TopicState, position: Position, result: TopicResult) -> Plan:
+        waiting = offsets.before(offsets.waiting(position, topic), self._ends)
+        holes = offsets.before(self._holes(table, topic, position), self._ends)
+        result.lag = offsets.count(waiting) + offsets.count(holes)
+        self._reporter.waiting(topic.topic, result.lag)
+        # One range per partition and batch: Spark's Kafka source takes no more.
+        first_holes = list({hole.partition: hole for hole in reversed(holes)}.values())
+        ranges = offsets.capped(first_holes or waiting, self._options.max_records)
+        return Plan(topic, position, ranges, filling_holes=bool(holes))
+
+    def _holes(self, table: Table, topic: TopicState, position: Position) -> list[OffsetRange]:
+        if not self._options.from_earliest:
+            return []
+        return backfill.holes(self._lander.settings, table, topic, position, self._options.wait, self._empty)

@@ -1,0 +1,84 @@
+"""The ingester's Spark session, started when it is needed, its log kept off the terminal."""
+
+import os
+import sys
+import threading
+from pathlib import Path
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from lakehouse import private
+from lakehouse.errors import UserError
+from lakehouse.settings import CATALOG_NAME, Settings, home
+from spark_server.spark import session
+
+
+class QuietSpark:
+    """Gives the Spark session; the first call starts it. Threads may call it at the same time."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._session: SparkSession | None = None
+
+    def __call__(self) -> SparkSession:
+        """Return the session.
+
+        Raises:
+            UserError: Spark does not start, or cannot open the catalog.
+        """
+        with self._lock:
+            if self._session is None:
+                self._session = _start(self._settings, log_file())
+            return self._session
+
+    def gone(self) -> bool:
+        """Tell whether the JVM was started and has ended, for instance killed for its memory."""
+        return self._session is not None and self._session.sparkContext._gateway.proc.poll() is not None
+
+    def stop(self) -> None:
+        """Stop the session, if it was started."""
+        if self._session is not None and not self.gone():
+            self._session.stop()
+
+
+def log_file() -> Path:
+    """Return where Spark's log goes."""
+    return home() / "ingest" / "spark.log"
+
+
+def _start(settings: Settings, log: Path) -> SparkSession:
+    private.directory(log.parent)
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    with log.open("ab") as file:
+        # The JVM inherits the descriptor when it starts; then Python gets its own back.
+        os.dup2(file.fileno(), 2)
+        try:
+            started = session(settings, "ingest")
+        except PySparkException as error:
+            kind = error.getCondition() or type(error).__name__
+            raise UserError(f"Spark does not start ({kind})", f"See the end of {log}") from None
+        finally:
+            os.dup2(terminal, 2)
+            os.close(terminal)
+    _open_catalog(started, settings)
+    return started
+
+
+def _open_catalog(spark: SparkSession, settings: Settings) -> None:
+    """Have Spark open the catalog before a record is read: what is wrong with its settings may then be told, for no
+    record can stand in the message. A batch that fails only tells the kind of its error."""
+    try:
+        spark._jsparkSession.sessionState().catalogManager().catalog(CATALOG_NAME)
+    except (PySparkException, Py4JJavaError) as error:
+        cause = error.java_exception if isinstance(error, Py4JJavaError) else error._origin
+        while cause.getCause() is not None:
+            cause = cause.getCause()
+        said = f"{cause.getClass().getSimpleName()}: {cause.getMessage()}".partition("\n")[0]
+        raise UserError(
+            f"Spark cannot open the catalog at {settings.catalog_uri} ({said})",
+            "Check LAKEHOUSE_CATALOG_URI and LAKEHOUSE_WAREHOUSE",
+        ) from None

@@ -1,0 +1,4 @@
+"""What changes rows that have landed: dead letters that can be decoded now.
+
+cli/ may import it.
+"""

@@ -1,0 +1,223 @@
+"""Records of which the value, or the key, could not be decoded: counted by reason, listed, decoded again after a fix.
+
+A replay changes rows in place: they keep position and bytes, get their payload, and a new batch
+number, by which readers downstream find them. It is exact for the same reason a batch is: the new
+rows are written to a branch that starts at the base snapshot, and the table moves to the branch
+only if it has not moved since. A replay that is cut off leaves a branch nobody reads, for a day.
+"""
+
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyiceberg.expressions import And, BooleanExpression, NotNull, Or, StartsWith
+from pyiceberg.table import Table
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lakehouse.catalog import readable
+from lakehouse.errors import UserError
+from lakehouse.settings import CATALOG_NAME
+from python_ingest.kafka import peek
+from python_ingest.landing import commit, decode, tables
+from python_ingest.landing.batch import Lander
+from python_ingest.landing.commit import Ledger
+from python_ingest.landing.decode import Batch, Sides
+from python_ingest.landing.offsets import PositionReader
+from python_ingest.landing.session import log_file
+from python_ingest.landing.tables import SchemaState
+
+ATTEMPTS = 5
+# Of bytes that only look like registry Avro the dead letters of a table can name a million ids.
+MOST_IDS = 1_000
+ERRORS = {"value": "decode_error", "key": "key_error"}
+
+
+@dataclass(frozen=True)
+class DeadLetters:
+    """How many rows of a table have one reason and one schema id for their values or keys (`part`); `detail` is what
+    their first message adds."""
+
+    reason: str
+    schema_id: int | None
+    rows: int
+    part: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """The rows with an error in value or key that were looked at, and how many of them lost one."""
+
+    looked_at: int
+    decoded: int
+
+
+def summary(table: Table) -> list[DeadLetters]:
+    """Count what could not be decoded by reason and schema id, the most frequent first. No payload is read."""
+    counts: Counter[tuple[str, str, int | None]] = Counter()
+    details: dict[tuple[str, str, int | None], str] = {}
+    for part, column in _error_columns(table).items():
+        for row in _rows(table, NotNull(column), (column, f"{part}_schema_id")):
+            reason, _, detail = row[column].partition(": ")
+            group = part, reason, row[f"{part}_schema_id"]
+            counts[group] += 1
+            details.setdefault(group, detail)
+    return [
+        DeadLetters(reason, schema_id, count, part, details[part, reason, schema_id])
+        for (part, reason, schema_id), count in counts.most_common()
+    ]
+
+
+def raw(table: Table, limit: int) -> list[dict[str, Any]]:
+    """Return what could not be decoded with position, messages, key and value in hexadecimal. This shows payloads."""
+    columns = tuple(_error_columns(table).values())
+    names = ("kafka_partition", "kafka_offset", *columns, "kafka_raw_key", "kafka_raw_value")
+    found = []
+    for row in _rows(table, _any(*map(NotNull, columns)), names, limit):
+        found.append({name: part.hex() if isinstance(part, bytes) else part for name, part in row.items()})
+    return found
+
+
+def replay(lander: Lander, reason: str | None) -> Replayed:
+    """Decode again what could not be decoded of a table, all or what has one reason; once decoded, never again.
+
+    Raises:
+        UserError: there is no table, the registry is away, Spark fails, or the table does not stand still.
+    """
+    name = lander.declaration.identifier
+    condition = _any(*(_with_error(part, column, reason) for part, column in ERRORS.items()))
+    tables.existing(lander.catalog, lander.declaration)
+    for _ in range(ATTEMPTS):
+        table: Table | None = tables.prepared(lander.catalog, lander.declaration)
+        values: Counter[int | None] = Counter()
+        keys: Counter[int | None] = Counter()
+        looked_at = 0
+        for row in _rows(table, condition, ("kafka_raw_value", "kafka_raw_key")):
+            looked_at += 1
+            values[peek.schema_id(row["kafka_raw_value"])] += 1
+            keys[peek.schema_id(row["kafka_raw_key"])] += 1
+        if not looked_at:
+            return Replayed(0, 0)
+        del values[None], keys[None]
+        avro_keys = keys if lander.declaration.key == "avro" else ()
+        state = SchemaState.of(table)
+        learned = lander.schemas.learn(state, values, avro_keys, MOST_IDS)
+        if learned.state != state:
+            table = tables.evolve(table, lander.declaration, learned.state)
+        decoded = None if table is None else _replace(lander, table, learned.sides, reason)
+        if decoded is not None:
+            return Replayed(looked_at, decoded)
+    raise UserError(
+        f"{name}: other commits came first, {ATTEMPTS} times in a row; nothing was replayed",
+        "Replay when the ingester of this topic has caught up",
+    )
+
+
+def _replace(lander: Lander, table: Table, sides: Sides, reason: str | None) -> int | None:
+    """Replace the rows of which more can be decoded; return how many, None if another commit came first."""
+    position = PositionReader().read(table)
+    batch = Batch(position.last_batch + 1, datetime.now(UTC))
+    ids = tuple(sorted(sides.value.writers))
+    ledger = Ledger(lander.writer, batch.number, (), position.next_offsets, ids)
+    # A session of its own: the ledger goes into the summary of every snapshot that it commits.
+    spark = lander.spark().newSession()
+    for key, value in ledger.properties().items():
+        spark.conf.set(f"spark.sql.iceberg.snapshot-property.{key}", value)
+    identifier = lander.declaration.identifier
+    name = f"{CATALOG_NAME}.{identifier}"
+    branch = f"replay_{uuid.uuid4().hex}"
+    try:
+        dead = spark.read.option("versionAsOf", position.snapshot_id).table(name)
+        if "key_error" not in dead.columns:  # a snapshot of an earlier version
+            dead = dead.withColumn("key_error", F.lit(None).cast("string"))
+        dead = dead.where(_dead(reason))
+        declaration = replace(lander.declaration, on_error="dead_letter")
+        rows = _with_fewer_errors(decode.rows(_as_records(dead), declaration, sides, batch), dead)
+        decoded = rows.count()
+        if not decoded:
+            return 0
+        rows.createOrReplaceTempView("replayed")
+        spark.sql(f"alter table {name} create branch {branch} as of version {position.snapshot_id} retain 1 days")
+        spark.sql(
+            f"merge into {name}.branch_{branch} as landed using replayed"
+            " on landed.kafka_partition = replayed.kafka_partition and landed.kafka_offset = replayed.kafka_offset"
+            " and (landed.decode_error is not null or landed.key_error is not null)"
+            " when matched then update set *"
+        )
+        spark.sql(f"call {CATALOG_NAME}.system.fast_forward('{identifier}', 'main', '{branch}')")
+    except (PySparkException, Py4JError) as error:
+        # It may have been committed, its answer lost: only the table knows.
+        current = table.refresh().current_snapshot()
+        if commit.committed(table, ledger) is None:
+            moved = current is not None and current.snapshot_id != position.snapshot_id
+            # Another process may have changed no more than a column or a property.
+            if moved or any(refusal in str(error) for refusal in commit.REFUSALS):
+                return None
+            raise UserError(
+                f"{identifier}: Spark failed ({commit.kind(error)}); nothing was replayed", f"See {log_file()}"
+            ) from None
+    finally:
+        if branch in table.refresh().refs():
+            with suppress(PySparkException, Py4JError):
+                spark.sql(f"alter table {name} drop branch if exists {branch}")
+    return decoded
+
+
+def _dead(reason: str | None) -> str:
+    like = "" if reason is None else f" like '{reason}:%'"
+    return " or ".join(
+        f"({column}{like or ' is not null'} and kafka_raw_{part} is not null)" for part, column in ERRORS.items()
+    )
+
+
+def _with_fewer_errors(rows: DataFrame, dead: DataFrame) -> DataFrame:
+    """Return the rows of which a part can be decoded that could not, and no other part got worse."""
+    before = dead.selectExpr(
+        "kafka_partition as _partition", "kafka_offset as _offset", "decode_error as _decode", "key_error as _key"
+    )
+    better = "(_decode is not null and decode_error is null) or (_key is not null and key_error is null)"
+    not_worse = "(_decode is not null or decode_error is null) and (_key is not null or key_error is null)"
+    joined = rows.join(before, F.expr("kafka_partition = _partition and kafka_offset = _offset"))
+    return joined.where(f"({better}) and {not_worse}").select(*rows.columns)
+
+
+def _with_error(part: str, column: str, reason: str | None) -> BooleanExpression:
+    error = NotNull(column) if reason is None else StartsWith(column, f"{reason}:")
+    return And(error, NotNull(f"kafka_raw_{part}"))
+
+
+def _any(first: BooleanExpression, *others: BooleanExpression) -> BooleanExpression:
+    return Or(first, *others) if others else first
+
+
+def _error_columns(table: Table) -> dict[str, str]:
+    """Return the columns with errors, by part; a table of an earlier version has none for keys."""
+    return {part: column for part, column in ERRORS.items() if column in table.schema().column_names}
+
+
+def _as_records(dead: DataFrame) -> DataFrame:
+    return dead.selectExpr(
+        "kafka_topic as topic",
+        "kafka_partition as partition",
+        "kafka_offset as offset",
+        "kafka_timestamp as timestamp",
+        "kafka_timestamp_type as timestampType",
+        "kafka_headers as headers",
+        "kafka_raw_key as key",
+        "kafka_raw_value as value",
+    )
+
+
+def _rows(
+    table: Table, condition: BooleanExpression, names: tuple[str, ...], limit: int | None = None
+) -> Iterator[dict[str, Any]]:
+    with readable(f"A file of {'.'.join(table.name())}"):
+        for batch in table.scan(condition, selected_fields=names, limit=limit).to_arrow_batch_reader():
+            yield from batch.select(names).to_pylist()

@@ -1,0 +1,159 @@
+"""The schemas of one topic: what is known, what a new id adds, and what does not fit."""
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pyiceberg.types import StructType
+
+from python_ingest.kafka.registry import Registered, Registry
+from python_ingest.landing import tables
+from python_ingest.landing.decode import Side, Sides
+from python_ingest.landing.tables import SchemaState
+from python_ingest.schema import merge, writer_form
+from python_ingest.schema.column_types import joined, with_names_of
+from python_ingest.schema.writer_form import IncompatibleSchema, Json
+from python_ingest.topics import Declaration
+
+FOREIGN_SECONDS = 300.0
+# A schema of a plain type may be under hundreds of subjects.
+NAMED = 3
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A state that holds every id found that fits; the other ids with what is wrong with them."""
+
+    state: SchemaState
+    sides: Sides
+
+
+@dataclass
+class TopicSchemas:
+    """Knows what is wrong with schemas of one topic for as long as the process lives.
+
+    Rejected ids are remembered, for a schema never changes under its id. Unknown ids are for some
+    minutes, by the registry's client: they may be registered later. So are foreign ones, here.
+    """
+
+    registry: Registry
+    declaration: Declaration
+    _rejected: dict[str, dict[int, str]] = field(default_factory=lambda: {"value": {}, "key": {}})
+    _foreign_since: dict[tuple[str, int], float] = field(default_factory=dict)
+
+    def known(self, state: SchemaState) -> Sides:
+        """Return how to decode what a table's state already holds, without asking the registry."""
+        return self.learn(state, (), ()).sides
+
+    def learn(
+        self, state: SchemaState, value_ids: Iterable[int], key_ids: Iterable[int], most: int | None = None
+    ) -> Learned:
+        """Add the schemas of ids found in a batch to a state, at most so many of a side: of those that come most often
+        (in a Counter), and else of the lowest, since a registry counts from 1. The other ids are taken for unknown.
+
+        Raises:
+            UserError: the registry is away.
+        """
+        notes = dict(state.notes)
+        value = self._side("value", state.value, value_ids, state.columns, notes, most)
+        key = self._side("key", state.key, key_ids, state.columns, notes, most)
+        learned = SchemaState(value.writers, key.writers, state.columns, notes)
+        return Learned(learned, Sides(value, key, learned.held()))
+
+    def _side(
+        self,
+        name: str,
+        merged: Mapping[int, Json],
+        found: Iterable[int],
+        columns: StructType,
+        notes: dict[str, str],
+        most: int | None,
+    ) -> Side:
+        """Learn the schemas of keys or values; add to `notes` what people should know of them."""
+        self._forget_foreign()
+        rejected = self._rejected[name]
+        writers = dict(merged)
+        reader = merge.merge_all(writers)
+        unknown = self.registry.missing() - set(writers)
+        times = Counter(found)
+        new = sorted(times.keys() - set(writers) - set(rejected) - unknown, key=lambda each: (-times[each], each))
+        asked = sorted(new[:most])
+        answers = self.registry.schemas(asked)
+        for schema_id in asked:
+            registered = answers.get(schema_id)
+            if registered is None:
+                unknown.add(schema_id)
+                continue
+            if foreign := self._foreign(name, schema_id, registered):
+                rejected[schema_id] = foreign
+                self._foreign_since[name, schema_id] = time.monotonic()
+                continue
+            try:
+                older = {known: writer for known, writer in writers.items() if known < schema_id}
+                fits = fitted(name, self.declaration, columns, reader, older, registered)
+            except IncompatibleSchema as error:
+                rejected[schema_id] = f"incompatible_schema: schema id {schema_id}, {error}"
+            else:
+                writers[schema_id] = fits.writer
+                reader = merge.merge(reader, fits.writer)
+                if fits.notes:
+                    notes[f"{tables.NOTE}{name}-schema.{schema_id}"] = f"schema id {schema_id}: {'; '.join(fits.notes)}"
+        return Side(reader, writers, dict(rejected), frozenset(unknown), len(asked) < len(new))
+
+    def _foreign(self, side: str, schema_id: int, registered: Registered) -> str | None:
+        """Return what to say of a schema that is registered under no subject of this topic."""
+        allowed = self.declaration.subjects(side, writer_form.full_name(registered.text))
+        subjects = self.registry.subjects(schema_id, allowed)
+        if {*subjects} & {*allowed}:
+            return None
+        if not subjects:
+            return f"foreign_schema: schema id {schema_id} is not registered under {', '.join(allowed)}"
+        others = f" and {len(subjects) - NAMED} more" if len(subjects) > NAMED else ""
+        return f"foreign_schema: schema id {schema_id} belongs to {', '.join(subjects[:NAMED])}{others}"
+
+    def _forget_foreign(self) -> None:
+        for (side, schema_id), since in list(self._foreign_since.items()):
+            if time.monotonic() - since > FOREIGN_SECONDS:
+                del self._foreign_since[side, schema_id], self._rejected[side][schema_id]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A schema in the writer's form, under the names of its columns, and what people should know of it."""
+
+    writer: Json
+    notes: tuple[str, ...]
+
+
+def fitted(
+    side: str,
+    declaration: Declaration,
+    columns: StructType,
+    reader: Json | None,
+    older: Mapping[int, Json],
+    registered: Registered,
+) -> Fitted:
+    """Return a schema as the writer's form that can be merged into a reader's.
+
+    `columns` are those of the table, which it must fit as well: a source may have declared them. `older` are the forms
+    with a lower id, which the registry gives in the order of registration: a narrower type or another name is refused
+    in a later version, unless the declaration allows it, and a version from before the change is none.
+
+    Raises:
+        IncompatibleSchema: it does not fit.
+    """
+    if registered.kind != "AVRO":
+        raise IncompatibleSchema("", f"the schema is {registered.kind}, not AVRO")
+    names = with_names_of(columns, reader) if side == "value" else reader
+    writer = merge.with_column_names(names, writer_form.writer_form(registered.text, registered.references))
+    joined(columns, tables.landed_columns(side, merge.merge(reader, writer)))
+    merge.refuse_narrowing(merge.merge_all(older), writer, declaration.allow)
+    notes = []
+    for dropped, added, required in merge.replaced_fields(older[max(older)] if older else None, writer):
+        if dropped in declaration.allow:
+            continue
+        if required:
+            raise IncompatibleSchema(dropped, f"renamed to {added} without an alias")
+        notes.append(f"{dropped} was dropped and {added} added, as a column of its own")
+    return Fitted(writer, tuple(notes))

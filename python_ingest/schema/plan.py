@@ -1,0 +1,152 @@
+"""What a schema would do to a bronze table, said before its first record; by the same steps that the ingester takes."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyiceberg.table import Table
+from pyiceberg.types import IcebergType, ListType, MapType, StructType
+
+from lakehouse.errors import UserError
+from python_ingest.kafka.registry import Registered, Registry
+from python_ingest.landing import tables
+from python_ingest.landing.tables import SchemaState
+from python_ingest.schema import merge
+from python_ingest.schema.column_types import joined
+from python_ingest.schema.learn import fitted
+from python_ingest.schema.writer_form import IncompatibleSchema
+from python_ingest.topics import Declaration
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column, or a field, element or value below one, by its path: its type before and after. `before` is None if
+    it is not there yet."""
+
+    path: str
+    before: str | None
+    after: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one schema would do to a table. `source` is a subject, then with the schema's id, or a file. `refused` is
+    None, or a reason that begins with the field; then nothing else is told: its records would be dead letters."""
+
+    source: str
+    schema_id: int | None
+    table: str
+    added: tuple[Column, ...] = ()
+    widened: tuple[Column, ...] = ()
+    unchanged: tuple[Column, ...] = ()
+    not_written: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    refused: str | None = None
+
+    def lines(self) -> Iterator[str]:
+        """Yield the plan as a person reads it."""
+        number = "" if self.schema_id is None else f", schema id {self.schema_id},"
+        yield f"{self.source}{number} into {self.table}:"
+        if self.refused is not None:
+            yield f"  refused    {self.refused}"
+            return
+        yield from (f"  adds       {each.path} {each.after}" for each in self.added)
+        yield from (f"  widens     {each.path} {each.before} to {each.after}" for each in self.widened)
+        yield from (f"  leaves out {each} (stays, NULL from then on)" for each in self.not_written)
+        yield f"  unchanged  {len(self.unchanged)}"
+        yield from (f"  note       {note}" for note in self.notes)
+
+
+def plans_of_newest(registry: Registry, table: Table | None, declaration: Declaration) -> list[Plan]:
+    """Plan the newest schemas under the topic's subjects: `<topic>-value` and, for a topic with Avro keys,
+    `<topic>-key`, or those that the declaration names; of these, keys are under the ones that end in `-key`.
+
+    Raises:
+        UserError: no value schema is registered, the subjects' names follow the records', or the registry is away.
+    """
+    if declaration.subject in ("record", "topic_record"):
+        raise UserError(
+            f"The subjects of {declaration.topic} are named after its records", "Give a schema with --schema-file"
+        )
+    plans = []
+    for subject in dict.fromkeys(name for side in ("value", "key") for name in declaration.subjects(side, "")):
+        side = "key" if subject.endswith("-key") else "value"
+        if side == "key" and declaration.key != "avro":
+            continue
+        newest = registry.latest(subject)
+        if newest is not None:
+            plans.append(_plan(subject, *newest, table, declaration, side))
+        elif side == "value":
+            raise UserError(
+                f"No schema is registered under {subject}", "Register it, or give a proposed one with --schema-file"
+            )
+    return plans
+
+
+def plan_of_file(path: Path, table: Table | None, declaration: Declaration) -> Plan:
+    """Plan a proposed schema of a topic's values; `table` is None if there is none yet.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError):
+        raise UserError(f"{path} cannot be read", "Give a file with an Avro schema as JSON") from None
+    return _plan(str(path), None, Registered("AVRO", text), table, declaration, "value")
+
+
+def _plan(
+    source: str, schema_id: int | None, registered: Registered, table: Table | None, declaration: Declaration, side: str
+) -> Plan:
+    state = SchemaState.of(table)
+    known = state.value if side == "value" else state.key
+    before = _of_side(side, state.columns)
+    wanted = _of_side(side, joined(state.columns, tables.declared_columns(declaration)))
+    reader = merge.merge_all(known)
+    older = {each: writer for each, writer in known.items() if schema_id is None or each < schema_id}
+    try:
+        fits = fitted(side, declaration, wanted, reader, older, registered)
+    except IncompatibleSchema as error:
+        return Plan(source, schema_id, declaration.identifier, refused=str(error))
+    own = tables.landed_columns(side, merge.merge(None, fits.writer))
+    after = joined(wanted, own)
+    columns = list(_compared("", before, after))
+    return Plan(
+        source,
+        schema_id,
+        declaration.identifier,
+        added=tuple(each for each in columns if each.before is None),
+        widened=tuple(each for each in columns if each.before not in (None, each.after)),
+        unchanged=tuple(each for each in columns if each.before == each.after),
+        notes=fits.notes,
+        not_written=tuple(each.path for each in _compared("", own, after) if each.before is None),
+    )
+
+
+def _of_side(side: str, columns: StructType) -> StructType:
+    return StructType(*(each for each in columns.fields if (each.name == "kafka_key") == (side == "key")))
+
+
+def _compared(path: str, before: IcebergType | None, after: IcebergType) -> Iterator[Column]:
+    """Yield what is new at its topmost place, and everything else at its lowest."""
+    below = _below(after)
+    if before is None or not below:
+        yield Column(path, None if before is None else _spoken(before), _spoken(after))
+        return
+    known = {name.lower(): column for name, column in _below(before).items()}
+    for name, each in below.items():
+        yield from _compared(f"{path}.{name}" if path else name, known.get(name.lower()), each)
+
+
+def _below(column: IcebergType) -> Mapping[str, IcebergType]:
+    if isinstance(column, StructType):
+        return {each.name: each.field_type for each in column.fields}
+    if isinstance(column, ListType):
+        return {"element": column.element_type}
+    return {"value": column.value_type} if isinstance(column, MapType) else {}
+
+
+def _spoken(column: IcebergType) -> str:
+    return re.sub(r"-?\b\d+: |optional ", "", str(column))

@@ -1,0 +1,225 @@
+"""Keeps a table fast and small: merges files and manifests, expires snapshots, deletes what nothing refers to.
+
+Each step is a commit of its own that a writer can come before: then it is tried again, or left to the next run. Rows,
+their offsets and their batches never change. Readers keep what they read as long as its snapshot is kept.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from py4j.protocol import Py4JError
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyspark.errors import PySparkException
+from pyspark.sql import Row, SparkSession
+
+from lakehouse.catalog import load_catalog, load_table
+from lakehouse.errors import UserError
+from lakehouse.settings import CATALOG_NAME, Settings
+from python_ingest.landing.commit import REFUSALS, kind
+from python_ingest.landing.session import log_file
+from python_ingest.upkeep.table_files import TableSize, files_of, size_of, target_file_bytes
+
+ATTEMPTS = 3
+# Iceberg's own limit for orphan files; a snapshot has to outlive the reads and the batches planned from it.
+SHORTEST_ORPHAN_AGE = timedelta(days=1)
+SHORTEST_SNAPSHOT_AGE = timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class Retention:
+    """`snapshots` are kept that long, None for what the table's `history.expire.*` properties say; files that nothing
+    refers to are deleted when they are older than `orphans`, for a running commit may be about to refer to them."""
+
+    snapshots: timedelta | None = None
+    orphans: timedelta = timedelta(days=3)
+
+    def check(self) -> None:
+        """Do nothing if running readers and writers are safe.
+
+        Raises:
+            UserError: they are not.
+        """
+        if self.orphans < SHORTEST_ORPHAN_AGE:
+            raise UserError("Orphan files younger than a day may belong to a running commit", "Give at least 1d")
+        if self.snapshots is not None and self.snapshots < SHORTEST_SNAPSHOT_AGE:
+            raise UserError("Snapshots younger than an hour may be in use by a reader", "Give at least 1h")
+
+
+@dataclass(frozen=True)
+class Maintained:
+    """A table before and after. `left` data files could not be merged: others changed them first, or one is damaged."""
+
+    table: str
+    before: TableSize
+    after: TableSize
+    orphans_deleted: int
+    left: int
+
+    def line(self) -> str:
+        """Return what happened in a line."""
+        before, after = self.before, self.after
+        text = (
+            f"{self.table}: {before.data_files:,} files ({before.data_bytes / 1e6:,.1f} MB) are now"
+            f" {after.data_files:,} ({after.data_bytes / 1e6:,.1f} MB),"
+            f" manifests {before.manifests:,} -> {after.manifests:,},"
+            f" snapshots {before.snapshots:,} -> {after.snapshots:,}, {self.orphans_deleted:,} orphan files deleted"
+        )
+        if self.left:
+            text += (
+                f"; {self.left:,} files could not be merged: others changed them first, or one is damaged"
+                " (`lakehouse ingest verify` names it)"
+            )
+        return text
+
+
+def maintain_table(
+    settings: Settings, spark: Callable[[], SparkSession], identifier: str, retention: Retention
+) -> Maintained | None:
+    """Maintain one table; return None if it does not exist.
+
+    Raises:
+        UserError: one of its files is damaged, or a step fails.
+    """
+    table = load_table(load_catalog(settings), identifier)
+    if table is None:
+        return None
+    procedures = _Procedures(spark(), identifier)
+    before = size_of(table, files_of(table))
+    left = _merge_files(procedures, table, before.delete_files > 0)
+    procedures.call("rewrite_manifests")
+    table.refresh()
+    _keep_last_batch(procedures, table)
+    _forget_what_was_read(procedures, table)
+    procedures.call("expire_snapshots", **_expiry(table, retention.snapshots))
+    orphans = procedures.call("remove_orphan_files", older_than=_ago(retention.orphans))
+    table.refresh()
+    return Maintained(identifier, before, size_of(table, files_of(table)), len(orphans), left)
+
+
+def built_tables(settings: Settings) -> list[str]:
+    """Return every table of the catalog that no topic lands in: what dbt builds, and the histories beside it."""
+    catalog = load_catalog(settings)
+    names = [".".join(name) for schema in catalog.list_namespaces() for name in catalog.list_tables(schema)]
+    return [name for name in sorted(names) if not _is_landed(catalog, name)]
+
+
+def _is_landed(catalog: Catalog, name: str) -> bool:
+    try:
+        table = load_table(catalog, name)
+    except UserError:  # whoever maintains the table says so, and goes on with the others
+        return False
+    return table is None or "lakehouse.topic" in table.properties
+
+
+def _merge_files(procedures: "_Procedures", table: Table, deletes: bool) -> int:
+    """Merge small files, and data files with their delete files; return how many files were left."""
+    options = {
+        "target-file-size-bytes": str(target_file_bytes(table)),
+        "min-input-files": "2",
+        # Partitions are committed on their own, so that a conflict does not cost the others' work.
+        "partial-progress.enabled": "true",
+        "delete-file-threshold": "1",
+        "remove-dangling-deletes": "true",
+    }
+    how = {"strategy": "'binpack'"}
+    if "lakehouse.topic" in table.properties:
+        how = {"strategy": "'sort'", "sort_order": "'kafka_partition, kafka_offset'"}
+    elif table.sort_order().fields:
+        how = {"strategy": "'sort'"}
+    left = 0
+    for _ in range(ATTEMPTS):
+        (result,) = procedures.call("rewrite_data_files", **how, options=_map(options))
+        left = result["failed_data_files_count"]
+        if not left:
+            break
+    if deletes:
+        procedures.call("rewrite_position_delete_files", options=_map({"rewrite-all": "true"}))
+    return left
+
+
+def _keep_last_batch(procedures: "_Procedures", table: Table) -> None:
+    """Note the greatest batch number if only a snapshot knows it that a rollback left outside of the history: once
+    that has expired, the number would be given again."""
+    numbers = [number for number in map(_batch, table.snapshots()) if number is not None]
+    current = [number for number in map(_batch, _history(table)) if number is not None]
+    if max(numbers, default=0) > max(current, default=0):
+        noted = max(*numbers, int(table.properties.get("lakehouse.last-batch", 0)))
+        name = f"{CATALOG_NAME}.{procedures.identifier}"
+        procedures.sql(
+            f"alter table {name} set tblproperties ('lakehouse.last-batch' = '{noted}')", "set tblproperties"
+        )
+
+
+def _forget_what_was_read(procedures: "_Procedures", table: Table) -> None:
+    """Have a model read everything again if a rollback left the snapshot that its notes are of outside of the history:
+    once that has expired, the next build could not tell (macros/incremental/watermark.sql)."""
+    noted = table.properties.get("lakehouse.noted-at")
+    outside = {str(snapshot.snapshot_id) for snapshot in table.snapshots()}
+    outside -= {str(snapshot.snapshot_id) for snapshot in _history(table)}
+    notes = [f"'{name}'" for name in table.properties if name.startswith("lakehouse.read.")]
+    if noted in outside and notes:
+        name = f"{CATALOG_NAME}.{procedures.identifier}"
+        procedures.sql(f"alter table {name} unset tblproperties ({', '.join(notes)})", "unset tblproperties")
+
+
+def _expiry(table: Table, keep: timedelta | None) -> dict[str, str]:
+    """Return how to expire: never the snapshot of the last batch, which says how far its topic was read."""
+    history = _history(table)
+    last = next((index for index, snapshot in enumerate(history) if _batch(snapshot) is not None), 0)
+    least = int(table.properties.get("history.expire.min-snapshots-to-keep", 1))
+    arguments = {"retain_last": str(max(last + 1, least))}
+    return arguments if keep is None else {**arguments, "older_than": _ago(keep)}
+
+
+def _history(table: Table) -> list[Snapshot]:
+    return list(ancestors_of(table.current_snapshot(), table.metadata))
+
+
+def _batch(snapshot: Snapshot) -> int | None:
+    number = snapshot.summary.get("lakehouse.batch") if snapshot.summary else None
+    return None if number is None else int(number)
+
+
+def _ago(age: timedelta) -> str:
+    return f"timestamp '{(datetime.now(UTC) - age).isoformat(' ')}'"
+
+
+def _map(options: dict[str, str]) -> str:
+    entries = (f"'{name}', '{value}'" for name, value in options.items())
+    return f"map({', '.join(entries)})"
+
+
+@dataclass(frozen=True)
+class _Procedures:
+    """Iceberg's procedures for one table."""
+
+    spark: SparkSession
+    identifier: str
+
+    def call(self, procedure: str, **arguments: str) -> list[Row]:
+        """Call a procedure with arguments in SQL, and return its answer."""
+        named = {"table": f"'{self.identifier}'", **arguments}
+        listed = ", ".join(f"{name} => {value}" for name, value in named.items())
+        return self.sql(f"call {CATALOG_NAME}.system.{procedure}({listed})", procedure)
+
+    def sql(self, statement: str, step: str) -> list[Row]:
+        """Run a statement, again if another commit comes first.
+
+        Raises:
+            UserError: it fails.
+        """
+        for _ in range(ATTEMPTS):
+            try:
+                return self.spark.sql(statement).collect()
+            except (PySparkException, Py4JError) as error:
+                failure = error
+            if not any(refusal in str(failure) for refusal in REFUSALS):
+                break
+        raise UserError(
+            f"{self.identifier}: {step} failed ({kind(failure)}); what was done before stays done",
+            f"Run it again when fewer others write to the table; `lakehouse ingest verify` names a damaged file;"
+            f" see {log_file()}",
+        ) from None

@@ -1,0 +1,163 @@
+"""How each topic is doing: position, lag, freshness and the state of its table, without Spark."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from pyiceberg.conversions import from_bytes
+from pyiceberg.manifest import DataFile, DataFileContent
+from pyiceberg.table import Table
+
+from lakehouse.catalog import load_catalog, load_table
+from lakehouse.errors import UserError
+from lakehouse.failure import as_user_error
+from lakehouse.settings import Settings
+from python_ingest.kafka import peek
+from python_ingest.kafka.broker import Broker
+from python_ingest.landing import commit, identity, offsets
+from python_ingest.landing.offsets import OffsetRange, Position, PositionReader
+from python_ingest.landing.tables import SchemaState
+from python_ingest.topics import Declaration
+from python_ingest.upkeep.table_files import TableSize, files_of, size_of
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+RECENT = timedelta(days=7)
+LATEST = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass
+class TopicStatus:
+    """One topic and its table; what could not be learned because of `error` is None.
+
+    `next_offsets` maps a partition to the offset after its last landed record. `lag_offsets` counts the offsets that
+    are left, those of transaction markers included; `lag_seconds` is the age of the oldest record that is left, 0
+    without one. `held_back_offsets` counts those that no committed reader sees yet, of an open transaction and all
+    behind it, `held_back_seconds` is the age of the oldest of them, 0 without one: of a transaction that hangs both
+    grow, and the lag stays 0. `recent_dead_letters` are of the last week's batches, `over_limit` tells that these are
+    more than the declaration allows. `newest_record` is the greatest Kafka timestamp landed, `landed_at` the time of
+    the last batch.
+    """
+
+    topic: str
+    table: str
+    next_offsets: dict[int, int] = field(default_factory=dict)
+    lag_offsets: int | None = None
+    lag_seconds: float | None = None
+    held_back_offsets: int | None = None
+    held_back_seconds: float | None = None
+    rows: int | None = None
+    dead_letters: int | None = None
+    recent_dead_letters: int | None = None
+    over_limit: bool | None = None
+    key_errors: int | None = None
+    newest_record: datetime | None = None
+    landed_at: datetime | None = None
+    last_batch: int | None = None
+    size: TableSize | None = None
+    notes: list[str] = field(default_factory=list)
+    error: str | None = None
+
+    def remarks(self) -> list[str]:
+        """Return what a person should know besides the figures of `row`."""
+        return [*([undecoded_keys(self.key_errors)] if self.key_errors else []), *self.notes]
+
+    def row(self) -> dict[str, str | int | None]:
+        """Return what a person wants to see first."""
+        size = self.size
+        return {
+            "topic": self.topic,
+            "rows": self.rows,
+            "dead letters": self.dead_letters,
+            "too many": None if self.over_limit is None else "yes" if self.over_limit else "no",
+            "lag": self.lag_offsets,
+            "lag seconds": None if self.lag_seconds is None else round(self.lag_seconds),
+            "held back": self.held_back_offsets,
+            "files": size and size.data_files,
+            "small files": size and size.small_files,
+            "MB": size and round(size.data_bytes / 1e6),
+            "snapshots": size and size.snapshots,
+            "newest record": self.newest_record and f"{self.newest_record:%Y-%m-%d %H:%M:%S}",
+        }
+
+
+def undecoded_keys(count: int) -> str:
+    """Return the line that says so."""
+    return f"{count:,} keys could not be decoded: see `lakehouse ingest dead-letters`"
+
+
+def topic_statuses(settings: Settings, declarations: list[Declaration], wait: float) -> Iterator[TopicStatus]:
+    """Yield the status of each topic; one that cannot be described says why, and leaves the others alone.
+
+    A broker that does not answer is waited for once, for `wait` seconds.
+    """
+    broker: Broker | UserError = Broker(settings, wait)
+    try:
+        broker.check()
+    except UserError as error:
+        broker = error
+    for declaration in declarations:
+        status = TopicStatus(declaration.topic, declaration.identifier)
+        try:
+            table = load_table(load_catalog(settings), declaration.identifier)
+            position = Position() if table is None else _describe_table(status, table, declaration)
+            if isinstance(broker, UserError):
+                raise broker
+            topic = broker.describe(declaration.topic)
+            if table is not None:
+                identity.check(table, declaration, topic, position)
+                identity.accept_gaps(table, topic.topic, offsets.lost(position, topic), accept=False)
+            ranges = offsets.waiting(position, topic)
+            status.lag_offsets = offsets.count(ranges)
+            status.lag_seconds = _age_of_oldest(settings, declaration.topic, ranges, wait)
+            held = [OffsetRange(each, *stretch) for each, stretch in broker.held_back(topic).items()]
+            status.held_back_offsets = offsets.count(held)
+            status.held_back_seconds = _age_of_oldest(settings, declaration.topic, held, wait, "read_uncommitted")
+        except Exception as error:  # of one topic; the others are described all the same
+            status.error = str(as_user_error(error, settings))
+        yield status
+
+
+def _describe_table(status: TopicStatus, table: Table, declaration: Declaration) -> Position:
+    files = files_of(table)
+    position = PositionReader().read(table)
+    status.next_offsets, status.last_batch = position.next_offsets, position.last_batch
+    status.size = size_of(table, files)
+    status.notes = [text for _, text in sorted(SchemaState.of(table).notes.items())]
+    data = [file for file in files if file.content == DataFileContent.DATA]
+    status.newest_record = _greatest(data, table, "kafka_timestamp")
+    status.landed_at = _greatest(data, table, "ingested_at")
+    if not status.size.delete_files:  # else the statistics count rows that are gone
+        status.rows, status.dead_letters = _rows_and_dead_letters(data, table)
+        status.key_errors = commit.not_null(data, table, "key_error")
+        recent = [
+            file for file in data if (_greatest([file], table, "ingested_at") or EPOCH) > datetime.now(UTC) - RECENT
+        ]
+        rows, status.recent_dead_letters = _rows_and_dead_letters(recent, table)
+        status.over_limit = declaration.max_dead_letters.exceeded(rows, status.recent_dead_letters)
+    return position
+
+
+def _rows_and_dead_letters(files: list[DataFile], table: Table) -> tuple[int, int]:
+    error = table.schema().find_field("decode_error").field_id
+    decoded = sum((file.null_value_counts or {}).get(error, 0) for file in files)
+    rows = sum(file.record_count for file in files)
+    return rows, rows - decoded
+
+
+def _greatest(files: list[DataFile], table: Table, column: str) -> datetime | None:
+    """Return the greatest time in a column, from the files' statistics; the end of the year 9999 for a later one, as
+    of a producer that stamps microseconds."""
+    found = table.schema().find_field(column)
+    bounds = [(file.upper_bounds or {}).get(found.field_id) for file in files]
+    times = [from_bytes(found.field_type, bound) for bound in bounds if bound is not None]
+    latest = (LATEST - EPOCH) // timedelta(microseconds=1)
+    return EPOCH + timedelta(microseconds=min(max(times), latest)) if times else None
+
+
+def _age_of_oldest(
+    settings: Settings, topic: str, ranges: list[OffsetRange], wait: float, isolation: str = "read_committed"
+) -> float:
+    """Return how many seconds ago the oldest record in the ranges was produced; 0 if they hold none."""
+    stamps = peek.first_timestamps(settings, topic, ranges, wait, isolation) if ranges else []
+    return max([0.0, *(time.time() - stamp for stamp in stamps if stamp is not None)])

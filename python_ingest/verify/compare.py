@@ -1,0 +1,176 @@
+"""The independent check: what a Kafka consumer reads against what PyIceberg reads, without Spark.
+
+It shares the declarations with the ingester, and nothing of the way rows are planned or written. Memory is bounded
+by the largest data file's offsets and by pieces of records, not by the table.
+"""
+
+import math
+import random
+from collections.abc import Iterator
+from itertools import islice
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.catalog import load_catalog, load_table
+from lakehouse.settings import Settings
+from python_ingest.kafka.registry import Registry
+from python_ingest.topics import Declaration
+from python_ingest.verify.bronze_rows import BronzeTable, overlap
+from python_ingest.verify.decoded import compare_decoded
+from python_ingest.verify.report import PROBLEMS_NAMED, Report, Sample, place
+from python_ingest.verify.topic_log import TopicLog
+
+CHUNK_OFFSETS = 10_000
+STAMPS = ("kafka_timestamp", "kafka_timestamp_type")
+BYTES = ("kafka_raw_key", "kafka_raw_value")
+Range = tuple[int, int]
+
+
+def verify_topic(
+    settings: Settings, declaration: Declaration, wait: float, sample: Sample | None = None, decoded: bool = False
+) -> Report:
+    """Compare a bronze table with its topic, and with the batches that its snapshots say were landed.
+
+    Every offset that a committed reader sees, from the first that the broker still has to the last that the table
+    holds or claims to, must be in the table exactly once, with equal key, value, headers and timestamp. Every row must
+    have the number of a batch, without which readers downstream never take it. Rows that the broker no longer has are
+    checked for duplicates, and their holes are noted. With a sample all of this stays, but bytes are compared, and
+    offsets searched that should not be there, in the sampled chunks and in every chunk with a hole.
+    `decoded` also decodes the bytes that the table holds, or as many percent of them, and compares every column.
+
+    Raises:
+        UserError: the topic does not exist, the broker does not answer within `wait` seconds, or a file of the
+            table is damaged.
+    """
+    report = Report(declaration.topic, declaration.identifier, sample=sample)
+    table = load_table(load_catalog(settings), declaration.identifier)
+    log = TopicLog(settings, declaration.topic, wait)
+    try:
+        partitions = log.partitions()
+        if table is None:
+            # A topic may be declared and have no record yet.
+            if any(map(log.holds_records, partitions)):
+                report.add(f"there is no table {declaration.identifier}")
+            return report
+        bronze = BronzeTable(table, declaration.topic)
+        bronze.scan()
+        if bronze.foreign_rows:
+            report.add(f"{bronze.foreign_rows} rows name no offset, or another topic")
+        if bronze.unnumbered_rows:
+            report.add(f"{bronze.unnumbered_rows} rows have no batch number, or one that was never given")
+        for partition in sorted(bronze.holdings.keys() | bronze.read_until().keys()):
+            if partition in partitions:
+                _Partition(report, bronze, log, partition, declaration.on_error == "skip").verify()
+            else:
+                report.add(f"partition {partition} is in the table, but not in the topic")
+    finally:
+        log.close()
+    _check_ledger(report, bronze)
+    if decoded:
+        compare_decoded(report, bronze, declaration.key, Registry(settings, wait))
+    return report
+
+
+class _Partition:
+    """One partition on both sides."""
+
+    def __init__(self, report: Report, bronze: BronzeTable, log: TopicLog, partition: int, skipping: bool) -> None:
+        self._report = report
+        self._bronze = bronze
+        self._log = log
+        self._partition = partition
+        self._skipping = skipping
+        self._accepted = bronze.accepted_gaps(partition)
+        self._missing = 0
+
+    def verify(self) -> None:
+        report = self._report
+        held = self._bronze.holdings[self._partition]
+        begin = self._log.begin(self._partition)
+        claimed = self._bronze.read_until().get(self._partition, begin)
+        first = min([begin, claimed, *(first for _, first, _ in held.files)])
+        until = max([claimed, *(until for _, _, until in held.files)])
+        stretches = held.stretches(first, until)
+        for start, end, times in _tuples(stretches.filter(pc.field("times") > 1)):
+            report.add(f"partition {self._partition}: {place(start, end - 1)}: there {times} times")
+        holes = stretches.filter(pc.field("times") == 0)
+        for chosen in self._chosen(begin, until, holes):
+            for piece in self._log.records(self._partition, *chosen):
+                self._compare(*piece)
+        for start, end, _ in islice(_tuples(holes.filter(pc.field("first") < begin)), PROBLEMS_NAMED):
+            if (start, end) not in self._accepted:
+                stretch = place(start, min(end, begin) - 1)
+                report.notes.append(
+                    f"partition {self._partition}: {stretch}: no row, and the broker no longer has them"
+                )
+        accepted = sum(overlap(holes, *each) for each in self._accepted)
+        unconfirmed = overlap(holes, first, begin) - sum(
+            overlap(holes, start, min(end, begin)) for start, end in self._accepted
+        )
+        report.offsets += until - first
+        report.rows += held.rows
+        report.expired += overlap(held.runs, first, begin)
+        report.accepted += accepted
+        report.unconfirmed += unconfirmed
+        report.empty += overlap(holes, first, until) - accepted - unconfirmed - self._missing
+
+    def _chosen(self, begin: int, until: int, holes: pa.Table) -> list[Range]:
+        """Return the ranges to compare: all that the broker has, or the drawn chunks and those with holes."""
+        sample = self._report.sample
+        if sample is None:
+            return [(begin, until)] if begin < until else []
+        chunks = range(begin, until, CHUNK_OFFSETS)
+        draw = random.Random(f"{sample.seed} {self._partition}")
+        drawn = set(draw.sample(chunks, math.ceil(len(chunks) * sample.percent / 100)))
+        for start, end, _ in _tuples(holes.filter(pc.field("until") > begin)):
+            drawn.update(chunks[max(0, start - begin) // CHUNK_OFFSETS : (end - 1 - begin) // CHUNK_OFFSETS + 1])
+        return [(chunk, min(chunk + CHUNK_OFFSETS, until)) for chunk in sorted(drawn)]
+
+    def _compare(self, first: int, until: int, records: pa.Table) -> None:
+        rows = self._bronze.rows(self._partition, first, until)
+        self._report.records += len(records)
+        offsets = records["kafka_offset"]
+        if not rows["kafka_offset"].equals(offsets):
+            missing = offsets.filter(pc.invert(pc.is_in(offsets, rows["kafka_offset"]))).to_pylist()
+            lost = [offset for offset in missing if not any(a <= offset < b for a, b in self._accepted)]
+            self._missing += len(lost)
+            self._problems(lost, "missing in the table")
+            places = pc.index_in(rows["kafka_offset"], offsets)
+            foreign = rows["kafka_offset"].filter(pc.is_null(places)).to_pylist()
+            self._problems(foreign, "in the table, but not in the topic")
+            rows, records = rows.filter(pc.is_valid(places)), records.take(places.drop_null())
+        if self._skipping:
+            emptied = pc.and_(
+                pc.is_valid(rows["decode_error"]),
+                pc.and_(pc.is_null(rows["kafka_raw_key"]), pc.is_null(rows["kafka_raw_value"])),
+            )
+            self._report.skipped += pc.sum(emptied, min_count=0).as_py()
+            self._compare_columns(rows.filter(emptied), records.filter(emptied), STAMPS)
+            rows, records = rows.filter(pc.invert(emptied)), records.filter(pc.invert(emptied))
+        self._compare_columns(rows, records, STAMPS + BYTES)
+        readable = pc.is_valid(records["kafka_headers"])
+        self._report.headers_unread += pc.sum(pc.invert(readable), min_count=0).as_py()
+        self._compare_columns(rows.filter(readable), records.filter(readable), ("kafka_headers",))
+
+    def _compare_columns(self, rows: pa.Table, records: pa.Table, names: tuple[str, ...]) -> None:
+        for name in names:
+            if not rows[name].equals(records[name]):
+                pairs = zip(rows[name].to_pylist(), records[name].to_pylist(), strict=True)
+                differing = pa.array([row != record for row, record in pairs])
+                self._problems(rows["kafka_offset"].filter(differing).to_pylist(), f"another {name} than in the topic")
+
+    def _problems(self, offsets: list[int], what: str) -> None:
+        self._report.add_offsets(self._partition, offsets, what)
+
+
+def _check_ledger(report: Report, bronze: BronzeTable) -> None:
+    for batch, ranges, landed in bronze.batches():
+        held = sum(overlap(bronze.holdings[partition].runs, *each) for partition, each in ranges.items())
+        if held != landed:
+            report.add(f"batch {batch} landed {landed} rows, and {held} are there")
+
+
+def _tuples(stretches: pa.Table) -> Iterator[tuple[int, int, int]]:
+    for batch in stretches.to_batches(max_chunksize=10_000):
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)

@@ -1,0 +1,299 @@
+"""Whether the stored columns are what the stored bytes say: decoded again by fastavro and the registry's schemas.
+
+It shares with the ingester how the registry is asked, and nothing of how schemas are merged or bytes decoded. What it
+says of a difference is its place, never a value.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.types import IcebergType, NestedField, StructType
+
+from python_ingest.kafka.registry import Registered, Registry
+from python_ingest.verify.avro_values import Reader, Unreadable, renamed, schema_id
+from python_ingest.verify.bronze_rows import BronzeTable
+from python_ingest.verify.report import Report
+
+# The ingester's own columns, and the names that Iceberg keeps for itself: a field of such a name has a longer one.
+OWN_COLUMNS = {
+    *("kafka_topic", "kafka_partition", "kafka_offset", "kafka_timestamp", "kafka_timestamp_type", "kafka_headers"),
+    *("kafka_key", "kafka_raw_key", "kafka_raw_value", "key_schema_id", "value_schema_id", "key_error"),
+    *("decode_error", "ingest_batch", "ingested_at"),
+}
+RESERVED = {"_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_commit_snapshot_id"}
+# Those of the ingester's columns that follow from the bytes of key and value.
+DECODED = ("kafka_key", "key_schema_id", "value_schema_id")
+IDS_OF_DEAD_LETTERS = 1_000
+# Of these the bytes alone say whether a record can be decoded; of all others the registry, or the table's columns.
+LASTING_REASONS = ("not_registry_avro", "decode_failed")
+FACTS = ("kafka_partition", "kafka_offset", "kafka_raw_key", "kafka_raw_value", "decode_error", "key_error")
+
+Columns = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Row:
+    """What of a stored row is not decoded, in the order of FACTS."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    error: str | None
+    key_error: str | None
+
+
+class _NoSchema(Exception):
+    """The registry does not have a schema."""
+
+
+def compare_decoded(report: Report, bronze: BronzeTable, key: str, registry: Registry) -> None:
+    """Decode the stored rows, or a sample of them, again, and add to the report what differs. `key` is as declared.
+
+    Raises:
+        UserError: the registry does not answer, or a file of the table is damaged.
+    """
+    checker = _Checker(report, bronze, key, registry)
+    percent, seed = (report.sample.percent, report.sample.seed) if report.sample is not None else (100.0, 0)
+    for rows in bronze.pieces(percent, seed):
+        checker.check(rows)
+    checker.note()
+
+
+class _Checker:
+    def __init__(self, report: Report, bronze: BronzeTable, key: str, registry: Registry) -> None:
+        self._report = report
+        self._key = key
+        self._types = bronze.columns()
+        self._payload = {name: kind for name, kind in self._types.items() if name not in OWN_COLUMNS}
+        # A field whose name is taken is known by that name, too.
+        fields = {name.removeprefix("value_"): kind for name, kind in self._payload.items() if _is_longer(name)}
+        self._values = _Schemas(registry, bronze.schemas("value"), fields | self._payload, self._payload.get("value"))
+        self._keys = _Schemas(registry, bronze.schemas("key"), {}, self._types.get("kafka_key"))
+        self._problems: dict[str, dict[int, list[int]]] = {}
+        self._later = self._lacking = 0
+
+    def check(self, rows: pa.Table) -> None:
+        """Compare the columns of some rows."""
+        rows = rows.filter(pc.field("kafka_partition").is_valid() & pc.field("kafka_offset").is_valid())
+        facts = [_Row(*one) for one in zip(*(_column(rows, name).to_pylist() for name in FACTS), strict=True)]
+        self._values.learn(schema_id(row.value) for row in facts if row.error is None)
+        # Bytes that only look like registry Avro name any number of ids.
+        self._values.learn((schema_id(row.value) for row in facts if row.error is not None), most=IDS_OF_DEAD_LETTERS)
+        self._problems = defaultdict(lambda: defaultdict(list))
+        expected: dict[int, Columns] = {}
+        for at, row in enumerate(facts):
+            try:
+                expected[at] = self._expected(row)
+            except _NoSchema:
+                self._lacking += 1
+        self._report.decoded += len(expected)
+        for name in (*self._payload, *(name for name in DECODED if name in self._types)):
+            column = _column(rows, name)
+            stored = column.to_pylist()
+            for at, columns in expected.items():
+                if name in columns:
+                    place = _difference(columns[name], stored[at], column.type)
+                    if place is not None:
+                        self._problem(facts[at], f"another {name}{place} than its bytes say")
+        for at, columns in expected.items():
+            for name in columns.keys() - self._types.keys():
+                if not _holds_nothing(columns[name]):
+                    self._problem(facts[at], f"there is no column for {name}")
+        for what, found in self._problems.items():
+            for partition, offsets in sorted(found.items()):
+                self._report.add_offsets(partition, offsets, what)
+
+    def note(self) -> None:
+        """Say what is no problem, or was not compared."""
+        if self._later:
+            self._report.notes.append(
+                f"{self._later:,} dead letters can be decoded by now: `lakehouse ingest replay {self._report.topic}`"
+            )
+        if self._lacking:
+            ids = ", ".join(map(str, sorted(self._values.lacking | self._keys.lacking)))
+            self._report.notes.append(f"{self._lacking:,} rows were not decoded: the registry lacks schema {ids}")
+
+    def _expected(self, row: _Row) -> Columns:
+        """Return what a row's columns should hold; a column of which nothing can be told is left out.
+
+        Raises:
+            _NoSchema: the registry lacks a schema by which the row was decoded.
+        """
+        nothing: Columns = dict.fromkeys(self._payload)
+        if row.error is not None and row.value is None:
+            return nothing  # skipped: its bytes were not kept
+        found = nothing | self._expected_key(row) | {"value_schema_id": schema_id(row.value)}
+        try:
+            payload = self._payload_of(row.value)
+        except (Unreadable, _NoSchema) as failure:
+            if row.error is None and isinstance(failure, _NoSchema):
+                raise
+            if row.error is None:
+                self._problem(row, "is decoded, and its bytes cannot be")
+            return found
+        if row.error is None:
+            return found | payload
+        if row.error.startswith(LASTING_REASONS):
+            self._problem(row, "is a dead letter, and its bytes can be decoded")
+        elif row.error.startswith("unknown_schema_id") or schema_id(row.value) in self._values.known:
+            self._later += 1
+        return found
+
+    def _expected_key(self, row: _Row) -> Columns:
+        if self._key == "bytes":
+            return {"kafka_key": row.key, "key_schema_id": None}
+        key: Any = None
+        if self._key == "string":
+            try:
+                key = None if row.key is None else row.key.decode()
+            except UnicodeDecodeError:
+                key = None
+            return {"kafka_key": key, "key_schema_id": None}
+        number = schema_id(row.key)
+        if number in self._keys.known and row.key_error is None:
+            try:
+                key = self._keys.read(row.key)
+            except Unreadable:
+                key = None
+        return {"kafka_key": key, "key_schema_id": number}
+
+    def _payload_of(self, value: bytes | None) -> Columns:
+        if value is None:
+            return {}
+        found = self._values.read(value)
+        if not self._values.is_record(value):
+            return {"value": found}
+        return {f"value_{name}" if _is_taken(name) else name: part for name, part in (found or {}).items()}
+
+    def _problem(self, row: _Row, what: str) -> None:
+        self._problems[what][row.partition].append(row.offset)
+
+
+class _Schemas:
+    """The schemas of the values or of the keys. The `known` ones have columns: `fields` those of a record, or the one
+    of the type `column`."""
+
+    def __init__(
+        self, registry: Registry, known: set[int], fields: dict[str, IcebergType], column: IcebergType | None
+    ) -> None:
+        self.known = known
+        self._registry = registry
+        self._fields: IcebergType | None = column
+        if fields:
+            self._fields = StructType(*(NestedField(at, *field) for at, field in enumerate(fields.items(), 1)))
+        self._column = column
+        self._registered: dict[int, Registered | None] = {}
+        self._readers: dict[int, Reader] = {}
+        self.learn(known)
+
+    @property
+    def lacking(self) -> set[int]:
+        """The known schemas that the registry lacks."""
+        return {number for number in self.known if self._registered[number] is None}
+
+    def learn(self, numbers: Iterable[int | None], most: int | None = None) -> None:
+        """Ask the registry for schemas that it was not asked for, unless it was asked for so many already."""
+        new = {number for number in numbers if number is not None} - self._registered.keys()
+        if most is not None:
+            new = set(sorted(new)[: max(0, most - len(self._registered))])
+        if new:
+            answers = self._registry.schemas(new)
+            self._registered |= {number: answers.get(number) for number in new}
+            # A new schema may tell that two names are one field's.
+            self._readers.clear()
+
+    def read(self, part: bytes | None) -> Any:
+        """Return a value.
+
+        Raises:
+            Unreadable: it is not what its schema says, or its schema is not Avro.
+            _NoSchema: the registry lacks its schema.
+        """
+        return self._reader(part).read(part or b"")
+
+    def is_record(self, part: bytes) -> bool:
+        """Tell whether a value that could be read is a record."""
+        return self._reader(part).is_record
+
+    def _reader(self, part: bytes | None) -> Reader:
+        number = schema_id(part)
+        if number is None:
+            raise Unreadable("no schema id")
+        registered = self._registered.get(number)
+        if registered is None:
+            raise _NoSchema
+        if registered.kind != "AVRO":
+            raise Unreadable("not Avro")
+        if number not in self._readers:
+            texts = [text for one in self._registered.values() if one for text in (one.text, *one.references)]
+            self._readers[number] = Reader(
+                registered.text, registered.references, self._fields, self._column, renamed(texts)
+            )
+        return self._readers[number]
+
+
+def _is_taken(name: str) -> bool:
+    return name.lower() in OWN_COLUMNS | RESERVED
+
+
+def _is_longer(column: str) -> bool:
+    return column.startswith("value_") and _is_taken(column.removeprefix("value_"))
+
+
+def _column(rows: pa.Table, name: str) -> pa.ChunkedArray:
+    """Return a column with numbers in the place of times, for not every instant is one to Python; NULLs if its file
+    lacks it."""
+    if name not in rows.column_names:
+        return pa.chunked_array([pa.nulls(len(rows))])
+    return rows[name].cast(_plain_type(rows[name].type))
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([one.with_type(_plain_type(one.type)) for one in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_field, kind.item_field.with_type(_plain_type(kind.item_type)))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(_plain_type(kind.value_type)))
+    return pa.int64() if pa.types.is_timestamp(kind) else pa.int32() if pa.types.is_date32(kind) else kind
+
+
+def _difference(wanted: Any, found: Any, kind: pa.DataType) -> str | None:
+    """Return the place inside a column at which two values differ, None if they do not. `kind` is of what was found."""
+    if wanted is None or found is None:
+        return None if wanted is found else ""
+    parts: list[tuple[str, Any, Any, pa.DataType]] = []
+    if pa.types.is_struct(kind):
+        types = {one.name: one.type for one in kind}
+        # A field that its file lacks is NULL.
+        lacking = [name for name in wanted if name not in types and not _holds_nothing(wanted[name])]
+        parts = [
+            (f".{name}", wanted.get(name), found.get(name), types.get(name, pa.null())) for name in (*types, *lacking)
+        ]
+    elif pa.types.is_map(kind):
+        values = dict(found)
+        if len(found) != len(wanted) or values.keys() != wanted.keys():
+            return ""
+        parts = [(".value", wanted[name], values[name], kind.item_type) for name in values]
+    elif pa.types.is_large_list(kind):
+        if len(found) != len(wanted):
+            return ""
+        parts = [(".element", *pair, kind.value_type) for pair in zip(wanted, found, strict=True)]
+    elif wanted != found and not (pa.types.is_floating(kind) and math.isnan(wanted) and math.isnan(found)):
+        return ""
+    for step, one, other, below in parts:
+        place = _difference(one, other, below)
+        if place is not None:
+            return step + place
+    return None
+
+
+def _holds_nothing(value: Any) -> bool:
+    """Tell whether a value needs no column: NULL, or a record without a field that holds something."""
+    return value is None or (isinstance(value, dict) and all(map(_holds_nothing, value.values())))

@@ -1,0 +1,140 @@
+"""The records of a topic as a committed reader sees them, for verify."""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from lakehouse import connections
+from lakehouse.errors import UserError
+from lakehouse.settings import Settings
+from python_ingest.kafka.broker import Broker
+from python_ingest.kafka.headers import headers_of
+
+# What a record is compared by; headers that the client cannot read are NULL.
+RECORD = pa.schema(
+    [
+        ("kafka_offset", pa.int64()),
+        ("kafka_timestamp", pa.timestamp("us", "UTC")),
+        ("kafka_timestamp_type", pa.int32()),
+        ("kafka_raw_key", pa.large_binary()),
+        ("kafka_raw_value", pa.large_binary()),
+        ("kafka_headers", pa.large_list(pa.struct([("key", pa.large_string()), ("value", pa.large_binary())]))),
+    ]
+)
+# In milliseconds; of a later one the table, which counts microseconds, has NULL.
+LAST_STAMP = (2**63 - 1) // 1000
+RECORDS_PER_CALL = 10_000
+SECONDS_PER_CALL = 0.2
+PIECE_BYTES = 64 * 1024 * 1024
+
+
+class TopicLog:
+    """A topic at the broker.
+
+    Every method raises UserError if the broker does not answer within `wait` seconds, or refuses to.
+    """
+
+    def __init__(self, settings: Settings, topic: str, wait: float) -> None:
+        self._servers = settings.kafka_bootstrap_servers
+        self._topic = topic
+        self._wait = wait
+        # A consumer would try until the wait is over where a broker turns it away.
+        Broker(settings, wait).check()
+        self._consumer = Consumer(
+            {
+                **connections.kafka_client(settings),
+                "group.id": "lakehouse-verify",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "error",
+                # A partition that is read to its end must not cost half a second.
+                "fetch.wait.max.ms": 20,
+            }
+        )
+
+    def close(self) -> None:
+        """Leave the broker."""
+        self._consumer.close()
+
+    def partitions(self) -> list[int]:
+        """Return the numbers of the topic's partitions.
+
+        Raises:
+            UserError: there is no such topic.
+        """
+        try:
+            metadata = self._consumer.list_topics(self._topic, timeout=self._wait).topics[self._topic]
+        except KafkaException as error:
+            raise self._no_answer(error.args[0]) from None
+        if metadata.error is not None:
+            raise UserError(
+                f"The topic '{self._topic}' does not exist on {self._servers}",
+                "Create it, or remove its declaration from the dbt source",
+            )
+        return sorted(metadata.partitions)
+
+    def begin(self, partition: int) -> int:
+        """Return the first offset that the broker still has."""
+        return self._ends(partition)[0]
+
+    def _ends(self, partition: int) -> tuple[int, int]:
+        place = TopicPartition(self._topic, partition)
+        try:
+            first, until = self._consumer.get_watermark_offsets(place, timeout=self._wait)
+            return first, until
+        except KafkaException as error:
+            raise self._no_answer(error.args[0]) from None
+
+    def holds_records(self, partition: int) -> bool:
+        """Tell whether a committed reader sees a record in a partition."""
+        first, until = self._ends(partition)
+        return any(len(records) for _, _, records in self.records(partition, first, until))
+
+    def records(self, partition: int, first: int, until: int) -> Iterator[tuple[int, int, pa.Table]]:
+        """Yield a stretch of offsets piece by piece: the first offset, the one after the last, and the records in
+        between, ordered, as a table of RECORD of about PIECE_BYTES."""
+        self._consumer.assign([TopicPartition(self._topic, partition, first)])
+        piece: list[pa.RecordBatch] = []
+        silent, after = 0.0, first
+        while after < until:
+            messages = self._consumer.consume(min(RECORDS_PER_CALL, until - after), SECONDS_PER_CALL)
+            silent = 0.0 if messages else silent + SECONDS_PER_CALL
+            if silent >= self._wait:
+                raise self._no_answer(KafkaError(KafkaError._TIMED_OUT))
+            records = [message for message in messages if message.error() is None]
+            for message in messages if len(records) < len(messages) else ():
+                error = message.error()
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    raise self._no_answer(error)
+            after = records[-1].offset() + 1 if records else after
+            if len(records) < len(messages) or after > until:
+                records = [message for message in records if message.offset() < until]
+                after = until
+            piece.append(_columns(records))
+            if after >= until or sum(batch.nbytes for batch in piece) >= PIECE_BYTES:
+                yield first, after, pa.Table.from_batches(piece)
+                piece, first = [], after
+
+    def _no_answer(self, error: KafkaError) -> UserError:
+        return UserError(
+            f"Kafka at {self._servers} does not give the records of {self._topic} ({error.name()})",
+            "Check KAFKA_BOOTSTRAP_SERVERS and `lakehouse stack status`, then verify again",
+        )
+
+
+def _columns(records: list[Message]) -> pa.RecordBatch:
+    stamps = [record.timestamp() for record in records]
+    columns = {
+        "kafka_offset": [record.offset() for record in records],
+        # Milliseconds, and a type that counts from 1 where the table's counts from 0.
+        "kafka_timestamp": pa.array(
+            [at if abs(at) <= LAST_STAMP else None for _, at in stamps], pa.timestamp("ms", "UTC")
+        ).cast(pa.timestamp("us", "UTC")),
+        "kafka_timestamp_type": [kind - 1 for kind, _ in stamps],
+        "kafka_raw_key": [record.key() for record in records],
+        "kafka_raw_value": [record.value() for record in records],
+        "kafka_headers": list(map(headers_of, records)),
+    }
+    return pa.RecordBatch.from_pydict(columns, RECORD)

@@ -1,0 +1,156 @@
+"""The truth about a log, by the business rules in plain Python: who survives, and what belongs together.
+
+It reads the log alone and shares nothing with the SQL that it is compared with.
+"""
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable
+from datetime import UTC, datetime
+from decimal import ROUND_HALF_UP, Decimal
+from typing import Any
+
+from lakehouse.weeks import IsoWeek
+from sample_data.codec import decode
+from sample_data.log import PAYMENTS, PIZZA, TABLES, Record, shop_topic
+from sample_data.plan import HOUR
+
+_GOOD_CODE = re.compile(r"[A-Z0-9]{8}")
+_WINDOW_MS = 96 * HOUR
+_FIRST_PLAUSIBLE_MS = int(datetime(2000, 1, 1, tzinfo=UTC).timestamp()) * 1000
+_CENT = Decimal("0.01")
+
+
+def week_of(event_ms: int) -> str:
+    """Return the label of the ISO week of an epoch millisecond."""
+    return str(IsoWeek.of(datetime.fromtimestamp(event_ms // 1000, UTC)))
+
+
+def is_absurd(event_ms: int | None, record: Record) -> bool:
+    """Tell whether an event has no time, or one from before this century or an hour ahead of its record's arrival."""
+    return event_ms is None or not _FIRST_PLAUSIBLE_MS <= event_ms <= record.arrival_ms + HOUR
+
+
+def event_week(event_ms: int | None, record: Record) -> str | None:
+    """Return the week of an event, none of one at an absurd time."""
+    return None if event_ms is None or is_absurd(event_ms, record) else week_of(event_ms)
+
+
+def money(amount: float) -> Decimal:
+    """Return a double as money: two decimals, halves away from zero."""
+    return Decimal(str(amount)).quantize(_CENT, ROUND_HALF_UP)
+
+
+def decoded(log: Iterable[Record], topic: str) -> list[Record]:
+    """Return the records of a topic that hold a payload."""
+    return [record for record in log if record.topic == topic and record.payload is not None]
+
+
+def _payment_key(record: Record) -> int:
+    return record.payload["order_id"]
+
+
+def _store_order_key(record: Record) -> tuple[int, int]:
+    return record.payload["store_id"], record.payload["store_order_id"]
+
+
+def _arrival(record: Record) -> tuple[int, int, int]:
+    return record.timestamp_ms, record.partition, record.offset
+
+
+def _payment_order(record: Record) -> tuple[bool, int, int, int, int]:
+    # None among the absurd ones comes first, as NULL does.
+    paid_ms = record.payload["ts"]
+    return is_absurd(paid_ms, record), -(2**63) if paid_ms is None else paid_ms, *_arrival(record)
+
+
+def surviving_payments(log: Iterable[Record]) -> dict[int, Record]:
+    """Return the payment that stays per order id: the earliest by (ts, Kafka timestamp, partition, offset).
+
+    One at an absurd time stays only if there is no other.
+    """
+    kept: dict[int, Record] = {}
+    for record in sorted(decoded(log, PAYMENTS), key=_payment_order):
+        kept.setdefault(_payment_key(record), record)
+    return kept
+
+
+def surviving_store_orders(log: Iterable[Record]) -> dict[tuple[int, int], Record]:
+    """Return the store order that stays per (store_id, store_order_id): the earliest, its event time is Kafka's.
+
+    One at an absurd time stays only if there is no other.
+    """
+    kept: dict[tuple[int, int], Record] = {}
+    for record in sorted(decoded(log, PIZZA), key=lambda each: (is_absurd(each.timestamp_ms, each), *_arrival(each))):
+        kept.setdefault(_store_order_key(record), record)
+    return kept
+
+
+def changes(log: Iterable[Record], table: str) -> dict[int | str, list[Record]]:
+    """Return the changes per primary key of a shop table in their order, deletes and tombstones included."""
+    found = defaultdict(list)
+    for record in sorted((each for each in log if each.topic == shop_topic(table)), key=_arrival):
+        if record.error is None:
+            found[_row_key(record, table)].append(record)
+    return dict(found)
+
+
+def surviving_rows(log: Iterable[Record], table: str) -> dict[int | str, Record]:
+    """Return the latest change per primary key of a shop table, deletes and tombstones included (see `is_deleted`)."""
+    return {key: of_key[-1] for key, of_key in changes(log, table).items()}
+
+
+def _row_key(record: Record, table: str) -> int | str:
+    # A tombstone names its row in the key alone.
+    row = decode(record.key.schema, record.key.body) if record.payload is None else record.payload
+    return row[TABLES[table]]
+
+
+def is_deleted(record: Record) -> bool:
+    """Tell whether a change of a shop table is a delete."""
+    return record.payload is None or record.payload["__deleted"] == "true"
+
+
+def _conflicts(records: Iterable[Record], key: Callable[[Record], Hashable]) -> set[Any]:
+    contents = defaultdict(set)
+    for record in records:
+        present = {name: value for name, value in record.payload.items() if value is not None}
+        contents[key(record)].add(json.dumps(present, sort_keys=True))
+    return {each for each, found in contents.items() if len(found) > 1}
+
+
+def conflicting_payments(log: Iterable[Record]) -> set[int]:
+    """Return the order ids that were sent with more than one content."""
+    return _conflicts(decoded(log, PAYMENTS), _payment_key)
+
+
+def conflicting_store_orders(log: Iterable[Record]) -> set[tuple[int, int]]:
+    """Return the (store_id, store_order_id) that were sent with more than one content."""
+    return _conflicts(decoded(log, PIZZA), _store_order_key)
+
+
+def clean_payments(log: Iterable[Record]) -> dict[int, Record]:
+    """Return the surviving payments whose confirmation code is eight capitals or digits."""
+    return {
+        order_id: record
+        for order_id, record in surviving_payments(log).items()
+        if _GOOD_CODE.fullmatch(record.payload["confirmation_code"])
+    }
+
+
+def completed_orders(log: Iterable[Record]) -> dict[int, Record]:
+    """Return the clean payments that complete an order: made 0 to 96 hours after it, both ends included.
+
+    The order is the latest image and not deleted.
+    """
+    log = list(log)
+    orders = surviving_rows(log, "orders")
+    completed = {}
+    for order_id, payment in clean_payments(log).items():
+        order = orders.get(order_id)
+        if order is None or is_deleted(order):
+            continue
+        if 0 <= payment.payload["ts"] - order.payload["orderdate"] <= _WINDOW_MS:
+            completed[order_id] = payment
+    return completed

@@ -1,0 +1,245 @@
+"""The truth about sales: rows as of the order, the lines of every channel, and the figures over them.
+
+Like `truth` it reads the log alone. A row as of a moment is found by walking its changes, not by periods.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from sample_data.log import TRADES, Record
+from sample_data.plan import DAY
+from sample_data.truth import rules
+
+_CHANNELS = {
+    "store": ("store", "Physical"),
+    "online": ("online", "Digital"),
+    "web": ("online", "Digital"),
+    "mobile": ("mobile", "Digital"),
+    "ios": ("mobile", "Digital"),
+    "android": ("mobile", "Digital"),
+    "app": ("mobile", "Digital"),
+}
+Changes = dict[int | str, list[Record]]
+
+
+@dataclass(frozen=True)
+class Item:
+    """A living order item; `reason` says why it is no sale, `order` and `product` are rows as of the order."""
+
+    order_item_id: int
+    quantity: int
+    product_id: int
+    order: Record | None
+    product: Record | None
+    is_backdated: bool
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class Sale:
+    """An item that was sold, with the addresses as of the order."""
+
+    order_item_id: int
+    order_id: int
+    customer_id: int
+    event_ms: int
+    week: str | None
+    quantity: int
+    price: Decimal
+    is_backdated: bool
+    shipping_city: str | None
+    shipping_state: str | None
+    billing_state: str | None
+
+    @property
+    def total_amount(self) -> Decimal:
+        return self.quantity * self.price
+
+
+@dataclass(frozen=True)
+class Line:
+    """An order line of any channel; keys begin with `store` or `shop`. A line of a store counts from 1."""
+
+    order: tuple
+    line_number: int | None
+    customer: tuple
+    product: tuple
+    channel: str
+    channel_group: str
+    week: str | None
+    quantity: int
+    net_price: Decimal
+
+
+@dataclass(frozen=True)
+class Trade:
+    """A trade; its price in currency units."""
+
+    week: str | None
+    total_price: Decimal
+
+
+def as_of(changes: list[Record], moment_ms: int) -> tuple[Record | None, bool]:
+    """Return the newest of a row's changes up to a moment, and whether it is in fact the first one from after it.
+
+    There is none when it is a delete.
+    """
+    before = [change for change in changes if change.timestamp_ms <= moment_ms]
+    found = before[-1] if before else changes[0]
+    return (None, False) if rules.is_deleted(found) else (found, not before)
+
+
+def items(log: Iterable[Record]) -> list[Item]:
+    """Return the living order items with their order and their product."""
+    log = list(log)
+    orders, products = rules.surviving_rows(log, "orders"), rules.changes(log, "products")
+    return [
+        _item(record.payload, orders, products)
+        for record in rules.surviving_rows(log, "order_items").values()
+        if not rules.is_deleted(record)
+    ]
+
+
+def _item(row: dict[str, Any], orders: dict[int | str, Record], products: Changes) -> Item:
+    order, product, is_backdated, reason = orders.get(row["orderid"]), None, False, None
+    if order is None or rules.is_deleted(order):
+        reason = "no order" if order is None else "order deleted"
+        order = None
+    elif order.payload["orderdate"] is None:
+        reason = "no order time"
+    else:
+        if row["productid"] in products:
+            product, is_backdated = as_of(products[row["productid"]], order.payload["orderdate"])
+        if product is None:
+            reason = "no product"
+        elif not product.payload["productname"]:
+            reason = "no product name"
+        elif not product.payload["price"] or product.payload["price"] < 0:
+            reason = "no price"
+    return Item(row["orderitemid"], row["quantity"], row["productid"], order, product, is_backdated, reason)
+
+
+def product_sales(log: Iterable[Record]) -> list[Sale]:
+    """Return the items that were sold, with product, customer and addresses as of their order."""
+    log = list(log)
+    customers, addresses = rules.changes(log, "customers"), rules.changes(log, "addresses")
+    sales = []
+    for item in items(log):
+        if item.reason:
+            continue
+        order = item.order.payload
+        moment, backdated = order["orderdate"], item.is_backdated
+        places: dict[str, dict] = {}
+        customer, early = _found(customers, order["customerid"], moment)
+        backdated |= early
+        for side in ("shipping", "billing"):
+            addressid = customer and customer.payload[f"{side}_address_id"]
+            address, early = _found(addresses, addressid, moment)
+            backdated |= early
+            places[side] = address.payload if address else {"city": None, "state": None}
+        sales.append(
+            Sale(
+                item.order_item_id,
+                order["orderid"],
+                order["customerid"],
+                moment,
+                rules.event_week(moment, item.order),
+                item.quantity,
+                item.product.payload["price"],
+                backdated,
+                places["shipping"]["city"],
+                places["shipping"]["state"],
+                places["billing"]["state"],
+            )
+        )
+    return sales
+
+
+def _found(changes: Changes, key: int | str | None, moment_ms: int) -> tuple[Record | None, bool]:
+    return as_of(changes[key], moment_ms) if key in changes else (None, False)
+
+
+def excluded(log: Iterable[Record]) -> dict[str, int]:
+    """Return how many living items are no sale, by reason."""
+    return dict(Counter(item.reason for item in items(log) if item.reason))
+
+
+def quarantined_lines(log: Iterable[Record], week: str, needed: str | None = None) -> int:
+    """Return how many living items a week counts that a dataset leaves out: those without a living order, with one at
+    an absurd time, or without what the dataset needs, `customerid` or `productid`. The week is that of the order if
+    its time is plausible, else of the item's last change.
+    """
+    log = list(log)
+    orders, count = rules.surviving_rows(log, "orders"), 0
+    for record in rules.surviving_rows(log, "order_items").values():
+        order = orders.get(record.payload["orderid"]) if record.payload else None
+        order_week = rules.event_week(order.payload["orderdate"], order) if order and order.payload else None
+        in_file = order is not None and not rules.is_deleted(order) and order_week is not None
+        if in_file and needed:
+            in_file = (order.payload | record.payload)[needed] is not None
+        counted_in = order_week or rules.event_week(record.timestamp_ms, record)
+        count += not rules.is_deleted(record) and not in_file and counted_in == week
+    return count
+
+
+def lines(log: Iterable[Record]) -> list[Line]:
+    """Return the order lines of every channel."""
+    log = list(log)
+    found = []
+    for (store, number), record in rules.surviving_store_orders(log).items():
+        for line_number, line in enumerate(record.payload["order_lines"], 1):
+            found.append(
+                Line(
+                    ("store", store, number),
+                    line_number,
+                    ("store", record.payload["customer"]["userid"]),
+                    ("store", line["product_id"]),
+                    *_CHANNELS["store"],
+                    rules.event_week(record.timestamp_ms, record),
+                    line["quantity"],
+                    rules.money(line["net_price"]),
+                )
+            )
+    for item in items(log):
+        if item.order is None:
+            continue
+        order = item.order.payload
+        spelling = (order["channel"] or "").strip().lower() or "online"
+        price = item.product.payload["price"] if item.product else Decimal(0)
+        found.append(
+            Line(
+                ("shop", order["orderid"]),
+                None,
+                ("shop", order["customerid"]),
+                ("shop", item.product_id),
+                *_CHANNELS.get(spelling, (spelling, "Other")),
+                rules.event_week(order["orderdate"], item.order),
+                item.quantity,
+                item.quantity * price,
+            )
+        )
+    return found
+
+
+def customers_30d(sales: Iterable[Sale], as_of_ms: int) -> dict[int, tuple[Decimal, int]]:
+    """Return per customer the amount and the number of orders in the 30 days up to and including a moment."""
+    by_customer = defaultdict(list)
+    for sale in sales:
+        if 0 <= as_of_ms - sale.event_ms < 30 * DAY:
+            by_customer[sale.customer_id].append(sale)
+    return {
+        customer: (sum(sale.total_amount for sale in bought), len({sale.order_id for sale in bought}))
+        for customer, bought in by_customer.items()
+    }
+
+
+def trades(log: Iterable[Record]) -> list[Trade]:
+    """Return every trade; `price` in the record is in cents."""
+    found = []
+    for record in rules.decoded(log, TRADES):
+        cents = record.payload["quantity"] * record.payload["price"]
+        found.append(Trade(rules.event_week(record.timestamp_ms, record), Decimal(cents).scaleb(-2)))
+    return found

@@ -1,0 +1,158 @@
+"""The truth as counts and totals: what `truth.json` holds. No value of a person is in it."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from typing import Any
+
+from sample_data.log import PARTITIONS, TABLES, TOPICS, Log, Record
+from sample_data.plan import Plan
+from sample_data.truth import rules
+from sample_data.truth import sales as truth_sales
+from sample_data.truth.sales import Line, Sale, Trade
+
+
+def _topic(records: list[Record]) -> dict[str, Any]:
+    partitions = Counter(record.partition for record in records)
+    return {
+        "records": len(records),
+        "partitions": {str(partition): partitions[partition] for partition in range(PARTITIONS)},
+        "decoded": sum(record.payload is not None for record in records),
+        "tombstones": sum(record.value is None for record in records),
+        "dead_letters": dict(sorted(Counter(each.error for each in records if each.error).items())),
+        "max_timestamp_ms": max(record.timestamp_ms for record in records),
+    }
+
+
+def _table(log: Log, table: str) -> dict[str, int]:
+    rows = rules.surviving_rows(log, table).values()
+    return {"rows": len(rows), "deleted": sum(map(rules.is_deleted, rows))}
+
+
+def _sum(amounts: Iterable[Decimal]) -> str:
+    return str(sum(amounts, Decimal("0.00")))
+
+
+def _by_week(items: Iterable[Any], week: Callable[[Any], str | None], figures: Callable[[list], dict]) -> dict:
+    """Return the figures per week; what happened at an absurd time belongs to none."""
+    weeks = defaultdict(list)
+    for item in items:
+        weeks[week(item)].append(item)
+    weeks.pop(None, None)
+    return {label: figures(weeks[label]) for label in sorted(weeks)}
+
+
+def _line_figures(lines: list[Line]) -> dict[str, Any]:
+    return {
+        "rows": len(lines),
+        "quantity": sum(line.quantity for line in lines),
+        "net_price": _sum(line.net_price for line in lines),
+    }
+
+
+def _sale_figures(sales: list[Sale]) -> dict[str, Any]:
+    return {
+        "rows": len(sales),
+        "quantity": sum(sale.quantity for sale in sales),
+        "total_amount": _sum(sale.total_amount for sale in sales),
+    }
+
+
+def _demand_figures(lines: list[Line]) -> dict[str, Any]:
+    return {
+        "rows": len({(line.channel_group, line.product) for line in lines}),
+        "line_count": len(lines),
+        "order_count": len({(line.channel_group, line.product, line.order) for line in lines}),
+        "customer_count": len({(line.channel_group, line.product, line.customer) for line in lines}),
+        "quantity": sum(line.quantity for line in lines),
+        "revenue": _sum(line.net_price for line in lines),
+    }
+
+
+def _activity_figures(lines: list[Line]) -> dict[str, Any]:
+    return {
+        "rows": len({line.customer for line in lines}),
+        "order_count": len({line.order for line in lines}),
+        "line_count": len(lines),
+        "quantity": sum(line.quantity for line in lines),
+        "revenue": _sum(line.net_price for line in lines),
+    }
+
+
+def _trade_figures(trades: list[Trade]) -> dict[str, Any]:
+    return {"rows": len(trades), "total_price": _sum(trade.total_price for trade in trades)}
+
+
+def _payment_figures(payments: list[Record]) -> dict[str, Any]:
+    amounts = (rules.money(payment.payload["amount"]) for payment in payments)
+    return {"rows": len(payments), "amount": _sum(amounts)}
+
+
+def _sales(log: Log, plan: Plan) -> dict[str, Any]:
+    lines, sales = truth_sales.lines(log), truth_sales.product_sales(log)
+    groups = sorted({line.channel_group for line in lines})
+    rolling = truth_sales.customers_30d(sales, plan.end_ms)
+
+    def weeks(items: list, figures: Callable[[list], dict]) -> dict:
+        return _by_week(items, lambda item: item.week, figures)
+
+    return {
+        "order_lines": {
+            **_line_figures(lines),
+            "channel_groups": {
+                group: _line_figures([line for line in lines if line.channel_group == group]) for group in groups
+            },
+            "weeks": weeks(lines, _line_figures),
+        },
+        "product_sales": {
+            **_sale_figures(sales),
+            "backdated": sum(sale.is_backdated for sale in sales),
+            "excluded": truth_sales.excluded(log),
+            "weeks": weeks(sales, _sale_figures),
+        },
+        "product_demand": {"weeks": weeks(lines, _demand_figures)},
+        "customer_activity": {"weeks": weeks(lines, _activity_figures)},
+        "customers_30d": {
+            "rows": len(rolling),
+            "total_amount": _sum(amount for amount, _ in rolling.values()),
+            "orders": sum(orders for _, orders in rolling.values()),
+        },
+    }
+
+
+def summarise(log: Log, plan: Plan, wave: int) -> dict[str, Any]:
+    """Return the counts and totals of a log; money as strings with two decimals, weeks by their label."""
+    by_topic = {topic: [record for record in log if record.topic == topic] for topic in TOPICS}
+    payments, clean = rules.surviving_payments(log), rules.clean_payments(log)
+    completed = list(rules.completed_orders(log).values())
+    trades = truth_sales.trades(log)
+    return {
+        "parameters": {
+            "orders": plan.orders,
+            "seed": plan.seed,
+            "weeks": plan.weeks,
+            "last_week": str(plan.last_week),
+            "wave": wave,
+        },
+        "topics": {topic: _topic(records) for topic, records in by_topic.items()},
+        "entities": {
+            "payments": {"rows": len(payments), "conflicts": len(rules.conflicting_payments(log))},
+            "store_orders": {
+                "rows": len(rules.surviving_store_orders(log)),
+                "conflicts": len(rules.conflicting_store_orders(log)),
+            },
+            **{table: _table(log, table) for table in TABLES},
+            "trades": {"rows": len(trades)},
+        },
+        "payments": {
+            "clean": len(clean),
+            "quarantined": len(payments) - len(clean),
+            "unmatched": len(clean) - len(completed),
+        },
+        "completed_orders": {
+            **_payment_figures(completed),
+            "weeks": _by_week(completed, lambda each: rules.event_week(each.payload["ts"], each), _payment_figures),
+        },
+        "trades": {**_trade_figures(trades), "weeks": _by_week(trades, lambda each: each.week, _trade_figures)},
+        **_sales(log, plan),
+    }

@@ -1,0 +1,119 @@
+"""Prepares what Spark's JVMs start with, once, for `make setup`: the Thrift server's authenticator as a jar, and an
+archive of the classes that Spark loads. It saves each start seconds.
+
+The archive is the JVM's own (application class data sharing): a Thrift server writes it when it ends, after SQL of the
+kinds that the ingester, dbt and the export run. It belongs to one Java and one set of jars.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from py4j.java_collections import JavaArray
+from py4j.java_gateway import JavaGateway
+from pyspark.java_gateway import launch_gateway
+
+from lakehouse import connections, thrift
+from lakehouse.errors import UserError
+from local_stack import temporary
+from spark_server import java, spark, thrift_server
+
+SOURCE = Path(__file__).parent / "thrift_auth" / f"{thrift_server.AUTHENTICATOR}.java"
+DUMP_SECONDS = 600
+STATEMENTS = """
+create schema shop;
+create table shop.orders (id int, at timestamp, name string, price decimal(12, 2), lines array<struct<sku: int>>)
+    using iceberg partitioned by (bucket(4, id)) tblproperties ('write.merge.mode' = 'merge-on-read');
+insert into shop.orders
+    select cast(id as int), timestamp_millis(id), concat('n', id), cast(id as decimal(12, 2)),
+        array(named_struct('sku', cast(id as int))) from range(2000);
+create temporary view slice as
+    select * from (select *, row_number() over (partition by id order by at desc) as rank from shop.orders)
+    where rank = 1;
+cache table slice;
+merge into shop.orders as kept using (select id + 1000 as id, at, name, price, lines from slice) as slice
+    on kept.id = slice.id
+    when matched and struct(slice.at) > struct(kept.at) then update set * when not matched then insert *;
+create or replace table shop.weekly using iceberg as
+    select sha2(name, 256) as name, sum(price) as price, count(distinct at) as times from shop.orders
+    left join (select posexplode(lines) as (position, line), id as line_id from shop.orders) on id = line_id
+    group by name;
+select max(readable_metrics.id.upper_bound) from shop.orders.files;
+alter table shop.weekly set tblproperties ('a' = 'b');
+show tblproperties shop.weekly;
+insert overwrite directory '{directory}/csv' using csv options (header 'true')
+    select * from shop.weekly order by name;
+select from_avro(value, '"string"') from (select to_avro(name) as value from shop.orders);
+create temporary view topic using kafka options ('kafka.bootstrap.servers' '{broker}', 'subscribe' 'orders');
+select count(*) from topic
+"""
+
+
+def main() -> None:
+    """Make both.
+
+    Raises:
+        UserError: there is no Java, or a service did not start.
+    """
+    java.executable()
+    _make_jar()
+    spark.CLASS_ARCHIVE.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(prefix="lakehouse-setup-") as directory:
+        _make_archive(Path(directory))
+    if not spark.CLASS_ARCHIVE.exists():
+        print("setup: this Java keeps no class archive, so Spark starts slower", file=sys.stderr)
+
+
+def _make_jar() -> None:
+    """Compile with Janino, which ships with Spark: a JRE without a compiler is enough."""
+    jars = sorted((spark.SPARK_HOME / "jars").glob("*.jar"))
+    with tempfile.TemporaryDirectory() as directory:
+        gateway = launch_gateway(popen_kwargs={"env": spark.process_environment(), "stderr": subprocess.DEVNULL})
+        try:
+            jvm = gateway.jvm
+            compiler = jvm.org.codehaus.janino.CompilerFactory().newCompiler()
+            compiler.setDestinationDirectory(jvm.java.io.File(directory), False)
+            compiler.setClassPath(_java_files(gateway, jars))
+            compiler.compile(_java_files(gateway, [SOURCE]))
+        finally:
+            gateway.shutdown()
+        with zipfile.ZipFile(thrift_server.AUTHENTICATOR_JAR, "w") as jar:
+            for file in Path(directory).iterdir():
+                jar.write(file, file.name)
+
+
+def _java_files(gateway: JavaGateway, paths: list[Path]) -> JavaArray:
+    files = gateway.new_array(gateway.jvm.java.io.File, len(paths))
+    for position, path in enumerate(paths):
+        files[position] = gateway.jvm.java.io.File(str(path))
+    return files
+
+
+def _make_archive(directory: Path) -> None:
+    options = f"-XX:ArchiveClassesAtExit={spark.CLASS_ARCHIVE} -Xlog:cds=off -Xlog:cds+dynamic=off"
+    os.environ["SPARK_SUBMIT_OPTS"] = options
+    with temporary.running(directory, "kafka", "thrift") as (settings, services):
+        client = connections.kafka_client(settings)
+        admin = AdminClient(client)
+        admin.create_topics([NewTopic("orders", 1)])["orders"].result()
+        producer = Producer(client)
+        producer.produce("orders", b"value", b"key")
+        producer.flush(10)
+        with thrift.connect(settings) as cursor:
+            for statement in STATEMENTS.split(";"):
+                thrift.rows(cursor, statement.format(directory=directory, broker=settings.kafka_bootstrap_servers))
+        server = services["thrift"].process()
+        server.terminate()
+        server.wait(DUMP_SECONDS)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except UserError as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,116 @@
+"""The Spark Thrift server: dbt's way to Spark, behind a password.
+
+Whoever may run SQL here can read files as this server's user, the masking key among them; so it lets in nobody without
+the password, not even from this machine.
+"""
+
+import secrets
+import shutil
+import socket
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import pkcs12
+
+from lakehouse import private, thrift
+from lakehouse.catalog import load_catalog
+from lakehouse.errors import UserError
+from lakehouse.process import Service
+from lakehouse.security import ThriftSecurity
+from lakehouse.settings import Settings
+from spark_server import java, spark
+
+AUTHENTICATOR = "PasswordFileAuthenticator"
+AUTHENTICATOR_JAR = spark.JARS_DIR / f"{AUTHENTICATOR}.jar"
+MAIN_CLASS = "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2"
+
+
+def service(directory: Path, settings: Settings) -> Service:
+    """Return the Thrift server for a catalog and warehouse."""
+    return Service(
+        name="thrift",
+        directory=directory,
+        command=lambda: _prepare(directory, settings),
+        ports={"LAKEHOUSE_THRIFT_PORT": settings.thrift_port},
+        answers=lambda: _answers(settings),
+        env=_environment(directory),
+    )
+
+
+def _environment(directory: Path) -> dict[str, str]:
+    """Return Spark's environment, and in it what only system properties can say."""
+    environment = spark.process_environment()
+    environment["SPARK_SUBMIT_OPTS"] = " ".join(
+        [
+            environment["SPARK_SUBMIT_OPTS"],
+            # Hive reads the class name from the system property alone.
+            f"-Dhive.server2.custom.authentication.class={AUTHENTICATOR}",
+            f"-Dlakehouse.thrift.password.file={directory / 'password'}",
+            # Each session leaves a directory there.
+            f"-Djava.io.tmpdir={directory / 'tmp'}",
+        ]
+    )
+    return environment
+
+
+def _prepare(directory: Path, settings: Settings) -> list[str]:
+    java.executable()
+    if not AUTHENTICATOR_JAR.exists():
+        raise UserError(f"{AUTHENTICATOR_JAR} is not there", "Run `make setup`")
+    shutil.rmtree(directory / "tmp", ignore_errors=True)
+    (directory / "tmp").mkdir(mode=0o700)
+    private.write(directory / "password", settings.thrift_password)
+    # Spark opens every session in lake.default and refuses it when the namespace is missing.
+    load_catalog(settings, create=True).create_namespace_if_not_exists("default")
+
+    configuration = {
+        "spark.hadoop.hive.server2.authentication": "CUSTOM",
+        "spark.hadoop.hive.server2.thrift.bind.host": settings.thrift_host,
+        "spark.hadoop.hive.server2.thrift.port": str(settings.thrift_port),
+        **_tls(directory, settings.thrift_security),
+    }
+    return [
+        str(spark.SPARK_HOME / "bin" / "spark-submit"),
+        *("--properties-file", str(spark.write_properties(settings, directory / "spark.properties", configuration))),
+        *("--class", MAIN_CLASS),
+        "spark-internal",
+    ]
+
+
+def _tls(directory: Path, security: ThriftSecurity) -> dict[str, str]:
+    """Return the options of a server that speaks TLS, if it is to, and write the key store that they name."""
+    if not security.is_on:
+        return {}
+    files = security.files
+    if not files.key:
+        raise UserError(
+            "LAKEHOUSE_THRIFT_TLS is true, but the server that starts here has no certificate",
+            "Set LAKEHOUSE_THRIFT_SSL_CERTIFICATE_LOCATION and LAKEHOUSE_THRIFT_SSL_KEY_LOCATION",
+        )
+    key = serialization.load_pem_private_key(Path(files.key).read_bytes(), files.key_password.encode() or None)
+    certificate, *chain = x509.load_pem_x509_certificates(Path(files.certificate).read_bytes())
+    password = secrets.token_urlsafe(32)
+    store = pkcs12.serialize_key_and_certificates(
+        b"thrift", key, certificate, chain, serialization.BestAvailableEncryption(password.encode())
+    )
+    path = directory / "thrift.p12"
+    private.write(path, store)
+    return {
+        "spark.hadoop.hive.server2.use.SSL": "true",
+        "spark.hadoop.hive.server2.keystore.path": str(path),
+        "spark.hadoop.hive.server2.keystore.password": password,
+    }
+
+
+def _answers(settings: Settings) -> bool:
+    # A socket first: PyHive logs a stack trace for every refused connection.
+    try:
+        socket.create_connection((settings.thrift_host, settings.thrift_port), timeout=1).close()
+    except OSError:
+        return False
+    try:
+        with thrift.connect(settings) as cursor:
+            return thrift.rows(cursor, "select 1") == [(1,)]
+    except UserError:
+        return False

@@ -1,0 +1,235 @@
+"""The datasets and their lineage, as dbt's manifest tells them, and what is built for them."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog import Catalog
+
+from lakehouse.errors import UserError
+from lakehouse.weeks import IsoWeek
+from python_export.datasets import declared, source
+from python_export.datasets.build import build, failures, require_week
+from python_export.datasets.declared import Project, Table, Topic
+from python_export.datasets.withheld import Fault, withhold, without_dataset
+from tests.support.hostile_rows import DATASET, arrow_table, hostile_rows
+
+
+def node(name: str, kind: str = "model", materialized: str = "table", **meta: Any) -> dict[str, Any]:
+    return {
+        "unique_id": f"{kind}.p.{name}",
+        "resource_type": kind,
+        "name": name,
+        "alias": name,
+        "schema": "exports" if name.startswith("exp") else "marts",
+        "config": {"materialized": materialized, "meta": meta},
+        "columns": {},
+        "attached_node": None,
+    }
+
+
+def topic_source(name: str, **meta: Any) -> dict[str, Any]:
+    return {"schema": "bronze", "identifier": name, "config": {"meta": meta}}
+
+
+@pytest.fixture
+def manifest() -> dict[str, Any]:
+    """Two exports over one mart; the mart comes from two topics, one through a view; a third topic is not in it."""
+    export = {"key": ["id"], "order_by": ["at", "id"]}
+    nodes = [
+        node("exp_weekly__one", export=export),
+        node("exp_weekly__two", export=export),
+        node("fct_sales"),
+        node("stg_sales", materialized="view"),
+        node("regions", kind="seed", materialized="seed"),
+        node("not_null_fct_sales", kind="test"),
+    ]
+    return {
+        "metadata": {"invocation_id": "abc"},
+        "nodes": {each["unique_id"]: each for each in nodes},
+        "sources": {
+            "source.p.sales": topic_source("sales", kafka={"topic": "shop.sales"}),
+            "source.p.users": topic_source("users", kafka={"topic": "shop.users"}),
+            "source.p.other": topic_source("other", kafka={"topic": "shop.other"}),
+            "source.p.calendar": topic_source("calendar"),
+        },
+        "parent_map": {
+            "model.p.exp_weekly__one": ["model.p.fct_sales"],
+            "model.p.exp_weekly__two": ["model.p.fct_sales", "source.p.calendar"],
+            "model.p.fct_sales": ["model.p.stg_sales", "source.p.users", "seed.p.regions"],
+            "model.p.stg_sales": ["source.p.sales"],
+        },
+    }
+
+
+def project(directory: Path, manifest: dict[str, Any]) -> Project:
+    (directory / "target").mkdir()
+    (directory / "target" / "manifest.json").write_text(json.dumps(manifest))
+    return Project(directory, {})
+
+
+def test_lineage_goes_through_views_to_the_topics(tmp_path: Path, manifest: dict[str, Any]) -> None:
+    found = declared.load(project(tmp_path, manifest))
+
+    assert list(found) == ["one", "two"]
+    one = found["one"]
+    assert (one.model, one.table) == ("exp_weekly__one", Table("exports", "exp_weekly__one"))
+    assert (one.key, one.order_by) == (("id",), ("at", "id"))
+    assert one.topics == (
+        Topic("shop.sales", Table("bronze", "sales")),
+        Topic("shop.users", Table("bronze", "users")),
+    )
+
+
+def test_a_fault_withholds_what_comes_from_its_place_alone(tmp_path: Path, manifest: dict[str, Any]) -> None:
+    manifest["parent_map"]["model.p.exp_weekly__two"] = ["model.p.fct_sales", "source.p.other"]
+    found = declared.load(project(tmp_path, manifest)).values()
+
+    def reasons(*faults: Fault) -> dict[str, str]:
+        kept, withheld = withhold(found, faults, IsoWeek(2020, 53))
+        assert {one.name for one in kept} | {one.dataset for one in withheld} == {"one", "two"}
+        return {one.dataset: one.reason for one in withheld}
+
+    assert reasons() == {}
+    behind, failed = Fault("shop.other", "behind: shop.other"), Fault("model.p.stg_sales", "stg_sales failed")
+    again, stray = Fault("source.p.other", "behind: shop.other"), Fault("model.p.ops", "ops failed")
+    assert reasons(behind, again, stray) == {"two": "behind: shop.other"}
+    assert reasons(failed, behind) == {"one": "stg_sales failed", "two": "stg_sales failed; behind: shop.other"}
+    assert without_dataset(found, [behind, failed, stray, stray]) == ["ops failed"]
+
+
+def test_wrong_numbers_are_of_a_table_or_of_what_it_is_made_from(manifest: dict[str, Any]) -> None:
+    manifest["nodes"]["model.p.left_out"] = node("left_out")
+    manifest["parent_map"]["model.p.left_out"] = ["model.p.stg_sales"]
+    places = {table: declared.places_of(manifest, table) for table in ("fct_sales", "users", "left_out", "unknown")}
+    assert places == {
+        "fct_sales": ["model.p.fct_sales"],
+        "users": ["source.p.users"],
+        "left_out": ["model.p.stg_sales"],
+        "unknown": ["model.p.exp_weekly__one", "model.p.exp_weekly__two"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("results", "expected"),
+    [
+        ({"model.p.fct_sales": "success", "test.p.not_null_fct_sales": "pass"}, []),
+        ({"test.p.not_null_fct_sales": "warn", "model.p.gone": "error"}, []),
+        ({"test.p.not_null_fct_sales": "fail"}, [("model.p.fct_sales", "test not_null_fct_sales failed")]),
+        (
+            {"test.p.assert_all": "error"},
+            [("model.p.fct_sales", "test assert_all failed"), ("seed.p.regions", "test assert_all failed")],
+        ),
+        (
+            {"model.p.stg_sales": "error", "model.p.fct_sales": "skipped", "model.p.exp_weekly__one": "skipped"},
+            [("model.p.stg_sales", "stg_sales could not be built (CAST_INVALID_INPUT)")],
+        ),
+        ({"model.p.exp_weekly__one": "skipped"}, [("model.p.exp_weekly__one", "exp_weekly__one was skipped")]),
+    ],
+)
+def test_what_failed_in_a_build_is_found_where_it_is(
+    tmp_path: Path, manifest: dict[str, Any], results: dict[str, str], expected: list[tuple[str, str]]
+) -> None:
+    manifest["nodes"]["test.p.not_null_fct_sales"]["attached_node"] = "model.p.fct_sales"
+    manifest["nodes"]["test.p.assert_all"] = node("assert_all", kind="test") | {
+        "depends_on": {"nodes": ["model.p.fct_sales", "seed.p.regions"]}
+    }
+    built = project(tmp_path, manifest)
+    message = "HiveSQLException: [CAST_INVALID_INPUT] org.apache.spark.SparkNumberFormatException: '4111-1' ..."
+    found = [{"unique_id": name, "status": status, "message": message} for name, status in results.items()]
+    built.results_path.write_text(json.dumps({"results": found}))
+    assert [(fault.place, fault.reason) for fault in failures(built)] == expected
+
+
+def test_datasets_are_chosen_by_name(tmp_path: Path, manifest: dict[str, Any]) -> None:
+    found = declared.load(project(tmp_path, manifest))
+
+    assert [dataset.name for dataset in declared.choose(found, [])] == ["one", "two"]
+    assert [dataset.name for dataset in declared.choose(found, ["two", "two"])] == ["two"]
+    with pytest.raises(UserError, match=r"no dataset three\. Choose from one, two"):
+        declared.choose(found, ["one", "three"])
+
+
+def test_without_a_manifest_the_remedy_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="Run `dbt build`"):
+        declared.load(Project(tmp_path, {"DBT_TARGET_PATH": "elsewhere"}))
+
+
+@pytest.mark.parametrize("export", [{}, {"key": ["id"]}, {"key": ["id"], "order_by": ["at"]}, {"order_by": ["at"]}])
+def test_an_export_without_a_total_order_is_refused(
+    tmp_path: Path, manifest: dict[str, Any], export: dict[str, list[str]]
+) -> None:
+    manifest["nodes"]["model.p.exp_weekly__two"]["config"]["meta"] = {"export": export}
+    with pytest.raises(UserError, match="exp_weekly__two does not declare a total order"):
+        declared.load(project(tmp_path, manifest))
+
+
+def test_what_a_model_comes_from_is_always_built_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records may have landed after its ancestors were built and before it was: its table is the newest then."""
+    dbt = tmp_path / "dbt"
+    dbt.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/arguments\n')
+    dbt.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    build(Project(tmp_path, os.environ), [DATASET], [IsoWeek(2020, 53)])
+    assert (tmp_path / "arguments").read_text().endswith("--select +exp_weekly__events\n")
+
+
+def test_what_is_exported_was_tested_for_the_week(catalog: Catalog) -> None:
+    week = IsoWeek(2020, 53)
+    rows = arrow_table(hostile_rows())
+    with pytest.raises(UserError, match=r"exp_weekly__events was not built and tested for 2020-W53\. Run `dbt build"):
+        require_week(catalog, DATASET, week)
+    table = catalog.create_table(("shop", "exp_weekly__events"), rows.schema)
+    table.append(rows)
+    tested = table.current_snapshot().snapshot_id
+    with table.manage_snapshots() as change:
+        change.create_tag(tested, "tested-2020-W52")
+    with pytest.raises(UserError, match="was not built and tested for 2020-W53"):
+        require_week(catalog, DATASET, week)
+    with table.manage_snapshots() as change:
+        change.create_tag(tested, "tested-2020-W53")
+    # What is written later was not tested.
+    table.append(rows)
+    found = require_week(catalog, DATASET, week)
+    assert found.snapshot_id == tested
+    assert [(column.name, column.type) for column in found.columns] == [
+        ("event_id", "bigint"),
+        ("event_at", "timestamp"),
+        ("note", "string"),
+        ("amount", "decimal(12,2)"),
+        ("tiny", "decimal(38,10)"),
+        ("quantity", "int"),
+        ("sold_on", "date"),
+        ("is_gift", "boolean"),
+    ]
+
+
+def test_a_type_without_an_exact_text_form_is_refused(catalog: Catalog) -> None:
+    rows = arrow_table(hostile_rows())
+    ratios = rows.set_column(3, "amount", rows["amount"].cast("double"))
+    catalog.create_table(("shop", "exp_weekly__events"), ratios.schema).append(ratios)
+    with pytest.raises(UserError, match="Column amount of exp_weekly__events is a double"):
+        source.find(catalog, DATASET)
+
+
+def test_a_key_that_is_no_column_is_refused(catalog: Catalog) -> None:
+    rows = arrow_table(hostile_rows()).drop(["event_id"])
+    catalog.create_table(("shop", "exp_weekly__events"), rows.schema).append(rows)
+    with pytest.raises(UserError, match="no column event_id"):
+        source.find(catalog, DATASET)
+
+
+def test_an_audience_gets_what_is_meant_for_it(manifest: dict[str, Any], tmp_path: Path) -> None:
+    manifest["nodes"]["model.p.exp_weekly__one"]["config"]["meta"]["export"] = {
+        "key": ["id"],
+        "order_by": ["at", "id"],
+        "audience": "partners",
+    }
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target" / "manifest.json").write_text(json.dumps(manifest))
+    assert list(declared.load(Project(tmp_path, {}))) == ["one", "two"]
+    assert list(declared.load(Project(tmp_path, {declared.AUDIENCE: "partners"}))) == ["one"]
+    with pytest.raises(UserError, match=r"'press', which no export is meant for\. Set it to one of partners"):
+        declared.load(Project(tmp_path, {declared.AUDIENCE: "press"}))

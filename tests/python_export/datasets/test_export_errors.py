@@ -1,0 +1,68 @@
+"""What a person sees when dbt or Spark fails: what and why, but no stack trace and no value of a row."""
+
+import pytest
+
+from python_export.datasets.build import problems
+from python_export.datasets.spark_sql import reason
+
+CAST_ERROR = (
+    "Error running query: [CAST_INVALID_INPUT] org.apache.spark.SparkNumberFormatException: [CAST_INVALID_INPUT] The "
+    'value \'4111-1111-1111-1111\' of the type "STRING" cannot be cast to "INT" because it is malformed.\n\tat x.Y(Z)'
+)
+NOT_FOUND = (
+    "Error running query: [TABLE_OR_VIEW_NOT_FOUND] org.apache.spark.sql.AnalysisException: [TABLE_OR_VIEW_NOT_FOUND] "
+    "The table or view `lake`.`x` cannot be found.\nIf you did not qualify the name\n\tat x.Y(Z)"
+)
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (CAST_ERROR, "CAST_INVALID_INPUT"),
+        (NOT_FOUND, "[TABLE_OR_VIEW_NOT_FOUND] The table or view `lake`.`x` cannot be found."),
+        ("Error running query: org.apache.spark.SparkException: Job aborted: row (1, secret)", "SparkException"),
+        ("java.lang.OutOfMemoryError: Java heap space", "OutOfMemoryError"),
+        ("secret", "no reason given"),
+        ("", "no reason given"),
+    ],
+)
+def test_reason_quotes_no_row(message: str, expected: str) -> None:
+    assert reason(message) == expected
+
+
+def test_problems_of_failed_nodes() -> None:
+    output = f"""\
+12:06:40  Running with dbt=1.11.16
+12:06:50  1 of 4 START sql table model marts.a .................................... [RUN]
+12:06:51  1 of 4 ERROR creating sql table model marts.a ........................... [ERROR in 1.51s]
+12:06:52  2 of 4 OK created sql table model marts.b ............................... [OK in 0.77s]
+12:06:58  3 of 4 FAIL 1 unique_b_id ............................................... [FAIL 1 in 4.00s]
+12:06:58  4 of 4 SKIP relation marts.c ............................................ [SKIP]
+12:06:59  Completed with 2 errors, 0 partial successes, and 0 warnings:
+12:06:59
+12:06:59  Failure in model a (models/a.sql)
+12:06:59    Runtime Error in model a (models/a.sql)
+  Database Error
+    org.apache.hive.service.cli.HiveSQLException: {CAST_ERROR}
+    Caused by: org.apache.spark.SparkNumberFormatException: The value '4111-1111-1111-1111'
+"""
+    assert problems(output) == [
+        "1 of 4 ERROR creating sql table model marts.a",
+        "3 of 4 FAIL 1 unique_b_id",
+        "CAST_INVALID_INPUT",
+    ]
+
+
+def test_problems_of_the_project_itself() -> None:
+    output = """\
+12:07:05  Registered adapter: spark=1.11.0
+12:07:06  Encountered an error:
+Compilation Error
+  Model 'model.shop.e' (models/e.sql) depends on a node named 'zzz' which was not found
+
+Traceback
+"""
+    assert problems(output) == [
+        "Compilation Error",
+        "Model 'model.shop.e' (models/e.sql) depends on a node named 'zzz' which was not found",
+    ]

@@ -1,0 +1,237 @@
+"""Verifying what is published: right versions pass, and each planted fault is reported; what two versions differ in."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from pyiceberg.catalog import Catalog
+from typer.testing import CliRunner
+
+from lakehouse.errors import UserError
+from lakehouse.settings import Settings
+from lakehouse.weeks import IsoWeek
+from python_export.cli.run import app
+from python_export.datasets import source
+from python_export.datasets.source import Source
+from python_export.files.compare import verify
+from python_export.publishing.manifest import Manifest
+from python_export.publishing.publish import publish
+from python_export.publishing.retain import retain, tag_of
+from python_export.publishing.target import digest, open_target
+from python_export.run import draft_of
+from python_export.telling import outbox
+from python_export.telling.channels import Channels
+from tests.support.hostile_rows import DATASET, arrow_table, hostile_rows, right_lines
+from tests.support.publishing import unlock
+
+WEEK = IsoWeek(2020, 53)
+ROWS = len(hostile_rows())
+VERSION = "events/2020-W53/v1"
+CSV = "events_2020-W53_v1.csv"
+
+
+def publish_lines(settings: Settings, table: Source, lines: list[str]) -> Manifest:
+    target = open_target(settings)
+    staged = target.staging / str(table.snapshot_id) / "part-0.csv"
+    staged.parent.mkdir(parents=True)
+    staged.write_bytes(("\n".join(lines) + "\n").encode())
+    facts = verify(staged, table, target.staging / "scratch")
+    return publish(target, staged, draft_of(table, WEEK, facts), (), target.staging / "scratch").manifest
+
+
+def export(settings: Settings, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Result:
+    monkeypatch.setattr("python_export.cli.versions.from_environment", lambda: settings)
+    return CliRunner().invoke(app, arguments)
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    content = path.read_bytes()
+    assert old.encode() in content
+    path.write_bytes(content.replace(old.encode(), new.encode(), 1))
+
+
+def edit_manifest(at: Path, **fields: object) -> None:
+    manifest = json.loads((at / "manifest.json").read_text())
+    assert fields.keys() <= manifest.keys()
+    (at / "manifest.json").write_text(json.dumps(manifest | fields))
+
+
+def edit_consistently(version: Path) -> None:
+    """Change the file, and everything that speaks of its bytes."""
+    edit(version / CSV, ',"plain",', ',"plane",')
+    edit_manifest(version, sha256=digest(version / CSV))
+    package = json.loads((version / "datapackage.json").read_text())
+    package["resources"][0]["hash"] = f"sha256:{digest(version / CSV)}"
+    (version / "datapackage.json").write_text(json.dumps(package))
+
+
+def without_row(lines: list[str]) -> str:
+    return "\n".join([*lines[:5], *lines[6:]]) + "\n"
+
+
+DAMAGED = (f"{VERSION}/manifest.json is missing or damaged",)
+PLANTS: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
+    "byte flipped": (lambda at: edit(at / CSV, "comma,", "comma;"), ("another SHA-256", "1 cells of note")),
+    "file cut inside a cell": (
+        lambda at: (at / CSV).write_bytes((at / CSV).read_bytes()[:-60]),
+        ("bytes instead of", "SHA-256", "Python's csv", "differs from the table"),
+    ),
+    "row removed": (
+        lambda at: (at / CSV).write_bytes(without_row(right_lines()).encode()),
+        (
+            f"DuckDB reads {ROWS - 1} rows instead of {ROWS}",
+            f"pyarrow reads {ROWS - 1} rows",
+            f"Python's csv reads {ROWS - 1} rows",
+            "1 keys missing",
+        ),
+    ),
+    "row doubled": (
+        lambda at: (at / CSV).write_bytes(("\n".join([*right_lines(), right_lines()[-1]]) + "\n").encode()),
+        (f"reads {ROWS + 1} rows instead of {ROWS}", "1 keys more than once"),
+    ),
+    "file and manifest edited alike": (edit_consistently, ("1 cells of note",)),
+    "rows edited": (
+        lambda at: edit_manifest(at, rows=ROWS + 1),
+        (f"DuckDB reads {ROWS} rows instead of {ROWS + 1}", "the manifest's rows are not the table's"),
+    ),
+    "total edited": (
+        lambda at: edit_manifest(at, control_totals={"amount": "1.00"}),
+        ("pyarrow reads another total of amount", "the manifest's control_totals are not the table's"),
+    ),
+    "guarded cells edited": (
+        lambda at: edit_manifest(at, formula_escaped={"note": 0}),
+        ("manifest's formula_escaped",),
+    ),
+    "nulls edited": (
+        lambda at: edit(at / "manifest.json", '"nulls": 1', '"nulls": 2'),
+        ("reads another number of NULLs in note", "the manifest's columns"),
+    ),
+    "manifest of another version": (lambda at: edit_manifest(at, version=2), ("the manifest is that of",)),
+    "snapshot unknown": (lambda at: edit_manifest(at, source_snapshot_id="1"), ("no longer has the snapshot",)),
+    "snapshot is no number": (lambda at: edit_manifest(at, source_snapshot_id="1e5"), DAMAGED),
+    "table without a schema": (lambda at: edit(at / "manifest.json", "lake.shop.", "lake,shop."), DAMAGED),
+    "column without a name": (lambda at: edit(at / "manifest.json", '"name"', '"nane"'), DAMAGED),
+    "column without its NULLs": (lambda at: edit(at / "manifest.json", '"nulls"', '"nullt"'), DAMAGED),
+    "total of no column": (
+        lambda at: edit(at / "manifest.json", '"amount": "', '"amounx": "'),
+        ("pyarrow cannot read the file as the manifest has it", "the manifest's control_totals are not the table's"),
+    ),
+    "manifest damaged": (lambda at: (at / "manifest.json").write_text("{"), DAMAGED),
+    "file missing": (lambda at: (at / CSV).unlink(), (f"{CSV} is missing",)),
+    "dictionary missing": (lambda at: (at / "dictionary.csv").unlink(), ("dictionary.csv is missing or damaged",)),
+    "dictionary edited": (
+        lambda at: edit(at / "dictionary.csv", "quantity", "count"),
+        ("dictionary.csv does not have the file's columns",),
+    ),
+    "package missing": (lambda at: (at / "datapackage.json").unlink(), ("datapackage.json is missing or damaged",)),
+    "package edited": (
+        lambda at: edit(at / "datapackage.json", "sha256:", "sha256:0"),
+        ("does not describe the file",),
+    ),
+    "pointer lost": (lambda at: (at.parents[1] / "latest.json").unlink(), ("latest.json: it is missing or damaged",)),
+    "pointer is no object": (
+        lambda at: (at.parents[1] / "latest.json").write_text("[]"),
+        ("latest.json: it is missing or damaged",),
+    ),
+    "pointer wrong": (
+        lambda at: edit(at.parents[1] / "latest.json", '"version": 1', '"version": 2'),
+        (f"latest.json: it does not name {VERSION}",),
+    ),
+}
+
+
+def test_a_right_version_passes_and_every_planted_fault_is_reported(
+    offline_settings: Settings, hostile_source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish_lines(offline_settings, hostile_source, right_lines())
+    version = Path(offline_settings.export_root) / VERSION
+    unlock(version)
+    right = {path: path.read_bytes() for path in version.parents[1].rglob("*") if path.is_file()}
+    passed = export(offline_settings, monkeypatch, "verify", "--week", "2020-W53")
+    assert passed.exit_code == 0
+    assert passed.output == f"{VERSION}: right\nevents/latest.json: right\n"
+    for name, (plant, expected) in PLANTS.items():
+        plant(version)
+        found = export(offline_settings, monkeypatch, "verify")
+        assert isinstance(found.exception, UserError), name
+        assert [each for each in expected if each not in found.output] == [], (name, found.output)
+        assert "pizza" not in found.output
+        for path, content in right.items():
+            path.write_bytes(content)
+    findings = json.loads(export(offline_settings, monkeypatch, "verify", "--dataset", "events", "--json").output)
+    assert findings == [{"path": VERSION, "problems": []}, {"path": "events/latest.json", "problems": []}]
+    nothing = export(offline_settings, monkeypatch, "verify", "--week", "2021-W01")
+    assert str(nothing.exception).startswith("Nothing like that is published")
+
+
+def test_versions_in_a_bucket_are_verified_and_compared(
+    s3_settings: Settings, hostile_source: Source, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = publish_lines(s3_settings, hostile_source, right_lines())
+    retain(catalog, open_target(s3_settings), first)
+    rows = [row for row in hostile_rows() if row[0] != 4]
+    changed = [(*row[:3], None, *row[4:6], None, row[7]) if row[0] == 2 else row for row in rows]
+    rows = [*changed, (2000, *rows[0][1:])]
+    hostile_source.table.overwrite(arrow_table(rows))
+    second = publish_lines(s3_settings, source.find(catalog, DATASET), right_lines(rows))
+    assert asdict(second)["difference"] == {"added": 1, "removed": 1, "changed": 1}
+
+    assert export(s3_settings, monkeypatch, "verify").exit_code == 0
+    assert export(s3_settings, monkeypatch, "diff", "2020-W53", "v1", "v2").output.splitlines() == [
+        "events 2020-W53, v1 to v2: 1 added, 1 removed, 1 changed",
+        "  added event_id 2000",
+        "  changed event_id 2: amount, sold_on",
+        "  removed event_id 4",
+    ]
+    listed = json.loads(export(s3_settings, monkeypatch, "diff", "2020-W53", "v2", "v1", "--json").output)
+    assert (listed["events"]["added"], listed["events"]["rows"][0]) == (1, ["added", {"event_id": "4"}, []])
+    for arguments in (("v1", "v3"), ("v1", "v3", "--dataset", "events")):
+        refused = export(s3_settings, monkeypatch, "diff", "2020-W53", *arguments)
+        assert isinstance(refused.exception, UserError)
+
+
+def test_the_tag_of_a_version_moves_with_the_version_and_outlives_its_week(
+    offline_settings: Settings, hostile_source: Source, catalog: Catalog
+) -> None:
+    manifest = publish_lines(offline_settings, hostile_source, right_lines())
+    target, trial = open_target(offline_settings), open_target(replace(offline_settings, export_root="/trial"))
+    retain(catalog, target, manifest)
+    retain(catalog, target, manifest)
+    table = catalog.load_table(("shop", "exp_weekly__events"))
+    tag = tag_of(target, manifest)
+    assert table.refs()[tag].snapshot_id == hostile_source.snapshot_id
+    table.append(arrow_table(hostile_rows()[:1]))
+    newer = str(table.current_snapshot().snapshot_id)
+    # An export to somewhere else does not move it, and another content in its place does.
+    retain(catalog, trial, replace(manifest, source_snapshot_id=newer))
+    table = table.refresh()
+    assert table.refs()[tag].snapshot_id == hostile_source.snapshot_id
+    assert str(table.refs()[tag_of(trial, manifest)].snapshot_id) == newer
+    retain(catalog, target, replace(manifest, source_snapshot_id=newer))
+    assert str(table.refresh().refs()[tag].snapshot_id) == newer
+    with pytest.raises(UserError, match="no longer has the snapshot"):
+        source.at(catalog, replace(manifest, source_snapshot_id="1"))
+
+
+def test_a_version_that_is_gone_is_noticed_until_it_is_dropped(
+    offline_settings: Settings, hostile_source: Source, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish_lines(offline_settings, hostile_source, right_lines())
+    target = open_target(offline_settings)
+    outbox.record_versions(catalog, target, Channels(), [])
+    elsewhere = open_target(replace(offline_settings, export_root=f"{offline_settings.export_root}-trial"))
+    outbox.record_versions(catalog, elsewhere, Channels(), [])
+    assert export(offline_settings, monkeypatch, "verify").exit_code == 0
+    unlock(Path(offline_settings.export_root))
+    shutil.rmtree(Path(offline_settings.export_root) / "events")
+
+    for options in ((), ("--week", "2020-W53"), ("--dataset", "events")):
+        found = export(offline_settings, monkeypatch, "verify", *options)
+        assert f"{VERSION}: it was published, and is gone" in found.output, options
+        assert isinstance(found.exception, UserError)
+    outbox.drop(catalog, [outbox.name_of(target, VERSION)])
+    assert str(export(offline_settings, monkeypatch, "verify").exception).startswith("Nothing like that is published")

@@ -1,0 +1,100 @@
+"""No room at each place that an export writes to: nothing half done is public, what is said is true, and then it works.
+
+The system itself refuses to make a file longer (RLIMIT_FSIZE, "File too large"), as it does on a full disk.
+"""
+
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog import Catalog
+
+from lakehouse.errors import UserError
+from lakehouse.process import Service
+from lakehouse.settings import Settings
+from python_export.datasets import source
+from python_export.files import csv_file
+from python_export.files.compare import verify
+from python_export.publishing.manifest import published
+from python_export.publishing.publish import publish
+from python_export.publishing.staging import staging
+from python_export.publishing.target import Target, open_target
+from tests.support.hostile_rows import DATASET, MONDAY, SCHEMA, arrow_table, draft
+
+MB = 1024 * 1024
+
+
+@contextmanager
+def no_room_beyond(size: int, pid: int = 0) -> Iterator[None]:
+    """Let no file of a process, by default this one, become longer than so many bytes inside the block."""
+    soft, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def export(target: Target, content: str) -> int:
+    """Publish as a run does, and return the version."""
+    with staging(target.staging, print) as directory:
+        alone = directory / "events" / "version"
+        alone.mkdir(parents=True)
+        (alone / "part-0.csv").write_text(content)
+        return publish(target, alone / "part-0.csv", draft("2020-W53"), (), directory / "scratch").manifest.version
+
+
+def test_no_room_for_a_version(target: Target) -> None:
+    with (
+        pytest.raises(UserError, match=r"The export stopped: File too large|cannot be used"),
+        no_room_beyond(100),
+    ):
+        export(target, "note\n")
+    assert published(target) == []
+    assert export(target, "note\n") == 1
+
+
+def test_no_room_for_the_old_version_of_a_bucket(s3_settings: Settings) -> None:
+    target = open_target(s3_settings)
+    content = "note\n" + "0123456789\n" * 200_000
+    assert export(target, content) == 1
+    # Small enough for the new file, not for the old one.
+    with pytest.raises(UserError, match="The export stopped: File too large"), no_room_beyond(MB):
+        export(target, "note\n")
+    assert len(published(target)) == 1
+    assert not [*target.staging.glob("*/")]
+    assert export(target, "note\n") == 2
+
+
+def test_no_room_in_the_store(s3_settings: Settings, s3_service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    target = open_target(s3_settings)
+    content = "note\n" + "0123456789\n" * 1_600_000
+    assert export(target, "note\n") == 1
+    with (
+        pytest.raises(UserError, match=r"The export root s3://.* cannot be used"),
+        no_room_beyond(0, s3_service.process().pid),
+    ):
+        export(target, content)
+    assert [one.version for one in published(target)] == [1]
+    assert export(target, content) == 2
+
+
+def test_no_room_for_what_outgrows_memory(catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_file, "MEMORY_LIMIT", "120MB")
+    rows = [(number, MONDAY, f"4111 {number}" * 20, Decimal(1), Decimal(1), 1, None, True) for number in range(150_000)]
+    catalog.create_table(("shop", "exp_weekly__events"), SCHEMA).append(arrow_table(rows))
+    table = source.find(catalog, replace(DATASET, order_by=("note",)))
+    file = tmp_path / "staged.csv"
+    file.write_text(",".join(SCHEMA.names) + "\n")
+    with pytest.raises(UserError) as refusal, no_room_beyond(MB):
+        verify(file, table, tmp_path / "scratch")
+    assert "DuckDB could not compare the file with the table" in str(refusal.value)
+    assert "see that there is room" in str(refusal.value)
+    assert "4111" not in str(refusal.value)
+    with pytest.raises(UserError, match="0 rows instead of 150000"):
+        verify(file, table, tmp_path / "scratch")

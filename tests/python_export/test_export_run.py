@@ -1,0 +1,535 @@
+"""The whole run on a real Thrift server and real dbt: from a bronze table with hostile values to a published CSV."""
+
+import csv
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import duckdb
+import frictionless
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
+import pytest
+
+from lakehouse import thrift
+from lakehouse.catalog import load_catalog
+from lakehouse.deadline import DeadlineError
+from lakehouse.errors import UserError
+from lakehouse.settings import PROJECT_ROOT, Settings, environment
+from lakehouse.weeks import IsoWeek
+from local_stack import stack as stack_services
+from python_export import run as export_run
+from python_export.datasets import source, spark_sql
+from python_export.datasets.declared import Project
+from python_export.files import unload
+from python_export.publishing.publish import Published
+from python_export.publishing.retain import reproduce, tag_of
+from python_export.publishing.target import open_target
+from python_export.run import Exported, Exporter
+from tests.python_export.publishing.test_export_disk_full import no_room_beyond
+from tests.support.hostile_rows import (
+    COLUMNS,
+    GUARDED,
+    LAST_INSTANT,
+    MONDAY,
+    SCHEMA,
+    WITH_NUL,
+    arrow_table,
+    hostile_rows,
+    published_rows,
+)
+
+WEEK = IsoWeek(2020, 53)
+NEXT_WEEK = IsoWeek(2021, 1)
+EMPTY_WEEK = IsoWeek(2020, 52)
+SCHEMA_NAME = "export_test"
+
+DBT_PROJECT = """
+name: export_test
+version: "1.0"
+profile: retail_lakehouse
+vars: {week: ""}
+flags: {send_anonymous_usage_stats: false}
+on-run-end: ["{{ tag_tested(results) }}"]
+models:
+  +file_format: iceberg
+  +materialized: incremental
+  +incremental_strategy: whole
+  +schema: export_test
+  export_test: {staging: {+schema: staging, +materialized: view}}
+"""
+STAGING = """
+select event_id, event_at, note, amount, tiny, quantity, sold_on, is_gift
+from {{ source('shop', 'events') }}
+"""
+STAGING_YML = """
+version: 2
+models:
+  - name: stg_shop__events
+    columns:
+      - {name: event_id, data_type: bigint, config: {meta: {pii: none}}}
+      - {name: event_at, data_type: timestamp, config: {meta: {pii: none}}}
+      - {name: note, data_type: string, config: {meta: {pii: none}}}
+      - {name: amount, data_type: "decimal(12,2)", config: {meta: {pii: none}}}
+      - {name: tiny, data_type: "decimal(38,10)", config: {meta: {pii: none}}}
+      - {name: quantity, data_type: int, config: {meta: {pii: none}}}
+      - {name: sold_on, data_type: date, config: {meta: {pii: none}}}
+      - {name: is_gift, data_type: boolean, config: {meta: {pii: none}}}
+"""
+MODEL = """
+select event_id, event_at, note, amount, tiny, quantity, sold_on, is_gift
+from {{ ref('stg_shop__events') }}
+where {{ in_exported_weeks(iso_week('event_at')) }}
+"""
+MODEL_YML = """
+version: 2
+models:
+  - name: exp_weekly__events
+    config:
+      meta:
+        export:
+          key: [event_id]
+          order_by: [event_at, event_id]
+          quarantined: {from: exp_weekly__events, at: event_at, where: is_gift}
+    columns:
+      - name: event_id
+        data_type: bigint
+        description: Number of the event, "quoted".
+        data_tests: [unique, not_null]
+      - name: amount
+        data_type: decimal(12,2)
+        config: {meta: {unit: currency units}}
+"""
+SOURCES_YML = """
+version: 2
+sources:
+  - name: shop
+    schema: export_test
+    tables:
+      - name: events
+        config: {meta: {kafka: {topic: shop.events}}}
+        columns:
+          - {name: event_id, data_type: bigint}
+          - {name: event_at, data_type: timestamp}
+          - {name: note, data_type: string}
+          - {name: amount, data_type: "decimal(12,2)"}
+          - {name: tiny, data_type: "decimal(38,10)"}
+          - {name: quantity, data_type: int}
+          - {name: sold_on, data_type: date}
+          - {name: is_gift, data_type: boolean}
+"""
+BRONZE = pa.schema(
+    [
+        *SCHEMA,
+        ("kafka_timestamp", pa.timestamp("us", "UTC")),
+        ("ingested_at", pa.timestamp("us", "UTC")),
+        ("kafka_partition", pa.int32()),
+        ("decode_error", pa.string()),
+        ("ingest_batch", pa.int64()),
+        ("kafka_offset", pa.int64()),
+    ]
+)
+
+Land = Callable[..., None]
+
+
+@pytest.fixture(scope="module")
+def shop(stack: Settings, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A dbt project of one export model, with the real profile and macros, on a bronze table that is still empty."""
+    directory = tmp_path_factory.mktemp("shop")
+    shutil.copytree(PROJECT_ROOT / "macros", directory / "macros")
+    shutil.copy(PROJECT_ROOT / "profiles.yml", directory)
+    (directory / "models" / "exports").mkdir(parents=True)
+    (directory / "dbt_project.yml").write_text(DBT_PROJECT)
+    (directory / "models" / "exports" / "exp_weekly__events.sql").write_text(MODEL)
+    (directory / "models" / "exports" / "exp_weekly__events.yml").write_text(MODEL_YML)
+    (directory / "models" / "sources.yml").write_text(SOURCES_YML)
+    (directory / "models" / "staging").mkdir()
+    (directory / "models" / "staging" / "stg_shop__events.sql").write_text(STAGING)
+    (directory / "models" / "staging" / "stg_shop__events.yml").write_text(STAGING_YML)
+    with thrift.connect(stack) as cursor:
+        thrift.rows(cursor, f"create schema {SCHEMA_NAME}")
+        thrift.rows(
+            cursor,
+            f"""
+            create table {SCHEMA_NAME}.events (
+                event_id bigint, event_at timestamp, note string, amount decimal(12, 2), tiny decimal(38, 10),
+                quantity int, sold_on date, is_gift boolean, kafka_timestamp timestamp, ingested_at timestamp,
+                kafka_partition int, decode_error string, ingest_batch bigint, kafka_offset bigint
+            ) using iceberg
+            """,
+        )
+    project = Project(directory, {**environment(), "DBT_TARGET_PATH": "target", "DBT_LOG_PATH": "logs"})
+    dbt = Path(sys.executable).with_name("dbt")
+    subprocess.run([dbt, "parse"], cwd=directory, env=project.env, check=True, capture_output=True)
+    return project
+
+
+@pytest.fixture
+def land(stack: Settings, shop: Project) -> Land:
+    """Replace the bronze table's rows; each counts as produced when it happened, or at `produced`."""
+
+    def replace_rows(rows: list[tuple], produced: datetime | None = None, ingested: datetime = MONDAY) -> None:
+        table = load_catalog(stack).load_table((SCHEMA_NAME, "events"))
+        landed = [
+            (*row, produced or row[1], max(ingested, row[1]), 0, None, 1, offset) for offset, row in enumerate(rows)
+        ]
+        table.overwrite(arrow_table(landed, BRONZE))
+
+    return replace_rows
+
+
+@pytest.fixture
+def settings(stack: Settings, tmp_path: Path) -> Settings:
+    """The stack's settings with an export root of the test's own, in a directory with a difficult name."""
+    return replace(stack, export_root=str(tmp_path / "ex'ports of\\ us"))
+
+
+def exporting(settings: Settings, shop: Project, week: IsoWeek = WEEK, **options: bool) -> Exported:
+    exported = Exported(week)
+    Exporter(settings, load_catalog(settings), shop, exported).run([week], **options)
+    return exported
+
+
+def export(settings: Settings, shop: Project, week: IsoWeek = WEEK, **options: bool) -> Published:
+    exported = exporting(settings, shop, week, **options)
+    assert (exported.withheld, exported.warnings) == ([], [])
+    [published] = exported.published
+    return published
+
+
+def withheld(settings: Settings, shop: Project, **options: bool) -> str:
+    """Return why an export publishes nothing."""
+    exported = exporting(settings, shop, **options)
+    assert exported.published == []
+    assert exported.has_faults
+    [one] = exported.withheld
+    assert str(one) == f"events 2020-W53 is withheld: {one.reason}"
+    return one.reason
+
+
+def file_of(published: Published) -> Path:
+    return Path(published.file)
+
+
+def in_next_week(number: int, note: str = "next week") -> tuple:
+    """Return a row on the first instant of the next week, which also moves the watermark to the end of the week."""
+    return (number, NEXT_WEEK.start, note, *[None] * 5)
+
+
+def public_files(settings: Settings) -> dict[str, bytes]:
+    files = (path for path in Path(settings.export_root).rglob("*") if path.is_file() and ".staging" not in path.parts)
+    return {str(path.relative_to(Path(settings.export_root))): path.read_bytes() for path in files}
+
+
+def read_with_duckdb(file: Path) -> list[tuple]:
+    types = ("bigint", "varchar", "varchar", "decimal(12,2)", "decimal(38,10)", "int", "date", "boolean")
+    columns = dict(zip(COLUMNS, types, strict=True))
+    rows = duckdb.read_csv(
+        str(file), header=True, columns=columns, quotechar='"', escapechar='"', allow_quoted_nulls=False, parallel=False
+    ).fetchall()
+    return [(row[0], datetime.fromisoformat(row[1]), *row[2:]) for row in rows]
+
+
+def read_with_pyarrow(file: Path) -> list[tuple]:
+    table = arrow_csv.read_csv(
+        file,
+        parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
+        convert_options=arrow_csv.ConvertOptions(
+            column_types=SCHEMA, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
+        ),
+    )
+    assert table.column_names == COLUMNS
+    return [tuple(row.values()) for row in table.to_pylist()]
+
+
+def read_with_csv_module(file: Path) -> list[tuple]:
+    """This parser gives text alone and cannot tell NULL from the empty string."""
+    kinds = (int, datetime.fromisoformat, str, Decimal, Decimal, int, date.fromisoformat, lambda text: text == "true")
+    with file.open(newline="", encoding="utf-8") as stream:
+        header, *rows = csv.reader(stream)
+    assert header == COLUMNS
+    return [tuple(kind(text) if text else None for kind, text in zip(kinds, row, strict=True)) for row in rows]
+
+
+def test_hostile_values_reach_three_parsers_unchanged(settings: Settings, shop: Project, land: Land) -> None:
+    land([*hostile_rows(), in_next_week(1000), (1001, MONDAY - timedelta(milliseconds=1), *[None] * 6)])
+
+    published = export(settings, shop)
+
+    expected = published_rows()
+    assert read_with_duckdb(file_of(published)) == expected
+    assert read_with_pyarrow(file_of(published)) == expected
+    assert read_with_csv_module(file_of(published)) == [tuple(None if v == "" else v for v in row) for row in expected]
+    assert file_of(published) == Path(settings.export_root) / "events" / "2020-W53" / "v1" / "events_2020-W53_v1.csv"
+    assert not list((Path(settings.export_root) / ".staging").glob("*/"))
+
+    manifest = json.loads((file_of(published).parent / "manifest.json").read_text())
+    assert manifest["rows"] == len(expected)
+    assert (manifest["window_start"], manifest["window_end"]) == ("2020-12-28T00:00:00Z", "2021-01-04T00:00:00Z")
+    assert manifest["control_totals"]["amount"] == str(sum(row[3] for row in expected if row[3] is not None))
+    assert manifest["formula_escaped"] == {"note": GUARDED}
+    assert manifest["nul_removed"] == {"note": WITH_NUL}
+    assert manifest["columns"][2] == {"name": "note", "type": "string", "nulls": 1}
+    table = load_catalog(settings).load_table((SCHEMA_NAME, "exp_weekly__events"))
+    assert manifest["source_snapshot_id"] == str(table.current_snapshot().snapshot_id)
+    assert manifest["dbt_invocation_id"] == shop.manifest()["metadata"]["invocation_id"]
+    assert manifest["quarantined"] == sum(row[7] or False for row in expected)
+    assert manifest["dead_letters"] == 0
+    assert manifest["warnings"] == [
+        "1 cells of note are longer than the 32,767 characters of a spreadsheet's cell",
+        f"NUL was taken out of {WITH_NUL} cells of note",
+    ]
+    assert_described(file_of(published).parent, len(expected))
+
+
+def assert_described(version: Path, rows: int) -> None:
+    """What Frictionless makes of the package is the file, and the dictionary has its columns."""
+    report = frictionless.validate(str(version / "datapackage.json"))
+    assert report.valid, report.flatten(["type", "note"])
+    assert report.tasks[0].stats.get("rows", 0) == rows
+    with (version / "dictionary.csv").open(newline="", encoding="utf-8") as stream:
+        fields = {row["name"]: row for row in csv.DictReader(stream)}
+    assert list(fields) == COLUMNS
+    assert (fields["event_id"]["description"], fields["event_id"]["nullable"]) == (
+        'Number of the event, "quoted".',
+        "false",
+    )
+    assert [fields["amount"][name] for name in ("type", "unit")] == ["decimal(12,2)", "currency units"]
+
+
+def test_same_data_is_one_version_and_late_data_the_next(settings: Settings, shop: Project, land: Land) -> None:
+    rows = [*hostile_rows(), in_next_week(1000)]
+    land(rows)
+    first = export(settings, shop)
+    files = public_files(settings)
+
+    again = export(settings, shop)
+    assert again.unchanged
+    assert again.file == first.file
+    assert public_files(settings) == files
+
+    land([*rows, (2000, MONDAY, "late", *[None] * 5)])
+    second = export(settings, shop)
+    assert (second.manifest.version, second.manifest.supersedes) == (2, 1)
+    assert second.manifest.rows == first.manifest.rows + 1
+    assert second.manifest.difference == {"added": 1, "removed": 0, "changed": 0}
+    assert file_of(first).read_bytes() == files["events/2020-W53/v1/events_2020-W53_v1.csv"]
+    assert_reproducible_after_expiry(settings, first, second)
+
+
+def assert_reproducible_after_expiry(settings: Settings, *versions: Published) -> None:
+    """The tags alone keep the snapshots: without its tag a version cannot be written again."""
+    catalog = load_catalog(settings)
+    table = f"{SCHEMA_NAME}.exp_weekly__events"
+    expire = f"call lake.system.expire_snapshots(table => '{table}', older_than => now(), retain_last => 1)"
+    with thrift.connect(settings) as cursor:
+        thrift.rows(cursor, expire)
+        tagged = catalog.load_table(table)
+        tags = {tag_of(open_target(settings), one.manifest): int(one.manifest.source_snapshot_id) for one in versions}
+        assert tags.items() <= {name: ref.snapshot_id for name, ref in tagged.refs().items()}.items()
+        assert {one.snapshot_id for one in tagged.snapshots()} == {ref.snapshot_id for ref in tagged.refs().values()}
+        for one in versions:
+            again = reproduce(cursor, catalog, one.manifest, Path(settings.export_root) / ".staging" / "again")
+            assert again.read_bytes() == file_of(one).read_bytes()
+        first = versions[0].manifest
+        with pytest.raises(UserError, match="is not the published one"):
+            other = replace(first, source_snapshot_id=versions[1].manifest.source_snapshot_id)
+            reproduce(cursor, catalog, other, Path(settings.export_root) / ".staging" / "again")
+        thrift.rows(cursor, f"alter table {table} drop tag `{tag_of(open_target(settings), first)}`")
+        thrift.rows(cursor, expire)
+    with pytest.raises(UserError, match="no longer has the snapshot that events/2020-W53/v1 was made from"):
+        source.at(catalog, first)
+
+
+def test_a_complete_week_without_rows_is_a_header(settings: Settings, shop: Project, land: Land) -> None:
+    land(hostile_rows())
+    published = export(replace(settings, export_bom=True), shop, EMPTY_WEEK)
+
+    assert file_of(published).read_bytes() == b"\xef\xbb\xbf" + ",".join(COLUMNS).encode() + b"\n"
+    assert published.manifest.rows == 0
+    assert read_with_duckdb(file_of(published)) == []
+    assert_described(file_of(published).parent, 0)
+
+
+def test_a_week_that_a_topic_has_not_passed_is_withheld(settings: Settings, shop: Project, land: Land) -> None:
+    land(hostile_rows())
+    assert withheld(settings, shop) == "behind: shop.events at 2021-01-03 23:59:59 UTC"
+    land([])
+    assert withheld(settings, shop) == "behind: shop.events has landed nothing"
+    assert public_files(settings) == {}
+
+
+def test_a_clock_ahead_does_not_complete_a_week(settings: Settings, shop: Project, land: Land) -> None:
+    land(hostile_rows(), produced=LAST_INSTANT + timedelta(hours=2), ingested=LAST_INSTANT)
+    assert "shop.events has landed nothing" in withheld(settings, shop)
+
+
+def test_a_failing_data_test_withholds_the_dataset(settings: Settings, shop: Project, land: Land) -> None:
+    land([*hostile_rows(), hostile_rows()[0], in_next_week(1000)])
+    for _ in range(2):
+        assert withheld(settings, shop) == "test unique_exp_weekly__events_event_id failed"
+    assert public_files(settings) == {}
+
+
+def test_a_spark_error_of_the_build_is_named_without_values(settings: Settings, shop: Project, land: Land) -> None:
+    land([*hostile_rows(), in_next_week(1000)])
+    model = shop.directory / "models" / "exports" / "exp_weekly__events.sql"
+    try:
+        for sql, reason in {
+            MODEL.replace(
+                "select event_id", "select cast(raise_error(note) as string) as reason, event_id"
+            ): "USER_RAISED_EXCEPTION",
+            MODEL.replace("in_exported_weeks", "in_exported_weaks"): "'in_exported_weaks' is undefined",
+        }.items():
+            model.write_text(sql)
+            assert withheld(settings, shop).startswith("exp_weekly__events could not be built (")
+            assert reason in withheld(settings, shop)
+    finally:
+        model.write_text(MODEL)
+
+
+def test_a_field_that_nobody_classified_is_a_warning_or_refused(settings: Settings, shop: Project, land: Land) -> None:
+    """Nested ones by path: in a struct, in lists, in maps; the first record that has one is named."""
+    land([*hostile_rows(), in_next_week(1000)])
+    fields = {
+        "phone": ("string", "'1234'"),
+        "home": ("struct<street: string>", "named_struct('street', 'Elm')"),
+        "lines": ("array<map<string, array<struct<gift: int>>>>", "array(map('a', array(named_struct('gift', 1))))"),
+        "gone": ("array<struct<gift: int>>", "array(named_struct('gift', null))"),
+    }
+    table = f"{SCHEMA_NAME}.events"
+    with thrift.connect(settings) as cursor:
+        for name, (data_type, _) in fields.items():
+            thrift.rows(cursor, f"alter table {table} add column {name} {data_type}")
+        values = ", ".join(f"{name} = {value}" for name, (_, value) in fields.items())
+        thrift.rows(cursor, f"update {table} set {values} where kafka_offset >= 3")
+        try:
+            exported = exporting(settings, shop)
+            with pytest.raises(UserError, match=r"(?s)4 things to correct.*has the field home\.street"):
+                export(settings, replace(shop, env={**shop.env, "LAKEHOUSE_UNCLASSIFIED": "refuse"}))
+        finally:
+            thrift.rows(cursor, f"alter table {table} drop columns ({', '.join(fields)})")
+    assert [one.manifest.rows for one in exported.published] == [len(published_rows())]
+    assert not exported.has_faults
+    said = [warning.partition(";")[0] for warning in exported.warnings]
+    first = "has no PII class and is in no file (first at offset 3 of partition 0)"
+    assert said == [
+        *(f"the field {path} of shop.events {first}" for path in ("phone", "home.street", "lines.gift")),
+        "the field gone.gift of shop.events has no PII class and is in no file (no record has it yet)",
+    ]
+    with pytest.raises(UserError, match=r"LAKEHOUSE_UNCLASSIFIED is 'no'\. Set it to warn or refuse"):
+        export(settings, replace(shop, env={**shop.env, "LAKEHOUSE_UNCLASSIFIED": "no"}))
+
+
+def test_a_dbt_that_cannot_begin_is_an_error(settings: Settings, shop: Project, land: Land) -> None:
+    land([*hostile_rows(), in_next_week(1000)])
+    file = shop.directory / "dbt_project.yml"
+    for wrong, message in {
+        DBT_PROJECT.replace("models:", "moddels:\n  - :"): "dbt could not build 2020-W53",
+        DBT_PROJECT + "on-run-start: select raise_error('no')\n": "The hook export_test-on-run-start-0 of the dbt",
+    }.items():
+        file.write_text(wrong)
+        try:
+            with pytest.raises(UserError, match=message):
+                export(settings, shop)
+        finally:
+            file.write_text(DBT_PROJECT)
+
+
+def test_without_a_build_the_table_must_hold_the_week(
+    settings: Settings, shop: Project, land: Land, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land([*hostile_rows(), in_next_week(1000)])
+    known = Exported(WEEK)
+    with monkeypatch.context() as failing, pytest.raises(UserError):
+        failing.setattr(export_run, "retain", lambda *_: (_ for _ in ()).throw(UserError("no", "Run again")))
+        Exporter(settings, load_catalog(settings), shop, known).run([WEEK])
+    # What was published before a failure is known to the caller all the same.
+    assert [one.file for one in known.published] == [export(settings, shop).file]
+    assert export(settings, shop, with_build=False).unchanged
+    never_built = EMPTY_WEEK.minus(9)
+    exported = exporting(settings, shop, never_built, with_build=False)
+    assert [str(one) for one in exported.withheld] == [
+        f"events {never_built} is withheld: exp_weekly__events was not built and tested for {never_built}"
+    ]
+
+
+def test_an_unload_in_another_dialect_is_caught_and_not_published(
+    settings: Settings, shop: Project, land: Land, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land([*hostile_rows(), in_next_week(1000)])
+    export(settings, shop)
+    files = public_files(settings)
+    right = dict(unload.OPTIONS)
+    for wrong in ({"escape": "\\"}, {"emptyValue": ""}, {"ignoreTrailingWhiteSpace": "true"}, {"lineSep": "\r\n"}):
+        monkeypatch.setattr(unload, "OPTIONS", right | wrong)
+        exported = exporting(settings, shop, with_build=False)
+        assert exported.published == []
+        [one] = exported.withheld
+        assert "differs from the table, so nothing is published" in one.reason
+        assert public_files(settings) == files
+        assert not list((Path(settings.export_root) / ".staging").glob("*/"))
+
+
+def test_no_room_for_the_unload_publishes_nothing_and_then_works(settings: Settings, shop: Project, land: Land) -> None:
+    land([*hostile_rows(), in_next_week(1000)])
+    export(settings, shop)
+    files = public_files(settings)
+    land([*hostile_rows(), (1002, *hostile_rows()[0][1:]), in_next_week(1000)])
+    server = stack_services.services(stack_services.variables(()))["thrift"].process()
+    with (
+        pytest.raises(UserError, match="Spark failed to unload events: "),
+        no_room_beyond(4096, server.pid),
+    ):
+        export(settings, shop, with_build=False)
+    assert public_files(settings) == files
+    assert not export(settings, shop).unchanged
+
+
+def test_a_statement_that_takes_too_long_is_ended(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKEHOUSE_STATEMENT_TIMEOUT", "10s")
+    forever = "select count(*) from range(1000000000000) where sqrt(id) = -1"
+    with (
+        pytest.raises(DeadlineError, match="has not ended within 10 s"),
+        thrift.connect(settings) as cursor,
+    ):
+        spark_sql.run(cursor, forever, "count for ever")
+    # The server has ended it too, and works for others; on a busy machine not at once.
+    monkeypatch.setenv("LAKEHOUSE_STATEMENT_TIMEOUT", "5m")
+    with thrift.connect(settings) as cursor:
+        assert thrift.rows(cursor, "select 1") == [(1,)]
+
+
+def test_a_server_that_is_down_is_named(settings: Settings, shop: Project) -> None:
+    with pytest.raises(UserError, match=r"Thrift server at 127\.0\.0\.1:1 does not answer"):
+        export(replace(settings, thrift_port=1), shop)
+    assert not Path(settings.export_root).exists()
+
+
+def test_an_export_root_the_server_cannot_write_is_refused(settings: Settings, shop: Project, land: Land) -> None:
+    land([*hostile_rows(), in_next_week(1000)])
+    Path(settings.export_root).write_text("a file")
+    with pytest.raises(UserError, match="cannot be written"):
+        export(settings, shop)
+
+
+def test_sql_that_lets_personal_data_out_publishes_nothing(settings: Settings, shop: Project, land: Land) -> None:
+    land([*hostile_rows(), in_next_week(1000)])
+    declared = shop.directory / "models" / "staging" / "stg_shop__events.yml"
+    try:
+        note = "{name: note, data_type: string, config: {meta: {pii: %s}}}"
+        declared.write_text(STAGING_YML.replace(note % "none", note % "free_text"))
+        exported = exporting(settings, shop)
+        assert exported.published == []
+        [withheld] = exported.withheld
+        assert "hold personal data: exp_weekly__events: stg_shop__events.note (free_text) reaches" in withheld.reason
+    finally:
+        declared.write_text(STAGING_YML)
+    assert export(settings, shop).manifest.rows > 0

@@ -1,0 +1,139 @@
+"""The commands as a person types them: durations, errors in one line, exit codes, Ctrl-C."""
+
+import io
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from lakehouse.durations import seconds
+from lakehouse.errors import UserError
+from python_ingest.cli.report import ConsoleReporter, summary
+from python_ingest.landing.commit import Landed
+from python_ingest.landing.run import TopicResult
+from tests.conftest import LAKEHOUSE, run_lakehouse
+from tests.support.lab import Lab, record
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("30s", 30), ("30", 30), ("500ms", 0.5), ("5m", 300), ("1.5h", 5400), ("7d", 604800)]
+)
+def test_a_duration_is_read(text: str, expected: float) -> None:
+    assert seconds(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "soon", "5 days", "-5s"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match="is not a duration"):
+        seconds(text)
+
+
+def test_the_summary_adds_up() -> None:
+    console = Console(width=100, file=io.StringIO())
+    console.print(summary([TopicResult("orders", records=1200, dead_letters=3, batches=2, seconds=4.0, lag=0)]))
+    assert re.search(r"orders +1,200 +1,197 +3 +2 +4\.0 +300 +0", console.file.getvalue())
+
+
+def test_without_a_terminal_progress_is_lines() -> None:
+    console = Console(width=100, file=io.StringIO())
+    with ConsoleReporter(console) as reporter:
+        reporter.waiting("orders", 10)
+        reporter.landed("orders", Landed(6, 1))
+        reporter.landed("orders", Landed(4, 0))
+        reporter.note("orders", "planning again")
+    assert console.file.getvalue().splitlines() == [
+        "orders: 6 records landed, 1 dead letters in the last batch",
+        "orders: 10 records landed, 0 dead letters in the last batch",
+        "orders: planning again",
+    ]
+
+
+def test_on_a_terminal_progress_is_a_bar_per_topic() -> None:
+    console = Console(width=100, file=io.StringIO(), force_terminal=True)
+    with ConsoleReporter(console) as reporter:
+        for topic in ("orders", "payments"):
+            reporter.waiting(topic, 10)
+            reporter.landed(topic, Landed(10, 0))
+            reporter.waiting(topic, 0)
+    last = console.file.getvalue()
+    assert "orders" in last
+    assert "payments" in last
+    assert last.count("10/10") >= 2
+    assert "records landed" not in last
+
+
+def test_a_topic_that_is_not_declared_or_does_not_exist_is_one_line(lab: Lab, models_dir: Path) -> None:
+    undeclared = run_lakehouse("ingest", "run", "nonsense", "--models", str(models_dir))
+    assert (undeclared.returncode, undeclared.stdout) == (1, "")
+    assert undeclared.stderr == (f"error: No dbt source declares the topic 'nonsense'. Choose from {lab.topic}.\n")
+    for deleted in lab.admin.delete_topics([lab.topic]).values():
+        deleted.result()
+    missing = run_lakehouse("ingest", "run", "--models", str(models_dir))
+    assert missing.returncode == 1
+    assert missing.stderr.startswith(f"error: The topic '{lab.topic}' does not exist")
+    assert missing.stderr.count("\n") == 1
+
+
+def test_a_broker_that_is_away_is_one_line(models_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
+        "SCHEMA_REGISTRY_URL": "http://127.0.0.1:1",
+        "LAKEHOUSE_WAREHOUSE": str(tmp_path),
+        "LAKEHOUSE_CATALOG_URI": f"jdbc:sqlite:{tmp_path}/catalog.db",
+        "LAKEHOUSE_EXPORT_ROOT": str(tmp_path),
+        "LAKEHOUSE_PII_KEY_FILE": str(tmp_path / "key"),
+    }.items():
+        monkeypatch.setenv(name, value)
+    result = run_lakehouse("ingest", "run", "--wait", "300ms", "--models", str(models_dir))
+    assert (result.returncode, result.stdout) == (1, "")
+    assert re.fullmatch(r"error: Kafka at 127.0.0.1:1 does not answer \(\w+\)\. Check [^\n]+\n", result.stderr)
+
+
+def test_a_catalog_that_spark_cannot_open_is_one_line_with_its_cause(
+    lab: Lab, models_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.produce(lab.encode(lab.register(record("sale", id="int")), {"id": 1}))
+    lab.flush()
+    wrong = f"{lab.settings.catalog_uri}&transaction_mode=nonsense"
+    monkeypatch.setenv("LAKEHOUSE_CATALOG_URI", wrong)
+    result = run_lakehouse("ingest", "run", "--models", str(models_dir))
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"error: Spark cannot open the catalog at {wrong} (")
+    assert "planning again" not in result.stdout
+    assert result.stderr.count("\n") == 1, result.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_following_well(lab: Lab, models_dir: Path, number: signal.Signals) -> None:
+    lab.produce(lab.encode(lab.register(record("sale", id="int")), {"id": 1}))
+    lab.land_well()
+    command = [LAKEHOUSE, "ingest", "run", "--follow", "--every", "1h", "--models", str(models_dir)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == f"{lab.topic}: caught up\n"
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "")
+    assert output.splitlines()[-1].split()[:2] == [lab.topic, "0"]
+
+
+def test_too_many_dead_letters_are_an_exit_code_of_their_own(lab: Lab, models_dir: Path) -> None:
+    good = lab.encode(lab.register(record("sale", id="int")), {"id": 1})
+    for _ in range(21):
+        lab.produce(b"poison")
+    lab.produce(good)
+    lab.flush()
+    result = run_lakehouse("ingest", "run", "--models", str(models_dir))
+    assert result.returncode == 4
+    assert result.stderr == (
+        f"warning: {lab.topic}: 21 of 22 records landed are dead letters, more than max_dead_letters allows."
+        f" `lakehouse ingest dead-letters {lab.topic}` says why.\n"
+    )
+    assert f"{lab.topic}: caught up" in result.stdout
+    for value in (b"poison", good):
+        lab.produce(value)
+    result = lab.land_well()
+    assert (result.records, result.dead_letters, result.over_limit) == (2, 1, False)

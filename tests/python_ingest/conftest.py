@@ -1,0 +1,45 @@
+"""What the ingester's tests share: a lab of their own per test, and one Spark session for all."""
+
+import json
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakehouse.settings import Settings
+from python_ingest.topics import Declaration
+from spark_server.spark import session
+from tests.support.lab import Lab
+
+
+@pytest.fixture(scope="session")
+def spark(services: Settings) -> Iterator[SparkSession]:
+    spark = session(services, "ingest-tests")
+    spark.sparkContext.setLogLevel("OFF")
+    yield spark
+    spark.stop()
+
+
+@pytest.fixture
+def declaration() -> Declaration:
+    name = f"t{uuid.uuid4().hex[:10]}"
+    return Declaration(topic=f"test.{name}", schema="bronze_tests", table=name, key="string", on_error="dead_letter")
+
+
+@pytest.fixture
+def lab(services: Settings, spark: SparkSession, declaration: Declaration) -> Lab:
+    lab = Lab(services, spark, declaration)
+    lab.make_topic()
+    return lab
+
+
+@pytest.fixture
+def models_dir(tmp_path: Path, declaration: Declaration) -> Path:
+    """A directory whose one source file declares the test's topic."""
+    kafka = {"topic": declaration.topic, "key": declaration.key, "on_error": declaration.on_error}
+    table = {"name": declaration.table, "config": {"meta": {"kafka": kafka}}}
+    sources = {"version": 2, "sources": [{"name": "lab", "schema": declaration.schema, "tables": [table]}]}
+    (tmp_path / "_lab__sources.yml").write_text(json.dumps(sources))
+    return tmp_path

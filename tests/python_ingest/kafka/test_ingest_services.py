@@ -1,0 +1,199 @@
+"""Services that are away or misbehave: waited for within bounds, then named with a remedy, and never dead letters."""
+
+import json
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError
+from pyspark.sql import SparkSession
+
+from lakehouse.errors import UserError
+from lakehouse.failure import error_log
+from lakehouse.settings import Settings
+from python_ingest.kafka.broker import Broker, TopicState, passing
+from python_ingest.kafka.registry import Registry
+from python_ingest.landing.run import Options
+from python_ingest.landing.tables import SchemaState
+from python_ingest.schema.learn import TopicSchemas
+from python_ingest.topics import Declaration
+from spark_server.spark import CLASS_ARCHIVE
+from tests.support.lab import Lab, record
+
+SILENCE: tuple[int, dict] = (0, {})
+NOWHERE = "127.0.0.1:1"
+
+
+@pytest.mark.skipif(not CLASS_ARCHIVE.exists(), reason="this Java keeps no class archive")
+def test_spark_starts_from_the_class_archive(spark: SparkSession) -> None:
+    pid = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
+    assert str(CLASS_ARCHIVE) in Path(f"/proc/{pid}/maps").read_text()
+
+
+@contextmanager
+def registry_answering(*answers: tuple[int, dict], subject: str = "") -> Iterator[tuple[str, list[str]]]:
+    """Serve HTTP answers in turn, the last one again and again; yield the URL and the paths asked for. Every schema is
+    registered under one subject."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if "/versions" in self.path:
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(json.dumps([{"subject": subject, "version": 1}]).encode())
+                return
+            status, body = answers[min(len(asked), len(answers) - 1)]
+            asked.append(self.path)
+            if (status, body) == SILENCE:
+                time.sleep(2)
+                return
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(body).encode())
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", asked
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def registry_at(url: str, offline_settings: Settings, wait: float = 10) -> Registry:
+    return Registry(replace(offline_settings, schema_registry_url=url), wait)
+
+
+FOUND = (200, {"schema": '"int"'})
+UNKNOWN = (404, {"error_code": 40403, "message": "Schema not found"})
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 429])
+def test_an_outage_of_the_registry_is_waited_for(offline_settings: Settings, status: int) -> None:
+    with registry_answering((status, {"error_code": status}), FOUND) as (url, asked):
+        schema = registry_at(url, offline_settings).schema(7)
+        assert schema is not None
+        assert (schema.kind, schema.text) == ("AVRO", '"int"')
+        assert len(asked) == 2
+
+
+def test_a_schema_is_asked_for_once(offline_settings: Settings) -> None:
+    with registry_answering(FOUND) as (url, asked):
+        registry = registry_at(url, offline_settings)
+        assert registry.schema(7) == registry.schema(7)
+        assert len(asked) == 1
+
+
+def test_an_unknown_id_is_asked_for_again_and_remembered_for_a_while(
+    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with registry_answering(UNKNOWN, UNKNOWN, UNKNOWN, FOUND) as (url, asked):
+        registry = registry_at(url, offline_settings)
+        assert registry.schema(7) is None
+        assert registry.schema(7) is None
+        assert (len(asked), registry.missing()) == (3, {7})
+        monkeypatch.setattr("python_ingest.kafka.registry.UNKNOWN_SECONDS", 0)
+        assert registry.missing() == set()
+        assert registry.schema(7) is not None
+        assert len(asked) == 4
+
+
+def test_a_batch_asks_for_few_of_many_unknown_ids_and_for_those_that_come_often(
+    offline_settings: Settings, declaration: Declaration
+) -> None:
+    with registry_answering(FOUND, subject=f"{declaration.topic}-value") as (url, asked):
+        schemas = TopicSchemas(registry_at(url, offline_settings), declaration)
+        found = Counter({9000: 2} | dict.fromkeys(range(5000, 1, -1), 1))
+        learned = schemas.learn(SchemaState(), found, Counter(), 3)
+    assert sorted(asked) == [f"/schemas/ids/{each}" for each in (2, 3, 9000)]
+    assert (set(learned.sides.value.writers), learned.sides.value.too_many) == ({2, 3, 9000}, True)
+
+
+def test_many_unknown_ids_wait_together(offline_settings: Settings) -> None:
+    started = time.monotonic()
+    with registry_answering(UNKNOWN) as (url, asked):
+        assert registry_at(url, offline_settings).schemas(range(40)) == {}
+    assert len(asked) == 120
+    assert time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize("answer", [(404, {"error_code": 404}), (401, {"error_code": 401})])
+def test_an_answer_that_is_no_registrys_is_an_error_and_not_an_unknown_id(
+    offline_settings: Settings, answer: tuple[int, dict]
+) -> None:
+    with registry_answering(answer) as (url, _), pytest.raises(UserError, match=f"answered {answer[0]}"):
+        registry_at(url, offline_settings).schema(7)
+
+
+def test_an_outage_longer_than_the_wait_is_named(offline_settings: Settings) -> None:
+    started = time.monotonic()
+    with pytest.raises(UserError, match=r"registry at http://127.0.0.1:1 does not answer.*SCHEMA_REGISTRY_URL"):
+        registry_at(f"http://{NOWHERE}", offline_settings, 0.5).schema(7)
+    assert time.monotonic() - started < 20
+
+
+def test_a_broker_that_is_away_is_named(offline_settings: Settings) -> None:
+    with pytest.raises(UserError, match=r"Kafka at 127.0.0.1:1 does not answer.*KAFKA_BOOTSTRAP_SERVERS"):
+        Broker(offline_settings, 0.5).describe("orders")
+
+
+def test_what_kafka_calls_passing_is_waited_for(spark: SparkSession) -> None:
+    jvm = spark._jvm
+    retriable = jvm.java.lang.Class.forName("org.apache.kafka.common.errors.RetriableException")
+    # Of a missing topic, of a damaged record, of producers, of groups: no reader gets them, or they do not pass.
+    others = re.compile(
+        "UNKNOWN_TOPIC_OR_PARTITION|CORRUPT|REPLICAS|TRANSACTIONS|ELECTION|SHARE|UNSTABLE|TOPIC_ID_ERROR"
+    )
+    found = {
+        str(each.name()): each.code()
+        for each in jvm.org.apache.kafka.common.protocol.Errors.values()
+        if each.exception() is not None and retriable.isInstance(each.exception())
+    }
+    assert {"OFFSET_NOT_AVAILABLE", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"} < found.keys()
+    assert [name for name, code in found.items() if not others.search(name) and not passing(KafkaError(code))] == []
+    assert not passing(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+
+
+def test_a_registry_that_is_away_leaves_the_topic_untouched_until_it_is_back(lab: Lab) -> None:
+    schema_id = lab.register(record("sale", id="int"))
+    lab.produce(lab.encode(schema_id, {"id": 1}))
+    lab.flush()
+    away = replace(lab.settings, schema_registry_url=f"http://{NOWHERE}")
+    (result,) = lab.ingester(Options(wait=3), settings=away).catch_up([lab.declaration])
+    assert "schema registry" in str(result.error)
+    assert (result.records, result.dead_letters) == (0, 0)
+    assert lab.land_well().dead_letters == 0
+    lab.produce(lab.encode(schema_id, {"id": 2}))
+    lab.flush()
+    (known,) = lab.ingester(Options(wait=3), settings=away).catch_up([lab.declaration])
+    assert (known.error, known.records, known.dead_letters) == (None, 1, 0)
+
+
+def test_a_topic_that_fails_does_not_stop_the_others(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.produce(lab.encode(lab.register(record("sale", id="int")), {"id": 1}))
+    lab.flush()
+    missing = replace(lab.declaration, topic=f"{lab.topic}.missing", table=f"{lab.declaration.table}_missing")
+    broken = replace(lab.declaration, topic=f"{lab.topic}.broken", table=f"{lab.declaration.table}_broken")
+    ask = Broker.describe
+
+    def describe(broker: Broker, topic: str) -> TopicState:
+        return ask(broker, topic) if topic != broken.topic else {}["secret"]
+
+    monkeypatch.setattr(Broker, "describe", describe)
+    failed, unexpected, landed = lab.ingester().catch_up([missing, broken, lab.declaration])
+    assert str(unexpected.error).startswith(f"{broken.topic}: An error that nobody foresaw: KeyError. Run it again")
+    assert "in describe" in error_log().read_text()
+    assert "secret'" not in error_log().read_text()
+    assert f"The topic '{missing.topic}' does not exist" in str(failed.error)
+    assert failed.lag is None
+    assert (landed.error, landed.records) == (None, 1)

@@ -1,0 +1,397 @@
+"""Decoding on a real broker and registry: every Avro kind, several writers, keys of any sort, poison."""
+
+import datetime as dt
+import random
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+
+from python_ingest.kafka import peek
+from python_ingest.landing import batch
+from python_ingest.landing.run import Options
+from python_ingest.upkeep.status import topic_statuses
+from python_ingest.verify.compare import verify_topic
+from tests.support.lab import Lab, assert_columns_say_what_bytes_say, record
+
+MOMENT = dt.datetime(2026, 11, 16, 12, 30, 15, 250_000, tzinfo=dt.UTC)
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
+LINE = record("line", product_id="int", price="double")
+EVERY_KIND = record(
+    "every_kind",
+    flag="boolean",
+    small="int",
+    big="long",
+    ratio="float",
+    amount="double",
+    blob="bytes",
+    text="string",
+    day={"type": "int", "logicalType": "date"},
+    at_millis={"type": "long", "logicalType": "timestamp-millis"},
+    at_micros={"type": "long", "logicalType": "timestamp-micros"},
+    local={"type": "long", "logicalType": "local-timestamp-millis"},
+    price=DECIMAL,
+    side={"type": "enum", "name": "side", "symbols": ["BUY", "SELL"]},
+    code={"type": "fixed", "name": "code", "size": 3},
+    customer=record("customer", name="string", address=record("address", city=["null", "string"])),
+    lines={"type": "array", "items": LINE},
+    counts={"type": "map", "values": "int"},
+    maybe=["null", "string"],
+    maybe_not=["string", "null"],
+)
+VALUES: dict[str, Any] = {
+    "flag": True,
+    "small": -(2**31),
+    "big": 2**63 - 1,
+    "ratio": 0.5,
+    "amount": 12.34,
+    "blob": b"\x00\xff",
+    "text": 'na\u00efve \U0001f355, "quoted"\n',
+    "day": dt.date(2026, 11, 16),
+    "at_millis": MOMENT,
+    "at_micros": MOMENT,
+    "local": MOMENT.replace(tzinfo=None),
+    "price": Decimal("12345678.90"),
+    "side": "SELL",
+    "code": b"abc",
+    "customer": {"name": "A", "address": {"city": None}},
+    "lines": [{"product_id": 1, "price": 1.5}, {"product_id": 2, "price": 2.5}],
+    "counts": {"a": 1},
+    "maybe": None,
+    "maybe_not": "x",
+}
+
+
+def zigzag(number: int) -> bytes:
+    """Encode an Avro long."""
+    number = (number << 1) ^ (number >> 63)
+    encoded = b""
+    while number & ~0x7F:
+        encoded += bytes([number & 0x7F | 0x80])
+        number >>= 7
+    return encoded + bytes([number])
+
+
+def test_every_avro_kind_lands_typed_beside_all_kafka_metadata(lab: Lab) -> None:
+    schema_id = lab.register(EVERY_KIND)
+    value = lab.encode(schema_id, VALUES)
+    headers = [("trace", b"\x01"), ("empty", None)]
+    lab.produce(value, partition=2, key=b"k-1", timestamp=int(MOMENT.timestamp() * 1000), headers=headers)
+    result = lab.land_well()
+    assert (result.records, result.dead_letters, result.batches) == (1, 0, 1)
+    (row,) = lab.rows()
+    counts = dict(row.pop("counts"))
+    assert counts == {"a": 1}
+    assert {name: row[name] for name in VALUES if name != "counts"} == {
+        name: each for name, each in VALUES.items() if name != "counts"
+    }
+    ingested_at = row["ingested_at"]
+    assert abs(dt.datetime.now(dt.UTC) - ingested_at) < dt.timedelta(minutes=5)
+    assert {name: row[name] for name in row if name not in VALUES and name != "ingested_at"} == {
+        "kafka_topic": lab.topic,
+        "kafka_partition": 2,
+        "kafka_offset": 0,
+        "kafka_timestamp": MOMENT,
+        "kafka_timestamp_type": 0,
+        "kafka_headers": [{"key": "trace", "value": b"\x01"}, {"key": "empty", "value": None}],
+        "kafka_key": "k-1",
+        "kafka_raw_key": b"k-1",
+        "kafka_raw_value": value,
+        "key_schema_id": None,
+        "value_schema_id": schema_id,
+        "decode_error": None,
+        "key_error": None,
+        "ingest_batch": 1,
+    }
+
+
+def test_a_payload_that_is_no_record_is_one_column(lab: Lab) -> None:
+    lab.produce(lab.encode(lab.register("long"), 42))
+    lab.land_well()
+    assert [row["value"] for row in lab.rows()] == [42]
+
+
+def test_interleaved_writers_each_decode_with_their_own_schema(lab: Lab) -> None:
+    first = lab.register(record("sale", id="int", price="float", gone="string"))
+    middle = record("sale", id="int", note=["null", "string"], price="float", place=record("p", x="int"))
+    second = lab.register(middle)
+    nested = record("p", x="int", y=["null", "string"])
+    third = lab.register(record("sale", id="long", price="double", place=nested))
+    for index in range(4):
+        lab.produce(lab.encode(first, {"id": index, "price": 0.5, "gone": "g"}))
+        lab.produce(lab.encode(third, {"id": 2**40, "price": 1.25, "place": {"x": 3, "y": "deep"}}))
+        lab.produce(lab.encode(second, {"id": index, "note": "n", "price": 0.75, "place": {"x": 2}}))
+    lab.land_well()
+    columns = ("id", "price", "gone", "note", "place", "value_schema_id")
+    rows = [tuple(row[name] for name in columns) for row in lab.rows()]
+    assert rows[:3] == [
+        (0, 0.5, "g", None, None, first),
+        (2**40, 1.25, None, None, {"x": 3, "y": "deep"}, third),
+        (0, 0.75, None, "n", {"x": 2, "y": None}, second),
+    ]
+    assert len(rows) == 12
+
+
+def test_poison_becomes_dead_letters_and_neighbours_are_unaffected(lab: Lab) -> None:
+    schema_id = lab.register(EVERY_KIND)
+    good = lab.encode(schema_id, VALUES)
+    header = good[:5]
+    rng = random.Random(20261116)
+    poison: dict[bytes, str] = {
+        b"": "not_registry_avro: shorter than 5 bytes",
+        b"\x00\x00\x00": "not_registry_avro: shorter than 5 bytes",
+        b"\x01" + good[1:]: "not_registry_avro: the first byte is not 0",
+        b"\x00\x7f\xff\xff\xff" + good[5:]: "unknown_schema_id: schema id 2147483647",
+        b"\x00\xff\xff\xff\xff" + good[5:]: "unknown_schema_id: the id is negative",
+        header: f"decode_failed: schema id {schema_id}",
+        good[:-2]: f"decode_failed: schema id {schema_id}",
+    }
+    head = header + b"\x01" + zigzag(1) + zigzag(1) + b"\x00" * 4 + b"\x00" * 8
+    for length in (10_000_000, 2**28, 2**30, 2**31 - 20, 2**40, -7, 2**62):
+        poison[head + zigzag(length) + b"abc"] = f"decode_failed: schema id {schema_id}"
+    body = good[5:]
+    lines = body.index(zigzag(2) + zigzag(1))
+    for length in (2**28, 2**31 - 20, 2**40, -(2**40)):
+        poison[header + body[:lines] + zigzag(length)] = f"decode_failed: schema id {schema_id}"
+    noise = [header + rng.randbytes(rng.randint(1, 80)) for _ in range(300)]
+    for _ in range(300):
+        flipped = bytearray(good)
+        flipped[rng.randrange(5, len(good))] ^= rng.randrange(1, 256)
+        noise.append(bytes(flipped))
+    produced = [good]
+    for each in (*poison, *noise):
+        produced += [each, good]
+    for each in produced:
+        lab.produce(each)
+    result = lab.land_well()
+    rows = lab.rows()
+    assert [row["kafka_raw_value"] for row in rows] == produced
+    assert result.records == len(produced)
+    assert result.dead_letters == sum(row["decode_error"] is not None for row in rows) >= len(poison)
+    for row in rows:
+        if row["kafka_raw_value"] == good:
+            assert row["decode_error"] is None
+            assert row["price"] == VALUES["price"]
+        elif row["kafka_raw_value"] in poison:
+            assert row["decode_error"] == poison[row["kafka_raw_value"]]
+            assert row["text"] is row["customer"] is None
+    assert_columns_say_what_bytes_say(lab, len(rows))
+
+
+def test_a_string_that_is_not_utf_8_makes_a_dead_letter_wherever_it_stands(lab: Lab) -> None:
+    place = record("p", city=["null", "string"])
+    schema_id = lab.register(
+        record(
+            "texts",
+            top="string",
+            place=place,
+            tags={"type": "array", "items": "string"},
+            by_name={"type": "map", "values": place | {"name": "q"}},
+            either=["int", "string"],
+        )
+    )
+    value = {"top": "AAAA", "place": {"city": "BBBB"}, "tags": ["x", "CCCC"], "by_name": {"DDDD": {"city": "EEEE"}}}
+    value |= {"either": "FFFF"}
+    good = lab.encode(schema_id, value)
+    for text in (b"AAAA", b"BBBB", b"CCCC", b"DDDD", b"EEEE", b"FFFF"):
+        assert text in good
+        lab.produce(good.replace(text, b"\xff\xfe\x00\x01"))
+    lab.produce(good)
+    lab.produce(lab.encode(schema_id, value | {"place": {"city": None}, "tags": [], "by_name": {}, "either": 1}))
+    lab.land_well()
+    errors = [row["decode_error"] for row in lab.rows()]
+    assert errors == [f"decode_failed: schema id {schema_id}"] * 6 + [None, None]
+    assert_columns_say_what_bytes_say(lab, 8)
+
+
+def test_an_id_that_is_registered_later_decodes_from_then_on(lab: Lab) -> None:
+    known = lab.register(record("sale", id="int"))
+    later = lab.register(record("sale", id="int", more=["null", "string"]))
+    lab.produce(lab.encode(known, {"id": 1}))
+    ahead = later + 1
+    lab.produce(b"\x00" + ahead.to_bytes(4, "big") + b"\x02\x00")
+    assert lab.land_well().dead_letters == 1
+    assert lab.register(record("sale", id="int", last=["null", "long"])) == ahead
+    lab.produce(lab.encode(ahead, {"id": 5, "last": 7}))
+    assert lab.land_well().dead_letters == 0
+    assert [row["decode_error"] for row in lab.rows()] == [None, f"unknown_schema_id: schema id {ahead}", None]
+    report = verify_topic(lab.settings, lab.declaration, 10, decoded=True)
+    assert report.problems == []
+    assert report.notes == [f"1 dead letters can be decoded by now: `lakehouse ingest replay {lab.topic}`"]
+
+
+def test_an_unknown_id_costs_one_look_and_three_questions_and_thousands_of_them_no_more_than_a_few(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch, "MOST_NEW_IDS", 5)
+    schema_id = lab.register(record("sale", id="int"))
+    missing = schema_id + 10_000
+    good, bad = lab.encode(schema_id, {"id": 1}), b"\x00" + missing.to_bytes(4, "big") + b"\x02"
+    looks, asked = [], []
+    look, ask = peek.schema_ids, SchemaRegistryClient.get_schema
+    monkeypatch.setattr(peek, "schema_ids", lambda *given: looks.append(given) or look(*given))
+    monkeypatch.setattr(
+        SchemaRegistryClient, "get_schema", lambda client, each: asked.append(each) or ask(client, each)
+    )
+    ingester = lab.ingester()
+
+    def land(*values: bytes) -> int:
+        for value in values:
+            lab.produce(value)
+        lab.flush()
+        (result,) = ingester.catch_up([lab.declaration])
+        assert result.error is None
+        return result.dead_letters
+
+    assert land(good, bad) == 1
+    assert (len(looks), asked.count(schema_id), asked.count(missing)) == (1, 1, 3)
+    # Known to be unknown: no job that fails, no second reading, no question.
+    assert land(bad, good) == 1
+    assert (len(looks), asked.count(missing)) == (1, 3)
+    hostile = [b"\x00" + (missing + 1 + each).to_bytes(4, "big") + b"\x02" for each in range(3000)]
+    later = lab.register(record("sale", id="int", more=["null", "string"]))
+    new = lab.encode(later, {"id": 2, "more": "x"})
+    asked.clear()
+    assert land(*hostile, new, good) == 3000
+    assert set(asked) == {later, *range(missing + 1, missing + 5)}
+    rows = lab.rows()
+    assert (rows[-2]["more"], rows[-1]["decode_error"]) == ("x", None)
+    assert rows[4]["decode_error"] == f"unknown_schema_id: schema id {missing + 1}"
+    assert rows[3000]["decode_error"] == f"unknown_schema_id: schema id {missing + 2997}, one of too many to ask for"
+
+
+def test_tombstones_and_foreign_keys_cost_no_row(lab: Lab) -> None:
+    value = lab.encode(lab.register(record("sale", id="int")), {"id": 1})
+    keys = [b"order-1", None, b"", b"\x00\x00\x01\x02", b"\xff\xfe", b"\x00\x00\x00\x00\x01abc", "k\u00e9y".encode()]
+    for key in keys:
+        lab.produce(value, key=key)
+        lab.produce(None, key=key)
+    assert lab.land_well().dead_letters == 0
+    rows = lab.rows()
+    assert [row["kafka_raw_key"] for row in rows[::2]] == keys
+    decoded = ["order-1", None, "", "\x00\x00\x01\x02", None, "\x00\x00\x00\x00\x01abc", "k\u00e9y"]
+    assert [row["kafka_key"] for row in rows[::2]] == decoded
+    for row in rows[1::2]:
+        assert row["kafka_raw_value"] is row["id"] is row["decode_error"] is row["value_schema_id"] is None
+    assert_columns_say_what_bytes_say(lab, len(rows))
+
+
+def test_avro_keys_are_structs_and_a_foreign_one_is_null(lab: Lab) -> None:
+    lab = replace(lab, declaration=replace(lab.declaration, key="avro"))
+    value = lab.encode(lab.register(record("sale", id="int")), {"id": 1})
+    key_id = lab.register(record("sale_key", id="int"), side="key")
+    wider = lab.register(record("sale_key", id="long", shop=["null", "string"]), side="key")
+    keys = [
+        lab.encode(key_id, {"id": 7}),
+        b"plain",
+        None,
+        lab.encode(wider, {"id": 2**40, "shop": "s"}),
+        b"\x00\x7f\xff\xff\x00\x02",
+        lab.encode(key_id, {"id": 7})[:5],
+    ]
+    for key in keys:
+        lab.produce(value, key=key)
+    result = lab.land_well()
+    assert result.dead_letters == 0
+    rows = lab.rows()
+    assert [row["kafka_raw_key"] for row in rows] == keys
+    assert [row["kafka_key"] for row in rows] == [
+        {"id": 7, "shop": None},
+        None,
+        None,
+        {"id": 2**40, "shop": "s"},
+        None,
+        None,
+    ]
+    assert [row["key_schema_id"] for row in rows] == [key_id, None, None, wider, 0x7FFFFF00, key_id]
+    assert_columns_say_what_bytes_say(lab, len(rows))
+    assert [row["key_error"] for row in rows] == [
+        None,
+        "not_registry_avro: the first byte is not 0",
+        None,
+        None,
+        f"unknown_schema_id: schema id {0x7FFFFF00}",
+        f"decode_failed: schema id {key_id}",
+    ]
+    assert {row["decode_error"] for row in rows} == {None}
+    (status,) = topic_statuses(lab.settings, [lab.declaration], 10)
+    assert (result.key_errors, status.key_errors, status.dead_letters) == (3, 3, 0)
+
+
+def test_bare_avro_keys_are_numbers_and_byte_keys_stay_bytes(lab: Lab) -> None:
+    value = lab.encode(lab.register(record("sale", id="int")), {"id": 1})
+    lab.produce(value, key=lab.encode(lab.register("int", side="key"), 12))
+    avro = replace(lab.declaration, key="avro")
+    lab.land_well(declaration=avro)
+    assert [row["kafka_key"] for row in lab.rows(avro)] == [12]
+    raw = replace(lab.declaration, key="bytes", table=f"{lab.declaration.table}_raw")
+    lab.land_well(declaration=raw)
+    (row,) = lab.rows(raw)
+    assert row["kafka_key"] == row["kafka_raw_key"]
+
+
+def test_stop_lands_nothing_of_the_batch_and_names_the_record(lab: Lab) -> None:
+    stop = replace(lab.declaration, on_error="stop")
+    good = lab.encode(lab.register(record("sale", id="int")), {"id": 1})
+    for value in (good, good, b"secret"):
+        lab.produce(value, partition=1)
+    result = lab.land(declaration=stop)
+    assert str(result.error) == (
+        f"{lab.topic}: partition 1, offset 2: not_registry_avro: the first byte is not 0; "
+        "nothing of this batch was landed. Correct the cause, or declare on_error: dead_letter."
+    )
+    assert "secret" not in str(result.error)
+    assert result.records == 0
+    assert lab.table().current_snapshot() is None
+    assert lab.land_well(Options(wait=10)).records == 3
+
+
+def test_skip_keeps_the_place_and_the_reason_but_no_byte(lab: Lab) -> None:
+    skip = replace(lab.declaration, on_error="skip")
+    good = lab.encode(lab.register(record("sale", id="int")), {"id": 1})
+    for value in (good, b"secret", None):
+        lab.produce(value, key=b"k", headers=[("h", b"v")])
+    assert lab.land_well(declaration=skip).dead_letters == 1
+    rows = lab.rows()
+    assert [row["decode_error"] for row in rows] == [None, "not_registry_avro: the first byte is not 0", None]
+    assert rows[1]["kafka_raw_value"] is rows[1]["kafka_raw_key"] is rows[1]["kafka_key"] is None
+    assert not rows[1]["kafka_headers"]
+    assert all(rows[index]["kafka_raw_key"] == b"k" for index in (0, 2))
+    assert verify_topic(lab.settings, skip, 10).problems == []
+    assert verify_topic(lab.settings, lab.declaration, 10).problem_count == 3
+
+
+def test_skip_leaves_no_byte_of_key_value_or_headers_in_any_format_of_keys(lab: Lab) -> None:
+    schema_id = lab.register(record("sale", id="int"))
+    key_id = lab.register(record("k", name="string"), side="key")
+    key = lab.encode(key_id, {"name": "planted"})
+    rng = random.Random(20261122)
+    header = b"\x00" + schema_id.to_bytes(4, "big")
+    poison = [b"planted", b"\x00\x7f\xff\xff\xffplanted"]
+    poison += [header + b"\xff" * 10 + b"planted" + rng.randbytes(length) for length in range(10)]
+    for value in poison:
+        lab.produce(value, key=key, headers=[("planted", b"planted")])
+        lab.produce(lab.encode(schema_id, {"id": 1}), key=b"k")
+    for key_format in ("avro", "string", "bytes"):
+        name = f"{lab.declaration.table}_{key_format}"
+        skip = replace(lab.declaration, on_error="skip", key=key_format, table=name)
+        result = lab.land_well(declaration=skip)
+        skipped = [row for row in lab.rows(skip) if row["decode_error"]]
+        assert result.dead_letters == len(skipped) == len(poison)
+        assert "planted" not in str(skipped).replace(name, "")
+        assert {row["kafka_key"] for row in skipped} == {None}
+
+
+def test_stop_names_a_key_that_cannot_be_decoded(lab: Lab) -> None:
+    stop = replace(lab.declaration, on_error="stop", key="avro")
+    value = lab.encode(lab.register(record("sale", id="int")), {"id": 1})
+    lab.produce(value, key=None)
+    lab.produce(value, key=b"secret")
+    result = lab.land(declaration=stop)
+    assert str(result.error) == (
+        f"{lab.topic}: partition 0, offset 1: key: not_registry_avro: the first byte is not 0; "
+        "nothing of this batch was landed. Correct the cause, or declare on_error: dead_letter."
+    )
+    assert lab.table().current_snapshot() is None

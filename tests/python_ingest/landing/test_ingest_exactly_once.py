@@ -1,0 +1,340 @@
+"""Every offset exactly once: restarts, kills, two writers, maintenance, and topics that changed behind the table."""
+
+import threading
+import time
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import NewPartitions
+from py4j.protocol import Py4JError
+from pyiceberg.table import Table
+
+from lakehouse.catalog import make_namespace
+from python_ingest.kafka import peek
+from python_ingest.kafka.broker import Broker
+from python_ingest.landing import commit, identity, tables
+from python_ingest.landing.batch import Plan
+from python_ingest.landing.commit import Refused
+from python_ingest.landing.offsets import OffsetRange, Position, PositionReader
+from python_ingest.landing.run import Options
+from tests.support.lab import SALE, Lab, Messages, assert_exactly_once, produce
+
+BATCH_COLUMNS = ("ingest_batch", "ingested_at")
+
+
+def plan(lab: Lab, *ranges: OffsetRange) -> Plan:
+    topic = Broker(lab.settings, 10).describe(lab.topic)
+    return Plan(topic, PositionReader().read(lab.table()), list(ranges))
+
+
+def test_a_run_without_news_leaves_the_snapshot_alone(lab: Lab) -> None:
+    produce(lab, 10)
+    lab.land_well()
+    snapshot = lab.table().current_snapshot()
+    assert lab.land_well().batches == 0
+    assert lab.table().current_snapshot() == snapshot
+
+
+def test_small_batches_land_the_same_rows_as_one(lab: Lab) -> None:
+    produce(lab, 40)
+    assert lab.land_well().batches == 1
+    small = replace(lab.declaration, table=f"{lab.declaration.table}_small")
+    result = lab.land_well(Options(max_records=9, wait=10), small)
+    assert (result.records, result.batches) == (40, 5)
+
+    def facts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{name: value for name, value in row.items() if name not in BATCH_COLUMNS} for row in rows]
+
+    assert facts(lab.rows(small)) == facts(lab.rows())
+    assert sorted({row["ingest_batch"] for row in lab.rows(small)}) == [1, 2, 3, 4, 5]
+
+
+def test_the_snapshot_says_what_its_batch_was(lab: Lab) -> None:
+    produce(lab, 6, partitions=(0, 2))
+    lab.land_well()
+    summary = lab.table().current_snapshot().summary
+    assert summary["lakehouse.batch"] == "1"
+    assert summary["lakehouse.ranges"] == '{"0": [0, 3], "2": [0, 3]}'
+    assert summary["added-records"] == "6"
+    assert summary["operation"].value == "overwrite"
+
+
+def test_a_stale_writer_is_refused_whatever_its_offsets(lab: Lab) -> None:
+    produce(lab, 9)
+    lab.land_well(Options(max_records=3, wait=10))
+    produce(lab, 9, start=9)
+    stale = plan(lab, OffsetRange(0, 3, 6))
+    overlapping = plan(lab, OffsetRange(0, 5, 6), OffsetRange(2, 3, 6))
+    # Its offsets are free, but its number is taken: two batches of one number would hide rows from dbt.
+    elsewhere = plan(lab, OffsetRange(1, 3, 6))
+    zombie, other = lab.lander("zombie"), lab.lander("other")
+    assert other.land(lab.table(), plan(lab, OffsetRange(0, 3, 6))).rows == 3
+    for refused in (stale, overlapping, elsewhere):
+        with pytest.raises(Refused, match="another commit came first"):
+            zombie.land(lab.table(), refused)
+    assert zombie.land(lab.table(), plan(lab, OffsetRange(1, 3, 6))).rows == 3
+    lab.land_well()
+    assert_exactly_once(lab, 18)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_of_two_that_fill_one_hole_under_different_numbers_one_is_refused(lab: Lab, first: int) -> None:
+    produce(lab, 9)
+    lab.land_well()
+    lab.sql("delete from {table} where kafka_partition = 0 and kafka_offset = 1")
+    one = replace(plan(lab, OffsetRange(0, 1, 2)), filling_holes=True)
+    # The branch of a replay that was killed has a number, and only one of the two has seen it.
+    other = replace(one, position=replace(one.position, last_batch=one.position.last_batch + 1))
+    plans = [one, other]
+    assert lab.lander("first").land(lab.table(), plans[first]).rows == 1
+    with pytest.raises(Refused, match="another commit came first"):
+        lab.lander("second").land(lab.table(), plans[1 - first])
+    assert_exactly_once(lab, 9)
+
+
+def test_of_two_first_writers_one_is_refused(lab: Lab) -> None:
+    produce(lab, 6)
+    topic = Broker(lab.settings, 10).describe(lab.topic)
+    first = Plan(topic, Position(), [OffsetRange(0, 0, 2)])
+    one, other = lab.lander("one"), lab.lander("other")
+    make_namespace(one.catalog, lab.declaration.schema)
+    empty = tables.create(one.catalog, lab.declaration)
+    assert empty is not None
+    identity.bind(empty, topic)
+    assert tables.create(other.catalog, lab.declaration) is None
+    stale = lab.table()
+    assert one.land(empty, first).rows == 2
+    with pytest.raises(Refused, match=r"another (process|commit)"):
+        other.land(stale, first)
+    with pytest.raises(Refused, match="another commit came first"):
+        other.land(lab.table(), first)
+    lab.land_well()
+    assert_exactly_once(lab, 6)
+
+
+def test_two_ingesters_at_once_land_each_offset_once(lab: Lab) -> None:
+    produce(lab, 60)
+    heard = [Messages(), Messages()]
+    ingesters = [lab.ingester(Options(max_records=10, wait=10), messages=each) for each in heard]
+    results: list[Any] = []
+    start = threading.Barrier(2)
+
+    def work(index: int) -> None:
+        start.wait()
+        results.extend(ingesters[index].catch_up([lab.declaration]))
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [result.error for result in results] == [None, None]
+    assert sum(result.records for result in results) == 60
+    assert any("nothing was committed" in note for each in heard for note in each.notes)
+    assert_exactly_once(lab, 60)
+
+
+def test_a_table_that_another_process_changes_before_it_is_bound_is_planned_again(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(lab, 6)
+    prepared = tables.prepared
+    changed: list[bool] = []
+
+    def prepared_and_changed(*arguments: Any) -> Table:
+        table = prepared(*arguments)
+        if not changed:
+            changed.append(True)
+            with lab.table().transaction() as other:
+                other.set_properties({"someone.else": "was here"})
+        return table
+
+    monkeypatch.setattr(tables, "prepared", prepared_and_changed)
+    result = lab.land_well()
+    assert (result.records, result.batches) == (6, 1)
+    assert lab.messages.notes == ["nothing was committed: another process changed the table; planning again"]
+    assert_exactly_once(lab, 6)
+
+
+def test_a_commit_whose_answer_is_lost_is_found_in_the_table(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    produce(lab, 6)
+    lab.land_well()
+    produce(lab, 6, start=6)
+    answered = commit.overwrite
+
+    def lost(*arguments: Any) -> None:
+        answered(*arguments)
+        raise Py4JError("the answer was lost")
+
+    monkeypatch.setattr(commit, "overwrite", lost)
+    result = lab.land_well()
+    assert (result.records, result.batches) == (6, 1)
+    assert lab.messages.notes == []
+    assert_exactly_once(lab, 12)
+
+
+def test_compaction_expiry_and_rollback_neither_lose_nor_double(lab: Lab) -> None:
+    produce(lab, 4, partitions=(0,))
+    produce(lab, 30, start=4, partitions=(1,))
+    lab.land_well(Options(max_records=10, wait=10))
+    before = lab.rows()
+    reader = PositionReader()
+    reader.read(lab.table())
+    name = lab.declaration.identifier
+    options = "map('rewrite-all', 'true')"
+    lab.sql(
+        f"call lake.system.rewrite_data_files(table => '{name}', strategy => 'sort',"
+        f" sort_order => 'kafka_partition, kafka_offset', options => {options})"
+    )
+    assert lab.rows() == before
+    table = lab.table()
+    reader.read(table)
+    # Of manifests that are no longer in use nothing is kept.
+    assert reader._manifests.keys() == {each.manifest_path for each in table.current_snapshot().manifests(table.io)}
+    produce(lab, 6, start=34, partitions=(0, 1))
+    assert lab.land_well().records == 6
+    lab.sql(f"call lake.system.expire_snapshots(table => '{name}', older_than => now(), retain_last => 1)")
+    assert len(lab.table().snapshots()) == 1
+    kept = lab.table().current_snapshot().snapshot_id
+    produce(lab, 6, start=40)
+    assert lab.land_well().records == 6
+    assert_exactly_once(lab, 46)
+    last = max(row["ingest_batch"] for row in lab.rows())
+    lab.sql(f"call lake.system.rollback_to_snapshot('{name}', {kept})")
+    assert lab.land_well().records == 6
+    assert_exactly_once(lab, 46)
+    # Whoever had read the rolled back batch looks for greater numbers only.
+    assert max(row["ingest_batch"] for row in lab.rows()) == last + 1
+
+
+def transactions(lab: Lab, schema_id: int, *outcomes: str) -> None:
+    """Produce five records per transaction in partition 0."""
+    settings = {"bootstrap.servers": lab.settings.kafka_bootstrap_servers, "transactional.id": lab.topic}
+    producer = Producer(settings)
+    producer.init_transactions()
+    for outcome in outcomes:
+        producer.begin_transaction()
+        for index in range(5):
+            producer.produce(lab.topic, lab.encode(schema_id, {"id": index, "note": outcome}), partition=0)
+        producer.flush()
+        producer.commit_transaction() if outcome == "commit" else producer.abort_transaction()
+
+
+def test_aborted_transactions_are_passed_over_once(lab: Lab) -> None:
+    transactions(lab, lab.register(SALE), "commit", "abort", "commit", "abort")
+    assert lab.land_well(Options(max_records=4, wait=10)).records == 10
+    assert {row["note"] for row in lab.rows()} == {"commit"}
+    assert_exactly_once(lab, 10)
+    snapshot = lab.table().current_snapshot()
+    assert lab.land_well().batches == 0
+    assert lab.table().current_snapshot() == snapshot
+    produce(lab, 1, partitions=(0,))
+    assert lab.land_well().records == 1
+    assert_exactly_once(lab, 11)
+
+
+def test_a_partition_added_later_is_read_from_its_beginning(lab: Lab) -> None:
+    produce(lab, 3)
+    lab.land_well()
+    for grown in lab.admin.create_partitions([NewPartitions(lab.topic, 4)]).values():
+        grown.result()
+    lab.wait_for_topic(4)
+    lab = replace(lab)  # a producer that knows the new partition
+    produce(lab, 4, start=3, partitions=(3, 0))
+    assert lab.land_well().records == 4
+    assert_exactly_once(lab, 7)
+
+
+def test_a_recreated_topic_is_refused(lab: Lab) -> None:
+    produce(lab, 6)
+    lab.land_well()
+    before = lab.rows()
+    for deleted in lab.admin.delete_topics([lab.topic]).values():
+        deleted.result()
+    deadline = time.monotonic() + 20
+    while lab.topic in lab.admin.list_topics(timeout=5).topics and time.monotonic() < deadline:
+        time.sleep(0.1)
+    lab.make_topic()
+    produce(lab, 12)
+    error = str(lab.land().error)
+    assert f"{lab.declaration.identifier} was filled from incarnation of the topic" in error
+    assert lab.rows() == before
+
+
+def test_a_gap_left_by_retention_is_refused_with_its_range_until_it_is_accepted(lab: Lab) -> None:
+    produce(lab, 4, partitions=(1,))
+    lab.land_well()
+    produce(lab, 10, start=4, partitions=(1,))
+    for deleted in lab.admin.delete_records([TopicPartition(lab.topic, 1, 9)]).values():
+        deleted.result()
+    error = str(lab.land().error)
+    assert "retention deleted offsets 4 to 8 of partition 1 before they were landed" in error
+    assert "--accept-gap" in error
+    assert len(lab.rows()) == 4
+    assert lab.land_well(Options(wait=10, accept_gap=True)).records == 5
+    assert lab.table().properties["lakehouse.accepted-gap.1.4"] == "9"
+    # What is noted stays accepted, also when the rows behind it are landed again.
+    first = next(iter(lab.table().snapshots()))
+    lab.sql(f"call lake.system.rollback_to_snapshot('{lab.declaration.identifier}', {first.snapshot_id})")
+    assert lab.land_well().records == 5
+
+
+def test_what_retention_takes_from_a_partition_that_was_empty_at_first_is_a_gap(lab: Lab) -> None:
+    produce(lab, 4, partitions=(1,))
+    lab.land_well()
+    produce(lab, 4, start=4, partitions=(0,))
+    for deleted in lab.admin.delete_records([TopicPartition(lab.topic, 0, 3)]).values():
+        deleted.result()
+    assert "retention deleted offsets 0 to 2 of partition 0" in str(lab.land().error)
+    assert_exactly_once(lab, 4)
+    assert lab.land_well(Options(wait=10, accept_gap=True)).records == 1
+    assert_exactly_once(lab, 5)
+
+
+def test_from_earliest_lands_what_is_missing_and_nothing_twice(lab: Lab) -> None:
+    produce(lab, 30, partitions=(0, 1))
+    lab.land_well()
+    lab.sql("delete from {table} where kafka_partition = 0 and kafka_offset in (0, 1, 7, 14)")
+    lab.sql("delete from {table} where kafka_partition = 1 and kafka_offset < 5")
+    produce(lab, 3, start=30, partitions=(2,))
+    result = lab.land_well(Options(wait=10, from_earliest=True))
+    # The last offset of partition 0 is behind the position once its row is gone: news, not a hole.
+    assert (result.records, result.batches) == (12, 3)
+    assert_exactly_once(lab, 33)
+    snapshot = lab.table().current_snapshot()
+    assert lab.land_well(Options(wait=10, from_earliest=True)).batches == 0
+    assert lab.table().current_snapshot() == snapshot
+
+
+def test_from_earliest_passes_over_offsets_without_records(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    schema_id = lab.register(SALE)
+    transactions(lab, schema_id, "commit", "abort", "commit")
+    lab.land_well()
+    snapshot = lab.table().current_snapshot()
+    ingester = lab.ingester(Options(wait=10, from_earliest=True))
+    (first,) = ingester.catch_up([lab.declaration])
+    with monkeypatch.context() as patch:
+        patch.setattr(peek, "_consumer", None)  # what holds no record is not asked for again
+        (again,) = ingester.catch_up([lab.declaration])
+    assert [(each.error, each.batches) for each in (first, again)] == [(None, 0), (None, 0)]
+    lab.sql("delete from {table} where kafka_offset = 2")
+    assert lab.land_well(Options(wait=10, from_earliest=True)).records == 1
+    assert lab.table().current_snapshot() != snapshot
+    assert_exactly_once(lab, 10)
+
+
+def test_until_bounds_a_run_by_the_time_of_the_records(lab: Lab) -> None:
+    schema_id = lab.register(SALE)
+    day = datetime(2026, 3, 1, tzinfo=UTC)
+    for index in range(12):
+        stamp = int((day + timedelta(days=index)).timestamp() * 1000)
+        lab.produce(lab.encode(schema_id, {"id": index, "note": ""}), index % 2, timestamp=stamp)
+    bounded = Options(wait=10, until=day + timedelta(days=5))
+    assert lab.land_well(bounded).records == 5
+    assert {row["id"] for row in lab.rows()} == set(range(5))
+    assert lab.land_well(bounded).batches == 0
+    assert lab.land_well(Options(wait=10, until=day + timedelta(days=100))).records == 7
+    assert_exactly_once(lab, 12)

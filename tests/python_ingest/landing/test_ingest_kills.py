@@ -1,0 +1,122 @@
+"""kill -9 at every step of a batch, and at random times with two ingesters at once: always exactly once.
+
+`make chaos` runs the random part many times over; a seed that failed runs again with CHAOS_SEED.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from python_ingest.landing.run import Options
+from tests.conftest import LAKEHOUSE, run_lakehouse
+from tests.support.lab import Lab, assert_exactly_once, produce
+
+ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "1"))
+SEED = int(os.environ["CHAOS_SEED"])
+
+
+@dataclass
+class Progress:
+    """How far a running ingester has come: what it has written since it was started, and whether it has committed."""
+
+    lab: Lab
+    location: Path
+    files: frozenset[Path]
+    metadata: str
+
+    @classmethod
+    def of(cls, lab: Lab) -> "Progress":
+        table = lab.table()
+        location = Path(table.location().removeprefix("file:"))
+        return cls(lab, location, frozenset(location.rglob("*")), table.metadata_location)
+
+    def wrote(self, pattern: str) -> bool:
+        return bool(set(self.location.rglob(pattern)) - self.files)
+
+    def committed(self) -> bool:
+        return self.lab.table().metadata_location != self.metadata
+
+
+POINTS: dict[str, Callable[[Progress], bool]] = {
+    "while data files are written": lambda progress: progress.wrote("data/**/*.parquet"),
+    "between data files and commit": lambda progress: progress.wrote("metadata/*-m*.avro"),
+    "as soon as it is committed": Progress.committed,
+}
+
+
+@pytest.fixture
+def start(lab: Lab, models_dir: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Start ingesters in sessions of their own, so that a kill takes the JVM along."""
+    started = []
+
+    def run(*options: str) -> subprocess.Popen[bytes]:
+        command = [LAKEHOUSE, "ingest", "run", lab.topic, "--models", str(models_dir), *options]
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        kill(process)
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_batch_killed_at_any_step_is_landed_once(
+    lab: Lab, models_dir: Path, start: Callable[..., subprocess.Popen[bytes]], point: str
+) -> None:
+    produce(lab, 30)
+    lab.land_well()
+    total = 30
+    for _ in range(5):
+        produce(lab, 300, start=total)
+        total += 300
+        progress = Progress.of(lab)
+        process = start()
+        while process.poll() is None and not POINTS[point](progress):
+            time.sleep(0.001)
+        hit = process.poll() is None
+        kill(process)
+        if hit and progress.committed() == (POINTS[point] is Progress.committed):
+            break
+    else:
+        raise AssertionError(f"no kill hit the moment {point}")
+    again = run_lakehouse("ingest", "run", lab.topic, "--models", str(models_dir))
+    assert (again.returncode, again.stderr) == (0, "")
+    assert_exactly_once(lab, total)
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + ROUNDS))
+def test_two_ingesters_killed_at_random_land_each_offset_once(
+    lab: Lab, start: Callable[..., subprocess.Popen[bytes]], seed: int
+) -> None:
+    chance = random.Random(seed)
+    produce(lab, 3)
+    lab.land_well()
+    total = 3
+    produce(lab, 400, start=total)
+    total += 400
+    both = [start("--max-records", "20"), start("--max-records", "30")]
+    landing = time.monotonic() + 60
+    while len(lab.rows()) == 3 and any(each.poll() is None for each in both) and time.monotonic() < landing:
+        time.sleep(0.1)
+    assert len(lab.rows()) > 3 or all(each.poll() is None for each in both), "no ingester was there to be killed"
+    for process in chance.sample(both, 2):
+        time.sleep(chance.uniform(0, 2))
+        kill(process)
+    lab.land_well(Options(wait=10))
+    assert_exactly_once(lab, total)

@@ -1,0 +1,223 @@
+"""Topics that producers never stop writing to: a run ends, following starves nobody, and a signal ends that well."""
+
+import json
+import signal
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import NewPartitions
+from prometheus_client.parser import text_string_to_metric_families
+from pyspark.sql import SparkSession
+
+from lakehouse.catalog import load_catalog
+from lakehouse.settings import PROJECT_ROOT, Settings
+from lakehouse.weeks import IsoWeek
+from python_export.datasets.declared import Project
+from python_export.run import Exported
+from python_ingest.kafka.broker import Broker
+from python_ingest.landing.run import Options
+from python_ingest.topics import Declaration
+from python_ingest.verify.compare import verify_topic
+from tests.conftest import LAKEHOUSE
+from tests.support.lab import SALE, Lab, Messages, produce
+from weekly_job import steps
+from weekly_job.steps import Job
+
+TOPICS = 6
+PER_SECOND = 200
+BACKLOG = 3_000
+
+
+@dataclass
+class Busy:
+    """Six topics with producers that go on until the test ends; the first has a backlog."""
+
+    labs: list[Lab]
+
+    @property
+    def declarations(self) -> list[Declaration]:
+        return [lab.declaration for lab in self.labs]
+
+    def ends(self) -> list[int]:
+        broker = Broker(self.labs[0].settings, 10)
+        return [sum(broker.describe(lab.topic).end.values()) for lab in self.labs]
+
+    def landed(self) -> list[int]:
+        return [lab.table().scan().to_arrow().num_rows for lab in self.labs]
+
+
+@pytest.fixture(scope="module")
+def busy(services: Settings, spark: SparkSession) -> Iterator[Busy]:
+    labs = []
+    for number in range(TOPICS):
+        name = f"live{number}_{uuid.uuid4().hex[:8]}"
+        lab = Lab(services, spark, Declaration(f"test.{name}", "bronze_tests", name, "string", "dead_letter"))
+        lab.make_topic(1)
+        labs.append(lab)
+    values = {lab.topic: lab.encode(lab.register(SALE), {"id": 1, "note": "n" * 20}) for lab in labs}
+    for _ in range(BACKLOG):
+        labs[0].produce(values[labs[0].topic])
+    labs[0].flush()
+    stopped = threading.Event()
+
+    def go_on() -> None:
+        due = time.monotonic()
+        while not stopped.is_set():
+            for lab in labs:
+                for _ in range(PER_SECOND // 10):
+                    lab.produce(values[lab.topic])
+                lab.producer.poll(0)
+            due += 0.1
+            time.sleep(max(0.0, due - time.monotonic()))
+
+    producing = threading.Thread(target=go_on)
+    producing.start()
+    # So that a run that waits for the producers to stop fails here, and not by the limit of a test.
+    watchdog = threading.Timer(900, stopped.set)
+    watchdog.start()
+    try:
+        yield Busy(labs)
+        assert not stopped.is_set(), "a run went on until the producers had stopped"
+    finally:
+        watchdog.cancel()
+        stopped.set()
+        producing.join()
+        for lab in labs:
+            lab.flush()
+
+
+def assert_each_once(busy: Busy) -> None:
+    for lab in busy.labs:
+        report = verify_topic(lab.settings, lab.declaration, 30)
+        assert report.problems == []
+
+
+def test_a_run_on_live_topics_ends_with_what_was_there_at_its_start(busy: Busy) -> None:
+    before = busy.ends()
+    results = busy.labs[0].ingester(Options(max_records=1_000, wait=30)).catch_up(busy.declarations)
+    assert [(result.error, result.lag) for result in results] == [(None, 0)] * TOPICS
+    landed = busy.landed()
+    assert all(count >= end for count, end in zip(landed, before, strict=True))
+    # Each has grown since, and the run did not follow.
+    assert all(end > count for count, end in zip(landed, busy.ends(), strict=True))
+
+
+def test_the_weekly_jobs_first_step_ends_on_live_topics(
+    busy: Busy, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Running:
+        """The tests' own Spark: a process has one."""
+
+        def __init__(self, _: Settings) -> None: ...
+
+        def __call__(self) -> SparkSession:
+            return spark
+
+        def stop(self) -> None: ...
+
+    monkeypatch.setattr(steps, "QuietSpark", Running)
+    monkeypatch.setattr(steps, "read_declarations", lambda _: busy.declarations)
+    before = busy.ends()
+    settings, week = busy.labs[0].settings, IsoWeek.parse("2026-W46")
+    job = Job(settings, {}, Project(PROJECT_ROOT, {}), load_catalog(settings), print, [week], Exported(week))
+    assert f"new records of {TOPICS} topics, 0 dead letters" in steps.ingest(job)
+    assert all(count >= end for count, end in zip(busy.landed(), before, strict=True))
+
+
+def test_following_starves_no_live_topic_writes_metrics_each_turn_and_ends_after_its_batches(
+    busy: Busy, tmp_path: Path
+) -> None:
+    tables = [{"name": each.table, "config": {"meta": {"kafka": {"topic": each.topic}}}} for each in busy.declarations]
+    sources = {"version": 2, "sources": [{"name": "lab", "schema": "bronze_tests", "tables": tables}]}
+    (tmp_path / "_lab__sources.yml").write_text(json.dumps(sources))
+    metrics = tmp_path / "ingest.prom"
+    first = busy.labs[0]
+    for _ in range(BACKLOG):
+        first.produce(b"no schema")
+    first.flush()
+    options = ["--every", "2s", "--max-records", "500", "--topics-at-once", "2", "--metrics-file", str(metrics)]
+    command = [LAKEHOUSE, "ingest", "run", "--follow", *options, "--models", str(tmp_path)]
+    wanted = {topic: number + 3 for topic, number in batches(busy).items()}
+    follower = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    told: list[str] = []
+    reader = threading.Thread(target=lambda: told.extend(follower.communicate()))
+    reader.start()
+    try:
+        until(
+            lambda: follower.poll() is not None or all(last_batches(metrics).get(t, 0) >= n for t, n in wanted.items())
+        )
+        assert follower.poll() is None
+    finally:
+        follower.send_signal(signal.SIGTERM)
+        reader.join(120)
+    assert follower.returncode == 0, told
+    assert all(f"warning: {first.topic}: " in line for line in told[1].splitlines())
+    assert_each_once(busy)
+
+
+def batches(busy: Busy) -> dict[str, int]:
+    return {
+        lab.topic: int(lab.table().current_snapshot().summary["lakehouse.batch"])  # type: ignore[index,union-attr]
+        for lab in busy.labs
+    }
+
+
+def last_batches(metrics: Path) -> dict[str, float]:
+    if not metrics.exists():
+        return {}
+    families = {each.name: each for each in text_string_to_metric_families(metrics.read_text())}
+    family = families.get("lakehouse_ingest_last_batch")
+    return {sample.labels["topic"]: sample.value for sample in family.samples} if family else {}
+
+
+def until(holds: Callable[[], bool]) -> None:
+    for _ in range(2400):
+        if holds():
+            return
+        time.sleep(0.1)
+    raise AssertionError("it did not come true in four minutes")
+
+
+@dataclass
+class Producing(Messages):
+    """A Reporter that has something produced whenever a batch is planned."""
+
+    produce: Callable[[], Any] = lambda: None
+
+    def waiting(self, topic: str, offsets_left: int) -> None:
+        self.produce()
+
+
+def test_what_comes_while_a_run_plans_again_waits_for_the_next_one(lab: Lab) -> None:
+    """Through retries, holes and partitions that are new."""
+    produce(lab, 9)
+    lab.land_well(Options(max_records=3, wait=10))
+    lab.sql("delete from {table} where kafka_partition = 1 and kafka_offset < 2")
+    produce(lab, 9)
+    added: list[int] = []
+
+    def more() -> None:
+        if not added:
+            for created in lab.admin.create_partitions([NewPartitions(lab.topic, 4)]).values():
+                created.result()
+            lab.wait_for_topic(4)
+            for deleted in lab.admin.delete_records([TopicPartition(lab.topic, 0, 1)]).values():
+                deleted.result()
+        produce(replace(lab), 4, partitions=(0, 1, 2, 3))  # a producer that knows the new partition
+        added.append(4)
+
+    options = Options(max_records=4, wait=10, from_earliest=True)
+    (result,) = lab.ingester(options, messages=Producing(produce=more)).catch_up([lab.declaration])
+    assert (result.error, result.records, result.lag) == (None, 11, 0)
+    assert len(added) > 3
+    assert {row["kafka_partition"] for row in lab.rows()} == {0, 1, 2}
+    assert lab.land_well(replace(options, max_records=1000)).records == sum(added)
+    assert verify_topic(lab.settings, lab.declaration, 10).problems == []

@@ -1,0 +1,193 @@
+"""The bronze table's columns: names that do not collide, made once, grown without undoing what others did."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from lakehouse.catalog import load_catalog, make_namespace
+from lakehouse.errors import UserError
+from lakehouse.settings import Settings
+from python_ingest.kafka.broker import TopicState
+from python_ingest.landing import identity, tables
+from python_ingest.landing.offsets import Position
+from python_ingest.landing.tables import METADATA_COLUMNS, SchemaState, payload_columns, table_schema
+from python_ingest.schema import column_types, merge, writer_form
+from python_ingest.schema.writer_form import IncompatibleSchema
+from python_ingest.topics import Declaration
+from tests.support.lab import record
+
+
+def writer(schema: Any) -> Any:
+    return writer_form.writer_form(json.dumps(schema))
+
+
+def reader(schema: Any) -> Any:
+    return merge.merge(None, writer(schema))
+
+
+def test_a_nested_record_stays_a_struct_of_optional_fields() -> None:
+    struct = column_types.of_avro(reader(record("r", a="int", b=record("b", c="string"))))
+    assert [(each.name, each.required) for each in struct.fields] == [("a", False), ("b", False)]
+    assert [each.name for each in struct.fields[1].field_type.fields] == ["c"]
+
+
+def test_payload_columns_come_first_and_every_metadata_column_follows() -> None:
+    names = [
+        each.name for each in table_schema(SchemaState({3: writer(record("r", a="int", b="long"))}), "string").fields
+    ]
+    assert names == ["a", "b", *METADATA_COLUMNS]
+
+
+def test_a_payload_that_is_no_record_is_one_column() -> None:
+    assert payload_columns(reader("long")) == {"value": "long"}
+
+
+def test_a_field_named_like_a_metadata_or_reserved_column_is_renamed() -> None:
+    columns = payload_columns(
+        reader(record("r", kafka_offset="int", Ingest_Batch="int", _partition="int", other="int"))
+    )
+    assert list(columns) == ["value_kafka_offset", "value_Ingest_Batch", "value__partition", "other"]
+
+
+def test_a_rename_that_hits_another_field_is_refused() -> None:
+    with pytest.raises(IncompatibleSchema, match="two fields would be landed as value_kafka_offset"):
+        payload_columns(reader(record("r", value_kafka_offset="int", kafka_offset="int")))
+
+
+@pytest.fixture
+def catalog(offline_settings: Settings) -> Catalog:
+    catalog = load_catalog(offline_settings, create=True)
+    make_namespace(catalog, "bronze")
+    make_namespace(catalog, "bronze")
+    return catalog
+
+
+DECLARATION = Declaration("sales", "bronze", "sales", "avro", "dead_letter")
+TOPIC = TopicState("sales", "topic-1", "cluster-1", {0: 0}, {0: 0})
+FIRST = SchemaState({3: writer(record("r", a="int", n=record("n", b="float")))}, {4: "long"})
+
+
+def test_a_table_is_made_once_and_remembers_where_it_comes_from(catalog: Catalog) -> None:
+    assert tables.load(catalog, DECLARATION) is None
+    assert tables.create(catalog, DECLARATION) is not None
+    assert tables.create(catalog, DECLARATION) is None
+    table = tables.load(catalog, DECLARATION)
+    assert table is not None
+    assert tables.evolve(table, DECLARATION, FIRST) is not None
+    state = SchemaState.of(table)
+    assert (state.value, state.key, state.held()) == (FIRST.value, FIRST.key, FIRST.held())
+    assert [str(each.transform) for each in table.spec().fields] == ["day", "identity"]
+    for column in ("kafka_partition", "kafka_offset", "ingest_batch"):
+        assert table.properties[f"write.metadata.metrics.column.{column}"] == "full"
+    identity.bind(table, TOPIC)
+    identity.check(table, DECLARATION, TOPIC, Position())
+
+
+def made(catalog: Catalog) -> Table:
+    """Return the table with the columns of the first schemas."""
+    table = tables.create(catalog, DECLARATION)
+    assert table is not None
+    assert tables.evolve(table, DECLARATION, FIRST) is not None
+    return table
+
+
+def filled(catalog: Catalog) -> Table:
+    """Return the table once a batch, here an empty one, was committed to it."""
+    table = made(catalog)
+    identity.bind(table, TOPIC)
+    table.append(pa.Table.from_pylist([], table.schema().as_arrow()))
+    return table
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"topic_id": "topic-2"}, "filled from incarnation of the topic topic-1 .*up to offset 7.*now topic-2"),
+        ({"cluster_id": "cluster-2"}, "filled from cluster cluster-1 .*up to offset 7.*now cluster-2"),
+    ],
+)
+def test_another_incarnation_or_cluster_is_refused(catalog: Catalog, change: dict[str, str], words: str) -> None:
+    table = filled(catalog)
+    other = replace(TOPIC, **change)
+    identity.bind(table, other)
+    with pytest.raises(UserError, match=words):
+        identity.check(table, DECLARATION, other, Position(1, {0: 8}))
+
+
+def test_a_table_without_a_record_may_still_be_filled_from_another_incarnation(catalog: Catalog) -> None:
+    table = made(catalog)
+    for topic in (TOPIC, replace(TOPIC, topic_id="topic-2", cluster_id="cluster-2")):
+        identity.bind(table, topic)
+        identity.check(table, DECLARATION, topic, Position())
+    assert table.properties["lakehouse.topic-id"] == "topic-2"
+
+
+def test_another_format_of_keys_is_refused(catalog: Catalog) -> None:
+    other = replace(DECLARATION, key="bytes")
+    with pytest.raises(UserError, match=r"keys declared as avro .*but sales is now bytes.* holds no record: drop it"):
+        identity.check(made(catalog), other, TOPIC, Position())
+
+
+def test_a_table_grows_by_adding_and_widening_in_one_commit(catalog: Catalog) -> None:
+    table = made(catalog)
+    nested = record("n", b="double", c="string")
+    grown = replace(FIRST, value=FIRST.value | {5: writer(record("r", a="long", n=nested, d="string"))})
+    assert tables.evolve(table, DECLARATION, grown) is not None
+    after = catalog.load_table(DECLARATION.identifier)
+    found = {name: str(after.schema().find_type(name)) for name in ("a", "n.b", "n.c", "d")}
+    assert found == {"a": "long", "n.b": "double", "n.c": "string", "d": "string"}
+    assert SchemaState.of(after).value == grown.value
+
+
+def test_two_that_add_columns_at_once_do_not_undo_each_other(catalog: Catalog) -> None:
+    made(catalog)
+    one, other = (catalog.load_table(DECLARATION.identifier) for _ in range(2))
+    adds = {4: writer(record("r", a="int", z="int"))}
+    assert tables.evolve(one, DECLARATION, replace(FIRST, value=FIRST.value | adds)) is not None
+    assert (
+        tables.evolve(other, DECLARATION, replace(FIRST, value=FIRST.value | {5: writer(record("r", y="int"))})) is None
+    )
+    assert SchemaState.of(catalog.load_table(DECLARATION.identifier)).value.keys() == {3, 4}
+
+
+def test_a_schema_that_adds_no_column_is_noted_beside_one_that_did_meanwhile(catalog: Catalog) -> None:
+    made(catalog)
+    one, other = (catalog.load_table(DECLARATION.identifier) for _ in range(2))
+    adds = {4: writer(record("r", a="int", z="int"))}
+    assert tables.evolve(one, DECLARATION, replace(FIRST, value=FIRST.value | adds)) is not None
+    assert (
+        tables.evolve(other, DECLARATION, replace(FIRST, value=FIRST.value | {5: writer(record("r", a="int"))}))
+        is not None
+    )
+    table = catalog.load_table(DECLARATION.identifier)
+    assert SchemaState.of(table).value.keys() == {3, 4, 5}
+    assert {each.name for each in table_schema(SchemaState.of(table), DECLARATION.key).fields} == {
+        each.name for each in table.schema().fields
+    }
+
+
+def declared(**columns: str) -> Declaration:
+    types = {name: column_types.of_spark(text) for name, text in columns.items()}
+    return replace(DECLARATION, columns=column_types.struct(types))
+
+
+def test_a_table_has_what_its_source_declares_before_the_first_record_and_grows_with_it(catalog: Catalog) -> None:
+    first = declared(a="int", place="struct<city: string>", kafka_key="struct<id: int>", kafka_offset="string")
+    assert tables.prepared(catalog, first).schema().find_type("kafka_offset") == METADATA_COLUMNS["kafka_offset"]
+    wider = declared(A="bigint", place="struct<zip: string, city: string>", more="array<struct<x: int>>")
+    table = tables.prepared(catalog, wider)
+    names = ("a", "place.city", "place.zip", "more.element.x", "kafka_key.id")
+    found = {name: str(table.schema().find_type(name)) for name in names}
+    assert found == dict(zip(names, ("long", "string", "string", "int", "int"), strict=True))
+    assert tables.prepared(catalog, first).metadata_location == table.metadata_location
+    with pytest.raises(UserError, match=r"bronze.sales cannot have .* declares: place.city: int does not fit"):
+        tables.prepared(catalog, declared(place="struct<city: int>"))
+    for other in (replace(wider, key="string"), replace(wider, topic="other")):
+        assert tables.prepared(catalog, other).metadata_location == table.metadata_location
+    without_key = tables.prepared(catalog, replace(declared(kafka_key="int"), key="bytes", table="other"))
+    assert str(without_key.schema().find_type("kafka_key")) == "binary"

@@ -1,0 +1,186 @@
+"""Versions merged into the reader's form, in any order, and each writer's bytes read as it."""
+
+import json
+import random
+from itertools import permutations
+from typing import Any
+
+import pytest
+from pyiceberg.types import ListType, MapType, StructType
+
+from python_ingest.schema import column_types
+from python_ingest.schema.merge import merge, merge_all, read_as, with_column_names
+from python_ingest.schema.writer_form import IncompatibleSchema, Json, writer_form
+from tests.support.lab import record
+
+
+def learned(*versions: Json) -> tuple[Json, list[Json]]:
+    """Return the reader's form of versions learned one after the other, and their writers' forms."""
+    reader, writers = None, []
+    for version in versions:
+        writers.append(with_column_names(reader, writer_form(json.dumps(version))))
+        reader = merge(reader, writers[-1])
+    return reader, writers
+
+
+def types(reader: Json) -> dict[str, Json]:
+    return {each["name"]: each["type"] for each in reader["fields"]}
+
+
+def aliased(schema: Json, **aliases: list[str]) -> Json:
+    """Return a record schema with aliases of some of its fields."""
+    fields = [
+        each | ({"aliases": aliases[each["name"]]} if each["name"] in aliases else {}) for each in schema["fields"]
+    ]
+    return schema | {"fields": fields}
+
+
+def test_the_reader_holds_every_field_of_every_version_in_any_order() -> None:
+    versions = [
+        record("r", id="int", price="float"),
+        record("r", id="int", code=["null", "string"], price="double"),
+        record("r", price="float", id="long", nested=record("n", x="int")),
+    ]
+    expected = {
+        "id": ["null", "long"],
+        "price": ["null", "double"],
+        "code": ["null", "string"],
+    }
+    for order in permutations(versions):
+        found = types(learned(*order)[0])
+        assert found.pop("nested")[1]["fields"] == [{"name": "x", "type": ["null", "int"], "default": None}]
+        assert found == expected
+
+
+VARIANTS: dict[str, list[Json]] = {
+    "number": ["int", "long", ["null", "int"], ["int", "long"]],
+    "ratio": ["float", ["double", "null"]],
+    "text": ["string", *({"type": "enum", "name": "e", "symbols": symbols} for symbols in (["A", "B"], ["B", "C"]))],
+    "blob": ["bytes", *({"type": "fixed", "name": "f", "size": size} for size in (3, 5))],
+    "at": [{"type": "long", "logicalType": f"timestamp-{unit}"} for unit in ("millis", "micros")],
+    "price": [
+        {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2},
+        {"type": "fixed", "name": "d", "size": 8, "logicalType": "decimal", "precision": 18, "scale": 2},
+    ],
+    "union": [["int", "string"], ["string", "null", "long"], ["null", "boolean", "int"]],
+    "late": ["null", ["null", "string"]],
+}
+
+
+def a_version(rng: random.Random, depth: int = 2) -> Json:
+    """Return a record schema whose fields are some of VARIANTS, in any order and one name with an alias."""
+    fields = {name: rng.choice(VARIANTS[name]) for name in rng.sample(sorted(VARIANTS), 3)}
+    if depth:
+        below = a_version(rng, depth - 1)
+        fields |= rng.choice(
+            [
+                {"place": below},
+                {"places": {"type": "array", "items": below}},
+                {"by_name": {"type": "map", "values": ["null", below]}},
+                {"either": ["int", below]},
+            ]
+        )
+    renamed = rng.choice(["before", "after"])
+    version = record("r", **fields, **{renamed: rng.choice(["int", "long"])}) | {"namespace": f"depth{depth}"}
+    return aliased(version, after=["before"])
+
+
+def columns(schema: Json) -> Any:
+    """Return what a schema is landed as, without the order of fields and the name of a renamed one."""
+    found = column_types.of_avro(schema)
+
+    def plain(each: Any) -> Any:
+        if isinstance(each, StructType):
+            return {field.name.replace("after", "before"): plain(field.field_type) for field in each.fields}
+        if isinstance(each, ListType):
+            return [plain(each.element_type)]
+        return plain(each.value_type) if isinstance(each, MapType) else str(each)
+
+    return plain(found)
+
+
+def test_the_columns_are_the_same_whatever_version_is_learned_first() -> None:
+    rng = random.Random(20261121)
+    for _ in range(25):
+        versions = [a_version(rng) for _ in range(3)]
+        outcomes = []
+        for order in permutations(versions):
+            reader, writers = learned(*order)
+            outcomes.append(columns(reader))
+            for again in permutations(writers):
+                assert columns(merge_all(dict(enumerate(again)))) == outcomes[0]
+        assert all(each == outcomes[0] for each in outcomes)
+
+
+def test_fields_are_added_inside_records_arrays_and_maps() -> None:
+    def version(**fields: str) -> Json:
+        lines = {"type": "array", "items": record("line", **fields)}
+        return record(
+            "r", place=record("p", **fields), lines=lines, by_name={"type": "map", "values": record("v", **fields)}
+        )
+
+    found = types(learned(version(a="int"), version(a="int", b="string"))[0])
+    names = [each["name"] for each in found["place"][1]["fields"]]
+    assert names == ["a", "b"]
+    assert [each["name"] for each in found["lines"][1]["items"][1]["fields"]] == ["a", "b"]
+    assert [each["name"] for each in found["by_name"][1]["values"][1]["fields"]] == ["a", "b"]
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_a_field_keeps_the_name_that_its_column_has(order: tuple[int, ...]) -> None:
+    versions = [
+        record("r", a="int"),
+        aliased(record("r", b="long"), b=["a"]),
+        aliased(record("r", c="int"), c=["b", "a"]),
+    ]
+    reader, writers = learned(*(versions[each] for each in order))
+    first = "abc"[order[0]]
+    assert types(reader) == {first: ["null", "long"]}
+    assert [list(types(each)) for each in writers] == [[first]] * 3
+
+
+def test_an_alias_between_two_columns_joins_nothing() -> None:
+    reader, (_, _, third) = learned(record("r", a="int"), record("r", b="int"), aliased(record("r", b="int"), b=["a"]))
+    assert (list(types(reader)), list(types(third))) == (["a", "b"], ["b"])
+
+
+def test_two_fields_of_one_column_are_refused() -> None:
+    versions = [record("r", a="int"), aliased(record("r", b="int"), b=["a"]), record("r", a="int", b="int")]
+    with pytest.raises(IncompatibleSchema, match="b: it and a would be the one column a"):
+        learned(*versions)
+    with pytest.raises(IncompatibleSchema, match="c: its aliases name the columns a and b"):
+        learned(record("r", a="int", b="int"), aliased(record("r", c="int"), c=["a", "b"]))
+
+
+def test_a_renamed_type_changes_nothing_outside_a_union() -> None:
+    before, after = record("Old", a="int"), record("New", a="int")
+    reader, _ = learned(record("r", x=before), record("r", x=after))
+    assert [each["name"] for each in types(reader)["x"][1]["fields"]] == ["a"]
+    reader, _ = learned(record("r", x=["int", before]), record("r", x=["int", after]))
+    assert columns(reader)["x"].keys() == {"member_int", "member_old", "member_new"}
+
+
+def test_fields_that_differ_by_case_only_across_versions_are_refused() -> None:
+    with pytest.raises(IncompatibleSchema, match="ID: differs from id by case only"):
+        learned(record("r", id="int"), record("r", ID="int"))
+
+
+@pytest.mark.parametrize(
+    ("known", "writer", "expected"),
+    [
+        ("long", "int", ["null", "long"]),
+        ("string", {"type": "enum", "name": "e", "symbols": ["A"]}, ["null", {"type": "enum", "symbols": ["A"]}]),
+        ({"type": "enum", "name": "e", "symbols": ["A"]}, "string", ["null", "string"]),
+        ({"type": "fixed", "name": "f", "size": 2}, "bytes", ["null", "bytes"]),
+        ("bytes", {"type": "fixed", "name": "f", "size": 2}, ["null", {"type": "fixed", "size": 2}]),
+    ],
+)
+def test_a_column_is_read_as_the_writers_own_type_where_avro_cannot_convert(
+    known: Json, writer: Json, expected: Json
+) -> None:
+    reader, (_, form) = learned(record("r", x=known), record("r", x=writer))
+    (found,) = types(read_as(reader, form)).values()
+    assert [
+        {name: part for name, part in each.items() if name != "name"} if isinstance(each, dict) else each
+        for each in found
+    ] == expected

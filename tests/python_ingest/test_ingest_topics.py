@@ -1,0 +1,169 @@
+"""Declarations in dbt source files: what is read, and what a mistake in one is answered with."""
+
+from pathlib import Path
+
+import pytest
+
+from lakehouse.errors import UserError
+from python_ingest.schema.column_types import in_spark
+from python_ingest.topics import DeadLetterLimit, Declaration, read_declarations, select
+
+GOOD = """
+version: 2
+sources:
+  - name: till
+    schema: bronze
+    tables:
+      - name: not_from_kafka
+      - name: sales
+        config: {meta: {kafka: {topic: Till.Sales-v1, key: avro, on_error: stop}}}
+      - name: refunds
+        config: {meta: {kafka: {topic: refunds}}}
+"""
+
+
+def written(directory: Path, text: str, name: str = "_till__sources.yml") -> Path:
+    (directory / name).write_text(text)
+    return directory
+
+
+def test_declarations_are_sorted_and_have_defaults(tmp_path: Path) -> None:
+    assert read_declarations(written(tmp_path, GOOD)) == [
+        Declaration("Till.Sales-v1", "bronze", "sales", "avro", "stop"),
+        Declaration("refunds", "bronze", "refunds", "string", "dead_letter"),
+    ]
+
+
+def test_the_projects_own_sources_name_the_tables_that_other_tools_rely_on() -> None:
+    tables = {each.topic: each.identifier for each in read_declarations()}
+    assert tables == {
+        "pizza-orders": "bronze.pizza_orders",
+        "payments": "bronze.payments",
+        "shiftleft.public.customers": "bronze.shiftleft_public_customers",
+        "shiftleft.public.addresses": "bronze.shiftleft_public_addresses",
+        "shiftleft.public.products": "bronze.shiftleft_public_products",
+        "shiftleft.public.orders": "bronze.shiftleft_public_orders",
+        "shiftleft.public.order_items": "bronze.shiftleft_public_order_items",
+        "stock_trades": "bronze.stock_trades",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("sources: [", ["_till__sources.yml", "not valid YAML", "line 1"]),
+        ("sources: 5", ["sources is not a list"]),
+        ("sources: [{name: till, tables: 5}]", ["source till", "tables is not a list"]),
+        (GOOD.replace("{topic: refunds}", "refunds"), ["table refunds", "kafka is not a mapping"]),
+        (GOOD.replace("{topic: refunds}", "{key: string}"), ["table refunds", "kafka.topic is missing"]),
+        (GOOD.replace("{topic: refunds}", "{topic: 7}"), ["table refunds", "kafka.topic is missing or not text"]),
+        (GOOD.replace("key: avro", "key: json"), ["table sales", "kafka.key is 'json'", "string, avro, bytes"]),
+        (GOOD.replace("on_error: stop", "on_error: ignore"), ["table sales", "kafka.on_error is 'ignore'"]),
+        (GOOD.replace("on_error", "onerror"), ["table sales", "kafka.onerror is not a known field"]),
+        *(
+            (GOOD.replace("topic: refunds", f"topic: refunds, max_dead_letters: {given}"), ["table refunds", *words])
+            for given, *words in (
+                ("5", "kafka.max_dead_letters is not a mapping"),
+                ("{rate: 1}", "kafka.max_dead_letters.rate is not a known field", "Use share, count"),
+                ("{share: 5}", "kafka.max_dead_letters.share is '5'", "from 0 to 1"),
+                ("{share: a lot}", "kafka.max_dead_letters.share is 'a lot'"),
+                ("{share: .nan}", "kafka.max_dead_letters.share is 'nan'"),
+                ("{share: }", "kafka.max_dead_letters.share is 'None'"),
+                ("{count: -1}", "kafka.max_dead_letters.count is '-1'", "whole number"),
+                ("{count: 2.5}", "kafka.max_dead_letters.count is '2.5'"),
+                ("{count: yes}", "kafka.max_dead_letters.count is 'True'"),
+            )
+        ),
+        (
+            GOOD.replace("on_error: stop", "subject: till"),
+            ["table sales", "kafka.subject is 'till'", "topic_record, or"],
+        ),
+        (GOOD.replace("on_error: stop", "subject: []"), ["table sales", "kafka.subject is '[]'"]),
+        (GOOD.replace("on_error: stop", "allow: amount"), ["table sales", "kafka.allow is not a list of fields"]),
+        (GOOD.replace("topic: refunds", "topic: Till.Sales-v1"), ["'Till.Sales-v1' is declared twice"]),
+        (GOOD.replace("name: refunds", "name: sales"), ["'bronze.sales' is declared twice"]),
+    ],
+)
+def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, words: list[str]) -> None:
+    with pytest.raises(UserError) as caught:
+        read_declarations(written(tmp_path, text))
+    assert "_till__sources.yml" in str(caught.value)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_two_files_must_not_name_one_topic(tmp_path: Path) -> None:
+    written(tmp_path, GOOD)
+    other = "sources: [{name: b, tables: [{name: other, config: {meta: {kafka: {topic: refunds}}}}]}]"
+    with pytest.raises(UserError, match="'refunds' is declared twice"):
+        read_declarations(written(tmp_path, other, "_b__sources.yml"))
+
+
+def test_select_keeps_the_order_asked_for_and_names_what_is_not_declared(tmp_path: Path) -> None:
+    declarations = read_declarations(written(tmp_path, GOOD))
+    chosen = select(declarations, ["refunds", "Till.Sales-v1", "refunds"])
+    assert [each.topic for each in chosen] == ["refunds", "Till.Sales-v1"]
+    assert select(declarations, []) == declarations
+    with pytest.raises(UserError, match=r"'sales'.*Choose from Till.Sales-v1, refunds"):
+        select(declarations, ["sales"])
+
+
+def test_a_limit_of_dead_letters_is_declared_in_whole_or_in_part(tmp_path: Path) -> None:
+    for given, limit in (
+        ("{share: 0.5, count: 3}", DeadLetterLimit(0.5, 3)),
+        ("{share: 1}", DeadLetterLimit(share=1)),
+        ("{count: 0}", DeadLetterLimit(count=0)),
+        ("", DeadLetterLimit()),
+    ):
+        text = GOOD.replace("topic: refunds", f"topic: refunds, max_dead_letters: {given}")
+        assert read_declarations(written(tmp_path, text))[1].max_dead_letters == limit
+
+
+def test_a_limit_is_exceeded_beyond_both_its_share_and_its_count() -> None:
+    limit = DeadLetterLimit(share=0.25, count=10)
+    assert not limit.exceeded(records=1_000, dead_letters=250)
+    assert limit.exceeded(records=1_000, dead_letters=251)
+    assert not limit.exceeded(records=10, dead_letters=10)
+    assert limit.exceeded(records=11, dead_letters=11)
+    assert not DeadLetterLimit(0, 0).exceeded(records=0, dead_letters=0)
+    assert DeadLetterLimit(0, 0).exceeded(records=1_000, dead_letters=1)
+    assert not DeadLetterLimit(1, 0).exceeded(records=5, dead_letters=5)
+
+
+def test_declared_columns_have_the_type_that_their_source_gives(tmp_path: Path) -> None:
+    columns = "[{name: id, data_type: bigint}, {name: lines, data_type: 'array<struct<sku: string>>'}, {name: untyped}]"
+    text = GOOD.replace("- name: refunds", f"- name: refunds\n        columns: {columns}")
+    found = read_declarations(written(tmp_path, text))[1].columns
+    assert {each.name: in_spark(each.field_type) for each in found.fields} == {
+        "id": "bigint",
+        "lines": "array<struct<`sku`: string>>",
+    }
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ("[{name: id, data_type: varchar(5)}]", r"table refunds: data_type of id: 'varchar\(5\)' is not a type"),
+        ("[{name: id, data_type: }]", "table refunds: data_type of id: 'None' is not a type"),
+        ("[{name: id, data_type: int}, {name: ID, data_type: int}]", "table refunds: column ID is declared twice"),
+    ],
+)
+def test_a_column_that_cannot_be_is_named(tmp_path: Path, columns: str, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        read_declarations(
+            written(tmp_path, GOOD.replace("- name: refunds", f"- name: refunds\n        columns: {columns}"))
+        )
+
+
+def test_the_subjects_of_a_topic_follow_what_it_declares(tmp_path: Path) -> None:
+    for given, subjects in (
+        ("topic", ("refunds-value",)),
+        ("record", ("till.Refund",)),
+        ("topic_record", ("refunds-till.Refund",)),
+        ("[one, other]", ("one", "other")),
+    ):
+        text = GOOD.replace("topic: refunds", f"topic: refunds, subject: {given}, allow: [amount, place.zip]")
+        declaration = read_declarations(written(tmp_path, text))[1]
+        assert declaration.subjects("value", "till.Refund") == subjects
+        assert declaration.allow == ("amount", "place.zip")
+    assert read_declarations(written(tmp_path, GOOD))[0].subjects("key", "x") == ("Till.Sales-v1-key",)

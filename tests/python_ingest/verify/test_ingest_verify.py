@@ -1,0 +1,232 @@
+"""The verifier is only worth something if every planted fault is reported: lost, doubled, changed, foreign, damaged."""
+
+import ctypes
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from pyiceberg.expressions import NotNull
+
+from lakehouse.errors import UserError
+from python_ingest.kafka.headers import headers_of
+from python_ingest.landing import backfill
+from python_ingest.landing.run import Options
+from python_ingest.repair import dead_letters
+from python_ingest.verify import compare, topic_log
+from python_ingest.verify.compare import verify_topic
+from python_ingest.verify.report import Report, Sample
+from tests.conftest import run_lakehouse
+from tests.support.lab import Lab, record
+
+AT = "kafka_partition = {} and kafka_offset {}"
+
+
+def landed(lab: Lab, count: int, options: Options | None = None) -> None:
+    schema_id = lab.register(record("sale", id="int"))
+    for index in range(count):
+        headers = [("trace", b"\x01"), ("empty", None), ("trace", b"")] if index % 2 else None
+        lab.produce(lab.encode(schema_id, {"id": index}), index % 3, key=str(index).encode(), headers=headers)
+    lab.land_well(options)
+
+
+def report_of(lab: Lab, sample: Sample | None = None) -> Report:
+    return verify_topic(lab.settings, lab.declaration, 10, sample)
+
+
+def test_every_planted_fault_is_reported_by_its_offset(lab: Lab, models_dir: Path) -> None:
+    landed(lab, 30)
+    assert report_of(lab) == Report(lab.topic, lab.declaration.identifier, offsets=30, rows=30, records=30)
+    lab.sql(f"delete from {{table}} where {AT.format(0, 'in (2, 3, 4, 7)')}")
+    lab.sql(f"insert into {{table}} select * from {{table}} where {AT.format(1, '= 5')}")
+    for change, place in (
+        ("kafka_raw_value = x'00'", AT.format(1, "in (6, 7)")),
+        ("kafka_raw_key = null", AT.format(2, "= 1")),
+        ("kafka_timestamp = kafka_timestamp + interval 1 millisecond", AT.format(2, "= 2")),
+        ("kafka_timestamp_type = 1", AT.format(2, "= 3")),
+        ("kafka_headers = array(named_struct('key', 'trace', 'value', x'01'))", AT.format(2, "= 4")),
+        ("kafka_offset = 100", AT.format(2, "= 9")),
+    ):
+        lab.sql(f"update {{table}} set {change} where {place}")
+    report = report_of(lab)
+    assert report.problems == [
+        "partition 0: offsets 2 to 4: missing in the table",
+        "partition 0: offset 7: missing in the table",
+        "partition 1: offset 5: there 2 times",
+        "partition 1: offsets 6 to 7: another kafka_raw_value than in the topic",
+        "partition 2: offset 9: missing in the table",
+        "partition 2: offset 100: in the table, but not in the topic",
+        "partition 2: offset 2: another kafka_timestamp than in the topic",
+        "partition 2: offset 3: another kafka_timestamp_type than in the topic",
+        "partition 2: offset 1: another kafka_raw_key than in the topic",
+        "partition 2: offset 4: another kafka_headers than in the topic",
+    ]
+    assert report.problem_count == 11
+    lab.sql(f"update {{table}} set kafka_partition = 9 where {AT.format(0, '= 9')}")
+    lab.sql(f"update {{table}} set kafka_topic = 'other' where {AT.format(0, '= 8')}")
+    result = run_lakehouse("ingest", "verify", lab.topic, "--models", str(models_dir), "--json")
+    assert (result.returncode, result.stderr) == (1, "")
+    (document,) = json.loads(result.stdout)
+    assert document["problems"][:3] == [
+        "1 rows name no offset, or another topic",
+        "partition 0: offsets 2 to 4: missing in the table",
+        "partition 0: offsets 7 to 9: missing in the table",
+    ]
+    # Duplicates and partitions come after the ten that are named, but they are counted.
+    assert document["problem_count"] == 13
+
+
+def test_a_vanished_partition_and_a_lost_end_are_no_lag(lab: Lab) -> None:
+    landed(lab, 12)
+    lab.sql("delete from {table} where kafka_partition = 1")
+    lab.sql("delete from {table} where kafka_partition = 2 and kafka_offset = 3")
+    assert report_of(lab).problems == [
+        "partition 1: offsets 0 to 3: missing in the table",
+        "partition 2: offset 3: missing in the table",
+        "batch 1 landed 12 rows, and 7 are there",
+    ]
+
+
+def test_rows_that_readers_never_take_for_want_of_a_known_batch_are_counted(lab: Lab) -> None:
+    landed(lab, 12)
+    lab.sql(f"update {{table}} set ingest_batch = null where {AT.format(0, '= 1')}")
+    lab.sql(f"update {{table}} set ingest_batch = 7 where {AT.format(2, '< 2')}")
+    assert report_of(lab).problems == ["3 rows have no batch number, or one that was never given"]
+
+
+def test_records_that_are_not_landed_yet_are_no_problem(lab: Lab) -> None:
+    landed(lab, 6)
+    lab.produce(b"later")
+    lab.flush()
+    report = report_of(lab)
+    assert (report.records, report.problems) == (6, [])
+
+
+def test_pieces_and_chunks_see_what_one_pass_sees(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    landed(lab, 30)
+    lab.sql(f"delete from {{table}} where {AT.format(0, 'in (3, 4)')}")
+    lab.sql(f"insert into {{table}} select * from {{table}} where {AT.format(2, '= 8')}")
+    whole = report_of(lab)
+    assert whole.problem_count == 3
+    monkeypatch.setattr(topic_log, "PIECE_BYTES", 1)
+    monkeypatch.setattr(topic_log, "RECORDS_PER_CALL", 3)
+    assert report_of(lab) == whole
+    monkeypatch.setattr(compare, "CHUNK_OFFSETS", 4)
+    everything = report_of(lab, Sample(100, 1))
+    assert (everything.records, everything.problem_count) == (30, 4)  # the gap lies across a chunk's end
+
+
+def test_a_sample_compares_few_bytes_and_still_finds_every_gap_and_double(
+    lab: Lab, models_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landed(lab, 300)
+    monkeypatch.setattr(compare, "CHUNK_OFFSETS", 10)
+    clean = report_of(lab, Sample(10, 1))
+    assert (clean.records, clean.rows, clean.problems) == (30, 300, [])
+    assert clean.line() == f"{lab.topic}: 30 records compared, 10.0% of 300 rows (seed 1): all exactly once"
+    assert report_of(lab, Sample(10, 1)) == clean
+    lab.sql(f"insert into {{table}} select * from {{table}} where {AT.format(0, '% 10 = 5')}")
+    lab.sql(f"delete from {{table}} where {AT.format(1, '% 10 = 5')}")
+    report = report_of(lab, Sample(1, 1))
+    assert report.problem_count == 20
+    assert report.problems[0] == "partition 0: offset 5: there 2 times"
+    assert report.records == 120  # a chunk in partitions 0 and 2, and all chunks of partition 1, for their gaps
+    printed = run_lakehouse("ingest", "verify", "--sample", "0.5", "--seed", "7", "--models", str(models_dir))
+    assert printed.returncode == 1
+    assert "(seed 7): 20 problems" in printed.stdout
+
+
+def test_offsets_without_a_record_are_counted_and_no_problem(lab: Lab) -> None:
+    producer = Producer({"bootstrap.servers": lab.settings.kafka_bootstrap_servers, "transactional.id": lab.topic})
+    producer.init_transactions()
+    for outcome in ("commit", "abort", "commit", "abort"):
+        producer.begin_transaction()
+        for _ in range(5):
+            producer.produce(lab.topic, b"x", partition=0)
+        producer.flush()
+        producer.commit_transaction() if outcome == "commit" else producer.abort_transaction()
+    lab.land_well()
+    for report in (report_of(lab), report_of(lab, Sample(1, 1))):
+        assert (report.offsets, report.records, report.rows, report.empty, report.problems) == (24, 10, 10, 14, [])
+        assert "14 offsets without a record: all exactly once" in report.line()
+
+
+def test_rows_that_the_broker_no_longer_has_are_checked_among_themselves(lab: Lab) -> None:
+    landed(lab, 30)
+    for deleted in lab.admin.delete_records([TopicPartition(lab.topic, 0, 6)]).values():
+        deleted.result()
+    assert report_of(lab).line() == (
+        f"{lab.topic}: 24 records compared, 6 rows that the broker no longer has: all exactly once"
+    )
+    lab.sql(f"delete from {{table}} where {AT.format(0, 'in (1, 2)')}")
+    lab.sql(f"insert into {{table}} select * from {{table}} where {AT.format(0, '= 4')}")
+    report = report_of(lab)
+    assert report.problems == [
+        "partition 0: offset 4: there 2 times",
+        "batch 1 landed 30 rows, and 29 are there",
+    ]
+    assert report.notes == ["partition 0: offsets 1 to 2: no row, and the broker no longer has them"]
+    assert (report.unconfirmed, report.expired) == (2, 5)
+
+
+def test_an_accepted_gap_is_reported_as_accepted(lab: Lab) -> None:
+    landed(lab, 12)
+    lab.sql(f"delete from {{table}} where {AT.format(0, 'in (1, 2)')}")
+    assert report_of(lab).problem_count == 2
+    lab.sql("alter table {table} set tblproperties ('lakehouse.accepted-gap.0.1' = '3')")
+    report = report_of(lab)
+    assert (report.accepted, report.empty) == (2, 0)
+    assert report.problems == ["batch 1 landed 12 rows, and 10 are there"]
+
+
+def test_a_damaged_file_is_named(lab: Lab, models_dir: Path) -> None:
+    landed(lab, 6)
+    table = lab.table()
+    snapshot = table.current_snapshot()
+    (manifest,) = snapshot.manifests(table.io)
+    data = next(iter(table.scan().plan_files())).file.file_path
+    for path in (data, manifest.manifest_path, snapshot.manifest_list, table.metadata_location):
+        file = Path(path.removeprefix("file:"))
+        whole = file.read_bytes()
+        file.write_bytes(whole[: len(whole) // 2])
+        with pytest.raises(UserError, match=r"is missing or damaged \(\w+\)\. Restore it") as caught:
+            report_of(lab)
+        assert str(file) in str(caught.value)
+        if path == data:
+            result = run_lakehouse("ingest", "verify", "--models", str(models_dir))
+            assert (result.returncode, result.stderr) == (1, "")
+            assert result.stdout.startswith(f"{lab.topic}: not verified: ")
+            assert str(file) in result.stdout
+        file.unlink()
+        with pytest.raises(UserError, match="is missing or damaged"):
+            report_of(lab)
+        file.write_bytes(whole)
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+    assert report_of(lab).problems == []
+    lab.produce(b"no schema", 0)
+    lab.land_well()
+    (dead,) = lab.table().scan(NotNull("decode_error")).plan_files()
+    Path(dead.file.file_path.removeprefix("file:")).unlink()
+    for read in (lambda: dead_letters.summary(lab.table()), lambda: backfill._stretches(lab.table(), 0)):
+        with pytest.raises(UserError, match=f"A file of {lab.declaration.identifier} is missing or damaged"):
+            read()
+
+
+def test_a_table_that_does_not_exist_is_a_problem_once_there_is_a_record(lab: Lab) -> None:
+    assert report_of(lab) == Report(lab.topic, lab.declaration.identifier)
+    lab.produce(b"first", 1)
+    lab.flush()
+    assert report_of(lab).problems == [f"there is no table {lab.declaration.identifier}"]
+
+
+def test_headers_of_which_the_client_leaves_a_place_empty_are_left_alone() -> None:
+    """As it does for a key that is not UTF-8: to look at such a place would end the process."""
+    new_list = ctypes.pythonapi.PyList_New
+    new_list.restype, new_list.argtypes = ctypes.py_object, (ctypes.c_ssize_t,)
+    assert headers_of(SimpleNamespace(headers=lambda: new_list(2))) is None
+    assert headers_of(SimpleNamespace(headers=lambda: [("a", b"x"), ("b", None)])) == [
+        {"key": "a", "value": b"x"},
+        {"key": "b", "value": None},
+    ]
+    assert headers_of(SimpleNamespace(headers=lambda: None)) == []

@@ -1,0 +1,117 @@
+"""The checker's own decoding: random versions land under the names and in the shape that the ingester gives columns."""
+
+import datetime as dt
+import io
+import json
+import random
+from typing import Any
+
+import fastavro
+import pytest
+from pyiceberg.types import IcebergType, ListType, MapType, StructType
+
+from python_ingest.landing import tables
+from python_ingest.landing.tables import SchemaState
+from python_ingest.schema import merge, writer_form
+from python_ingest.verify.avro_values import Reader, Unreadable, renamed, schema_id
+from tests.python_ingest.schema.test_ingest_evolution import a_value, without_nulls
+from tests.python_ingest.schema.test_ingest_schemas import a_version
+from tests.support.lab import record
+
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+VERSIONS, VALUES = 8, 5
+
+
+def encoded(schema: Any, value: Any) -> bytes:
+    body = io.BytesIO()
+    fastavro.schemaless_writer(body, fastavro.parse_schema(json.loads(json.dumps(schema))), value)
+    return b"\x00\x00\x00\x00\x07" + body.getvalue()
+
+
+def columns_of(versions: list[Any]) -> StructType:
+    """Return the columns that the ingester makes of versions learned in order."""
+    reader, writers = None, {}
+    for number, version in enumerate(versions):
+        writers[number] = merge.with_column_names(reader, writer_form.writer_form(json.dumps(version)))
+        reader = merge.merge(reader, writers[number])
+    fields = tables.table_schema(SchemaState(value=writers), "string").fields
+    return StructType(*(field for field in fields if field.name not in tables.METADATA_COLUMNS))
+
+
+def with_numbers(value: Any) -> Any:
+    """Return a value with microseconds in the place of times."""
+    if isinstance(value, dict):
+        return {name: with_numbers(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [with_numbers(part) for part in value]
+    return (value - EPOCH) // dt.timedelta(microseconds=1) if isinstance(value, dt.datetime) else value
+
+
+def without_column(value: Any, column: IcebergType | None, place: str = "") -> list[str]:
+    """Return the places of a value that hold something and have no column."""
+    if value is None:
+        return []
+    if column is None:
+        return [place]
+    match column:
+        case StructType():
+            types = {field.name: field.field_type for field in column.fields}
+            parts = [(f"{place}.{name}", part, types.get(name)) for name, part in value.items()]
+        case ListType():
+            parts = [(place, part, column.element_type) for part in value]
+        case MapType():
+            parts = [(place, part, column.value_type) for part in value.values()]
+        case _:
+            parts = []
+    return [found for name, part, kind in parts for found in without_column(part, kind, name)]
+
+
+def test_random_versions_are_read_into_the_ingesters_columns() -> None:
+    for seed in range(20):
+        rng = random.Random(seed)
+        versions = [a_version(rng) for _ in range(VERSIONS)]
+        columns = columns_of(versions)
+        names = renamed(map(json.dumps, versions))
+        for version in versions:
+            reader = Reader(json.dumps(version), [], columns, None, names)
+            for _ in range(VALUES):
+                written, expected = a_value(rng, version)
+                found = reader.read(encoded(version, written))
+                assert without_nulls(found) == with_numbers(expected), seed
+                assert without_column(found, columns) == [], seed
+
+
+@pytest.mark.parametrize("schema", ["not JSON", '{"type": "record"}', '["null", "no.such.type"]', '"nothing"'])
+def test_a_schema_that_is_none_is_said_to_be_unreadable(schema: str) -> None:
+    with pytest.raises(Unreadable):
+        Reader(schema, [], None, None, renamed([schema]))
+
+
+def test_bytes_that_are_not_of_the_schema_are_unreadable_and_not_quoted() -> None:
+    schema = record("sale", id="int", note="string", kind={"type": "enum", "name": "e", "symbols": ["A"]})
+    reader = Reader(json.dumps(schema), [], None, None, {})
+    good = encoded(schema, {"id": 1, "note": "private", "kind": "A"})
+    assert reader.read(good) == {"id": 1, "note": "private", "kind": "A"}
+    for bad in (good[:-1], good[:-1] + b"\x02", good.replace(b"private", b"privat\xff"), good[:7]):
+        with pytest.raises(Unreadable) as caught:
+            reader.read(bad)
+        assert "privat" not in str(caught.value)
+
+
+@pytest.mark.parametrize("part", [None, b"", b"\x00\x00\x00\x00", b"\x01\x00\x00\x00\x07", b"\x00\xff\xff\xff\xff"])
+def test_what_has_no_header_has_no_schema_id(part: bytes | None) -> None:
+    assert schema_id(part) is None
+    assert schema_id(b"\x00\x00\x00\x01\x02rest") == 258
+
+
+@pytest.mark.parametrize(
+    ("body", "number"),
+    [(b"\xff\xff\xff\xff\x0f", -(2**31)), (b"\xff\xff\xff\xff\x7f", -(2**31)), (b"\x80\x80\x80\x80\x70", 0)],
+)
+def test_an_int_of_too_many_bits_is_what_java_makes_of_it(body: bytes, number: int) -> None:
+    reader = Reader(json.dumps(record("r", x="int")), [], None, None, {})
+    assert reader.read(b"\x00\x00\x00\x00\x07" + body) == {"x": number}
+    with pytest.raises(Unreadable):
+        reader.read(b"\x00\x00\x00\x00\x07\xff\xff\xff\xff\xff\x7f")
+    either = Reader(json.dumps(record("r", x=["int", "long"])), [], None, None, {})
+    assert either.read(encoded(record("r", x=["int", "long"]), {"x": 2**40})) == {"x": 2**40}

@@ -1,0 +1,238 @@
+"""Columns are compared with what another decoder makes of the bytes: whatever is changed is named by its place."""
+
+import random
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    IntegralType,
+    MapType,
+    NumericType,
+    StructType,
+)
+
+from lakehouse.catalog import load_catalog
+from lakehouse.errors import UserError
+from lakehouse.weeks import IsoWeek
+from python_export.datasets.declared import Project
+from python_export.run import Exported
+from python_ingest.landing import tables
+from python_ingest.verify import bronze_rows, decoded
+from python_ingest.verify import report as verify_report
+from python_ingest.verify.compare import verify_topic
+from python_ingest.verify.report import Report, Sample
+from tests.conftest import run_lakehouse
+from tests.python_ingest.schema.test_ingest_type_mapping import TYPES, VALUES, columns
+from tests.support.lab import Lab, assert_columns_say_what_bytes_say, record
+from weekly_job import steps
+
+ROUNDS = 3
+
+
+def report_of(lab: Lab, sample: Sample | None = None) -> Report:
+    return verify_topic(lab.settings, lab.declaration, 10, sample, decoded=True)
+
+
+def changed(rng: random.Random, name: str, kind: DataType) -> str:
+    """Return SQL for another value than the one that a column, field or element has, somewhere inside it."""
+    if isinstance(kind, StructType):
+        chosen = rng.choice(kind.fields)
+        parts = {one.name: f"{name}.{one.name}" for one in kind}
+        parts[chosen.name] = changed(rng, parts[chosen.name], chosen.dataType)
+        fields = [f"'{one}', {part}" for one, part in parts.items()]
+        return f"named_struct({', '.join(fields)})"
+    if isinstance(kind, ArrayType):
+        within = changed(rng, "element", kind.elementType)
+        return rng.choice([f"transform({name}, element -> {within})", f"slice({name}, 1, size({name}) - 1)"])
+    if isinstance(kind, MapType):
+        within = changed(rng, "found", kind.valueType)
+        keys = f"transform_keys({name}, (known, found) -> concat(known, '!'))"
+        return rng.choice([f"transform_values({name}, (known, found) -> {within})", keys])
+    text = kind.simpleString()
+    if isinstance(kind, BooleanType):
+        other, first = f"not {name}", "true"
+    elif isinstance(kind, IntegralType):
+        other, first = f"{name} ^ 1", "1"
+    elif isinstance(kind, NumericType):
+        other, first = f"{name} - 1", "1"
+    elif isinstance(kind, DateType):
+        other, first = f"date_add({name}, 1)", "date '2000-01-01'"
+    elif text in ("timestamp", "timestamp_ntz"):
+        other, first = f"{name} + interval 1 microsecond", "timestamp '2000-01-01 00:00:00'"
+    elif isinstance(kind, BinaryType):
+        other, first = f"concat({name}, x'21')", "x'21'"
+    else:
+        other, first = f"concat({name}, 'private')", "'private'"
+    return f"coalesce(cast({other} as {text}), cast({first} as {text}))"
+
+
+def test_a_changed_value_of_every_type_is_named_by_offset_and_column(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The columns of docs/type-mapping.md, each changed in rows of its own: at random inside, and to NULL."""
+    monkeypatch.setattr(verify_report, "PROBLEMS_NAMED", 1000)
+    monkeypatch.setattr(bronze_rows, "PIECE_ROWS", 7)
+    rng = random.Random(11)
+    written = {f"f{number}": one[0] if isinstance(one, tuple) else one for number, one in enumerate(VALUES.values())}
+    value = lab.encode(lab.register(record("every", **columns(TYPES, 0))), written)
+    # Avro decodes a NULL union and an empty record to nothing that could be lost.
+    never_null = {f"f{number}" for number, one in enumerate(VALUES.values()) if one is not None and one != ({}, None)}
+    lab.produce(value)
+    lab.land_well()
+    types = {one.name: one.dataType for one in lab.spark.table(f"lake.{lab.declaration.identifier}").schema}
+    types = {name: kind for name, kind in types.items() if re.fullmatch(r"f\d+", name)} | {
+        "kafka_key": types["kafka_key"],
+        "value_schema_id": types["value_schema_id"],
+        "key_schema_id": types["key_schema_id"],
+    }
+    assert len(types) == len(TYPES) + 1  # but for the two that have no column
+    never_null |= {"kafka_key", "value_schema_id"}
+    plan: list[tuple[str, str]] = []
+    for name, kind in types.items():
+        plan += [(name, changed(rng, name, kind)) for _ in range(ROUNDS)]
+        plan += [(name, "null")] if name in never_null else []
+    for _ in plan:
+        lab.produce(value, key=b"person")
+    lab.land_well()
+    assert_columns_say_what_bytes_say(lab, len(plan) + 1)
+    cases = {
+        name: " ".join(f"when {offset} then {sql}" for offset, (one, sql) in enumerate(plan, 1) if one == name)
+        for name in types
+    }
+    changes = [f"{name} = case kafka_offset {whens} else {name} end" for name, whens in cases.items()]
+    lab.sql("update {table} set " + ", ".join(changes))
+    report = report_of(lab)
+    found = [
+        re.fullmatch(r"partition 0: offset(?:s \d+ to)? (\d+): another (\w+)[\w.]* than its bytes say", problem)
+        for problem in report.problems
+    ]
+    assert all(found), [problem for problem, one in zip(report.problems, found, strict=True) if one is None]
+    named: set[tuple[int, str]] = set()
+    for problem in report.problems:
+        numbers = re.findall(r"\d+", problem.split(": ")[1])
+        name = re.search(r"another (\w+)", problem)
+        assert name is not None
+        named |= {(offset, name[1]) for offset in range(int(numbers[0]), int(numbers[-1]) + 1)}
+    assert named == {(offset, name) for offset, (name, _) in enumerate(plan, 1)}
+    assert "private" not in report.line() + "".join(report.problems + report.notes)
+
+
+def test_an_update_of_one_column_fails_and_names_it(lab: Lab, models_dir: Path) -> None:
+    schema_id = lab.register(record("sale", id="int", amount="double", place=record("p", city="string")))
+    for index in range(30):
+        value = {"id": index, "amount": 9.5, "place": {"city": "private"}}
+        lab.produce(lab.encode(schema_id, value), index % 3, key=str(index).encode())
+    lab.land_well()
+    lab.sql("update {table} set amount = 0 where id < 9")
+    lab.sql("update {table} set place = named_struct('city', 'secret') where id = 29")
+    assert run_lakehouse("ingest", "verify", "--models", str(models_dir)).returncode == 0
+    result = run_lakehouse("ingest", "verify", "--decoded", "--models", str(models_dir))
+    assert result.returncode == 1
+    assert sorted(result.stdout.splitlines()) == [
+        "  partition 0: offsets 0 to 2: another amount than its bytes say",
+        "  partition 1: offsets 0 to 2: another amount than its bytes say",
+        "  partition 2: offset 9: another place.city than its bytes say",
+        "  partition 2: offsets 0 to 2: another amount than its bytes say",
+        f"{lab.topic}: 30 records compared, 30 rows decoded again: 4 problems, the first are",
+    ]
+
+
+def test_what_decoders_disagree_on_is_named_and_what_is_not_known_yet_is_noted(lab: Lab) -> None:
+    sale = lab.register(record("sale", id="int"))
+    for value in (lab.encode(sale, {"id": 1}), lab.encode(sale, {"id": 2}), b"no schema", None):
+        lab.produce(value)
+    lab.land_well()
+    assert_columns_say_what_bytes_say(lab, 4)
+    lab.sql("update {table} set decode_error = 'decode_failed: schema id 1', id = null where kafka_offset = 0")
+    lab.sql("update {table} set decode_error = null where kafka_offset = 2")
+    lab.sql("update {table} set id = 5 where kafka_offset = 3")
+    assert report_of(lab).problems == [
+        "partition 0: offset 0: is a dead letter, and its bytes can be decoded",
+        "partition 0: offset 2: is decoded, and its bytes cannot be",
+        "partition 0: offset 3: another id than its bytes say",
+    ]
+    lab.sql("update {table} set decode_error = 'unknown_schema_id: schema id 1' where kafka_offset = 0")
+    assert report_of(lab).notes == [f"1 dead letters can be decoded by now: `lakehouse ingest replay {lab.topic}`"]
+
+
+def test_rows_that_the_broker_no_longer_has_are_decoded_and_a_schema_that_the_registry_lost_is_noted(lab: Lab) -> None:
+    first, second = (lab.register(record("sale", id="int", **more)) for more in ({}, {"note": ["null", "string"]}))
+    lab.produce(lab.encode(first, {"id": 1}))
+    lab.produce(lab.encode(second, {"id": 2, "note": "n"}))
+    lab.land_well()
+    for deleted in lab.admin.delete_records([TopicPartition(lab.topic, 0, 2)]).values():
+        deleted.result()
+    assert_columns_say_what_bytes_say(lab, 2)
+    lost = second + 1_000_000
+    raw = f"concat(x'00{lost.to_bytes(4, 'big').hex()}', substring(kafka_raw_value, 6))"
+    lab.sql(f"update {{table}} set kafka_raw_value = {raw}, value_schema_id = {lost} where kafka_offset = 1")
+    lab.sql(f"alter table {{table}} set tblproperties ('lakehouse.value-schema.{lost}' = '[]')")
+    report = report_of(lab)
+    assert (report.problems, report.decoded) == ([], 1)
+    assert report.notes == [f"1 rows were not decoded: the registry lacks schema {lost}"]
+
+
+def test_a_registry_that_is_away_fails_the_check_of_columns_and_holds_no_week_up(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.produce(lab.encode(lab.register(record("sale", id="int")), {"id": 1}))
+    lab.land_well()
+    monkeypatch.setattr(steps, "WAIT_SECONDS", 1.0)
+    settings = replace(lab.settings, schema_registry_url="http://127.0.0.1:1")
+    with pytest.raises(UserError, match=r"The schema registry at .* does not answer"):
+        verify_topic(settings, lab.declaration, 1, decoded=True)
+    said: list[str] = []
+    week = IsoWeek.parse("2026-W46")
+    job = steps.Job(settings, {}, Project(tmp_path, {}), load_catalog(settings), said.append, [week], Exported(week))
+    report = steps._verified(job, lab.declaration, Sample(100, 1))
+    assert (report.good, report.records, report.decoded) == (True, 1, 0)
+    assert len(said) == 1
+    assert said[0].startswith(f"{lab.topic}: columns were not compared with their bytes: The schema registry at ")
+
+
+def test_a_sample_decodes_a_part_and_deleted_rows_are_left_out(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bronze_rows, "PIECE_ROWS", 10)
+    schema_id = lab.register(record("sale", id="int"))
+    for index in range(200):
+        lab.produce(lab.encode(schema_id, {"id": index}), index % 2)
+    lab.land_well()
+    assert report_of(lab, Sample(10, 1)).decoded == 20
+    lab.sql("alter table {table} set tblproperties ('write.delete.mode' = 'merge-on-read')")
+    lab.sql("update {table} set id = -1 where kafka_offset = 47")
+    lab.sql("delete from {table} where kafka_offset = 47")
+    report = report_of(lab)
+    assert report.decoded == 198
+    assert not [problem for problem in report.problems if "bytes say" in problem]
+
+
+def test_rows_that_were_skipped_have_no_columns(lab: Lab) -> None:
+    lab = replace(lab, declaration=replace(lab.declaration, on_error="skip"))
+    lab.produce(lab.encode(lab.register(record("sale", id="int")), {"id": 1}), key=b"k")
+    lab.produce(b"no schema", key=b"k")
+    lab.land_well()
+    assert_columns_say_what_bytes_say(lab, 2)
+    lab.sql("update {table} set id = 2 where kafka_offset = 1")
+    assert report_of(lab).problems == ["partition 0: offset 1: another id than its bytes say"]
+
+
+def test_fields_named_like_columns_of_the_ingester_are_found_under_their_longer_names(lab: Lab) -> None:
+    schema_id = lab.register(record("sale", kafka_offset="int", _file="string"))
+    lab.produce(lab.encode(schema_id, {"kafka_offset": 5, "_file": "f"}))
+    lab.land_well()
+    assert_columns_say_what_bytes_say(lab, 1)
+    lab.sql("update {table} set value_kafka_offset = 6, value__file = 'g'")
+    assert report_of(lab).problems == [
+        "partition 0: offset 0: another value_kafka_offset than its bytes say",
+        "partition 0: offset 0: another value__file than its bytes say",
+    ]
+
+
+def test_the_checkers_names_are_the_ingesters() -> None:
+    assert set(tables.METADATA_COLUMNS) <= decoded.OWN_COLUMNS
+    assert set(tables.RESERVED) == decoded.RESERVED

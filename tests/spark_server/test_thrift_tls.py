@@ -1,0 +1,66 @@
+"""The Thrift server over TLS: our client checks its certificate, dbt connects, nobody gets in without TLS."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lakehouse import thrift
+from lakehouse.errors import UserError
+from lakehouse.security import ThriftSecurity, TlsFiles
+from lakehouse.settings import Settings, env_file, from_environment, read_env_file
+from local_stack.temporary import own_environment
+from tests.conftest import run_dbt, run_lakehouse
+from tests.support.secured import Authority
+
+KEY_PASSWORD = "thrift-key-secret"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Settings, Authority]]:
+    """A Thrift server with a certificate of an authority of its own."""
+    directory = tmp_path_factory.mktemp("thrift_tls")
+    authority = Authority(directory / "ca")
+    certificate, key = authority.issue("thrift", KEY_PASSWORD)
+    with own_environment(directory / "home"):
+        os.environ.update(
+            LAKEHOUSE_THRIFT_TLS="true",
+            LAKEHOUSE_THRIFT_SSL_CA_LOCATION=str(authority.ca),
+            LAKEHOUSE_THRIFT_SSL_CERTIFICATE_LOCATION=str(certificate),
+            LAKEHOUSE_THRIFT_SSL_KEY_LOCATION=str(key),
+            LAKEHOUSE_THRIFT_SSL_KEY_PASSWORD=KEY_PASSWORD,
+        )
+        try:
+            up = run_lakehouse("stack", "up", "--only", "thrift")
+            assert up.returncode == 0, up.stderr
+            os.environ.update(read_env_file(env_file()))
+            yield from_environment(), authority
+        finally:
+            run_lakehouse("stack", "down")
+
+
+def answer(settings: Settings) -> list[tuple[int]]:
+    with thrift.connect(settings) as cursor:
+        return thrift.rows(cursor, "select 1")
+
+
+def test_who_trusts_the_authority_gets_in(served: tuple[Settings, Authority]) -> None:
+    settings, _ = served
+    assert answer(settings) == [(1,)]
+    shown = run_dbt("--quiet", "show", "--output", "json", "--inline", "select 41 + 1 as answer")
+    assert '"answer": 42' in shown.stdout, shown.stdout
+
+
+def test_others_do_not(served: tuple[Settings, Authority], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    settings, _ = served
+    stranger = Authority(tmp_path / "other")
+    strange = replace(settings, thrift_security=ThriftSecurity(True, TlsFiles(ca=str(stranger.ca))))
+    with pytest.raises(UserError, match=r"does not answer.*LAKEHOUSE_THRIFT_SSL_CA_LOCATION"):
+        answer(strange)
+    with pytest.raises(UserError, match="refused the password"):
+        answer(replace(settings, thrift_password="wrong"))
+    with pytest.raises(UserError, match="does not answer"):
+        answer(replace(settings, thrift_security=ThriftSecurity()))
+    assert "Traceback" not in capfd.readouterr().err

@@ -1,0 +1,40 @@
+"""Bronze tables with the ingester's columns but without Kafka, for tests and benchmarks that put rows into them."""
+
+import json
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from lakehouse.catalog import make_namespace
+from python_ingest.landing import tables
+from python_ingest.landing.tables import SchemaState
+from python_ingest.topics import read_declarations
+from sample_data.codec import schema_text
+
+VALUES = {
+    "payments": "payments-v3",
+    "pizza_orders": "pizza-orders-v2",
+    "stock_trades": "stock_trades-v1",
+    "shiftleft_public_addresses": "addresses-v1",
+    "shiftleft_public_customers": "customers-v1",
+    "shiftleft_public_order_items": "order_items-v1",
+    "shiftleft_public_orders": "orders-v1",
+    "shiftleft_public_products": "products-v1",
+}
+"""The sample data's newest schema of each bronze table's values; those of Avro keys are beside it."""
+
+
+def create(catalog: Catalog) -> dict[str, Table]:
+    """Make every bronze table, empty, in the place of one that is there; return them by name."""
+    make_namespace(catalog, "bronze")
+    created = {}
+    for declaration in read_declarations():
+        value = VALUES[declaration.table]
+        keys = {1: json.loads(schema_text(value.replace("-v", "-key-v")))} if declaration.key == "avro" else {}
+        state = SchemaState({1: json.loads(schema_text(value))}, keys)
+        if catalog.table_exists(declaration.identifier):
+            catalog.drop_table(declaration.identifier)
+        # Without partitions: PyIceberg can then append rows too.
+        schema = tables.table_schema(state, declaration.key)
+        created[declaration.table] = catalog.create_table(declaration.identifier, schema, properties=tables.LAYOUT)
+    return created

@@ -1,0 +1,230 @@
+"""Every evolution that a topic's schema may go through, and records that need each: generated from the sample schemas.
+
+A topic's versions build on one another, as a producer's do. Records are copies of one of the sample data, each with a
+key of its own, so that it can be told what became of each.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from sample_data.codec import schema_text
+from sample_data.log import PAYMENTS, PIZZA, TABLES, TRADES, Log, Record, shop_topic
+from sample_data.truth import rules, sales
+from tests.support.bronze import VALUES
+
+Schema = Any
+Fields = list[dict[str, Any]]
+Leaf = Callable[[Schema, Any], Any]
+Place = tuple[str | int, ...]
+
+KEYS = {PAYMENTS: "order_id", PIZZA: "store_order_id"} | {shop_topic(table): key for table, key in TABLES.items()}
+"""The field that identifies a row; a trade has none."""
+FIRST = 1_000_000_000
+"""The keys of the records are greater than those of the sample data."""
+# More than an int holds, and fewer digits than a card number has: what looks like one is kept out of files.
+BEYOND_INT = 2**33
+PRICE = Decimal("12345678901.23")
+ADDED = {"added_middle": "m", "added_last": "z", "added_float": 0.1, "added_enum": "B"}
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of a topic's schemas; `key` is None where keys are not registry Avro."""
+
+    name: str
+    value: Schema
+    key: Schema | None
+
+
+@dataclass(frozen=True)
+class Case:
+    """A record that needs a version. `what` says how it differs from its original; `number` counts a topic's cases."""
+
+    topic: str
+    version: Version
+    what: str
+    key: Any
+    value: dict[str, Any]
+    number: int
+
+
+def _same(part: Any) -> Any:
+    return part
+
+
+def _rebuilt(
+    schema: Schema,
+    leaf: Callable[[Schema], Schema] = _same,
+    fields: Callable[[Fields], Fields] = _same,
+    element: Callable[[Schema], Schema] = _same,
+) -> Schema:
+    """Return a schema with its types that hold no other, the fields of each record and each array's type replaced."""
+    if isinstance(schema, list):
+        return [_rebuilt(branch, leaf, fields, element) for branch in schema]
+    if isinstance(schema, dict) and schema["type"] == "record":
+        rebuilt = [field | {"type": _rebuilt(field["type"], leaf, fields, element)} for field in schema["fields"]]
+        return schema | {"fields": fields(rebuilt)}
+    if isinstance(schema, dict) and schema["type"] == "array":
+        return schema | {"items": element(_rebuilt(schema["items"], leaf, fields, element))}
+    return leaf(schema)
+
+
+def _optional(schema: Schema) -> Schema:
+    return schema if isinstance(schema, list) else ["null", schema]
+
+
+def _optional_field(name: str, schema: Schema) -> dict[str, Any]:
+    return {"name": name, "type": _optional(schema), "default": None}
+
+
+def _with_more_fields(fields: Fields) -> Fields:
+    middle = len(fields) // 2
+    first, last = _optional_field("added_middle", "string"), _optional_field("added_last", "string")
+    return [*fields[:middle], first, *fields[middle:], last]
+
+
+def _widened(schema: Schema) -> Schema:
+    match schema:
+        case "int" | "float":
+            return {"int": "long", "float": "double"}[schema]
+        case {"logicalType": "decimal"}:
+            return schema | {"precision": schema["precision"] + 10}
+        case {"type": "enum"}:
+            return schema | {"symbols": [*schema["symbols"], "C"]}
+    return schema
+
+
+def versions(topic: str, table: str) -> list[Version]:
+    """Return the versions after the newest of the sample data, each with what the ones before it have."""
+    name = VALUES[table]
+    newest = json.loads(schema_text(name))
+    key = json.loads(schema_text(name.replace("-v", "-key-v"))) if topic.startswith("shiftleft") else None
+    enum = {"type": "enum", "name": "Added", "symbols": ["A", "B"]}
+    added = _rebuilt(newest, fields=_with_more_fields)
+    added["fields"] += [_optional_field("added_float", "float"), _optional_field("added_enum", enum)]
+    widened = _rebuilt(added, leaf=_widened)
+    wide_key = key and _rebuilt(key, leaf=_widened)
+    optional = _rebuilt(
+        widened,
+        fields=lambda fields: [_optional_field(field["name"], field["type"]) for field in fields],
+        element=_optional,
+    )
+    half = _rebuilt(optional, fields=lambda fields: fields[1::2])
+    none = _rebuilt(optional, fields=lambda fields: [field for field in fields if field["name"] == "added_last"])
+    return [
+        Version("fields added", added, key),
+        Version("types widened", widened, wide_key),
+        Version("required is optional", optional, wide_key),
+        Version("half of the fields dropped", half, wide_key),
+        Version("all old fields dropped", none, wide_key),
+    ]
+
+
+def _shaped(schema: Schema, value: Any, leaf: Leaf) -> Any:
+    """Return a value in the shape of a schema: without the fields that it does not have, with those it has more."""
+    if isinstance(schema, list):
+        return None if value is None else _shaped(next(each for each in schema if each != "null"), value, leaf)
+    if isinstance(schema, dict) and schema["type"] == "record":
+        return {
+            field["name"]: _shaped(field["type"], value.get(field["name"], ADDED.get(field["name"])), leaf)
+            for field in schema["fields"]
+        }
+    if isinstance(schema, dict) and schema["type"] == "array":
+        return [_shaped(schema["items"], one, leaf) for one in value]
+    return leaf(schema, value)
+
+
+def _as_it_is(schema: Schema, value: Any) -> Any:
+    return value
+
+
+def _enlarged(schema: Schema, value: Any) -> Any:
+    match schema:
+        case "long":
+            return value + BEYOND_INT
+        case {"logicalType": "decimal"}:
+            return PRICE
+        case {"type": "enum"}:
+            return "C"
+    return value
+
+
+def _places(schema: Schema, place: Place = ()) -> Iterator[Place]:
+    """Yield where a value of an all optional schema may be NULL: fields, fields of records, elements, their fields."""
+    if isinstance(schema, list):
+        if place:
+            yield place
+        schema = schema[-1]
+    if isinstance(schema, dict) and schema["type"] == "record":
+        for field in schema["fields"]:
+            yield from _places(field["type"], (*place, field["name"]))
+    elif isinstance(schema, dict) and schema["type"] == "array":
+        yield from _places(schema["items"], (*place, 0))
+
+
+def _with_null(value: Any, place: Place) -> Any:
+    changed = deepcopy(value)
+    inner = changed
+    for step in place[:-1]:
+        inner = inner[step]
+    inner[place[-1]] = None
+    return changed
+
+
+def originals(log: Log, week: str) -> dict[str, Record]:
+    """Return a record of each topic; those of the shop belong to one sale of the week."""
+    sale = next(
+        sale for sale in sales.product_sales(log) if sale.week == week and sale.shipping_city and not sale.is_backdated
+    )
+    wanted = {"orders": sale.order_id, "order_items": sale.order_item_id, "customers": sale.customer_id}
+    found = {
+        topic: next(record for record in log if record.topic == topic and record.payload and _is_in(record, week))
+        for topic in (PAYMENTS, PIZZA, TRADES)
+    }
+    for table, number in wanted.items():
+        found[shop_topic(table)] = _row(log, table, number)
+    item, customer = (found[shop_topic(table)].payload for table in ("order_items", "customers"))
+    found[shop_topic("products")] = _row(log, "products", item["productid"])
+    found[shop_topic("addresses")] = _row(log, "addresses", customer["shipping_address_id"])
+    return found
+
+
+def _is_in(record: Record, week: str) -> bool:
+    event_ms = record.payload.get("ts", record.timestamp_ms)
+    return rules.event_week(event_ms, record) == week
+
+
+def _row(log: Log, table: str, key: Any) -> Record:
+    return rules.surviving_rows(log, table)[key]
+
+
+def cases(topic: str, table: str, original: Record) -> list[Case]:
+    """Return the records of a topic, in the order of its versions."""
+    added, widened, optional, *dropped = versions(topic, table)
+
+    def case(number: int, version: Version, what: str, shape: Leaf = _as_it_is, null: Place = ()) -> Case:
+        payload = dict(original.payload)
+        key = KEYS.get(topic)
+        if key and isinstance(payload[key], str):
+            payload[key] += f"-{number}"
+        elif key and version is not widened:
+            # That of the large record is its own already, and is what the other topics' large records refer to.
+            payload[key] += FIRST + number
+        value = _shaped(version.value, payload, shape)
+        row_key = _shaped(version.key, payload, shape) if version.key else None
+        return Case(topic, version, what, row_key, _with_null(value, null) if null else value, number)
+
+    places = list(_places(optional.value))
+    return [
+        case(0, added, "all new fields"),
+        case(1, widened, "values too large for the old types", shape=_enlarged),
+        *(
+            case(number, optional, f"{'.'.join(map(str, place))} is NULL", null=place)
+            for number, place in enumerate(places, 2)
+        ),
+        *(case(number, version, version.name) for number, version in enumerate(dropped, 2 + len(places))),
+    ]

@@ -1,0 +1,169 @@
+"""The values that break CSV files, as rows of a table and as what a reader of the published file must get."""
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import pyarrow as pa
+
+from python_export.datasets.declared import Dataset, Table
+from python_export.publishing.manifest import Manifest
+
+# The value in the table, and the value a reader of the CSV must get.
+HOSTILE_TEXTS = [
+    (None, None),
+    ("", ""),
+    (" ", " "),
+    ("plain", "plain"),
+    ("  blanks around  ", "  blanks around  "),
+    ("comma, semicolon; pipe|", "comma, semicolon; pipe|"),
+    ('a "quoted" word', 'a "quoted" word'),
+    ('"', '"'),
+    ('""', '""'),
+    ('ends with "', 'ends with "'),
+    ("'already quoted", "'already quoted"),
+    ("line\nfeed", "line\nfeed"),
+    ("\n", "'\n"),
+    ("carriage\rreturn", "carriage\rreturn"),
+    ("both\r\nof them", "both\r\nof them"),
+    ("tab\tinside", "tab\tinside"),
+    ("back\\slash", "back\\slash"),
+    ('\\"', '\\"'),
+    ("\\N", "\\N"),
+    ("NULL", "NULL"),
+    ("007", "007"),
+    ("1.50", "1.50"),
+    ("#comment", "#comment"),
+    ("pizza \U0001f355 for \u738b\u82b3, Z\u00fcrich", "pizza \U0001f355 for \u738b\u82b3, Z\u00fcrich"),
+    ("\ufeffbyte order mark", "\ufeffbyte order mark"),
+    ("line\u2028separator", "line\u2028separator"),
+    ("nul\0inside", "nulinside"),
+    ("\0", ""),
+    ("x" * 40_000, "x" * 40_000),
+    ("=1+1", "'=1+1"),
+    ('=HYPERLINK("http://example.com","x")', '\'=HYPERLINK("http://example.com","x")'),
+    ("+1", "'+1"),
+    ("-1", "'-1"),
+    ("@SUM(A1)", "'@SUM(A1)"),
+    ("\t=1", "'\t=1"),
+    ("\r=1", "'\r=1"),
+    ("\n=1", "'\n=1"),
+    ("\0=1", "'=1"),
+    ("=\0\0", "'="),
+    ("\uff1d1", "'\uff1d1"),
+    ("\uff0b1", "'\uff0b1"),
+    ("\uff0d1", "'\uff0d1"),
+    ("\uff201", "'\uff201"),
+    ("a=1", "a=1"),
+]
+
+GUARDED = sum((shown or "") != (text or "").replace("\0", "") for text, shown in HOSTILE_TEXTS)
+WITH_NUL = sum("\0" in (text or "") for text, _ in HOSTILE_TEXTS)
+
+SCHEMA = pa.schema(
+    [
+        ("event_id", pa.int64()),
+        ("event_at", pa.timestamp("us", "UTC")),
+        ("note", pa.string()),
+        ("amount", pa.decimal128(12, 2)),
+        ("tiny", pa.decimal128(38, 10)),
+        ("quantity", pa.int32()),
+        ("sold_on", pa.date32()),
+        ("is_gift", pa.bool_()),
+    ]
+)
+COLUMNS = SCHEMA.names
+
+# 2020-W53: its last days are in January 2021.
+MONDAY = datetime(2020, 12, 28, tzinfo=UTC)
+LAST_INSTANT = datetime(2021, 1, 3, 23, 59, 59, 999999, tzinfo=UTC)
+
+
+def hostile_rows() -> list[tuple]:
+    """Return one row per hostile text, and one with every other column NULL."""
+    rows = [
+        (
+            number,
+            MONDAY if number % 2 else LAST_INSTANT,
+            text,
+            Decimal("-0.05") * number,
+            Decimal("1E-10") * number,
+            -number,
+            date(1, 1, 1) if number % 2 else date(9999, 12, 31),
+            bool(number % 3),
+        )
+        for number, (text, _) in enumerate(HOSTILE_TEXTS, start=1)
+    ]
+    return [*rows, (0, MONDAY, "the rest is null", None, None, None, None, None)]
+
+
+def published_rows(table: list[tuple] | None = None) -> list[tuple]:
+    """Return what a reader must get for rows, by default the hostile ones, in the file's order: time, then id."""
+    guarded = {text: shown for text, shown in HOSTILE_TEXTS}
+    rows = [(*row[:2], guarded.get(row[2], row[2]), *row[3:]) for row in table or hostile_rows()]
+    return sorted(rows, key=lambda row: (row[1], row[0]))
+
+
+def cell(value: object) -> str:
+    """Write one cell, in plain Python: NULL is nothing, everything else may be quoted."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if hasattr(value, "hour"):
+        return value.strftime("%Y-%m-%dT%H:%M:%S.%f").removesuffix("000") + "Z"
+    if isinstance(value, str):
+        return '"' + value.replace('"', '""') + '"'
+    return format(value, "f") if isinstance(value, Decimal) else str(value)
+
+
+def tiny(row: tuple) -> tuple:
+    """Return a row with decimals at their column's scale, as the table holds them."""
+    scales = {3: Decimal("0.01"), 4: Decimal("1E-10")}
+    return tuple(
+        value.quantize(scales[position]) if position in scales and value is not None else value
+        for position, value in enumerate(row)
+    )
+
+
+def right_lines(table: list[tuple] | None = None) -> list[str]:
+    """Return the correct file as one string per row (a row may hold line breaks), header first."""
+    return [",".join(COLUMNS), *(",".join(cell(value) for value in tiny(row)) for row in published_rows(table))]
+
+
+def arrow_table(rows: list[tuple], schema: pa.Schema = SCHEMA) -> pa.Table:
+    """Return rows as an Arrow table."""
+    return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
+
+
+DATASET = Dataset(
+    name="events",
+    model="exp_weekly__events",
+    table=Table("shop", "exp_weekly__events"),
+    key=("event_id",),
+    order_by=("event_at", "event_id"),
+    topics=(),
+)
+
+
+def draft(week: str) -> Manifest:
+    """Return the manifest of a file of one column, for tests that are not about its content."""
+    return Manifest(
+        dataset="events",
+        week=week,
+        window_start="",
+        window_end="",
+        version=0,
+        supersedes=None,
+        file="",
+        bytes=0,
+        sha256="",
+        rows=1,
+        key=["note"],
+        columns=[{"name": "note", "type": "string", "nulls": 0}],
+        control_totals={"amount": "0.10"},
+        formula_escaped={"note": 0},
+        source_table="lake.exports.exp_weekly__events",
+        source_snapshot_id="1",
+        dbt_invocation_id="a",
+        created_at=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+    )

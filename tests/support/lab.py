@@ -1,0 +1,168 @@
+"""A topic and a table for one test, on the real broker, registry and lake: records made byte by byte."""
+
+import io
+import json
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import fastavro
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from pyiceberg.table import Table
+from pyspark.sql import SparkSession
+
+from lakehouse import connections
+from lakehouse.catalog import load_catalog
+from lakehouse.settings import Settings
+from python_ingest.kafka.registry import Registry
+from python_ingest.landing.batch import Lander
+from python_ingest.landing.commit import Landed
+from python_ingest.landing.run import Ingester, Options, TopicResult
+from python_ingest.schema.learn import TopicSchemas
+from python_ingest.topics import Declaration
+from python_ingest.verify.compare import verify_topic
+
+PARTITIONS = 3
+
+
+def record(name: str, /, **fields: Any) -> dict[str, Any]:
+    """Return an Avro record schema."""
+    return {"type": "record", "name": name, "fields": [{"name": key, "type": value} for key, value in fields.items()]}
+
+
+SALE = record("sale", id="int", note="string")
+
+
+@dataclass
+class Messages:
+    """A Reporter that keeps what it is told."""
+
+    notes: list[str] = field(default_factory=list)
+
+    def waiting(self, topic: str, offsets_left: int) -> None: ...
+
+    def landed(self, topic: str, what: Landed) -> None: ...
+
+    def note(self, topic: str, text: str) -> None:
+        self.notes.append(text)
+
+
+@dataclass
+class Lab:
+    """Broker, registry and lake, with a topic and a table for one test."""
+
+    settings: Settings
+    spark: SparkSession
+    declaration: Declaration
+    messages: Messages = field(default_factory=Messages)
+
+    def __post_init__(self) -> None:
+        kafka = connections.kafka_client(self.settings)
+        self.topic = self.declaration.topic
+        self.admin = AdminClient(kafka)
+        self.producer = Producer({**kafka, "linger.ms": 0})
+        self.registry = SchemaRegistryClient(connections.registry_client(self.settings))
+
+    def make_topic(self, partitions: int = PARTITIONS) -> None:
+        for created in self.admin.create_topics([NewTopic(self.topic, partitions, 1)]).values():
+            created.result()
+        self.wait_for_topic(partitions)
+
+    def wait_for_topic(self, partitions: int) -> None:
+        for _ in range(100):
+            topics = self.admin.list_topics(timeout=5).topics
+            if len(topics[self.topic].partitions if self.topic in topics else ()) == partitions:
+                return
+            time.sleep(0.1)
+        raise AssertionError(f"{self.topic} did not appear")
+
+    def register(self, schema: dict[str, Any] | str, side: str = "value") -> int:
+        return self.register_under(f"{self.topic}-{side}", schema)
+
+    def register_under(self, subject: str, schema: dict[str, Any] | str) -> int:
+        return self.registry.register_schema(subject, Schema(json.dumps(schema), "AVRO"))
+
+    def encode(self, schema_id: int, value: Any) -> bytes:
+        schema = fastavro.parse_schema(json.loads(self.registry.get_schema(schema_id).schema_str))
+        body = io.BytesIO()
+        fastavro.schemaless_writer(body, schema, value)
+        return b"\x00" + schema_id.to_bytes(4, "big") + body.getvalue()
+
+    def produce(self, value: bytes | None, partition: int = 0, key: bytes | None = None, **options: Any) -> None:
+        self.producer.produce(self.topic, value, key, partition, **options)
+
+    def flush(self) -> None:
+        assert self.producer.flush(30) == 0
+
+    def ingester(self, options: Options | None = None, **changes: Any) -> Ingester:
+        return Ingester(
+            settings=changes.get("settings", self.settings),
+            spark=lambda: self.spark,
+            options=options or Options(wait=10),
+            reporter=changes.get("messages", self.messages),
+        )
+
+    def lander(self, writer: str = "test") -> Lander:
+        return Lander(
+            settings=self.settings,
+            spark=lambda: self.spark,
+            catalog=load_catalog(self.settings, create=True),
+            declaration=self.declaration,
+            schemas=TopicSchemas(Registry(self.settings, 10), self.declaration),
+            writer=writer,
+            wait=10,
+        )
+
+    def land(self, options: Options | None = None, declaration: Declaration | None = None) -> TopicResult:
+        """Flush what was produced, and land it."""
+        self.flush()
+        (result,) = self.ingester(options).catch_up([declaration or self.declaration])
+        return result
+
+    def land_well(self, options: Options | None = None, declaration: Declaration | None = None) -> TopicResult:
+        result = self.land(options, declaration)
+        assert result.error is None, result.error
+        assert result.lag == 0
+        return result
+
+    def table(self, declaration: Declaration | None = None) -> Table:
+        return load_catalog(self.settings).load_table((declaration or self.declaration).identifier)
+
+    def rows(self, declaration: Declaration | None = None) -> list[dict[str, Any]]:
+        rows = self.table(declaration).scan().to_arrow().to_pylist()
+        return sorted(rows, key=lambda row: (row["kafka_partition"], row["kafka_offset"]))
+
+    def sql(self, text: str) -> None:
+        self.spark.sql(text.format(table=f"lake.{self.declaration.identifier}"))
+
+
+def produce(lab: Lab, count: int, start: int = 0, partitions: tuple[int, ...] = (0, 1, 2)) -> None:
+    schema_id = lab.register(SALE)
+    for index in range(start, start + count):
+        value = lab.encode(schema_id, {"id": index, "note": "n" * 20})
+        lab.produce(value, partitions[index % len(partitions)], key=str(index).encode())
+    lab.flush()
+
+
+def assert_exactly_once(lab: Lab, count: int) -> None:
+    report = verify_topic(lab.settings, lab.declaration, 10, decoded=True)
+    assert report.problems == []
+    assert report.records == report.decoded == count
+    rows = lab.rows()
+    assert len(rows) == len({(row["kafka_partition"], row["kafka_offset"]) for row in rows}) == count
+
+
+def assert_columns_say_what_bytes_say(lab: Lab, rows: int) -> None:
+    """See that so many rows hold what another decoder makes of their bytes."""
+    report = verify_topic(lab.settings, lab.declaration, 10, decoded=True)
+    assert (report.problems, report.notes, report.decoded) == ([], [], rows)
+
+
+def configure(lab: Lab, name: str, value: str) -> None:
+    """Set a configuration of the test's topic."""
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, lab.topic, incremental_configs=[entry])
+    for altered in lab.admin.incremental_alter_configs([resource]).values():
+        altered.result()

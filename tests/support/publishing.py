@@ -1,0 +1,142 @@
+"""Processes for the tests of faults: one that publishes and may kill itself at a step, one that reads all the while."""
+
+import hashlib
+import json
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from lakehouse.errors import UserError
+from lakehouse.settings import Settings
+from python_export.publishing.publish import publish
+from python_export.publishing.s3_target import S3Target
+from python_export.publishing.target import LocalTarget, Target, open_target
+from tests.support.hostile_rows import draft
+
+# A fork of a process that has imported everything already: a child costs no seconds.
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["publishing", "boto3"])
+
+
+def start(function: Callable[..., None], *arguments: Any) -> BaseProcess:
+    """Start a process with this one's environment of now."""
+    process = FORKS.Process(target=_run, args=(dict(os.environ), function, arguments))
+    process.start()
+    return process
+
+
+def _run(env: dict[str, str], function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    os.environ.update(env)
+    function(*arguments)
+
+
+def die(*_: Any, **__: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def before(owner: type, name: str) -> None:
+    """Have the process die before a step."""
+    setattr(owner, name, die)
+
+
+def after(owner: type, name: str) -> None:
+    """Have the process die after a step."""
+    step: Callable[..., Any] = getattr(owner, name)
+
+    def then_die(*arguments: Any, **options: Any) -> None:
+        step(*arguments, **options)
+        die()
+
+    setattr(owner, name, then_die)
+
+
+def before_its_rename(owner: type, name: str) -> None:
+    """Have the process die in a step that ends with a rename, before that."""
+    step: Callable[..., None] = getattr(owner, name)
+
+    def die_at_the_rename(*arguments: Any) -> None:
+        Path.rename = die
+        step(*arguments)
+
+    setattr(owner, name, die_at_the_rename)
+
+
+POINTS: dict[str, dict[str, tuple[Callable[[type, str], None], type, str]]] = {
+    "local": {
+        "before the version": (before, LocalTarget, "add"),
+        "before the version's rename": (before_its_rename, LocalTarget, "add"),
+        "between version and pointer": (after, LocalTarget, "add"),
+        "within the pointer": (before_its_rename, LocalTarget, "put"),
+        "after the pointer": (after, LocalTarget, "put"),
+    },
+    "s3": {
+        "before the manifest": (before, S3Target, "_commit"),
+        "between version and pointer": (after, S3Target, "add"),
+        "after the pointer": (after, S3Target, "put"),
+    },
+}
+
+
+def unlock(directory: Path) -> None:
+    """Let a test change what is published: a version cannot be written."""
+    for path in (directory, *directory.rglob("*")):
+        path.chmod(path.stat().st_mode | 0o200)
+
+
+def publish_content(target: Target, content: str) -> tuple[int, bool]:
+    """Publish a file without a lock, as a process on a machine of its own does; return version and if it is new."""
+    directory = target.staging / f"{os.getpid()}-{hashlib.sha256(content.encode()).hexdigest()[:8]}"
+    (directory / "version").mkdir(parents=True)
+    staged = directory / "version" / "part-0.csv"
+    staged.write_text(content)
+    published = publish(target, staged, draft("2020-W53"), (), directory)
+    return published.manifest.version, not published.unchanged
+
+
+def publish_and_die(settings: Settings, content: str, kind: str, point: str) -> None:
+    """Publish in a child that kills itself at a point."""
+    kill, owner, name = POINTS[kind][point]
+    kill(owner, name)
+    publish_content(open_target(settings), content)
+
+
+def publish_and_tell(settings: Settings, content: str, begin: Any, said: Connection) -> None:
+    """Publish in a child at the same time as others, and send the outcome."""
+    target = open_target(settings)
+    begin.wait()
+    try:
+        said.send(publish_content(target, content))
+    except UserError as error:
+        said.send(error.message)
+
+
+def read_all_the_while(settings: Settings, stop: Any, said: Connection) -> None:
+    """Read by the reader's rule until told to stop; send how many versions were seen, and what was wrong."""
+    target = open_target(settings)
+    seen: dict[str, str] = {}
+    wrong: set[str] = set()
+    said.send("reading")
+    while not stop.is_set():
+        # What is listed is what has a manifest; what the pointer names is there.
+        listed = [f"{path}/manifest.json" for path in target.versions() if path.startswith("events/")]
+        try:
+            pointer = json.loads(target.read("events/latest.json"))
+            listed.append(f"events/{pointer['manifest']}")
+        except FileNotFoundError:
+            pass
+        for path in listed:
+            try:
+                manifest = json.loads(target.read(path))
+                content = target.read(f"{path.rpartition('/')[0]}/{manifest['file']}")
+            except (FileNotFoundError, ValueError) as error:
+                wrong.add(f"{path}: {type(error).__name__}")
+                continue
+            found = hashlib.sha256(content).hexdigest()
+            if found != manifest["sha256"] or seen.setdefault(path, found) != found:
+                wrong.add(f"{path}: another content")
+    said.send((len(seen), sorted(wrong)))
