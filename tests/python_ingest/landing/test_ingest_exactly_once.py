@@ -142,12 +142,13 @@ def test_a_table_that_another_process_changes_before_it_is_bound_is_planned_agai
 ) -> None:
     produce(lab, 6)
     prepared = tables.prepared
-    changed: list[bool] = []
+    calls: list[bool] = []
 
     def prepared_and_changed(*arguments: Any) -> Table:
         table = prepared(*arguments)
-        if not changed:
-            changed.append(True)
+        calls.append(True)
+        # The first makes the table, the second is the one whose table is bound.
+        if len(calls) == 2:
             with lab.table().transaction() as other:
                 other.set_properties({"someone.else": "was here"})
         return table
