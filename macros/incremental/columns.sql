@@ -8,11 +8,7 @@
     a table with other columns is refused.
 #}
 {% macro require_columns(sql, table) %}
-    {% set built = {} %}
-    {% for row in run_query('describe query ' ~ sql).rows %}
-        {% do built.update({row[0]: row[1]}) %}
-    {% endfor %}
-
+    {% set built = columns_of(sql) %}
     {% set declared = {} %}
     {% for name, column in model.columns.items() if column.data_type %}
         {% do declared.update({name: column.data_type}) %}
@@ -65,4 +61,14 @@
         {% do differences.append(name ~ ' is in ' ~ place ~ ' alone') %}
     {% endfor %}
     {% do return(differences) %}
+{% endmacro %}
+
+
+{# The columns of a query by name, with their types. #}
+{% macro columns_of(query) %}
+    {% set types = {} %}
+    {% for row in run_query('describe query ' ~ query).rows %}
+        {% do types.update({row[0]: row[1]}) %}
+    {% endfor %}
+    {% do return(types) %}
 {% endmacro %}

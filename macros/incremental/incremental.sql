@@ -39,7 +39,10 @@
     {% else %}
         {% set sql = with_bounds(compiled_code, news, rebuilds) %}
         {% do require_columns(sql, none if rebuilds else this) %}
-        {% if model.config.meta.export %}{% do record_provenance() %}{% endif %}
+        {% if model.config.meta.export %}
+            {% set sql = as_published(sql) %}
+            {% do record_provenance() %}
+        {% endif %}
         {% if rebuilds %}
             {% if existing is not none and existing.is_view %}
                 {% do adapter.drop_relation(existing) %}

@@ -5,7 +5,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -123,6 +123,30 @@ sources:
           - {name: quantity, data_type: int}
           - {name: sold_on, data_type: date}
           - {name: is_gift, data_type: boolean}
+"""
+# Notes stand for products, quantities for customers.
+GROUPS = """
+{{ config(incremental_strategy='named_parts', parts='exported_weeks', partition_by='ordered_week') }}
+with demand as (
+    select
+        {{ iso_week('event_at') }} as ordered_week, note, count(distinct quantity) as customers, sum(amount) as revenue
+    from {{ ref('stg_shop__events') }}
+    where {{ in_exported_weeks(iso_week('event_at')) }}
+    group by 1, 2
+),
+judged as (
+    select *, {{ is_suppressed('customers', total='ordered_week', key='note') }} as is_suppressed from demand
+)
+select
+    ordered_week, note, is_suppressed,
+    if(is_suppressed, null, customers) as customers, if(is_suppressed, null, revenue) as revenue
+from judged
+"""
+GROUPS_YML = """
+version: 2
+models:
+  - name: exp_weekly__groups
+    config: {meta: {export: {key: [note], order_by: [note], persons: customers}}}
 """
 BRONZE = pa.schema(
     [
@@ -533,3 +557,79 @@ def test_sql_that_lets_personal_data_out_publishes_nothing(settings: Settings, s
     finally:
         declared.write_text(STAGING_YML)
     assert export(settings, shop).manifest.rows > 0
+
+
+@pytest.fixture
+def with_groups(shop: Project) -> Iterator[Project]:
+    """The project with one more dataset, whose small groups are left out."""
+    dbt = Path(sys.executable).with_name("dbt")
+    files = {
+        shop.directory / "models" / "exports" / "exp_weekly__groups.sql": GROUPS,
+        shop.directory / "models" / "exports" / "exp_weekly__groups.yml": GROUPS_YML,
+        shop.directory / "dbt_project.yml": DBT_PROJECT.replace('week: ""', 'week: "", small_group_threshold: 10'),
+    }
+    for file, content in files.items():
+        file.write_text(content)
+    subprocess.run([dbt, "parse"], cwd=shop.directory, env=shop.env, check=True, capture_output=True)
+    yield shop
+    for file in files:
+        file.unlink()
+    (shop.directory / "dbt_project.yml").write_text(DBT_PROJECT)
+    subprocess.run([dbt, "parse"], cwd=shop.directory, env=shop.env, check=True, capture_output=True)
+
+
+def test_a_later_version_tells_nothing_of_few_persons(settings: Settings, with_groups: Project, land: Land) -> None:
+    """Each version beside all earlier ones: figures differ by those of ten customers or more, or not at all."""
+
+    def published(customers: dict[str, int], amount: int = 1) -> tuple[Published, dict[str, tuple[str, ...]]]:
+        land(
+            [
+                (100 * place + number, MONDAY, note, Decimal(amount), None, number, None, None)
+                for place, (note, count) in enumerate(customers.items())
+                for number in range(count)
+            ]
+            + [in_next_week(9999)]
+        )
+        exported = Exported(WEEK)
+        Exporter(settings, load_catalog(settings), with_groups, exported).run([WEEK], ["groups"])
+        assert (exported.withheld, exported.warnings) == ([], [])
+        [one] = exported.published
+        with file_of(one).open(newline="") as stream:
+            return one, {row["note"]: (row["customers"], row["revenue"]) for row in csv.DictReader(stream)}
+
+    hidden = ("", "")
+    first, shown = published({"a": 20, "b": 20, "c": 9, "d": 3, "gone": 30})
+    assert shown == {"a": ("20", "20.00"), "b": ("20", "20.00"), "c": hidden, "d": hidden, "gone": ("30", "30.00")}
+
+    # One late customer of a, and one of c, who makes it large enough: each would be the difference to the first.
+    again, shown = published({"a": 21, "b": 20, "c": 10, "d": 3, "gone": 30})
+    assert (again.unchanged, again.manifest.version) == (True, 1)
+
+    # Ten customers of b, a new group of ten and one of two, and one that has gone.
+    second, shown = published({"a": 29, "b": 30, "c": 40, "d": 3, "e": 10, "f": 2})
+    assert shown == {
+        **{"a": ("20", "20.00"), "b": ("30", "30.00"), "c": hidden, "d": hidden},
+        **{"e": ("10", "10.00"), "f": hidden},
+    }
+    assert (second.manifest.version, second.manifest.small_groups) == (2, {"threshold": 10, "suppressed": 3})
+
+    # Far from the second version, but not from the first; what comes back, too; and what has become small.
+    third, shown = published({"a": 40, "b": 21, "c": 40, "d": 3, "e": 9, "f": 2, "gone": 31})
+    assert shown == {
+        **{"a": ("40", "40.00"), "b": ("30", "30.00"), "c": hidden, "d": hidden},
+        **{"e": hidden, "f": hidden, "gone": ("30", "30.00")},
+    }
+    # Other figures of the same customers may be those of one of them.
+    repriced, _ = published({"a": 40, "b": 21, "c": 40, "d": 3, "e": 9, "f": 2, "gone": 31}, amount=2)
+    assert (repriced.unchanged, repriced.manifest.version) == (True, 3)
+    # The table made anew knows its published versions, too.
+    dbt = [Path(sys.executable).with_name("dbt"), "build", "--full-refresh", "--select", "exp_weekly__groups"]
+    weeks = ["--vars", f"week: {WEEK}"]
+    subprocess.run([*dbt, *weeks], cwd=with_groups.directory, env=with_groups.env, check=True, capture_output=True)
+    assert published({"a": 41, "b": 21, "c": 40, "d": 3, "e": 9, "f": 2, "gone": 31})[0].unchanged
+
+    scratch = Path(settings.export_root) / ".staging"
+    with thrift.connect(settings) as cursor:
+        for one in (first, second, third):
+            file = reproduce(cursor, load_catalog(settings), one.manifest, scratch / one.manifest.path)
+            assert file.read_bytes() == file_of(one).read_bytes()
