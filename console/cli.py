@@ -10,7 +10,7 @@ from rich.console import Console
 
 from lakehouse import private
 from lakehouse.catalog import load_catalog
-from lakehouse.deadline import DeadlineError
+from lakehouse.errors import DeadlineError
 from lakehouse.failure import as_user_error
 from lakehouse.pii import check as pii_check
 from lakehouse.pii.cli import app as pii_app

@@ -14,17 +14,16 @@ from lakehouse.settings import Settings
 def kafka_client(settings: Settings) -> dict[str, str | int]:
     """Return the options of a librdkafka client."""
     security = settings.kafka_security
-    tls = security.tls
     options = {
         "bootstrap.servers": settings.kafka_bootstrap_servers,
         "security.protocol": security.protocol,
         "sasl.mechanism": security.mechanism,
         "sasl.username": security.username,
         "sasl.password": security.password,
-        "ssl.ca.location": tls.ca,
-        "ssl.certificate.location": tls.certificate,
-        "ssl.key.location": tls.key,
-        "ssl.key.password": tls.key_password,
+        "ssl.ca.location": security.ca,
+        "ssl.certificate.location": security.certificate,
+        "ssl.key.location": security.key,
+        "ssl.key.password": security.key_password,
     }
     # librdkafka writes every failed connection to stderr; the outcome is reported once, by whoever asked.
     return {"log_level": 0} | {name: value for name, value in options.items() if value}
@@ -36,9 +35,9 @@ def spark_source(settings: Settings) -> dict[str, str]:
     options = {"bootstrap.servers": settings.kafka_bootstrap_servers, "security.protocol": security.protocol}
     if security.mechanism:
         options["sasl.mechanism"] = security.mechanism
-    if security.tls.ca:
-        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": security.tls.ca}
-    if security.tls.key:
+    if security.ca:
+        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": security.ca}
+    if security.key:
         options["ssl.keystore.type"] = "PEM"
     options |= {name: f"${{env:{_variable(name)}}}" for name in _hidden_options(settings)}
     options |= {
@@ -55,7 +54,6 @@ def java_environment(settings: Settings) -> dict[str, str]:
 
 def _hidden_options(settings: Settings) -> dict[str, str]:
     security = settings.kafka_security
-    tls = security.tls
     options = {}
     if security.mechanism:
         module = "plain.PlainLoginModule" if security.mechanism == "PLAIN" else "scram.ScramLoginModule"
@@ -63,12 +61,13 @@ def _hidden_options(settings: Settings) -> dict[str, str]:
         options["sasl.jaas.config"] = (
             f"org.apache.kafka.common.security.{module} required username={user} password={password};"
         )
-    if tls.key:
+    if security.key:
         # Java reads no key but a plain PKCS#8 one: of OpenSSL's encryption it lacks what is usual today.
-        key = serialization.load_pem_private_key(Path(tls.key).read_bytes(), tls.key_password.encode() or None)
+        password = security.key_password.encode() or None
+        key = serialization.load_pem_private_key(Path(security.key).read_bytes(), password)
         pkcs8, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         options["ssl.keystore.key"] = key.private_bytes(serialization.Encoding.PEM, pkcs8, plain).decode()
-        options["ssl.keystore.certificate.chain"] = Path(tls.certificate).read_text()
+        options["ssl.keystore.certificate.chain"] = Path(security.certificate).read_text()
     return options
 
 
@@ -79,14 +78,13 @@ def _variable(option: str) -> str:
 def registry_client(settings: Settings) -> dict[str, str]:
     """Return the options of the schema registry's client."""
     security = settings.registry_security
-    tls = security.tls
     options = {
         "url": settings.schema_registry_url,
         "basic.auth.user.info": security.user_info,
-        "ssl.ca.location": tls.ca,
-        "ssl.certificate.location": tls.certificate,
-        "ssl.key.location": tls.key,
-        "ssl.key.password": tls.key_password,
+        "ssl.ca.location": security.ca,
+        "ssl.certificate.location": security.certificate,
+        "ssl.key.location": security.key,
+        "ssl.key.password": security.key_password,
     }
     if security.bearer_token:
         options |= {"bearer.auth.credentials.source": "STATIC_TOKEN", "bearer.auth.token": security.bearer_token}

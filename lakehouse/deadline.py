@@ -1,48 +1,33 @@
 """How long a thing may take before it counts as hanging: it then ends with an error that says so."""
 
-import math
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 
-from lakehouse.durations import seconds
-from lakehouse.errors import UserError
+from lakehouse.errors import DeadlineError
+from lakehouse.variables import Limit, Variables, variable
 
-DEFAULTS = {
-    "LAKEHOUSE_LOCK_TIMEOUT": "1h",
-    "LAKEHOUSE_STATEMENT_TIMEOUT": "1h",
-    "LAKEHOUSE_BUILD_TIMEOUT": "6h",
-    "LAKEHOUSE_STEP_TIMEOUT": "8h",
-}
 # What is being cleaned up when the time is over may hang as well, so the alarm comes back.
 AGAIN_SECONDS = 30.0
 
 
-class DeadlineError(UserError):
-    """Something took longer than it may."""
+class Limits(Variables):
+    """How long each thing may take."""
 
-    def __init__(self, what: str, variable: str, limit: float) -> None:
-        super().__init__(
-            f"{what} has not ended within {math.ceil(limit)} s",
-            f"Find out what it waits for, or raise {variable}, and run it again",
-        )
-
-
-def limit(variable: str, env: Mapping[str, str]) -> float:
-    """Return the seconds that a variable, or its default, allows.
-
-    Raises:
-        UserError: it is no duration, or none at all.
-    """
-    text = env.get(variable) or DEFAULTS[variable]
-    try:
-        found = seconds(text)
-    except UserError as error:
-        raise UserError(f"{variable}: {error.message}", error.remedy) from None
-    if not found:
-        raise UserError(f"{variable} is {text}", "Give it some time")
-    return found
+    lock: Limit = variable(
+        "LAKEHOUSE_LOCK_TIMEOUT", "how long another run is waited for", "1h", read_by="weekly, export, ingest"
+    )
+    statement: Limit = variable(
+        "LAKEHOUSE_STATEMENT_TIMEOUT",
+        "how long a statement on the Thrift server may take before that counts as a failure",
+        "1h",
+        read_by="weekly, export",
+    )
+    build: Limit = variable("LAKEHOUSE_BUILD_TIMEOUT", "the same for a `dbt build`", "6h", read_by="weekly, export")
+    step: Limit = variable(
+        "LAKEHOUSE_STEP_TIMEOUT", "the same for a step of the weekly job", "8h", read_by="weekly, export"
+    )
 
 
 @contextmanager
@@ -59,7 +44,7 @@ def step_within(env: Mapping[str, str], what: str) -> Iterator[None]:
     def ring(number: int, frame: FrameType | None) -> None:
         raise _OverError
 
-    allowed = limit("LAKEHOUSE_STEP_TIMEOUT", env)
+    allowed = Limits.of(env).step.total_seconds()
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, allowed, AGAIN_SECONDS)
     try:

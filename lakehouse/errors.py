@@ -1,5 +1,7 @@
 """The error a person is meant to read: what is wrong, and what to do about it."""
 
+import math
+
 
 class UserError(Exception):
     """Bad input or a missing service. The command line prints it as one line and exits with 1.
@@ -11,3 +13,13 @@ class UserError(Exception):
         super().__init__(f"{message}. {remedy}.")
         self.message = message
         self.remedy = remedy
+
+
+class DeadlineError(UserError):
+    """Something took longer than it may."""
+
+    def __init__(self, what: str, variable: str, limit: float) -> None:
+        super().__init__(
+            f"{what} has not ended within {math.ceil(limit)} s",
+            f"Find out what it waits for, or raise {variable}, and run it again",
+        )

@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lakehouse.catalog import is_unavailable, unavailable
+from lakehouse.environment import home
 from lakehouse.errors import UserError
-from lakehouse.settings import Settings, from_environment, home
+from lakehouse.settings import Settings, from_environment
 
 MOST_BYTES = 10_000_000
 

@@ -13,9 +13,9 @@ from datetime import UTC, datetime, timedelta
 from pyiceberg.catalog import Catalog
 from pyiceberg.types import StringType, TimestamptzType
 
-from lakehouse.deadline import DeadlineError, limit
-from lakehouse.errors import UserError
-from lakehouse.settings import environment, home
+from lakehouse.deadline import Limits
+from lakehouse.environment import environment, home
+from lakehouse.errors import DeadlineError, UserError
 from lakehouse.small_table import Rows, SmallTable
 
 LASTS = timedelta(minutes=30)
@@ -95,7 +95,7 @@ def leased(catalog: Catalog, name: str, say: Callable[[str], None]) -> Iterator[
     Raises:
         DeadlineError: another machine has it all the time.
     """
-    allowed = limit("LAKEHOUSE_LOCK_TIMEOUT", environment())
+    allowed = Limits.of(environment()).lock.total_seconds()
     give_up = datetime.now(UTC) + timedelta(seconds=allowed)
     lease, told = Lease(catalog, name), False
     while holder := lease.take():

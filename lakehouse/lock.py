@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from lakehouse.deadline import DeadlineError, limit
-from lakehouse.errors import UserError
-from lakehouse.settings import environment, home
+from lakehouse.deadline import Limits
+from lakehouse.environment import environment, home
+from lakehouse.errors import DeadlineError, UserError
 
 ASKED_AFTER_SECONDS = 0.2
 
@@ -44,7 +44,7 @@ def lock(file: TextIO, name: str, say: Callable[[str], None]) -> None:
     Raises:
         DeadlineError: the other one has not ended within LAKEHOUSE_LOCK_TIMEOUT.
     """
-    allowed = limit("LAKEHOUSE_LOCK_TIMEOUT", environment())
+    allowed = Limits.of(environment()).lock.total_seconds()
     start, told = time.monotonic(), False
     while True:
         try:

@@ -3,113 +3,191 @@
 import ipaddress
 import os
 import ssl
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Self
 from urllib.parse import urlsplit
 
+from pydantic import model_validator
+
 from lakehouse.errors import UserError
+from lakehouse.variables import Flag, Variables, variable
 
-PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+SASL = ("mechanism", "username", "password")
+TLS = ("ca", "certificate", "key", "key_password")
+TRUSTED = "PEM file of the authorities to trust; without it those of the system"
 
 
-@dataclass(frozen=True)
-class TlsFiles:
+class Tls(Variables):
     """Paths of PEM files, each empty if unused; without `ca` the system's authorities are trusted."""
 
-    ca: str = ""
-    certificate: str = ""
-    key: str = ""
-    key_password: str = field(default="", repr=False)
+    if TYPE_CHECKING:
+        # Each subclass says which variables these are.
+        ca: str
+        certificate: str
+        key: str
+        key_password: str
+
+    def refuse(self, fields: Iterable[str], reason: str) -> None:
+        """Refuse values that would have no effect: whoever sets them expects a safer connection.
+
+        Raises:
+            UserError: one of them is set.
+        """
+        for field in fields:
+            if getattr(self, field):
+                raise UserError(f"{self.variable(field)} is set, but {reason}", "Unset the one, or change the other")
+
+    def require_usable(self) -> None:
+        """Raise a UserError if a file cannot be read, holds something else, or does not belong to the others."""
+        ca, certificate, key, password = (self.variable(field) for field in TLS)
+        for name, path in ((ca, self.ca), (certificate, self.certificate), (key, self.key)):
+            try:
+                Path(path or os.devnull).read_bytes()
+            except OSError:
+                raise UserError(f"{name} names {path}, which cannot be read", "Give the path of a PEM file") from None
+        if bool(self.certificate) != bool(self.key):
+            present, absent = (certificate, key) if self.certificate else (key, certificate)
+            raise UserError(f"{present} is set, but {absent} is not", "Set both or none")
+        if self.key_password and not self.key:
+            raise UserError(f"{password} is set, but {key} is not", "Set both or none")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if self.ca:
+            try:
+                context.load_verify_locations(self.ca)
+            except ssl.SSLError:
+                raise UserError(f"{ca} names {self.ca}, which holds no PEM certificate", "Give a PEM file") from None
+        if self.key:
+            encrypted = "ENCRYPTED" in Path(self.key).read_text(errors="replace")
+            if encrypted != bool(self.key_password):
+                raise UserError(
+                    f"{key} names {self.key}, which is {'' if encrypted else 'not '}encrypted",
+                    f"{'Set' if encrypted else 'Unset'} {password}",
+                )
+            try:
+                context.load_cert_chain(self.certificate, self.key, self.key_password)
+            except ssl.SSLError:
+                raise UserError(
+                    f"The key in {self.key} cannot be read, or does not belong to the certificate in"
+                    f" {self.certificate}",
+                    f"Check {key}, {certificate} and {password}",
+                ) from None
 
 
-@dataclass(frozen=True)
-class KafkaSecurity:
+class KafkaSecurity(Tls):
     """`mechanism`, `username` and `password` are empty unless the protocol starts with SASL."""
 
-    protocol: str = "PLAINTEXT"
-    mechanism: str = ""
-    username: str = ""
-    password: str = field(default="", repr=False)
-    tls: TlsFiles = TlsFiles()
-
-
-@dataclass(frozen=True)
-class RegistrySecurity:
-    """`user_info` is `user:password`; at most one of it and `bearer_token` is set."""
-
-    user_info: str = field(default="", repr=False)
-    bearer_token: str = field(default="", repr=False)
-    tls: TlsFiles = TlsFiles()
-
-
-@dataclass(frozen=True)
-class ThriftSecurity:
-    """Whether the Thrift server speaks TLS. A client needs `ca` at most, a server that is started here the rest."""
-
-    is_on: bool = False
-    files: TlsFiles = TlsFiles()
-
-
-def kafka_security(env: Mapping[str, str]) -> KafkaSecurity:
-    """Return how Kafka is connected to, from `KAFKA_*`.
-
-    Raises:
-        UserError: a variable is missing, malformed, or contradicts another.
-    """
-    protocol = _choice(env, "KAFKA_SECURITY_PROTOCOL", PROTOCOLS, default="PLAINTEXT")
-    sasl = ("KAFKA_SASL_MECHANISM", "KAFKA_SASL_USERNAME", "KAFKA_SASL_PASSWORD")
-    if not protocol.startswith("SASL"):
-        _unset(env, sasl, f"KAFKA_SECURITY_PROTOCOL is {protocol}")
-    elif missing := [name for name in sasl if not env.get(name)]:
-        raise UserError(f"{missing[0]} is not set, but KAFKA_SECURITY_PROTOCOL is {protocol}", "Set it")
-    if not protocol.endswith("SSL"):
-        _unset(env, tls_names("KAFKA"), f"KAFKA_SECURITY_PROTOCOL is {protocol}")
-    return KafkaSecurity(
-        protocol=protocol,
-        mechanism=_choice(env, "KAFKA_SASL_MECHANISM", MECHANISMS, default=""),
-        username=env.get("KAFKA_SASL_USERNAME", ""),
-        password=env.get("KAFKA_SASL_PASSWORD", ""),
-        tls=_tls(env, "KAFKA"),
+    protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = variable(
+        "KAFKA_SECURITY_PROTOCOL", "how the brokers are spoken to", "PLAINTEXT", read_by="all"
+    )
+    mechanism: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = variable(
+        "KAFKA_SASL_MECHANISM", "with `SASL_*`: how the login is proved", "", read_by="all"
+    )
+    username: str = variable("KAFKA_SASL_USERNAME", "with `SASL_*`: who connects", "", read_by="all")
+    password: str = variable("KAFKA_SASL_PASSWORD", "with `SASL_*`: the password", "", read_by="all", secret=True)
+    ca: str = variable("KAFKA_SSL_CA_LOCATION", f"with `*SSL`: {TRUSTED}", "", read_by="all")
+    certificate: str = variable(
+        "KAFKA_SSL_CERTIFICATE_LOCATION", "with `*SSL`: PEM file of a client certificate", "", read_by="all"
+    )
+    key: str = variable("KAFKA_SSL_KEY_LOCATION", "with `*SSL`: PEM file of the certificate's key", "", read_by="all")
+    key_password: str = variable(
+        "KAFKA_SSL_KEY_PASSWORD", "the password of an encrypted key", "", read_by="all", secret=True
     )
 
-
-def registry_security(env: Mapping[str, str]) -> RegistrySecurity:
-    """Return how the schema registry is connected to, from `SCHEMA_REGISTRY_*`.
-
-    Raises:
-        UserError: a variable is malformed or contradicts another.
-    """
-    url = urlsplit(env.get("SCHEMA_REGISTRY_URL", ""))
-    user_info = env.get("SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO", "")
-    bearer_token = env.get("SCHEMA_REGISTRY_BEARER_AUTH_TOKEN", "")
-    if "@" in url.netloc:
-        # The address stands in messages and logs.
-        raise UserError("SCHEMA_REGISTRY_URL holds a user", "Move it to SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO")
-    if user_info and ":" not in user_info:
-        raise UserError("SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO has no colon", "Write it as user:password")
-    if user_info and bearer_token:
-        raise UserError(
-            "SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO and SCHEMA_REGISTRY_BEARER_AUTH_TOKEN are both set", "Unset one"
-        )
-    if url.scheme != "https":
-        _unset(env, tls_names("SCHEMA_REGISTRY"), "SCHEMA_REGISTRY_URL does not start with https")
-        for name in ("SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO", "SCHEMA_REGISTRY_BEARER_AUTH_TOKEN"):
-            require_secret_way("SCHEMA_REGISTRY_URL", url.geturl(), name if env.get(name) else "")
-    return RegistrySecurity(user_info, bearer_token, _tls(env, "SCHEMA_REGISTRY"))
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        protocol = self.variable("protocol")
+        if not self.protocol.startswith("SASL"):
+            self.refuse(SASL, f"{protocol} is {self.protocol}")
+        elif missing := [field for field in SASL if not getattr(self, field)]:
+            raise UserError(f"{self.variable(missing[0])} is not set, but {protocol} is {self.protocol}", "Set it")
+        if not self.protocol.endswith("SSL"):
+            self.refuse(TLS, f"{protocol} is {self.protocol}")
+        self.require_usable()
+        return self
 
 
-def thrift_security(env: Mapping[str, str]) -> ThriftSecurity:
-    """Return how the Thrift server is connected to, and serves if it is started here, from `LAKEHOUSE_THRIFT_*`.
+class RegistrySecurity(Tls):
+    """`user_info` is `user:password`; at most one of it and `bearer_token` is set."""
 
-    Raises:
-        UserError: a variable is malformed or contradicts another.
-    """
-    is_on = _choice(env, "LAKEHOUSE_THRIFT_TLS", ("true", "false"), default="false") == "true"
-    if not is_on:
-        _unset(env, tls_names("LAKEHOUSE_THRIFT"), "LAKEHOUSE_THRIFT_TLS is not true")
-    return ThriftSecurity(is_on, _tls(env, "LAKEHOUSE_THRIFT"))
+    user_info: str = variable(
+        "SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO",
+        "`user:password`; refused with an http URL, but on this machine",
+        "",
+        read_by="all",
+        secret=True,
+    )
+    bearer_token: str = variable(
+        "SCHEMA_REGISTRY_BEARER_AUTH_TOKEN", "a token in place of user and password", "", read_by="all", secret=True
+    )
+    ca: str = variable("SCHEMA_REGISTRY_SSL_CA_LOCATION", f"with an https URL: {TRUSTED}", "", read_by="all")
+    certificate: str = variable(
+        "SCHEMA_REGISTRY_SSL_CERTIFICATE_LOCATION",
+        "with an https URL: PEM file of a client certificate",
+        "",
+        read_by="all",
+    )
+    key: str = variable(
+        "SCHEMA_REGISTRY_SSL_KEY_LOCATION", "with an https URL: PEM file of the certificate's key", "", read_by="all"
+    )
+    key_password: str = variable(
+        "SCHEMA_REGISTRY_SSL_KEY_PASSWORD", "the password of an encrypted key", "", read_by="all", secret=True
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.user_info and ":" not in self.user_info:
+            raise UserError(f"{self.variable('user_info')} has no colon", "Write it as user:password")
+        if self.user_info and self.bearer_token:
+            raise UserError(
+                f"{self.variable('user_info')} and {self.variable('bearer_token')} are both set", "Unset one"
+            )
+        return self
+
+    def require_fit(self, url: str) -> None:
+        """Raise a UserError if the registry's URL and what is set here do not go together."""
+        if "@" in urlsplit(url).netloc:
+            # The address stands in messages and logs.
+            raise UserError("SCHEMA_REGISTRY_URL holds a user", f"Move it to {self.variable('user_info')}")
+        if urlsplit(url).scheme != "https":
+            self.refuse(TLS, "SCHEMA_REGISTRY_URL does not start with https")
+            for field in ("user_info", "bearer_token"):
+                require_secret_way("SCHEMA_REGISTRY_URL", url, self.variable(field) if getattr(self, field) else "")
+        self.require_usable()
+
+
+class ThriftSecurity(Tls):
+    """Whether the Thrift server speaks TLS. A client needs `ca` at most, a server that is started here the rest."""
+
+    is_on: Flag = variable(
+        "LAKEHOUSE_THRIFT_TLS",
+        "whether the Thrift server speaks TLS. Needed beyond loopback, where the password would be sent in the clear."
+        " dbt-spark encrypts and checks no certificate; our commands check it",
+        "false",
+        read_by="dbt, weekly, export, stack",
+    )
+    ca: str = variable(
+        "LAKEHOUSE_THRIFT_SSL_CA_LOCATION", f"with TLS: {TRUSTED}", "", read_by="dbt, weekly, export, stack"
+    )
+    certificate: str = variable(
+        "LAKEHOUSE_THRIFT_SSL_CERTIFICATE_LOCATION",
+        "with TLS, where `lakehouse stack up` starts the server: PEM file of its certificate",
+        "",
+        read_by="stack",
+    )
+    key: str = variable(
+        "LAKEHOUSE_THRIFT_SSL_KEY_LOCATION", "PEM file of the server certificate's key", "", read_by="stack"
+    )
+    key_password: str = variable(
+        "LAKEHOUSE_THRIFT_SSL_KEY_PASSWORD", "the password of an encrypted key", "", read_by="stack", secret=True
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if not self.is_on:
+            self.refuse(TLS, f"{self.variable('is_on')} is not true")
+        self.require_usable()
+        return self
 
 
 def require_secret_way(variable: str, url: str, secret: str) -> None:
@@ -130,60 +208,3 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _choice(env: Mapping[str, str], name: str, allowed: tuple[str, ...], default: str) -> str:
-    value = env.get(name) or default
-    if value not in (*allowed, default):
-        raise UserError(f"{name} is '{value}'", f"Set it to one of {', '.join(allowed)}")
-    return value
-
-
-def _unset(env: Mapping[str, str], names: tuple[str, ...], reason: str) -> None:
-    """Refuse variables that would have no effect: whoever sets them expects a safer connection."""
-    for name in names:
-        if env.get(name):
-            raise UserError(f"{name} is set, but {reason}", "Unset the one, or change the other")
-
-
-def tls_names(prefix: str) -> tuple[str, ...]:
-    """Return the variables of CA, certificate, key and the key's password."""
-    parts = ("CA_LOCATION", "CERTIFICATE_LOCATION", "KEY_LOCATION", "KEY_PASSWORD")
-    return tuple(f"{prefix}_SSL_{part}" for part in parts)
-
-
-def _tls(env: Mapping[str, str], prefix: str) -> TlsFiles:
-    names = tls_names(prefix)
-    ca_name, certificate_name, key_name, password_name = names
-    ca, certificate, key, key_password = (env.get(name, "") for name in names)
-    for name, path in ((ca_name, ca), (certificate_name, certificate), (key_name, key)):
-        try:
-            Path(path or os.devnull).read_bytes()
-        except OSError:
-            raise UserError(f"{name} names {path}, which cannot be read", "Give the path of a PEM file") from None
-    if bool(certificate) != bool(key):
-        present, absent = (certificate_name, key_name) if certificate else (key_name, certificate_name)
-        raise UserError(f"{present} is set, but {absent} is not", "Set both or none")
-    if key_password and not key:
-        raise UserError(f"{password_name} is set, but {key_name} is not", "Set both or none")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    if ca:
-        try:
-            context.load_verify_locations(ca)
-        except ssl.SSLError:
-            raise UserError(f"{ca_name} names {ca}, which holds no PEM certificate", "Give a PEM file") from None
-    if key:
-        encrypted = "ENCRYPTED" in Path(key).read_text(errors="replace")
-        if encrypted != bool(key_password):
-            raise UserError(
-                f"{key_name} names {key}, which is {'' if encrypted else 'not '}encrypted",
-                f"{'Set' if encrypted else 'Unset'} {password_name}",
-            )
-        try:
-            context.load_cert_chain(certificate, key, key_password)
-        except ssl.SSLError:
-            raise UserError(
-                f"The key in {key} cannot be read, or does not belong to the certificate in {certificate}",
-                f"Check {key_name}, {certificate_name} and {password_name}",
-            ) from None
-    return TlsFiles(ca, certificate, key, key_password)

@@ -15,9 +15,10 @@ from thrift.transport.TSSLSocket import TSSLSocket
 from thrift.transport.TTransport import TTransportException
 from thrift_sasl import TSaslClientTransport
 
-from lakehouse.deadline import DeadlineError, limit
-from lakehouse.errors import UserError
-from lakehouse.settings import THRIFT_USER, Settings, environment
+from lakehouse.deadline import Limits
+from lakehouse.environment import environment
+from lakehouse.errors import DeadlineError, UserError
+from lakehouse.settings import THRIFT_USER, Settings
 
 # The server ends a statement that takes too long, and says so, before the client gives up on the server.
 GRACE_SECONDS = 30.0
@@ -33,7 +34,7 @@ def connect(settings: Settings) -> Iterator[hive.Cursor]:
         UserError: the server does not answer or refuses the password.
     """
     address = f"{settings.thrift_host}:{settings.thrift_port}"
-    allowed = limit("LAKEHOUSE_STATEMENT_TIMEOUT", environment())
+    allowed = Limits.of(environment()).statement.total_seconds()
     socket = _socket(settings)
     socket.setTimeout((allowed + GRACE_SECONDS) * 1000)
     try:
@@ -84,7 +85,7 @@ def _socket(settings: Settings) -> TSocket:
         return TSocket(*place)
     # It logs a stack trace for a certificate that it does not trust; the outcome is reported once, by `connect`.
     logging.getLogger("thrift.transport.TSSLSocket").setLevel(logging.CRITICAL)
-    context = ssl.create_default_context(cafile=settings.thrift_security.files.ca or None)
+    context = ssl.create_default_context(cafile=settings.thrift_security.ca or None)
     # The context compares the host; thrift's own comparison needs what Python 3.12 has no more.
     return _TlsSocket(*place, ssl_context=context, validate_callback=lambda *_: None)
 

@@ -8,8 +8,9 @@ import typer
 from rich.console import Console
 
 import sample_data
+from lakehouse.environment import home
 from lakehouse.errors import UserError
-from lakehouse.settings import from_environment, home
+from lakehouse.settings import from_environment
 from lakehouse.weeks import IsoWeek
 from local_stack import mail, stack
 

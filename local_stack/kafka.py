@@ -7,9 +7,9 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from lakehouse.environment import PROJECT_ROOT
 from lakehouse.errors import UserError
 from lakehouse.process import Service
-from lakehouse.settings import PROJECT_ROOT
 from spark_server import java
 
 JARS = PROJECT_ROOT / "spark_server" / "target" / "kafka"

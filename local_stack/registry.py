@@ -4,8 +4,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+from lakehouse.environment import PROJECT_ROOT
 from lakehouse.process import Service
-from lakehouse.settings import PROJECT_ROOT
 from spark_server import java
 
 RUNNER = PROJECT_ROOT / "spark_server" / "target" / "registry" / "apicurio-registry-app-3.0.9-runner.jar"

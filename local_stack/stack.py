@@ -5,15 +5,18 @@ import shlex
 import shutil
 from pathlib import Path
 
-from lakehouse import pii_key, private, security
+from lakehouse import pii_key, private
+from lakehouse.environment import PROJECT_ROOT, env_file, environment, home
 from lakehouse.errors import UserError
 from lakehouse.process import Service
-from lakehouse.settings import PROJECT_ROOT, env_file, environment, from_environment, home
+from lakehouse.security import ThriftSecurity
+from lakehouse.settings import from_environment
+from lakehouse.variables import fields
 from local_stack import kafka, mail, registry
 from spark_server import spark, thrift_server
 
 MARK = ".lakehouse-stack"
-THRIFT_TLS = ("LAKEHOUSE_THRIFT_TLS", *security.tls_names("LAKEHOUSE_THRIFT"))
+THRIFT_TLS = tuple(fields(ThriftSecurity))
 SERVICES = ("kafka", "registry", "thrift", "mail")
 PORTS = {
     "LAKEHOUSE_KAFKA_PORT": 9092,
@@ -91,7 +94,7 @@ def prepare(values: dict[str, str]) -> None:
     environment_of_dbt = environment()
     for variable, default in (("DBT_TARGET_PATH", "target"), ("DBT_LOG_PATH", "logs")):
         private.directory(PROJECT_ROOT / environment_of_dbt.get(variable, default))
-    key_file = from_environment(values).pii_key_file
+    key_file = from_environment(values).needed("pii_key_file")
     if not key_file.exists():
         pii_key.create(key_file)
     pii_key.keep(key_file)

@@ -8,8 +8,8 @@ from typing import Any
 import yaml
 from pyiceberg.types import IcebergType, StructType
 
+from lakehouse.environment import PROJECT_ROOT
 from lakehouse.errors import UserError
-from lakehouse.settings import PROJECT_ROOT
 from python_ingest.schema import column_types
 
 MODELS_DIR = PROJECT_ROOT / "models"

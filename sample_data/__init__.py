@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from lakehouse.environment import home
 from lakehouse.errors import UserError
-from lakehouse.settings import Settings, home
+from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from sample_data import produce
 from sample_data.first_wave import first_wave

@@ -12,8 +12,9 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from lakehouse import connections, private
+from lakehouse.environment import PROJECT_ROOT
 from lakehouse.errors import UserError
-from lakehouse.settings import CATALOG_NAME, PROJECT_ROOT, Settings
+from lakehouse.settings import CATALOG_NAME, Settings
 from spark_server import java
 
 DEFAULTS = PROJECT_ROOT / "conf" / "spark-defaults.conf"

@@ -82,14 +82,13 @@ def _tls(directory: Path, security: ThriftSecurity) -> dict[str, str]:
     """Return the options of a server that speaks TLS, if it is to, and write the key store that they name."""
     if not security.is_on:
         return {}
-    files = security.files
-    if not files.key:
+    if not security.key:
         raise UserError(
             "LAKEHOUSE_THRIFT_TLS is true, but the server that starts here has no certificate",
             "Set LAKEHOUSE_THRIFT_SSL_CERTIFICATE_LOCATION and LAKEHOUSE_THRIFT_SSL_KEY_LOCATION",
         )
-    key = serialization.load_pem_private_key(Path(files.key).read_bytes(), files.key_password.encode() or None)
-    certificate, *chain = x509.load_pem_x509_certificates(Path(files.certificate).read_bytes())
+    key = serialization.load_pem_private_key(Path(security.key).read_bytes(), security.key_password.encode() or None)
+    certificate, *chain = x509.load_pem_x509_certificates(Path(security.certificate).read_bytes())
     password = secrets.token_urlsafe(32)
     store = pkcs12.serialize_key_and_certificates(
         b"thrift", key, certificate, chain, serialization.BestAvailableEncryption(password.encode())

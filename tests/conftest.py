@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.settings import PROJECT_ROOT, Settings, env_file, from_environment, read_env_file
+from lakehouse.environment import PROJECT_ROOT, env_file, read_env_file
+from lakehouse.settings import Settings, from_environment
 from local_stack.temporary import own_environment
 
 LAKEHOUSE = Path(sys.executable).with_name("lakehouse")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.settings import PROJECT_ROOT
+from lakehouse.environment import PROJECT_ROOT
 
 PAGES = sorted((PROJECT_ROOT / "docs").glob("*.md"))
 

@@ -9,7 +9,8 @@ import typer
 from rich.console import Console
 
 from lakehouse.catalog import load_catalog
-from lakehouse.settings import PROJECT_ROOT, environment, from_environment
+from lakehouse.environment import PROJECT_ROOT, environment
+from lakehouse.settings import from_environment
 from python_export.cli.run import chosen_weeks, end, print_summary
 from python_export.cli.tables import print_wide, wide_table
 from python_export.datasets.completeness import require_past

@@ -26,9 +26,11 @@ def run(settings: Settings, env: Mapping[str, str], project: Project, weeks: lis
 
     Raises:
         UserError: a step failed as a whole, and its line in the history says so. What it had published stays. Or a
-            channel to the readers is configured wrongly, and nothing was done.
+            setting is missing, or a channel to the readers is configured wrongly, and nothing was done.
     """
     channels.from_environment(env)
+    for field in ("export_root", "pii_key_file"):
+        settings.needed(field)
     week = weeks[-1]
 
     def say(line: str) -> None:

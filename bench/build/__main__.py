@@ -15,7 +15,8 @@ from bench import run
 from bench.build import history
 from lakehouse import thrift
 from lakehouse.catalog import load_catalog
-from lakehouse.settings import PROJECT_ROOT, Settings
+from lakehouse.environment import PROJECT_ROOT
+from lakehouse.settings import Settings
 from local_stack.temporary import running
 from tests.support import bronze
 

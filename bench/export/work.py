@@ -5,7 +5,6 @@ import resource
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -50,7 +49,7 @@ def _measured(work: Callable[[Settings, Path], Figures], settings: Settings, dir
 def export(settings: Settings, directory: Path) -> Figures:
     """Do what `lakehouse export run` does with a dataset once its table is built."""
     catalog = load_catalog(settings)
-    target = open_target(replace(settings, export_root=str(directory)))
+    target = open_target(settings.changed(export_root=str(directory)))
     steps = [time.monotonic()]
     table = source.find(catalog, DATASET)
     with thrift.connect(settings) as cursor:

@@ -7,13 +7,13 @@ from typing import Any
 
 from pyiceberg.catalog import Catalog
 
+from lakehouse.environment import PROJECT_ROOT
 from lakehouse.errors import UserError
 from lakehouse.pii import beside, declared, masks, proof
 from lakehouse.pii.compile import compiled_manifest
 from lakehouse.pii.declared import Unknown
 from lakehouse.pii.masks import Masks
 from lakehouse.pii.problem import Problem
-from lakehouse.settings import PROJECT_ROOT
 
 MACROS = PROJECT_ROOT / "macros" / "pii"
 

@@ -16,7 +16,7 @@ def main() -> None:
 @app.command()
 def rotate() -> None:
     """Make a new version of the masking key. The next build must mask anew; it says so and stops until it may."""
-    path = from_environment().pii_key_file
+    path = from_environment().needed("pii_key_file")
     old = pii_key.check(path)
     version = pii_key.rotate(path)
     typer.echo(f"{path} holds {version} now; {old} is kept in {path}.{old}")

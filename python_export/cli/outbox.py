@@ -6,8 +6,9 @@ import typer
 from rich.console import Console
 
 from lakehouse.catalog import load_catalog
+from lakehouse.environment import environment
 from lakehouse.errors import UserError
-from lakehouse.settings import environment, from_environment
+from lakehouse.settings import from_environment
 from python_export.cli.tables import end, print_wide, wide_table
 from python_export.publishing.target import open_target
 from python_export.telling import channels as channel_settings

@@ -11,11 +11,12 @@ from rich.console import Console
 
 from lakehouse.catalog import load_catalog
 from lakehouse.deadline import step_within
+from lakehouse.environment import PROJECT_ROOT, environment
 from lakehouse.errors import UserError
 from lakehouse.failure import as_user_error
 from lakehouse.lease import leased
 from lakehouse.lock import locked
-from lakehouse.settings import PROJECT_ROOT, Settings, environment, from_environment
+from lakehouse.settings import Settings, from_environment
 from lakehouse.weeks import IsoWeek, weeks_between
 from python_export.cli.outbox import app as outbox_app
 from python_export.cli.tables import end, print_wide, wide_table
@@ -60,6 +61,8 @@ def run(
     settings = from_environment(env)
     # What cannot work is to be known now, not when the files are published.
     channels.from_environment(env)
+    for field in ("export_root", "pii_key_file") if build else ("export_root",):
+        settings.needed(field)
     if changed and (week or weeks or not build):
         raise typer.BadParameter("--changed finds the weeks itself, by a build")
     newest = last_week(settings, datetime.now(UTC))

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pyiceberg.catalog import Catalog
 
-from lakehouse.deadline import DeadlineError, limit
-from lakehouse.errors import UserError
+from lakehouse.deadline import Limits
+from lakehouse.errors import DeadlineError, UserError
 from lakehouse.weeks import IsoWeek
 from python_export.datasets import source, spark_sql
 from python_export.datasets.declared import Dataset, Project, ancestors_of
@@ -150,7 +150,7 @@ def _for_weeks(weeks: Sequence[IsoWeek]) -> tuple[str, ...]:
 def _dbt(project: Project, *arguments: str, failed: str) -> None:
     command = [str(Path(sys.executable).with_name("dbt")), "--no-use-colors", *arguments]
     # Not close_fds: dbt is to hold the weekly job's lock too, see lakehouse.lock.
-    allowed = limit("LAKEHOUSE_BUILD_TIMEOUT", project.env)
+    allowed = Limits.of(project.env).build.total_seconds()
     try:
         finished = subprocess.run(
             command,

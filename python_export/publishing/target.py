@@ -66,9 +66,9 @@ def open_target(settings: Settings) -> Target:
     """Return the target that LAKEHOUSE_EXPORT_ROOT names.
 
     Raises:
-        UserError: it is a URL, but not one of a bucket, or the AWS_* variables are wrong.
+        UserError: it is not set, is a URL, but not one of a bucket, or the AWS_* variables are wrong.
     """
-    root = settings.export_root
+    root = settings.needed("export_root")
     if "://" not in root:
         return LocalTarget(Path(root).absolute(), settings.export_url)
     url = urlsplit(root)

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from lakehouse import settings as environment
 from lakehouse.durations import seconds
 from lakehouse.errors import UserError
 from lakehouse.failure import as_user_error
 from lakehouse.lock import locked
+from lakehouse.settings import from_environment
 from python_ingest import topics as declared
 from python_ingest.cli.options import AsJson, MetricsFile, Models, Topics, Wait, console, errors, prepare, print_json
 from python_ingest.cli.report import columns
@@ -82,7 +82,7 @@ def maintain(
     kept = None if keep_snapshots is None else timedelta(seconds=seconds(keep_snapshots))
     retention = Retention(kept, timedelta(seconds=seconds(keep_orphans)))
     retention.check()
-    settings = environment.from_environment()
+    settings = from_environment()
     named = table or []
     landed = [each.identifier for each in prepare(models, topics)[1]] if topics or not named else []
     spark = QuietSpark(settings)

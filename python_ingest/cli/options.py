@@ -7,9 +7,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from lakehouse import settings as environment
 from lakehouse.errors import UserError
-from lakehouse.settings import Settings
+from lakehouse.settings import Settings, from_environment
 from python_ingest import topics as declared
 from python_ingest.topics import Declaration
 
@@ -42,4 +41,4 @@ def prepare(models: Path, topics: list[str] | None) -> tuple[Settings, list[Decl
     chosen = declared.select(declared.read_declarations(models), topics or ())
     if not chosen:
         raise UserError("No dbt source declares a topic", "Add config.meta.kafka to a source table")
-    return environment.from_environment(), chosen
+    return from_environment(), chosen

@@ -10,8 +10,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from lakehouse import private
+from lakehouse.environment import home
 from lakehouse.errors import UserError
-from lakehouse.settings import CATALOG_NAME, Settings, home
+from lakehouse.settings import CATALOG_NAME, Settings
 from spark_server.spark import session
 
 

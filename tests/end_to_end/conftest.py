@@ -16,8 +16,9 @@ import pytest
 
 from lakehouse import thrift
 from lakehouse.catalog import load_catalog
+from lakehouse.environment import PROJECT_ROOT, home
 from lakehouse.pii.proof import RESTRICTED
-from lakehouse.settings import PROJECT_ROOT, Settings, home
+from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from sample_data import pii_values, produced_log
 from tests.conftest import run_dbt, run_lakehouse

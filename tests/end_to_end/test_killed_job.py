@@ -7,7 +7,7 @@ from collections import Counter
 from email import message_from_bytes, policy
 
 from lakehouse.catalog import load_catalog
-from lakehouse.settings import home
+from lakehouse.environment import home
 from python_export.publishing.manifest import published
 from python_export.publishing.target import open_target
 from python_export.telling import outbox

@@ -15,8 +15,8 @@ import pytest
 
 from lakehouse import thrift
 from lakehouse.catalog import load_catalog
+from lakehouse.environment import PROJECT_ROOT, home
 from lakehouse.erd import mermaid
-from lakehouse.settings import PROJECT_ROOT, home
 from sample_data import produced_log
 from sample_data.truth import sales as truth_sales
 from tests.conftest import run_dbt, run_lakehouse

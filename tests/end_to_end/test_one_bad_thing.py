@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from lakehouse.catalog import load_catalog
-from lakehouse.settings import Settings, home
+from lakehouse.environment import home
+from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from local_stack.temporary import own_environment
 from tests.conftest import run_lakehouse, started

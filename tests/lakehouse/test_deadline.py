@@ -7,17 +7,16 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from pyiceberg.catalog import Catalog
 
-from lakehouse import lease, thrift
+from lakehouse import lease, thrift, variables
 from lakehouse.catalog import load_catalog
-from lakehouse.deadline import DEFAULTS, DeadlineError, limit, step_within
-from lakehouse.errors import UserError
+from lakehouse.deadline import Limits, step_within
+from lakehouse.errors import DeadlineError, UserError
 from lakehouse.lease import Lease, leased
 from lakehouse.lock import locked
 from lakehouse.settings import Settings
@@ -29,7 +28,7 @@ from python_export.datasets.declared import Project
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
-    for name in DEFAULTS:
+    for name in variables.fields(Limits):
         monkeypatch.setenv(name, "200ms")
 
 
@@ -72,7 +71,7 @@ def test_a_step_in_time_is_left_alone() -> None:
 @pytest.mark.parametrize("value", ["soon", "0s"])
 def test_a_limit_that_is_none_is_refused(value: str) -> None:
     with pytest.raises(UserError, match="LAKEHOUSE_STEP_TIMEOUT"):
-        limit("LAKEHOUSE_STEP_TIMEOUT", {"LAKEHOUSE_STEP_TIMEOUT": value})
+        Limits.of({"LAKEHOUSE_STEP_TIMEOUT": value})
 
 
 def test_a_lock_is_not_waited_for_for_ever() -> None:
@@ -91,7 +90,7 @@ def test_a_server_that_is_silent_is_not_waited_for_for_ever(
 ) -> None:
     monkeypatch.setattr(thrift, "GRACE_SECONDS", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        settings = replace(offline_settings, thrift_port=silent.getsockname()[1])
+        settings = offline_settings.changed(thrift_port=silent.getsockname()[1])
         with pytest.raises(UserError, match="does not answer"), thrift.connect(settings):
             pass
 

@@ -8,7 +8,6 @@ import stat
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -114,7 +113,7 @@ def test_what_is_missing_or_damaged_is_called_so(tmp_path: Path) -> None:
 
 
 def test_a_catalog_in_trouble_is_told_by_its_cause(offline_settings: Settings) -> None:
-    settings = replace(offline_settings, catalog_uri=f"{offline_settings.catalog_uri}?busy_timeout=10")
+    settings = offline_settings.changed(catalog_uri=f"{offline_settings.catalog_uri}?busy_timeout=10")
     path = Path(settings.catalog_uri.removeprefix("jdbc:sqlite:").partition("?")[0])
     catalog = load_catalog(settings, create=True)
     catalog.create_namespace("bronze")

@@ -8,10 +8,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, ListType, NestedField, StringType, StructType
 
 from lakehouse.catalog import load_catalog
+from lakehouse.environment import PROJECT_ROOT
 from lakehouse.errors import UserError
 from lakehouse.pii import check, masks
 from lakehouse.pii.compile import compiled_manifest
-from lakehouse.settings import PROJECT_ROOT, Settings
+from lakehouse.settings import Settings
 
 MASKS = masks.load(check.MACROS)
 PROJECT = "retail_lakehouse"

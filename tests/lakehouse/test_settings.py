@@ -5,33 +5,69 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
+from lakehouse.environment import environment, read_env_file
 from lakehouse.errors import UserError
-from lakehouse.settings import environment, from_environment, read_env_file
+from lakehouse.settings import Settings, from_environment
+from lakehouse.variables import fields
 from local_stack.stack import write_env_file
+from python_export.publishing.target import open_target
 
-COMPLETE = {
+OF_ALL = {
     "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:9092",
     "SCHEMA_REGISTRY_URL": "http://127.0.0.1:8081",
     "LAKEHOUSE_WAREHOUSE": "/warehouse",
     "LAKEHOUSE_CATALOG_URI": "jdbc:sqlite:/catalog.db?journal_mode=WAL&busy_timeout=30000",
-    "LAKEHOUSE_EXPORT_ROOT": "/exports",
-    "LAKEHOUSE_PII_KEY_FILE": "/pii.key",
 }
+COMPLETE = {**OF_ALL, "LAKEHOUSE_EXPORT_ROOT": "/exports", "LAKEHOUSE_PII_KEY_FILE": "/pii.key"}
 
 
-@pytest.mark.parametrize("name", COMPLETE)
+@pytest.mark.parametrize("name", OF_ALL)
 def test_a_missing_variable_is_named(name: str) -> None:
     with pytest.raises(UserError, match=name):
         from_environment({key: value for key, value in COMPLETE.items() if key != name})
 
 
+def test_what_only_some_parts_need_is_asked_for_where_it_is_used() -> None:
+    ingests = from_environment(OF_ALL)
+    with pytest.raises(UserError, match=r"^LAKEHOUSE_EXPORT_ROOT is not set\. Run `lakehouse stack up`, or set it"):
+        open_target(ingests)
+    with pytest.raises(UserError, match="LAKEHOUSE_PII_KEY_FILE is not set"):
+        ingests.needed("pii_key_file")
+
+
 @pytest.mark.parametrize(
-    ("name", "value"), [("LAKEHOUSE_CATALOG_URI", "/catalog.db"), ("LAKEHOUSE_THRIFT_PORT", "ten thousand")]
+    ("name", "value", "words"),
+    [
+        ("LAKEHOUSE_CATALOG_URI", "/catalog.db", "is not a JDBC URL. Write it as jdbc:sqlite:"),
+        ("LAKEHOUSE_THRIFT_PORT", "ten thousand", "is not the number of a port. Set it to one from 1 to 65535"),
+        ("LAKEHOUSE_THRIFT_PORT", "65536", "is not the number of a port"),
+        ("LAKEHOUSE_EXPORT_BOM", "yes", "is 'yes'. Set it to true or false"),
+        ("LAKEHOUSE_EXPORT_DELAY", "soon", "is 'soon', which is not a duration. Write it like 500ms"),
+        ("LAKEHOUSE_EXPORT_URL", "ftp://files", "is not a URL"),
+        ("LAKEHOUSE_STEP_TIMEOUT", "0s", "is 0s. Give it some time"),
+    ],
 )
-def test_a_malformed_variable_is_named(name: str, value: str) -> None:
-    with pytest.raises(UserError, match=name):
+def test_a_malformed_variable_is_named(name: str, value: str, words: str) -> None:
+    with pytest.raises(UserError) as caught:
         from_environment({**COMPLETE, name: value})
+    assert str(caught.value).startswith(f"{name} {words}")
+
+
+def test_a_variable_that_is_empty_counts_as_not_set() -> None:
+    empty = dict.fromkeys(fields(Settings), "")
+    assert from_environment({**empty, **COMPLETE}) == from_environment(COMPLETE)
+
+
+def test_other_values_are_checked_as_those_of_the_environment_are() -> None:
+    settings = from_environment(COMPLETE)
+    assert settings.changed(thrift_port=1).thrift_port == 1
+    assert settings.thrift_port == 10_000
+    with pytest.raises(ValidationError, match="catalog_uri"):
+        settings.changed(catalog_uri="/catalog.db")
+    with pytest.raises(ValidationError, match="export_rot"):
+        settings.changed(export_rot="/exports")
 
 
 def test_the_env_file_means_the_same_to_python_and_a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """The local stack as a person uses it: up, up again, status, down; and what happens when it cannot start."""
 
-import dataclasses
 import json
 import os
 import secrets
@@ -12,9 +11,10 @@ import psutil
 import pytest
 
 from lakehouse import thrift
+from lakehouse.environment import env_file, home
 from lakehouse.errors import UserError
 from lakehouse.process import Service, free_ports
-from lakehouse.settings import Settings, env_file, home
+from lakehouse.settings import Settings
 from local_stack import kafka
 from local_stack.stack import variables
 from spark_server.spark import CLASS_ARCHIVE
@@ -57,7 +57,7 @@ def test_status_names_every_address(stack: Settings) -> None:
 def test_the_thrift_server_lets_nobody_in_without_the_password(stack: Settings, password: str) -> None:
     with (
         pytest.raises(UserError, match="refused the password"),
-        thrift.connect(dataclasses.replace(stack, thrift_password=password)),
+        thrift.connect(stack.changed(thrift_password=password)),
     ):
         pass
 

@@ -9,7 +9,8 @@ import yaml
 from pyhive import hive
 
 from lakehouse import thrift
-from lakehouse.settings import PROJECT_ROOT, Settings
+from lakehouse.environment import PROJECT_ROOT
+from lakehouse.settings import Settings
 from tests.conftest import run_dbt
 
 

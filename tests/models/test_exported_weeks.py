@@ -13,7 +13,8 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from lakehouse.catalog import load_catalog
-from lakehouse.settings import PROJECT_ROOT, Settings
+from lakehouse.environment import PROJECT_ROOT
+from lakehouse.settings import Settings
 
 CONFIG = {
     "materialized": "incremental",

@@ -10,7 +10,8 @@ from dbt.cli.main import dbtRunner
 from pyhive import hive
 
 from lakehouse import pii_key
-from lakehouse.settings import PROJECT_ROOT, Settings
+from lakehouse.environment import PROJECT_ROOT
+from lakehouse.settings import Settings
 from lakehouse.thrift import rows
 from tests.conftest import run_dbt
 

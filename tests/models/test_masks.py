@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 from dbt.cli.main import dbtRunner
 
-from lakehouse.settings import PROJECT_ROOT, Settings
+from lakehouse.environment import PROJECT_ROOT
+from lakehouse.settings import Settings
 
 Show = Callable[[str], list[dict]]
 

@@ -4,7 +4,6 @@ import json
 import secrets
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import boto3
@@ -97,7 +96,7 @@ def s3_settings(s3_server: str, offline_settings: Settings, monkeypatch: pytest.
         monkeypatch.setenv(name, value)
     bucket = f"exports-{secrets.token_hex(4)}"
     boto3.client("s3").create_bucket(Bucket=bucket)
-    return replace(offline_settings, export_root=f"s3://{bucket}/weekly/files")
+    return offline_settings.changed(export_root=f"s3://{bucket}/weekly/files")
 
 
 @pytest.fixture(params=["local", "s3"])

@@ -19,9 +19,9 @@ import pytest
 
 from lakehouse import thrift
 from lakehouse.catalog import load_catalog
-from lakehouse.deadline import DeadlineError
-from lakehouse.errors import UserError
-from lakehouse.settings import PROJECT_ROOT, Settings, environment
+from lakehouse.environment import PROJECT_ROOT, environment
+from lakehouse.errors import DeadlineError, UserError
+from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from local_stack import stack as stack_services
 from python_export import run as export_run
@@ -212,7 +212,7 @@ def land(stack: Settings, shop: Project) -> Land:
 @pytest.fixture
 def settings(stack: Settings, tmp_path: Path) -> Settings:
     """The stack's settings with an export root of the test's own, in a directory with a difficult name."""
-    return replace(stack, export_root=str(tmp_path / "ex'ports of\\ us"))
+    return stack.changed(export_root=str(tmp_path / "ex'ports of\\ us"))
 
 
 def exporting(settings: Settings, shop: Project, week: IsoWeek = WEEK, **options: bool) -> Exported:
@@ -374,7 +374,7 @@ def assert_reproducible_after_expiry(settings: Settings, *versions: Published) -
 
 def test_a_complete_week_without_rows_is_a_header(settings: Settings, shop: Project, land: Land) -> None:
     land(hostile_rows())
-    published = export(replace(settings, export_bom=True), shop, EMPTY_WEEK)
+    published = export(settings.changed(export_bom=True), shop, EMPTY_WEEK)
 
     assert file_of(published).read_bytes() == b"\xef\xbb\xbf" + ",".join(COLUMNS).encode() + b"\n"
     assert published.manifest.rows == 0
@@ -533,7 +533,7 @@ def test_a_statement_that_takes_too_long_is_ended(settings: Settings, monkeypatc
 
 def test_a_server_that_is_down_is_named(settings: Settings, shop: Project) -> None:
     with pytest.raises(UserError, match=r"Thrift server at 127\.0\.0\.1:1 does not answer"):
-        export(replace(settings, thrift_port=1), shop)
+        export(settings.changed(thrift_port=1), shop)
     assert not Path(settings.export_root).exists()
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from lakehouse.environment import PROJECT_ROOT
 from lakehouse.errors import UserError
-from lakehouse.settings import PROJECT_ROOT
 from spark_server import jars
 
 JAR = bytes(range(256)) * 4096

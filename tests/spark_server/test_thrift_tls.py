@@ -2,15 +2,15 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lakehouse import thrift
+from lakehouse.environment import env_file, read_env_file
 from lakehouse.errors import UserError
-from lakehouse.security import ThriftSecurity, TlsFiles
-from lakehouse.settings import Settings, env_file, from_environment, read_env_file
+from lakehouse.security import ThriftSecurity
+from lakehouse.settings import Settings, from_environment
 from local_stack.temporary import own_environment
 from tests.conftest import run_dbt, run_lakehouse
 from tests.support.secured import Authority
@@ -56,11 +56,11 @@ def test_who_trusts_the_authority_gets_in(served: tuple[Settings, Authority]) ->
 def test_others_do_not(served: tuple[Settings, Authority], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     settings, _ = served
     stranger = Authority(tmp_path / "other")
-    strange = replace(settings, thrift_security=ThriftSecurity(True, TlsFiles(ca=str(stranger.ca))))
+    strange = settings.changed(thrift_security=ThriftSecurity(is_on=True, ca=str(stranger.ca)))
     with pytest.raises(UserError, match=r"does not answer.*LAKEHOUSE_THRIFT_SSL_CA_LOCATION"):
         answer(strange)
     with pytest.raises(UserError, match="refused the password"):
-        answer(replace(settings, thrift_password="wrong"))
+        answer(settings.changed(thrift_password="wrong"))
     with pytest.raises(UserError, match="does not answer"):
-        answer(replace(settings, thrift_security=ThriftSecurity()))
+        answer(settings.changed(thrift_security=ThriftSecurity()))
     assert "Traceback" not in capfd.readouterr().err

@@ -43,7 +43,7 @@ def test_a_week_is_over_at_its_end(offline_settings: Settings) -> None:
 
 
 def test_late_records_are_waited_for(offline_settings: Settings) -> None:
-    patient = replace(offline_settings, export_delay=timedelta(hours=6))
+    patient = offline_settings.changed(export_delay=timedelta(hours=6))
     due = END + timedelta(hours=6)
     require_past(patient, WEEK, due)
     assert last_week(patient, due) == WEEK
@@ -77,7 +77,7 @@ def test_a_silent_topic_is_complete_after_the_grace_if_it_is_read_to_the_end(
     stack: Settings, topic: Topic, produce: Callable[..., None]
 ) -> None:
     """So is, without a grace, a partition of a topic whose other ones are past the week's end."""
-    patient = replace(stack, export_grace=timedelta(hours=24))
+    patient = stack.changed(export_grace=timedelta(hours=24))
     due = END + timedelta(hours=24)
     catalog = load_catalog(stack)
     make_namespace(catalog, "bronze_tests")

@@ -198,7 +198,7 @@ def test_the_tag_of_a_version_moves_with_the_version_and_outlives_its_week(
     offline_settings: Settings, hostile_source: Source, catalog: Catalog
 ) -> None:
     manifest = publish_lines(offline_settings, hostile_source, right_lines())
-    target, trial = open_target(offline_settings), open_target(replace(offline_settings, export_root="/trial"))
+    target, trial = open_target(offline_settings), open_target(offline_settings.changed(export_root="/trial"))
     retain(catalog, target, manifest)
     retain(catalog, target, manifest)
     table = catalog.load_table(("shop", "exp_weekly__events"))
@@ -223,7 +223,7 @@ def test_a_version_that_is_gone_is_noticed_until_it_is_dropped(
     publish_lines(offline_settings, hostile_source, right_lines())
     target = open_target(offline_settings)
     outbox.record_versions(catalog, target, Channels(), [])
-    elsewhere = open_target(replace(offline_settings, export_root=f"{offline_settings.export_root}-trial"))
+    elsewhere = open_target(offline_settings.changed(export_root=f"{offline_settings.export_root}-trial"))
     outbox.record_versions(catalog, elsewhere, Channels(), [])
     assert export(offline_settings, monkeypatch, "verify").exit_code == 0
     unlock(Path(offline_settings.export_root))

@@ -80,7 +80,7 @@ def test_a_dataset_that_was_withheld_is_due_and_one_that_is_new_is_not(exports: 
 
 def test_another_export_root_has_notes_of_its_own(exports: Exports, offline_settings: Settings) -> None:
     exports.publish("events", NEW, {})
-    exports.target = open_target(replace(offline_settings, export_root="/elsewhere"))
+    exports.target = open_target(offline_settings.changed(export_root="/elsewhere"))
     assert exports.due({}) == {NEW: ["events"]}
 
 

@@ -235,7 +235,7 @@ def start_upload(target: S3Target, path: str) -> str:
 
 
 def test_what_others_keep_in_the_bucket_is_left_alone(s3_settings: Settings) -> None:
-    target = open_target(replace(s3_settings, export_root=f"s3://{open_target(s3_settings).bucket}"))
+    target = open_target(s3_settings.changed(export_root=f"s3://{open_target(s3_settings).bucket}"))
     folder = target.folder()
     of_others = {
         "invoices/2026/11/a.pdf",
@@ -456,7 +456,7 @@ def test_a_manifest_of_a_newer_release_is_read_if_its_form_is_known(target: Targ
 )
 def test_a_root_that_is_none_is_named(s3_settings: Settings, root: str, expected: str) -> None:
     with pytest.raises(UserError, match=expected):
-        published(open_target(replace(s3_settings, export_root=root)))
+        published(open_target(s3_settings.changed(export_root=root)))
 
 
 @pytest.mark.parametrize(

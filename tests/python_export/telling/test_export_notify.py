@@ -660,7 +660,7 @@ def test_a_failure_is_told_when_it_cannot_be_noted(
     broken: str,
 ) -> None:
     box, env = mailbox
-    settings = replace(offline_settings, catalog_uri=f"{offline_settings.catalog_uri}?busy_timeout=100")
+    settings = offline_settings.changed(catalog_uri=f"{offline_settings.catalog_uri}?busy_timeout=100")
     database = Path(offline_settings.catalog_uri.removeprefix("jdbc:sqlite:"))
     with ExitStack() as stack:
         if broken == "catalog locked":
@@ -705,7 +705,7 @@ def test_a_trial_to_another_root_tells_nobody_until_it_is_adopted(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     box, env = mailbox
-    trial = replace(offline_settings, export_root=f"{offline_settings.export_root}-trial")
+    trial = offline_settings.changed(export_root=f"{offline_settings.export_root}-trial")
     for settings, content in ((offline_settings, "a"), (trial, "other")):
         outbox.know_root(catalog, open_target(settings))
         publish_content(open_target(settings), content)
@@ -853,7 +853,7 @@ def test_links_are_those_of_the_web(
     offline_settings: Settings, catalog: Catalog, mailbox: tuple[Mailbox, dict[str, str]]
 ) -> None:
     box, env = mailbox
-    settings = replace(offline_settings, export_url="https://files.example.com/weekly/")
+    settings = offline_settings.changed(export_url="https://files.example.com/weekly/")
     publish_content(open_target(settings), "a")
     run(settings, catalog, env)
     [mail] = box.mails

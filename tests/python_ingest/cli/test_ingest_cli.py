@@ -83,10 +83,12 @@ def test_a_broker_that_is_away_is_one_line(models_dir: Path, tmp_path: Path, mon
         "SCHEMA_REGISTRY_URL": "http://127.0.0.1:1",
         "LAKEHOUSE_WAREHOUSE": str(tmp_path),
         "LAKEHOUSE_CATALOG_URI": f"jdbc:sqlite:{tmp_path}/catalog.db",
-        "LAKEHOUSE_EXPORT_ROOT": str(tmp_path),
-        "LAKEHOUSE_PII_KEY_FILE": str(tmp_path / "key"),
     }.items():
         monkeypatch.setenv(name, value)
+    # A machine that only ingests has neither; nor is there an env file.
+    for name in ("LAKEHOUSE_EXPORT_ROOT", "LAKEHOUSE_PII_KEY_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
     result = run_lakehouse("ingest", "run", "--wait", "300ms", "--models", str(models_dir))
     assert (result.returncode, result.stdout) == (1, "")
     assert re.fullmatch(r"error: Kafka at 127.0.0.1:1 does not answer \(\w+\)\. Check [^\n]+\n", result.stderr)

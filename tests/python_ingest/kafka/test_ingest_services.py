@@ -71,7 +71,7 @@ def registry_answering(*answers: tuple[int, dict], subject: str = "") -> Iterato
 
 
 def registry_at(url: str, offline_settings: Settings, wait: float = 10) -> Registry:
-    return Registry(replace(offline_settings, schema_registry_url=url), wait)
+    return Registry(offline_settings.changed(schema_registry_url=url), wait)
 
 
 FOUND = (200, {"schema": '"int"'})
@@ -168,7 +168,7 @@ def test_a_registry_that_is_away_leaves_the_topic_untouched_until_it_is_back(lab
     schema_id = lab.register(record("sale", id="int"))
     lab.produce(lab.encode(schema_id, {"id": 1}))
     lab.flush()
-    away = replace(lab.settings, schema_registry_url=f"http://{NOWHERE}")
+    away = lab.settings.changed(schema_registry_url=f"http://{NOWHERE}")
     (result,) = lab.ingester(Options(wait=3), settings=away).catch_up([lab.declaration])
     assert "schema registry" in str(result.error)
     assert (result.records, result.dead_letters) == (0, 0)

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,7 @@ def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Servi
 
 @pytest.fixture
 def own_lab(own_broker: tuple[Service, str], stack: Settings, spark: SparkSession, declaration: Declaration) -> Lab:
-    lab = Lab(replace(stack, kafka_bootstrap_servers=own_broker[1]), spark, declaration)
+    lab = Lab(stack.changed(kafka_bootstrap_servers=own_broker[1]), spark, declaration)
     lab.make_topic()
     return lab
 
@@ -154,7 +154,7 @@ def test_a_registry_in_trouble_during_a_run_makes_no_dead_letter(lab: Lab, monke
     produce(lab, 9)
     answers = [(503, {}), SILENCE, (500, {}), (429, {}), (200, {"schema": json.dumps(SALE)})]
     with registry_answering(*answers, subject=f"{lab.topic}-value") as (url, asked):
-        settings = replace(lab.settings, schema_registry_url=url)
+        settings = lab.settings.changed(schema_registry_url=url)
         (result,) = lab.ingester(Options(wait=60), settings=settings).catch_up([lab.declaration])
     assert len(asked) == len(answers)
     assert (result.error, result.records, result.dead_letters) == (None, 9, 0)
@@ -262,7 +262,7 @@ def test_a_catalog_that_is_locked_is_waited_for_then_named_and_nothing_is_lost(
     lab: Lab, models_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = lab.settings.catalog_uri.split("?")[0]
-    impatient = replace(lab.settings, catalog_uri=f"{database}?busy_timeout=200")
+    impatient = lab.settings.changed(catalog_uri=f"{database}?busy_timeout=200")
     produce(lab, 6)
     with locked_catalog(lab.settings):
         (result,) = lab.ingester(settings=impatient).catch_up([lab.declaration])

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from lakehouse.settings import PROJECT_ROOT, Settings
+from lakehouse.environment import PROJECT_ROOT
+from lakehouse.settings import Settings
 from python_ingest.kafka.registry import Registry
 from python_ingest.landing.tables import SchemaState
 from python_ingest.repair import dead_letters
@@ -151,7 +152,7 @@ def test_a_registry_that_lists_no_subjects_is_asked_for_the_allowed_ones(
     server = ThreadingHTTPServer(("127.0.0.1", 0), OldRegistry)
     Thread(target=server.serve_forever, daemon=True).start()
     try:
-        settings = replace(offline_settings, schema_registry_url=f"http://127.0.0.1:{server.server_port}")
+        settings = offline_settings.changed(schema_registry_url=f"http://127.0.0.1:{server.server_port}")
         for topic, reason in (
             ("mine", None),
             ("other", "foreign_schema: schema id 7 is not registered under other-value"),

@@ -18,7 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
 from lakehouse.catalog import load_catalog
-from lakehouse.settings import PROJECT_ROOT, Settings
+from lakehouse.environment import PROJECT_ROOT
+from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from python_export.datasets.declared import Project
 from python_export.run import Exported

@@ -143,7 +143,7 @@ def test_a_schema_that_spark_cannot_parse_makes_dead_letters_and_is_named_where_
     lab.produce(b"\x00\x00\x00\x00\x01\x02")
     answer = (200, {"schema": json.dumps(record("sale", **{"a-b": "int"}))})
     with registry_answering(answer, subject=f"{lab.topic}-value") as (url, _):
-        lab.settings = replace(lab.settings, schema_registry_url=url)
+        lab.settings = lab.settings.changed(schema_registry_url=url)
         assert lab.land_well().dead_letters == 1
         lab.produce(b"\x00\x00\x00\x00\x02\x02")
         monkeypatch.setattr(writer_form, "refuse_what_is_no_name", lambda *_: None)

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse.settings import PROJECT_ROOT, Settings
+from lakehouse.environment import PROJECT_ROOT
+from lakehouse.settings import Settings
 from python_ingest.schema.writer_form import IncompatibleSchema, writer_form
 from python_ingest.topics import Declaration
 from tests.support.lab import Lab, assert_columns_say_what_bytes_say, record

@@ -132,7 +132,7 @@ def test_one_topic_that_fails_leaves_the_others_and_the_exit_code_tells(lab: Lab
 def test_a_broker_that_is_away_is_waited_for_once_and_the_table_is_described(lab: Lab) -> None:
     produce(lab, 3, int(time.time() * 1000))
     lab.land_well()
-    away = replace(lab.settings, kafka_bootstrap_servers="127.0.0.1:1")
+    away = lab.settings.changed(kafka_bootstrap_servers="127.0.0.1:1")
     first, second = topic_statuses(away, [lab.declaration] * 2, 1)
     assert first == second
     assert (first.rows, first.lag_offsets) == (3, None)

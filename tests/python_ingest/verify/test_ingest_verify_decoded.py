@@ -184,7 +184,7 @@ def test_a_registry_that_is_away_fails_the_check_of_columns_and_holds_no_week_up
     lab.produce(lab.encode(lab.register(record("sale", id="int")), {"id": 1}))
     lab.land_well()
     monkeypatch.setattr(steps, "WAIT_SECONDS", 1.0)
-    settings = replace(lab.settings, schema_registry_url="http://127.0.0.1:1")
+    settings = lab.settings.changed(schema_registry_url="http://127.0.0.1:1")
     with pytest.raises(UserError, match=r"The schema registry at .* does not answer"):
         verify_topic(settings, lab.declaration, 1, decoded=True)
     said: list[str] = []

@@ -1,0 +1,34 @@
+"""Where values come from: the process environment, else the env file that `lakehouse stack up` wrote."""
+
+import os
+import shlex
+from pathlib import Path
+
+PROJECT_ROOT = Path(__file__).resolve().parent.parent
+
+
+def home() -> Path:
+    """Return the directory that holds the local stack's state: `LAKEHOUSE_HOME`, else `.lakehouse` in the project."""
+    return Path(os.environ.get("LAKEHOUSE_HOME") or PROJECT_ROOT / ".lakehouse").absolute()
+
+
+def env_file() -> Path:
+    """Return the path of the env file: `export KEY=value` lines, mode 0600."""
+    return home() / "env"
+
+
+def read_env_file(path: Path) -> dict[str, str]:
+    """Return the variables of an env file; an absent file holds none."""
+    if not path.exists():
+        return {}
+    words = shlex.split(path.read_text(), comments=True)
+    return dict(word.split("=", 1) for word in words if word != "export")
+
+
+def environment() -> dict[str, str]:
+    """Return the process environment laid over the env file: a variable that is set wins."""
+    in_file = read_env_file(env_file())
+    if "LAKEHOUSE_SMTP_HOST" in os.environ:
+        # What the file says of the local stack's mail server is wrong for another one.
+        in_file = {name: value for name, value in in_file.items() if not name.startswith("LAKEHOUSE_SMTP_")}
+    return {**in_file, **os.environ}

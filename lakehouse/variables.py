@@ -1,0 +1,188 @@
+"""Variables of the environment as typed, frozen values: the base of the models that name them.
+
+A field says all there is to say of a variable: name, type, default, meaning, and which part reads it. The table of
+docs/configuration.md is made from these fields.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, get_args, get_origin
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
+
+from lakehouse.durations import seconds
+from lakehouse.errors import UserError
+
+
+class MalformedError(ValueError):
+    """A value is not what its type asks for. `problem` goes on after the variable's name: "is not a URL"."""
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.remedy = remedy
+
+
+def _duration(given: Any) -> Any:
+    if not isinstance(given, str):
+        return given
+    try:
+        return timedelta(seconds=seconds(given))
+    except UserError as error:
+        raise MalformedError(f"is '{given}', which is not a duration", error.remedy) from None
+
+
+def _limit(given: Any) -> Any:
+    found = _duration(given)
+    if not found:
+        raise MalformedError(f"is {given}", "Give it some time")
+    return found
+
+
+def _port(given: Any) -> Any:
+    text = str(given)
+    if not (text.isascii() and text.isdecimal() and 0 < int(text) < 65_536):
+        raise MalformedError("is not the number of a port", "Set it to one from 1 to 65535")
+    return int(text)
+
+
+def _flag(given: Any) -> Any:
+    if isinstance(given, bool):
+        return given
+    if given not in {"true", "false"}:
+        raise MalformedError(f"is '{given}'", "Set it to true or false")
+    return given == "true"
+
+
+# A text beside a type says how a value of it is written.
+Duration = Annotated[timedelta, BeforeValidator(_duration), "duration"]
+Limit = Annotated[timedelta, BeforeValidator(_limit), "duration"]
+Port = Annotated[int, BeforeValidator(_port), "port"]
+Flag = Annotated[bool, BeforeValidator(_flag), "`true` or `false`"]
+
+
+def variable(
+    name: str,
+    meaning: str,
+    default: Any = ...,
+    *,
+    read_by: str,
+    secret: bool = False,
+    factory: Callable[..., Any] | None = None,
+    shown: str = "",
+) -> Any:
+    """Return the field of one variable; without a default it must be set.
+
+    `factory` makes a default out of the fields before it, and `shown` is what the documentation says of that. No
+    message shows a secret.
+    """
+    facts = {"read_by": read_by, "shown": shown}
+    more: dict[str, Any] = {"default_factory": factory} if factory else {"default": default}
+    return Field(alias=name, description=meaning, repr=not secret, json_schema_extra=facts, **more)
+
+
+class Variables(BaseModel):
+    """Some variables. A field that is a model too is a part: its variables are read from the same environment.
+
+    A part whose default is None is there if its first variable is set.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_by_name=True, validate_default=True, hide_input_in_errors=True
+    )
+
+    @classmethod
+    def of(cls, env: Mapping[str, str]) -> Self:
+        """Return the values in an environment. A variable that is empty counts as not set.
+
+        Raises:
+            UserError: a variable is missing, malformed, or contradicts another.
+        """
+        try:
+            return cls.model_validate(_given(cls, env))
+        except ValidationError as error:
+            raise _as_user_error(cls, error) from None
+
+    @classmethod
+    def variable(cls, field: str) -> str:
+        """Return the name of a field's variable."""
+        return str(cls.model_fields[field].alias)
+
+    def needed(self, field: str) -> Any:
+        """Return a value that may be absent, where there is no doing without it.
+
+        Raises:
+            UserError: it is absent.
+        """
+        value = getattr(self, field)
+        if value is None:
+            raise _missing(self.variable(field))
+        return value
+
+    def changed(self, **values: Any) -> Self:
+        """Return a copy with other values, checked as those of an environment are."""
+        return type(self)(**{name: getattr(self, name) for name in type(self).model_fields} | values)
+
+
+def fields(model: type[Variables]) -> dict[str, FieldInfo]:
+    """Return the fields of a model and its parts, by their variables."""
+    found: dict[str, FieldInfo] = {}
+    for field in model.model_fields.values():
+        part = _part(field)
+        found |= fields(part) if part else {str(field.alias): field}
+    return found
+
+
+def written(field: FieldInfo) -> str:
+    """Return how a value is written, for the documentation; empty if its meaning says all."""
+    for kind in (field.annotation, *get_args(field.annotation)):
+        if get_origin(kind) is Literal:
+            return ", ".join(f"`{one}`" for one in get_args(kind))
+        if kind is Path:
+            return "path"
+    texts = [one for one in _metadata(field) if isinstance(one, str)]
+    return texts[0] if texts else ""
+
+
+def _metadata(field: FieldInfo) -> list[Any]:
+    """Return what stands beside a field's type, also where None is allowed beside it."""
+    inner = [one for kind in get_args(field.annotation) for one in getattr(kind, "__metadata__", ())]
+    return [*field.metadata, *inner]
+
+
+def _part(field: FieldInfo) -> type[Variables] | None:
+    for kind in (field.annotation, *get_args(field.annotation)):
+        if isinstance(kind, type) and issubclass(kind, Variables):
+            return kind
+    return None
+
+
+def _given(model: type[Variables], env: Mapping[str, str]) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    for name, field in model.model_fields.items():
+        part = _part(field)
+        if part is None:
+            given |= {str(field.alias): env[str(field.alias)]} if env.get(str(field.alias)) else {}
+        elif field.get_default() is not None or field.default_factory or env.get(next(iter(fields(part)))):
+            given[name] = _given(part, env)
+    return given
+
+
+def _as_user_error(model: type[Variables], error: ValidationError) -> UserError:
+    first = error.errors(include_url=False)[0]
+    name = str(first["loc"][-1])
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, MalformedError):
+        return UserError(f"{name} {cause.problem}", cause.remedy)
+    if first["type"] == "missing":
+        return _missing(name)
+    field = fields(model)[name]
+    is_what = f"is '{first['input']}'" if field.repr else "is malformed"
+    choices = written(field).replace("`", "")
+    return UserError(f"{name} {is_what}", f"Set it to one of {choices}" if choices else "Correct it")
+
+
+def _missing(name: str) -> UserError:
+    return UserError(f"{name} is not set", "Run `lakehouse stack up`, or set it in the environment")
