@@ -381,7 +381,7 @@ def export_run(settings: Settings, env: dict[str, str], monkeypatch: pytest.Monk
     monkeypatch.setattr(cli, "from_environment", lambda env: settings)
     monkeypatch.setattr(cli, "environment", lambda: env)
     monkeypatch.setattr(cli, "parse", lambda project: None)
-    monkeypatch.setattr(cli.datasets, "load", lambda project: {})
+    monkeypatch.setattr(cli.declared, "load", lambda project: {})
     return CliRunner().invoke(app, ["run", "--week", WEEK])
 
 
