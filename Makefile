@@ -88,6 +88,8 @@ lint: $(VENV) ## Check Python, SQL and YAML style; needs no Spark
 	@echo "lint: jars"
 	@$(RUN) python -m spark_server.jars check
 	@$(RUN) python -m spark_server.jars check bench/ingest/pom.xml
+	@echo "lint: configuration"
+	@$(RUN) python -m console.configuration check
 	@echo "lint: personal data"
 	@$(RUN) lakehouse check pii --static
 

@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from console import configuration
 from lakehouse import private
 from lakehouse.catalog import load_catalog
+from lakehouse.environment import environment
 from lakehouse.errors import DeadlineError
 from lakehouse.failure import as_user_error
 from lakehouse.pii import check as pii_check
@@ -58,6 +60,8 @@ def main() -> None:
     """Run the command line; an error of any kind ends it with one line on stderr and exit code 1."""
     private.restrict()
     try:
+        if "--help" not in sys.argv:
+            configuration.refuse_misspelled(environment())
         app()
     except Exception as error:  # no traceback: it could quote a record, and says nothing to the one who reads it
         said = as_user_error(error)

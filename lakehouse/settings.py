@@ -95,11 +95,17 @@ class Settings(Variables):
         shown="must be set",
     )
     thrift_host: str = variable(
-        "LAKEHOUSE_THRIFT_HOST", "the Spark Thrift server", "127.0.0.1", read_by="dbt, weekly, export, stack"
+        "LAKEHOUSE_THRIFT_HOST", "host of the Spark Thrift server", "127.0.0.1", read_by="dbt, weekly, export, stack"
     )
-    thrift_port: Port = variable("LAKEHOUSE_THRIFT_PORT", "its port", "10000", read_by="dbt, weekly, export, stack")
+    thrift_port: Port = variable(
+        "LAKEHOUSE_THRIFT_PORT", "port of the Spark Thrift server", "10000", read_by="dbt, weekly, export, stack"
+    )
     thrift_password: str = variable(
-        "LAKEHOUSE_THRIFT_PASSWORD", "its password", "", read_by="dbt, weekly, export, stack", secret=True
+        "LAKEHOUSE_THRIFT_PASSWORD",
+        "password of the Spark Thrift server",
+        "",
+        read_by="dbt, weekly, export, stack",
+        secret=True,
     )
     thrift_security: ThriftSecurity = Field(default_factory=ThriftSecurity)
     limits: Limits = Field(default_factory=Limits)

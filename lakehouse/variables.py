@@ -139,7 +139,7 @@ def written(field: FieldInfo) -> str:
     """Return how a value is written, for the documentation; empty if its meaning says all."""
     for kind in (field.annotation, *get_args(field.annotation)):
         if get_origin(kind) is Literal:
-            return ", ".join(f"`{one}`" for one in get_args(kind))
+            return ", ".join(f"`{one}`" for one in get_args(kind) if one)
         if kind is Path:
             return "path"
     texts = [one for one in _metadata(field) if isinstance(one, str)]
@@ -172,7 +172,11 @@ def _given(model: type[Variables], env: Mapping[str, str]) -> dict[str, Any]:
 
 def _as_user_error(model: type[Variables], error: ValidationError) -> UserError:
     first = error.errors(include_url=False)[0]
-    name = str(first["loc"][-1])
+    *parts, last = map(str, first["loc"])
+    for part in parts:
+        model = _part(model.model_fields[part]) or model
+    # The place of a default that is wrong is the field, of what is given its variable.
+    name = model.variable(last) if last in model.model_fields else last
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, MalformedError):
         return UserError(f"{name} {cause.problem}", cause.remedy)

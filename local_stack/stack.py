@@ -10,21 +10,17 @@ from lakehouse.environment import PROJECT_ROOT, env_file, environment, home
 from lakehouse.errors import UserError
 from lakehouse.process import Service
 from lakehouse.security import ThriftSecurity
-from lakehouse.settings import from_environment
+from lakehouse.settings import Settings, from_environment
 from lakehouse.variables import fields
 from local_stack import kafka, mail, registry
+from local_stack.variables import Ports
 from spark_server import spark, thrift_server
 
 MARK = ".lakehouse-stack"
 THRIFT_TLS = tuple(fields(ThriftSecurity))
 SERVICES = ("kafka", "registry", "thrift", "mail")
-PORTS = {
-    "LAKEHOUSE_KAFKA_PORT": 9092,
-    "LAKEHOUSE_KAFKA_CONTROLLER_PORT": 9093,
-    "LAKEHOUSE_REGISTRY_PORT": 8081,
-    "LAKEHOUSE_THRIFT_PORT": 10000,
-    "LAKEHOUSE_MAIL_PORT": 1025,
-}
+THRIFT_PORT = Settings.variable("thrift_port")
+PORTS = (*fields(Ports), THRIFT_PORT)
 
 
 def variables(started: tuple[str, ...]) -> dict[str, str]:
@@ -35,10 +31,8 @@ def variables(started: tuple[str, ...]) -> dict[str, str]:
     """
     root = home()
     before = environment()
-    ports = {name: before.get(name, str(default)) for name, default in PORTS.items()}
-    for name, port in ports.items():
-        if not (port.isdecimal() and 0 < int(port) < 65_536):
-            raise UserError(f"{name} is not the number of a port", "Set it to one from 1 to 65535")
+    ports = {name: str(port) for name, port in Ports.of(before).model_dump(by_alias=True).items()}
+    ports[THRIFT_PORT] = before.get(THRIFT_PORT) or Settings.model_fields["thrift_port"].default
     addresses = {
         "kafka": ("KAFKA_BOOTSTRAP_SERVERS", f"127.0.0.1:{ports['LAKEHOUSE_KAFKA_PORT']}"),
         "registry": ("SCHEMA_REGISTRY_URL", registry.url(int(ports["LAKEHOUSE_REGISTRY_PORT"]))),

@@ -15,8 +15,8 @@ from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek, weeks_label
 from python_export.datasets.declared import Project
 from python_export.run import Exported
-from python_export.telling import channels
 from python_export.telling.deliver import tell_of_failure
+from python_export.variables import Channels
 from weekly_job import history
 from weekly_job.steps import STEPS, Job
 
@@ -28,7 +28,7 @@ def run(settings: Settings, env: Mapping[str, str], project: Project, weeks: lis
         UserError: a step failed as a whole, and its line in the history says so. What it had published stays. Or a
             setting is missing, or a channel to the readers is configured wrongly, and nothing was done.
     """
-    channels.from_environment(env)
+    Channels.of(env)
     for field in ("export_root", "pii_key_file"):
         settings.needed(field)
     week = weeks[-1]

@@ -11,9 +11,9 @@ from lakehouse.errors import UserError
 from lakehouse.settings import from_environment
 from python_export.cli.tables import end, print_wide, wide_table
 from python_export.publishing.target import open_target
-from python_export.telling import channels as channel_settings
 from python_export.telling import outbox
 from python_export.telling.deliver import notify
+from python_export.variables import Channels
 
 app = typer.Typer(no_args_is_help=True, help="What readers are still to be told: ops.export_outbox.")
 console = Console(highlight=False, soft_wrap=True, markup=False)
@@ -48,7 +48,7 @@ def retry(keys: Keys) -> None:
     settings = from_environment(env)
     catalog = load_catalog(settings)
     _require_rows(keys)
-    outbox.owe(catalog, keys, channel_settings.from_environment(env))
+    outbox.owe(catalog, keys, Channels.of(env))
     end(None, notify(settings, env, catalog, console.print))
 
 

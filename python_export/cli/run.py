@@ -29,8 +29,8 @@ from python_export.publishing.manifest import Manifest, ManifestError, published
 from python_export.publishing.target import open_target
 from python_export.report import page
 from python_export.run import Exported, Exporter
-from python_export.telling import channels
 from python_export.telling.deliver import notify, tell_of_failure
+from python_export.variables import Channels
 
 app = typer.Typer(no_args_is_help=True, help="Weekly CSV files: unload, verify with a second engine, publish.")
 console = Console(highlight=False, soft_wrap=True, markup=False)
@@ -60,7 +60,7 @@ def run(
     env = environment()
     settings = from_environment(env)
     # What cannot work is to be known now, not when the files are published.
-    channels.from_environment(env)
+    Channels.of(env)
     for field in ("export_root", "pii_key_file") if build else ("export_root",):
         settings.needed(field)
     if changed and (week or weeks or not build):

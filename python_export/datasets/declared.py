@@ -10,10 +10,11 @@ from typing import Any
 from lakehouse.errors import UserError
 from python_export.datasets import dictionary
 from python_export.datasets.dictionary import Field
+from python_export.variables import Choices
 from python_ingest.topics import DeadLetterLimit
 
 PREFIX = "exp_weekly__"
-AUDIENCE = "LAKEHOUSE_EXPORT_AUDIENCE"
+AUDIENCE = Choices.variable("audience")
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ def load(project: Project) -> dict[str, Dataset]:
     Raises:
         UserError: there is no manifest, no export model, or one does not declare its key and order.
     """
-    return _for_audience(of_manifest(project.manifest()), project.env.get(AUDIENCE, ""))
+    return _for_audience(of_manifest(project.manifest()), Choices.of(project.env).audience)
 
 
 def _for_audience(datasets: dict[str, Dataset], audience: str) -> dict[str, Dataset]:

@@ -10,6 +10,7 @@ from lakehouse.pii.check import require_classified
 from lakehouse.pii.declared import Unknown
 from python_export.datasets import spark_sql
 from python_export.datasets.declared import Project, Table
+from python_export.variables import Choices
 
 
 def unclassified_fields(cursor: hive.Cursor, catalog: Catalog, project: Project) -> list[str]:
@@ -18,10 +19,8 @@ def unclassified_fields(cursor: hive.Cursor, catalog: Catalog, project: Project)
     Raises:
         UserError: a staging column has no class; or a field has none and LAKEHOUSE_UNCLASSIFIED is `refuse`.
     """
-    strict = project.env.get("LAKEHOUSE_UNCLASSIFIED", "warn")
-    if strict not in {"warn", "refuse"}:
-        raise UserError(f"LAKEHOUSE_UNCLASSIFIED is '{strict}'", "Set it to warn or refuse")
-    unknown = require_classified(project.manifest(), catalog, strict=strict == "refuse")
+    strict = Choices.of(project.env).unclassified == "refuse"
+    unknown = require_classified(project.manifest(), catalog, strict=strict)
     return [_warning(cursor, catalog, field) for field in unknown]
 
 

@@ -26,12 +26,13 @@ from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from python_export.publishing.manifest import Manifest, ManifestError, newest, read
 from python_export.publishing.target import Target, open_target
-from python_export.telling import channels as channel_settings
+from python_export.telling import channels as sending
 from python_export.telling import outbox
 from python_export.telling.announce import Announcement, announcements, counted
-from python_export.telling.channels import ChannelDownError, Channels, Smtp, TemporaryError, Webhook
+from python_export.telling.channels import ChannelDownError, TemporaryError
 from python_export.telling.mail import mail_of_failures, mail_of_week
 from python_export.telling.outbox import Entry, Notice
+from python_export.variables import Channels, Smtp, Webhook
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
 
@@ -62,7 +63,7 @@ class Message:
         """
         self.attempts += 1
         refused = self.send(self.recipients) or {}
-        later = [one for one, code in refused.items() if code < channel_settings.PERMANENT_FROM]
+        later = [one for one, code in refused.items() if code < sending.PERMANENT_FROM]
         self.gone += [one for one in refused if one not in later]
         self.some_have_it |= len(refused) < len(self.recipients)
         if later:
@@ -89,7 +90,7 @@ def notify(
     Raises:
         UserError: a channel is configured wrongly, or the outbox cannot be written.
     """
-    channels = channel_settings.from_environment(env)
+    channels = Channels.of(env)
     with locked("notify", say):
         target = open_target(settings)
         unreadable: list[ManifestError] = []
@@ -126,7 +127,7 @@ def tell_of_failure(
     """
     try:
         catalog: Catalog | None = None
-        channels = channel_settings.from_environment(env)
+        channels = Channels.of(env)
         failures = [outbox.failure(str(week), str(error), channels, at or datetime.now(UTC))]
         with ExitStack() as stack:
             try:
@@ -188,7 +189,7 @@ def _deliver(
             said = f"{len(rows)} messages wait for a {channel} that is no longer configured"
             problems[said] = UserError(said, "Configure it, or drop them by `lakehouse export outbox drop`")
         elif settings is not None:
-            for problem in _send_all(catalog, channel, messages(rows, told), channels.patience, say):
+            for problem in _send_all(catalog, channel, messages(rows, told), channels.patience.total_seconds(), say):
                 problems[problem.message] = problem
     return list(problems.values())
 
@@ -250,7 +251,7 @@ def _mails(smtp: Smtp, target: Target | None, owed: list[Entry], told: Told) -> 
             mail, recipients = mail_of_week(smtp, target, IsoWeek.parse(week), news, about), smtp.recipients
         # Who has been taken out of the list does not wait any more.
         waiting = [one for one in recipients if not waiting_for or one in waiting_for.split(", ")]
-        send = partial(channel_settings.send, smtp, mail) if waiting else (lambda _: None)
+        send = partial(sending.send, smtp, mail) if waiting else (lambda _: None)
         yield Message(about, send, waiting, bool(waiting_for))
 
 
@@ -259,7 +260,7 @@ def _calls(webhook: Webhook, owed: list[Entry], told: Told) -> Iterator[Message]
         body = _version(told[one.idempotency_key]) if one.kind == outbox.VERSION else _line(one)
 
         def post(_: list[str], key: str = one.idempotency_key, body: dict[str, Any] = body) -> None:
-            channel_settings.post(webhook, key, body)
+            sending.post(webhook, key, body)
 
         yield Message([one], post)
 

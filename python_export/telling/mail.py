@@ -12,8 +12,8 @@ from email.utils import format_datetime
 from lakehouse.weeks import IsoWeek
 from python_export.publishing.target import Target
 from python_export.telling.announce import TEMPLATES, Announcement, counted, report_path
-from python_export.telling.channels import Smtp
 from python_export.telling.outbox import NOTICE, Entry
+from python_export.variables import Smtp
 
 
 def mail_of_week(

@@ -19,7 +19,7 @@ from pyiceberg.types import IntegerType, StringType, TimestamptzType
 from lakehouse.small_table import Rows, SmallTable
 from python_export.publishing.manifest import Manifest, ManifestError, read
 from python_export.publishing.target import Target
-from python_export.telling.channels import Channels
+from python_export.variables import Channels
 
 OWED, TAKEN, NONE = "pending", "delivered", "no channel"
 OLD, TRIAL, DROPPED = "before the outbox", "another export root", "dropped"

@@ -448,7 +448,7 @@ def test_a_field_that_nobody_classified_is_a_warning_or_refused(settings: Settin
         *(f"the field {path} of shop.events {first}" for path in ("phone", "home.street", "lines.gift")),
         "the field gone.gift of shop.events has no PII class and is in no file (no record has it yet)",
     ]
-    with pytest.raises(UserError, match=r"LAKEHOUSE_UNCLASSIFIED is 'no'\. Set it to warn or refuse"):
+    with pytest.raises(UserError, match=r"LAKEHOUSE_UNCLASSIFIED is 'no'\. Set it to one of warn, refuse"):
         export(settings, replace(shop, env={**shop.env, "LAKEHOUSE_UNCLASSIFIED": "no"}))
 
 

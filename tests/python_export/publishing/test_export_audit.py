@@ -24,7 +24,7 @@ from python_export.publishing.retain import retain, tag_of
 from python_export.publishing.target import digest, open_target
 from python_export.run import draft_of
 from python_export.telling import outbox
-from python_export.telling.channels import Channels
+from python_export.variables import Channels
 from tests.support.hostile_rows import DATASET, arrow_table, hostile_rows, right_lines
 from tests.support.publishing import unlock
 

@@ -43,8 +43,9 @@ from python_export.publishing.publish import publish
 from python_export.publishing.target import LocalTarget, open_target
 from python_export.report import page as report
 from python_export.run import Exporter
-from python_export.telling import channels, deliver, outbox
+from python_export.telling import deliver, outbox
 from python_export.telling.outbox import Notice
+from python_export.variables import Channels
 from tests.python_export.publishing.test_export_publish import publish_content, stage
 from tests.support.hostile_rows import draft
 from tests.support.publishing import unlock
@@ -459,7 +460,7 @@ def test_rows_written_at_the_same_time_are_all_kept_and_none_twice(
 
     def record() -> None:
         start.wait()
-        outbox.record_versions(load_catalog(offline_settings), open_target(offline_settings), channels.Channels(), [])
+        outbox.record_versions(load_catalog(offline_settings), open_target(offline_settings), Channels(), [])
 
     threads = [threading.Thread(target=record) for _ in range(3)]
     for thread in threads:
@@ -553,8 +554,8 @@ def test_a_mail_server_with_tls_and_a_login(offline_settings: Settings, catalog:
     ("env", "words"),
     [
         ({"LAKEHOUSE_SMTP_TLS": "ssl"}, "LAKEHOUSE_SMTP_TLS is 'ssl'"),
-        ({"LAKEHOUSE_SMTP_PORT": "smtp"}, "LAKEHOUSE_SMTP_PORT is not a port number"),
-        ({"LAKEHOUSE_SMTP_PORT": "65536"}, "LAKEHOUSE_SMTP_PORT is not a port number"),
+        ({"LAKEHOUSE_SMTP_PORT": "smtp"}, "LAKEHOUSE_SMTP_PORT is not the number of a port"),
+        ({"LAKEHOUSE_SMTP_PORT": "65536"}, "LAKEHOUSE_SMTP_PORT is not the number of a port"),
         ({"LAKEHOUSE_SMTP_TO": ""}, "LAKEHOUSE_SMTP_TO holds no mail address"),
         ({"LAKEHOUSE_SMTP_FROM": "lake"}, "LAKEHOUSE_SMTP_FROM holds no mail address"),
         ({"LAKEHOUSE_SMTP_USER": "u"}, "LAKEHOUSE_SMTP_PASSWORD is not set"),
@@ -567,17 +568,20 @@ def test_a_mail_server_with_tls_and_a_login(offline_settings: Settings, catalog:
             "LAKEHOUSE_SMTP_PASSWORD holds characters that cannot be sent",
         ),
         ({"LAKEHOUSE_ALERT_TO": "operator"}, "LAKEHOUSE_ALERT_TO holds no mail address"),
-        ({"LAKEHOUSE_NOTIFY_TIMEOUT": "soon"}, "LAKEHOUSE_NOTIFY_TIMEOUT: 'soon' is not a duration"),
+        ({"LAKEHOUSE_NOTIFY_TIMEOUT": "soon"}, "LAKEHOUSE_NOTIFY_TIMEOUT is 'soon', which is not a duration"),
         ({"LAKEHOUSE_WEBHOOK_URL": "example.com/hook"}, "LAKEHOUSE_WEBHOOK_URL is not a URL"),
         ({"LAKEHOUSE_WEBHOOK_URL": "https://host:port/x"}, "LAKEHOUSE_WEBHOOK_URL is not a URL"),
         ({"LAKEHOUSE_WEBHOOK_URL": "https://host:65536/x"}, "LAKEHOUSE_WEBHOOK_URL is not a URL"),
         ({"LAKEHOUSE_WEBHOOK_URL": "http://[::1/x"}, "LAKEHOUSE_WEBHOOK_URL is not a URL"),
-        ({"LAKEHOUSE_WEBHOOK_TOKEN": "one\n"}, "LAKEHOUSE_WEBHOOK_TOKEN holds characters that cannot be sent"),
+        (
+            {"LAKEHOUSE_WEBHOOK_URL": "https://host", "LAKEHOUSE_WEBHOOK_TOKEN": "one\n"},
+            "LAKEHOUSE_WEBHOOK_TOKEN holds characters that cannot be sent",
+        ),
     ],
 )
 def test_a_channel_that_cannot_work_is_refused(env: dict[str, str], words: str) -> None:
     with pytest.raises(UserError, match=words):
-        channels.from_environment({**smtp_at(25), **env})
+        Channels.of({**smtp_at(25), **env})
 
 
 def test_a_channel_that_cannot_work_is_refused_before_anything_is_exported(

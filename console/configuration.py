@@ -1,0 +1,82 @@
+"""Every variable there is: the table of docs/configuration.md, and the refusal of names that look like misspelled ones.
+
+`python -m console.configuration write` makes the table anew, `check` says whether it is up to date.
+"""
+
+import sys
+from collections.abc import Mapping
+from difflib import get_close_matches
+
+from pydantic.fields import FieldInfo
+
+from lakehouse.environment import PROJECT_ROOT
+from lakehouse.errors import UserError
+from lakehouse.settings import Settings
+from lakehouse.variables import fields, written
+from local_stack.variables import Ports
+from python_export.variables import Channels, Choices
+
+PREFIX = "LAKEHOUSE_"
+# Of words behind the prefix. `SERVICE_HOST`, which Kubernetes sets for a service named lakehouse, is like none of ours.
+ALIKE = 0.8
+PAGE = PROJECT_ROOT / "docs" / "configuration.md"
+BEGIN, END = "<!-- Made by python -m console.configuration write, from here -->", "<!-- to here -->"
+
+
+def known() -> dict[str, FieldInfo]:
+    """Return the fields of all variables by their names."""
+    return {name: field for part in (Settings, Choices, Channels, Ports) for name, field in fields(part).items()}
+
+
+def refuse_misspelled(env: Mapping[str, str]) -> None:
+    """Refuse a variable that is not ours and has almost the name of one that is.
+
+    It would have no effect, and what comes out could go to the wrong readers. Other names with our prefix may belong
+    to somebody else.
+
+    Raises:
+        UserError: there is one.
+    """
+    ours = [name.removeprefix(PREFIX) for name in known() if name.startswith(PREFIX)]
+    for name in sorted(env):
+        ending = name.removeprefix(PREFIX)
+        near = get_close_matches(ending.upper(), ours, 1, ALIKE)
+        if name.startswith(PREFIX) and ending not in ours and near:
+            raise UserError(f"{name} is no variable of ours", f"Rename it: {PREFIX}{near[0]} is what is most like it")
+
+
+def table() -> str:
+    """Return all variables as a table in Markdown."""
+    lines = ["| variable | value | default | read by | meaning |", "|---|---|---|---|---|"]
+    for name, field in known().items():
+        facts = field.json_schema_extra
+        assert isinstance(facts, dict)
+        default = facts["shown"] or ("must be set" if field.is_required() else f"`{field.default}`")
+        cells = (f"`{name}`", written(field), "" if default in ("``", "`None`") else default, facts["read_by"])
+        lines.append(f"| {' | '.join(map(str, cells))} | {field.description} |")
+    return "\n".join(lines)
+
+
+def page(before: str) -> str:
+    """Return the page with its table made anew."""
+    head, rest = before.split(BEGIN)
+    return f"{head}{BEGIN}\n\n{table()}\n\n{END}{rest.split(END)[1]}"
+
+
+def main(command: str) -> None:
+    """Run one of the commands write and check."""
+    before = PAGE.read_text()
+    if command == "write":
+        PAGE.write_text(page(before))
+    elif command == "check":
+        if page(before) != before:
+            raise UserError(f"{PAGE} is out of date", "Run `python -m console.configuration write`")
+    else:
+        raise UserError(f"There is no command {command}", "Choose write or check")
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1])
+    except UserError as error:
+        sys.exit(f"error: {error}")

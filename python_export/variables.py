@@ -1,0 +1,155 @@
+"""The variables that exports alone read: which datasets are exported, and how their readers are told."""
+
+from email.utils import parseaddr
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, HttpUrl, TypeAdapter, ValidationError, model_validator
+
+from lakehouse.errors import UserError
+from lakehouse.security import TRUSTED, require_secret_way
+from lakehouse.variables import Duration, MalformedError, Port, Variables, variable
+
+DEFAULT_PORTS = {"starttls": 587, "tls": 465, "none": 25}
+WEB_ADDRESS = TypeAdapter(HttpUrl)
+READ_BY = "weekly, export"
+
+
+def _addresses(given: Any) -> Any:
+    addresses = tuple(part.strip() for part in given.split(",") if part.strip()) if isinstance(given, str) else given
+    if not addresses or not all("@" in parseaddr(address)[1] for address in addresses):
+        raise MalformedError("holds no mail address", "Write it as name@example.com; recipients with commas")
+    return addresses
+
+
+def _one_address(given: Any) -> Any:
+    _addresses((given,))
+    return given
+
+
+def _sendable(text: str) -> str:
+    if not (text.isascii() and text.isprintable()):
+        raise MalformedError("holds characters that cannot be sent", "Use printable ASCII characters")
+    return text
+
+
+def _web_address(url: str) -> str:
+    try:
+        good = WEB_ADDRESS.validate_python(url).port != 0
+    except ValidationError:
+        good = False
+    if not good:
+        raise MalformedError("is not a URL", "Write it as https://host/path")
+    return url
+
+
+Addresses = Annotated[tuple[str, ...], BeforeValidator(_addresses)]
+Sendable = Annotated[str, AfterValidator(_sendable)]
+
+
+class Choices(Variables):
+    """Which datasets are exported."""
+
+    audience: str = variable(
+        "LAKEHOUSE_EXPORT_AUDIENCE",
+        "the datasets whose `config.meta.export.audience` it is are exported, no others; without it all:"
+        " [export.md](export.md)",
+        "",
+        read_by=READ_BY,
+    )
+    unclassified: Literal["warn", "refuse"] = variable(
+        "LAKEHOUSE_UNCLASSIFIED",
+        "`warn`: files are published without a field that nobody classified; `refuse`: nothing is",
+        "warn",
+        read_by=READ_BY,
+    )
+
+
+class Smtp(Variables):
+    """A mail server and the envelope. `recipients` are told of files, `alerts` of failures."""
+
+    host: str = variable(
+        "LAKEHOUSE_SMTP_HOST", "the mail server that tells of new files", read_by=READ_BY, shown="no mail"
+    )
+    tls: Literal["starttls", "tls", "none"] = variable(
+        "LAKEHOUSE_SMTP_TLS", "how the mail server is spoken to", "starttls", read_by=READ_BY
+    )
+    port: Port = variable(
+        "LAKEHOUSE_SMTP_PORT",
+        "port of the mail server",
+        read_by=READ_BY,
+        factory=lambda known: DEFAULT_PORTS[known["tls"]],
+        shown="by `LAKEHOUSE_SMTP_TLS`: 587, 465 or 25",
+    )
+    user: Sendable = variable("LAKEHOUSE_SMTP_USER", "login at the mail server", "", read_by=READ_BY)
+    password: Sendable = variable("LAKEHOUSE_SMTP_PASSWORD", "password of that login", "", read_by=READ_BY, secret=True)
+    ca: str = variable("LAKEHOUSE_SMTP_CA_LOCATION", f"for the mail server: {TRUSTED}", "", read_by=READ_BY)
+    sender: Annotated[str, BeforeValidator(_one_address)] = variable(
+        "LAKEHOUSE_SMTP_FROM", "the sender of mails", "", read_by=READ_BY, shown="must be set with a mail server"
+    )
+    recipients: Addresses = variable(
+        "LAKEHOUSE_SMTP_TO",
+        "the receivers of mails, with commas",
+        "",
+        read_by=READ_BY,
+        shown="must be set with a mail server",
+    )
+    alerts: Addresses = variable(
+        "LAKEHOUSE_ALERT_TO",
+        "the receivers of failures",
+        read_by=READ_BY,
+        factory=lambda known: known["recipients"],
+        shown="those of files",
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        user, password = self.variable("user"), self.variable("password")
+        if bool(self.user) != bool(self.password):
+            raise UserError(f"One of {user} and {password} is not set", "Set both or none")
+        if self.user and self.tls == "none":
+            raise UserError(f"{password} would be sent in the clear", f"Set {self.variable('tls')} to starttls")
+        return self
+
+
+class Webhook(Variables):
+    """A URL that takes JSON; the URL itself is often a secret."""
+
+    url: Annotated[str, AfterValidator(_web_address)] = variable(
+        "LAKEHOUSE_WEBHOOK_URL",
+        "where each new file is posted as JSON",
+        read_by=READ_BY,
+        shown="nowhere",
+        secret=True,
+    )
+    token: Sendable = variable(
+        "LAKEHOUSE_WEBHOOK_TOKEN",
+        "the webhook's bearer token; refused with an http URL, but on this machine",
+        "",
+        read_by=READ_BY,
+        secret=True,
+    )
+
+    @property
+    def place(self) -> str:
+        """Scheme and host, which messages may show."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.hostname}"
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        require_secret_way(self.variable("url"), self.url, self.variable("token") if self.token else "")
+        return self
+
+
+class Channels(Variables):
+    """The configured channels, and for how long each is asked again in a run before it is left to the next."""
+
+    smtp: Smtp | None = None
+    webhook: Webhook | None = None
+    patience: Duration = variable(
+        "LAKEHOUSE_NOTIFY_TIMEOUT",
+        'how long a mail server or webhook that says "later" is asked again in a run',
+        "2m",
+        read_by=READ_BY,
+    )
