@@ -1,11 +1,12 @@
 """Which topics are landed: what the dbt source files declare under config.meta.kafka."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.dataclasses import dataclass
 from pyiceberg.types import IcebergType, StructType
 
 from lakehouse.environment import PROJECT_ROOT
@@ -13,26 +14,42 @@ from lakehouse.errors import UserError
 from python_ingest.schema import column_types
 
 MODELS_DIR = PROJECT_ROOT / "models"
-KEY_FORMATS = ("string", "avro", "bytes")
-ON_ERROR_MODES = ("dead_letter", "stop", "skip")
+KeyFormat = Literal["string", "avro", "bytes"]
+OnError = Literal["dead_letter", "stop", "skip"]
 # How a producer's serializer names the subject of a schema: after the topic, the record, or both.
-SUBJECTS = ("topic", "record", "topic_record")
+SubjectNaming = Literal["topic", "record", "topic_record"]
+Name = Annotated[str, Field(min_length=1)]
+# Below, the description of a field is the remedy for what it cannot be.
+NOTHING_ELSE = ConfigDict(extra="forbid")
 FIELDS = ("topic", "key", "on_error", "subject", "allow", "max_dead_letters")
 
 
-@dataclass(frozen=True)
+def _one_of(choices: Any, more: str = "") -> Any:
+    return Field(description=f"Set it to one of {', '.join(get_args(choices))}{more}")
+
+
+@dataclass(frozen=True, config=NOTHING_ELSE)
 class DeadLetterLimit:
     """How many dead letters are taken as the usual few: a share of the records, from 0 to 1, and a count."""
 
-    share: float = 0.05
-    count: int = 20
+    share: Annotated[
+        float,
+        Field(
+            strict=True,
+            ge=0,
+            le=1,
+            allow_inf_nan=False,
+            description="Give a number from 0 to 1, for instance 0.05",
+        ),
+    ] = 0.05
+    count: Annotated[int, Field(strict=True, ge=0, description="Give a whole number from 0 on, for instance 20")] = 20
 
     def exceeded(self, records: int, dead_letters: int) -> bool:
         """Tell whether so many of the records are more than the count and more than the share."""
         return dead_letters > self.count and dead_letters > self.share * records
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=NOTHING_ELSE)
 class Declaration:
     """One topic and the bronze table it is landed in.
 
@@ -41,18 +58,25 @@ class Declaration:
     `stop` commits nothing of the batch. Beyond `max_dead_letters` something is wrong with the topic.
     `columns` are those that the source gives a type, which is the least that they hold.
     `allow` lists fields, by path, that may be dropped beside an added one, or become narrower.
-    `subject` says under which subjects of the registry the topic's schemas are: one of SUBJECTS, or their names.
+    `subject` says under which subjects of the registry the topic's schemas are: after what, or their names.
     """
 
     topic: str
     schema: str
     table: str
-    key: str
-    on_error: str
-    max_dead_letters: DeadLetterLimit = DeadLetterLimit()
+    key: Annotated[KeyFormat, _one_of(KeyFormat)] = "string"
+    on_error: Annotated[OnError, _one_of(OnError)] = "dead_letter"
+    max_dead_letters: Annotated[
+        DeadLetterLimit,
+        BeforeValidator(lambda given: DeadLetterLimit() if given is None else given),
+        Field(description="Write it as {share: 0.05, count: 20}"),
+    ] = DeadLetterLimit()
     columns: StructType = column_types.NO_COLUMNS
-    subject: str | tuple[str, ...] = "topic"
-    allow: tuple[str, ...] = ()
+    subject: Annotated[
+        SubjectNaming | Annotated[tuple[Name, ...], Field(min_length=1)],
+        _one_of(SubjectNaming, ", or to a list of names"),
+    ] = "topic"
+    allow: Annotated[tuple[Name, ...], Field(description="Write it as [amount, customer.name]")] = ()
 
     @property
     def identifier(self) -> str:
@@ -129,40 +153,30 @@ def _declaration(schema: str, table: dict[str, Any], place: str) -> Declaration 
     if "kafka" not in meta:
         return None
     kafka = _mapping(meta["kafka"], f"{place}: kafka")
-    _refuse_unknown(kafka, FIELDS, f"{place}: kafka")
+    for field in kafka:
+        if field not in FIELDS:
+            raise UserError(f"{place}: kafka.{field} is not a known field", f"Use {', '.join(FIELDS)}")
     name = table.get("identifier", table.get("name"))
     for field, value in (("name", name), ("kafka.topic", kafka.get("topic"))):
         if not isinstance(value, str) or not value:
             raise UserError(f"{place}: {field} is missing or not text", f"Give {field} as text")
-    return Declaration(
-        topic=kafka["topic"],
-        schema=schema,
-        table=name,
-        key=_choice(kafka, "key", KEY_FORMATS, place),
-        on_error=_choice(kafka, "on_error", ON_ERROR_MODES, place),
-        max_dead_letters=_limit(kafka, f"{place}: kafka.max_dead_letters"),
-        columns=_columns(table, place),
-        subject=_subject(kafka, place),
-        allow=_allow(kafka, place),
-    )
+    try:
+        return Declaration(schema=schema, table=name, columns=_columns(table, place), **kafka)
+    except ValidationError as error:
+        raise _as_user_error(error, f"{place}: kafka") from None
 
 
-def _allow(kafka: dict[str, Any], place: str) -> tuple[str, ...]:
-    given = kafka.get("allow", [])
-    if not isinstance(given, list) or not all(isinstance(name, str) and name for name in given):
-        raise UserError(f"{place}: kafka.allow is not a list of fields", "Write it as [amount, customer.name]")
-    return tuple(given)
-
-
-def _subject(kafka: dict[str, Any], place: str) -> str | tuple[str, ...]:
-    given = kafka.get("subject", SUBJECTS[0])
-    if isinstance(given, list) and given and all(isinstance(name, str) and name for name in given):
-        return tuple(given)
-    if given not in SUBJECTS:
-        raise UserError(
-            f"{place}: kafka.subject is '{given}'", f"Set it to one of {', '.join(SUBJECTS)}, or to a list of names"
-        )
-    return str(given)
+def _as_user_error(error: ValidationError, place: str) -> UserError:
+    """Return what to say of the first thing in a declaration that is not what its field may be."""
+    first = error.errors(include_url=False)[0]
+    # Behind the names of fields the place says which of several types did not fit.
+    names = [step for step in first["loc"] if str(step).isidentifier()]
+    place = ".".join(map(str, [place, *names]))
+    if first["type"] == "unexpected_keyword_argument":
+        return UserError(f"{place} is not a known field", f"Use {', '.join(DeadLetterLimit.__pydantic_fields__)}")
+    told = {**Declaration.__pydantic_fields__, **DeadLetterLimit.__pydantic_fields__}[names[-1]]
+    kind = {"dataclass_type": "a mapping", "tuple_type": "a list of fields"}.get(first["type"])
+    return UserError(f"{place} is {f'not {kind}' if kind else repr(str(first['input']))}", str(told.description))
 
 
 def _columns(table: dict[str, Any], place: str) -> StructType:
@@ -179,30 +193,6 @@ def _columns(table: dict[str, Any], place: str) -> StructType:
                     f"{place}: data_type of {name}: {error}", "Use a Spark type of docs/type-mapping.md"
                 ) from None
     return column_types.struct(columns)
-
-
-def _refuse_unknown(given: dict[str, Any], known: tuple[str, ...], place: str) -> None:
-    unknown = set(given) - set(known)
-    if unknown:
-        raise UserError(f"{place}.{min(unknown, key=str)} is not a known field", f"Use {', '.join(known)}")
-
-
-def _limit(kafka: dict[str, Any], place: str) -> DeadLetterLimit:
-    given = _mapping(kafka.get("max_dead_letters"), place)
-    _refuse_unknown(given, ("share", "count"), place)
-    limit = DeadLetterLimit(**given)
-    if type(limit.share) not in (int, float) or not 0 <= limit.share <= 1:
-        raise UserError(f"{place}.share is '{limit.share}'", "Give a number from 0 to 1, for instance 0.05")
-    if type(limit.count) is not int or limit.count < 0:
-        raise UserError(f"{place}.count is '{limit.count}'", "Give a whole number from 0 on, for instance 20")
-    return limit
-
-
-def _choice(kafka: dict[str, Any], field: str, allowed: tuple[str, ...], place: str) -> str:
-    value = kafka.get(field, allowed[0])
-    if value not in allowed:
-        raise UserError(f"{place}: kafka.{field} is '{value}'", f"Set it to one of {', '.join(allowed)}")
-    return str(value)
 
 
 def _mapping(value: Any, place: str) -> dict[str, Any]:
