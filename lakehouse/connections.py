@@ -16,6 +16,7 @@ def kafka_client(settings: Settings) -> dict[str, str | int]:
     security = settings.kafka_security
     options = {
         "bootstrap.servers": settings.kafka_bootstrap_servers,
+        "client.rack": settings.kafka_client_rack,
         "security.protocol": security.protocol,
         "sasl.mechanism": security.mechanism,
         "sasl.username": security.username,
@@ -33,6 +34,8 @@ def spark_source(settings: Settings) -> dict[str, str]:
     """Return the options of Spark's Kafka source, for a JVM started with `java_environment`."""
     security = settings.kafka_security
     options = {"bootstrap.servers": settings.kafka_bootstrap_servers, "security.protocol": security.protocol}
+    if settings.kafka_client_rack:
+        options["client.rack"] = settings.kafka_client_rack
     if security.mechanism:
         options["sasl.mechanism"] = security.mechanism
     if security.ca:

@@ -34,6 +34,12 @@ class Settings(Variables):
     kafka_bootstrap_servers: str = variable(
         "KAFKA_BOOTSTRAP_SERVERS", "brokers, `host:port[,host:port]`", read_by="all"
     )
+    kafka_client_rack: str = variable(
+        "KAFKA_CLIENT_RACK",
+        "the rack or zone of this machine: brokers that know theirs let it read from the nearest replica",
+        "",
+        read_by="all",
+    )
     kafka_security: KafkaSecurity = Field(default_factory=KafkaSecurity)
     schema_registry_url: str = variable("SCHEMA_REGISTRY_URL", "Confluent-compatible registry API", read_by="all")
     registry_security: RegistrySecurity = Field(default_factory=RegistrySecurity)

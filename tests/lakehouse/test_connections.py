@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient
 
 from lakehouse import connections
 from lakehouse.errors import UserError
@@ -91,6 +93,14 @@ def test_spark_gets_references_instead_of_secrets(tls: dict[str, str]) -> None:
         ' username="ingester" password="a\\"b\\\\c";',
         "KAFKA_SSL_KEYSTORE_CERTIFICATE_CHAIN": Path(tls["SSL_CERTIFICATE_LOCATION"]).read_text(),
     }
+
+
+def test_every_client_that_reads_says_which_rack_it_is_in() -> None:
+    near = settings({"KAFKA_CLIENT_RACK": "zone-a"})
+    options = connections.kafka_client(near)
+    assert options["client.rack"] == connections.spark_source(near)["kafka.client.rack"] == "zone-a"
+    AdminClient(options)
+    Consumer({**options, "group.id": "none"}).close()
 
 
 def test_the_mechanism_plain_has_a_login_module_of_its_own() -> None:
