@@ -43,7 +43,7 @@ $(JARS): spark_server/pom.xml spark_server/jars.lock | $(VENV)
 
 $(PREPARED): $(VENV) $(JARS)
 	@echo "setup: archiving the classes that Spark loads, so that it starts in half the time"
-	@$(RUN) python -m spark_server.class_archive
+	@$(RUN) python -m local_stack.first_start
 	@touch $@
 
 browser: ## Install Chromium, in which a test looks at the report

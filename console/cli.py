@@ -2,58 +2,60 @@
 
 import os
 import sys
-from pathlib import Path
-from typing import Annotated
+from importlib import import_module
+from typing import Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_group
 
-from console import configuration
 from lakehouse import private
-from lakehouse.catalog import load_catalog
 from lakehouse.environment import environment
 from lakehouse.errors import DeadlineError
-from lakehouse.failure import as_user_error
-from lakehouse.pii import check as pii_check
-from lakehouse.pii.cli import app as pii_app
-from lakehouse.settings import from_environment
-from local_stack.cli import app as stack_app
-from python_export.cli.run import app as export_app
-from python_ingest.cli.landing import app as ingest_app
-from spark_server import java
-from weekly_job.cli import app as weekly_app
+
+COMMANDS = {
+    "stack": ("local_stack.cli", "Kafka, schema registry, Spark Thrift and mail servers on this machine."),
+    "ingest": ("python_ingest.cli.landing", "Kafka topics into Iceberg bronze tables, exactly once."),
+    "export": ("python_export.cli.run", "Weekly CSV files: unload, verify with a second engine, publish."),
+    "weekly": (
+        "weekly_job.cli",
+        "Ingest, verify, build, reconcile, export, notify: for one week, or `runs` to list what it did before.",
+    ),
+    "pii": ("console.pii", "The masking key of pseudonyms."),
+    "check": ("console.check", "Checks that need no running stack."),
+}
+"""The module of each sub-command, which is imported when the sub-command is used, and what the list says of it."""
+
+
+class Commands(TyperGroup):
+    """The sub-commands by name. To list them needs none of their modules, which take seconds to import."""
+
+    def __init__(self, **attributes: Any) -> None:
+        listed = {name: TyperCommand(name, help=summary) for name, (_, summary) in COMMANDS.items()}
+        super().__init__(**attributes | {"commands": listed})
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command and load(args[0]), rest
+
+
+def load(name: str) -> TyperGroup:
+    """Import a sub-command."""
+    return get_group(import_module(COMMANDS[name][0]).app)
+
 
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Kafka topics in Avro become weekly, deduplicated, PII-masked CSV files.",
 )
-app.add_typer(stack_app, name="stack")
-app.add_typer(ingest_app, name="ingest")
-app.add_typer(export_app, name="export")
-app.add_typer(weekly_app, name="weekly")
-app.add_typer(pii_app, name="pii")
-
-check_app = typer.Typer(no_args_is_help=True, help="Checks that need no running stack.")
-app.add_typer(check_app, name="check")
 
 
-@check_app.command(name="java")
-def check_java() -> None:
-    """Say which Java will run Spark, or what is wrong with it."""
-    typer.echo(f"java: {java.executable()}")
-
-
-@check_app.command(name="pii")
-def check_pii(
-    static: Annotated[bool, typer.Option(help="Check the project alone, not what has landed in a catalog.")] = False,
-    target: Annotated[
-        Path | None, typer.Option(help="Check the SQL that a dbt build ran, from its target directory.")
-    ] = None,
-) -> None:
-    """Say whether every field has a PII class, and prove that none leaves the restricted layers without its mask."""
-    catalog = None if static else load_catalog(from_environment())
-    typer.echo(f"pii: {pii_check.check(catalog, target)} models followed, no leak")
+@app.callback()
+def lakehouse() -> None:
+    """Make a group of the command although it has no sub-command of its own."""
 
 
 def main() -> None:
@@ -61,9 +63,15 @@ def main() -> None:
     private.restrict()
     try:
         if "--help" not in sys.argv:
+            # Imported here, for it knows the variables of every room: to list the commands needs none of them.
+            from console import configuration  # noqa: PLC0415
+
             configuration.refuse_misspelled(environment())
         app()
     except Exception as error:  # no traceback: it could quote a record, and says nothing to the one who reads it
+        # Imported here, for it knows the errors of every library.
+        from lakehouse.failure import as_user_error  # noqa: PLC0415
+
         said = as_user_error(error)
         Console(stderr=True, highlight=False, soft_wrap=True).print(f"error: {said}", markup=False)
         if isinstance(error, DeadlineError):

@@ -11,7 +11,7 @@ from pyiceberg.types import IcebergType, StructType
 
 from lakehouse.environment import PROJECT_ROOT
 from lakehouse.errors import UserError
-from python_ingest.schema import column_types
+from python_ingest import spark_types
 
 MODELS_DIR = PROJECT_ROOT / "models"
 KeyFormat = Literal["string", "avro", "bytes"]
@@ -71,7 +71,7 @@ class Declaration:
         BeforeValidator(lambda given: DeadLetterLimit() if given is None else given),
         Field(description="Write it as {share: 0.05, count: 20}"),
     ] = DeadLetterLimit()
-    columns: StructType = column_types.NO_COLUMNS
+    columns: StructType = spark_types.NO_COLUMNS
     subject: Annotated[
         SubjectNaming | Annotated[tuple[Name, ...], Field(min_length=1)],
         _one_of(SubjectNaming, ", or to a list of names"),
@@ -187,12 +187,12 @@ def _columns(table: dict[str, Any], place: str) -> StructType:
             raise UserError(f"{place}: column {name} is declared twice", "Declare it once")
         if "data_type" in column:
             try:
-                columns[name] = column_types.of_spark(str(column["data_type"]))
+                columns[name] = spark_types.of_spark(str(column["data_type"]))
             except ValueError as error:
                 raise UserError(
                     f"{place}: data_type of {name}: {error}", "Use a Spark type of docs/type-mapping.md"
                 ) from None
-    return column_types.struct(columns)
+    return spark_types.struct(columns)
 
 
 def _mapping(value: Any, place: str) -> dict[str, Any]:

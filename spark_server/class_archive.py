@@ -1,15 +1,14 @@
-"""Prepares what Spark's JVMs start with, once, for `make setup`: the Thrift server's authenticator as a jar, and an
-archive of the classes that Spark loads. It saves each start seconds.
+"""What Spark's JVMs start with: the Thrift server's authenticator as a jar, and an archive of the classes that Spark
+loads. It saves each start seconds.
 
 The archive is the JVM's own (application class data sharing): a Thrift server writes it when it ends, after SQL of the
 kinds that the ingester, dbt and the export run. It belongs to one Java and one set of jars.
 """
 
-import os
 import subprocess
-import sys
 import tempfile
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from confluent_kafka import Producer
@@ -19,12 +18,10 @@ from py4j.java_gateway import JavaGateway
 from pyspark.java_gateway import launch_gateway
 
 from lakehouse import connections, thrift
-from lakehouse.errors import UserError
-from local_stack import temporary
-from spark_server import java, spark, thrift_server
+from lakehouse.settings import Settings
+from spark_server import spark, thrift_server
 
 SOURCE = Path(__file__).parent / "thrift_auth" / f"{thrift_server.AUTHENTICATOR}.java"
-DUMP_SECONDS = 600
 STATEMENTS = """
 create schema shop;
 create table shop.orders (id int, at timestamp, name string, price decimal(12, 2), lines array<struct<sku: int>>)
@@ -54,22 +51,7 @@ select count(*) from topic
 """
 
 
-def main() -> None:
-    """Make both.
-
-    Raises:
-        UserError: there is no Java, or a service did not start.
-    """
-    java.executable()
-    _make_jar()
-    spark.CLASS_ARCHIVE.unlink(missing_ok=True)
-    with tempfile.TemporaryDirectory(prefix="lakehouse-setup-") as directory:
-        _make_archive(Path(directory))
-    if not spark.CLASS_ARCHIVE.exists():
-        print("setup: this Java keeps no class archive, so Spark starts slower", file=sys.stderr)
-
-
-def _make_jar() -> None:
+def make_authenticator() -> None:
     """Compile with Janino, which ships with Spark: a JRE without a compiler is enough."""
     jars = sorted((spark.SPARK_HOME / "jars").glob("*.jar"))
     with tempfile.TemporaryDirectory() as directory:
@@ -94,26 +76,21 @@ def _java_files(gateway: JavaGateway, paths: list[Path]) -> JavaArray:
     return files
 
 
-def _make_archive(directory: Path) -> None:
+def to_be_written() -> Mapping[str, str]:
+    """Return the variables of a Thrift server that is to write the archive when it ends; the one before is deleted."""
+    spark.CLASS_ARCHIVE.unlink(missing_ok=True)
     options = f"-XX:ArchiveClassesAtExit={spark.CLASS_ARCHIVE} -Xlog:cds=off -Xlog:cds+dynamic=off"
-    os.environ["SPARK_SUBMIT_OPTS"] = options
-    with temporary.running(directory, "kafka", "thrift") as (settings, services):
-        client = connections.kafka_client(settings)
-        admin = AdminClient(client)
-        admin.create_topics([NewTopic("orders", 1)])["orders"].result()
-        producer = Producer(client)
-        producer.produce("orders", b"value", b"key")
-        producer.flush(10)
-        with thrift.connect(settings) as cursor:
-            for statement in STATEMENTS.split(";"):
-                thrift.rows(cursor, statement.format(directory=directory, broker=settings.kafka_bootstrap_servers))
-        server = services["thrift"].process()
-        server.terminate()
-        server.wait(DUMP_SECONDS)
+    return {"SPARK_SUBMIT_OPTS": options}
 
 
-if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        sys.exit(f"error: {error}")
+def load_classes(settings: Settings, directory: Path) -> None:
+    """Run SQL of every kind on a Thrift server and a broker that hold nothing else, with a directory for its files."""
+    client = connections.kafka_client(settings)
+    admin = AdminClient(client)
+    admin.create_topics([NewTopic("orders", 1)])["orders"].result()
+    producer = Producer(client)
+    producer.produce("orders", b"value", b"key")
+    producer.flush(10)
+    with thrift.connect(settings) as cursor:
+        for statement in STATEMENTS.split(";"):
+            thrift.rows(cursor, statement.format(directory=directory, broker=settings.kafka_bootstrap_servers))

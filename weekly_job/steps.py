@@ -155,7 +155,7 @@ def reconcile(job: Job) -> str:
     try:
         if not job.built_all:
             # These read every dataset, so dbt has skipped them; those that are there must add up all the same.
-            dbt.rerun(job.project, job.weeks, RECONCILIATION, late.FIGURES)
+            dbt.rerun(job.project, job.weeks, RECONCILIATION, dbt.FIGURES)
     except UserError as error:
         unknown = "it is not known whether the numbers add up, and which older weeks have changed"
         job.exported.warnings.append(f"{unknown}: {error.message}")

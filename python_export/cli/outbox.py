@@ -9,7 +9,8 @@ from lakehouse.catalog import load_catalog
 from lakehouse.environment import environment
 from lakehouse.errors import UserError
 from lakehouse.settings import from_environment
-from python_export.cli.tables import end, print_wide, wide_table
+from lakehouse.wide_table import print_wide, wide_table
+from python_export.cli.outcome import end
 from python_export.publishing.target import open_target
 from python_export.telling import outbox
 from python_export.telling.deliver import notify

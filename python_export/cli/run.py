@@ -17,9 +17,9 @@ from lakehouse.failure import as_user_error
 from lakehouse.lease import leased
 from lakehouse.lock import locked
 from lakehouse.settings import Settings, from_environment
-from lakehouse.weeks import IsoWeek, weeks_between
+from lakehouse.wide_table import print_wide, wide_table
 from python_export.cli.outbox import app as outbox_app
-from python_export.cli.tables import end, print_wide, wide_table
+from python_export.cli.outcome import chosen_weeks, end, print_summary
 from python_export.cli.versions import diff, reproduce, verify
 from python_export.datasets import declared
 from python_export.datasets.build import parse
@@ -90,15 +90,6 @@ def run(
     end(exported, notify(settings, env, catalog, console.print, exported.notices()))
 
 
-def chosen_weeks(settings: Settings, now: datetime, week: str | None, weeks: str | None) -> list[IsoWeek]:
-    """Return the weeks that options name, by default the last complete one."""
-    if week and weeks:
-        raise typer.BadParameter("give --week or --weeks, not both")
-    if weeks:
-        return weeks_between(weeks)
-    return [IsoWeek.parse(week) if week else last_week(settings, now)]
-
-
 @app.command("notify")
 def notify_readers() -> None:
     """Tell of every published version that its readers have not been told of yet: mail and webhook.
@@ -144,26 +135,6 @@ def _print_versions(found: list[Manifest]) -> None:
 
 def _notify(settings: Settings, env: Mapping[str, str]) -> None:
     end(None, notify(settings, env, load_catalog(settings), console.print))
-
-
-def print_summary(exported: Exported) -> None:
-    """Print what is public now, a line per version, and what is withheld or to be known, in a line each."""
-    table = wide_table("dataset", "week", "version", "rows", "bytes", "sha256", "path")
-    for one in exported.published:
-        manifest = one.manifest
-        table.add_row(
-            manifest.dataset,
-            manifest.week,
-            f"v{manifest.version}" + (" unchanged" if one.unchanged else ""),
-            f"{manifest.rows:,}",
-            f"{manifest.bytes:,}",
-            manifest.sha256[:12],
-            one.file,
-        )
-    if exported.published:
-        print_wide(table)
-    for notice in exported.notices():
-        console.print(notice.text)
 
 
 app.add_typer(outbox_app, name="outbox")

@@ -15,11 +15,12 @@ from lakehouse.weeks import IsoWeek
 from python_export.datasets import source, spark_sql
 from python_export.datasets.declared import Dataset, Project, ancestors_of
 from python_export.datasets.withheld import Fault
-from python_export.publishing.late import FIGURES
 
 TIME = re.compile(r"^\d\d:\d\d:\d\d ")
 NODE_FAILED = re.compile(r"\d+ of \d+ (?:ERROR|FAIL) .*?(?= \.\.\.|$)")
 FAILED = ("error", "fail", "runtime error")
+FIGURES = "ops_weekly_figures"
+"""The model of the figures of all weeks."""
 BUILDABLE = ("--indirect-selection", "buildable")
 # dbt's own complaints about the project; the lines that follow, up to an empty one, explain them.
 PROJECT_FAILED = ("Compilation Error", "Parsing Error", "Dbt Internal Error", "Could not find profile")

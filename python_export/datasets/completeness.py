@@ -13,9 +13,7 @@ from lakehouse.weeks import IsoWeek
 from python_export.datasets import spark_sql
 from python_export.datasets.declared import Dataset, Topic
 from python_export.datasets.withheld import Fault
-from python_ingest.kafka.broker import Broker
-from python_ingest.landing import offsets
-from python_ingest.landing.offsets import PositionReader
+from python_ingest.upkeep.progress import unread_partitions
 
 # A producer whose clock is ahead must not move the watermark; the broker itself allows an hour.
 FUTURE_TOLERANCE = "interval 1 hour"
@@ -140,21 +138,12 @@ def _behind(
     if len(passed) == len(state.watermarks):
         return None
     try:
-        lacking = _not_read_to_the_end(settings, catalog, topic) - passed
+        bronze = (topic.bronze.schema, topic.bronze.name)
+        lacking = unread_partitions(settings, catalog, topic.name, bronze, BROKER_SECONDS) - passed
     except UserError as error:
         return f"{topic.name} at {_show(newest)} ({error.message})"
     partitions = ", ".join(map(str, sorted(lacking)))
     return f"{topic.name} at {_show(newest)} (partitions not read to their ends: {partitions})" if lacking else None
-
-
-def _not_read_to_the_end(settings: Settings, catalog: Catalog, topic: Topic) -> set[int]:
-    """Ask the broker of which partitions it has anything that the topic's bronze table lacks."""
-    table = catalog.load_table((topic.bronze.schema, topic.bronze.name))
-    position = PositionReader().read(table)
-    state = Broker(settings, BROKER_SECONDS).describe(topic.name)
-    if table.properties.get("lakehouse.topic-id") != state.topic_id:
-        return set(position.next_offsets)
-    return {each.partition for each in offsets.waiting(position, state)}
 
 
 def _show(moment: datetime) -> str:

@@ -20,8 +20,7 @@ from pyiceberg.types import (
 
 from lakehouse.errors import UserError
 from lakehouse.weeks import IsoWeek
-from python_export.datasets.declared import Dataset, Table
-from python_export.publishing.manifest import Manifest
+from python_export.datasets.declared import Dataset
 
 # Types with one exact text form. Floats are not among them: their text and their sums differ between engines.
 TYPE_NAMES: dict[type[IcebergType], str] = {
@@ -98,7 +97,7 @@ def find(catalog: Catalog, dataset: Dataset) -> Source | None:
     except NoSuchTableError:
         return None
     snapshot = table.current_snapshot()
-    return _source(dataset, table, snapshot.snapshot_id) if snapshot else None
+    return of_snapshot(dataset, table, snapshot.snapshot_id) if snapshot else None
 
 
 def tested(catalog: Catalog, dataset: Dataset, week: IsoWeek) -> Source | None:
@@ -115,45 +114,15 @@ def tested(catalog: Catalog, dataset: Dataset, week: IsoWeek) -> Source | None:
     except NoSuchTableError:
         return None
     tag = table.refs().get(f"tested-{week}")
-    return _source(dataset, table, tag.snapshot_id, week) if tag else None
+    return of_snapshot(dataset, table, tag.snapshot_id, week) if tag else None
 
 
-def at(catalog: Catalog, manifest: Manifest) -> Source:
-    """Return the table of a published version at the snapshot that the version was made from.
+def of_snapshot(dataset: Dataset, table: IcebergTable, snapshot_id: int, week: IsoWeek | None = None) -> Source:
+    """Return the rows of a table, or of one week of it, at a snapshot.
 
     Raises:
-        UserError: the table or the snapshot is gone.
+        UserError: a column has no exact form in CSV, or one that the dataset names is not there.
     """
-    dataset = Dataset(
-        name=manifest.dataset,
-        model=manifest.source_table,
-        table=Table(*identifier(manifest)),
-        key=tuple(manifest.key),
-        order_by=tuple(manifest.order_by),
-        topics=(),
-        unscanned=manifest.pii_scan_off,
-        week_column=manifest.week_column,
-    )
-    snapshot_id = int(manifest.source_snapshot_id)
-    try:
-        table = catalog.load_table(identifier(manifest))
-    except NoSuchTableError:
-        table = None
-    if table is None or table.snapshot_by_id(snapshot_id) is None or not manifest.key:
-        raise UserError(
-            f"{manifest.source_table} no longer has the snapshot that {manifest.path} was made from",
-            "Versions of release 0.3 were not kept; nothing else should drop the table or its tags",
-        )
-    return _source(dataset, table, snapshot_id, IsoWeek.parse(manifest.week) if manifest.week_column else None)
-
-
-def identifier(manifest: Manifest) -> tuple[str, str]:
-    """Return schema and name of the table of a version."""
-    _, schema, name = manifest.source_table.split(".")
-    return schema, name
-
-
-def _source(dataset: Dataset, table: IcebergTable, snapshot_id: int, week: IsoWeek | None = None) -> Source:
     fields = table.scan(snapshot_id=snapshot_id).projection().fields
     columns = tuple(Column(field.name, _type_name(dataset, field.name, field.field_type)) for field in fields)
     named = {*dataset.key, *dataset.order_by, dataset.week_column, dataset.at} - {None}

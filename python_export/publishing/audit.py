@@ -14,12 +14,12 @@ from pathlib import Path, PurePosixPath
 from pyiceberg.catalog import Catalog
 
 from lakehouse.errors import UserError
-from python_export.datasets import dictionary, source
+from python_export.datasets import dictionary
 from python_export.files import pii_scan
 from python_export.files.compare import verify
-from python_export.files.parsers import PARSERS, REFUSALS, Reading
-from python_export.publishing import datapackage
+from python_export.publishing import datapackage, origin
 from python_export.publishing.manifest import Manifest, newest, read
+from python_export.publishing.parsers import PARSERS, REFUSALS, Reading
 from python_export.publishing.target import Target, digest
 
 
@@ -117,7 +117,7 @@ def _reading(manifest: Manifest, reading: Reading) -> list[str]:
 def _table(manifest: Manifest, catalog: Catalog, file: Path, scratch: Path) -> list[str]:
     """Return how the file differs from the table at the recorded snapshot, and that from the manifest."""
     try:
-        table = pii_scan.withhold(source.at(catalog, manifest), scratch)
+        table = pii_scan.withhold(origin.at(catalog, manifest), scratch)
         facts = verify(file, table, scratch)
     except UserError as error:
         return [error.message]

@@ -16,10 +16,9 @@ from pyiceberg.types import StringType, TimestamptzType
 from lakehouse.catalog import load_table
 from lakehouse.small_table import SmallTable
 from lakehouse.weeks import IsoWeek
+from python_export.datasets.build import FIGURES
 from python_export.publishing.manifest import Manifest
 from python_export.publishing.target import Target
-
-FIGURES = "ops_weekly_figures"
 
 TABLE = SmallTable(
     "ops.exported_figures",

@@ -7,12 +7,11 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
 
 from lakehouse.errors import UserError
-from python_export.datasets import source
 from python_export.files import pii_scan
 from python_export.files.unload import unload
+from python_export.publishing import origin
 from python_export.publishing.manifest import Manifest
-from python_export.publishing.target import Target, digest
-from python_export.telling.outbox import root_id
+from python_export.publishing.target import Target, digest, root_id
 
 ATTEMPTS = 3
 
@@ -24,7 +23,7 @@ def retain(catalog: Catalog, target: Target, manifest: Manifest) -> None:
         UserError: others commit to the table all the time.
     """
     name, snapshot_id = tag_of(target, manifest), int(manifest.source_snapshot_id)
-    table = catalog.load_table(source.identifier(manifest))
+    table = catalog.load_table(origin.identifier(manifest))
     for _ in range(ATTEMPTS):
         tag = table.refs().get(name)
         if table.snapshot_by_id(snapshot_id) is None or (tag and tag.snapshot_id == snapshot_id):
@@ -53,7 +52,7 @@ def reproduce(cursor: hive.Cursor, catalog: Catalog, manifest: Manifest, directo
     Raises:
         UserError: the snapshot has expired, Spark failed, or not every byte is the same.
     """
-    kept = pii_scan.withhold(source.at(catalog, manifest), directory.with_name(f"{directory.name}.scanned"))
+    kept = pii_scan.withhold(origin.at(catalog, manifest), directory.with_name(f"{directory.name}.scanned"))
     file = unload(cursor, kept, directory, manifest.bom)
     if digest(file) != manifest.sha256:
         raise UserError(

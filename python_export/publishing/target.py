@@ -179,3 +179,8 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def root_id(target: Target) -> str:
+    """Return a short name of an export root, for keys and tags."""
+    return hashlib.sha256(target.address("").rstrip("/").encode()).hexdigest()[:8]

@@ -18,7 +18,7 @@ from pyiceberg.types import IntegerType, StringType, TimestamptzType
 
 from lakehouse.small_table import Rows, SmallTable
 from python_export.publishing.manifest import Manifest, ManifestError, read
-from python_export.publishing.target import Target
+from python_export.publishing.target import Target, root_id
 from python_export.variables import Channels
 
 OWED, TAKEN, NONE = "pending", "delivered", "no channel"
@@ -83,11 +83,6 @@ class Notice:
     week: str
     dataset: str | None
     text: str
-
-
-def root_id(target: Target) -> str:
-    """Return a short name of an export root, for keys and tags."""
-    return hashlib.sha256(target.address("").rstrip("/").encode()).hexdigest()[:8]
 
 
 def know_root(catalog: Catalog, target: Target) -> Entry:

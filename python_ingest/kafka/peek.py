@@ -10,8 +10,8 @@ from lakehouse import connections
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from python_ingest.kafka.broker import passing
-from python_ingest.landing.decode import HEADER_BYTES
-from python_ingest.landing.offsets import OffsetRange
+from python_ingest.kafka.offset_range import OffsetRange
+from python_ingest.kafka.wire_format import schema_id
 
 RECORDS_PER_CALL = 10_000
 SECONDS_PER_CALL = 0.2
@@ -65,14 +65,6 @@ def _messages(settings: Settings, topic: str, ranges: list[OffsetRange], wait: f
         raise _unanswered(settings, topic, error) from None
     finally:
         consumer.close()
-
-
-def schema_id(part: bytes | None) -> int | None:
-    """Return the schema id in the header of a key or value, None if it has none. An id is a Java
-    int: one with its highest bit set is negative, and no registry gives it."""
-    if part is None or len(part) < HEADER_BYTES or part[0] != 0 or part[1] >= 0x80:
-        return None
-    return int.from_bytes(part[1:HEADER_BYTES], "big")
 
 
 def first_timestamps(

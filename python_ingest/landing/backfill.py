@@ -11,7 +11,8 @@ from lakehouse.catalog import readable
 from lakehouse.settings import Settings
 from python_ingest.kafka import peek
 from python_ingest.kafka.broker import TopicState
-from python_ingest.landing.offsets import OffsetRange, Position
+from python_ingest.kafka.offset_range import OffsetRange
+from python_ingest.landing.offsets import Position
 
 
 def holes(

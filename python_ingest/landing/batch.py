@@ -18,12 +18,13 @@ from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from python_ingest.kafka import peek
 from python_ingest.kafka.broker import TopicState
+from python_ingest.kafka.offset_range import OffsetRange
 from python_ingest.landing import commit, decode, far_stamps, offsets, tables
 from python_ingest.landing.commit import Landed, Ledger, Refused
-from python_ingest.landing.decode import Batch, Sides
-from python_ingest.landing.offsets import OffsetRange, Position
-from python_ingest.landing.tables import SchemaState
+from python_ingest.landing.decode import Batch
+from python_ingest.landing.offsets import Position
 from python_ingest.schema.learn import TopicSchemas
+from python_ingest.schema.state import SchemaState, Sides
 from python_ingest.topics import Declaration
 
 RECORDS_PER_TASK = 50_000

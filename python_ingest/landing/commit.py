@@ -29,7 +29,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.settings import CATALOG_NAME
-from python_ingest.landing.offsets import OffsetRange, Position
+from python_ingest.kafka.offset_range import OffsetRange
+from python_ingest.landing.offsets import Position
 
 REFUSALS = (
     "org.apache.iceberg.exceptions.ValidationException",

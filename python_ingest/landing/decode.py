@@ -7,7 +7,7 @@ id, a batch is read once. With `on_error: stop` a record that cannot be decoded 
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
 
@@ -16,51 +16,23 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
-from python_ingest.landing import tables
-from python_ingest.schema import column_types, merge, writer_form
+from python_ingest import spark_types
+from python_ingest.kafka.wire_format import HEADER_BYTES
+from python_ingest.schema import merge, writer_form
+from python_ingest.schema.columns import landed_columns, landed_name
+from python_ingest.schema.state import Side, Sides
 from python_ingest.schema.writer_form import Json
 from python_ingest.topics import Declaration
 
 NEW_SCHEMA_ID = "ingest: new schema id"
 STOPPED = "ingest: stopped at"
 STOPPED_END = "(end)"
-HEADER_BYTES = 5
 # What a decode_error or key_error begins with.
 REASONS = (
     *("not_registry_avro", "unknown_schema_id", "foreign_schema", "incompatible_schema", "decode_failed"),
     "timestamp_out_of_range",
 )
 FAR_STAMP = "timestamp_out_of_range: stamped after the year 294247, as in nanoseconds"
-
-
-@dataclass(frozen=True)
-class Side:
-    """How the keys or the values of a topic are decoded.
-
-    `reader` is the merge of the writers' schemas, by id in `writers`. `rejected` maps an id whose
-    schema does not fit, or belongs to another topic, to the whole error. `unknown` are the ids that
-    the registry does not have; with `too_many` it was not asked for all, and every other id counts
-    as unknown too.
-    """
-
-    reader: Json | None = None
-    writers: Mapping[int, Json] = field(default_factory=dict)
-    rejected: Mapping[int, str] = field(default_factory=dict)
-    unknown: frozenset[int] = frozenset()
-    too_many: bool = False
-
-    def known(self, schema_id: int) -> bool:
-        """Tell whether the registry has been asked for this id."""
-        return schema_id in self.writers or schema_id in self.rejected or schema_id in self.unknown
-
-
-@dataclass(frozen=True)
-class Sides:
-    """How a topic's records are decoded, and the table's columns of payload and Avro key that they are landed in."""
-
-    value: Side
-    key: Side
-    columns: StructType = column_types.NO_COLUMNS
 
 
 @dataclass(frozen=True)
@@ -191,8 +163,8 @@ def _payload(side: Side, columns: StructType) -> list[Column]:
     payload = F.col("_value.payload")
     is_record = side.reader is not None and writer_form.kind(side.reader) == "record"
     fields = [each["name"] for each in side.reader["fields"]] if is_record else []
-    landed = {tables.landed_name(name): payload[name] for name in fields} if is_record else {"value": payload}
-    return _held(landed, tables.landed_columns("value", side.reader), columns, without="kafka_key")
+    landed = {landed_name(name): payload[name] for name in fields} if is_record else {"value": payload}
+    return _held(landed, landed_columns("value", side.reader), columns, without="kafka_key")
 
 
 def _key(side: Side, key_format: str, columns: StructType) -> list[Column]:
@@ -202,7 +174,7 @@ def _key(side: Side, key_format: str, columns: StructType) -> list[Column]:
         return [F.col("key")]
     own = StructType(*(each for each in columns.fields if each.name == "kafka_key"))
     # A table has no column for Avro keys that no source declares, before the first of them: tables.table_schema.
-    return _held({"kafka_key": F.col("_key.payload")}, tables.landed_columns("key", side.reader), own)
+    return _held({"kafka_key": F.col("_key.payload")}, landed_columns("key", side.reader), own)
 
 
 def _held(landed: Mapping[str, Column], types: StructType, columns: StructType, without: str = "") -> list[Column]:
@@ -218,7 +190,7 @@ def _held(landed: Mapping[str, Column], types: StructType, columns: StructType, 
 def _as(column: Column | None, own: IcebergType | None, held: IcebergType) -> Column:
     """Return a column of one type as the wider type of a table's column: fields that it lacks are NULL."""
     if column is None:
-        return F.lit(None).cast(column_types.in_spark(held))
+        return F.lit(None).cast(spark_types.in_spark(held))
     if own == held:
         return column
     match own, held:
@@ -229,7 +201,7 @@ def _as(column: Column | None, own: IcebergType | None, held: IcebergType) -> Co
             return F.transform(column, lambda item: _as(item, own.element_type, held.element_type))
         case MapType(), MapType():
             return F.transform_values(column, lambda _, item: _as(item, own.value_type, held.value_type))
-    return column.cast(column_types.in_spark(held))
+    return column.cast(spark_types.in_spark(held))
 
 
 def _schema_id(column: str, side: Side) -> Column:

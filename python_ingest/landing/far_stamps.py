@@ -11,7 +11,7 @@ from confluent_kafka import Message
 from lakehouse.settings import Settings
 from python_ingest.kafka import peek
 from python_ingest.kafka.headers import headers_of
-from python_ingest.landing.offsets import OffsetRange
+from python_ingest.kafka.offset_range import OffsetRange
 
 # Spark counts microseconds, Kafka milliseconds.
 LAST_MILLISECOND = (2**63 - 1) // 1000

@@ -7,8 +7,9 @@ from pyiceberg.table import Table
 
 from lakehouse.errors import UserError
 from python_ingest.kafka.broker import TopicState
+from python_ingest.kafka.offset_range import OffsetRange
 from python_ingest.landing.commit import Refused
-from python_ingest.landing.offsets import OffsetRange, Position
+from python_ingest.landing.offsets import Position
 from python_ingest.topics import Declaration
 
 

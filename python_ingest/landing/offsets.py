@@ -13,15 +13,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 from lakehouse.catalog import readable
 from lakehouse.errors import UserError
 from python_ingest.kafka.broker import TopicState
-
-
-@dataclass(frozen=True)
-class OffsetRange:
-    """Offsets `start` (included) to `until` (excluded) of one partition."""
-
-    partition: int
-    start: int
-    until: int
+from python_ingest.kafka.offset_range import OffsetRange
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,12 @@ from lakehouse.errors import UserError
 from lakehouse.failure import as_user_error
 from lakehouse.settings import Settings
 from python_ingest.kafka.broker import Broker, TopicState
+from python_ingest.kafka.offset_range import OffsetRange
 from python_ingest.kafka.registry import Registry
 from python_ingest.landing import backfill, identity, offsets, tables
 from python_ingest.landing.batch import Lander, NewSchemaId, Plan
 from python_ingest.landing.commit import Landed, Refused
-from python_ingest.landing.offsets import OffsetRange, Position, PositionReader
+from python_ingest.landing.offsets import Position, PositionReader
 from python_ingest.landing.session import log_file
 from python_ingest.schema.learn import TopicSchemas
 from python_ingest.topics import Declaration

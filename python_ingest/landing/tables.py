@@ -4,10 +4,7 @@ docs/exactly-once.md says why the layout is as it is: a file never mixes Kafka p
 statistics of partition, offset and batch are always kept, because the positions are read from them.
 """
 
-import json
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from uuid import uuid4
 
 from pyiceberg.catalog import Catalog
@@ -18,49 +15,18 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyiceberg.types import (
     BinaryType,
-    IcebergType,
-    IntegerType,
-    ListType,
-    LongType,
     NestedField,
     StringType,
-    StructType,
-    TimestamptzType,
 )
 
 from lakehouse.catalog import load_table
 from lakehouse.errors import UserError
-from python_ingest.schema import column_types, merge, writer_form
 from python_ingest.schema.column_types import joined
-from python_ingest.schema.writer_form import IncompatibleSchema, Json
+from python_ingest.schema.columns import METADATA_COLUMNS, declared_columns
+from python_ingest.schema.state import SchemaState
+from python_ingest.schema.writer_form import IncompatibleSchema
 from python_ingest.topics import Declaration
 
-METADATA_COLUMNS: dict[str, IcebergType] = {
-    "kafka_topic": StringType(),
-    "kafka_partition": IntegerType(),
-    "kafka_offset": LongType(),
-    "kafka_timestamp": TimestamptzType(),
-    "kafka_timestamp_type": IntegerType(),
-    "kafka_headers": ListType(
-        element_id=-1,
-        element_type=StructType(
-            NestedField(-1, "key", StringType(), required=False),
-            NestedField(-1, "value", BinaryType(), required=False),
-        ),
-        element_required=False,
-    ),
-    "kafka_key": StringType(),
-    "kafka_raw_key": BinaryType(),
-    "kafka_raw_value": BinaryType(),
-    "key_schema_id": IntegerType(),
-    "value_schema_id": IntegerType(),
-    "decode_error": StringType(),
-    "key_error": StringType(),
-    "ingest_batch": LongType(),
-    "ingested_at": TimestamptzType(),
-}
-# Iceberg writes columns of these names and then cannot read them back.
-RESERVED = ("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_commit_snapshot_id")
 METRICS = {
     "default": "counts",
     "column.kafka_partition": "full",
@@ -84,51 +50,7 @@ LAYOUT = {
     "commit.manifest.min-count-to-merge": "25",
     **{f"write.metadata.metrics.{name}": mode for name, mode in METRICS.items()},
 }
-# Of the properties that say what is noteworthy about a schema: its side and id follow.
-NOTE = "lakehouse.note."
 ATTEMPTS = 5
-
-
-@dataclass(frozen=True)
-class SchemaState:
-    """The columns that a table has, the writers' schemas that they hold, by id, and what people should know of them.
-
-    `columns` are the payload's, and `kafka_key` where keys are Avro. The schemas stand in the table's properties,
-    one each: of two processes that add different ones at the same time, neither undoes what the other did. The
-    order of merging does not matter.
-    """
-
-    value: Mapping[int, Json] = field(default_factory=dict)
-    key: Mapping[int, Json] = field(default_factory=dict)
-    columns: StructType = column_types.NO_COLUMNS
-    notes: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, table: Table | None) -> "SchemaState":
-        """Return the state of a table, empty if there is none yet."""
-        if table is None:
-            return cls()
-        sides: dict[str, dict[int, Json]] = {"value": {}, "key": {}}
-        for name, text in table.properties.items():
-            match = re.fullmatch(r"lakehouse\.(value|key)-schema\.(\d+)", name)
-            if match:
-                sides[match[1]][int(match[2])] = json.loads(text)
-        columns = {each.name: each.field_type for each in table.schema().fields}
-        notes = {name: text for name, text in table.properties.items() if name.startswith(NOTE)}
-        return cls(**sides, columns=_decoded(columns, table.properties.get("lakehouse.key")), notes=notes)
-
-    def held(self) -> StructType:
-        """Return the columns that hold what the table has and what the schemas give."""
-        held = joined(self.columns, landed_columns("value", merge.merge_all(self.value)))
-        return joined(held, landed_columns("key", merge.merge_all(self.key)))
-
-    def properties(self) -> dict[str, str]:
-        """Return the state as table properties."""
-        return {**self.notes} | {
-            f"lakehouse.{side}-schema.{schema_id}": json.dumps(writer, separators=(",", ":"))
-            for side, writers in (("value", self.value), ("key", self.key))
-            for schema_id, writer in sorted(writers.items())
-        }
 
 
 def load(catalog: Catalog, declaration: Declaration) -> Table | None:
@@ -234,21 +156,6 @@ def evolve(table: Table, declaration: Declaration, state: SchemaState) -> Table 
     return table
 
 
-def declared_columns(declaration: Declaration) -> StructType:
-    """Return the columns of payload and Avro key that the topic's source declares; all others are the ingester's."""
-    return _decoded({each.name: each.field_type for each in declaration.columns.fields}, declaration.key)
-
-
-def _decoded(columns: Mapping[str, IcebergType], key_format: str | None) -> StructType:
-    return column_types.struct(
-        {
-            name: column_types.plain(column)
-            for name, column in columns.items()
-            if name.lower() not in METADATA_COLUMNS or (name == "kafka_key" and key_format == "avro")
-        }
-    )
-
-
 def table_schema(state: SchemaState, key_format: str) -> Schema:
     """Return the table's columns: the payload's, then the metadata's."""
     held = {each.name: each.field_type for each in state.held().fields}
@@ -261,39 +168,3 @@ def table_schema(state: SchemaState, key_format: str) -> Schema:
         NestedField(index, name, each, required=False) for index, (name, each) in enumerate(columns.items(), start=1)
     ]
     return assign_fresh_schema_ids(Schema(*fields))
-
-
-def landed_columns(side: str, reader: Json | None) -> StructType:
-    """Return the columns in which a reader's form of a side (`value` or `key`) is landed.
-
-    Raises:
-        IncompatibleSchema: renaming a field makes it collide with another one.
-    """
-    if reader is None:
-        return column_types.NO_COLUMNS
-    return column_types.struct_of_avro(payload_columns(reader) if side == "value" else {"kafka_key": reader})
-
-
-def payload_columns(value: Json | None) -> dict[str, Json]:
-    """Return the payload's top-level columns with their reader types, renamed where they collide.
-
-    Raises:
-        IncompatibleSchema: renaming a field makes it collide with another one.
-    """
-    if value is None:
-        return {}
-    if writer_form.kind(value) != "record":
-        return {"value": value}
-    columns: dict[str, Json] = {}
-    for each in value["fields"]:
-        name = landed_name(each["name"])
-        if name in columns:
-            raise IncompatibleSchema(each["name"], f"two fields would be landed as {name}")
-        columns[name] = each["type"]
-    return columns
-
-
-def landed_name(field: str) -> str:
-    """Return the column name of a payload field."""
-    taken = field.lower() in METADATA_COLUMNS or field.lower() in RESERVED
-    return f"value_{field}" if taken else field

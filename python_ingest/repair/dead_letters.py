@@ -24,14 +24,14 @@ from pyspark.sql import functions as F
 from lakehouse.catalog import readable
 from lakehouse.errors import UserError
 from lakehouse.settings import CATALOG_NAME
-from python_ingest.kafka import peek
+from python_ingest.kafka import wire_format
 from python_ingest.landing import commit, decode, tables
 from python_ingest.landing.batch import Lander
 from python_ingest.landing.commit import Ledger
-from python_ingest.landing.decode import Batch, Sides
+from python_ingest.landing.decode import Batch
 from python_ingest.landing.offsets import PositionReader
 from python_ingest.landing.session import log_file
-from python_ingest.landing.tables import SchemaState
+from python_ingest.schema.state import SchemaState, Sides
 
 ATTEMPTS = 5
 # Of bytes that only look like registry Avro the dead letters of a table can name a million ids.
@@ -101,8 +101,8 @@ def replay(lander: Lander, reason: str | None) -> Replayed:
         looked_at = 0
         for row in _rows(table, condition, ("kafka_raw_value", "kafka_raw_key")):
             looked_at += 1
-            values[peek.schema_id(row["kafka_raw_value"])] += 1
-            keys[peek.schema_id(row["kafka_raw_key"])] += 1
+            values[wire_format.schema_id(row["kafka_raw_value"])] += 1
+            keys[wire_format.schema_id(row["kafka_raw_key"])] += 1
         if not looked_at:
             return Replayed(0, 0)
         del values[None], keys[None]

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from pyiceberg.types import StructType
 
 from python_ingest.kafka.registry import Registered, Registry
-from python_ingest.landing import tables
-from python_ingest.landing.decode import Side, Sides
-from python_ingest.landing.tables import SchemaState
 from python_ingest.schema import merge, writer_form
 from python_ingest.schema.column_types import joined, with_names_of
+from python_ingest.schema.columns import landed_columns
+from python_ingest.schema.state import NOTE, SchemaState, Side, Sides
 from python_ingest.schema.writer_form import IncompatibleSchema, Json
 from python_ingest.topics import Declaration
 
@@ -98,7 +97,7 @@ class TopicSchemas:
                 writers[schema_id] = fits.writer
                 reader = merge.merge(reader, fits.writer)
                 if fits.notes:
-                    notes[f"{tables.NOTE}{name}-schema.{schema_id}"] = f"schema id {schema_id}: {'; '.join(fits.notes)}"
+                    notes[f"{NOTE}{name}-schema.{schema_id}"] = f"schema id {schema_id}: {'; '.join(fits.notes)}"
         return Side(reader, writers, dict(rejected), frozenset(unknown), len(asked) < len(new))
 
     def _foreign(self, side: str, schema_id: int, registered: Registered) -> str | None:
@@ -147,7 +146,7 @@ def fitted(
         raise IncompatibleSchema("", f"the schema is {registered.kind}, not AVRO")
     names = with_names_of(columns, reader) if side == "value" else reader
     writer = merge.with_column_names(names, writer_form.writer_form(registered.text, registered.references))
-    joined(columns, tables.landed_columns(side, merge.merge(reader, writer)))
+    joined(columns, landed_columns(side, merge.merge(reader, writer)))
     merge.refuse_narrowing(merge.merge_all(older), writer, declaration.allow)
     notes = []
     for dropped, added, required in merge.replaced_fields(older[max(older)] if older else None, writer):

@@ -10,11 +10,11 @@ from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from lakehouse.errors import UserError
 from python_ingest.kafka.registry import Registered, Registry
-from python_ingest.landing import tables
-from python_ingest.landing.tables import SchemaState
 from python_ingest.schema import merge
 from python_ingest.schema.column_types import joined
+from python_ingest.schema.columns import declared_columns, landed_columns
 from python_ingest.schema.learn import fitted
+from python_ingest.schema.state import SchemaState
 from python_ingest.schema.writer_form import IncompatibleSchema
 from python_ingest.topics import Declaration
 
@@ -103,14 +103,14 @@ def _plan(
     state = SchemaState.of(table)
     known = state.value if side == "value" else state.key
     before = _of_side(side, state.columns)
-    wanted = _of_side(side, joined(state.columns, tables.declared_columns(declaration)))
+    wanted = _of_side(side, joined(state.columns, declared_columns(declaration)))
     reader = merge.merge_all(known)
     older = {each: writer for each, writer in known.items() if schema_id is None or each < schema_id}
     try:
         fits = fitted(side, declaration, wanted, reader, older, registered)
     except IncompatibleSchema as error:
         return Plan(source, schema_id, declaration.identifier, refused=str(error))
-    own = tables.landed_columns(side, merge.merge(None, fits.writer))
+    own = landed_columns(side, merge.merge(None, fits.writer))
     after = joined(wanted, own)
     columns = list(_compared("", before, after))
     return Plan(

@@ -15,9 +15,10 @@ from lakehouse.failure import as_user_error
 from lakehouse.settings import Settings
 from python_ingest.kafka import peek
 from python_ingest.kafka.broker import Broker
+from python_ingest.kafka.offset_range import OffsetRange
 from python_ingest.landing import commit, identity, offsets
-from python_ingest.landing.offsets import OffsetRange, Position, PositionReader
-from python_ingest.landing.tables import SchemaState
+from python_ingest.landing.offsets import Position, PositionReader
+from python_ingest.schema.state import SchemaState
 from python_ingest.topics import Declaration
 from python_ingest.upkeep.table_files import TableSize, files_of, size_of
 

@@ -25,9 +25,10 @@ from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from local_stack import stack as stack_services
 from python_export import run as export_run
-from python_export.datasets import source, spark_sql
+from python_export.datasets import spark_sql
 from python_export.datasets.declared import Project
 from python_export.files import unload
+from python_export.publishing import origin
 from python_export.publishing.publish import Published
 from python_export.publishing.retain import reproduce, tag_of
 from python_export.publishing.target import open_target
@@ -369,7 +370,7 @@ def assert_reproducible_after_expiry(settings: Settings, *versions: Published) -
         thrift.rows(cursor, f"alter table {table} drop tag `{tag_of(open_target(settings), first)}`")
         thrift.rows(cursor, expire)
     with pytest.raises(UserError, match="no longer has the snapshot that events/2020-W53/v1 was made from"):
-        source.at(catalog, first)
+        origin.at(catalog, first)
 
 
 def test_a_complete_week_without_rows_is_a_header(settings: Settings, shop: Project, land: Land) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lakehouse.errors import UserError
-from python_ingest.schema.column_types import in_spark
+from python_ingest.spark_types import in_spark
 from python_ingest.topics import DeadLetterLimit, Declaration, read_declarations, select
 
 GOOD = """

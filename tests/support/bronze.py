@@ -7,7 +7,7 @@ from pyiceberg.table import Table
 
 from lakehouse.catalog import make_namespace
 from python_ingest.landing import tables
-from python_ingest.landing.tables import SchemaState
+from python_ingest.schema.state import SchemaState
 from python_ingest.topics import read_declarations
 from sample_data.codec import schema_text
 

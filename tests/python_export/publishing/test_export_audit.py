@@ -18,6 +18,7 @@ from python_export.cli.run import app
 from python_export.datasets import source
 from python_export.datasets.source import Source
 from python_export.files.compare import verify
+from python_export.publishing import origin
 from python_export.publishing.manifest import Manifest
 from python_export.publishing.publish import publish
 from python_export.publishing.retain import retain, tag_of
@@ -214,7 +215,7 @@ def test_the_tag_of_a_version_moves_with_the_version_and_outlives_its_week(
     retain(catalog, target, replace(manifest, source_snapshot_id=newer))
     assert str(table.refresh().refs()[tag].snapshot_id) == newer
     with pytest.raises(UserError, match="no longer has the snapshot"):
-        source.at(catalog, replace(manifest, source_snapshot_id="1"))
+        origin.at(catalog, replace(manifest, source_snapshot_id="1"))
 
 
 def test_a_version_that_is_gone_is_noticed_until_it_is_dropped(

@@ -21,8 +21,8 @@ from lakehouse.settings import Settings
 from python_ingest.kafka.broker import Broker, TopicState, passing
 from python_ingest.kafka.registry import Registry
 from python_ingest.landing.run import Options
-from python_ingest.landing.tables import SchemaState
 from python_ingest.schema.learn import TopicSchemas
+from python_ingest.schema.state import SchemaState
 from python_ingest.topics import Declaration
 from spark_server.spark import CLASS_ARCHIVE
 from tests.support.lab import Lab, record

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from python_ingest.kafka import peek
-from python_ingest.landing.offsets import OffsetRange
+from python_ingest.kafka.offset_range import OffsetRange
 from python_ingest.landing.run import Options
 from spark_server import java
 from tests.support.lab import Lab, produce

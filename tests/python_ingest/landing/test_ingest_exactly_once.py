@@ -10,15 +10,18 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions
 from py4j.protocol import Py4JError
-from pyiceberg.table import Table
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io import FileIO
+from pyiceberg.table.metadata import TableMetadata
 
 from lakehouse.catalog import make_namespace
 from python_ingest.kafka import peek
 from python_ingest.kafka.broker import Broker
+from python_ingest.kafka.offset_range import OffsetRange
 from python_ingest.landing import commit, identity, tables
 from python_ingest.landing.batch import Plan
 from python_ingest.landing.commit import Refused
-from python_ingest.landing.offsets import OffsetRange, Position, PositionReader
+from python_ingest.landing.offsets import Position, PositionReader
 from python_ingest.landing.run import Options
 from tests.support.lab import SALE, Lab, Messages, assert_exactly_once, produce
 
@@ -137,23 +140,21 @@ def test_two_ingesters_at_once_land_each_offset_once(lab: Lab) -> None:
     assert_exactly_once(lab, 60)
 
 
-def test_a_table_that_another_process_changes_before_it_is_bound_is_planned_again(
+def test_a_table_that_another_process_changes_while_it_is_bound_is_planned_again(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     produce(lab, 6)
-    prepared = tables.prepared
-    calls: list[bool] = []
+    written = SqlCatalog._write_metadata
+    changed: list[bool] = []
 
-    def prepared_and_changed(*arguments: Any) -> Table:
-        table = prepared(*arguments)
-        calls.append(True)
-        # The first makes the table, the second is the one whose table is bound.
-        if len(calls) == 2:
+    def written_too_late(metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:
+        written(metadata, io, metadata_path)
+        if "lakehouse.topic-id" in metadata.properties and not changed:
+            changed.append(True)
             with lab.table().transaction() as other:
                 other.set_properties({"someone.else": "was here"})
-        return table
 
-    monkeypatch.setattr(tables, "prepared", prepared_and_changed)
+    monkeypatch.setattr(SqlCatalog, "_write_metadata", staticmethod(written_too_late))
     result = lab.land_well()
     assert (result.records, result.batches) == (6, 1)
     assert lab.messages.notes == ["nothing was committed: another process changed the table; planning again"]

@@ -12,10 +12,10 @@ import pytest
 from lakehouse.environment import PROJECT_ROOT
 from lakehouse.settings import Settings
 from python_ingest.kafka.registry import Registry
-from python_ingest.landing.tables import SchemaState
 from python_ingest.repair import dead_letters
 from python_ingest.repair.dead_letters import Replayed
 from python_ingest.schema.learn import TopicSchemas
+from python_ingest.schema.state import SchemaState
 from python_ingest.schema.writer_form import full_name
 from python_ingest.topics import Declaration
 from tests.python_ingest.schema.test_ingest_schemas import a_version

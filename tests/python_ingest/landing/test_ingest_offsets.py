@@ -4,7 +4,8 @@ import pytest
 
 from lakehouse.errors import UserError
 from python_ingest.kafka.broker import TopicState
-from python_ingest.landing.offsets import OffsetRange, Position, capped, count, lost, waiting
+from python_ingest.kafka.offset_range import OffsetRange
+from python_ingest.landing.offsets import Position, capped, count, lost, waiting
 
 
 def topic(begin: dict[int, int], end: dict[int, int]) -> TopicState:

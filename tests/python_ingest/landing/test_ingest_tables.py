@@ -12,11 +12,14 @@ from pyiceberg.table import Table
 from lakehouse.catalog import load_catalog, make_namespace
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
+from python_ingest import spark_types
 from python_ingest.kafka.broker import TopicState
 from python_ingest.landing import identity, tables
 from python_ingest.landing.offsets import Position
-from python_ingest.landing.tables import METADATA_COLUMNS, SchemaState, payload_columns, table_schema
+from python_ingest.landing.tables import table_schema
 from python_ingest.schema import column_types, merge, writer_form
+from python_ingest.schema.columns import METADATA_COLUMNS, payload_columns
+from python_ingest.schema.state import SchemaState
 from python_ingest.schema.writer_form import IncompatibleSchema
 from python_ingest.topics import Declaration
 from tests.support.lab import record
@@ -172,8 +175,8 @@ def test_a_schema_that_adds_no_column_is_noted_beside_one_that_did_meanwhile(cat
 
 
 def declared(**columns: str) -> Declaration:
-    types = {name: column_types.of_spark(text) for name, text in columns.items()}
-    return replace(DECLARATION, columns=column_types.struct(types))
+    types = {name: spark_types.of_spark(text) for name, text in columns.items()}
+    return replace(DECLARATION, columns=spark_types.struct(types))
 
 
 def test_a_table_has_what_its_source_declares_before_the_first_record_and_grows_with_it(catalog: Catalog) -> None:

@@ -10,8 +10,8 @@ from pyiceberg.types import DecimalType, IcebergType, ListType, MapType, StructT
 from pyspark.sql import SparkSession
 
 from lakehouse.settings import Settings
-from python_ingest.schema import column_types
-from python_ingest.schema.column_types import in_spark, of_spark
+from python_ingest import spark_types
+from python_ingest.spark_types import in_spark, of_spark
 from python_ingest.topics import Declaration
 from python_ingest.upkeep.status import topic_statuses
 from python_ingest.verify.compare import verify_topic
@@ -23,7 +23,7 @@ from tests.support.lab import Lab, record
 
 def declaring(lab: Lab, **columns: str) -> Lab:
     types = {name: of_spark(text) for name, text in columns.items()}
-    return replace(lab, declaration=replace(lab.declaration, columns=column_types.struct(types)))
+    return replace(lab, declaration=replace(lab.declaration, columns=spark_types.struct(types)))
 
 
 def types(lab: Lab) -> dict[str, str]:
@@ -38,7 +38,7 @@ def test_every_declared_topic_has_its_table_even_without_a_record_or_without_the
 ) -> None:
     empty = declaring(lab, note="string", lines="array<struct<sku: string, count: int>>")
     name = f"t{uuid.uuid4().hex[:10]}"
-    kafka_key = column_types.struct({"kafka_key": of_spark("struct<x: int>")})
+    kafka_key = spark_types.struct({"kafka_key": of_spark("struct<x: int>")})
     absent = Declaration(f"test.{name}", "bronze_tests", name, "avro", "dead_letter", columns=kafka_key)
     missing = Lab(services, spark, absent)
     filled = a_lab(services, spark)
@@ -136,7 +136,7 @@ def widened(column: IcebergType) -> IcebergType:
     match column:
         case StructType():
             fields = {each.name: widened(each.field_type) for each in column.fields}
-            return column_types.struct({"declared": of_spark("string"), **fields})
+            return spark_types.struct({"declared": of_spark("string"), **fields})
         case ListType():
             return ListType(-1, widened(column.element_type), element_required=False)
         case MapType():

@@ -11,8 +11,8 @@ import pytest
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from python_ingest.landing import tables
-from python_ingest.landing.tables import SchemaState
-from python_ingest.schema import merge, writer_form
+from python_ingest.schema import columns, merge, writer_form
+from python_ingest.schema.state import SchemaState
 from python_ingest.verify.avro_values import Reader, Unreadable, renamed, schema_id
 from tests.python_ingest.schema.test_ingest_evolution import a_value, without_nulls
 from tests.python_ingest.schema.test_ingest_schemas import a_version
@@ -35,7 +35,7 @@ def columns_of(versions: list[Any]) -> StructType:
         writers[number] = merge.with_column_names(reader, writer_form.writer_form(json.dumps(version)))
         reader = merge.merge(reader, writers[number])
     fields = tables.table_schema(SchemaState(value=writers), "string").fields
-    return StructType(*(field for field in fields if field.name not in tables.METADATA_COLUMNS))
+    return StructType(*(field for field in fields if field.name not in columns.METADATA_COLUMNS))
 
 
 def with_numbers(value: Any) -> Any:

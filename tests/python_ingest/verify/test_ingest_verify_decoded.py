@@ -24,7 +24,7 @@ from lakehouse.errors import UserError
 from lakehouse.weeks import IsoWeek
 from python_export.datasets.declared import Project
 from python_export.run import Exported
-from python_ingest.landing import tables
+from python_ingest.schema.columns import METADATA_COLUMNS, RESERVED
 from python_ingest.verify import bronze_rows, decoded
 from python_ingest.verify import report as verify_report
 from python_ingest.verify.compare import verify_topic
@@ -234,5 +234,5 @@ def test_fields_named_like_columns_of_the_ingester_are_found_under_their_longer_
 
 
 def test_the_checkers_names_are_the_ingesters() -> None:
-    assert set(tables.METADATA_COLUMNS) <= decoded.OWN_COLUMNS
-    assert set(tables.RESERVED) == decoded.RESERVED
+    assert set(METADATA_COLUMNS) <= decoded.OWN_COLUMNS
+    assert set(RESERVED) == decoded.RESERVED

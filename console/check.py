@@ -1,0 +1,31 @@
+"""`lakehouse check`: what can be checked without a running stack."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lakehouse.catalog import load_catalog
+from lakehouse.pii import check as pii_check
+from lakehouse.settings import from_environment
+from spark_server import java as spark_java
+
+app = typer.Typer(no_args_is_help=True, help="Checks that need no running stack.")
+
+
+@app.command()
+def java() -> None:
+    """Say which Java will run Spark, or what is wrong with it."""
+    typer.echo(f"java: {spark_java.executable()}")
+
+
+@app.command()
+def pii(
+    static: Annotated[bool, typer.Option(help="Check the project alone, not what has landed in a catalog.")] = False,
+    target: Annotated[
+        Path | None, typer.Option(help="Check the SQL that a dbt build ran, from its target directory.")
+    ] = None,
+) -> None:
+    """Say whether every field has a PII class, and prove that none leaves the restricted layers without its mask."""
+    catalog = None if static else load_catalog(from_environment())
+    typer.echo(f"pii: {pii_check.check(catalog, target)} models followed, no leak")

@@ -1,0 +1,56 @@
+"""What an export comes to, for the commands that make one: the weeks they are given, what they print, exit codes."""
+
+from datetime import datetime
+
+import typer
+from rich.console import Console
+
+from lakehouse.errors import UserError
+from lakehouse.settings import Settings
+from lakehouse.weeks import IsoWeek, weeks_between
+from lakehouse.wide_table import print_wide, wide_table
+from python_export.datasets.completeness import last_week
+from python_export.run import Exported
+
+console = Console(highlight=False, soft_wrap=True, markup=False)
+errors = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
+NOT_TOLD, WITHHELD = 3, 4
+
+
+def end(exported: Exported | None, not_told: list[UserError]) -> None:
+    """End the command: with exit code 4 if something failed or is withheld, else with 3 if not everybody is told."""
+    for problem in not_told:
+        errors.print(f"error: published, but not everybody is told: {problem}")
+    if exported and (exported.withheld or exported.has_faults):
+        raise typer.Exit(WITHHELD)
+    if not_told:
+        raise typer.Exit(NOT_TOLD)
+
+
+def chosen_weeks(settings: Settings, now: datetime, week: str | None, weeks: str | None) -> list[IsoWeek]:
+    """Return the weeks that options name, by default the last complete one."""
+    if week and weeks:
+        raise typer.BadParameter("give --week or --weeks, not both")
+    if weeks:
+        return weeks_between(weeks)
+    return [IsoWeek.parse(week) if week else last_week(settings, now)]
+
+
+def print_summary(exported: Exported) -> None:
+    """Print what is public now, a line per version, and what is withheld or to be known, in a line each."""
+    table = wide_table("dataset", "week", "version", "rows", "bytes", "sha256", "path")
+    for one in exported.published:
+        manifest = one.manifest
+        table.add_row(
+            manifest.dataset,
+            manifest.week,
+            f"v{manifest.version}" + (" unchanged" if one.unchanged else ""),
+            f"{manifest.rows:,}",
+            f"{manifest.bytes:,}",
+            manifest.sha256[:12],
+            one.file,
+        )
+    if exported.published:
+        print_wide(table)
+    for notice in exported.notices():
+        console.print(notice.text)

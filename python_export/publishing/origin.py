@@ -1,0 +1,48 @@
+"""What a published version was made from: its table, at the snapshot that its manifest names."""
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
+
+from lakehouse.errors import UserError
+from lakehouse.weeks import IsoWeek
+from python_export.datasets import source
+from python_export.datasets.declared import Dataset, Table
+from python_export.datasets.source import Source
+from python_export.publishing.manifest import Manifest
+
+
+def at(catalog: Catalog, manifest: Manifest) -> Source:
+    """Return the table of a published version at the snapshot that the version was made from.
+
+    Raises:
+        UserError: the table or the snapshot is gone.
+    """
+    dataset = Dataset(
+        name=manifest.dataset,
+        model=manifest.source_table,
+        table=Table(*identifier(manifest)),
+        key=tuple(manifest.key),
+        order_by=tuple(manifest.order_by),
+        topics=(),
+        unscanned=manifest.pii_scan_off,
+        week_column=manifest.week_column,
+    )
+    snapshot_id = int(manifest.source_snapshot_id)
+    try:
+        table = catalog.load_table(identifier(manifest))
+    except NoSuchTableError:
+        table = None
+    if table is None or table.snapshot_by_id(snapshot_id) is None or not manifest.key:
+        raise UserError(
+            f"{manifest.source_table} no longer has the snapshot that {manifest.path} was made from",
+            "Versions of release 0.3 were not kept; nothing else should drop the table or its tags",
+        )
+    return source.of_snapshot(
+        dataset, table, snapshot_id, IsoWeek.parse(manifest.week) if manifest.week_column else None
+    )
+
+
+def identifier(manifest: Manifest) -> tuple[str, str]:
+    """Return schema and name of the table of a version."""
+    _, schema, name = manifest.source_table.split(".")
+    return schema, name

@@ -1,0 +1,99 @@
+"""The columns of a bronze table: those of its own, and those that a schema's fields are landed in."""
+
+from collections.abc import Mapping
+
+from pyiceberg.types import (
+    BinaryType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestamptzType,
+)
+
+from python_ingest import spark_types
+from python_ingest.schema import column_types, writer_form
+from python_ingest.schema.writer_form import IncompatibleSchema, Json
+from python_ingest.topics import Declaration
+
+METADATA_COLUMNS: dict[str, IcebergType] = {
+    "kafka_topic": StringType(),
+    "kafka_partition": IntegerType(),
+    "kafka_offset": LongType(),
+    "kafka_timestamp": TimestamptzType(),
+    "kafka_timestamp_type": IntegerType(),
+    "kafka_headers": ListType(
+        element_id=-1,
+        element_type=StructType(
+            NestedField(-1, "key", StringType(), required=False),
+            NestedField(-1, "value", BinaryType(), required=False),
+        ),
+        element_required=False,
+    ),
+    "kafka_key": StringType(),
+    "kafka_raw_key": BinaryType(),
+    "kafka_raw_value": BinaryType(),
+    "key_schema_id": IntegerType(),
+    "value_schema_id": IntegerType(),
+    "decode_error": StringType(),
+    "key_error": StringType(),
+    "ingest_batch": LongType(),
+    "ingested_at": TimestamptzType(),
+}
+# Iceberg writes columns of these names and then cannot read them back.
+RESERVED = ("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_commit_snapshot_id")
+
+
+def declared_columns(declaration: Declaration) -> StructType:
+    """Return the columns of payload and Avro key that the topic's source declares; all others are the ingester's."""
+    return decoded_columns({each.name: each.field_type for each in declaration.columns.fields}, declaration.key)
+
+
+def decoded_columns(columns: Mapping[str, IcebergType], key_format: str | None) -> StructType:
+    """Return those of a table's columns that are decoded: the payload's, and `kafka_key` where keys are Avro."""
+    return spark_types.struct(
+        {
+            name: column_types.plain(column)
+            for name, column in columns.items()
+            if name.lower() not in METADATA_COLUMNS or (name == "kafka_key" and key_format == "avro")
+        }
+    )
+
+
+def landed_columns(side: str, reader: Json | None) -> StructType:
+    """Return the columns in which a reader's form of a side (`value` or `key`) is landed.
+
+    Raises:
+        IncompatibleSchema: renaming a field makes it collide with another one.
+    """
+    if reader is None:
+        return spark_types.NO_COLUMNS
+    return column_types.struct_of_avro(payload_columns(reader) if side == "value" else {"kafka_key": reader})
+
+
+def payload_columns(value: Json | None) -> dict[str, Json]:
+    """Return the payload's top-level columns with their reader types, renamed where they collide.
+
+    Raises:
+        IncompatibleSchema: renaming a field makes it collide with another one.
+    """
+    if value is None:
+        return {}
+    if writer_form.kind(value) != "record":
+        return {"value": value}
+    columns: dict[str, Json] = {}
+    for each in value["fields"]:
+        name = landed_name(each["name"])
+        if name in columns:
+            raise IncompatibleSchema(each["name"], f"two fields would be landed as {name}")
+        columns[name] = each["type"]
+    return columns
+
+
+def landed_name(field: str) -> str:
+    """Return the column name of a payload field."""
+    taken = field.lower() in METADATA_COLUMNS or field.lower() in RESERVED
+    return f"value_{field}" if taken else field

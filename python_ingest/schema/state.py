@@ -1,0 +1,90 @@
+"""What is known of a topic's schemas: in its table's properties, and, of each side, how its bytes are decoded."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyiceberg.table import Table
+from pyiceberg.types import StructType
+
+from python_ingest import spark_types
+from python_ingest.schema import merge
+from python_ingest.schema.column_types import joined
+from python_ingest.schema.columns import decoded_columns, landed_columns
+from python_ingest.schema.writer_form import Json
+
+# Of the properties that say what is noteworthy about a schema: its side and id follow.
+NOTE = "lakehouse.note."
+
+
+@dataclass(frozen=True)
+class SchemaState:
+    """The columns that a table has, the writers' schemas that they hold, by id, and what people should know of them.
+
+    `columns` are the payload's, and `kafka_key` where keys are Avro. The schemas stand in the table's properties,
+    one each: of two processes that add different ones at the same time, neither undoes what the other did. The
+    order of merging does not matter.
+    """
+
+    value: Mapping[int, Json] = field(default_factory=dict)
+    key: Mapping[int, Json] = field(default_factory=dict)
+    columns: StructType = spark_types.NO_COLUMNS
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, table: Table | None) -> "SchemaState":
+        """Return the state of a table, empty if there is none yet."""
+        if table is None:
+            return cls()
+        sides: dict[str, dict[int, Json]] = {"value": {}, "key": {}}
+        for name, text in table.properties.items():
+            match = re.fullmatch(r"lakehouse\.(value|key)-schema\.(\d+)", name)
+            if match:
+                sides[match[1]][int(match[2])] = json.loads(text)
+        columns = {each.name: each.field_type for each in table.schema().fields}
+        notes = {name: text for name, text in table.properties.items() if name.startswith(NOTE)}
+        return cls(**sides, columns=decoded_columns(columns, table.properties.get("lakehouse.key")), notes=notes)
+
+    def held(self) -> StructType:
+        """Return the columns that hold what the table has and what the schemas give."""
+        held = joined(self.columns, landed_columns("value", merge.merge_all(self.value)))
+        return joined(held, landed_columns("key", merge.merge_all(self.key)))
+
+    def properties(self) -> dict[str, str]:
+        """Return the state as table properties."""
+        return {**self.notes} | {
+            f"lakehouse.{side}-schema.{schema_id}": json.dumps(writer, separators=(",", ":"))
+            for side, writers in (("value", self.value), ("key", self.key))
+            for schema_id, writer in sorted(writers.items())
+        }
+
+
+@dataclass(frozen=True)
+class Side:
+    """How the keys or the values of a topic are decoded.
+
+    `reader` is the merge of the writers' schemas, by id in `writers`. `rejected` maps an id whose
+    schema does not fit, or belongs to another topic, to the whole error. `unknown` are the ids that
+    the registry does not have; with `too_many` it was not asked for all, and every other id counts
+    as unknown too.
+    """
+
+    reader: Json | None = None
+    writers: Mapping[int, Json] = field(default_factory=dict)
+    rejected: Mapping[int, str] = field(default_factory=dict)
+    unknown: frozenset[int] = frozenset()
+    too_many: bool = False
+
+    def known(self, schema_id: int) -> bool:
+        """Tell whether the registry has been asked for this id."""
+        return schema_id in self.writers or schema_id in self.rejected or schema_id in self.unknown
+
+
+@dataclass(frozen=True)
+class Sides:
+    """How a topic's records are decoded, and the table's columns of payload and Avro key that they are landed in."""
+
+    value: Side
+    key: Side
+    columns: StructType = spark_types.NO_COLUMNS

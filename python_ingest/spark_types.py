@@ -1,0 +1,102 @@
+"""Iceberg's types and Spark's text for them; field ids are placeholders."""
+
+from collections.abc import Mapping
+
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+)
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+SPARK_NAMES: dict[IcebergType, str] = {
+    BooleanType(): "boolean",
+    IntegerType(): "int",
+    LongType(): "bigint",
+    FloatType(): "float",
+    DoubleType(): "double",
+    BinaryType(): "binary",
+    StringType(): "string",
+    DateType(): "date",
+    TimestamptzType(): "timestamp",
+    TimestampType(): "timestamp_ntz",
+}
+NO_COLUMNS = StructType()
+OF_SPARK = {exp.DataType.build(name, dialect="spark").this: column for column, name in SPARK_NAMES.items()}
+
+
+def struct(fields: Mapping[str, IcebergType]) -> StructType:
+    """Return the struct of optional fields."""
+    return StructType(*(NestedField(-1, name, column, required=False) for name, column in fields.items()))
+
+
+def of_spark(text: str) -> IcebergType:
+    """Return the type that Spark's text names, for instance `array<struct<sku: string, price: decimal(10,2)>>`.
+
+    Raises:
+        ValueError: it is no type, or one that no column of a bronze table has.
+    """
+    try:
+        return _of_sqlglot(exp.DataType.build(text, dialect="spark"))
+    except (SqlglotError, AttributeError):
+        raise ValueError(f"'{text}' is not a type") from None
+
+
+def in_spark(column: IcebergType) -> str:
+    """Return Spark's text for a type."""
+    if isinstance(column, StructType):
+        return f"struct<{', '.join(f'`{each.name}`: {in_spark(each.field_type)}' for each in column.fields)}>"
+    if isinstance(column, ListType):
+        return f"array<{in_spark(column.element_type)}>"
+    if isinstance(column, MapType):
+        return f"map<string, {in_spark(column.value_type)}>"
+    if isinstance(column, DecimalType):
+        return f"decimal({column.precision}, {column.scale})"
+    return SPARK_NAMES[column]
+
+
+def list_of(element: IcebergType) -> ListType:
+    """Return the array of elements that may be NULL."""
+    return ListType(-1, element, element_required=False)
+
+
+def map_of(value: IcebergType) -> MapType:
+    """Return the map from strings to values that may be NULL."""
+    return MapType(-1, StringType(), -1, value, value_required=False)
+
+
+def _of_sqlglot(found: exp.DataType) -> IcebergType:
+    text = found.sql("spark").lower()
+    match found.this:
+        case exp.DataType.Type.STRUCT if found.expressions:
+            if not all(isinstance(each, exp.ColumnDef) for each in found.expressions):
+                raise ValueError(f"'{text}' has a field without name and type")
+            return struct({each.name: _of_sqlglot(each.args["kind"]) for each in found.expressions})
+        case exp.DataType.Type.ARRAY if len(found.expressions) == 1:
+            return list_of(_of_sqlglot(found.expressions[0]))
+        case exp.DataType.Type.MAP if len(found.expressions) == 2:
+            key, value = map(_of_sqlglot, found.expressions)
+            if key != StringType():
+                raise ValueError(f"'{text}' has keys that are not strings")
+            return map_of(value)
+        case exp.DataType.Type.DECIMAL if found.expressions:
+            precision, scale = ([int(each.name) for each in found.expressions] + [0])[:2]
+            if 0 < precision <= 38 and 0 <= scale <= precision:
+                return DecimalType(precision, scale)
+    if found.this in OF_SPARK and not found.expressions:
+        return OF_SPARK[found.this]
+    raise ValueError(f"'{text}' is not a type of a bronze table")

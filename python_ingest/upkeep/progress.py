@@ -1,0 +1,25 @@
+"""How far a topic is landed, for those who build on it: the one question that the exporter asks the ingester."""
+
+from pyiceberg.catalog import Catalog
+
+from lakehouse.settings import Settings
+from python_ingest.kafka.broker import Broker
+from python_ingest.landing import offsets
+from python_ingest.landing.offsets import PositionReader
+
+
+def unread_partitions(
+    settings: Settings, catalog: Catalog, topic: str, bronze: tuple[str, str], wait: float
+) -> set[int]:
+    """Return the partitions of which the broker has anything that the topic's bronze table lacks: all, if the table was
+    filled from another topic of that name.
+
+    Raises:
+        UserError: the broker does not tell within `wait` seconds, or its offsets do not continue the table's.
+    """
+    table = catalog.load_table(bronze)
+    position = PositionReader().read(table)
+    state = Broker(settings, wait).describe(topic)
+    if table.properties.get("lakehouse.topic-id") != state.topic_id:
+        return set(position.next_offsets)
+    return {each.partition for each in offsets.waiting(position, state)}
