@@ -78,6 +78,8 @@ lint: $(VENV) ## Check Python, SQL and YAML style; needs no Spark
 	@echo "lint: ruff"
 	@$(RUN) ruff check --quiet .
 	@$(RUN) ruff format --check --quiet .
+	@echo "lint: imports"
+	@output=$$($(RUN) lint-imports --no-cache 2>&1) || { echo "$$output" >&2; exit 1; }
 	@echo "lint: sqlfluff"
 	@$(RUN) sqlfluff lint --disable-progress-bar models
 	@echo "lint: yamllint"
