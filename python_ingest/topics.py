@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import yaml
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 from pyiceberg.types import IcebergType, StructType
 
@@ -19,13 +19,31 @@ OnError = Literal["dead_letter", "stop", "skip"]
 # How a producer's serializer names the subject of a schema: after the topic, the record, or both.
 SubjectNaming = Literal["topic", "record", "topic_record"]
 Name = Annotated[str, Field(min_length=1)]
+# Table properties that begin like this are not for others to set: reads and commits go by them.
+OF_THE_INGESTER = ("lakehouse.", "format-version", "write.metadata.metrics.")
 # Below, the description of a field is the remedy for what it cannot be.
 NOTHING_ELSE = ConfigDict(extra="forbid")
-FIELDS = ("topic", "key", "on_error", "subject", "allow", "max_dead_letters")
+FIELDS = ("topic", "key", "on_error", "subject", "allow", "max_dead_letters", "table_properties")
 
 
 def _one_of(choices: Any, more: str = "") -> Any:
     return Field(description=f"Set it to one of {', '.join(get_args(choices))}{more}")
+
+
+def _free(name: str) -> str:
+    if name.startswith(OF_THE_INGESTER):
+        raise ValueError
+    return name
+
+
+PropertyName = Annotated[Name, AfterValidator(_free)]
+
+
+def _table_properties(given: Any) -> Any:
+    """Return a mapping as pairs, with numbers and truth values as text."""
+    if not isinstance(given, dict):
+        return given
+    return tuple((name, str(it).lower() if isinstance(it, int | float) else it) for name, it in given.items())
 
 
 @dataclass(frozen=True, config=NOTHING_ELSE)
@@ -58,6 +76,7 @@ class Declaration:
     `stop` commits nothing of the batch. Beyond `max_dead_letters` something is wrong with the topic.
     `columns` are those that the source gives a type, which is the least that they hold.
     `allow` lists fields, by path, that may be dropped beside an added one, or become narrower.
+    `table_properties` are Iceberg's, beside and before those that every bronze table has.
     `subject` says under which subjects of the registry the topic's schemas are: after what, or their names.
     """
 
@@ -77,6 +96,14 @@ class Declaration:
         _one_of(SubjectNaming, ", or to a list of names"),
     ] = "topic"
     allow: Annotated[tuple[Name, ...], Field(description="Write it as [amount, customer.name]")] = ()
+    table_properties: Annotated[
+        tuple[tuple[PropertyName, str], ...],
+        BeforeValidator(_table_properties),
+        Field(
+            description="Write it as {write.target-file-size-bytes: 268435456};"
+            f" {', '.join(OF_THE_INGESTER)} are the ingester's"
+        ),
+    ] = ()
 
     @property
     def identifier(self) -> str:
@@ -175,7 +202,10 @@ def _as_user_error(error: ValidationError, place: str) -> UserError:
     if first["type"] == "unexpected_keyword_argument":
         return UserError(f"{place} is not a known field", f"Use {', '.join(DeadLetterLimit.__pydantic_fields__)}")
     told = {**Declaration.__pydantic_fields__, **DeadLetterLimit.__pydantic_fields__}[names[-1]]
-    kind = {"dataclass_type": "a mapping", "tuple_type": "a list of fields"}.get(first["type"])
+    kind = {
+        "dataclass_type": "a mapping",
+        "tuple_type": "a mapping" if names[-1] == "table_properties" else "a list of fields",
+    }.get(first["type"])
     return UserError(f"{place} is {f'not {kind}' if kind else repr(str(first['input']))}", str(told.description))
 
 

@@ -75,7 +75,7 @@ def existing(catalog: Catalog, declaration: Declaration) -> Table:
 
 
 def prepared(catalog: Catalog, declaration: Declaration) -> Table:
-    """Return the bronze table with every column that its source declares: made if there is none, grown if it lacks one.
+    """Return the bronze table with the columns and properties that its source declares: made, or grown.
 
     Raises:
         UserError: a column of the table cannot be what its source declares, or others change the table all the time.
@@ -104,7 +104,8 @@ def _grown(table: Table, declaration: Declaration) -> Table | None:
         ) from None
     # Of the ingester's own columns a table may lack those that came with a later version of it.
     own = METADATA_COLUMNS.keys() - {"kafka_key"}
-    if wanted == state.columns and own <= set(table.schema().column_names):
+    has_columns = wanted == state.columns and own <= set(table.schema().column_names)
+    if has_columns and set(declaration.table_properties) <= table.properties.items():
         return table
     return evolve(table, declaration, replace(state, columns=wanted))
 
@@ -126,6 +127,7 @@ def create(catalog: Catalog, declaration: Declaration) -> Table | None:
             partition_spec=spec,
             properties={
                 **LAYOUT,
+                **dict(declaration.table_properties),
                 "lakehouse.topic": declaration.topic,
                 "lakehouse.key": declaration.key,
                 # Models read a table with another id from its first batch, see macros/incremental/watermark.sql.
@@ -150,7 +152,7 @@ def evolve(table: Table, declaration: Declaration, state: SchemaState) -> Table 
         with table.transaction() as transaction:
             with transaction.update_schema() as update:
                 update.union_by_name(table_schema(state, declaration.key))
-            transaction.set_properties(state.properties())
+            transaction.set_properties({**state.properties(), **dict(declaration.table_properties)})
     except CommitFailedException:
         return None
     return table

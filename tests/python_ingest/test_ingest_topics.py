@@ -79,6 +79,18 @@ def test_the_projects_own_sources_name_the_tables_that_other_tools_rely_on() -> 
             ["table sales", "kafka.subject is 'till'", "topic_record, or"],
         ),
         (GOOD.replace("on_error: stop", "subject: []"), ["table sales", "kafka.subject is '[]'"]),
+        (
+            GOOD.replace("on_error: stop", "table_properties: zstd"),
+            ["table sales", "kafka.table_properties is not a mapping", "Write it as {write.target-file-size-bytes:"],
+        ),
+        (
+            GOOD.replace("on_error: stop", "table_properties: {lakehouse.topic: other}"),
+            ["table sales", "kafka.table_properties is 'lakehouse.topic'", "are the ingester's"],
+        ),
+        (
+            GOOD.replace("on_error: stop", "table_properties: {write.format.default: }"),
+            ["table sales", "kafka.table_properties is 'None'"],
+        ),
         (GOOD.replace("on_error: stop", "allow: amount"), ["table sales", "kafka.allow is not a list of fields"]),
         (GOOD.replace("topic: refunds", "topic: Till.Sales-v1"), ["'Till.Sales-v1' is declared twice"]),
         (GOOD.replace("name: refunds", "name: sales"), ["'bronze.sales' is declared twice"]),
@@ -153,6 +165,15 @@ def test_a_column_that_cannot_be_is_named(tmp_path: Path, columns: str, words: s
         read_declarations(
             written(tmp_path, GOOD.replace("- name: refunds", f"- name: refunds\n        columns: {columns}"))
         )
+
+
+def test_table_properties_are_declared_as_yaml_writes_them(tmp_path: Path) -> None:
+    text = GOOD.replace("on_error: stop", "table_properties: {a.b: 5, c: true, d: zstd}")
+    assert read_declarations(written(tmp_path, text))[0].table_properties == (
+        ("a.b", "5"),
+        ("c", "true"),
+        ("d", "zstd"),
+    )
 
 
 def test_the_subjects_of_a_topic_follow_what_it_declares(tmp_path: Path) -> None:

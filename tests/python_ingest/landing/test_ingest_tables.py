@@ -91,6 +91,18 @@ def test_a_table_is_made_once_and_remembers_where_it_comes_from(catalog: Catalog
     identity.check(table, DECLARATION, TOPIC, Position())
 
 
+def test_a_table_has_the_properties_that_are_declared_now(catalog: Catalog) -> None:
+    for size in ("1000000", "2000000"):
+        declared = replace(DECLARATION, table_properties=(("write.target-file-size-bytes", size),))
+        assert tables.prepared(catalog, declared).properties["write.target-file-size-bytes"] == size
+        found = tables.load(catalog, declared)
+        assert found is not None
+        assert found.properties["write.target-file-size-bytes"] == size
+        assert found.properties["write.parquet.compression-codec"] == "zstd"
+    before = found.metadata_location
+    assert tables.prepared(catalog, declared).metadata_location == before
+
+
 def made(catalog: Catalog) -> Table:
     """Return the table with the columns of the first schemas."""
     table = tables.create(catalog, DECLARATION)
