@@ -18,6 +18,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from lakehouse import property_keys
 from lakehouse.errors import UserError
 from lakehouse.weeks import IsoWeek
 from python_export.datasets.declared import Dataset
@@ -79,10 +80,10 @@ class Source:
         snapshot = self.table.snapshot_by_id(self.snapshot_id)
         summary = snapshot.summary if snapshot and snapshot.summary else {}
         return Provenance(
-            invocation_id=summary["lakehouse.invocation-id"] or "",
-            git_commit=summary["lakehouse.git-commit"] or None,
-            small_group_threshold=int(summary["lakehouse.small-group-threshold"] or 0) or None,
-            sources=json.loads(summary["lakehouse.sources"] or "{}"),
+            invocation_id=summary[property_keys.INVOCATION_ID] or "",
+            git_commit=summary[property_keys.GIT_COMMIT] or None,
+            small_group_threshold=int(summary[property_keys.SMALL_GROUP_THRESHOLD] or 0) or None,
+            sources=json.loads(summary[property_keys.SOURCES] or "{}"),
         )
 
 

@@ -28,6 +28,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from lakehouse import property_keys
 from lakehouse.settings import CATALOG_NAME
 from python_ingest.kafka.offset_range import OffsetRange
 from python_ingest.landing.offsets import Position
@@ -68,11 +69,11 @@ class Ledger:
         """Return the entries of the snapshot's summary."""
         ranges = {str(each.partition): [each.start, each.until] for each in self.ranges}
         return {
-            "lakehouse.writer": self.writer,
-            "lakehouse.batch": str(self.batch),
-            "lakehouse.ranges": json.dumps(ranges),
-            "lakehouse.read-until": json.dumps(self.read_until),
-            "lakehouse.schema-ids": json.dumps(self.schema_ids),
+            property_keys.WRITER: self.writer,
+            property_keys.BATCH: str(self.batch),
+            property_keys.RANGES: json.dumps(ranges),
+            property_keys.READ_UNTIL: json.dumps(self.read_until),
+            property_keys.SCHEMA_IDS: json.dumps(self.schema_ids),
         }
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
+from lakehouse import property_keys
 from lakehouse.errors import UserError
 from python_ingest.kafka.broker import TopicState
 from python_ingest.kafka.offset_range import OffsetRange
@@ -19,7 +20,7 @@ def bind(table: Table, topic: TopicState) -> None:
     Raises:
         Refused: another process changed the table meanwhile.
     """
-    names = {"lakehouse.topic-id": topic.topic_id, "lakehouse.cluster-id": topic.cluster_id}
+    names = {property_keys.TOPIC_ID: topic.topic_id, property_keys.CLUSTER_ID: topic.cluster_id}
     if not _filled(table) and any(table.properties.get(name) != value for name, value in names.items()):
         _note(table, names)
 
@@ -31,13 +32,13 @@ def check(table: Table, declaration: Declaration, topic: TopicState, position: P
         UserError: another topic, a recreated topic, another cluster, or another format of keys.
     """
     for name, label, actual in (
-        ("topic", "topic", declaration.topic),
-        ("cluster-id", "cluster", topic.cluster_id),
-        ("topic-id", "incarnation of the topic", topic.topic_id),
-        ("key", "keys declared as", declaration.key),
+        (property_keys.TOPIC, "topic", declaration.topic),
+        (property_keys.CLUSTER_ID, "cluster", topic.cluster_id),
+        (property_keys.TOPIC_ID, "incarnation of the topic", topic.topic_id),
+        (property_keys.KEY_FORMAT, "keys declared as", declaration.key),
     ):
-        stored = table.properties.get(f"lakehouse.{name}")
-        if stored != actual and (_filled(table) or name in ("topic", "key")):
+        stored = table.properties.get(name)
+        if stored != actual and (_filled(table) or name in (property_keys.TOPIC, property_keys.KEY_FORMAT)):
             ends = sorted(position.next_offsets.items())
             held = ", ".join(f"{partition} up to offset {until - 1}" for partition, until in ends if until)
             raise UserError(
@@ -61,7 +62,7 @@ def accept_gaps(table: Table, topic: str, gaps: list[OffsetRange], accept: bool)
         UserError: a range is not noted, and not to be accepted either.
         Refused: another process changed the table meanwhile.
     """
-    notes = {f"lakehouse.accepted-gap.{gap.partition}.{gap.start}": str(gap.until) for gap in gaps}
+    notes = {f"{property_keys.accepted_gap(gap.partition)}{gap.start}": str(gap.until) for gap in gaps}
     new = {name: until for name, until in notes.items() if table.properties.get(name) != until}
     if new and not accept:
         ranges = ", ".join(f"offsets {gap.start} to {gap.until - 1} of partition {gap.partition}" for gap in gaps)

@@ -10,6 +10,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 
+from lakehouse import property_keys
 from lakehouse.catalog import readable
 from lakehouse.errors import UserError
 from python_ingest.kafka.broker import TopicState
@@ -137,10 +138,10 @@ def _ledger_position(current: Snapshot, table: Table) -> Position:
     """
     for snapshot in ancestors_of(current, table.metadata):
         summary = snapshot.summary
-        if summary and "lakehouse.read-until" in summary.additional_properties:
-            read_until = json.loads(summary["lakehouse.read-until"])
+        if summary and property_keys.READ_UNTIL in summary.additional_properties:
+            read_until = json.loads(summary[property_keys.READ_UNTIL])
             ends = {int(partition): offset for partition, offset in read_until.items()}
-            return Position(None, ends, int(summary["lakehouse.batch"]))
+            return Position(None, ends, int(summary[property_keys.BATCH]))
         if summary is None or summary.operation != Operation.REPLACE:
             break
     return Position()
@@ -149,10 +150,10 @@ def _ledger_position(current: Snapshot, table: Table) -> Position:
 def _last_number(table: Table) -> int:
     """Return the greatest batch number that is not to be given again, whether or not its rows are
     still there. `lakehouse.last-batch` stands for snapshots that expired after a rollback."""
-    numbers = [int(table.properties.get("lakehouse.last-batch", 0))]
+    numbers = [int(table.properties.get(property_keys.LAST_BATCH, 0))]
     for snapshot in table.snapshots():
-        if snapshot.summary and "lakehouse.batch" in snapshot.summary.additional_properties:
-            numbers.append(int(snapshot.summary["lakehouse.batch"]))
+        if snapshot.summary and property_keys.BATCH in snapshot.summary.additional_properties:
+            numbers.append(int(snapshot.summary[property_keys.BATCH]))
     return max(numbers)
 
 

@@ -19,6 +19,7 @@ from pyiceberg.types import (
     StringType,
 )
 
+from lakehouse import property_keys
 from lakehouse.catalog import load_table
 from lakehouse.errors import UserError
 from python_ingest.schema.column_types import joined
@@ -91,7 +92,7 @@ def prepared(catalog: Catalog, declaration: Declaration) -> Table:
 
 
 def _grown(table: Table, declaration: Declaration) -> Table | None:
-    made_for = tuple(table.properties.get(f"lakehouse.{name}") for name in ("topic", "key"))
+    made_for = tuple(map(table.properties.get, (property_keys.TOPIC, property_keys.KEY_FORMAT)))
     if made_for != (declaration.topic, declaration.key):
         return table  # identity.check refuses it
     state = SchemaState.of(table)
@@ -128,10 +129,10 @@ def create(catalog: Catalog, declaration: Declaration) -> Table | None:
             properties={
                 **LAYOUT,
                 **dict(declaration.table_properties),
-                "lakehouse.topic": declaration.topic,
-                "lakehouse.key": declaration.key,
+                property_keys.TOPIC: declaration.topic,
+                property_keys.KEY_FORMAT: declaration.key,
                 # Models read a table with another id from its first batch, see macros/incremental/watermark.sql.
-                "lakehouse.table-id": str(uuid4()),
+                property_keys.TABLE_ID: str(uuid4()),
             },
         )
     except TableAlreadyExistsError:

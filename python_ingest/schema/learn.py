@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 
 from pyiceberg.types import StructType
 
+from lakehouse import property_keys
 from python_ingest.kafka.registry import Registered, Registry
 from python_ingest.schema import merge, writer_form
 from python_ingest.schema.column_types import joined, with_names_of
 from python_ingest.schema.columns import landed_columns
-from python_ingest.schema.state import NOTE, SchemaState, Side, Sides
+from python_ingest.schema.state import SchemaState, Side, Sides
 from python_ingest.schema.writer_form import IncompatibleSchema, Json
 from python_ingest.topics import Declaration
 
@@ -97,7 +98,9 @@ class TopicSchemas:
                 writers[schema_id] = fits.writer
                 reader = merge.merge(reader, fits.writer)
                 if fits.notes:
-                    notes[f"{NOTE}{name}-schema.{schema_id}"] = f"schema id {schema_id}: {'; '.join(fits.notes)}"
+                    notes[f"{property_keys.NOTE}{name}-schema.{schema_id}"] = (
+                        f"schema id {schema_id}: {'; '.join(fits.notes)}"
+                    )
         return Side(reader, writers, dict(rejected), frozenset(unknown), len(asked) < len(new))
 
     def _foreign(self, side: str, schema_id: int, registered: Registered) -> str | None:

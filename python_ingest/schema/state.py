@@ -1,21 +1,18 @@
 """What is known of a topic's schemas: in its table's properties, and, of each side, how its bytes are decoded."""
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pyiceberg.table import Table
 from pyiceberg.types import StructType
 
+from lakehouse import property_keys
 from python_ingest import spark_types
 from python_ingest.schema import merge
 from python_ingest.schema.column_types import joined
 from python_ingest.schema.columns import decoded_columns, landed_columns
 from python_ingest.schema.writer_form import Json
-
-# Of the properties that say what is noteworthy about a schema: its side and id follow.
-NOTE = "lakehouse.note."
 
 
 @dataclass(frozen=True)
@@ -38,13 +35,17 @@ class SchemaState:
         if table is None:
             return cls()
         sides: dict[str, dict[int, Json]] = {"value": {}, "key": {}}
-        for name, text in table.properties.items():
-            match = re.fullmatch(r"lakehouse\.(value|key)-schema\.(\d+)", name)
-            if match:
-                sides[match[1]][int(match[2])] = json.loads(text)
+        for side, writers in sides.items():
+            prefix = property_keys.schema(side)
+            for name, text in table.properties.items():
+                schema_id = name.removeprefix(prefix)
+                if schema_id != name and schema_id.isdecimal():
+                    writers[int(schema_id)] = json.loads(text)
         columns = {each.name: each.field_type for each in table.schema().fields}
-        notes = {name: text for name, text in table.properties.items() if name.startswith(NOTE)}
-        return cls(**sides, columns=decoded_columns(columns, table.properties.get("lakehouse.key")), notes=notes)
+        notes = {name: text for name, text in table.properties.items() if name.startswith(property_keys.NOTE)}
+        return cls(
+            **sides, columns=decoded_columns(columns, table.properties.get(property_keys.KEY_FORMAT)), notes=notes
+        )
 
     def held(self) -> StructType:
         """Return the columns that hold what the table has and what the schemas give."""
@@ -54,7 +55,7 @@ class SchemaState:
     def properties(self) -> dict[str, str]:
         """Return the state as table properties."""
         return {**self.notes} | {
-            f"lakehouse.{side}-schema.{schema_id}": json.dumps(writer, separators=(",", ":"))
+            f"{property_keys.schema(side)}{schema_id}": json.dumps(writer, separators=(",", ":"))
             for side, writers in (("value", self.value), ("key", self.key))
             for schema_id, writer in sorted(writers.items())
         }

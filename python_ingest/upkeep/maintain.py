@@ -15,6 +15,7 @@ from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
+from lakehouse import property_keys
 from lakehouse.catalog import load_catalog, load_table
 from lakehouse.errors import UserError
 from lakehouse.settings import CATALOG_NAME, Settings
@@ -111,7 +112,7 @@ def _is_landed(catalog: Catalog, name: str) -> bool:
         table = load_table(catalog, name)
     except UserError:  # whoever maintains the table says so, and goes on with the others
         return False
-    return table is None or "lakehouse.topic" in table.properties
+    return table is None or property_keys.TOPIC in table.properties
 
 
 def _merge_files(procedures: "_Procedures", table: Table, deletes: bool) -> int:
@@ -125,7 +126,7 @@ def _merge_files(procedures: "_Procedures", table: Table, deletes: bool) -> int:
         "remove-dangling-deletes": "true",
     }
     how = {"strategy": "'binpack'"}
-    if "lakehouse.topic" in table.properties:
+    if property_keys.TOPIC in table.properties:
         how = {"strategy": "'sort'", "sort_order": "'kafka_partition, kafka_offset'"}
     elif table.sort_order().fields:
         how = {"strategy": "'sort'"}
@@ -146,20 +147,20 @@ def _keep_last_batch(procedures: "_Procedures", table: Table) -> None:
     numbers = [number for number in map(_batch, table.snapshots()) if number is not None]
     current = [number for number in map(_batch, _history(table)) if number is not None]
     if max(numbers, default=0) > max(current, default=0):
-        noted = max(*numbers, int(table.properties.get("lakehouse.last-batch", 0)))
+        noted = max(*numbers, int(table.properties.get(property_keys.LAST_BATCH, 0)))
         name = f"{CATALOG_NAME}.{procedures.identifier}"
         procedures.sql(
-            f"alter table {name} set tblproperties ('lakehouse.last-batch' = '{noted}')", "set tblproperties"
+            f"alter table {name} set tblproperties ('{property_keys.LAST_BATCH}' = '{noted}')", "set tblproperties"
         )
 
 
 def _forget_what_was_read(procedures: "_Procedures", table: Table) -> None:
     """Have a model read everything again if a rollback left the snapshot that its notes are of outside of the history:
     once that has expired, the next build could not tell (macros/incremental/watermark.sql)."""
-    noted = table.properties.get("lakehouse.noted-at")
+    noted = table.properties.get(property_keys.NOTED_AT)
     outside = {str(snapshot.snapshot_id) for snapshot in table.snapshots()}
     outside -= {str(snapshot.snapshot_id) for snapshot in _history(table)}
-    notes = [f"'{name}'" for name in table.properties if name.startswith("lakehouse.read.")]
+    notes = [f"'{name}'" for name in table.properties if name.startswith(property_keys.READ)]
     if noted in outside and notes:
         name = f"{CATALOG_NAME}.{procedures.identifier}"
         procedures.sql(f"alter table {name} unset tblproperties ({', '.join(notes)})", "unset tblproperties")
@@ -179,7 +180,7 @@ def _history(table: Table) -> list[Snapshot]:
 
 
 def _batch(snapshot: Snapshot) -> int | None:
-    number = snapshot.summary.get("lakehouse.batch") if snapshot.summary else None
+    number = snapshot.summary.get(property_keys.BATCH) if snapshot.summary else None
     return None if number is None else int(number)
 
 

@@ -2,6 +2,7 @@
 
 from pyiceberg.catalog import Catalog
 
+from lakehouse import property_keys
 from lakehouse.settings import Settings
 from python_ingest.kafka.broker import Broker
 from python_ingest.landing import offsets
@@ -20,6 +21,6 @@ def unread_partitions(
     table = catalog.load_table(bronze)
     position = PositionReader().read(table)
     state = Broker(settings, wait).describe(topic)
-    if table.properties.get("lakehouse.topic-id") != state.topic_id:
+    if table.properties.get(property_keys.TOPIC_ID) != state.topic_id:
         return set(position.next_offsets)
     return {each.partition for each in offsets.waiting(position, state)}

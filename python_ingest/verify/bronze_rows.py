@@ -17,6 +17,7 @@ from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.snapshots import ancestors_of
 from pyiceberg.types import IcebergType
 
+from lakehouse import property_keys
 from lakehouse.catalog import readable
 from python_ingest.verify.topic_log import RECORD
 
@@ -82,7 +83,9 @@ class BronzeTable:
     def scan(self) -> None:
         """Fill `holdings`; count in `foreign_rows` the rows that name no offset, or another topic, and in
         `unnumbered_rows` those with no batch number, or one beyond the greatest that a snapshot tells of."""
-        last = max((int(each["lakehouse.batch"]) for each in self._summaries() if "lakehouse.batch" in each), default=0)
+        last = max(
+            (int(each[property_keys.BATCH]) for each in self._summaries() if property_keys.BATCH in each), default=0
+        )
         for file in self._files():
             rows = self._read(file, AlwaysTrue(), ("kafka_topic", "kafka_partition", "kafka_offset", "ingest_batch"))
             number = pc.field("ingest_batch")
@@ -113,7 +116,7 @@ class BronzeTable:
 
     def schemas(self, side: str) -> set[int]:
         """Return the ids of the schemas whose fields have columns, of the values or of the keys."""
-        prefix = f"lakehouse.{side}-schema."
+        prefix = property_keys.schema(side)
         return {int(name.removeprefix(prefix)) for name in self._table.properties if name.startswith(prefix)}
 
     def pieces(self, percent: float, seed: int) -> Iterator[pa.Table]:
@@ -146,24 +149,24 @@ class BronzeTable:
         would else look as if they were still to come."""
         ends: dict[int, int] = {}
         for summary in self._summaries():
-            for partition, offset in json.loads(summary.get("lakehouse.read-until", "{}")).items():
+            for partition, offset in json.loads(summary.get(property_keys.READ_UNTIL, "{}")).items():
                 ends[int(partition)] = max(offset, ends.get(int(partition), 0))
         return ends
 
     def accepted_gaps(self, partition: int) -> list[tuple[int, int]]:
         """Return the ranges of offsets, from and until, that were lost when the topic was landed, and accepted."""
-        prefix = f"lakehouse.accepted-gap.{partition}."
+        prefix = property_keys.accepted_gap(partition)
         gaps = {name: until for name, until in self._table.properties.items() if name.startswith(prefix)}
         return [(int(name.removeprefix(prefix)), int(until)) for name, until in gaps.items()]
 
     def batches(self) -> Iterator[tuple[str, dict[int, tuple[int, int]], int]]:
         """Yield number, offset ranges and rows of every batch whose snapshot still exists."""
         for summary in self._summaries():
-            ranges = json.loads(summary.get("lakehouse.ranges", "{}"))
+            ranges = json.loads(summary.get(property_keys.RANGES, "{}"))
             # A replay has none: it decodes rows again that are there.
             if ranges:
                 spans = {int(partition): (first, until) for partition, (first, until) in ranges.items()}
-                yield summary["lakehouse.batch"], spans, int(summary.get("added-records", 0))
+                yield summary[property_keys.BATCH], spans, int(summary.get("added-records", 0))
 
     def _summaries(self) -> Iterator[dict[str, str]]:
         for snapshot in ancestors_of(self._table.current_snapshot(), self._table.metadata):

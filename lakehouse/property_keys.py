@@ -1,0 +1,43 @@
+"""The keys of table properties and snapshot summaries that are this project's own.
+
+Tables that were written before have these keys too, so a name never changes. Macros and models have some of them as
+text: macros/incremental/watermark.sql, macros/tag_tested.sql, models/ops/.
+"""
+
+# Properties of a bronze table: what it is filled from, and as what.
+TOPIC = "lakehouse.topic"
+TOPIC_ID = "lakehouse.topic-id"
+CLUSTER_ID = "lakehouse.cluster-id"
+KEY_FORMAT = "lakehouse.key"
+TABLE_ID = "lakehouse.table-id"
+# The greatest batch number whose snapshot expired after a rollback.
+LAST_BATCH = "lakehouse.last-batch"
+# What was learned of a schema and is worth knowing: a side and an id follow.
+NOTE = "lakehouse.note."
+
+# Summaries of the snapshots of a bronze table: the batch that one of them holds.
+WRITER = "lakehouse.writer"
+BATCH = "lakehouse.batch"
+RANGES = "lakehouse.ranges"
+READ_UNTIL = "lakehouse.read-until"
+SCHEMA_IDS = "lakehouse.schema-ids"
+
+# Properties of a model's table: what it has read of each table, whose name follows, and in which snapshot of its own.
+READ = "lakehouse.read."
+NOTED_AT = "lakehouse.noted-at"
+
+# Summaries of the snapshots of an export table: the build that wrote one of them.
+INVOCATION_ID = "lakehouse.invocation-id"
+GIT_COMMIT = "lakehouse.git-commit"
+SMALL_GROUP_THRESHOLD = "lakehouse.small-group-threshold"
+SOURCES = "lakehouse.sources"
+
+
+def schema(side: str) -> str:
+    """Return what the properties with the schemas of a side (`value` or `key`) begin with; an id follows."""
+    return f"lakehouse.{side}-schema."
+
+
+def accepted_gap(partition: int) -> str:
+    """Return what the properties with the accepted gaps of a partition begin with; the first offset follows."""
+    return f"lakehouse.accepted-gap.{partition}."
