@@ -1,4 +1,4 @@
-"""The command `lakehouse`, composed of the commands of the rooms below.
+"""The command `lakehouse`: the list of its sub-commands, and where an error becomes a line and an exit code.
 
-The top floor: nothing imports it.
+The top floor: it composes the rooms below, and nothing imports it.
 """

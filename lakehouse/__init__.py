@@ -1,1 +1,4 @@
-"""What ingester, export and local stack share: settings, errors, sessions, the week rule, the command line."""
+"""The ground: settings, connections, catalog, locks, weeks, errors, keys of properties.
+
+Every package may import it; it imports none.
+"""

@@ -4,6 +4,8 @@
 
 puts the first wave into Kafka, `wave=2` the second one after it. `produced_log` gives the same records in memory, and
 `truth` what should become of them.
+
+local_stack/, the tests and the benchmarks may import it; it is not in the wheel.
 """
 
 import json

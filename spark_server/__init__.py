@@ -1,1 +1,4 @@
-"""What runs Spark for production and tests alike: the jars, fetched as the lock beside the pom says."""
+"""What runs Spark, in production and tests alike: Java, jars, one configuration, the Thrift server, the class archive.
+
+python_ingest/, local_stack/ and what stands above them may import it.
+"""

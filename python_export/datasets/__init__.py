@@ -1,4 +1,4 @@
 """What is exported of a week: the datasets that dbt declares, whether they are complete, and their rows.
 
-Every room of the exporter may import it.
+The exporter's ground: every room of it may import this one.
 """

@@ -1,4 +1,4 @@
-"""One file: unloaded by Spark, and compared with its table by other engines.
+"""One file: unloaded by Spark, and compared with its table by another engine.
 
-publishing/ and what stands on it may import it.
+publishing/ and what stands above it may import it.
 """

@@ -1,4 +1,4 @@
-"""Versions of a week and where they go: publish, keep, compare, audit.
+"""Versions of a week, and where they go: publish, retain, compare two, audit.
 
-telling/, report/ and what stands on them may import it.
+telling/ and what stands above it may import it.
 """

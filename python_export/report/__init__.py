@@ -1,4 +1,4 @@
-"""The page of a week, for readers.
+"""The page of a week, for its readers.
 
-The commands and the weekly job may import it.
+run.py, cli/ and the weekly job may import it.
 """

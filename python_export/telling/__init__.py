@@ -1,4 +1,4 @@
-"""Who is told what, and when: the outbox, mail and webhooks.
+"""Who is told of what: announcements, the outbox, mail and webhooks.
 
-report/, run.py and the commands may import it.
+report/ and what stands above it may import it.
 """

@@ -1,4 +1,4 @@
 """`lakehouse ingest`: the commands, their options and what they print.
 
-The ingester's top floor: console/ imports it, and nothing else.
+The ingester's top floor: console/ alone imports it.
 """

@@ -1,4 +1,4 @@
-"""The services the ingester reads: broker, single records, schema registry.
+"""What the ingester asks of Kafka and the registry: ends of topics, single records, schemas, the frame of a message.
 
-Every room of the ingester may import it.
+The ingester's ground, beside topics.py: every room of it may import this one.
 """

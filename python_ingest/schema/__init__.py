@@ -1,4 +1,4 @@
-"""What Avro schemas become: one column per field, whatever version wrote it.
+"""What schemas become: a form that all writers of a topic fit in, and the columns it is landed in.
 
-landing/ and what stands on it may import it; verify/ may not.
+landing/ and what stands above it may import it, but for verify/.
 """

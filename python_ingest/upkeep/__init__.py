@@ -1,4 +1,4 @@
-"""Maintenance, status and metrics of the bronze tables.
+"""Maintenance, status and metrics of the bronze tables, and how far a topic is.
 
-cli/ and the weekly job may import it.
+cli/, the weekly job and the exporter may import it.
 """

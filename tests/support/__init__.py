@@ -1,1 +1,4 @@
-"""Helpers that tests of several rooms share. The benchmarks may import them too."""
+"""Helpers that tests of several rooms share.
+
+The benchmarks import it too, and nothing else does.
+"""

@@ -1,0 +1,1 @@
+"""The ingester and what it is measured against, a process each."""
