@@ -13,6 +13,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import duckdb
+from jinja2 import FileSystemLoader
 from pyhive import hive
 
 from lakehouse import thrift
@@ -26,6 +27,7 @@ from python_export.publishing.target import Target, open_target
 from python_export.telling.announce import TEMPLATES, Figure, announcements, report_path
 from python_export.telling.outbox import Notice
 
+TEMPLATE = TEMPLATES.overlay(loader=FileSystemLoader(Path(__file__).parent / "templates")).get_template("report.html")
 WEEKS = 8
 PRODUCTS = 10
 # Dataset, figure, and what analysts call it.
@@ -90,7 +92,7 @@ def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = ()) -> 
             f"The report of {week} could not be made of the published files ({type(error).__name__})",
             "See what `lakehouse export verify` says of them",
         ) from None
-    page = TEMPLATES.get_template("report.html").render(
+    page = TEMPLATE.render(
         week=week,
         last_day=week.end - timedelta(days=1),
         headlines=[
