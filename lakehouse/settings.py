@@ -49,7 +49,7 @@ class Settings(Variables):
         "JDBC URL of the Iceberg catalog, `jdbc:sqlite:/path/catalog.db?journal_mode=WAL&busy_timeout=30000`",
         read_by="all",
     )
-    home: Path = variable(
+    home: Annotated[Path, AfterValidator(Path.absolute)] = variable(
         "LAKEHOUSE_HOME",
         "state of the local stack, locks, Spark's logs, and `errors.log`",
         read_by="all",

@@ -60,6 +60,10 @@ def test_a_variable_that_is_empty_counts_as_not_set() -> None:
     assert from_environment({**empty, **COMPLETE}) == from_environment(COMPLETE)
 
 
+def test_the_staging_directory_is_in_the_home_wherever_a_command_runs() -> None:
+    assert from_environment({**COMPLETE, "LAKEHOUSE_HOME": "here"}).export_staging == Path.cwd() / "here/export-staging"
+
+
 def test_other_values_are_checked_as_those_of_the_environment_are() -> None:
     settings = from_environment(COMPLETE)
     assert settings.changed(thrift_port=1).thrift_port == 1

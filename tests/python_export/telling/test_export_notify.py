@@ -584,6 +584,14 @@ def test_a_channel_that_cannot_work_is_refused(env: dict[str, str], words: str) 
         Channels.of({**smtp_at(25), **env})
 
 
+def test_channels_do_not_print_their_secrets() -> None:
+    login = {"LAKEHOUSE_SMTP_USER": "u", "LAKEHOUSE_SMTP_PASSWORD": "top-secret"}
+    hook = {"LAKEHOUSE_WEBHOOK_URL": "https://hooks.example/secret", "LAKEHOUSE_WEBHOOK_TOKEN": "secret"}
+    found = Channels.of({**smtp_at(25), **login, **hook})
+    assert "user='u'" in repr(found)
+    assert "secret" not in repr(found)
+
+
 def test_a_channel_that_cannot_work_is_refused_before_anything_is_exported(
     offline_settings: Settings, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
