@@ -4,6 +4,11 @@
     A run puts them into the table by one MERGE, atomic: a new key is inserted,
     a known key replaced only by a row that stands before ('earliest') or after
     ('latest') its own, by order_by. So reading a batch again changes nothing.
+
+    A table in buckets of its key (partition_by) is not shuffled for it: each
+    bucket is joined with the new rows of its own, a storage-partitioned join.
+    Spark is allowed that here alone, because nothing is joined below the MERGE
+    (conf/spark-defaults.conf says why): such a model must not join.
 #}
 
 
@@ -25,6 +30,10 @@
     {% call statement('slice') %}
         {{ create_table_as(true, slice, sql) }}
     {% endcall %}
+    {% set is_bucketed = config.get('partition_by') is not none %}
+    {% if is_bucketed %}
+        {% do run_query('set spark.sql.sources.v2.bucketing.enabled = true') %}
+    {% endif %}
     {% call statement('main') %}
         merge into {{ target }} as kept
         using {{ slice }} as slice
@@ -34,4 +43,7 @@
             then update set *
         when not matched then insert *
     {% endcall %}
+    {% if is_bucketed %}
+        {% do run_query('reset spark.sql.sources.v2.bucketing.enabled') %}
+    {% endif %}
 {% endmacro %}

@@ -22,7 +22,8 @@ def mail_of_week(
     """Return the mail about versions and notices of one week."""
     replaced = sum(one.manifest.supersedes is not None for one in told)
     withheld = sum(entry.kind == NOTICE and entry.dataset is not None for entry in entries)
-    notices = [entry.error for entry in entries if entry.kind == NOTICE]
+    by_weight = sorted(entries, key=lambda entry: (entry.dataset is None, entry.error or ""))
+    notices = [entry.error for entry in by_weight if entry.kind == NOTICE]
     parts = [
         f"{counted(len(told), 'file')} published" + (f", {replaced} of them anew" if replaced else "") if told else "",
         f"{withheld} withheld" if withheld else "",

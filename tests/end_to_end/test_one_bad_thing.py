@@ -1,26 +1,42 @@
-"""A build of a few datasets on a fresh lake, and several weeks at once.
+"""A build of a few datasets on a fresh lake, several weeks at once, and everything broken at once.
 
 The tests of this module run in order and share a lake of their own, with its services: what is tested is a history.
 """
 
+import csv
 import json
 from collections.abc import Iterator
+from email import message_from_bytes, policy
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
+from lakehouse import connections
 from lakehouse.catalog import load_catalog
 from lakehouse.environment import home
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from local_stack.temporary import own_environment
+from sample_data import produced_log
+from sample_data.codec import schema_text
+from sample_data.log import PAYMENTS, PIZZA, TRADES, Record, shop_topic
+from sample_data.truth.rules import week_of
 from tests.conftest import run_lakehouse, started
 from tests.end_to_end.conftest import succeed
+from tests.support.evolutions import ADDED, BEYOND_INT, cases, encode, originals
 from weekly_job import history
 
 DATASETS = ("order_lines", "completed_orders", "product_sales", "customer_activity", "product_demand")
 
-SIZE = ("--orders", "60", "--seed", "7", "--weeks", "3")
+SAMPLE = {"orders": 60, "seed": 7, "weeks": 3}
+SIZE = [word for name, value in SAMPLE.items() for word in (f"--{name}", str(value))]
+ADDRESSES, ORDERS, PRODUCTS = map(shop_topic, ("addresses", "orders", "products"))
+PAYMENTS_LOST = 100
+UNKNOWN_PRODUCT = 999_999
 
 
 @pytest.fixture(scope="module")
@@ -74,3 +90,80 @@ def test_several_weeks_are_published(settings: Settings) -> None:
     for dataset in DATASETS:
         latest = json.loads((Path(settings.export_root) / dataset / "latest.json").read_text())
         assert latest["week"] == str(week)
+
+
+def schema_of(settings: Settings, topic: str) -> tuple[int, dict[str, Any]]:
+    """Return id and content of the newest schema of a topic's values."""
+    registry = SchemaRegistryClient(connections.registry_client(settings))
+    newest = registry.get_latest_version(f"{topic}-value")
+    return newest.schema_id, json.loads(newest.schema.schema_str)
+
+
+def register(settings: Settings, topic: str, schema: dict[str, Any]) -> int:
+    registry = SchemaRegistryClient(connections.registry_client(settings))
+    return registry.register_schema(f"{topic}-value", Schema(json.dumps(schema), "AVRO"))
+
+
+def break_everything(settings: Settings, week: IsoWeek) -> None:
+    """Produce what breaks a topic each, and delete a topic; what can be read belongs to the week or the one before."""
+    log = produced_log(**SAMPLE, wave=2)
+    records = originals(log, str(week))
+    registry = SchemaRegistryClient(connections.registry_client(settings))
+    producer = Producer(connections.kafka_client(settings))
+
+    def encoded(subject: str, schema: Any, value: Any) -> bytes:
+        return encode(schema, registry.register_schema(subject, Schema(json.dumps(schema), "AVRO")), value)
+
+    def produce(original: Record, value: bytes, key: bytes | None = None) -> None:
+        producer.produce(original.topic, value, key, original.partition, timestamp=original.timestamp_ms)
+
+    for _ in range(PAYMENTS_LOST):
+        produce(records[PAYMENTS], b"this is no payment")
+    trade = encoded(f"{TRADES}-value", json.loads(schema_text("stock_trades-v1")), records[TRADES].payload)
+    produce(records[ORDERS], trade)
+    schemas = {side: json.loads(schema_text(f"products{side}-v1")) for side in ("", "-key")}
+    unknown = dict.fromkeys(records[PRODUCTS].payload) | {"productid": UNKNOWN_PRODUCT}
+    key = encoded(f"{PRODUCTS}-key", schemas["-key"], {"productid": UNKNOWN_PRODUCT})
+    produce(records[PRODUCTS], encoded(f"{PRODUCTS}-value", schemas[""], unknown), key)
+    late = next(
+        one for one in log if one.topic == PIZZA and one.payload and week_of(one.timestamp_ms) == str(week.minus(1))
+    )
+    for order in (records[PIZZA], late):
+        _, widened, *_ = cases(PIZZA, "pizza_orders", order)
+        produce(order, encoded(f"{PIZZA}-value", widened.version.value, widened.value))
+    assert producer.flush(30) == 0
+    # A name of its own: what it does ends with it.
+    admin = AdminClient(connections.kafka_client(settings))
+    admin.delete_topics([ADDRESSES])[ADDRESSES].result(30)
+
+
+def test_everything_broken_at_once_costs_only_what_comes_from_it(settings: Settings) -> None:
+    """Payments are dead letters alone and addresses are gone: two datasets are withheld. The rest goes out on time."""
+    week = last_week()
+    before = week.minus(1)
+    published = versions(settings)
+    break_everything(settings, week)
+    weekly = run_lakehouse("weekly", "--week", str(week), timeout=900)
+    assert weekly.returncode == 4, weekly.stdout[-4000:] + weekly.stderr[-2000:]
+    assert versions(settings) - published == {
+        f"order_lines/{week}/v3",
+        f"order_lines/{before}/v2",
+        *(f"{dataset}/{one}/v2" for dataset in ("customer_activity", "product_demand") for one in (before, week)),
+    }
+    [file] = (Path(settings.export_root) / f"order_lines/{week}/v3").glob("order_lines_*.csv")
+    assert max(int(row["quantity"]) for row in csv.DictReader(file.open())) > BEYOND_INT
+    reasons = {
+        "completed_orders": f"{PAYMENTS}: ",
+        "product_sales": f"{ADDRESSES} could not be landed: The topic '{ADDRESSES}' does not exist",
+    }
+    wrong = [f"{dataset} {week} is withheld: {reason}" for dataset, reason in reasons.items()]
+    wrong += [f"warning: the field {field} of {PIZZA} has no PII class" for field in ADDED]
+    mail = message_from_bytes(max(home().glob("mail/*.eml")).read_bytes(), policy=policy.default)
+    text = mail.get_body(("plain",)).get_content()
+    for said in (weekly.stdout + weekly.stderr, text):
+        for start in wrong:
+            assert sum(line.startswith(start) for line in said.splitlines()) == 1, start
+    foreign = load_catalog(settings).load_table("bronze.shiftleft_public_orders").scan().to_arrow().to_pylist()
+    errors = [row["decode_error"] for row in foreign if row["decode_error"]]
+    assert sum(f"belongs to {TRADES}-value" in error for error in errors) == 1
+    assert not load_catalog(settings).load_table("ops.ops_reconciliation").scan("difference <> 0").to_arrow()

@@ -8,12 +8,10 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import duckdb
-import fastavro
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
@@ -28,7 +26,7 @@ from python_ingest.topics import read_declarations
 from sample_data import load, produced_log
 from sample_data.log import PAYMENTS, PIZZA, TRADES, shop_topic
 from tests.conftest import run_dbt, run_lakehouse
-from tests.support.evolutions import BEYOND_INT, PRICE, Case, cases, originals
+from tests.support.evolutions import BEYOND_INT, PRICE, Case, cases, encode, originals
 
 SIZE = {"orders": 40, "seed": 3, "weeks": 2}
 WEEK = IsoWeek.parse("2026-W46")
@@ -55,13 +53,6 @@ class Evolved:
 
     def of(self, topic: str) -> dict[Position, Case]:
         return {position: case for (of_topic, position), case in self.landed.items() if of_topic == topic}
-
-
-def encode(schema: Any, schema_id: int, value: Any) -> bytes:
-    body = BytesIO()
-    # A copy: fastavro adds to what it parses.
-    fastavro.schemaless_writer(body, fastavro.parse_schema(json.loads(json.dumps(schema))), value)
-    return b"\x00" + schema_id.to_bytes(4, "big") + body.getvalue()
 
 
 def produce(settings: Settings) -> dict[tuple[str, Position], Case]:

@@ -134,3 +134,23 @@ snapshots:
     ) == [(1, "stays", "False"), (2, "goes", "True")]
     assert rows(cursor, "select a from default.history__dbt_tmp") == [("of somebody else",)]
     rows(cursor, "drop view default.history__dbt_tmp")
+
+
+def test_a_join_of_two_bucketed_tables_leaves_the_tables_joined_below_it_whole(cursor: hive.Cursor) -> None:
+    """Spark would cut the orders to the buckets that hold an item: most items would have no order."""
+    keys = "id bigint, order_id bigint"
+    rows(cursor, f"create table small.items ({keys}) using iceberg partitioned by (bucket(16, id))")
+    rows(cursor, f"create table small.orders ({keys}) using iceberg partitioned by (bucket(16, order_id))")
+    rows(cursor, "insert into small.items values (1, 1), (2, 50), (3, 77)")
+    rows(cursor, "insert into small.orders select id, id from range(100)")
+    joined = """
+        select found.id, found.order_id, known.id
+        from (
+            select items.id, orders.order_id
+            from small.items
+            left join (select order_id from small.orders where id >= 0) as orders on items.order_id = orders.order_id
+        ) as found
+        full outer join (select distinct id from small.items) as known on found.id = known.id
+        order by 1
+    """
+    assert rows(cursor, joined) == [(1, 1, 1), (2, 50, 2), (3, 77, 3)]

@@ -9,7 +9,10 @@ from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 from decimal import Decimal
+from io import BytesIO
 from typing import Any
+
+import fastavro
 
 from sample_data.codec import schema_text
 from sample_data.log import PAYMENTS, PIZZA, TABLES, TRADES, Log, Record, shop_topic
@@ -228,3 +231,11 @@ def cases(topic: str, table: str, original: Record) -> list[Case]:
         ),
         *(case(number, version, version.name) for number, version in enumerate(dropped, 2 + len(places))),
     ]
+
+
+def encode(schema: Any, schema_id: int, value: Any) -> bytes:
+    """Return a value as registry Avro."""
+    body = BytesIO()
+    # A copy: fastavro adds to what it parses.
+    fastavro.schemaless_writer(body, fastavro.parse_schema(json.loads(json.dumps(schema))), value)
+    return b"\x00" + schema_id.to_bytes(4, "big") + body.getvalue()
