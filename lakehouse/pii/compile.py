@@ -66,7 +66,7 @@ def _copy(project: Path, copy: Path) -> dict[str, Any]:
     config = configparser.ConfigParser(interpolation=None)
     config.read(project / ".sqlfluff")
     stand_ins = dict(config[STAND_INS])
-    used = ["{% macro is_incremental() %}{{ return(false) }}{% endmacro %}"]
+    used = []
     (copy / "macros").mkdir()
     for file in sorted((project / "macros").rglob("*.sql")):
         text = file.read_text()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from lakehouse.errors import UserError
+from lakehouse.pii.compile import compiled_manifest
+from lakehouse.settings import PROJECT_ROOT
 from lakehouse.weeks import IsoWeek
 from python_export.datasets import declared, source
 from python_export.datasets.build import build, failures, require_week
@@ -233,3 +236,21 @@ def test_an_audience_gets_what_is_meant_for_it(manifest: dict[str, Any], tmp_pat
     assert list(declared.load(Project(tmp_path, {declared.AUDIENCE: "partners"}))) == ["one"]
     with pytest.raises(UserError, match=r"'press', which no export is meant for\. Set it to one of partners"):
         declared.load(Project(tmp_path, {declared.AUDIENCE: "press"}))
+
+
+def test_every_dataset_is_in_what_is_listed_by_hand() -> None:
+    """Late data of a dataset without figures would not be seen, and nobody would count what its file lacks."""
+    manifest = compiled_manifest(PROJECT_ROOT)
+    nodes = {node["name"]: node for node in manifest["nodes"].values()}
+    figures = nodes["ops_weekly_figures"]["compiled_code"]
+    datasets = declared.of_manifest(manifest).values()
+    assert {one.name for one in datasets} == set(re.findall(r"'(\w+)' as dataset_name", figures))
+    reads = {name: set(node.get("depends_on", {}).get("nodes", ())) for name, node in nodes.items()}
+    exposed = {name for one in manifest["exposures"].values() for name in one["depends_on"]["nodes"]}
+    for model in (one.model for one in datasets):
+        unique_id = nodes[model]["unique_id"]
+        # The figures are of the mart that it is read from.
+        assert reads[model] & reads["ops_weekly_figures"], model
+        assert unique_id in reads["ops_reconciliation"] & exposed, model
+        has_key = "key_version" in nodes[model]["columns"]
+        assert has_key == (unique_id in reads["assert_exports__one_key_version"]), model
