@@ -1,7 +1,7 @@
 """What stands in manifest.json, and the manifests of the versions that readers see."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, fields
 
 from lakehouse.errors import UserError
@@ -96,24 +96,24 @@ def published(
 
     A version whose manifest cannot be read is left out, and `unreadable` gets what is to be said of it.
     """
-    found = []
-    for path in paths(target, [dataset] if dataset else None, week):
+    return list(readable(target, paths(target, [dataset] if dataset else None, week), unreadable))
+
+
+def readable(
+    target: Target, versions: Iterable[str], unreadable: list[ManifestError] | None = None
+) -> Iterator[Manifest]:
+    """Yield the manifests of versions by their paths, one by one; left out and noted as by `published`."""
+    for path in versions:
         try:
-            found.append(read(target, path))
+            yield read(target, path)
         except ManifestError as error:
             if unreadable is not None:
                 unreadable.append(error)
-    return found
 
 
 def newest(target: Target, dataset: str, week: str | None = None) -> Manifest | None:
     """Return the newest manifest of a week that can be read, by default of the newest week, or None without any."""
-    for path in reversed(paths(target, [dataset], week)):
-        try:
-            return read(target, path)
-        except ManifestError:
-            continue
-    return None
+    return next(readable(target, reversed(paths(target, [dataset], week))), None)
 
 
 def read(target: Target, path: str) -> Manifest:

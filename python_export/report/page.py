@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
+from itertools import islice
 from pathlib import Path
 
 import duckdb
@@ -22,7 +23,7 @@ from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from python_export.datasets import spark_sql
 from python_export.files import csv_file
-from python_export.publishing.manifest import Manifest, published
+from python_export.publishing.manifest import Manifest, paths, readable
 from python_export.publishing.target import Target, open_target
 from python_export.telling.announce import TEMPLATES, Figure, announcements, report_path
 from python_export.telling.outbox import Notice
@@ -37,6 +38,8 @@ HEADLINES = (
     ("completed_orders", "amount", "Paid"),
     ("customer_activity", "rows", "Active customers"),
 )
+# The dataset whose manifests have the sales of each channel.
+CHANNELS_OF = "order_lines"
 KEPT_OUT = {
     "Dead letters: records that could not be decoded": "select sum(dead_letters) from ops.ops_ingest_batches",
     "Payments quarantined for their confirmation code": "select count(*) from masked.int_payments_quarantined",
@@ -80,7 +83,7 @@ def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = ()) -> 
     target = open_target(settings)
     with thrift.connect(settings) as cursor:
         kept_out = {label: _count(cursor, sql) for label, sql in KEPT_OUT.items()}
-    versions = published(target)
+    versions = needed(target, week)
     told = [one for one in announcements(target, versions) if one.manifest.week == str(week)]
     newest = {one.manifest.dataset: one for one in told}
     channels = _channels(versions, week)
@@ -114,6 +117,21 @@ def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = ()) -> 
     return target.address(report_path(week))
 
 
+def needed(target: Target, week: IsoWeek) -> list[Manifest]:
+    """Return the manifests that a report is made of: of its week all, of what it is compared with the newest."""
+    by_week: dict[tuple[str, str], list[str]] = {}
+    for path in paths(target):
+        dataset, label, _ = path.split("/")
+        by_week.setdefault((dataset, label), []).append(path)
+    found: list[Manifest] = []
+    for (dataset, label), listed in by_week.items():
+        if label == str(week):
+            found += readable(target, listed)
+        elif label == str(week.minus(1)) or (dataset == CHANNELS_OF and label in map(str, _weeks(week))):
+            found += islice(readable(target, reversed(listed)), 1)
+    return found
+
+
 def _weeks(week: IsoWeek) -> list[IsoWeek]:
     return [week.minus(weeks) for weeks in reversed(range(WEEKS))]
 
@@ -122,7 +140,7 @@ def _channels(versions: list[Manifest], week: IsoWeek) -> list[Channel]:
     """Return the channels of the shown weeks, the one that sold most first."""
     sales: dict[str, dict[IsoWeek, Decimal]] = {}
     for one in _weeks(week):
-        lines = _newest(versions, "order_lines", one)
+        lines = _newest(versions, CHANNELS_OF, one)
         for name, totals in (lines.totals_by.get("channel", {}) if lines else {}).items():
             sales.setdefault(name or "unknown", {})[one] = Decimal(totals["net_price"])
     found = [Channel(name, [by_week.get(one) for one in _weeks(week)]) for name, by_week in sales.items()]
