@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from pyiceberg.catalog import Catalog
@@ -16,7 +17,7 @@ from pyiceberg.types import StringType, TimestamptzType
 from lakehouse.deadline import Limits
 from lakehouse.environment import environment, home
 from lakehouse.errors import DeadlineError, UserError
-from lakehouse.small_table import Rows, SmallTable
+from lakehouse.small_table import Row, Rows, SmallTable
 
 LASTS = timedelta(minutes=30)
 RENEWED_AFTER_SECONDS = 600.0
@@ -28,15 +29,25 @@ TABLE = SmallTable(
         ("name", StringType(), "what one run at a time may do"),
         ("holder", StringType(), "the machine, and its LAKEHOUSE_HOME"),
         ("expires_at", TimestamptzType(), "when others may take it, unless it is renewed"),
+        ("run", StringType(), "what the holder does, if the next holder is to tell that it was killed"),
     ),
 )
 
 
-class Lease:
-    """What a run holds while it works; a thread renews it."""
+@dataclass(frozen=True)
+class Killed:
+    """A run that has not given its lease back, and when the lease was to end."""
 
-    def __init__(self, catalog: Catalog, name: str) -> None:
-        self._catalog, self._name = catalog, name
+    run: str
+    at: datetime
+
+
+class Lease:
+    """What a run holds while it works; a thread renews it. `left` is what held it before and was killed."""
+
+    def __init__(self, catalog: Catalog, name: str, run: str | None = None) -> None:
+        self._catalog, self._name, self._run = catalog, name, run
+        self.left: Killed | None = None
         self._holder = f"{socket.gethostname()}:{home()}"
         self._ended, self._lost = threading.Event(), threading.Event()
 
@@ -53,17 +64,32 @@ class Lease:
             )
 
     def take(self) -> str | None:
-        """Take the lease, or renew it, and return who else has it."""
+        """Take the lease, and return who else has it."""
         now = datetime.now(UTC)
-        mine = {"name": self._name, "holder": self._holder, "expires_at": now + LASTS}
 
         def change(rows: Rows) -> Rows:
             held = rows.get(self._name)
-            is_free = held is None or held["holder"] == self._holder or held["expires_at"] <= now
-            return {**rows, self._name: mine} if is_free else rows
+            if held and held["holder"] != self._holder and held["expires_at"] > now:
+                return rows
+            self.left = Killed(held["run"], held["expires_at"]) if held and held["run"] else None
+            return {**rows, self._name: self._row(now)}
 
         holder = TABLE.change(self._catalog, change)[self._name]["holder"]
         return None if holder == self._holder else str(holder)
+
+    def renew(self) -> bool:
+        """Tell whether the lease is still this machine's, and is so for another while. One given back stays so."""
+        now = datetime.now(UTC)
+
+        def change(rows: Rows) -> Rows:
+            is_mine = self._name in rows and rows[self._name]["holder"] == self._holder
+            return {**rows, self._name: self._row(now)} if is_mine else rows
+
+        held = TABLE.change(self._catalog, change).get(self._name)
+        return held is not None and held["holder"] == self._holder
+
+    def _row(self, now: datetime) -> Row:
+        return {"name": self._name, "holder": self._holder, "expires_at": now + LASTS, "run": self._run}
 
     def give_back(self) -> None:
         """Let others have it."""
@@ -78,26 +104,29 @@ class Lease:
         """Renew it until it is given back; called in a thread."""
         good_until = datetime.now(UTC) + LASTS
         while not self._ended.wait(RENEWED_AFTER_SECONDS):
+            started = datetime.now(UTC)
             try:
-                taken_by = self.take()
-                good_until = datetime.now(UTC) + LASTS
+                is_mine = self.renew()
+                good_until = started + LASTS
             except Exception:  # the catalog may answer again before it ends
-                taken_by = None
-            if taken_by or datetime.now(UTC) >= good_until:
+                is_mine = True
+            if not is_mine or datetime.now(UTC) >= good_until:
                 self._lost.set()
                 return
 
 
 @contextmanager
-def leased(catalog: Catalog, name: str, say: Callable[[str], None]) -> Iterator[Lease]:
+def leased(catalog: Catalog, name: str, say: Callable[[str], None], run: str | None = None) -> Iterator[Lease]:
     """Hold a lease inside the block; `say` gets a line if another machine has to be waited for.
+
+    `run` says what the block does, for the next holder to tell if this one is killed.
 
     Raises:
         DeadlineError: another machine has it all the time.
     """
     allowed = Limits.of(environment()).lock.total_seconds()
     give_up = datetime.now(UTC) + timedelta(seconds=allowed)
-    lease, told = Lease(catalog, name), False
+    lease, told = Lease(catalog, name, run), False
     while holder := lease.take():
         if datetime.now(UTC) >= give_up:
             raise DeadlineError(f"The {name} of {holder}", "LAKEHOUSE_LOCK_TIMEOUT", allowed)

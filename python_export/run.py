@@ -2,16 +2,17 @@
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from pyhive import hive
 from pyiceberg.catalog import Catalog
 
 from lakehouse import thrift
 from lakehouse.errors import UserError
-from lakehouse.settings import CATALOG_NAME, Settings
+from lakehouse.failure import as_user_error
+from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from python_export.datasets import completeness, declared, gate
 from python_export.datasets.build import build, build_figures, invocation, require_week
@@ -25,10 +26,11 @@ from python_export.files import pii_scan
 from python_export.files.compare import Facts, verify
 from python_export.files.unload import unload
 from python_export.publishing import late
-from python_export.publishing.manifest import Manifest, paths
+from python_export.publishing.draft import draft_of
+from python_export.publishing.manifest import paths
 from python_export.publishing.publish import Published, publish
 from python_export.publishing.retain import retain
-from python_export.publishing.staging import staging
+from python_export.publishing.staging import staging, stopped
 from python_export.publishing.target import Target, open_target
 from python_export.telling import outbox
 from python_export.telling.outbox import Notice
@@ -78,6 +80,8 @@ class Exporter:
     exported: Exported
     findings: Findings = field(default_factory=Findings)
     say: Callable[[str], None] = print
+    # Raises if another machine may be at work; asked before each build and each version.
+    require: Callable[[], None] = lambda: None
 
     def run(self, weeks: Iterable[IsoWeek] | None, names: Iterable[str] = (), with_build: bool = True) -> None:
         """Export weeks of the named datasets, by default of all; without weeks those that late data has changed.
@@ -87,8 +91,6 @@ class Exporter:
         """
         chosen = declared.choose(declared.load(self.project), names)
         names = [dataset.name for dataset in chosen]
-        for week in weeks or ():
-            completeness.require_past(self.settings, week, datetime.now(UTC))
         with thrift.connect(self.settings) as cursor:
             self.exported.warnings += unclassified_fields(cursor, self.catalog, self.project)
             self.findings.states = completeness.look(cursor, self.catalog, chosen)
@@ -190,6 +192,7 @@ class Exporter:
         self.findings.keep(found, exports, weeks)
 
     def _built(self, chosen: Collection[Dataset], weeks: Sequence[IsoWeek], with_ancestors: bool) -> list[Fault]:
+        self.require()
         self.say(f"{', '.join(map(str, weeks))}: building {', '.join(dataset.model for dataset in chosen)}")
         found = build(self.project, chosen, weeks, with_ancestors)
         self.findings.builds.add(invocation(self.project))
@@ -206,28 +209,24 @@ class Exporter:
         return found
 
     def _publish_week(self, week: IsoWeek, chosen: list[Dataset], target: Target, directory: Path) -> None:
-        """Unload and verify every dataset without a fault, then publish one after the other."""
+        """Unload and verify every dataset without a fault, then publish one after the other.
+
+        What fails for one withholds that one. If it fails for all, it is raised: then it is no matter of a dataset.
+        """
         kept, _ = withhold(chosen, self.findings.of(week), week)
         self.findings.in_week.setdefault(week, []).extend(gate.faults(self.project, kept))
         kept, withheld = withhold(chosen, self.findings.of(week), week)
         self.exported.withheld += withheld
         staged: list[tuple[Source, Path, Facts]] = []
+        failed: dict[str, Exception] = {}
         with thrift.connect(self.settings) as cursor:
             counts = week_counts(cursor, kept, week)
             for dataset in kept:
-                name = dataset.name
-                found = self._judged(name, week, partial(self._tested, dataset, week))
-                if found is None:
-                    continue
-                source = self._judged(name, week, partial(pii_scan.withhold, found, directory / name / "scanned"))
-                if source is None:
-                    continue
-                self.say(f"{name}: unloading")
-                unloaded = unload(cursor, source, directory / name / "unloaded", self.settings.export_bom)
-                self.say(f"{name}: verifying")
-                facts = self._judged(name, week, partial(verify, unloaded, source, directory / name / "verified"))
-                if facts is not None:
-                    staged.append((source, _alone(unloaded, directory / name / "version"), facts))
+                try:
+                    staged += self._stage(cursor, dataset, week, directory / dataset.name)
+                except Exception as error:
+                    failed[dataset.name] = error
+        published = 0
         for source, file, facts in staged:
             dataset = source.dataset
             draft = replace(
@@ -237,9 +236,39 @@ class Exporter:
                 late=counts.get(dataset.late),
                 dead_letters=completeness.dead_letters(self.findings.states, dataset, week),
             )
-            one = publish(target, file, draft, dataset.fields, directory / dataset.name / "scratch")
+            # The tag comes first: a version whose snapshot may expire could not be written again.
+            keep = partial(retain, self.catalog, target)
+            self.require()
+            try:
+                one = publish(target, file, draft, dataset.fields, directory / dataset.name / "scratch", keep)
+            except Exception as error:
+                failed[dataset.name] = error
+                continue
             self.exported.published.append(one)
-            retain(self.catalog, target, one.manifest)
+            published += 1
+        if failed and not published:
+            raise next(iter(failed.values()))
+        self.exported.withheld += [
+            Withheld(name, str(week), self._said(error, directory).message) for name, error in failed.items()
+        ]
+
+    def _stage(
+        self, cursor: hive.Cursor, dataset: Dataset, week: IsoWeek, directory: Path
+    ) -> list[tuple[Source, Path, Facts]]:
+        """Return the file of a dataset, unloaded and verified; nothing if a check has withheld it."""
+        name = dataset.name
+        if (found := self._judged(name, week, partial(self._tested, dataset, week))) is None:
+            return []
+        if (source := self._judged(name, week, partial(pii_scan.withhold, found, directory / "scanned"))) is None:
+            return []
+        self.say(f"{name}: unloading")
+        unloaded = unload(cursor, source, directory / "unloaded", self.settings.export_bom)
+        self.say(f"{name}: verifying")
+        facts = self._judged(name, week, partial(verify, unloaded, source, directory / "verified"))
+        return [(source, _alone(unloaded, directory / "version"), facts)] if facts else []
+
+    def _said(self, error: Exception, directory: Path) -> UserError:
+        return stopped(error, directory) if isinstance(error, OSError) else as_user_error(error, self.settings)
 
     def _judged(self, name: str, week: IsoWeek, judge: Callable[[], Judged]) -> Judged | None:
         """Return what a check of a dataset gives; None if it refuses, which withholds the dataset."""
@@ -253,50 +282,3 @@ class Exporter:
 def _alone(file: Path, directory: Path) -> Path:
     directory.mkdir()
     return file.rename(directory / file.name)
-
-
-def draft_of(source: Source, week: IsoWeek, facts: Facts) -> Manifest:
-    """Return the manifest of a verified file as far as its table and its content tell it."""
-    made = source.provenance
-    threshold = made.small_group_threshold
-    return Manifest(
-        dataset=source.dataset.name,
-        week=str(week),
-        window_start=_instant(week.start),
-        window_end=_instant(week.end),
-        version=0,
-        supersedes=None,
-        reason="first version",
-        file="",
-        bytes=0,
-        sha256="",
-        rows=facts.rows,
-        key=list(source.dataset.key),
-        order_by=list(source.dataset.order_by),
-        columns=[
-            {"name": column.name, "type": column.type, "nulls": facts.nulls[column.name]} for column in source.columns
-        ],
-        control_totals=facts.control_totals,
-        totals_by=facts.totals_by,
-        formula_escaped=facts.formula_escaped,
-        nul_removed=facts.nul_removed,
-        warnings=facts.warnings(),
-        pii_scan=dict.fromkeys(pii_scan.KINDS, 0),
-        pii_scan_off=dict(source.dataset.unscanned),
-        withheld_rows=facts.withheld,
-        key_version=facts.key_version,
-        small_groups=None
-        if threshold is None or facts.suppressed is None
-        else {"threshold": threshold, "suppressed": facts.suppressed},
-        source_table=f"{CATALOG_NAME}.{source.dataset.table.schema}.{source.dataset.table.name}",
-        source_snapshot_id=str(source.snapshot_id),
-        source_snapshots=made.sources or None,
-        week_column=source.dataset.week_column,
-        dbt_invocation_id=made.invocation_id,
-        git_commit=made.git_commit,
-        created_at=_instant(datetime.now(UTC)),
-    )
-
-
-def _instant(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"

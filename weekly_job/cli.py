@@ -13,7 +13,6 @@ from lakehouse.environment import PROJECT_ROOT, environment
 from lakehouse.settings import from_environment
 from lakehouse.wide_table import print_wide, wide_table
 from python_export.cli.outcome import chosen_weeks, end, print_summary
-from python_export.datasets.completeness import require_past
 from python_export.datasets.declared import Project
 from weekly_job import history, job
 
@@ -48,8 +47,6 @@ def weekly(
     now = datetime.now(UTC)
     settings = from_environment(env)
     chosen = chosen_weeks(settings, now, week, weeks)
-    for one in chosen:
-        require_past(settings, one, now)
     done = job.run(settings, env, Project(PROJECT_ROOT, env), chosen, console)
     console.print()
     print_summary(done.exported)

@@ -9,13 +9,13 @@ from lakehouse.catalog import load_catalog
 from lakehouse.deadline import step_within
 from lakehouse.errors import UserError
 from lakehouse.failure import as_user_error
-from lakehouse.lease import Lease, leased
+from lakehouse.lease import leased
 from lakehouse.lock import locked
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek, weeks_label
 from python_export.datasets.declared import Project
 from python_export.run import Exported
-from python_export.telling.deliver import tell_of_failure
+from python_export.telling.deliver import tell_of_failure, tell_of_killed
 from python_export.variables import Channels
 from weekly_job import history
 from weekly_job.steps import STEPS, Job
@@ -39,9 +39,10 @@ def run(settings: Settings, env: Mapping[str, str], project: Project, weeks: lis
     with locked("weekly", say):
         catalog = load_catalog(settings, create=True)
         with leased(catalog, "weekly", say) as lease:
-            job = Job(settings, env, project, catalog, say, weeks, Exported(week))
+            job = Job(settings, env, project, catalog, say, weeks, Exported(week), require=lease.require)
             _tell_of_killed(job)
-            _run_steps(job, lease, console)
+            tell_of_killed(settings, env, week, lease.left, say)
+            _run_steps(job, console)
             return job
 
 
@@ -53,13 +54,13 @@ def _tell_of_killed(job: Job) -> None:
         tell_of_failure(job.settings, job.env, job.weeks[-1], error, job.say, one.started_at)
 
 
-def _run_steps(job: Job, lease: Lease, console: Console) -> None:
+def _run_steps(job: Job, console: Console) -> None:
     this_run = history.begin(job.catalog, weeks_label(job.weeks))
     step, started = "", time.monotonic()
     try:
         for step, work in STEPS.items():
             started = time.monotonic()
-            lease.require()
+            job.require()
             with console.status(step), step_within(job.env, step):
                 note = work(job)
             job.say(f"{step:10} {time.monotonic() - started:4.0f} s  {note}")

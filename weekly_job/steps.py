@@ -53,6 +53,8 @@ class Job:
     built_all: bool = True
     figures: late.Figures | None = None
     not_told: list[UserError] = field(default_factory=list)
+    # Raises if another machine may be at work.
+    require: Callable[[], None] = lambda: None
 
     @property
     def label(self) -> str:
@@ -178,7 +180,7 @@ def reconcile(job: Job) -> str:
 
 def export(job: Job) -> str:
     """Unload, verify and publish what nothing is wrong with, and older weeks that late data has changed."""
-    exporter = Exporter(job.settings, job.catalog, job.project, job.exported, job.findings, lambda _: None)
+    exporter = Exporter(job.settings, job.catalog, job.project, job.exported, job.findings, lambda _: None, job.require)
     exporter.publish_built(job.weeks, job.figures)
     new = [one.manifest.week for one in job.exported.published if not one.unchanged]
     older = sorted(set(new) - {*map(str, job.weeks)})

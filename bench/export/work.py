@@ -17,9 +17,9 @@ from python_export.datasets.declared import Dataset
 from python_export.files.compare import load_table, verify
 from python_export.files.csv_file import connect
 from python_export.files.unload import unload
+from python_export.publishing.draft import draft_of
 from python_export.publishing.publish import publish
 from python_export.publishing.target import open_target
-from python_export.run import draft_of
 
 WEEK = IsoWeek(2026, 46)
 DATASET = Dataset(

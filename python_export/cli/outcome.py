@@ -9,7 +9,7 @@ from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek, weeks_between
 from lakehouse.wide_table import print_wide, wide_table
-from python_export.datasets.completeness import last_week
+from python_export.datasets.completeness import last_week, require_past
 from python_export.run import Exported
 
 console = Console(highlight=False, soft_wrap=True, markup=False)
@@ -28,12 +28,17 @@ def end(exported: Exported | None, not_told: list[UserError]) -> None:
 
 
 def chosen_weeks(settings: Settings, now: datetime, week: str | None, weeks: str | None) -> list[IsoWeek]:
-    """Return the weeks that options name, by default the last complete one."""
+    """Return the weeks that options name, by default the last complete one.
+
+    Raises:
+        UserError: there is no such week, or it is not over. That is the caller's to know, and nobody else's.
+    """
     if week and weeks:
         raise typer.BadParameter("give --week or --weeks, not both")
-    if weeks:
-        return weeks_between(weeks)
-    return [IsoWeek.parse(week) if week else last_week(settings, now)]
+    chosen = weeks_between(weeks) if weeks else [IsoWeek.parse(week) if week else last_week(settings, now)]
+    for one in chosen:
+        require_past(settings, one, now)
+    return chosen
 
 
 def print_summary(exported: Exported) -> None:

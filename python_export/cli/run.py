@@ -17,6 +17,7 @@ from lakehouse.failure import as_user_error
 from lakehouse.lease import leased
 from lakehouse.lock import locked
 from lakehouse.settings import Settings, from_environment
+from lakehouse.weeks import weeks_label
 from lakehouse.wide_table import print_wide, wide_table
 from python_export.cli.outbox import app as outbox_app
 from python_export.cli.outcome import chosen_weeks, end, print_summary
@@ -29,7 +30,7 @@ from python_export.publishing.manifest import Manifest, ManifestError, published
 from python_export.publishing.target import open_target
 from python_export.report import page
 from python_export.run import Exported, Exporter
-from python_export.telling.deliver import notify, tell_of_failure
+from python_export.telling.deliver import notify, tell_of_failure, tell_of_killed
 from python_export.variables import Channels
 
 app = typer.Typer(no_args_is_help=True, help="Weekly CSV files: unload, verify with a second engine, publish.")
@@ -72,14 +73,17 @@ def run(
     parse(project)
     declared.choose(declared.load(project), dataset or ())
     exported = Exported(chosen[-1] if chosen else newest)
+    label = weeks_label(chosen) if chosen else "late data"
     try:
         # The weekly job does the same, so one of them at a time.
         with (
             locked("weekly", console.print),
-            leased(catalog, "weekly", console.print),
+            leased(catalog, "weekly", console.print, f"export run for {label}") as lease,
             step_within(env, "export run"),
         ):
-            Exporter(settings, catalog, project, exported, say=console.print).run(chosen, dataset or (), build)
+            tell_of_killed(settings, env, exported.week, lease.left, console.print)
+            exporter = Exporter(settings, catalog, project, exported, say=console.print, require=lease.require)
+            exporter.run(chosen, dataset or (), build)
             print_summary(exported)
             for one in exported.weeks():
                 console.print(f"report: {page.write(settings, one, exported.notices())}")

@@ -6,8 +6,8 @@ a file that differs is read again, cell by cell, to tell how.
 """
 
 import csv
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import duckdb
 from lakehouse.errors import UserError
 from python_export.datasets.source import Column, Source
 from python_export.files.csv_file import MEMORY_LIMIT, connect, name, rows_of
-from python_export.files.stored import load_table
+from python_export.files.stored import load_table, row_hash
 
 # The code points of = + - @ tab CR LF, and of the full-width forms.
 FORMULA = "61, 43, 45, 64, 9, 13, 10, 65309, 65291, 65293, 65312"
@@ -95,6 +95,35 @@ def verify(file: Path, source: Source, scratch: Path) -> Facts:
         + "; ".join(differences),
         "Run the export again; if it fails again, the table or the unload is wrong",
     )
+
+
+def without_others_than(file: Path, source: Source, withheld: Mapping[str, int], scratch: Path) -> Source:
+    """Return a source without the rows that a file lacks, if these are as many as were withheld of it.
+
+    Raises:
+        UserError: they are not, or the file cannot be read.
+    """
+    key = [column for column in source.columns if column.name in source.dataset.key]
+    names = [column.name for column in source.columns]
+    try:
+        with connect(scratch) as database:
+            load_table(database, source)
+            in_file = f"select {_hash(map(name, source.dataset.key))} from {rows_of(file, names)}"
+            rows = database.execute(
+                f"select {row_hash(source)} from stored where {_hash(map(_text_of, key))} not in ({in_file})"
+            ).fetchall()
+    except duckdb.Error as error:
+        raise UserError(
+            f"{source.dataset.name}: DuckDB could not compare the file with the table ({type(error).__name__})",
+            "Restore the file, or the table's files, from a backup",
+        ) from None
+    if len(rows) != sum(withheld.values()):
+        raise UserError(
+            f"{source.dataset.name}: the file lacks {len(rows)} rows of the table, and {sum(withheld.values())} were"
+            " withheld",
+            "Restore it from a backup",
+        )
+    return replace(source, without=frozenset(row for (row,) in rows), withheld=dict(withheld))
 
 
 def _measure(database: duckdb.DuckDBPyConnection, source: Source) -> dict[tuple[str, str], Any]:

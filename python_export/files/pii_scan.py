@@ -8,6 +8,7 @@ pseudonym or a key are neither.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,6 +60,20 @@ def withhold(source: Source, scratch: Path) -> Source:
             f"{source.dataset.name}: DuckDB could not look through the table ({type(error).__name__})",
             "Make room in the export's staging area, or restore the table's files from a backup, and run it again",
         ) from None
+
+
+def as_published(source: Source, withheld: Mapping[str, int], scratch: Path) -> Source | None:
+    """Return the rows of a version that withheld so many by reason; None if today's search finds others than then.
+
+    One that withheld nothing needs no search, whatever is looked for today.
+    """
+    if not withheld:
+        return source
+    try:
+        today = withhold(source, scratch)
+    except UserError:
+        return None
+    return today if today.withheld == withheld else None
 
 
 def looked_through(database: duckdb.DuckDBPyConnection, source: Source) -> Source:

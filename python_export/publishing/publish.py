@@ -4,7 +4,7 @@ A version never changes, because the next content gets the next number; docs/exp
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,12 +27,20 @@ class Published:
     unchanged: bool
 
 
-def publish(target: Target, staged: Path, draft: Manifest, described: Iterable[Field], scratch: Path) -> Published:
+def publish(
+    target: Target,
+    staged: Path,
+    draft: Manifest,
+    described: Iterable[Field],
+    scratch: Path,
+    keep: Callable[[Manifest], None] = lambda _: None,
+) -> Published:
     """Publish a staged file with its manifest, datapackage.json and dictionary.csv, and return its version.
 
     `draft` describes the file; what depends on the version and on what it supersedes is filled in here, file, bytes
     and sha256 too. A file with the content of the week's newest version adds nothing. `staged` stands alone in a
-    directory of the target's staging, which is moved; `scratch` is another directory.
+    directory of the target's staging, which is moved; `scratch` is another directory. `keep` is called before readers
+    see a version, so that none is there that it has failed for.
 
     Raises:
         UserError: another export has published other content first, or a newer release has published the week.
@@ -41,6 +49,7 @@ def publish(target: Target, staged: Path, draft: Manifest, described: Iterable[F
     found = paths(target, [draft.dataset], draft.week)
     before = _readable(target, found[-1]) if found else None
     if before and before.sha256 == sha256:
+        keep(before)
         return _unchanged(target, before)
 
     supersedes = int(found[-1].rpartition("/v")[2]) if found else None
@@ -63,11 +72,13 @@ def publish(target: Target, staged: Path, draft: Manifest, described: Iterable[F
     file.with_name(datapackage.FILE).write_text(datapackage.text(manifest, described))
     file.with_name(dictionary.FILE).write_text(dictionary.text(described))
     (directory / MANIFEST).write_text(manifest.text())
+    keep(manifest)
     try:
         target.add(directory, manifest.path)
     except FileExistsError:
         first = newest(target, draft.dataset, draft.week)
         if first and first.sha256 == sha256:
+            keep(first)
             return _unchanged(target, first)
         raise UserError(
             f"Another export has published {target.address(manifest.path)} with other content",

@@ -36,7 +36,7 @@ def retain(catalog: Catalog, target: Target, manifest: Manifest) -> None:
         except CommitFailedException:
             table.refresh()
     raise UserError(
-        f"{manifest.path} is published, but the snapshot of {manifest.source_table} could not be tagged {name}",
+        f"The snapshot of {manifest.source_table} that {manifest.path} is made from could not be tagged {name}",
         "Run the export again when nothing else writes to the table",
     )
 
@@ -52,7 +52,13 @@ def reproduce(cursor: hive.Cursor, catalog: Catalog, manifest: Manifest, directo
     Raises:
         UserError: the snapshot has expired, Spark failed, or not every byte is the same.
     """
-    kept = pii_scan.withhold(origin.at(catalog, manifest), directory.with_name(f"{directory.name}.scanned"))
+    scratch = directory.with_name(f"{directory.name}.scanned")
+    kept = pii_scan.as_published(origin.at(catalog, manifest), manifest.withheld_rows, scratch)
+    if kept is None:
+        raise UserError(
+            f"{manifest.path} was made by another search for personal data, which has withheld other rows",
+            "Its release writes it again",
+        )
     file = unload(cursor, kept, directory, manifest.bom)
     if digest(file) != manifest.sha256:
         raise UserError(

@@ -45,9 +45,14 @@ def staging(private: Path, say: Callable[[str], None]) -> Iterator[Path]:
             directory.mkdir()
             yield directory
         except OSError as error:
-            raise UserError(
-                f"The export stopped: {error.strerror or error} ({error.filename or private})",
-                "Readers see whole versions only; repair that and run the export again",
-            ) from None
+            raise stopped(error, private) from None
         finally:
             shutil.rmtree(directory, ignore_errors=True)
+
+
+def stopped(error: OSError, place: Path) -> UserError:
+    """Return what to say of a file operation of an export that failed, at a place if the error does not name it."""
+    return UserError(
+        f"The export stopped: {error.strerror or error} ({error.filename or place})",
+        "Readers see whole versions only; repair that and run the export again",
+    )

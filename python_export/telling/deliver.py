@@ -21,6 +21,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_bef
 from lakehouse.catalog import load_catalog
 from lakehouse.errors import UserError
 from lakehouse.failure import as_user_error
+from lakehouse.lease import Killed
 from lakehouse.lock import locked
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
@@ -146,6 +147,13 @@ def tell_of_failure(
         problems = [as_user_error(problem, settings)]
     for problem in problems:
         say(f"not everybody is told of the failure: {problem}")
+
+
+def tell_of_killed(settings: Settings, env: Mapping[str, str], week: IsoWeek, left: Killed | None, say: Say) -> None:
+    """Tell that the run which has left its lease was killed, if there is one."""
+    if left:
+        error = UserError(f"The {left.run} was killed", "What it has published is whole; run it again")
+        tell_of_failure(settings, env, week, error, say, left.at)
 
 
 def _is_owed(entry: Entry) -> bool:

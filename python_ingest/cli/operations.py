@@ -1,18 +1,21 @@
 """The commands that check and keep what was landed: verify, maintain, status."""
 
 import random
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Annotated
 
 import typer
 
+from lakehouse.catalog import load_catalog
 from lakehouse.durations import seconds
 from lakehouse.errors import UserError
 from lakehouse.failure import as_user_error
+from lakehouse.lease import leased
 from lakehouse.lock import locked
-from lakehouse.settings import from_environment
+from lakehouse.settings import Settings, from_environment
 from python_ingest import topics as declared
 from python_ingest.cli.options import AsJson, MetricsFile, Models, Topics, Wait, console, errors, prepare, print_json
 from python_ingest.cli.report import columns
@@ -91,7 +94,7 @@ def maintain(
     for identifier in [*named, *landed, *built]:
         try:
             # A MERGE into a table that is being compacted is refused.
-            with locked("weekly", errors.print) if identifier in built else nullcontext():
+            with _alone(settings) if identifier in built else nullcontext():
                 outcome = maintain_table(settings, spark, identifier, retention)
             # A topic may be declared and not be landed yet; whoever names a table means one that exists.
             if outcome is None and identifier in named:
@@ -109,6 +112,13 @@ def maintain(
         print_json([asdict(each) for each in done])
     if failed:
         raise typer.Exit(1)
+
+
+@contextmanager
+def _alone(settings: Settings) -> Iterator[None]:
+    """Have no weekly job run inside the block, on this machine or another."""
+    with locked("weekly", errors.print), leased(load_catalog(settings), "weekly", errors.print):
+        yield
 
 
 def status(

@@ -168,6 +168,28 @@ def test_a_lease_that_is_taken_over_is_noticed(
     assert lease.TABLE.rows(catalog)["weekly"]["holder"] == "elsewhere"
 
 
+def test_a_renewal_takes_no_lease_that_was_given_back(catalog: Catalog) -> None:
+    mine = Lease(catalog, "weekly")
+    assert mine.take() is None
+    assert mine.renew()
+    mine.give_back()
+    assert not mine.renew()
+    assert lease.TABLE.rows(catalog) == {}
+
+
+def test_a_run_that_was_killed_is_known_to_the_next_holder(catalog: Catalog) -> None:
+    killed = Lease(catalog, "weekly", "export run for 2026-W46")
+    assert (killed.take(), killed.left) == (None, None)
+    with leased(catalog, "weekly", print, "export run for 2026-W47") as mine:
+        assert mine.left.run == "export run for 2026-W46"
+    # One that has ended is not, nor one whose kills others tell of.
+    with leased(catalog, "weekly", print) as mine:
+        assert mine.left is None
+    assert Lease(catalog, "weekly").take() is None
+    with leased(catalog, "weekly", print) as mine:
+        assert mine.left is None
+
+
 def until(holds: object) -> None:
     for _ in range(200):
         if holds():

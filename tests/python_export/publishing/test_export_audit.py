@@ -11,22 +11,24 @@ from click.testing import Result
 from pyiceberg.catalog import Catalog
 from typer.testing import CliRunner
 
+from lakehouse.catalog import load_catalog
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from python_export.cli.run import app
 from python_export.datasets import source
 from python_export.datasets.source import Source
+from python_export.files import pii_scan
 from python_export.files.compare import verify
 from python_export.publishing import origin
+from python_export.publishing.draft import draft_of
 from python_export.publishing.manifest import Manifest
 from python_export.publishing.publish import publish
 from python_export.publishing.retain import retain, tag_of
 from python_export.publishing.target import digest, open_target
-from python_export.run import draft_of
 from python_export.telling import outbox
 from python_export.variables import Channels
-from tests.support.hostile_rows import DATASET, arrow_table, hostile_rows, right_lines
+from tests.support.hostile_rows import DATASET, MONDAY, arrow_table, hostile_rows, right_lines
 from tests.support.publishing import unlock
 
 WEEK = IsoWeek(2020, 53)
@@ -236,3 +238,27 @@ def test_a_version_that_is_gone_is_noticed_until_it_is_dropped(
         assert isinstance(found.exception, UserError)
     outbox.drop(catalog, [outbox.name_of(target, VERSION)])
     assert str(export(offline_settings, monkeypatch, "verify").exception).startswith("Nothing like that is published")
+
+
+def test_a_version_is_judged_by_the_search_that_it_was_made_with(
+    offline_settings: Settings, hostile_source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Later releases look for other personal data; what was withheld then is what the file lacks."""
+    publish_lines(offline_settings, hostile_source, right_lines())
+    more = (501, MONDAY, "more", *[None] * 5)
+    hostile_source.table.append(arrow_table([(500, MONDAY, "a@example.com", *[None] * 5), more]))
+    table = source.find(load_catalog(offline_settings), DATASET)
+    kept = pii_scan.withhold(table, Path(offline_settings.export_root) / ".staging" / "scan")
+    second = publish_lines(offline_settings, kept, right_lines([*hostile_rows(), more]))
+    assert second.withheld_rows == {"e-mail address in note": 1}
+    monkeypatch.setattr(pii_scan, "TEXT_CONDITIONS", {"word": "regexp_matches({0}, 'plain')"})
+    said = export(offline_settings, monkeypatch, "verify")
+    assert (said.exit_code, said.stdout.count(": right")) == (0, 3), said.stdout
+
+    # A row more that the file lacks is still found.
+    version = Path(offline_settings.export_root) / "events" / str(WEEK) / "v2"
+    unlock(version)
+    file = version / "events_2020-W53_v2.csv"
+    file.write_text(without_row(right_lines([*hostile_rows(), more])))
+    said = export(offline_settings, monkeypatch, "verify")
+    assert "the file lacks 2 rows of the table, and 1 were withheld" in said.stdout

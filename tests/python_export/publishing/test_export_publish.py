@@ -5,7 +5,7 @@ import hashlib
 import json
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
 from io import BytesIO
@@ -24,7 +24,7 @@ from lakehouse.settings import Settings
 from local_stack import stack
 from python_export.cli.run import app
 from python_export.datasets.dictionary import Field
-from python_export.publishing.manifest import ManifestError, newest, published
+from python_export.publishing.manifest import Manifest, ManifestError, newest, published
 from python_export.publishing.publish import Published, publish
 from python_export.publishing.s3_target import CONDITIONAL, S3Target
 from python_export.publishing.target import Target, open_target
@@ -510,3 +510,21 @@ def test_the_list_has_every_version_and_what_came_after_it(
     assert [(one["week"], one["version"]) for one in found] == [("2020-W53", 1), ("2020-W53", 2), ("2021-W01", 1)]
     unknown = listed(published_to, monkeypatch, "--dataset", "evnts")
     assert str(unknown.exception).startswith("Nothing of evnts is published")
+
+
+def test_a_version_whose_snapshot_cannot_be_kept_is_not_published(target: Target) -> None:
+    kept: list[str] = []
+
+    def refuse(manifest: Manifest) -> None:
+        raise UserError(f"{manifest.path} cannot be kept", "Run it again")
+
+    def publish_kept(keep: Callable[[Manifest], None]) -> Published:
+        return publish(target, stage(target, "a"), draft("2020-W53"), (), target.staging / "scratch", keep)
+
+    with pytest.raises(UserError, match="events/2020-W53/v1 cannot be kept"):
+        publish_kept(refuse)
+    assert target.versions() == {}
+    # The tag of a version that is there may have been lost: it is made again.
+    for _ in range(2):
+        publish_kept(lambda manifest: kept.append(manifest.path))
+    assert kept == ["events/2020-W53/v1"] * 2

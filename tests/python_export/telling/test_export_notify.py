@@ -4,6 +4,7 @@ And the report that the mail links to.
 """
 
 import json
+import os
 import resource
 import shutil
 import sqlite3
@@ -28,6 +29,7 @@ from click.testing import Result
 from pyiceberg.catalog import Catalog
 from typer.testing import CliRunner
 
+from lakehouse import lease
 from lakehouse.catalog import load_catalog
 from lakehouse.errors import UserError
 from lakehouse.process import free_ports
@@ -377,13 +379,13 @@ def failing(*_: Any, **__: Any) -> Any:
     raise ValueError("4111-1111-1111-1111")
 
 
-def export_run(settings: Settings, env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Result:
+def export_run(settings: Settings, env: dict[str, str], monkeypatch: pytest.MonkeyPatch, week: str = WEEK) -> Result:
     """Run `export run` without a dbt project; a test puts something in the place of the export itself."""
     monkeypatch.setattr(cli, "from_environment", lambda env: settings)
     monkeypatch.setattr(cli, "environment", lambda: env)
     monkeypatch.setattr(cli, "parse", lambda project: None)
     monkeypatch.setattr(cli.declared, "load", lambda project: {})
-    return CliRunner().invoke(app, ["run", "--week", WEEK])
+    return CliRunner().invoke(app, ["run", "--week", week])
 
 
 def test_what_was_published_is_told_when_the_report_fails(
@@ -423,6 +425,64 @@ def test_any_failure_of_an_export_is_told_and_quotes_no_row(
     assert str(done.exception).startswith("An error that nobody foresaw: ValueError")
     [mail] = box.mails
     assert str(done.exception) in mail.get_body(("plain",)).get_content()
+
+
+def test_an_export_that_was_killed_is_told_of_once_by_the_next(
+    offline_settings: Settings,
+    catalog: Catalog,
+    mailbox: tuple[Mailbox, dict[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    box, env = mailbox
+
+    def kill(exporter: Exporter, *_: Any) -> None:
+        os._exit(9)
+
+    for step in (kill, lambda *_: None, lambda *_: None):
+        monkeypatch.setattr(Exporter, "run", step)
+        monkeypatch.setattr(cli.page, "write", lambda *_: "")
+        if step is not kill:
+            assert export_run(offline_settings, env, monkeypatch).exit_code == 0
+        elif not (child := os.fork()):
+            export_run(offline_settings, env, monkeypatch)
+        else:
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    [mail] = box.mails
+    assert f"The export run for {WEEK} was killed" in mail.get_body(("plain",)).get_content()
+
+
+def test_a_week_that_is_not_over_is_the_callers_to_know(
+    offline_settings: Settings,
+    catalog: Catalog,
+    mailbox: tuple[Mailbox, dict[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    box, env = mailbox
+    monkeypatch.setattr(Exporter, "run", failing)
+    done = export_run(offline_settings, env, monkeypatch, "2999-W01")
+    assert str(done.exception).startswith("2999-W01 is not over")
+    assert box.mails == []
+
+
+def test_an_export_that_has_lost_its_lease_ends(
+    offline_settings: Settings,
+    catalog: Catalog,
+    mailbox: tuple[Mailbox, dict[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    box, env = mailbox
+    monkeypatch.setattr(lease, "RENEWED_AFTER_SECONDS", 0.05)
+
+    def wait_for_the_loss(exporter: Exporter, *_: Any) -> None:
+        lease.TABLE.change(catalog, lambda rows: {"weekly": rows["weekly"] | {"holder": "elsewhere"}})
+        for _ in range(200):
+            exporter.require()
+            time.sleep(0.05)
+
+    monkeypatch.setattr(Exporter, "run", wait_for_the_loss)
+    done = export_run(offline_settings, env, monkeypatch)
+    assert "another machine may have it" in str(done.exception)
+    assert len(box.mails) == 1
 
 
 def test_without_a_channel_nothing_is_owed(
@@ -874,3 +934,28 @@ def test_links_are_those_of_the_web(
     for link in (file, page):
         assert link in mail.get_body(("plain",)).get_content()
         assert f'<a href="{link}">' in mail.get_body(("html",)).get_content()
+
+
+def test_a_report_reads_the_manifests_that_it_shows(offline_settings: Settings) -> None:
+    """All versions of its week, the newest of the week before, and those that sales by channel need; a damaged one
+    gives way to the one before it."""
+    target = open_target(offline_settings)
+    week = IsoWeek(2021, 10)
+    for dataset, label, contents in (
+        ("order_lines", str(week), "ab"),
+        ("order_lines", str(week.minus(7)), "abc"),
+        ("order_lines", str(week.minus(8)), "a"),
+        ("trades", str(week.minus(1)), "ab"),
+        ("trades", str(week.minus(2)), "a"),
+    ):
+        for content in contents:
+            publish(target, stage(target, content), replace(draft(label), dataset=dataset), (), target.staging / "s")
+    damaged = Path(offline_settings.export_root) / "order_lines" / str(week.minus(7)) / "v3"
+    unlock(damaged)
+    (damaged / "manifest.json").write_text("{")
+    assert [one.path for one in report.needed(target, week)] == [
+        f"order_lines/{week.minus(7)}/v2",
+        f"order_lines/{week}/v1",
+        f"order_lines/{week}/v2",
+        f"trades/{week.minus(1)}/v2",
+    ]
