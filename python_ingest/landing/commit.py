@@ -14,7 +14,10 @@ Iceberg commits only if no file added after the base can hold an offset of these
 The whole argument is in docs/exactly-once.md.
 """
 
+import errno
 import json
+import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
@@ -143,8 +146,22 @@ def not_null(files: Iterable[DataFile], table: Table, column: str) -> int:
     return sum(file.record_count - (file.null_value_counts or {}).get(field, file.record_count) for file in files)
 
 
+# What the system says of a file, and S3 of a request: parts of messages that are no record's.
+CAUSES = re.compile(
+    "|".join(
+        re.escape(os.strerror(code)) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.EROFS)
+    )
+    + r"|Service: S3, Status Code: [0-9]{3}"
+)
+
+
 def kind(error: PySparkException | Py4JError) -> str:
-    """Name an error without its message, which may quote a record."""
+    """Name an error and, if file system or S3 refused, that; without its message, which may quote a record."""
+    cause = CAUSES.search(str(error))
+    return f"{_name(error)}: {cause[0]}" if cause else _name(error)
+
+
+def _name(error: PySparkException | Py4JError) -> str:
     if isinstance(error, PySparkException):
         return error.getCondition() or type(error).__name__
     if not isinstance(error, Py4JJavaError):

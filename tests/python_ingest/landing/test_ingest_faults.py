@@ -337,7 +337,7 @@ def test_a_full_disk_fails_the_run_and_little_memory_does_not(lab: Lab, models_d
         check=False,
     )
     assert full.returncode == 1
-    assert f"error: {lab.topic}: Spark failed (java.io.IOException), 5 times in a row" in full.stderr
+    assert f"error: {lab.topic}: Spark failed (java.io.IOException: File too large), 5 times in a row" in full.stderr
     assert len(lab.rows()) == 6
     low = {**os.environ, "PYSPARK_SUBMIT_ARGS": "--driver-memory 512m pyspark-shell"}
     again = subprocess.run(command, env=low, capture_output=True, text=True, check=False)
