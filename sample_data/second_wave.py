@@ -75,6 +75,8 @@ def _past_changed(before: Log, plan: Plan, rng: Random) -> list[Draft]:
     drafts = []
     for sale in rng.sample([each for each in sales if each.customer_id in customers], k=min(len(sales), 5)):
         moment, arrival_ms = sale.event_ms, _news(plan, rng)
+        if moment > plan.second_wave.limit_ms:
+            continue  # at an absurd time: Kafka would refuse a record of then
         product = _row(products[item_products[sale.order_item_id]][0].payload)
         repriced = {**product, "productname": "Late news", "price": sale.price + 1}
         drafts.append(change("products", repriced, moment, arrival_ms=arrival_ms))
