@@ -23,6 +23,7 @@ from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from python_export.datasets.build import build_all
 from python_export.datasets.declared import Project
+from python_ingest.cli import operations
 
 
 @pytest.fixture(autouse=True)
@@ -188,6 +189,17 @@ def test_a_run_that_was_killed_is_known_to_the_next_holder(catalog: Catalog) -> 
     assert Lease(catalog, "weekly").take() is None
     with leased(catalog, "weekly", print) as mine:
         assert mine.left is None
+
+
+def test_what_dbt_builds_is_maintained_when_no_other_machine_is_at_work(
+    offline_settings: Settings, other_machine: Lease, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "ASKED_AFTER_SECONDS", 0.05)
+    with pytest.raises(DeadlineError, match="The weekly of elsewhere:"), operations._alone(offline_settings):
+        pass
+    other_machine.give_back()
+    with operations._alone(offline_settings):
+        assert other_machine.take()
 
 
 def until(holds: object) -> None:
