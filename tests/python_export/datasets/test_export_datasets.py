@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pyiceberg.catalog import Catalog
 
+from lakehouse.environment import PROJECT_ROOT
 from lakehouse.errors import UserError
 from lakehouse.pii.compile import compiled_manifest
-from lakehouse.settings import PROJECT_ROOT
 from lakehouse.weeks import IsoWeek
 from python_export.datasets import declared, source
 from python_export.datasets.build import build, failures, require_week
