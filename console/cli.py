@@ -22,6 +22,7 @@ COMMANDS = {
         "weekly_job.cli",
         "Ingest, verify, build, reconcile, export, notify: for one week, or `runs` to list what it did before.",
     ),
+    "erase": ("erasure.cli", "A person: rows in bronze, what is built from them, and what is published."),
     "pii": ("console.pii", "The masking key of pseudonyms."),
     "check": ("console.check", "Checks that need no running stack."),
 }

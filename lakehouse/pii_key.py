@@ -4,6 +4,7 @@ HMAC-SHA256 needs the key only as its two 64-byte pads (RFC 2104), so the file h
 file every version has a copy `<file>.<version>`, which never changes. The SQL side is macros/pii.
 """
 
+import hashlib
 import os
 import re
 import secrets
@@ -69,6 +70,23 @@ def check(path: Path) -> str:
     if not match:
         raise UserError(f"The masking key file {path} does not hold exactly one key", remedy)
     return match[1]
+
+
+def pseudonyms(path: Path, domain: str, value: str) -> dict[str, str]:
+    """Return the pseudonym of a value by version of the key, as macros/pii/pseudonym.sql makes it.
+
+    Raises:
+        UserError: as of `check`.
+    """
+    keep(path)
+    message = f"{domain}|{value}".encode()
+    found = {}
+    for copy in path.parent.glob(f"{path.name}.v*"):
+        check(copy)
+        version, pads = copy.read_text().strip().split(":")
+        inner, outer = bytes.fromhex(pads[: 2 * BLOCK_BYTES]), bytes.fromhex(pads[2 * BLOCK_BYTES :])
+        found[version] = hashlib.sha256(outer + hashlib.sha256(inner + message).digest()).hexdigest()
+    return found
 
 
 def _write_new_version(path: Path, version: str) -> None:

@@ -15,6 +15,9 @@ LAST_BATCH = "lakehouse.last-batch"
 # What was learned of a schema and is worth knowing: a side and an id follow.
 NOTE = "lakehouse.note."
 
+# Set before the first row is erased: only such a table is searched for erased rows where they must not be counted.
+HAS_ERASED_ROWS = "lakehouse.has-erased-rows"
+
 # Summaries of the snapshots of a bronze table: the batch that one of them holds.
 WRITER = "lakehouse.writer"
 BATCH = "lakehouse.batch"
@@ -25,6 +28,9 @@ SCHEMA_IDS = "lakehouse.schema-ids"
 # Properties of a model's table: what it has read of each table, whose name follows, and in which snapshot of its own.
 READ = "lakehouse.read."
 NOTED_AT = "lakehouse.noted-at"
+
+# Properties of an export table: when a snapshot was let go of by an erasure; its id follows.
+ERASED_SNAPSHOT = "lakehouse.erased-snapshot."
 
 # Summaries of the snapshots of an export table: the build that wrote one of them.
 INVOCATION_ID = "lakehouse.invocation-id"

@@ -11,7 +11,8 @@ from pyiceberg.types import IcebergType, StructType
 
 from lakehouse.environment import PROJECT_ROOT
 from lakehouse.errors import UserError
-from python_ingest import spark_types
+from python_ingest import spark_types, subjects
+from python_ingest.subjects import Subject
 
 MODELS_DIR = PROJECT_ROOT / "models"
 KeyFormat = Literal["string", "avro", "bytes"]
@@ -78,6 +79,7 @@ class Declaration:
     `allow` lists fields, by path, that may be dropped beside an added one, or become narrower.
     `table_properties` are Iceberg's, beside and before those that every bronze table has.
     `subject` says under which subjects of the registry the topic's schemas are: after what, or their names.
+    `persons` says where the rows of a person are.
     """
 
     topic: str
@@ -104,6 +106,7 @@ class Declaration:
             f" {', '.join(OF_THE_INGESTER)} are the ingester's"
         ),
     ] = ()
+    persons: tuple[Subject, ...] = ()
 
     @property
     def identifier(self) -> str:
@@ -169,9 +172,13 @@ def _declarations_in(path: Path) -> list[Declaration]:
     for source in _list_of_mappings(_mapping(document, f"{path}"), "sources", f"{path}"):
         schema = str(source.get("schema", source.get("name")))
         place = f"{path}: source {source.get('name')}"
-        for table in _list_of_mappings(source, "tables", place):
-            declaration = _declaration(schema, table, f"{path}: table {table.get('name')}")
-            declarations += [declaration] if declaration else []
+        found = [
+            _declaration(schema, table, f"{path}: table {table.get('name')}")
+            for table in _list_of_mappings(source, "tables", place)
+        ]
+        of_source = [declaration for declaration in found if declaration]
+        subjects.check_through({one.table: one.persons for one in of_source}, place)
+        declarations += of_source
     return declarations
 
 
@@ -187,8 +194,9 @@ def _declaration(schema: str, table: dict[str, Any], place: str) -> Declaration 
     for field, value in (("name", name), ("kafka.topic", kafka.get("topic"))):
         if not isinstance(value, str) or not value:
             raise UserError(f"{place}: {field} is missing or not text", f"Give {field} as text")
+    persons = subjects.read(meta.get("subjects"), f"{place}: subjects")
     try:
-        return Declaration(schema=schema, table=name, columns=_columns(table, place), **kafka)
+        return Declaration(schema=schema, table=name, columns=_columns(table, place), persons=persons, **kafka)
     except ValidationError as error:
         raise _as_user_error(error, f"{place}: kafka") from None
 

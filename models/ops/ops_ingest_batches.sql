@@ -37,7 +37,7 @@ landed as (
         min(kafka_offset) as first_offset,
         max(kafka_offset) as last_offset,
         count(*) as landed_rows,
-        count(decode_error) as dead_letters,
+        count_if(decode_error is not null and not startswith(decode_error, 'erased: ')) as dead_letters,
         sort_array(collect_set(value_schema_id)) as schema_ids,
         min(ingested_at) as ingested_at
     from {{ table }}

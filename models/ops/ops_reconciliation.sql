@@ -37,7 +37,7 @@ with landed_or_staged as (
     {% for bronze, staging, deduplicated, key, tombstones in sources %}
         {% set newest = newest_batch(bronze) %}
         select
-            'landed = staged + dead letters + dropped tombstones' as check_name,
+            'landed = staged + dead letters + erased + dropped tombstones' as check_name,
             '{{ bronze.identifier }}' as subject,
             count(*) as left_rows,
             {% if tombstones %}

@@ -59,7 +59,7 @@ def verify(
         typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
         for finding in findings:
-            for problem in finding.problems or ("right",):
+            for problem in finding.problems or (finding.note or "right",):
                 console.print(f"{finding.path}: {problem}", markup=False)
     if wrong:
         raise UserError(

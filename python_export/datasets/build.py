@@ -72,6 +72,22 @@ def rerun(project: Project, weeks: Sequence[IsoWeek], *models: str) -> None:
     _dbt(project, "run", *_for_weeks(weeks), "--select", *models, failed=f"could not run {' and '.join(models)}")
 
 
+def rebuild(project: Project, *selection: str) -> None:
+    """Build what is selected anew as a whole, none of its tests.
+
+    Raises:
+        UserError: a model failed.
+    """
+    _dbt(
+        project,
+        "run",
+        "--full-refresh",
+        "--select",
+        *selection,
+        failed="could not build everything anew: the erasure waits",
+    )
+
+
 def _build(project: Project, weeks: Sequence[IsoWeek], *selection: str) -> list[Fault]:
     project.results_path.unlink(missing_ok=True)
     try:
@@ -129,13 +145,13 @@ def _why(message: str) -> str:
     return spark_sql.reason(message)
 
 
-def parse(project: Project) -> None:
-    """Have dbt write its manifest, if there is none yet.
+def parse(project: Project, anew: bool = False) -> None:
+    """Have dbt write its manifest, if there is none yet, or in any case.
 
     Raises:
         UserError: the project has a mistake.
     """
-    if not project.manifest_path.is_file():
+    if anew or not project.manifest_path.is_file():
         _dbt(project, "parse", failed="could not read the project")
 
 

@@ -17,6 +17,8 @@ from python_ingest.upkeep.progress import unread_partitions
 
 # A producer whose clock is ahead must not move the watermark; the broker itself allows an hour.
 FUTURE_TOLERANCE = "interval 1 hour"
+# Of an erased record nothing is left but that it was decoded, and when it was stamped.
+IS_ERASED = "startswith(decode_error, 'erased: ')"
 BROKER_SECONDS = 10.0
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -109,9 +111,9 @@ def _state(cursor: hive.Cursor, catalog: Catalog, topic: Topic) -> TopicState:
         cursor,
         # A record that is stamped beyond what Spark can hold has no stamp: it counts when it came.
         "select kafka_partition, unix_micros(date_trunc('week', coalesce(kafka_timestamp, ingested_at))),"
-        " count(*), count(decode_error),"
-        f" unix_micros(max(case when decode_error is null and kafka_timestamp <= ingested_at + {FUTURE_TOLERANCE}"
-        " then kafka_timestamp end))"
+        f" count(*), count_if(decode_error is not null and not {IS_ERASED}),"
+        f" unix_micros(max(case when (decode_error is null or {IS_ERASED})"
+        f" and kafka_timestamp <= ingested_at + {FUTURE_TOLERANCE} then kafka_timestamp end))"
         f" from {spark_sql.relation(topic.bronze)} group by 1, 2",
         f"read how far {topic.name} is",
     )

@@ -53,7 +53,8 @@ class Dataset:
     and manifest come from: topics, and dbt's nodes by their unique ids, its own model included. The manifest has totals
     by the values of each column in `totals_by`. `unscanned` are columns whose values the search for personal data
     leaves out, with the reason. `week_column` holds the label of the week that a row belongs to, None where the table
-    holds one week; `at` is the column of its event time, if it has one.
+    holds one week; `at` is the column of its event time, if it has one. `persons` are the columns that say whose a row
+    is, each with the kinds of persons: by id or pseudonym, as it is or behind the name of a channel and a dash.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Dataset:
     totals_by: tuple[str, ...] = ()
     week_column: str | None = None
     at: str | None = None
+    persons: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -209,6 +211,11 @@ def _dataset(manifest: dict[str, Any], node: dict[str, Any]) -> Dataset:
         ),
         week_column=node["config"].get("partition_by"),
         at=declared.get("at"),
+        persons={
+            name: tuple(kinds)
+            for name, column in node["columns"].items()
+            if (kinds := column["config"].get("meta", {}).get("subjects"))
+        },
     )
 
 

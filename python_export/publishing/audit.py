@@ -7,6 +7,7 @@ Iceberg table at the snapshot that the file was made from.
 import csv
 import io
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path, PurePosixPath
@@ -18,23 +19,28 @@ from python_export.datasets import dictionary
 from python_export.files import pii_scan
 from python_export.files.compare import verify, without_others_than
 from python_export.publishing import datapackage, origin
-from python_export.publishing.manifest import Manifest, newest, read
+from python_export.publishing.manifest import Manifest, newest, paths, published, read
+from python_export.publishing.origin import SnapshotErasedError
 from python_export.publishing.parsers import PARSERS, REFUSALS, Reading
 from python_export.publishing.target import Target, digest
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong with a version, or with the pointer of a dataset; nothing if there are no problems."""
+    """What is wrong with a version, or with the pointer of a dataset; nothing if there are no problems. `note` is what
+    should be known all the same."""
 
     path: str
     problems: tuple[str, ...]
+    note: str = ""
 
 
 def audit(target: Target, catalog: Catalog, path: str, scratch: Path) -> Finding:
     """Verify the version at a path; `scratch` is an empty directory with room for its file."""
     try:
         manifest = read(target, path)
+        if manifest.withdrawn:
+            return _withdrawn(target, manifest, scratch)
         file = target.fetch(f"{path}/{manifest.file}", scratch)
     except UserError as error:
         return Finding(path, (error.message,))
@@ -46,7 +52,19 @@ def audit(target: Target, catalog: Catalog, path: str, scratch: Path) -> Finding
             problems += [f"{parser} {each}" for each in _reading(manifest, reading(file, manifest, scratch))]
         except REFUSALS as error:
             problems.append(f"{parser} cannot read the file as the manifest has it ({type(error).__name__})")
-    return Finding(path, (*problems, *_table(manifest, catalog, file, scratch)))
+    try:
+        return Finding(path, (*problems, *_table(manifest, catalog, file, scratch)))
+    except SnapshotErasedError as error:
+        return Finding(path, tuple(problems), error.message)
+
+
+def _withdrawn(target: Target, manifest: Manifest, scratch: Path) -> Finding:
+    said = manifest.withdrawn or {}
+    note = f"withdrawn on {said.get('on')}: {said.get('reason')}"
+    with suppress(FileNotFoundError):
+        target.fetch(f"{manifest.path}/{manifest.file}", scratch)
+        return Finding(manifest.path, ("it is withdrawn, and its file is still there",), note)
+    return Finding(manifest.path, (), note)
 
 
 def audit_pointer(target: Target, dataset: str) -> Finding:
@@ -55,7 +73,9 @@ def audit_pointer(target: Target, dataset: str) -> Finding:
     try:
         pointer = json.loads(target.read(path))
         named = tuple(pointer.get(each) for each in ("week", "version", "sha256"))
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError) as error:
+        if isinstance(error, FileNotFoundError) and _are_withdrawn(target, dataset):
+            return Finding(path, ())
         return Finding(path, ("it is missing or damaged; the next export writes it again",))
     version = newest(target, dataset)
     if version is None:
@@ -63,6 +83,12 @@ def audit_pointer(target: Target, dataset: str) -> Finding:
     if named != (version.week, version.version, version.sha256):
         return Finding(path, (f"it does not name {version.path}; the next export writes it again",))
     return Finding(path, ())
+
+
+def _are_withdrawn(target: Target, dataset: str) -> bool:
+    """Tell whether a dataset has versions, and all were withdrawn."""
+    known = published(target, dataset, with_withdrawn=True)
+    return len(known) == len(paths(target, [dataset])) > 0 and all(one.withdrawn for one in known)
 
 
 def _bytes(manifest: Manifest, path: str, file: Path) -> list[str]:
@@ -123,6 +149,8 @@ def _table(manifest: Manifest, catalog: Catalog, file: Path, scratch: Path) -> l
             file, found, manifest.withheld_rows, scratch
         )
         facts = verify(file, table, scratch)
+    except SnapshotErasedError:
+        raise
     except UserError as error:
         return [error.message]
     said = {"columns": [(column["name"], column["type"], column["nulls"]) for column in manifest.columns]}

@@ -73,6 +73,8 @@ class Manifest:
     dbt_invocation_id: str
     git_commit: str | None = None
     created_at: str
+    # When the file was taken away, and why; None while it is there.
+    withdrawn: dict[str, str] | None = None
 
     @property
     def path(self) -> str:
@@ -90,29 +92,42 @@ class Manifest:
 
 
 def published(
-    target: Target, dataset: str | None = None, week: str | None = None, unreadable: list[ManifestError] | None = None
+    target: Target,
+    dataset: str | None = None,
+    week: str | None = None,
+    unreadable: list[ManifestError] | None = None,
+    with_withdrawn: bool = False,
 ) -> list[Manifest]:
     """Return the manifests of all versions, or of one dataset or week, by dataset, week and version.
 
-    A version whose manifest cannot be read is left out, and `unreadable` gets what is to be said of it.
+    A version that was withdrawn is left out unless it is asked for. So is one whose manifest cannot be read, and
+    `unreadable` gets what is to be said of it.
     """
-    return list(readable(target, paths(target, [dataset] if dataset else None, week), unreadable))
+    return list(readable(target, paths(target, [dataset] if dataset else None, week), unreadable, with_withdrawn))
 
 
 def readable(
-    target: Target, versions: Iterable[str], unreadable: list[ManifestError] | None = None
+    target: Target,
+    versions: Iterable[str],
+    unreadable: list[ManifestError] | None = None,
+    with_withdrawn: bool = False,
 ) -> Iterator[Manifest]:
     """Yield the manifests of versions by their paths, one by one; left out and noted as by `published`."""
     for path in versions:
         try:
-            yield read(target, path)
+            manifest = read(target, path)
+            if with_withdrawn or not manifest.withdrawn:
+                yield manifest
         except ManifestError as error:
             if unreadable is not None:
                 unreadable.append(error)
 
 
 def newest(target: Target, dataset: str, week: str | None = None) -> Manifest | None:
-    """Return the newest manifest of a week that can be read, by default of the newest week, or None without any."""
+    """Return the newest manifest of a week that can be read, by default of the newest week, or None without any.
+
+    What was withdrawn does not count.
+    """
     return next(readable(target, reversed(paths(target, [dataset], week))), None)
 
 

@@ -3,12 +3,17 @@
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 
+from lakehouse import property_keys
 from lakehouse.errors import UserError
 from lakehouse.weeks import IsoWeek
 from python_export.datasets import source
 from python_export.datasets.declared import Dataset, Table
 from python_export.datasets.source import Source
 from python_export.publishing.manifest import Manifest
+
+
+class SnapshotErasedError(UserError):
+    """The snapshot that a version was made from was let go of because somebody was erased from it."""
 
 
 def at(catalog: Catalog, manifest: Manifest) -> Source:
@@ -32,6 +37,12 @@ def at(catalog: Catalog, manifest: Manifest) -> Source:
         table = catalog.load_table(identifier(manifest))
     except NoSuchTableError:
         table = None
+    erased_on = table and table.properties.get(f"{property_keys.ERASED_SNAPSHOT}{snapshot_id}")
+    if erased_on:
+        raise SnapshotErasedError(
+            f"its snapshot was erased on {erased_on}, with a person whom it held: nothing to compare the file with",
+            "Its file is as published; such a version cannot be written again",
+        )
     if table is None or table.snapshot_by_id(snapshot_id) is None or not manifest.key:
         raise UserError(
             f"{manifest.source_table} no longer has the snapshot that {manifest.path} was made from",

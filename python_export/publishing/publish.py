@@ -48,7 +48,7 @@ def publish(
     sha256 = digest(staged)
     found = paths(target, [draft.dataset], draft.week)
     before = _readable(target, found[-1]) if found else None
-    if before and before.sha256 == sha256:
+    if before and before.sha256 == sha256 and not before.withdrawn:
         keep(before)
         return _unchanged(target, before)
 
@@ -84,7 +84,7 @@ def publish(
             f"Another export has published {target.address(manifest.path)} with other content",
             "Run the export again: it compares with what is there then",
         ) from None
-    _point_to_newest(target, draft.dataset)
+    point_to_newest(target, draft.dataset)
     return Published(manifest, target.address(f"{manifest.path}/{manifest.file}"), unchanged=False)
 
 
@@ -102,6 +102,8 @@ def _with_difference(
 
     Of a damaged one nobody can tell what changed, and that is no reason to withhold the new one.
     """
+    if before and before.withdrawn:
+        return replace(manifest, reason=f"v{before.version} was withdrawn")
     try:
         if before is None:
             raise FileNotFoundError(MANIFEST)
@@ -144,13 +146,18 @@ def _complete(described: Iterable[Field], manifest: Manifest) -> list[Field]:
 
 def _unchanged(target: Target, manifest: Manifest) -> Published:
     # A run that died between version and pointer is healed here.
-    _point_to_newest(target, manifest.dataset)
+    point_to_newest(target, manifest.dataset)
     return Published(manifest, target.address(f"{manifest.path}/{manifest.file}"), unchanged=True)
 
 
-def _point_to_newest(target: Target, dataset: str) -> None:
-    """Write latest.json: the newest version of the newest week. Late data for an older week does not move it back."""
+def point_to_newest(target: Target, dataset: str) -> None:
+    """Write latest.json: the newest version of the newest week. Late data for an older week does not move it back.
+
+    Where nothing is left it is deleted.
+    """
     shown = None
+    if newest(target, dataset) is None:
+        target.delete(f"{dataset}/latest.json")
     # Another machine may have published meanwhile, and pointed to it before this one did.
     while (found := newest(target, dataset)) != shown:
         pointer = {

@@ -88,6 +88,15 @@ class S3Target:
     def put(self, path: str, content: bytes) -> None:
         self._call("put_object", Key=self._key(path), Body=content, **_content_type(path))
 
+    def withdraw(self, path: str, manifest: bytes) -> None:
+        self.put(f"{path}/{MANIFEST}", manifest)
+        for listed, _ in list(self._objects(f"{path}/")):
+            if listed != f"{path}/{MANIFEST}":
+                self.delete(listed)
+
+    def delete(self, path: str) -> None:
+        self._call("delete_object", Key=self._key(path))
+
     def clean(self, datasets: Iterable[str], abandoned_after: timedelta = ABANDONED_AFTER) -> None:
         limit = datetime.now(UTC) - abandoned_after
         for dataset in datasets:

@@ -21,7 +21,7 @@ from botocore.exceptions import BotoCoreError
 from lakehouse.errors import UserError
 from lakehouse.private import for_readers
 from lakehouse.settings import Settings
-from python_export.publishing.layout import ABANDONED_AFTER, REPORTS, UNFINISHED, web_address
+from python_export.publishing.layout import ABANDONED_AFTER, MANIFEST, REPORTS, UNFINISHED, web_address
 from python_export.publishing.s3_target import S3Target, unusable
 from python_export.publishing.staging import BESIDE_VERSIONS
 
@@ -57,6 +57,12 @@ class Target(Protocol):
 
     def put(self, path: str, content: bytes) -> None:
         """Write a file outside of versions at once, in the place of one that is there."""
+
+    def withdraw(self, path: str, manifest: bytes) -> None:
+        """Put a manifest in the place of a version's, and delete all else of it. It can be done again."""
+
+    def delete(self, path: str) -> None:
+        """Delete a file outside of versions, if it is there."""
 
     def clean(self, datasets: Iterable[str], abandoned_after: timedelta = ABANDONED_AFTER) -> None:
         """Delete what writers of these datasets that died have left, where that is not in `staging`."""
@@ -148,6 +154,23 @@ class LocalTarget:
         finally:
             unfinished.unlink(missing_ok=True)
         _sync(file.parent)
+
+    def withdraw(self, path: str, manifest: bytes) -> None:
+        place = self.root / path
+        place.chmod(0o755)
+        unfinished = place / f".{MANIFEST}.{secrets.token_hex(4)}"
+        unfinished.write_bytes(manifest)
+        unfinished.chmod(for_readers(0o444))
+        _sync(unfinished)
+        unfinished.rename(place / MANIFEST)
+        for file in place.iterdir():
+            if file.name != MANIFEST:
+                file.unlink()
+        _sync(place)
+        place.chmod(for_readers(0o555))
+
+    def delete(self, path: str) -> None:
+        (self.root / path).unlink(missing_ok=True)
 
     def _open(self, folder: Path) -> None:
         """Have a folder that readers may enter, and all above it up to the root."""

@@ -144,7 +144,8 @@ def record_versions(catalog: Catalog, target: Target, channels: Channels, unread
         recorded = known.get(name_of(target, path))
         if recorded is None or written > recorded:
             try:
-                found.append(read(target, path))
+                manifest = read(target, path)
+                found += [] if manifest.withdrawn else [manifest]
             except ManifestError as error:
                 unreadable.append(error)
     now = datetime.now(UTC)

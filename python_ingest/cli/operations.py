@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Annotated
@@ -93,8 +93,9 @@ def maintain(
     built = [] if topics or named else built_tables(settings)
     for identifier in [*named, *landed, *built]:
         try:
-            # A MERGE into a table that is being compacted is refused.
-            with _alone(settings) if identifier in built else nullcontext():
+            # A MERGE into a table that is being compacted is refused; an erasure deletes files that nothing refers to,
+            # and compaction is about to refer to its own.
+            with _alone(settings) if identifier in built else locked("maintain", errors.print):
                 outcome = maintain_table(settings, spark, identifier, retention)
             # A topic may be declared and not be landed yet; whoever names a table means one that exists.
             if outcome is None and identifier in named:

@@ -1,4 +1,4 @@
-"""What changes rows that have landed, for instance dead letters that can be decoded now.
+"""What changes rows that have landed: dead letters that can be decoded now, rows of a person who is erased.
 
-cli/ and the weekly job may import it.
+cli/, the weekly job and erasure/ may import it.
 """

@@ -1,36 +1,29 @@
 """Records of which the value, or the key, could not be decoded: counted by reason, listed, decoded again after a fix.
 
-A replay changes rows in place: they keep position and bytes, get their payload, and a new batch
-number, by which readers downstream find them. It is exact for the same reason a batch is: the new
-rows are written to a branch that starts at the base snapshot, and the table moves to the branch
-only if it has not moved since. A replay that is cut off leaves a branch nobody reads, for a day.
+A replay changes rows in place (branch.replace_rows): they keep position and bytes, get their payload, and a new batch
+number, by which readers downstream find them. What is erased is no dead letter, and is never tried again: it has no
+bytes any more.
 """
 
-import uuid
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from py4j.protocol import Py4JError
 from pyiceberg.expressions import And, BooleanExpression, NotNull, Or, StartsWith
 from pyiceberg.table import Table
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.catalog import readable
 from lakehouse.errors import UserError
-from lakehouse.settings import CATALOG_NAME
 from python_ingest.kafka import wire_format
-from python_ingest.landing import commit, decode, tables
+from python_ingest.landing import branch, decode, erased, tables
 from python_ingest.landing.batch import Lander
 from python_ingest.landing.commit import Ledger
 from python_ingest.landing.decode import Batch
 from python_ingest.landing.offsets import PositionReader
-from python_ingest.landing.session import log_file
 from python_ingest.schema.state import SchemaState, Sides
 
 ATTEMPTS = 5
@@ -64,7 +57,7 @@ def summary(table: Table) -> list[DeadLetters]:
     counts: Counter[tuple[str, str, int | None]] = Counter()
     details: dict[tuple[str, str, int | None], str] = {}
     for part, column in _error_columns(table).items():
-        for row in _rows(table, NotNull(column), (column, f"{part}_schema_id")):
+        for row in _rows(table, erased.failed(column), (column, f"{part}_schema_id")):
             reason, _, detail = row[column].partition(": ")
             group = part, reason, row[f"{part}_schema_id"]
             counts[group] += 1
@@ -80,7 +73,7 @@ def raw(table: Table, limit: int) -> list[dict[str, Any]]:
     columns = tuple(_error_columns(table).values())
     names = ("kafka_partition", "kafka_offset", *columns, "kafka_raw_key", "kafka_raw_value")
     found = []
-    for row in _rows(table, _any(*map(NotNull, columns)), names, limit):
+    for row in _rows(table, _any(*map(erased.failed, columns)), names, limit):
         found.append({name: part.hex() if isinstance(part, bytes) else part for name, part in row.items()})
     return found
 
@@ -126,48 +119,16 @@ def _replace(lander: Lander, table: Table, sides: Sides, reason: str | None) -> 
     batch = Batch(position.last_batch + 1, datetime.now(UTC))
     ids = tuple(sorted(sides.value.writers))
     ledger = Ledger(lander.writer, batch.number, (), position.next_offsets, ids)
-    # A session of its own: the ledger goes into the summary of every snapshot that it commits.
-    spark = lander.spark().newSession()
-    for key, value in ledger.properties().items():
-        spark.conf.set(f"spark.sql.iceberg.snapshot-property.{key}", value)
-    identifier = lander.declaration.identifier
-    name = f"{CATALOG_NAME}.{identifier}"
-    branch = f"replay_{uuid.uuid4().hex}"
-    try:
-        dead = spark.read.option("versionAsOf", position.snapshot_id).table(name)
-        if "key_error" not in dead.columns:  # a snapshot of an earlier version
-            dead = dead.withColumn("key_error", F.lit(None).cast("string"))
-        dead = dead.where(_dead(reason))
-        declaration = replace(lander.declaration, on_error="dead_letter")
-        rows = _with_fewer_errors(decode.rows(_as_records(dead), declaration, sides, batch), dead)
-        decoded = rows.count()
-        if not decoded:
-            return 0
-        rows.createOrReplaceTempView("replayed")
-        spark.sql(f"alter table {name} create branch {branch} as of version {position.snapshot_id} retain 1 days")
-        spark.sql(
-            f"merge into {name}.branch_{branch} as landed using replayed"
-            " on landed.kafka_partition = replayed.kafka_partition and landed.kafka_offset = replayed.kafka_offset"
-            " and (landed.decode_error is not null or landed.key_error is not null)"
-            " when matched then update set *"
-        )
-        spark.sql(f"call {CATALOG_NAME}.system.fast_forward('{identifier}', 'main', '{branch}')")
-    except (PySparkException, Py4JError) as error:
-        # It may have been committed, its answer lost: only the table knows.
-        current = table.refresh().current_snapshot()
-        if commit.committed(table, ledger) is None:
-            moved = current is not None and current.snapshot_id != position.snapshot_id
-            # Another process may have changed no more than a column or a property.
-            if moved or any(refusal in str(error) for refusal in commit.REFUSALS):
-                return None
-            raise UserError(
-                f"{identifier}: Spark failed ({commit.kind(error)}); nothing was replayed", f"See {log_file()}"
-            ) from None
-    finally:
-        if branch in table.refresh().refs():
-            with suppress(PySparkException, Py4JError):
-                spark.sql(f"alter table {name} drop branch if exists {branch}")
-    return decoded
+    declaration = replace(lander.declaration, on_error="dead_letter")
+
+    def decoded(landed: DataFrame) -> DataFrame:
+        if "key_error" not in landed.columns:  # a snapshot of an earlier version
+            landed = landed.withColumn("key_error", F.lit(None).cast("string"))
+        dead = landed.where(_dead(reason))
+        return _with_fewer_errors(decode.rows(_as_records(dead), declaration, sides, batch), dead)
+
+    where = "landed.decode_error is not null or landed.key_error is not null"
+    return branch.replace_rows(lander.spark(), table, position, ledger, decoded, where, branch.REPLAY)
 
 
 def _dead(reason: str | None) -> str:

@@ -1,4 +1,4 @@
 """Maintenance, status and metrics of the bronze tables, and how far a topic is.
 
-cli/, the weekly job and the exporter may import it.
+cli/, the weekly job, erasure/ and the exporter may import it.
 """

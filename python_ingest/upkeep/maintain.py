@@ -87,13 +87,13 @@ def maintain_table(
     table = load_table(load_catalog(settings), identifier)
     if table is None:
         return None
-    procedures = _Procedures(spark(), identifier)
+    procedures = Procedures(spark(), identifier)
     before = size_of(table, files_of(table))
-    left = _merge_files(procedures, table, before.delete_files > 0)
+    left = merge_files(procedures, table, before.delete_files > 0)
     procedures.call("rewrite_manifests")
     table.refresh()
-    _keep_last_batch(procedures, table)
-    _forget_what_was_read(procedures, table)
+    keep_last_batch(procedures, table)
+    forget_what_was_read(procedures, table)
     procedures.call("expire_snapshots", **_expiry(table, retention.snapshots))
     orphans = procedures.call("remove_orphan_files", older_than=_ago(retention.orphans))
     table.refresh()
@@ -115,7 +115,7 @@ def _is_landed(catalog: Catalog, name: str) -> bool:
     return table is None or property_keys.TOPIC in table.properties
 
 
-def _merge_files(procedures: "_Procedures", table: Table, deletes: bool) -> int:
+def merge_files(procedures: "Procedures", table: Table, deletes: bool) -> int:
     """Merge small files, and data files with their delete files; return how many files were left."""
     options = {
         "target-file-size-bytes": str(target_file_bytes(table)),
@@ -141,7 +141,7 @@ def _merge_files(procedures: "_Procedures", table: Table, deletes: bool) -> int:
     return left
 
 
-def _keep_last_batch(procedures: "_Procedures", table: Table) -> None:
+def keep_last_batch(procedures: "Procedures", table: Table) -> None:
     """Note the greatest batch number if only a snapshot knows it that a rollback left outside of the history: once
     that has expired, the number would be given again."""
     numbers = [number for number in map(_batch, table.snapshots()) if number is not None]
@@ -154,7 +154,7 @@ def _keep_last_batch(procedures: "_Procedures", table: Table) -> None:
         )
 
 
-def _forget_what_was_read(procedures: "_Procedures", table: Table) -> None:
+def forget_what_was_read(procedures: "Procedures", table: Table) -> None:
     """Have a model read everything again if a rollback left the snapshot that its notes are of outside of the history:
     once that has expired, the next build could not tell (macros/incremental/watermark.sql)."""
     noted = table.properties.get(property_keys.NOTED_AT)
@@ -167,12 +167,16 @@ def _forget_what_was_read(procedures: "_Procedures", table: Table) -> None:
 
 
 def _expiry(table: Table, keep: timedelta | None) -> dict[str, str]:
-    """Return how to expire: never the snapshot of the last batch, which says how far its topic was read."""
-    history = _history(table)
-    last = next((index for index, snapshot in enumerate(history) if _batch(snapshot) is not None), 0)
+    """Return how to expire, so that the snapshot of the last batch stays."""
     least = int(table.properties.get("history.expire.min-snapshots-to-keep", 1))
-    arguments = {"retain_last": str(max(last + 1, least))}
+    arguments = {"retain_last": str(max(snapshots_in_use(table), least))}
     return arguments if keep is None else {**arguments, "older_than": _ago(keep)}
+
+
+def snapshots_in_use(table: Table) -> int:
+    """Return how many of the newest snapshots have to stay: up to that of the last batch, which says how far its topic
+    was read."""
+    return next((index for index, one in enumerate(_history(table), 1) if _batch(one) is not None), 1)
 
 
 def _history(table: Table) -> list[Snapshot]:
@@ -194,7 +198,7 @@ def _map(options: dict[str, str]) -> str:
 
 
 @dataclass(frozen=True)
-class _Procedures:
+class Procedures:
     """Iceberg's procedures for one table."""
 
     spark: SparkSession

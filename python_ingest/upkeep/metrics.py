@@ -17,6 +17,7 @@ HELP = {
     "dead_letters": "Rows that could not be decoded.",
     "recent_dead_letters": "Rows of the last week's batches that could not be decoded.",
     "over_limit": "1 if these are more than the topic's declaration allows, 0 if not.",
+    "erased": "Rows that were erased.",
     "key_errors": "Rows whose key could not be decoded.",
     "last_batch": "Number of the last batch.",
     "newest_record_timestamp_seconds": "Greatest Kafka timestamp that was landed.",

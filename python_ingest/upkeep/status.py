@@ -16,7 +16,7 @@ from lakehouse.settings import Settings
 from python_ingest.kafka import peek
 from python_ingest.kafka.broker import Broker
 from python_ingest.kafka.offset_range import OffsetRange
-from python_ingest.landing import commit, identity, offsets
+from python_ingest.landing import commit, erased, identity, offsets
 from python_ingest.landing.offsets import Position, PositionReader
 from python_ingest.schema.state import SchemaState
 from python_ingest.topics import Declaration
@@ -36,8 +36,8 @@ class TopicStatus:
     without one. `held_back_offsets` counts those that no committed reader sees yet, of an open transaction and all
     behind it, `held_back_seconds` is the age of the oldest of them, 0 without one: of a transaction that hangs both
     grow, and the lag stays 0. `recent_dead_letters` are of the last week's batches, `over_limit` tells that these are
-    more than the declaration allows. `newest_record` is the greatest Kafka timestamp landed, `landed_at` the time of
-    the last batch.
+    more than the declaration allows; `erased` rows are none of them. `newest_record` is the greatest Kafka timestamp
+    landed, `landed_at` the time of the last batch.
     """
 
     topic: str
@@ -52,6 +52,7 @@ class TopicStatus:
     recent_dead_letters: int | None = None
     over_limit: bool | None = None
     key_errors: int | None = None
+    erased: int | None = None
     newest_record: datetime | None = None
     landed_at: datetime | None = None
     last_batch: int | None = None
@@ -126,24 +127,26 @@ def _describe_table(status: TopicStatus, table: Table, declaration: Declaration)
     status.size = size_of(table, files)
     status.notes = [text for _, text in sorted(SchemaState.of(table).notes.items())]
     data = [file for file in files if file.content == DataFileContent.DATA]
+    emptied = erased.rows_by_file(table)
     status.newest_record = _greatest(data, table, "kafka_timestamp")
     status.landed_at = _greatest(data, table, "ingested_at")
     if not status.size.delete_files:  # else the statistics count rows that are gone
-        status.rows, status.dead_letters = _rows_and_dead_letters(data, table)
+        status.rows, status.dead_letters = _rows_and_dead_letters(data, table, emptied)
+        status.erased = sum(emptied.values())
         status.key_errors = commit.not_null(data, table, "key_error")
         recent = [
             file for file in data if (_greatest([file], table, "ingested_at") or EPOCH) > datetime.now(UTC) - RECENT
         ]
-        rows, status.recent_dead_letters = _rows_and_dead_letters(recent, table)
+        rows, status.recent_dead_letters = _rows_and_dead_letters(recent, table, emptied)
         status.over_limit = declaration.max_dead_letters.exceeded(rows, status.recent_dead_letters)
     return position
 
 
-def _rows_and_dead_letters(files: list[DataFile], table: Table) -> tuple[int, int]:
+def _rows_and_dead_letters(files: list[DataFile], table: Table, emptied: dict[str, int]) -> tuple[int, int]:
     error = table.schema().find_field("decode_error").field_id
     decoded = sum((file.null_value_counts or {}).get(error, 0) for file in files)
     rows = sum(file.record_count for file in files)
-    return rows, rows - decoded
+    return rows, rows - decoded - sum(emptied.get(file.file_path, 0) for file in files)
 
 
 def _greatest(files: list[DataFile], table: Table, column: str) -> datetime | None:

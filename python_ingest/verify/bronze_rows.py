@@ -23,6 +23,7 @@ from python_ingest.verify.topic_log import RECORD
 
 PIECE_ROWS = 10_000
 PIECE_BYTES = 16 * 1024 * 1024
+ERASED = "erased: "
 RUNS = pa.schema([("first", pa.int64()), ("until", pa.int64())])
 
 
@@ -203,6 +204,11 @@ def _without(rows: pa.Table, start: int, deleted: list[pa.ChunkedArray]) -> pa.T
         kept = pc.invert(pc.is_in(positions, places.combine_chunks()))
         rows, positions = rows.filter(kept), positions.filter(kept)
     return rows
+
+
+def is_erased(error: str | None) -> bool:
+    """Tell by a row's decode_error whether nothing is left of its record but position and timestamp."""
+    return error is not None and error.startswith(ERASED)
 
 
 def overlap(ranges: pa.Table, first: int, until: int) -> int:

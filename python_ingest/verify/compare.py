@@ -16,7 +16,7 @@ from lakehouse.catalog import load_catalog, load_table
 from lakehouse.settings import Settings
 from python_ingest.kafka.registry import Registry
 from python_ingest.topics import Declaration
-from python_ingest.verify.bronze_rows import BronzeTable, overlap
+from python_ingest.verify.bronze_rows import ERASED, BronzeTable, overlap
 from python_ingest.verify.decoded import compare_decoded
 from python_ingest.verify.report import PROBLEMS_NAMED, Report, Sample, place
 from python_ingest.verify.topic_log import TopicLog
@@ -140,14 +140,20 @@ class _Partition:
             foreign = rows["kafka_offset"].filter(pc.is_null(places)).to_pylist()
             self._problems(foreign, "in the table, but not in the topic")
             rows, records = rows.filter(pc.is_valid(places)), records.take(places.drop_null())
+        is_erased = pc.fill_null(pc.starts_with(rows["decode_error"], ERASED), False)
+        empty = pc.and_(pc.is_null(rows["kafka_raw_key"]), pc.is_null(rows["kafka_raw_value"]))
+        # PyIceberg gives a list of records that is NULL as an empty one.
+        bare = pc.and_(empty, pc.equal(pc.fill_null(pc.list_value_length(rows["kafka_headers"]), 0), 0))
+        left = pc.and_(is_erased, pc.invert(bare))
+        self._problems(rows["kafka_offset"].filter(left).to_pylist(), "is erased, and still holds bytes")
+        emptied = is_erased
         if self._skipping:
-            emptied = pc.and_(
-                pc.is_valid(rows["decode_error"]),
-                pc.and_(pc.is_null(rows["kafka_raw_key"]), pc.is_null(rows["kafka_raw_value"])),
-            )
-            self._report.skipped += pc.sum(emptied, min_count=0).as_py()
-            self._compare_columns(rows.filter(emptied), records.filter(emptied), STAMPS)
-            rows, records = rows.filter(pc.invert(emptied)), records.filter(pc.invert(emptied))
+            skipped = pc.and_(pc.and_(pc.is_valid(rows["decode_error"]), empty), pc.invert(is_erased))
+            self._report.skipped += pc.sum(skipped, min_count=0).as_py()
+            emptied = pc.or_(emptied, skipped)
+        self._report.erased += pc.sum(is_erased, min_count=0).as_py()
+        self._compare_columns(rows.filter(emptied), records.filter(emptied), STAMPS)
+        rows, records = rows.filter(pc.invert(emptied)), records.filter(pc.invert(emptied))
         self._compare_columns(rows, records, STAMPS + BYTES)
         readable = pc.is_valid(records["kafka_headers"])
         self._report.headers_unread += pc.sum(pc.invert(readable), min_count=0).as_py()

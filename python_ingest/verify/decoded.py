@@ -7,6 +7,7 @@ says of a difference is its place, never a value.
 import math
 from collections import defaultdict
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from pyiceberg.types import IcebergType, NestedField, StructType
 
 from python_ingest.kafka.registry import Registered, Registry
 from python_ingest.verify.avro_values import Reader, Unreadable, renamed, schema_id
-from python_ingest.verify.bronze_rows import BronzeTable
+from python_ingest.verify.bronze_rows import BronzeTable, is_erased
 from python_ingest.verify.report import Report
 
 # The ingester's own columns, and the names that Iceberg keeps for itself: a field of such a name has a longer one.
@@ -92,7 +93,7 @@ class _Checker:
                 expected[at] = self._expected(row)
             except _NoSchema:
                 self._lacking += 1
-        self._report.decoded += len(expected)
+        self._report.decoded += sum(not is_erased(facts[at].error) for at in expected)
         for name in (*self._payload, *(name for name in DECODED if name in self._types)):
             column = _column(rows, name)
             stored = column.to_pylist()
@@ -126,6 +127,8 @@ class _Checker:
             _NoSchema: the registry lacks a schema by which the row was decoded.
         """
         nothing: Columns = dict.fromkeys(self._payload)
+        if is_erased(row.error):
+            return nothing | dict.fromkeys(DECODED)
         if row.error is not None and row.value is None:
             return nothing  # skipped: its bytes were not kept
         found = nothing | self._expected_key(row) | {"value_schema_id": schema_id(row.value)}
@@ -150,17 +153,13 @@ class _Checker:
             return {"kafka_key": row.key, "key_schema_id": None}
         key: Any = None
         if self._key == "string":
-            try:
+            with suppress(UnicodeDecodeError):
                 key = None if row.key is None else row.key.decode()
-            except UnicodeDecodeError:
-                key = None
             return {"kafka_key": key, "key_schema_id": None}
         number = schema_id(row.key)
         if number in self._keys.known and row.key_error is None:
-            try:
+            with suppress(Unreadable):
                 key = self._keys.read(row.key)
-            except Unreadable:
-                key = None
         return {"kafka_key": key, "key_schema_id": number}
 
     def _payload_of(self, value: bytes | None) -> Columns:

@@ -20,7 +20,8 @@ class Report:
     broker has to the last that the table holds or claims to have read; every count is of offsets or rows in it.
 
     `records` were read from the broker and compared with `rows` of the table, but for `expired` rows, which the
-    broker no longer has, and `skipped` ones, of which `on_error: skip` kept no bytes. Offsets without a row hold no
+    broker no longer has, `skipped` ones, of which `on_error: skip` kept no bytes, and `erased` ones: of these two only
+    the timestamps. Offsets without a row hold no
     record (`empty`: transaction markers, aborted records, log compaction), were `accepted` as a gap, are
     `unconfirmed` because the broker no longer has them either, or are a problem. Of `headers_unread` records a header
     has a key that is not UTF-8: their headers were not compared. `decoded` rows were decoded again and compared column
@@ -34,6 +35,7 @@ class Report:
     records: int = 0
     empty: int = 0
     skipped: int = 0
+    erased: int = 0
     accepted: int = 0
     expired: int = 0
     unconfirmed: int = 0
@@ -66,6 +68,7 @@ class Report:
             parts.append(f"{share:.1%} of {self.rows:,} rows (seed {self.sample.seed})")
         for count, what in (
             (self.skipped, "rows skipped without bytes"),
+            (self.erased, "erased rows"),
             (self.empty, "offsets without a record"),
             (self.accepted, "offsets in accepted gaps"),
             (self.expired, "rows that the broker no longer has"),

@@ -73,3 +73,16 @@ def test_a_bad_key_file_is_named_and_its_content_is_not(tmp_path: Path, damage: 
         pii_key.check(path)
     assert str(path) in str(refusal.value)
     assert secret[10:40] not in str(refusal.value)
+
+
+def test_pseudonyms_are_those_of_every_version_of_the_key(tmp_path: Path) -> None:
+    path = tmp_path / "pii.key"
+    pii_key.create(path)
+    pii_key.rotate(path)
+    expected = {}
+    for copy in tmp_path.glob("pii.key.v*"):
+        version, pads = copy.read_text().strip().split(":")
+        key = bytes(byte ^ 0x36 for byte in bytes.fromhex(pads[:128]))
+        expected[version] = hmac.new(key, b"customer|42", "sha256").hexdigest()
+    assert pii_key.pseudonyms(path, "customer", "42") == expected
+    assert expected.keys() == {"v1", "v2"}

@@ -6,6 +6,7 @@ import pytest
 
 from lakehouse.errors import UserError
 from python_ingest.spark_types import in_spark
+from python_ingest.subjects import Subject
 from python_ingest.topics import DeadLetterLimit, Declaration, read_declarations, select
 
 GOOD = """
@@ -188,3 +189,40 @@ def test_the_subjects_of_a_topic_follow_what_it_declares(tmp_path: Path) -> None
         assert declaration.subjects("value", "till.Refund") == subjects
         assert declaration.allow == ("amount", "place.zip")
     assert read_declarations(written(tmp_path, GOOD))[0].subjects("key", "x") == ("Till.Sales-v1-key",)
+
+
+def declared_persons(directory: Path, *subjects: str) -> Path:
+    """Declare tables t0, t1, ... with subjects as YAML."""
+    lines = ["version: 2", "sources:", "  - name: till", "    schema: bronze", "    tables:"]
+    for number, text in enumerate(subjects):
+        lines += [f"      - name: t{number}"]
+        lines += [f"        config: {{meta: {{kafka: {{topic: topic{number}}}, subjects: {text}}}}}"]
+    return written(directory, "\n".join(lines))
+
+
+def test_subjects_say_where_a_persons_rows_are(tmp_path: Path) -> None:
+    through = "{customer: {columns: [place], through: [t0.home, t0.work.place]}}"
+    first, second = read_declarations(declared_persons(tmp_path, "{customer: [id, key.id], user: [name]}", through))
+    assert first.persons == (Subject("customer", ("id", "key.id")), Subject("user", ("name",)))
+    assert second.persons == (Subject("customer", ("place",), (("t0", "home"), ("t0", "work.place"))),)
+
+
+@pytest.mark.parametrize(
+    ("subjects", "complaint"),
+    [
+        (("[customer]",), r"table t0: subjects is not a mapping"),
+        (("{customer: id}",), r"subjects\.customer is not a list of columns"),
+        (("{customer: []}",), r"subjects\.customer is not a list of columns"),
+        (("{customer: {columns: [a], via: [t.b]}}",), r"subjects\.customer\.via is not a known field"),
+        (("{customer: {columns: [a]}}",), r"subjects\.customer\.through is not a list of columns"),
+        (
+            ("{customer: {columns: [a], through: [t1]}}",),
+            r"customer\.through does not name columns of tables",
+        ),
+        (("{customer: {columns: [a], through: [t1.b]}}",), r"t0: subjects\.customer goes through t1, which does not"),
+        (("{customer: {columns: [a], through: [t1.b]}}", "{user: [b]}"), r"goes through t1, which does not declare"),
+    ],
+)
+def test_a_mistake_in_subjects_is_named(tmp_path: Path, subjects: tuple[str, ...], complaint: str) -> None:
+    with pytest.raises(UserError, match=complaint):
+        read_declarations(declared_persons(tmp_path, *subjects))

@@ -26,6 +26,7 @@ from python_export.publishing.manifest import Manifest
 from python_export.publishing.publish import publish
 from python_export.publishing.retain import retain, tag_of
 from python_export.publishing.target import digest, open_target
+from python_export.publishing.withdraw import withdraw
 from python_export.telling import outbox
 from python_export.variables import Channels
 from tests.support.hostile_rows import DATASET, MONDAY, arrow_table, hostile_rows, right_lines
@@ -166,7 +167,8 @@ def test_a_right_version_passes_and_every_planted_fault_is_reported(
         for path, content in right.items():
             path.write_bytes(content)
     findings = json.loads(export(offline_settings, monkeypatch, "verify", "--dataset", "events", "--json").output)
-    assert findings == [{"path": VERSION, "problems": []}, {"path": "events/latest.json", "problems": []}]
+    right = {"problems": [], "note": ""}
+    assert findings == [{"path": VERSION, **right}, {"path": "events/latest.json", **right}]
     nothing = export(offline_settings, monkeypatch, "verify", "--week", "2021-W01")
     assert str(nothing.exception).startswith("Nothing like that is published")
 
@@ -262,3 +264,26 @@ def test_a_version_is_judged_by_the_search_that_it_was_made_with(
     file.write_text(without_row(right_lines([*hostile_rows(), more])))
     said = export(offline_settings, monkeypatch, "verify")
     assert "the file lacks 2 rows of the table, and 1 were withheld" in said.stdout
+
+
+def test_a_withdrawn_version_and_an_erased_snapshot_are_no_faults(
+    hostile_source: Source, offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = publish_lines(offline_settings, hostile_source, right_lines())
+    with hostile_source.table.transaction() as change:
+        change.set_properties({f"lakehouse.erased-snapshot.{manifest.source_snapshot_id}": "2021-01-04"})
+    told = export(offline_settings, monkeypatch, "verify")
+    assert told.exception is None, told.output
+    assert f"{VERSION}: its snapshot was erased on 2021-01-04" in told.output
+
+    target = open_target(offline_settings)
+    withdraw(target, VERSION, "somebody was erased")
+    told = export(offline_settings, monkeypatch, "verify")
+    assert told.exception is None, told.output
+    assert f"{VERSION}: withdrawn on " in told.output
+    place = Path(offline_settings.export_root) / VERSION
+    unlock(place)
+    (place / CSV).write_text("a person")
+    told = export(offline_settings, monkeypatch, "verify")
+    assert isinstance(told.exception, UserError)
+    assert f"{VERSION}: it is withdrawn, and its file is still there" in told.output

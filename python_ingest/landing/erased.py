@@ -1,0 +1,42 @@
+"""How an erased row is known: its decode_error begins with MARK, and of its record it has position and time alone."""
+
+from datetime import UTC, datetime
+
+from pyiceberg.expressions import And, BooleanExpression, NotNull, NotStartsWith, StartsWith
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.table import Table
+
+from lakehouse import property_keys
+from lakehouse.catalog import readable
+
+MARK = "erased: "
+ERASED = StartsWith("decode_error", MARK)
+
+
+def mark(now: datetime) -> str:
+    """Return the decode_error of a row that is erased now."""
+    return f"{MARK}{now.astimezone(UTC):%Y-%m-%d}"
+
+
+def failed(column: str) -> BooleanExpression:
+    """Return the condition that a part could not be decoded, by its column of errors; an erased row is no failure."""
+    return And(NotNull(column), NotStartsWith(column, MARK))
+
+
+def rows_by_file(table: Table) -> dict[str, int]:
+    """Return how many erased rows the data files of the current snapshot have, by path; without those that have none.
+
+    Raises:
+        UserError: a file is damaged.
+    """
+    if property_keys.HAS_ERASED_ROWS not in table.properties:
+        return {}
+    found = {}
+    scan = table.scan(ERASED, selected_fields=("kafka_offset",))
+    for task in scan.plan_files():
+        path = task.file.file_path
+        with readable(path):
+            rows = ArrowScan(table.metadata, table.io, scan.projection(), ERASED).to_table([task])
+        if len(rows):
+            found[path] = len(rows)
+    return found

@@ -1,0 +1,297 @@
+"""Erases a person's rows in bronze: found by the columns that the sources declare, emptied in place, once.
+
+An erased row keeps its position, its timestamps and the day it landed; all else is NULL, and decode_error says when it
+was erased (python_ingest.erased). So the next offset, backfill, verify and reconciliation go on as before, and the row
+is never landed again. It is committed as a replay is (branch.replace_rows), under a new batch number, and so every
+batch that was planned before it is refused.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.expressions import And, EqualTo
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import ancestors_of
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lakehouse import property_keys
+from lakehouse.catalog import load_table, readable
+from lakehouse.errors import UserError
+from lakehouse.settings import CATALOG_NAME
+from python_ingest.landing import branch, commit, erased
+from python_ingest.landing.commit import Ledger
+from python_ingest.landing.offsets import PositionReader
+from python_ingest.subjects import Subject
+from python_ingest.topics import Declaration
+
+ATTEMPTS = 5
+# What the writers of erasures begin with.
+WRITER = "erase-"
+KEPT = {"kafka_topic", "kafka_partition", "kafka_offset", "kafka_timestamp", "kafka_timestamp_type", "ingested_at"}
+
+# Partition and offset of a row.
+Place = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Person:
+    """Whose rows are erased: a kind of subject that the sources declare, and the id, as text."""
+
+    kind: str
+    id: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """The rows of one table that are to be erased. `shared` counts what other persons' rows name too, such as the
+    address of two customers: its rows are not among them."""
+
+    declaration: Declaration
+    places: frozenset[Place]
+    shared: int = 0
+
+
+@dataclass(frozen=True)
+class Done:
+    """How many rows of a table were erased, and when that was committed."""
+
+    table: str
+    rows: int
+    at: datetime
+
+
+def check(declarations: Iterable[Declaration], persons: Iterable[Person]) -> None:
+    """Do nothing if the sources say where the rows of such persons are.
+
+    Raises:
+        UserError: no source declares the kind of one.
+    """
+    kinds = sorted({subject.kind for declaration in declarations for subject in declaration.persons})
+    for person in persons:
+        if person.kind not in kinds:
+            raise UserError(
+                f"No dbt source says where the rows of a {person.kind} are",
+                f"Choose from {', '.join(kinds) or 'none'}, or declare it in config.meta.subjects of the source tables",
+            )
+
+
+def find(catalog: Catalog, declarations: Iterable[Declaration], persons: Iterable[Person]) -> list[Found]:
+    """Return the rows of persons that are not erased yet, of each table that has some.
+
+    Tables whose rows are found through another table's come first: once that one's are erased nothing leads to them any
+    more, so an erasure that was cut off is completed by doing it again.
+
+    Raises:
+        UserError: a file of a table is damaged.
+    """
+    declarations, persons = list(declarations), list(persons)
+    found = []
+    for declaration in declarations:
+        table = load_table(catalog, declaration.identifier)
+        places: set[Place] = set()
+        shared = 0
+        for subject in declaration.persons:
+            ids = {person.id.strip() for person in persons if person.kind == subject.kind}
+            if subject.through and ids:
+                named, by_others = _named(catalog, declarations, declaration.schema, subject, ids)
+                ids, shared = named - by_others, shared + len(by_others)
+            if table is not None and ids:
+                for rows in _rows(table, subject.columns):
+                    places.update(_places(rows.filter(_is_any(rows, subject.columns, ids))))
+        if places or shared:
+            found.append(Found(declaration, frozenset(places), shared))
+    return sorted(found, key=lambda one: not any(subject.through for subject in one.declaration.persons))
+
+
+def named(
+    catalog: Catalog, declarations: Iterable[Declaration], records: Iterable[tuple[str, int, int]]
+) -> list[Found]:
+    """Return the rows of records that are named by topic, partition and offset, such as dead letters, whose bytes tell
+    no program whose they are.
+
+    Raises:
+        UserError: a topic is not declared, or there is no such row.
+    """
+    by_topic = {each.topic: each for each in declarations}
+    wanted: dict[str, set[Place]] = defaultdict(set)
+    for topic, *place in records:
+        if topic not in by_topic:
+            raise UserError(f"No dbt source declares the topic '{topic}'", f"Choose from {', '.join(by_topic)}")
+        wanted[topic].add((place[0], place[1]))
+    found = []
+    for topic, places in wanted.items():
+        declaration = by_topic[topic]
+        table = load_table(catalog, declaration.identifier)
+        held = {} if table is None else _errors_at(table, places)
+        if lacking := sorted(places - held.keys()):
+            partition, offset = lacking[0]
+            raise UserError(
+                f"{declaration.identifier} has no row of {topic}:{partition}:{offset}",
+                f"See `lakehouse ingest dead-letters {topic} --show-raw`",
+            )
+        left = frozenset(place for place, error in held.items() if not (error or "").startswith(erased.MARK))
+        if left:
+            found.append(Found(declaration, left))
+    return found
+
+
+def joined(found: Iterable[Found]) -> list[Found]:
+    """Return one for each table, in the order in which the tables come first."""
+    tables: dict[str, Found] = {}
+    for one in found:
+        name = one.declaration.identifier
+        before = tables.get(name, Found(one.declaration, frozenset()))
+        tables[name] = Found(one.declaration, before.places | one.places, before.shared + one.shared)
+    return list(tables.values())
+
+
+def erase(catalog: Catalog, spark: SparkSession, found: Found, writer: str) -> Done:
+    """Empty the rows of one table, those that are not erased yet, in one commit.
+
+    Raises:
+        UserError: Spark fails, or the table does not stand still.
+    """
+    declaration = found.declaration
+    for _ in range(ATTEMPTS):
+        now = datetime.now(UTC)
+        table = catalog.load_table(declaration.identifier)
+        if not _announced(table):
+            continue
+        base = PositionReader().read(table)
+        ledger = Ledger(writer, base.last_batch + 1, (), base.next_offsets, ())
+        partitions, offsets = zip(*found.places, strict=True)
+        # All of MERGE's condition that file statistics know.
+        where = (
+            f"landed.kafka_partition in ({', '.join(map(str, sorted({*partitions})))})"
+            f" and landed.kafka_offset between {min(offsets)} and {max(offsets)}"
+        )
+
+        def emptied(landed: DataFrame, number: int = ledger.batch, mark: str = erased.mark(now)) -> DataFrame:
+            return _emptied(landed, declaration, found.places, number, mark)
+
+        rows = branch.replace_rows(spark, table, base, ledger, emptied, where, branch.ERASE)
+        if rows == 0:
+            return Done(declaration.identifier, 0, now)
+        if rows is not None:
+            snapshot = commit.committed(table.refresh(), ledger)
+            at = now if snapshot is None else datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
+            return Done(declaration.identifier, rows, at)
+    raise UserError(
+        f"{declaration.identifier}: other commits came first, {ATTEMPTS} times in a row; nothing was erased there",
+        "Run it again when the ingester of this topic has caught up",
+    )
+
+
+def erased_at(catalog: Catalog, identifier: str) -> datetime:
+    """Return when a table was erased by a command that was killed before it could note that, or a time before."""
+    table = catalog.load_table(identifier)
+    for snapshot in ancestors_of(table.current_snapshot(), table.metadata):
+        if snapshot.summary and (snapshot.summary[property_keys.WRITER] or "").startswith(WRITER):
+            return datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
+    return datetime.fromtimestamp(0, UTC)
+
+
+def _emptied(landed: DataFrame, declaration: Declaration, places: Iterable[Place], number: int, mark: str) -> DataFrame:
+    """Return the rows at some places as they are when erased, with the columns that the table has now."""
+    spark = landed.sparkSession
+    columns = spark.table(f"{CATALOG_NAME}.{declaration.identifier}").schema
+    chosen = spark.createDataFrame(sorted(places), "_partition int, _offset bigint")
+    rows = landed.join(F.broadcast(chosen), F.expr("kafka_partition = _partition and kafka_offset = _offset"))
+    new = {"decode_error": F.lit(mark), "ingest_batch": F.lit(number).cast("long")}
+    new |= {name: F.col(name) for name in KEPT}
+    return rows.where(f"decode_error is null or not startswith(decode_error, '{erased.MARK}')").select(
+        *(new.get(one.name, F.lit(None)).cast(one.dataType).alias(one.name) for one in columns)
+    )
+
+
+def _announced(table: Table) -> bool:
+    """Say in the table's properties that it has erased rows; False if another process has changed the table."""
+    if property_keys.HAS_ERASED_ROWS not in table.properties:
+        try:
+            with table.transaction() as transaction:
+                transaction.set_properties({property_keys.HAS_ERASED_ROWS: "true"})
+        except CommitFailedException:
+            return False
+    return True
+
+
+def _named(
+    catalog: Catalog, declarations: list[Declaration], schema: str, subject: Subject, ids: set[str]
+) -> tuple[set[str], set[str]]:
+    """Return what the persons' rows of another table name, and what of that other persons' rows name too."""
+    by_table = {(each.schema, each.table): each for each in declarations}
+    mine: set[str] = set()
+    others: set[str] = set()
+    for is_second_look in (False, True):
+        for name, column in subject.through:
+            declaration = by_table[schema, name]
+            columns = next(one.columns for one in declaration.persons if one.kind == subject.kind)
+            table = load_table(catalog, declaration.identifier)
+            for rows in _rows(table, (*columns, column)) if table is not None else ():
+                values, is_mine = _texts(rows, column), _is_any(rows, columns, ids)
+                if is_second_look:
+                    shared = pc.and_(pc.invert(is_mine), pc.is_in(values, pa.array([*mine], values.type)))
+                    others.update(values.filter(shared).to_pylist())
+                else:
+                    mine.update(values.filter(pc.and_(is_mine, pc.is_valid(values))).to_pylist())
+        # No value that would name anything.
+        mine.discard("")
+    return mine, others
+
+
+def _rows(table: Table, columns: Iterable[str]) -> Iterator[pa.RecordBatch]:
+    """Yield positions and some columns, those that the table has; a nested field is named by its path."""
+    there = [name for name in columns if _has(table, name)]
+    names = ("kafka_partition", "kafka_offset", *dict.fromkeys(there))
+    with readable(f"A file of {'.'.join(table.name())}"):
+        yield from table.scan(selected_fields=names).to_arrow_batch_reader()
+
+
+def _has(table: Table, column: str) -> bool:
+    try:
+        table.schema().find_field(column)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_any(rows: pa.RecordBatch, columns: Iterable[str], ids: set[str]) -> pa.Array:
+    """Tell of each row whether one of the columns has one of the ids."""
+    found = pa.array([False] * len(rows), pa.bool_())
+    for column in columns:
+        texts = _texts(rows, column)
+        found = pc.or_(found, pc.is_in(texts, pa.array([*ids], texts.type)))
+    return found
+
+
+def _texts(rows: pa.RecordBatch, column: str) -> pa.Array:
+    """Return a column as text without white space around it, as pseudonyms are made of it; NULLs if there is none."""
+    first, *path = column.split(".")
+    if first not in rows.schema.names:
+        return pa.nulls(len(rows), pa.large_string())
+    values = rows[first]
+    for name in path:
+        values = pc.struct_field(values, name)
+    return pc.utf8_trim_whitespace(pc.cast(values, pa.large_string()))
+
+
+def _places(rows: pa.RecordBatch) -> Iterator[Place]:
+    return zip(rows["kafka_partition"].to_pylist(), rows["kafka_offset"].to_pylist(), strict=True)
+
+
+def _errors_at(table: Table, places: set[Place]) -> dict[Place, str | None]:
+    """Return the decode_error of the rows at some places, without those where there is none."""
+    held = {}
+    for partition, offset in places:
+        there = And(EqualTo("kafka_partition", partition), EqualTo("kafka_offset", offset))
+        with readable(f"A file of {'.'.join(table.name())}"):
+            for row in table.scan(there, selected_fields=("decode_error",)).to_arrow().to_pylist():
+                held[partition, offset] = row["decode_error"]
+    return held

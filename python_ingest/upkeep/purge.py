@@ -1,0 +1,83 @@
+"""Lets go of all that a table was before an erasure: tags and branches, snapshots, and files that nothing refers to.
+
+`maintain` keeps them for days; of an erased person nothing may stay that long.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table.refs import SnapshotRefType
+from pyspark.sql import SparkSession
+
+from lakehouse import property_keys
+from lakehouse.settings import CATALOG_NAME
+from python_ingest.upkeep.maintain import (
+    Procedures,
+    forget_what_was_read,
+    keep_last_batch,
+    merge_files,
+    snapshots_in_use,
+)
+from python_ingest.upkeep.table_files import files_of, size_of
+
+PUBLISHED = "export-"
+
+
+@dataclass(frozen=True)
+class Purged:
+    """What was let go of: tags by name, how many snapshots, and how many files that nothing referred to."""
+
+    table: str
+    tags: tuple[str, ...]
+    snapshots: int
+    orphans: int
+
+
+def purge_table(catalog: Catalog, spark: SparkSession, identifier: str, written_before: datetime) -> Purged:
+    """Keep the current snapshot of a table alone, with the one that says how far its topic was read.
+
+    Files that nothing refers to are deleted if they were written before a time: what comes later may belong to a
+    commit that is going on. Of bronze that is the time of the erasure, because a batch that was planned before it is
+    refused.
+
+    Raises:
+        UserError: a step fails; it can be done again.
+    """
+    table = catalog.load_table(identifier)
+    procedures = Procedures(spark, identifier)
+    name = f"{CATALOG_NAME}.{identifier}"
+    before = {snapshot.snapshot_id for snapshot in table.snapshots()}
+    current = table.current_snapshot()
+    tags = []
+    for ref, at in table.refs().items():
+        if ref == "main" or (current is not None and at.snapshot_id == current.snapshot_id):
+            continue
+        kind = "tag" if at.snapshot_ref_type == SnapshotRefType.TAG else "branch"
+        if kind == "tag":
+            tags.append(ref)
+            if ref.startswith(PUBLISHED):
+                noted = f"'{property_keys.ERASED_SNAPSHOT}{at.snapshot_id}' = '{datetime.now(UTC):%Y-%m-%d}'"
+                procedures.sql(f"alter table {name} set tblproperties ({noted})", "set tblproperties")
+        procedures.sql(f"alter table {name} drop {kind} if exists `{ref}`", f"drop {kind}")
+    if current is not None:
+        if size_of(table, files_of(table)).delete_files:
+            merge_files(procedures, table, deletes=True)
+        procedures.call("rewrite_manifests")
+        table.refresh()
+        keep_last_batch(procedures, table)
+        forget_what_was_read(procedures, table)
+        now = f"timestamp '{datetime.now(UTC).isoformat(' ')}'"
+        procedures.call("expire_snapshots", older_than=now, retain_last=str(snapshots_in_use(table)))
+    orphans = _delete_orphans(spark, name, written_before)
+    after = {snapshot.snapshot_id for snapshot in table.refresh().snapshots()}
+    return Purged(identifier, tuple(tags), len(before - after), orphans)
+
+
+def _delete_orphans(spark: SparkSession, name: str, written_before: datetime) -> int:
+    """Delete files that nothing refers to. Iceberg's procedure refuses to do that within a day, its action does not."""
+    jvm, session = spark._jvm, spark._jsparkSession
+    table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session, name)
+    action = jvm.org.apache.iceberg.spark.actions.SparkActions.get(session).deleteOrphanFiles(table)
+    found = action.olderThan(int(written_before.timestamp() * 1000)).execute().orphanFileLocations()
+    return sum(1 for _ in found.iterator())

@@ -1,0 +1,56 @@
+"""A version that is taken back: no file of it is left, readers find the newest other one, and the next one says so."""
+
+import json
+
+import pytest
+
+from python_export.publishing.manifest import newest, published, read
+from python_export.publishing.target import Target
+from python_export.publishing.withdraw import withdraw
+from tests.python_export.publishing.test_export_publish import pointer, publish_content, tree, without_folders
+
+WEEK = "events/2020-W53"
+
+
+def test_what_is_withdrawn_leaves_its_manifest_alone(target: Target) -> None:
+    publish_content(target, "note\na\n")
+    publish_content(target, "note\nb\n")
+    withdraw(target, f"{WEEK}/v2", "somebody was erased")
+    assert without_folders(path for path in tree(target) if "/v2/" in path) == {f"{WEEK}/v2/manifest.json"}
+    said = read(target, f"{WEEK}/v2")
+    assert said.withdrawn is not None
+    assert said.withdrawn["reason"] == "somebody was erased"
+    assert (said.control_totals, said.totals_by) == ({}, {})
+    assert pointer(target)["version"] == newest(target, "events").version == 1
+    assert [one.version for one in published(target)] == [1]
+    assert [one.version for one in published(target, with_withdrawn=True)] == [1, 2]
+
+    before = tree(target)
+    withdraw(target, f"{WEEK}/v2", "another reason")
+    assert tree(target) == before
+
+    third = publish_content(target, "note\nc\n").manifest
+    assert (third.version, third.supersedes, third.difference) == (3, 2, None)
+    assert third.reason == "v2 was withdrawn"
+    assert third.warnings == []
+    assert pointer(target)["version"] == 3
+
+    for version in ("v1", "v3"):
+        withdraw(target, f"{WEEK}/{version}", "somebody was erased")
+    assert without_folders(tree(target)) == {f"{WEEK}/v{number}/manifest.json" for number in (1, 2, 3)}
+    assert publish_content(target, "note\nc\n").manifest.version == 4
+
+
+@pytest.mark.parametrize("published_to", ["local"], indirect=True)
+def test_a_withdrawal_that_was_cut_off_is_completed(target: Target) -> None:
+    """Cut off between the manifest and the files: so readers are told before a file is gone."""
+    publish_content(target, "note\na\n")
+    place = target.root / f"{WEEK}/v1"
+    place.chmod(0o755)
+    manifest = json.loads((place / "manifest.json").read_text())
+    (place / "manifest.json").chmod(0o644)
+    (place / "manifest.json").write_text(json.dumps(manifest | {"withdrawn": {"on": "2021-01-04", "reason": "first"}}))
+    (place / ".manifest.json.0011aabb").write_text("unfinished")
+    withdraw(target, f"{WEEK}/v1", "second")
+    assert [file.name for file in place.iterdir()] == ["manifest.json"]
+    assert read(target, f"{WEEK}/v1").withdrawn == {"on": "2021-01-04", "reason": "first"}
