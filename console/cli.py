@@ -22,7 +22,10 @@ COMMANDS = {
         "weekly_job.cli",
         "Ingest, verify, build, reconcile, export, notify: for one week, or `runs` to list what it did before.",
     ),
-    "erase": ("erasure.cli", "A person: rows in bronze, what is built from them, and what is published."),
+    "erase": (
+        "erasure.cli",
+        "Erase a person: rows in bronze, all that is built from them, and the snapshots and files that still hold them.",
+    ),
     "pii": ("console.pii", "The masking key of pseudonyms."),
     "check": ("console.check", "Checks that need no running stack."),
 }
