@@ -24,7 +24,7 @@ COMMANDS = {
     ),
     "erase": (
         "erasure.cli",
-        "Erase a person: rows in bronze, all that is built from them, and the snapshots and files that still hold them.",
+        "Erase a person: rows in bronze, all that is built from them, and the snapshots and files that hold them.",
     ),
     "pii": ("console.pii", "The masking key of pseudonyms."),
     "check": ("console.check", "Checks that need no running stack."),

@@ -34,7 +34,7 @@ def erase(
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be erased, and change nothing.")] = False,
 ) -> None:
-    """Erase a person: rows in bronze, all that is built from them, and the snapshots and files that still hold them.
+    """Erase a person: rows in bronze, all that is built from them, and the snapshots and files that hold them.
 
     Erased rows keep their place, so nothing is landed again. It can be given again after a kill at any moment. No
     weekly job, export or maintenance runs meanwhile; the ingester may. Kafka keeps its records.
