@@ -212,6 +212,14 @@ def test_the_key_column_comes_with_the_first_avro_key(lab: Lab, schema: object, 
     assert [row["key_schema_id"] for row in rows] == [None, None, 0x7FFFFF00, key_id, None]
 
 
+def as_text(key: bytes) -> str | None:
+    """Return a key as text, if it is that: a schema id may be valid UTF-8 by chance, and then so is the key."""
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return None
+
+
 def test_foreign_bytes_in_a_key_cost_no_row_in_any_format(lab: Lab) -> None:
     value = lab.encode(lab.register(record("sale", id="int")), {"id": 1})
     key_id = lab.register(record("sale_key", id="int", name="string"), side="key")
@@ -230,12 +238,8 @@ def test_foreign_bytes_in_a_key_cost_no_row_in_any_format(lab: Lab) -> None:
     decoded = {
         "bytes": keys,
         "avro": [{"id": 7, "name": "n"}] + [None] * 6,
-        "string": [None, "", "\x00", None, None, None, None],
+        "string": [as_text(key) for key in keys],
     }
-    # A schema id may be valid UTF-8 by chance, and then so is the key.
-    for index, key in enumerate(keys):
-        if decoded["string"][index] is None and b"\xff" not in key:
-            decoded["string"][index] = key.decode()
     for key_format, expected in decoded.items():
         declaration = replace(lab.declaration, key=key_format, table=f"{lab.declaration.table}_{key_format}")
         assert lab.land_well(declaration=declaration).dead_letters == 0
