@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -116,4 +115,4 @@ def test_both_waves_land_as_the_log_says_and_only_once(empty_stack):
 def test_a_service_that_is_down_is_named(empty_stack, address, message):
     broken = "127.0.0.1:1" if address == "kafka_bootstrap_servers" else "http://127.0.0.1:1"
     with pytest.raises(UserError, match=message):
-        load(replace(empty_stack, **{address: broken}), **ARGUMENTS)
+        load(empty_stack.changed(**{address: broken}), **ARGUMENTS)
