@@ -38,10 +38,10 @@ def refuse_misspelled(env: Mapping[str, str]) -> None:
         UserError: there is one.
     """
     ours = [name.removeprefix(PREFIX) for name in known() if name.startswith(PREFIX)]
-    for name in sorted(env):
+    for name in sorted(name for name in env if name.startswith(PREFIX)):
         ending = name.removeprefix(PREFIX)
-        near = get_close_matches(ending.upper(), ours, 1, ALIKE)
-        if name.startswith(PREFIX) and ending not in ours and near:
+        near = [] if ending in ours else get_close_matches(ending.upper(), ours, 1, ALIKE)
+        if near:
             raise UserError(f"{name} is no variable of ours", f"Rename it: {PREFIX}{near[0]} is what is most like it")
 
 

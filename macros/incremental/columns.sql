@@ -66,9 +66,15 @@
 
 {# The columns of a query by name, with their types. #}
 {% macro columns_of(query) %}
-    {% set types = {} %}
-    {% for row in run_query('describe query ' ~ query).rows %}
-        {% do types.update({row[0]: row[1]}) %}
+    {% do return(pairs_of('describe query ' ~ query)) %}
+{% endmacro %}
+
+
+{# What a statement returns: its first column to its second. #}
+{% macro pairs_of(statement) %}
+    {% set pairs = {} %}
+    {% for row in run_query(statement).rows %}
+        {% do pairs.update({row[0]: row[1]}) %}
     {% endfor %}
-    {% do return(types) %}
+    {% do return(pairs) %}
 {% endmacro %}

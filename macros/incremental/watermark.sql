@@ -113,11 +113,7 @@
 
 
 {% macro properties_of(table) %}
-    {% set properties = {} %}
-    {% for row in run_query('show tblproperties ' ~ table).rows %}
-        {% do properties.update({row[0]: row[1]}) %}
-    {% endfor %}
-    {% do return(properties) %}
+    {% do return(pairs_of('show tblproperties ' ~ table)) %}
 {% endmacro %}
 
 

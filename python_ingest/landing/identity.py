@@ -22,7 +22,7 @@ def bind(table: Table, topic: TopicState) -> None:
     """
     names = {property_keys.TOPIC_ID: topic.topic_id, property_keys.CLUSTER_ID: topic.cluster_id}
     if not _filled(table) and any(table.properties.get(name) != value for name, value in names.items()):
-        _note(table, names)
+        note(table, names)
 
 
 def check(table: Table, declaration: Declaration, topic: TopicState, position: Position) -> None:
@@ -71,10 +71,15 @@ def accept_gaps(table: Table, topic: str, gaps: list[OffsetRange], accept: bool)
             "Restore the records, or go on without them by --accept-gap, which notes the range on the table",
         )
     if new:
-        _note(table, new)
+        note(table, new)
 
 
-def _note(table: Table, properties: Mapping[str, str]) -> None:
+def note(table: Table, properties: Mapping[str, str]) -> None:
+    """Set properties of a table.
+
+    Raises:
+        Refused: another process changed the table meanwhile.
+    """
     try:
         with table.transaction() as transaction:
             transaction.set_properties(properties)

@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions import And, EqualTo
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import ancestors_of
@@ -25,8 +24,8 @@ from lakehouse import property_keys
 from lakehouse.catalog import load_table, readable
 from lakehouse.errors import UserError
 from lakehouse.settings import CATALOG_NAME
-from python_ingest.landing import branch, commit, erased
-from python_ingest.landing.commit import Ledger
+from python_ingest.landing import branch, commit, erased, identity
+from python_ingest.landing.commit import Ledger, Refused
 from python_ingest.landing.offsets import PositionReader
 from python_ingest.subjects import Subject
 from python_ingest.topics import Declaration
@@ -162,7 +161,10 @@ def erase(catalog: Catalog, spark: SparkSession, found: Found, writer: str) -> D
     for _ in range(ATTEMPTS):
         now = datetime.now(UTC)
         table = catalog.load_table(declaration.identifier)
-        if not _announced(table):
+        try:
+            if property_keys.HAS_ERASED_ROWS not in table.properties:
+                identity.note(table, {property_keys.HAS_ERASED_ROWS: "true"})
+        except Refused:
             continue
         base = PositionReader().read(table)
         ledger = Ledger(writer, base.last_batch + 1, (), base.next_offsets, ())
@@ -209,17 +211,6 @@ def _emptied(landed: DataFrame, declaration: Declaration, places: Iterable[Place
     return rows.where(f"decode_error is null or not startswith(decode_error, '{erased.MARK}')").select(
         *(new.get(one.name, F.lit(None)).cast(one.dataType).alias(one.name) for one in columns)
     )
-
-
-def _announced(table: Table) -> bool:
-    """Say in the table's properties that it has erased rows; False if another process has changed the table."""
-    if property_keys.HAS_ERASED_ROWS not in table.properties:
-        try:
-            with table.transaction() as transaction:
-                transaction.set_properties({property_keys.HAS_ERASED_ROWS: "true"})
-        except CommitFailedException:
-            return False
-    return True
 
 
 def _named(
