@@ -74,10 +74,12 @@ test: setup browser lint ## Lint, then run all tests on a stack of their own
 chaos: setup ## Kill two ingesters at random, CHAOS_ROUNDS times (20), and verify each time
 	@CHAOS_ROUNDS=$${CHAOS_ROUNDS:-20} $(RUN) pytest -v tests/python_ingest/landing/test_ingest_kills.py
 
-lint: $(VENV) ## Check Python, SQL and YAML style; needs no Spark
+lint: $(VENV) ## Check Python (style, types), SQL and YAML; needs no Spark
 	@echo "lint: ruff"
 	@$(RUN) ruff check --quiet .
 	@$(RUN) ruff format --check --quiet .
+	@echo "lint: types"
+	@output=$$($(RUN) mypy 2>&1) || { echo "$$output" >&2; exit 1; }
 	@echo "lint: imports"
 	@output=$$($(RUN) lint-imports --no-cache 2>&1) || { echo "$$output" >&2; exit 1; }
 	@echo "lint: sqlfluff"
