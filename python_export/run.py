@@ -232,8 +232,8 @@ class Exporter:
             draft = replace(
                 draft_of(source, week, facts),
                 bom=self.settings.export_bom,
-                quarantined=counts.get(dataset.quarantined),
-                late=counts.get(dataset.late),
+                quarantined=counts[dataset.quarantined] if dataset.quarantined else None,
+                late=counts[dataset.late] if dataset.late else None,
                 dead_letters=completeness.dead_letters(self.findings.states, dataset, week),
             )
             # The tag comes first: a version whose snapshot may expire could not be written again.

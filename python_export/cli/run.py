@@ -112,12 +112,13 @@ def list_versions(
     """List what is published: every version of every week, the newest of a week last."""
     target = open_target(from_environment())
     unreadable: list[ManifestError] = []
+    names: list[str | None] = [*dataset] if dataset else [None]
     found = [
-        one for name in dataset or [None] for one in published(target, name, unreadable=unreadable, with_withdrawn=True)
+        manifest for name in names for manifest in published(target, name, unreadable=unreadable, with_withdrawn=True)
     ]
-    for name in {*(dataset or ())} - {one.dataset for one in found} if not unreadable else ():
+    for unknown in {*(dataset or ())} - {one.dataset for one in found} if not unreadable else ():
         raise UserError(
-            f"Nothing of {name} is published under {target.address('')}", "See all with `lakehouse export list`"
+            f"Nothing of {unknown} is published under {target.address('')}", "See all with `lakehouse export list`"
         )
     if as_json:
         typer.echo(json.dumps([asdict(one) for one in found], indent=2))
@@ -135,7 +136,7 @@ def _print_versions(found: list[Manifest]) -> None:
     table = wide_table("dataset", "week", "version", "rows", "published", "superseded by", "sha256")
     for one in found:
         by = superseded.get((one.dataset, one.week, one.version), "")
-        by += f"{', ' if by else ''}withdrawn {one.withdrawn['on']}" if one.withdrawn else ""
+        by += f"{', ' if by else ''}withdrawn {one.withdrawn.on}" if one.withdrawn else ""
         table.add_row(one.dataset, one.week, f"v{one.version}", f"{one.rows:,}", one.created_at, by, one.sha256[:12])
     print_wide(table)
 

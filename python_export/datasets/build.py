@@ -157,7 +157,7 @@ def parse(project: Project, anew: bool = False) -> None:
 
 def invocation(project: Project) -> str:
     """Return the id of dbt's last command, which is in the summaries of the snapshots that it has written."""
-    return json.loads(project.results_path.read_text())["metadata"]["invocation_id"]
+    return str(json.loads(project.results_path.read_text())["metadata"]["invocation_id"])
 
 
 def _for_weeks(weeks: Sequence[IsoWeek]) -> tuple[str, ...]:

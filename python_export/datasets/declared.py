@@ -126,7 +126,8 @@ class Project:
         path = self.manifest_path
         if not path.is_file():
             raise UserError(f"There is no dbt manifest at {path}", "Run `dbt build` once")
-        return json.loads(path.read_text())
+        manifest: dict[str, Any] = json.loads(path.read_text())
+        return manifest
 
 
 def load(project: Project) -> dict[str, Dataset]:
@@ -247,7 +248,8 @@ def _events(manifest: dict[str, Any], declared: dict[str, str] | None) -> Events
 
 
 def _named(manifest: dict[str, Any], name: str) -> dict[str, Any]:
-    [node] = [node for node in manifest["nodes"].values() if node["name"] == name]
+    nodes: list[dict[str, Any]] = [node for node in manifest["nodes"].values() if node["name"] == name]
+    [node] = nodes
     return node
 
 
@@ -264,7 +266,8 @@ def places_of(manifest: dict[str, Any], table: str) -> list[str]:
         return [ids[dataset.table.name] for dataset in exported]
     if any(ids[table] in dataset.lineage for dataset in exported):
         return [ids[table]]
-    return manifest["parent_map"].get(ids[table], [])
+    parents: list[str] = manifest["parent_map"].get(ids[table], [])
+    return parents
 
 
 def ancestors_of(manifest: dict[str, Any], unique_id: str) -> list[str]:

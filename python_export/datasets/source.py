@@ -126,8 +126,8 @@ def of_snapshot(dataset: Dataset, table: IcebergTable, snapshot_id: int, week: I
     """
     fields = table.scan(snapshot_id=snapshot_id).projection().fields
     columns = tuple(Column(field.name, _type_name(dataset, field.name, field.field_type)) for field in fields)
-    named = {*dataset.key, *dataset.order_by, dataset.week_column, dataset.at} - {None}
-    missing = named - {column.name for column in columns}
+    named = (*dataset.key, *dataset.order_by, dataset.week_column, dataset.at)
+    missing = {name for name in named if name} - {column.name for column in columns}
     if missing:
         raise UserError(
             f"{dataset.model} has no column {', '.join(sorted(missing))}, which its key, order or week names",

@@ -15,7 +15,7 @@ import duckdb
 
 from lakehouse.errors import UserError
 from python_export.datasets.source import Column, Source
-from python_export.files.csv_file import MEMORY_LIMIT, connect, name, rows_of
+from python_export.files.csv_file import MEMORY_LIMIT, connect, name, one_row, rows_of
 from python_export.files.stored import load_table, row_hash
 
 # The code points of = + - @ tab CR LF, and of the full-width forms.
@@ -142,7 +142,7 @@ def _measure(database: duckdb.DuckDBPyConnection, source: Source) -> dict[tuple[
             figures["suppressed", ""] = f"count(*) filter ({cell})"
         if column.name == "key_version":
             figures["first key", ""], figures["last key", ""] = f"min({cell})", f"max({cell})"
-    row = database.execute(f"select {', '.join(figures.values())} from stored").fetchone()
+    row = one_row(database, f"select {', '.join(figures.values())} from stored")
     return dict(zip(figures, row, strict=True))
 
 
@@ -172,9 +172,9 @@ def _is_equal(database: duckdb.DuckDBPyConnection, source: Source) -> bool:
     database.execute(f"create table expected as select {content} as content from stored order by {_order(source)}")
     # The longer one has NULL for what the other lacks.
     unequal = "count(*) filter (staged.content is distinct from expected.content)"
-    return database.execute(
-        f"select {unequal} = 0 and count(distinct key) = count(*) from staged positional join expected"
-    ).fetchone() == (True,)
+    return one_row(
+        database, f"select {unequal} = 0 and count(distinct key) = count(*) from staged positional join expected"
+    ) == (True,)
 
 
 def _differences(
@@ -278,4 +278,5 @@ def _clean(cell: str) -> str:
 
 
 def _value(database: duckdb.DuckDBPyConnection, sql: str) -> Any:
-    return database.execute(sql).fetchone()[0]
+    (value,) = one_row(database, sql)
+    return value

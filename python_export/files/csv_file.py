@@ -1,7 +1,8 @@
 """How a published file is read with DuckDB: as text, row by row, with NULL and the empty string apart."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
@@ -11,10 +12,19 @@ MEMORY_LIMIT = "1GB"
 def connect(scratch: Path) -> duckdb.DuckDBPyConnection:
     """Return an empty database in memory, with a directory for what outgrows it."""
     scratch.mkdir(parents=True, exist_ok=True)
-    config = {"memory_limit": MEMORY_LIMIT, "threads": 2, "temp_directory": str(scratch)}
-    database = duckdb.connect(config=config)
+    database = duckdb.connect(
+        config={"memory_limit": MEMORY_LIMIT, "threads": 2, "temp_directory": str(scratch)},
+    )
     database.execute("set enable_progress_bar = false")
     return database
+
+
+def one_row(
+    database: duckdb.DuckDBPyConnection, sql: str, parameters: Mapping[str, str] | None = None
+) -> tuple[Any, ...]:
+    """Return the row of a query that has exactly one."""
+    [row] = database.execute(sql, parameters or {}).fetchall()
+    return tuple(row)
 
 
 def rows_of(file: Path, columns: Iterable[str]) -> str:

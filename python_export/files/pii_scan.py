@@ -16,7 +16,7 @@ import duckdb
 
 from lakehouse.errors import UserError
 from python_export.datasets.source import Column, Source
-from python_export.files.csv_file import connect, name
+from python_export.files.csv_file import connect, name, one_row
 from python_export.files.stored import load_table, row_hash
 
 ALONE = r"(?:^|[^0-9A-Za-z]){}(?:$|[^0-9A-Za-z])"
@@ -78,7 +78,7 @@ def as_published(source: Source, withheld: Mapping[str, int], scratch: Path) -> 
 
 def looked_through(database: duckdb.DuckDBPyConnection, source: Source) -> Source:
     """Return what `withhold` does, of rows that are loaded as `stored`."""
-    rows = database.execute("select count(*) from stored").fetchone()[0]
+    (rows,) = one_row(database, "select count(*) from stored")
     reasons: dict[str, str] = {}
     for reason, condition, column in _suspicions(database, source):
         for found, cell in database.execute(
@@ -112,8 +112,8 @@ def _suspicions(database: duckdb.DuckDBPyConnection, source: Source) -> list[tup
             possible.append((f"{kind} in {column.name}", condition.format(f"stored.{name(column.name)}"), column))
     if not possible:
         return []
-    conditions = ", ".join(f"bool_or({condition})" for _, condition, _ in possible)
-    found = database.execute(f"select {conditions} from stored", _used(conditions)).fetchone()
+    any_of_each = ", ".join(f"bool_or({condition})" for _, condition, _ in possible)
+    found = one_row(database, f"select {any_of_each} from stored", _used(any_of_each))
     return [suspicion for suspicion, is_there in zip(possible, found, strict=True) if is_there]
 
 

@@ -1,7 +1,8 @@
 """The rows of an export table at one snapshot, as PyIceberg says which files have them, in DuckDB as `stored`."""
 
 import duckdb
-from pyiceberg.expressions import AlwaysTrue, EqualTo
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression, EqualTo, Reference
+from pyiceberg.expressions.literals import literal
 
 from python_export.datasets.source import Column, Source
 from python_export.files.csv_file import name, text
@@ -13,7 +14,9 @@ def load_table(database: duckdb.DuckDBPyConnection, source: Source) -> None:
     DuckDB reads the files by itself where it can: PyIceberg holds each of them in memory as a whole.
     """
     column = source.dataset.week_column if source.week else None
-    of_week = EqualTo(column, str(source.week)) if column else AlwaysTrue()
+    of_week: BooleanExpression = AlwaysTrue()
+    if column:
+        of_week = EqualTo(term=Reference(column), value=literal(str(source.week)))
     scan = source.table.scan(row_filter=of_week, snapshot_id=source.snapshot_id)
     tasks = list(scan.plan_files())
     paths = [task.file.file_path.removeprefix("file://").removeprefix("file:") for task in tasks]

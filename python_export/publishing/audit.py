@@ -19,7 +19,7 @@ from python_export.datasets import dictionary
 from python_export.files import pii_scan
 from python_export.files.compare import verify, without_others_than
 from python_export.publishing import datapackage, origin
-from python_export.publishing.manifest import Manifest, newest, paths, published, read
+from python_export.publishing.manifest import Column, Manifest, Withdrawn, newest, paths, published, read
 from python_export.publishing.origin import SnapshotErasedError
 from python_export.publishing.parsers import PARSERS, REFUSALS, Reading
 from python_export.publishing.target import Target, digest
@@ -40,7 +40,7 @@ def audit(target: Target, catalog: Catalog, path: str, scratch: Path) -> Finding
     try:
         manifest = read(target, path)
         if manifest.withdrawn:
-            return _withdrawn(target, manifest, scratch)
+            return _withdrawn(target, manifest, manifest.withdrawn, scratch)
         file = target.fetch(f"{path}/{manifest.file}", scratch)
     except UserError as error:
         return Finding(path, (error.message,))
@@ -58,9 +58,8 @@ def audit(target: Target, catalog: Catalog, path: str, scratch: Path) -> Finding
         return Finding(path, tuple(problems), error.message)
 
 
-def _withdrawn(target: Target, manifest: Manifest, scratch: Path) -> Finding:
-    said = manifest.withdrawn or {}
-    note = f"withdrawn on {said.get('on')}: {said.get('reason')}"
+def _withdrawn(target: Target, manifest: Manifest, said: Withdrawn, scratch: Path) -> Finding:
+    note = f"withdrawn on {said.on}: {said.reason}"
     with suppress(FileNotFoundError):
         target.fetch(f"{manifest.path}/{manifest.file}", scratch)
         return Finding(manifest.path, ("it is withdrawn, and its file is still there",), note)
@@ -110,17 +109,15 @@ def _companions(target: Target, manifest: Manifest, path: str) -> list[str]:
     try:
         rows = csv.DictReader(io.StringIO(target.read(str(file.with_name(dictionary.FILE))).decode()))
         if [(row.get("name"), row.get("type")) for row in rows] != [
-            (column["name"], column["type"]) for column in manifest.columns
+            (column.name, column.type) for column in manifest.columns
         ]:
             problems.append(f"{dictionary.FILE} does not have the file's columns")
     except (OSError, ValueError, csv.Error):
         problems.append(f"{dictionary.FILE} is missing or damaged")
     try:
-        [resource] = json.loads(target.read(str(file.with_name(datapackage.FILE))))["resources"]
-        said = resource["path"], resource["bytes"], resource["hash"]
-        if said != (Path(manifest.file).name, manifest.bytes, f"sha256:{manifest.sha256}"):
+        if not datapackage.describes(target.read(str(file.with_name(datapackage.FILE))), manifest):
             problems.append(f"{datapackage.FILE} does not describe the file")
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError):
         problems.append(f"{datapackage.FILE} is missing or damaged")
     return problems
 
@@ -130,7 +127,7 @@ def _reading(manifest: Manifest, reading: Reading) -> list[str]:
     problems = []
     if reading.rows != manifest.rows:
         problems.append(f"reads {reading.rows} rows instead of {manifest.rows}")
-    nulls = {column["name"]: column["nulls"] for column in manifest.columns}
+    nulls = {column.name: column.nulls for column in manifest.columns}
     problems += [f"reads another number of NULLs in {each}" for each, n in reading.nulls.items() if n != nulls[each]]
     problems += [
         f"reads another total of {column}"
@@ -153,8 +150,12 @@ def _table(manifest: Manifest, catalog: Catalog, file: Path, scratch: Path) -> l
         raise
     except UserError as error:
         return [error.message]
-    said = {"columns": [(column["name"], column["type"], column["nulls"]) for column in manifest.columns]}
-    found = {"columns": [(column.name, column.type, facts.nulls[column.name]) for column in table.columns]}
-    for name in ("rows", "control_totals", "formula_escaped", "nul_removed"):
-        said[name], found[name] = getattr(manifest, name), getattr(facts, name)
-    return [f"the manifest's {name} are not the table's" for name in said if said[name] != found[name]]
+    columns = [Column(column.name, column.type, facts.nulls[column.name]) for column in table.columns]
+    holds = {
+        "columns": manifest.columns == columns,
+        "rows": manifest.rows == facts.rows,
+        "control_totals": manifest.control_totals == facts.control_totals,
+        "formula_escaped": manifest.formula_escaped == facts.formula_escaped,
+        "nul_removed": manifest.nul_removed == facts.nul_removed,
+    }
+    return [f"the manifest's {name} are not the table's" for name, is_so in holds.items() if not is_so]

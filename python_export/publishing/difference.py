@@ -76,4 +76,4 @@ def difference(
         (kind, dict(zip(new.key, values, strict=True)), tuple(columns) if kind == "changed" else ())
         for kind, *values, columns in listed
     )
-    return Difference(*(counts.get(kind, 0) for kind in ("added", "removed", "changed")), rows)
+    return Difference(counts.get("added", 0), counts.get("removed", 0), counts.get("changed", 0), rows)

@@ -7,7 +7,7 @@ from lakehouse.weeks import IsoWeek
 from python_export.datasets.source import Source
 from python_export.files import pii_scan
 from python_export.files.compare import Facts
-from python_export.publishing.manifest import Manifest
+from python_export.publishing.manifest import Column, Manifest, SmallGroups
 
 
 def draft_of(source: Source, week: IsoWeek, facts: Facts) -> Manifest:
@@ -29,7 +29,7 @@ def draft_of(source: Source, week: IsoWeek, facts: Facts) -> Manifest:
         key=list(source.dataset.key),
         order_by=list(source.dataset.order_by),
         columns=[
-            {"name": column.name, "type": column.type, "nulls": facts.nulls[column.name]} for column in source.columns
+            Column(name=column.name, type=column.type, nulls=facts.nulls[column.name]) for column in source.columns
         ],
         control_totals=facts.control_totals,
         totals_by=facts.totals_by,
@@ -42,7 +42,7 @@ def draft_of(source: Source, week: IsoWeek, facts: Facts) -> Manifest:
         key_version=facts.key_version,
         small_groups=None
         if threshold is None or facts.suppressed is None
-        else {"threshold": threshold, "suppressed": facts.suppressed},
+        else SmallGroups(threshold=threshold, suppressed=facts.suppressed),
         source_table=f"{CATALOG_NAME}.{source.dataset.table.schema}.{source.dataset.table.name}",
         source_snapshot_id=str(source.snapshot_id),
         source_snapshots=made.sources or None,

@@ -81,7 +81,8 @@ def _differ(noted: str | None, now: str) -> bool:
     """Tell whether figures changed; a rotated masking key, which changes all pseudonyms, is no late data."""
     if noted is None:
         return True
-    before, after = json.loads(noted), json.loads(now)
+    before: dict[str, Any] = json.loads(noted)
+    after: dict[str, Any] = json.loads(now)
     if before.get("key_version") != after.get("key_version"):
         for figures in (before, after):
             for name in ("key_version", "fingerprint"):

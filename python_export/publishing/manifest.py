@@ -2,7 +2,11 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field
+from typing import Annotated
+
+from pydantic import ConfigDict, StringConstraints, TypeAdapter
+from pydantic.dataclasses import dataclass
 
 from lakehouse.errors import UserError
 from python_export.publishing.layout import MANIFEST, VERSION
@@ -10,6 +14,8 @@ from python_export.publishing.target import Target
 
 # Raised when a field that is there already gets another meaning; a new field alone is none.
 FORMAT = 1
+# What a newer release of the same format says besides is not for this one.
+SAID = ConfigDict(extra="ignore")
 
 
 class ManifestError(UserError):
@@ -20,11 +26,41 @@ class DamagedManifestError(ManifestError):
     """It is missing or damaged, not newer than this release."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, config=SAID)
+class Column:
+    """A column of the file, with the number of its NULLs."""
+
+    name: str
+    type: str
+    nulls: int
+
+    @property
+    def scale(self) -> int:
+        """The decimal places of a numeric column."""
+        return int(self.type.rstrip(")").partition(",")[2] or 0)
+
+
+@dataclass(frozen=True, config=SAID)
+class SmallGroups:
+    """How many groups were too small to be shown, of fewer persons than the threshold."""
+
+    threshold: int
+    suppressed: int
+
+
+@dataclass(frozen=True, config=SAID)
+class Withdrawn:
+    """When a file was taken away, and why."""
+
+    on: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, config=SAID)
 class Manifest:
     """What stands in manifest.json, in this order.
 
-    `rows` does not count the header; a column has name, type and number of nulls; control totals are exact decimal
+    `rows` does not count the header; control totals are exact decimal
     text, `totals_by` has them and the rows by the values of some columns; the snapshot id is text because it exceeds
     what JSON readers hold exactly. `difference` counts the rows that the superseded version has otherwise,
     `quarantined` the week's events that quality rules keep out, `late` those that came after its end, `dead_letters`
@@ -50,7 +86,7 @@ class Manifest:
     rows: int
     key: list[str] = field(default_factory=list)
     order_by: list[str] = field(default_factory=list)
-    columns: list[dict[str, str | int]]
+    columns: list[Column]
     control_totals: dict[str, str]
     totals_by: dict[str, dict[str, dict[str, str]]] = field(default_factory=dict)
     formula_escaped: dict[str, int]
@@ -60,12 +96,12 @@ class Manifest:
     pii_scan_off: dict[str, str] = field(default_factory=dict)
     withheld_rows: dict[str, int] = field(default_factory=dict)
     key_version: str | None = None
-    small_groups: dict[str, int] | None = None
+    small_groups: SmallGroups | None = None
     quarantined: int | None = None
     late: int | None = None
     dead_letters: int | None = None
-    source_table: str
-    source_snapshot_id: str
+    source_table: Annotated[str, StringConstraints(pattern=r"^[^.]+\.[^.]+\.[^.]+$")]
+    source_snapshot_id: Annotated[str, StringConstraints(pattern=r"^\d+$")]
     # Of the tables that the source was built from, by name.
     source_snapshots: dict[str, str] | None = None
     # The source's column that has the label of the week; None if it held this week alone.
@@ -73,8 +109,8 @@ class Manifest:
     dbt_invocation_id: str
     git_commit: str | None = None
     created_at: str
-    # When the file was taken away, and why; None while it is there.
-    withdrawn: dict[str, str] | None = None
+    # None while the file is there.
+    withdrawn: Withdrawn | None = None
 
     @property
     def path(self) -> str:
@@ -84,11 +120,20 @@ class Manifest:
     @property
     def column_names(self) -> list[str]:
         """The columns of the file, in its order."""
-        return [str(column["name"]) for column in self.columns]
+        return [column.name for column in self.columns]
+
+    @property
+    def source_identifier(self) -> tuple[str, str]:
+        """Schema and name of the table that the version was made from."""
+        _, schema, name = self.source_table.split(".")
+        return schema, name
 
     def text(self) -> str:
         """Return it as JSON."""
         return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
+
+
+MANIFESTS = TypeAdapter(Manifest)
 
 
 def published(
@@ -141,11 +186,9 @@ def read(target: Target, path: str) -> Manifest:
     try:
         said = json.loads(target.read(f"{path}/{MANIFEST}"))
         if int(said.get("manifest_format", FORMAT)) <= FORMAT:
-            # What a newer release says besides is not for this one.
-            manifest = Manifest(**{one.name: said[one.name] for one in fields(Manifest) if one.name in said})
-            _require_shape(manifest)
-            return manifest
-    except (OSError, LookupError, ValueError, TypeError, AttributeError):
+            return MANIFESTS.validate_python(said)
+    # A ValidationError is a ValueError, and so is what json raises.
+    except (OSError, ValueError, TypeError, AttributeError):
         raise DamagedManifestError(
             f"{target.address(path)}/{MANIFEST} is missing or damaged",
             "Restore it from a backup, or let it be: the next content of that week is its next version",
@@ -154,14 +197,6 @@ def read(target: Target, path: str) -> Manifest:
         f"{target.address(path)}/{MANIFEST} was written by a newer release",
         "Use that release or a later one for this export root",
     )
-
-
-def _require_shape(manifest: Manifest) -> None:
-    """Look up what users of a manifest look up within its fields; what is not there raises Python's own error."""
-    for column in manifest.columns:
-        _ = column["name"], column["type"], column["nulls"]
-    _, _schema, _table = manifest.source_table.split(".")
-    int(manifest.source_snapshot_id)
 
 
 def paths(target: Target, datasets: Iterable[str] | None = None, week: str | None = None) -> list[str]:

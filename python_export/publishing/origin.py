@@ -25,7 +25,7 @@ def at(catalog: Catalog, manifest: Manifest) -> Source:
     dataset = Dataset(
         name=manifest.dataset,
         model=manifest.source_table,
-        table=Table(*identifier(manifest)),
+        table=Table(*manifest.source_identifier),
         key=tuple(manifest.key),
         order_by=tuple(manifest.order_by),
         topics=(),
@@ -34,7 +34,7 @@ def at(catalog: Catalog, manifest: Manifest) -> Source:
     )
     snapshot_id = int(manifest.source_snapshot_id)
     try:
-        table = catalog.load_table(identifier(manifest))
+        table = catalog.load_table(manifest.source_identifier)
     except NoSuchTableError:
         table = None
     erased_on = table and table.properties.get(f"{property_keys.ERASED_SNAPSHOT}{snapshot_id}")
@@ -51,9 +51,3 @@ def at(catalog: Catalog, manifest: Manifest) -> Source:
     return source.of_snapshot(
         dataset, table, snapshot_id, IsoWeek.parse(manifest.week) if manifest.week_column else None
     )
-
-
-def identifier(manifest: Manifest) -> tuple[str, str]:
-    """Return schema and name of the table of a version."""
-    _, schema, name = manifest.source_table.split(".")
-    return schema, name

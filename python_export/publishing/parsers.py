@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
-from python_export.files.csv_file import connect, name, rows_of
+from python_export.files.csv_file import connect, name, one_row, rows_of
 from python_export.publishing.manifest import Manifest
 
 csv.field_size_limit(2**31 - 1)
@@ -30,18 +30,18 @@ class Reading:
 
 
 def with_duckdb(file: Path, manifest: Manifest, scratch: Path) -> Reading:
-    columns = manifest.column_names
+    columns, scales = manifest.column_names, _scales(manifest)
     numbers = list(manifest.control_totals)
     figures = ["count(*)", *(f"count(*) - count({name(column)})" for column in columns)]
-    figures += [f"sum(cast({name(column)} as decimal(38, {_scale(manifest, column)})))" for column in numbers]
+    figures += [f"sum(cast({name(column)} as decimal(38, {scales[column]})))" for column in numbers]
     with connect(scratch) as database:
-        rows, *found = database.execute(f"select {', '.join(figures)} from {rows_of(file, columns)}").fetchone()
+        rows, *found = one_row(database, f"select {', '.join(figures)} from {rows_of(file, columns)}")
     totals = (Decimal(total or 0) for total in found[len(columns) :])
     return Reading(rows, dict(zip(columns, found, strict=False)), dict(zip(numbers, totals, strict=True)))
 
 
 def with_pyarrow(file: Path, manifest: Manifest, scratch: Path) -> Reading:
-    columns = manifest.column_names
+    columns, scales = manifest.column_names, _scales(manifest)
     rows, nulls = 0, dict.fromkeys(columns, 0)
     totals = dict.fromkeys(manifest.control_totals, Decimal(0))
     convert = arrow_csv.ConvertOptions(
@@ -59,7 +59,7 @@ def with_pyarrow(file: Path, manifest: Manifest, scratch: Path) -> Reading:
             for column in columns:
                 nulls[column] += batch[column].null_count
             for column in totals:
-                numbers = pc.cast(batch[column], pa.decimal128(38, _scale(manifest, column)))
+                numbers = pc.cast(batch[column], pa.decimal128(38, scales[column]))
                 totals[column] += pc.sum(numbers).as_py() or 0
     return Reading(rows, nulls, totals)
 
@@ -79,7 +79,7 @@ def with_python(file: Path, manifest: Manifest, scratch: Path) -> Reading:
                 empty[column] += not cell
             for column in totals:
                 totals[column] += Decimal(row[column] or 0)
-    texts = {column["name"] for column in manifest.columns if column["type"] == "string"}
+    texts = {column.name for column in manifest.columns if column.type == "string"}
     return Reading(rows, {column: count for column, count in empty.items() if column not in texts}, totals)
 
 
@@ -92,7 +92,6 @@ PARSERS: dict[str, Callable[[Path, Manifest, Path], Reading]] = {
 REFUSALS = (duckdb.Error, pa.ArrowException, csv.Error, ValueError, InvalidOperation, LookupError)
 
 
-def _scale(manifest: Manifest, column: str) -> int:
-    """Return the decimal places of a numeric column."""
-    kinds = {each["name"]: str(each["type"]) for each in manifest.columns}
-    return int(kinds[column].rstrip(")").partition(",")[2] or 0)
+def _scales(manifest: Manifest) -> dict[str, int]:
+    """Return the decimal places of each numeric column."""
+    return {column.name: column.scale for column in manifest.columns if column.name in manifest.control_totals}

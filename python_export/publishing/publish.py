@@ -131,17 +131,13 @@ def _reason(before: Manifest, after: Manifest) -> str:
 
 
 def _threshold(manifest: Manifest) -> int | None:
-    return (manifest.small_groups or {}).get("threshold")
+    return manifest.small_groups.threshold if manifest.small_groups else None
 
 
 def _complete(described: Iterable[Field], manifest: Manifest) -> list[Field]:
     """Return a field for every column of the file, in its order and with its type."""
     known = {field.name: field for field in described}
-    return [
-        replace(known.get(name, Field(name, "")), type=str(column["type"]))
-        for column in manifest.columns
-        if (name := str(column["name"]))
-    ]
+    return [replace(known.get(column.name, Field(column.name, "")), type=column.type) for column in manifest.columns]
 
 
 def _unchanged(target: Target, manifest: Manifest) -> Published:

@@ -23,7 +23,7 @@ def retain(catalog: Catalog, target: Target, manifest: Manifest) -> None:
         UserError: others commit to the table all the time.
     """
     name, snapshot_id = tag_of(target, manifest), int(manifest.source_snapshot_id)
-    table = catalog.load_table(origin.identifier(manifest))
+    table = catalog.load_table(manifest.source_identifier)
     for _ in range(ATTEMPTS):
         tag = table.refs().get(name)
         if table.snapshot_by_id(snapshot_id) is None or (tag and tag.snapshot_id == snapshot_id):

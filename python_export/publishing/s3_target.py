@@ -76,7 +76,7 @@ class S3Target:
 
     def read(self, path: str) -> bytes:
         with self._errors():
-            return self._call("get_object", Key=self._key(path))["Body"].read()
+            return bytes(self._call("get_object", Key=self._key(path))["Body"].read())
 
     def fetch(self, path: str, scratch: Path) -> Path:
         scratch.mkdir(parents=True, exist_ok=True)

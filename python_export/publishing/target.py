@@ -29,7 +29,8 @@ from python_export.publishing.staging import BESIDE_VERSIONS
 class Target(Protocol):
     """An export root. `staging` is a local directory that the Thrift server sees too, for files on their way."""
 
-    staging: Path
+    @property
+    def staging(self) -> Path: ...
 
     def address(self, path: str) -> str:
         """Return where people find a path: a file name or a URL."""

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from python_export.publishing.manifest import read
+from python_export.publishing.manifest import Withdrawn, read
 from python_export.publishing.publish import point_to_newest
 from python_export.publishing.target import Target
 
@@ -18,7 +18,7 @@ def withdraw(target: Target, path: str, reason: str) -> None:
     """
     manifest = read(target, path)
     if not manifest.withdrawn:
-        said = {"on": f"{datetime.now(UTC):%Y-%m-%d}", "reason": reason}
+        said = Withdrawn(on=f"{datetime.now(UTC):%Y-%m-%d}", reason=reason)
         manifest = replace(manifest, withdrawn=said, control_totals={}, totals_by={})
     target.withdraw(path, manifest.text().encode())
     point_to_newest(target, manifest.dataset)

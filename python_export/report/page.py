@@ -175,7 +175,7 @@ def _products(target: Target, versions: list[Manifest], week: IsoWeek) -> tuple[
             order by money desc, product_key
             """
         ).fetchall()
-    return [Product(*row) for row in rows], (demand.small_groups or {}).get("suppressed", 0)
+    return [Product(*row) for row in rows], demand.small_groups.suppressed if demand.small_groups else 0
 
 
 def _newest(versions: Iterable[Manifest], dataset: str, week: IsoWeek) -> Manifest | None:

@@ -16,7 +16,7 @@ MEASURES = ("quantity", "line_count", "order_count", "net_price", "amount", "tot
 
 TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).with_name("templates")),
-    autoescape=lambda name: bool(name) and ".html" in name,
+    autoescape=lambda name: name is not None and ".html" in name,
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,

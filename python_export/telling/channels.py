@@ -53,6 +53,7 @@ def send(smtp: Smtp, message: EmailMessage, recipients: Iterable[str]) -> dict[s
     address = f"{smtp.host}:{smtp.port}"
     try:
         tls = ssl.create_default_context(cafile=smtp.ca or None)
+        server: smtplib.SMTP
         if smtp.tls == "tls":
             server = smtplib.SMTP_SSL(smtp.host, smtp.port, timeout=TIMEOUT, context=tls)
         else:

@@ -107,7 +107,10 @@ def notify(
         owed = [one for one in outbox.entries(catalog) if outbox.OWED in {one.mail, one.webhook}]
         told = _announcements(target, [one for one in owed if one.kind == outbox.VERSION], unreadable)
         # What is of another root has other readers, and a version that somebody has taken away is told to nobody.
-        mine = {outbox.VERSION: told.__contains__, outbox.NOTICE: partial(outbox.is_notice_of, target)}
+        mine: dict[str, Callable[[str], bool]] = {
+            outbox.VERSION: told.__contains__,
+            outbox.NOTICE: partial(outbox.is_notice_of, target),
+        }
         owed = [one for one in owed if one.kind not in mine or mine[one.kind](one.idempotency_key)]
         return [*unreadable, *_deliver(catalog, channels, target, owed, told, say)]
 
@@ -145,8 +148,8 @@ def tell_of_failure(
             problems += notify(settings, env, catalog, say, notices)
     except Exception as problem:  # whatever it is, it must not take the place of the error
         problems = [as_user_error(problem, settings)]
-    for problem in problems:
-        say(f"not everybody is told of the failure: {problem}")
+    for untold in problems:
+        say(f"not everybody is told of the failure: {untold}")
 
 
 def tell_of_killed(settings: Settings, env: Mapping[str, str], week: IsoWeek, left: Killed | None, say: Say) -> None:
@@ -168,11 +171,12 @@ def _announcements(target: Target, owed: list[Entry], unreadable: list[ManifestE
         if entry.idempotency_key != outbox.name_of(target, entry.path):
             continue
         try:
-            chosen[entry.path] = read(target, entry.path)
+            manifest = read(target, entry.path)
         except ManifestError as error:
             unreadable.append(error)
             continue
-        week_before = newest(target, entry.dataset, str(IsoWeek.parse(entry.week).minus(1)))
+        chosen[entry.path] = manifest
+        week_before = newest(target, manifest.dataset, str(IsoWeek.parse(manifest.week).minus(1)))
         before += [week_before] if week_before else []
     # The versions that are told of come last: of two of a week the later one counts.
     all_of_them = [*before, *chosen.values()]
@@ -188,22 +192,23 @@ def _deliver(
 ) -> list[UserError]:
     """Send what is owed by mail and webhook. Without a catalog nothing is noted."""
     problems: dict[str, UserError] = {}
-    for channel, settings, messages in (
-        ("mail", channels.smtp, partial(_mails, channels.smtp, target)),
-        ("webhook", channels.webhook, partial(_calls, channels.webhook)),
-    ):
+    ways: dict[outbox.Channel, Callable[[list[Entry]], Iterator[Message]] | None] = {
+        "mail": partial(_mails, channels.smtp, target, told) if channels.smtp else None,
+        "webhook": partial(_calls, channels.webhook, told) if channels.webhook else None,
+    }
+    for channel, messages in ways.items():
         rows = [one for one in owed if getattr(one, channel) == outbox.OWED]
-        if settings is None and rows:
+        if messages is None and rows:
             said = f"{len(rows)} messages wait for a {channel} that is no longer configured"
             problems[said] = UserError(said, "Configure it, or drop them by `lakehouse export outbox drop`")
-        elif settings is not None:
-            for problem in _send_all(catalog, channel, messages(rows, told), channels.patience.total_seconds(), say):
+        elif messages is not None:
+            for problem in _send_all(catalog, channel, messages(rows), channels.patience.total_seconds(), say):
                 problems[problem.message] = problem
     return list(problems.values())
 
 
 def _send_all(
-    catalog: Catalog | None, channel: str, messages: Iterable[Message], patience: float, say: Say
+    catalog: Catalog | None, channel: outbox.Channel, messages: Iterable[Message], patience: float, say: Say
 ) -> Iterator[UserError]:
     """Send messages. One that is refused does not hold up the next, but when the channel is down they can wait."""
     start = time.monotonic()
@@ -243,10 +248,10 @@ def _pause(state: RetryCallState) -> float:
     """Return how long to wait: twice as long each time, or longer if the channel said so."""
     error = state.outcome.exception() if state.outcome else None
     asked = error.wait if isinstance(error, TemporaryError) else 0.0
-    return max(asked, min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (state.attempt_number - 1)))
+    return max(asked, min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** (state.attempt_number - 1)))
 
 
-def _mails(smtp: Smtp, target: Target | None, owed: list[Entry], told: Told) -> Iterator[Message]:
+def _mails(smtp: Smtp, target: Target | None, told: Told, owed: list[Entry]) -> Iterator[Message]:
     def subject(entry: Entry) -> tuple[str, bool, str]:
         return entry.week or "", entry.kind == outbox.FAILURE, entry.waiting_for or ""
 
@@ -255,6 +260,7 @@ def _mails(smtp: Smtp, target: Target | None, owed: list[Entry], told: Told) -> 
         if failed:
             mail, recipients = mail_of_failures(smtp, week, about), smtp.alerts
         else:
+            assert target is not None, "without an export root only failures are told"
             news = [told[one.idempotency_key] for one in about if one.kind == outbox.VERSION]
             mail, recipients = mail_of_week(smtp, target, IsoWeek.parse(week), news, about), smtp.recipients
         # Who has been taken out of the list does not wait any more.
@@ -263,7 +269,7 @@ def _mails(smtp: Smtp, target: Target | None, owed: list[Entry], told: Told) -> 
         yield Message(about, send, waiting, bool(waiting_for))
 
 
-def _calls(webhook: Webhook, owed: list[Entry], told: Told) -> Iterator[Message]:
+def _calls(webhook: Webhook, told: Told, owed: list[Entry]) -> Iterator[Message]:
     for one in owed:
         body = _version(told[one.idempotency_key]) if one.kind == outbox.VERSION else _line(one)
 

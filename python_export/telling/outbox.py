@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from typing import Literal
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.types import IntegerType, StringType, TimestamptzType
@@ -26,6 +27,7 @@ OLD, TRIAL, DROPPED = "before the outbox", "another export root", "dropped"
 VERSION, FAILURE, NOTICE, ROOT = "version", "failure", "notice", "root"
 # Of a root that readers are told of.
 TOLD = "told"
+Channel = Literal["mail", "webhook"]
 MOVING = re.compile(r"(?<![\w.])\d[\d,.:-]*(?!\w)")
 
 TABLE = SmallTable(
@@ -159,7 +161,7 @@ def record_versions(catalog: Catalog, target: Target, channels: Channels, unread
             one.sha256,
             None,
             now,
-            **_states_of(one, root, channels),
+            *_states_of(one, root, channels),
             export_root=target.address(""),
         )
         for one in found
@@ -171,16 +173,16 @@ def record_versions(catalog: Catalog, target: Target, channels: Channels, unread
 def failure(week: str, error: str, channels: Channels, at: datetime) -> Entry:
     """Return the row of a run that failed at a time."""
     name = f"failure/{week}/{at:%Y-%m-%dT%H:%M:%S.%fZ}"
-    return Entry(name, FAILURE, week, None, None, None, error, at, **_states(channels))
+    return Entry(name, FAILURE, week, None, None, None, error, at, *_states(channels))
 
 
 def record_notices(catalog: Catalog, target: Target, notices: Iterable[Notice], channels: Channels) -> None:
     """Add the notices that have no row yet: the same one of a week is told once, whatever its numbers are by then."""
     root, now = know_root(catalog, target), datetime.now(UTC)
-    states = _states(channels) if root.mail == TOLD else {"mail": TRIAL, "webhook": TRIAL}
+    states = _states(channels) if root.mail == TOLD else (TRIAL, TRIAL)
     keys = {one: f"{one.week}/{hashlib.sha256(MOVING.sub('', one.text).encode()).hexdigest()[:16]}" for one in notices}
     new = [
-        Entry(f"notice/{root_id(target)}/{key}", NOTICE, one.week, one.dataset, None, None, one.text, now, **states)
+        Entry(f"notice/{root_id(target)}/{key}", NOTICE, one.week, one.dataset, None, None, one.text, now, *states)
         for one, key in keys.items()
     ]
     if new:
@@ -209,11 +211,12 @@ def gone(catalog: Catalog, target: Target) -> list[Entry]:
     return [one for one in mine if one.idempotency_key not in there]
 
 
-def settle(catalog: Catalog, group: Iterable[Entry], channel: str) -> None:
-    """Note that a channel ("mail" or "webhook") has taken these rows."""
+def settle(catalog: Catalog, group: Iterable[Entry], channel: Channel) -> None:
+    """Note that a channel has taken these rows."""
 
     def settled(entry: Entry) -> Entry:
-        return _settled(replace(entry, **{channel: TAKEN}, **({"waiting_for": None} if channel == "mail" else {})))
+        by_mail = channel == "mail"
+        return _settled(replace(entry, mail=TAKEN, waiting_for=None) if by_mail else replace(entry, webhook=TAKEN))
 
     _update(catalog, _one_of(group), settled)
 
@@ -234,10 +237,11 @@ def note_failure(catalog: Catalog, group: Iterable[Entry], attempts: int, error:
 
 def owe(catalog: Catalog, keys: Iterable[str], channels: Channels) -> None:
     """Owe rows to all channels once more, whoever has been told of them."""
+    mail, webhook = _states(channels)
     _update(
         catalog,
         lambda entry: entry.idempotency_key in {*keys},
-        lambda entry: replace(entry, **_states(channels), settled_at=None, waiting_for=None),
+        lambda entry: replace(entry, mail=mail, webhook=webhook, settled_at=None, waiting_for=None),
     )
 
 
@@ -261,11 +265,11 @@ def _is_there(target: Target, entry: Entry) -> bool:
         return False
 
 
-def _states_of(one: Manifest, root: Entry, channels: Channels) -> dict[str, str]:
+def _states_of(one: Manifest, root: Entry, channels: Channels) -> tuple[str, str]:
     if root.mail != TOLD:
-        return {"mail": TRIAL, "webhook": TRIAL}
+        return TRIAL, TRIAL
     if datetime.fromisoformat(one.created_at) < root.recorded_at:
-        return {"mail": OLD, "webhook": OLD}
+        return OLD, OLD
     return _states(channels)
 
 
@@ -274,9 +278,9 @@ def _one_of(group: Iterable[Entry]) -> Callable[[Entry], bool]:
     return lambda entry: entry.idempotency_key in keys
 
 
-def _states(channels: Channels) -> dict[str, str]:
-    mail, webhook = (OWED if channel else NONE for channel in (channels.smtp, channels.webhook))
-    return {"mail": mail, "webhook": webhook}
+def _states(channels: Channels) -> tuple[str, str]:
+    """Return what a new row says of mail and webhook."""
+    return OWED if channels.smtp else NONE, OWED if channels.webhook else NONE
 
 
 def _add(catalog: Catalog, new: list[Entry]) -> None:

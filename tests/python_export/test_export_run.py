@@ -28,6 +28,7 @@ from python_export.datasets import spark_sql
 from python_export.datasets.declared import Project
 from python_export.files import unload
 from python_export.publishing import origin
+from python_export.publishing.manifest import SmallGroups
 from python_export.publishing.publish import Published
 from python_export.publishing.retain import reproduce, tag_of
 from python_export.publishing.target import open_target
@@ -604,7 +605,7 @@ def test_a_later_version_tells_nothing_of_few_persons(settings: Settings, with_g
         **{"a": ("20", "20.00"), "b": ("30", "30.00"), "c": hidden, "d": hidden},
         **{"e": ("10", "10.00"), "f": hidden},
     }
-    assert (second.manifest.version, second.manifest.small_groups) == (2, {"threshold": 10, "suppressed": 3})
+    assert (second.manifest.version, second.manifest.small_groups) == (2, SmallGroups(threshold=10, suppressed=3))
 
     # Far from the second version, but not from the first; what comes back, too; and what has become small.
     third, shown = published({"a": 40, "b": 21, "c": 40, "d": 3, "e": 9, "f": 2, "gone": 31})

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,9 +22,9 @@ from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from python_export.datasets.declared import Project
 from python_export.datasets.withheld import Withheld
-from python_export.publishing.manifest import Manifest
 from python_export.publishing.publish import Published
 from python_export.telling import outbox
+from tests.support.hostile_rows import draft
 from weekly_job import cli, history, job
 from weekly_job.steps import STEPS, Job
 
@@ -78,8 +79,7 @@ def test_what_a_failed_run_had_published_is_written_down(
     offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def publish_and_fail(job: Job) -> str:
-        manifest = dict.fromkeys(Manifest.__dataclass_fields__) | {"dataset": "events", "week": str(WEEK), "version": 2}
-        job.exported.published.append(Published(Manifest(**manifest), "", unchanged=False))
+        job.exported.published.append(Published(replace(draft(str(WEEK)), version=2), "", unchanged=False))
         raise UserError("the disk is full", "Make room")
 
     with pytest.raises(UserError):

@@ -6,7 +6,7 @@ import json
 import re
 import secrets
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from datetime import timedelta
 from io import BytesIO
 from pathlib import Path
@@ -24,7 +24,7 @@ from lakehouse.settings import Settings
 from local_stack import stack
 from python_export.cli.run import app
 from python_export.datasets.dictionary import Field
-from python_export.publishing.manifest import Manifest, ManifestError, newest, published
+from python_export.publishing.manifest import Column, Manifest, ManifestError, newest, published, read
 from python_export.publishing.publish import Published, publish
 from python_export.publishing.s3_target import CONDITIONAL, S3Target
 from python_export.publishing.target import Target, open_target
@@ -430,6 +430,17 @@ def test_a_damaged_manifest_costs_its_version_and_no_other(
     assert (second.version, second.supersedes, second.difference) == (2, 1, None)
     assert second.warnings == ["v1 is damaged, so it is not known what changed since"]
     assert pointer(target)["version"] == 2
+
+
+def test_a_manifest_without_what_later_releases_say_is_read_and_written_again_with_it(target: Target) -> None:
+    path = publish_content(target, "note\na\n").manifest.path
+    said = json.loads(target.read(f"{path}/manifest.json"))
+    needed = {one.name for one in fields(Manifest) if one.default is MISSING and one.default_factory is MISSING}
+    overwrite(target, f"{path}/manifest.json", json.dumps({name: said[name] for name in needed}).encode())
+    old = read(target, path)
+    assert (old.key, old.reason, old.withdrawn, old.columns) == ([], "", None, [Column("note", "string", 0)])
+    assert list(json.loads(old.text())) == list(said)
+    assert json.loads(old.text()) == said | {"key": [], "reason": "", "difference": None}
 
 
 def test_a_manifest_of_a_newer_release_is_read_if_its_form_is_known(target: Target) -> None:

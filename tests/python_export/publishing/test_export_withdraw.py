@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from python_export.publishing.manifest import newest, published, read
+from python_export.publishing.manifest import Withdrawn, newest, published, read
 from python_export.publishing.target import Target
 from python_export.publishing.withdraw import withdraw
 from tests.python_export.publishing.test_export_publish import pointer, publish_content, tree, without_folders
@@ -19,7 +19,7 @@ def test_what_is_withdrawn_leaves_its_manifest_alone(target: Target) -> None:
     assert without_folders(path for path in tree(target) if "/v2/" in path) == {f"{WEEK}/v2/manifest.json"}
     said = read(target, f"{WEEK}/v2")
     assert said.withdrawn is not None
-    assert said.withdrawn["reason"] == "somebody was erased"
+    assert said.withdrawn.reason == "somebody was erased"
     assert (said.control_totals, said.totals_by) == ({}, {})
     assert pointer(target)["version"] == newest(target, "events").version == 1
     assert [one.version for one in published(target)] == [1]
@@ -53,4 +53,4 @@ def test_a_withdrawal_that_was_cut_off_is_completed(target: Target) -> None:
     (place / ".manifest.json.0011aabb").write_text("unfinished")
     withdraw(target, f"{WEEK}/v1", "second")
     assert [file.name for file in place.iterdir()] == ["manifest.json"]
-    assert read(target, f"{WEEK}/v1").withdrawn == {"on": "2021-01-04", "reason": "first"}
+    assert read(target, f"{WEEK}/v1").withdrawn == Withdrawn("2021-01-04", "first")
