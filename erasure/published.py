@@ -89,4 +89,5 @@ def _rows(target: Target, manifest: Manifest, dataset: Dataset, patterns: dict[s
         sql = (
             f"select count(*) from {rows_of(file, manifest.column_names)} where {' or '.join(c for c, _ in conditions)}"
         )
-        return int(database.execute(sql, [pattern for _, pattern in conditions]).fetchone()[0])
+        [(count,)] = database.execute(sql, [pattern for _, pattern in conditions]).fetchall()
+        return int(count)

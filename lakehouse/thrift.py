@@ -69,7 +69,7 @@ def is_timeout(error: Exception) -> bool:
     return any(words in str(error) for words in TIMED_OUT)
 
 
-class _TlsSocket(TSSLSocket):
+class _TlsSocket(TSSLSocket):  # type: ignore[misc]  # thrift comes without types
     """A socket that can be closed although it was never open."""
 
     def close(self) -> None:

@@ -118,7 +118,8 @@ def show_mail() -> None:
         raise UserError("There is no mail yet", "`lakehouse export run` sends one when something new is published")
     for header in ("Date", "From", "To", "Subject"):
         typer.echo(f"{header}: {newest[header]}")
-    typer.echo("\n" + newest.get_body(("plain",)).get_content())
+    text = newest.get_body(("plain",))
+    typer.echo("\n" + (text.get_content() if text else ""))
 
 
 @app.command(name="sample-data")

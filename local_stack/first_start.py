@@ -26,9 +26,9 @@ def main() -> None:
         temporary.running(Path(directory), "kafka", "thrift") as (settings, services),
     ):
         class_archive.load_classes(settings, Path(directory))
-        server = services["thrift"].process()
-        server.terminate()
-        server.wait(DUMP_SECONDS)
+        if server := services["thrift"].process():
+            server.terminate()
+            server.wait(DUMP_SECONDS)
     if not spark.CLASS_ARCHIVE.exists():
         print("setup: this Java keeps no class archive, so Spark starts slower", file=sys.stderr)
 

@@ -104,7 +104,7 @@ def load(
             unready = produce.differing_topics(before, ids, settings)
             if unready:
                 # A topic that fits neither state is the one to name.
-                topic = next((each for each in unready if each in incomplete), unready[0])
+                topic = next((topic for topic in unready if topic in incomplete), unready[0])
                 raise UserError(f"Topic {topic} {_NOT_READY[wave]}", produce.WIPE)
             produce.send(waves[-1], ids, settings)
 

@@ -4,11 +4,12 @@ import json
 from functools import cache
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
+from fastavro.types import Schema
 
-from sample_data.log import Wire
+from sample_data.log import Payload, Wire
 
 SCHEMA_DIRECTORY = Path(__file__).parent / "schemas"
 
@@ -19,20 +20,22 @@ def schema_text(name: str) -> str:
 
 
 @cache
-def _parsed(name: str) -> dict[str, Any]:
+def _parsed(name: str) -> Schema:
     return parse_schema(json.loads(schema_text(name)))
 
 
-def encode(name: str, payload: dict[str, Any]) -> Wire:
+def encode(name: str, payload: Payload) -> Wire:
     """Return the payload as an Avro body of the named schema."""
     buffer = BytesIO()
     schemaless_writer(buffer, _parsed(name), payload, strict_allow_default=True)
     return Wire(buffer.getvalue(), name)
 
 
-def decode(name: str, body: bytes) -> Any:
-    """Return what an Avro body of the named schema holds."""
-    return schemaless_reader(BytesIO(body), _parsed(name), None)
+def decode(wire: Wire | None) -> Payload:
+    """Return what an Avro body holds: every schema here is one of records."""
+    if wire is None or wire.schema is None:
+        raise ValueError("There is no Avro body")
+    return cast(Payload, schemaless_reader(BytesIO(wire.body), _parsed(wire.schema), None))
 
 
 def text(value: str) -> Wire:

@@ -5,9 +5,9 @@ from random import Random
 
 from sample_data import brokerage, payments, shop, storefront
 from sample_data.codec import text
-from sample_data.log import Draft, Wire
+from sample_data.log import Draft, Payload, Wire
 from sample_data.plan import DAY, HOUR, MINUTE, Plan
-from sample_data.shop_changes import Row, change, delete, tombstone
+from sample_data.shop_changes import change, delete, tombstone
 from sample_data.shop_orders import ShopOrder
 
 EDGE_ORDER = 7_000_000
@@ -44,7 +44,7 @@ def payment_conflicts(plan: Plan, rng: Random) -> list[Draft]:
 
     def pair(number: int, second_ts: int, second_ms: int, partitions: tuple[int, int], arrival: int) -> None:
         order_id = EDGE_ORDER + 200_000 + number
-        first, second = (payments.sale(order_id, each, rng) for each in (ts, second_ts))
+        first, second = (payments.sale(order_id, paid_ms, rng) for paid_ms in (ts, second_ts))
         order = ShopOrder(order_id, 1, ts - 3 * HOUR, "online")
         drafts.append(change("orders", order.row("Completed"), order.orderdate))
         drafts.append(payments.draft(first, ts, partition=partitions[0]))
@@ -61,7 +61,7 @@ def payment_conflicts(plan: Plan, rng: Random) -> list[Draft]:
     return drafts
 
 
-def store_order_edges(plan: Plan, customers: list[dict], rng: Random) -> list[Draft]:
+def store_order_edges(plan: Plan, customers: list[Payload], rng: Random) -> list[Draft]:
     """Return store orders on the week boundaries, every kind of key, and ties with different content."""
     moments = [monday + offset for monday in plan.boundaries for offset in (-1, 0, 1)]
     moments += [plan.end_ms + minutes * MINUTE for minutes in (1, 2, 3)]
@@ -79,7 +79,7 @@ def store_order_edges(plan: Plan, customers: list[dict], rng: Random) -> list[Dr
     return drafts
 
 
-def disordered_products(plan: Plan, row: dict) -> list[Draft]:
+def disordered_products(plan: Plan, row: Payload) -> list[Draft]:
     """Return updates of one product where the last to arrive is not the latest, and two at the same instant."""
     moment = plan.end_ms - 10 * HOUR
     first, second, third = ({**row, "stock": 1_000 + step} for step in range(3))
@@ -95,7 +95,7 @@ def fates(plan: Plan, rng: Random) -> list[Draft]:
     that goes with a tombstone alone.
     """
     numbers = (1, 2, 3)
-    rows: dict[str, list[Row]] = {
+    rows: dict[str, list[Payload]] = {
         "products": [shop.product(999_000 + n, rng) for n in numbers],
         "customers": [shop.customer(999_000 + n, ["ADDR-EDGE-1"], rng) for n in numbers],
         "addresses": [shop.address(f"ADDR-EDGE-{n}", rng) for n in numbers],
@@ -132,7 +132,7 @@ def sale_edges(plan: Plan, rng: Random) -> list[Draft]:
         *delete("products", product, gone_ms),
         change("products", {**product, "price": Decimal("9.99")}, back_ms),
     ]
-    moments = [each + offset for each in (born_ms, changed_ms, gone_ms, back_ms) for offset in (-1, 0)]
+    moments = [turn + offset for turn in (born_ms, changed_ms, gone_ms, back_ms) for offset in (-1, 0)]
     moments += [end + offset for end in (plan.end_ms, plan.end_ms - 30 * DAY) for offset in (0, 1)]
     for step, moment in enumerate([*moments, EPOCH_MS, YEAR_9999_MS], 1):
         order = ShopOrder(SALE_ORDER + step, number, moment, "kiosk" if step % 2 else None)
@@ -144,7 +144,7 @@ def sale_edges(plan: Plan, rng: Random) -> list[Draft]:
     return drafts
 
 
-def absurd_records(rng: Random, customers: list[dict], traders: list[tuple[str, str]]) -> list[Draft]:
+def absurd_records(rng: Random, customers: list[Payload], traders: list[tuple[str, str]]) -> list[Draft]:
     """Return a store order and a trade whose Kafka timestamp, their event time, is absurd."""
     order = storefront.order(1, EDGE_STORE_ORDER + 900, rng.choice(customers), rng)
     return [storefront.draft(order, EPOCH_MS, None), brokerage.draft(rng.choice(traders), EPOCH_MS, rng)]

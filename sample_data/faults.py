@@ -31,8 +31,8 @@ def _damaged(value: Wire) -> Iterable[tuple[Wire, str]]:
     yield Wire(value.body[:-1], value.schema), DECODE_FAILED
 
 
-def _corrupt(good: Draft, timestamp_ms: int) -> list[Draft]:
-    """Return one record of every kind of damage, made from a good record, a second apart."""
+def _corrupt(good: Draft, intact: Wire, timestamp_ms: int) -> list[Draft]:
+    """Return one record of every kind of damage, made from a good record and its value, a second apart."""
     return [
         replace(
             good,
@@ -42,7 +42,7 @@ def _corrupt(good: Draft, timestamp_ms: int) -> list[Draft]:
             payload=None,
             error=error,
         )
-        for step, (value, error) in enumerate(_damaged(good.value))
+        for step, (value, error) in enumerate(_damaged(intact))
     ]
 
 
@@ -56,8 +56,8 @@ def damage(drafts: Iterable[Draft], timestamp_ms: int) -> list[Draft]:
     """Return the broken records of a wave, made from its good ones, in the two minutes from a timestamp on."""
     drafts, broken = list(drafts), []
     for topic in _CORRUPTED_TOPICS:
-        good = next(draft for draft in drafts if draft.topic == topic and draft.payload)
-        broken += _corrupt(good, timestamp_ms)
+        good, intact = next((draft, draft.value) for draft in drafts if draft.topic == topic and draft.value)
+        broken += _corrupt(good, intact, timestamp_ms)
         # In a change topic a tombstone would delete a row, so the facts alone get one out of nothing.
         if topic in (PIZZA, PAYMENTS, TRADES):
             broken += _without_value(good, timestamp_ms + MINUTE)

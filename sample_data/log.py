@@ -35,6 +35,8 @@ UNKNOWN_ID = 2_000_000_000
 UNKNOWN_SCHEMA = "unknown"
 
 Headers = tuple[tuple[str, bytes | None], ...]
+# The fields by name; which there are, and of what type, is said by the Avro schema of the record.
+Payload = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +69,16 @@ class Draft:
     arrival_ms: int
     key: Wire | None
     value: Wire | None
-    payload: dict[str, Any] | None = None
+    payload: Payload | None = None
     error: str | None = None
     headers: Headers = ()
+
+    @property
+    def content(self) -> Payload:
+        """The payload of a record that is known to have one."""
+        if self.payload is None:
+            raise ValueError(f"A record of {self.topic} has no payload")
+        return self.payload
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +118,7 @@ def number(drafts: Iterable[Draft], start: Ends) -> Log:
     """Return the drafts in order of arrival with their offsets, which follow `start` per partition."""
     upcoming = Counter(start)
     log = []
-    for draft in sorted(drafts, key=lambda each: each.arrival_ms):
+    for draft in sorted(drafts, key=lambda draft: draft.arrival_ms):
         where = (draft.topic, draft.partition)
         values = {name: getattr(draft, name) for name in _DRAFT_FIELDS}
         log.append(Record(**values, offset=upcoming[where]))

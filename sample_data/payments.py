@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 from random import Random
-from typing import Any
 
 from sample_data.codec import encode, text
-from sample_data.log import PARTITIONS, PAYMENTS, Draft, copy, partition_of
+from sample_data.log import PARTITIONS, PAYMENTS, Draft, Payload, copy, partition_of
 from sample_data.plan import DAY, HOUR, MINUTE, SECOND, Span
 from sample_data.shop_orders import ShopOrder
 from sample_data.text import HOSTILE_WORDS, hostile, token
@@ -15,7 +14,7 @@ _BAD_CODES = ("abcd1234", "ABC1234", "ABCD12345", "ABCD123 ", "", "\u00c4BCD1234
 _METHODS = ("card", "wallet", "transfer", "voucher")
 
 
-def sale(order_id: int, ts: int, rng: Random, version: int = 1, code: str | None = None) -> dict[str, Any]:
+def sale(order_id: int, ts: int, rng: Random, version: int = 1, code: str | None = None) -> Payload:
     """Return a payment of a schema version; `ts` in epoch milliseconds, `code` a good one unless given."""
     payload = {
         "order_id": order_id,
@@ -42,7 +41,7 @@ def _method(rng: Random) -> str | None:
 
 
 def draft(
-    payload: dict[str, Any],
+    payload: Payload,
     timestamp_ms: int,
     *,
     version: int = 1,

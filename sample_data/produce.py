@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import cast
 
 from confluent_kafka import (
     TIMESTAMP_CREATE_TIME,
@@ -14,7 +15,8 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 from httpx2 import TransportError
@@ -23,7 +25,7 @@ from lakehouse import connections
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from sample_data.codec import schema_text
-from sample_data.log import PARTITIONS, TABLES, TOPICS, UNKNOWN_SCHEMA, Log, Record, shop_topic
+from sample_data.log import PARTITIONS, TABLES, TOPICS, UNKNOWN_SCHEMA, Log, Record, Wire, shop_topic
 
 _TIMEOUT_SECONDS = 10
 _START_STACK = "Start the local stack with `lakehouse stack up`"
@@ -50,7 +52,7 @@ def register(log: Iterable[Record], settings: Settings) -> dict[str, int]:
         UserError: the registry cannot be reached, or refuses a schema.
     """
     wires = (wire for record in log for wire in (record.key, record.value) if wire)
-    names = sorted({wire.schema for wire in wires} - {None, UNKNOWN_SCHEMA})
+    names = sorted({wire.schema for wire in wires if wire.schema} - {UNKNOWN_SCHEMA})
     url = settings.schema_registry_url
     client = SchemaRegistryClient({**connections.registry_client(settings), "max.retries": 1})
     try:
@@ -83,7 +85,7 @@ def create_topics(settings: Settings) -> None:
         UserError: a topic is there with another number of partitions.
         KafkaException: the broker does not answer.
     """
-    admin = AdminClient(connections.kafka_client(settings))
+    admin = AdminClient({**connections.kafka_client(settings)})
     present = admin.list_topics(timeout=_TIMEOUT_SECONDS).topics
     for topic in TOPICS:
         if topic in present and len(present[topic].partitions) != PARTITIONS:
@@ -150,22 +152,25 @@ def _read(consumer: Consumer, records: Mapping[tuple[str, int], Record]) -> dict
         message = consumer.poll(_TIMEOUT_SECONDS)
         if message is None or message.error():
             raise KafkaException(message.error() if message else KafkaError(KafkaError._TIMED_OUT))
-        found.setdefault((message.topic(), message.partition()), message)
+        found.setdefault(_where(message), message)
     return found
 
 
+def _where(message: Message) -> tuple[str, int]:
+    # Both are known of what was sent to a topic or read from it.
+    return cast(tuple[str, int], (message.topic(), message.partition()))
+
+
 def _same(record: Record, message: Message, ids: Mapping[str, int]) -> bool:
-    key, value = _bytes(record, ids)
     return (
-        message.key() == key
-        and message.value() == value
+        message.key() == _bytes(record.key, ids)
+        and message.value() == _bytes(record.value, ids)
         and message.timestamp() == (TIMESTAMP_CREATE_TIME, record.timestamp_ms)
     )
 
 
-def _bytes(record: Record, ids: Mapping[str, int]) -> tuple[bytes | None, bytes | None]:
-    key, value = (wire and wire.to_bytes(ids) for wire in (record.key, record.value))
-    return key, value
+def _bytes(wire: Wire | None, ids: Mapping[str, int]) -> bytes | None:
+    return wire.to_bytes(ids) if wire else None
 
 
 def send(log: Log, ids: Mapping[str, int], settings: Settings) -> None:
@@ -174,13 +179,13 @@ def send(log: Log, ids: Mapping[str, int], settings: Settings) -> None:
     Raises:
         UserError: a record was refused, or landed at another offset because something else writes to the topic.
     """
-    due = Counter()
+    due: Counter[tuple[str, int]] = Counter()
     for record in reversed(log):
         due[record.topic, record.partition] = record.offset
     refused: list[str] = []
 
     def delivered(error: KafkaError | None, message: Message) -> None:
-        where = (message.topic(), message.partition())
+        where = _where(message)
         if error is not None:
             refused.append(f"{where[0]} refused a record: {error.name()}")
         elif message.offset() != due[where]:
@@ -197,13 +202,12 @@ def send(log: Log, ids: Mapping[str, int], settings: Settings) -> None:
         }
     )
     for record in log:
-        key, value = _bytes(record, ids)
         while True:
             try:
                 producer.produce(
                     record.topic,
-                    value=value,
-                    key=key,
+                    value=_bytes(record.value, ids),
+                    key=_bytes(record.key, ids),
                     partition=record.partition,
                     on_delivery=delivered,
                     timestamp=record.timestamp_ms,

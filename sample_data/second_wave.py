@@ -6,9 +6,9 @@ from random import Random
 from sample_data import brokerage, payments, shop, storefront
 from sample_data.edges import AWAITED_ORDER
 from sample_data.faults import damage
-from sample_data.log import PAYMENTS, PIZZA, TABLES, Draft, Log, copy, ends, number, shop_topic
+from sample_data.log import PAYMENTS, PIZZA, TABLES, Draft, Log, Payload, copy, ends, number, shop_topic
 from sample_data.plan import DAY, HOUR, MINUTE, Plan
-from sample_data.shop_changes import Row, change, delete
+from sample_data.shop_changes import change, delete
 from sample_data.shop_orders import ShopOrder, item_changes, order_changes, place
 from sample_data.truth.rules import changes, clean_payments, completed_orders, decoded, is_deleted, surviving_rows
 from sample_data.truth.sales import product_sales
@@ -19,7 +19,7 @@ _FIRST_ITEM = 50_000_000
 _ITEMS = shop_topic("order_items")
 
 # How the rows of each table change; a new address row is a move.
-_UPDATES: dict[str, Callable[[Row, Random], Row]] = {
+_UPDATES: dict[str, Callable[[Payload, Random], Payload]] = {
     "products": lambda row, rng: {**row, "stock": rng.randint(501, 999)},
     "customers": lambda row, rng: {**row, "segment": rng.choice(shop.SEGMENTS)},
     "addresses": lambda row, rng: shop.address(row["addressid"], rng),
@@ -38,7 +38,7 @@ def _late_copies(before: Log, plan: Plan, rng: Random) -> list[Draft]:
     for topic in (PAYMENTS, PIZZA):
         originals = decoded(before, topic)
         chosen = rng.sample(originals, k=min(len(originals), 5 + len(originals) // 50))
-        drafts += [copy(each, _news(plan, rng)) for each in chosen]
+        drafts += [copy(original, _news(plan, rng)) for original in chosen]
     return drafts
 
 
@@ -46,23 +46,23 @@ def _matches_changed(before: Log, plan: Plan, rng: Random) -> list[Draft]:
     """Return news that completes payments of the first wave, or ends that."""
     completed, clean = completed_orders(before), clean_payments(before)
     orders, drafts = surviving_rows(before, "orders"), []
-    strangers = [each for each in sorted(clean) if each >= payments.UNMATCHED_ORDER][:5]
+    strangers = [order_id for order_id in sorted(clean) if order_id >= payments.UNMATCHED_ORDER][:5]
     for order_id in (AWAITED_ORDER, *strangers):
-        order = ShopOrder(order_id, 1, clean[order_id].payload["ts"] - HOUR, "ios")
+        order = ShopOrder(order_id, 1, clean[order_id].content["ts"] - HOUR, "ios")
         drafts.append(change("orders", order.row("Completed"), _news(plan, rng)))
 
     chosen = iter(rng.sample(sorted(completed), k=min(len(completed), 12)))
     # An earlier payment of the same order takes the place of the survivor: minutes before, or weeks.
     for order_id, earlier in zip(chosen, (MINUTE, MINUTE, HOUR, 8 * DAY, 15 * DAY), strict=False):
-        sale = payments.sale(order_id, completed[order_id].payload["ts"] - earlier, rng, version=3)
+        sale = payments.sale(order_id, completed[order_id].content["ts"] - earlier, rng, version=3)
         drafts.append(payments.draft(sale, _news(plan, rng), version=3))
     # The order turns out to be placed after its payment, or is deleted.
     for order_id, deleted in zip(chosen, (False, False, True, True), strict=False):
-        row = _row(orders[order_id].payload)
+        row = _row(orders[order_id].content)
         if deleted:
             drafts += delete("orders", row, _news(plan, rng))
         else:
-            moved = {**row, "orderdate": completed[order_id].payload["ts"] + HOUR}
+            moved = {**row, "orderdate": completed[order_id].content["ts"] + HOUR}
             drafts.append(change("orders", moved, _news(plan, rng)))
     return drafts
 
@@ -71,22 +71,23 @@ def _past_changed(before: Log, plan: Plan, rng: Random) -> list[Draft]:
     """Return changes from the time of old sales that arrive only now: another price, and another address."""
     sales = sorted(product_sales(before), key=lambda sale: sale.order_item_id)
     products, customers = changes(before, "products"), changes(before, "customers")
-    item_products = {record.payload["orderitemid"]: record.payload["productid"] for record in decoded(before, _ITEMS)}
+    item_products = {record.content["orderitemid"]: record.content["productid"] for record in decoded(before, _ITEMS)}
     drafts = []
-    for sale in rng.sample([each for each in sales if each.customer_id in customers], k=min(len(sales), 5)):
+    of_known = [sale for sale in sales if sale.customer_id in customers]
+    for sale in rng.sample(of_known, k=min(len(sales), 5)):
         moment, arrival_ms = sale.event_ms, _news(plan, rng)
         if moment > plan.second_wave.limit_ms:
             continue  # at an absurd time: Kafka would refuse a record of then
-        product = _row(products[item_products[sale.order_item_id]][0].payload)
+        product = _row(products[item_products[sale.order_item_id]][0].content)
         repriced = {**product, "productname": "Late news", "price": sale.price + 1}
         drafts.append(change("products", repriced, moment, arrival_ms=arrival_ms))
-        customer = _row(customers[sale.customer_id][0].payload)
+        customer = _row(customers[sale.customer_id][0].content)
         moved = {**customer, "shipping_address_id": customer["billing_address_id"]}
         drafts.append(change("customers", moved, moment, arrival_ms=arrival_ms))
     return drafts
 
 
-def _row(payload: Row) -> Row:
+def _row(payload: Payload) -> Payload:
     return {name: value for name, value in payload.items() if name != "__deleted"}
 
 
@@ -95,7 +96,7 @@ def _rows_changed(before: Log, table: str, plan: Plan, rng: Random) -> list[Draf
     latest, update, drafts = surviving_rows(before, table), _UPDATES[table], []
     living = [key for key, record in latest.items() if not is_deleted(record)]
     images = {
-        record.payload[TABLES[table]]: _row(record.payload)
+        record.content[TABLES[table]]: _row(record.content)
         for record in decoded(before, shop_topic(table))
         if not is_deleted(record)
     }

@@ -4,9 +4,9 @@ from decimal import Decimal
 from math import isqrt
 from random import Random
 
-from sample_data.log import Draft
+from sample_data.log import Draft, Payload
 from sample_data.plan import HOUR, SECOND, Plan, Span
-from sample_data.shop_changes import Row, closing, life
+from sample_data.shop_changes import closing, life
 from sample_data.text import HOSTILE_WORDS, hostile, hostile_form, token, word
 
 CITIES = (
@@ -37,7 +37,7 @@ def birthday(rng: Random, span: Span, early_share: float) -> int:
     return span.moment(rng)
 
 
-def product(productid: int, rng: Random) -> Row:
+def product(productid: int, rng: Random) -> Payload:
     """Return a product; a few have no name or no price, as products that are not on sale yet."""
     name = f"{word(rng, 2)} {word(rng, 3)}"
     # By number, so that a small catalogue has every form too.
@@ -55,7 +55,7 @@ def product(productid: int, rng: Random) -> Row:
     }
 
 
-def customer(customerid: int, addresses: list[str], rng: Random) -> Row:
+def customer(customerid: int, addresses: list[str], rng: Random) -> Payload:
     """Return a customer; some addresses are missing, and some name an address that does not exist."""
     first, last = word(rng), word(rng)
     name = f"{first} {last}"
@@ -70,7 +70,7 @@ def customer(customerid: int, addresses: list[str], rng: Random) -> Row:
     }
 
 
-def address(addressid: str, rng: Random) -> Row:
+def address(addressid: str, rng: Random) -> Payload:
     """Return an address; postal codes have leading zeros and blanks inside."""
     city, state, country = rng.choice(CITIES)
     return {
@@ -87,7 +87,7 @@ def products(plan: Plan, rng: Random) -> list[Draft]:
     """Return the product log: prices and stock move, and some products are newer than their first order."""
     span, drafts, rows = plan.first_wave, [], []
 
-    def update(row: Row) -> Row:
+    def update(row: Payload) -> Payload:
         price = row["price"] * Decimal(rng.randint(80, 125)) / 100
         return {**row, "price": price.quantize(Decimal("0.01")), "stock": rng.randint(0, 500)}
 
@@ -104,10 +104,10 @@ def customers_and_addresses(plan: Plan, rng: Random) -> list[Draft]:
     """Return the logs of customers and of their addresses, one or two each."""
     span, drafts, people, places = plan.first_wave, [], [], []
 
-    def promote(row: Row) -> Row:
+    def promote(row: Payload) -> Payload:
         return {**row, "segment": rng.choice(SEGMENTS)}
 
-    def move(row: Row) -> Row:
+    def move(row: Payload) -> Payload:
         return {**address(row["addressid"], rng)}
 
     for customerid in range(1, customer_count(plan) + 1):

@@ -3,16 +3,15 @@
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from random import Random
-from typing import Any
 
 from sample_data.codec import encode
-from sample_data.log import TABLES, Draft, partition_of, shop_topic
+from sample_data.log import TABLES, Draft, Payload, partition_of, shop_topic
 from sample_data.plan import DAY, HOUR, MINUTE, SECOND, Span
 
-Row = dict[str, Any]
 
-
-def change(table: str, row: Row, timestamp_ms: int, *, deleted: bool = False, arrival_ms: int | None = None) -> Draft:
+def change(
+    table: str, row: Payload, timestamp_ms: int, *, deleted: bool = False, arrival_ms: int | None = None
+) -> Draft:
     """Return an insert or update, or with `deleted` the row that announces a delete."""
     payload = {**row, "__deleted": "true" if deleted else "false"}
     key = row[TABLES[table]]
@@ -27,12 +26,12 @@ def change(table: str, row: Row, timestamp_ms: int, *, deleted: bool = False, ar
     )
 
 
-def tombstone(table: str, row: Row, timestamp_ms: int) -> Draft:
+def tombstone(table: str, row: Payload, timestamp_ms: int) -> Draft:
     """Return the record without a value that lets Kafka forget a key."""
     return replace(change(table, row, timestamp_ms), value=None, payload=None)
 
 
-def delete(table: str, row: Row, timestamp_ms: int) -> list[Draft]:
+def delete(table: str, row: Payload, timestamp_ms: int) -> list[Draft]:
     """Return a delete: the row marked as deleted, then the tombstone of its key.
 
     Some keys send their last image, the others nothing but the key, as a table without full replica identity does.
@@ -44,9 +43,9 @@ def delete(table: str, row: Row, timestamp_ms: int) -> list[Draft]:
 
 def life(
     table: str,
-    row: Row,
+    row: Payload,
     born_ms: int,
-    update: Callable[[Row], Row],
+    update: Callable[[Payload], Payload],
     *,
     span: Span,
     rng: Random,
@@ -56,9 +55,10 @@ def life(
     """Return what happens to one row: its insert, its updates, perhaps a delete, perhaps a return after that."""
     drafts = [change(table, row, born_ms)]
     moments = sorted(rng.randrange(span.start_ms, span.end_ms) for _ in range(updates))
-    for moment in (each for each in moments if each > born_ms):
-        row = update(row)
-        drafts.append(change(table, row, moment))
+    for moment in moments:
+        if moment > born_ms:
+            row = update(row)
+            drafts.append(change(table, row, moment))
     if rng.random() < delete_share:
         gone_ms = drafts[-1].timestamp_ms + rng.randint(SECOND, 3 * DAY)
         back_ms = gone_ms + rng.randint(0, 8 * HOUR)
@@ -70,6 +70,6 @@ def life(
     return drafts
 
 
-def closing(table: str, rows: Iterable[Row], end_ms: int) -> list[Draft]:
+def closing(table: str, rows: Iterable[Payload], end_ms: int) -> list[Draft]:
     """Return updates at and just after the end of the last week, so that the topic's watermark passes it."""
     return [change(table, row, end_ms + step * MINUTE) for step, row in enumerate(rows)]

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from random import Random
 
-from sample_data.log import Draft
+from sample_data.log import Draft, Payload
 from sample_data.plan import DAY, HOUR, MINUTE, SECOND, Plan, Span
 from sample_data.shop import customer_count, product_count
-from sample_data.shop_changes import Row, change, closing, delete
+from sample_data.shop_changes import change, closing, delete
 
 CHANNELS = (
     None,
@@ -37,7 +37,7 @@ class ShopOrder:
     orderdate: int
     channel: str | None
 
-    def row(self, status: str) -> Row:
+    def row(self, status: str) -> Payload:
         """Return the order's row with a status."""
         return {
             "orderid": self.orderid,

@@ -1,10 +1,9 @@
 """The stores' tills: pizza orders, whose keys follow no registry."""
 
 from random import Random
-from typing import Any
 
 from sample_data.codec import encode, text
-from sample_data.log import PIZZA, Draft, Wire, copy, partition_of
+from sample_data.log import PIZZA, Draft, Payload, Wire, copy, partition_of
 from sample_data.plan import DAY, HOUR, MINUTE, Span
 from sample_data.text import HOSTILE_WORDS, hostile, token
 
@@ -13,7 +12,7 @@ _CATEGORIES = ("pizza", "salad", "dessert", "drinks")
 _FIRST_DAY, _LAST_DAY = 17_897, 19_357  # 2019-01-01 and 2022-12-31 in days since 1970
 
 
-def regulars(count: int, rng: Random) -> list[dict[str, Any]]:
+def regulars(count: int, rng: Random) -> list[Payload]:
     """Return customers of the stores; `registertime` in epoch milliseconds."""
     return [
         {
@@ -26,7 +25,7 @@ def regulars(count: int, rng: Random) -> list[dict[str, Any]]:
     ]
 
 
-def _line(rng: Random) -> dict[str, Any]:
+def _line(rng: Random) -> Payload:
     quantity, unit_price = rng.randint(1, 9), rng.randint(50, 2_999) / 100
     category = rng.choice(HOSTILE_WORDS) if rng.random() < 0.05 else rng.choice(_CATEGORIES)
     return {
@@ -38,9 +37,7 @@ def _line(rng: Random) -> dict[str, Any]:
     }
 
 
-def order(
-    store_id: int, store_order_id: int, customer: dict[str, Any], rng: Random, version: int = 1
-) -> dict[str, Any]:
+def order(store_id: int, store_order_id: int, customer: Payload, rng: Random, version: int = 1) -> Payload:
     """Return a store order of a schema version with one to five lines."""
     payload = {
         "store_id": store_id,
@@ -57,7 +54,7 @@ def order(
 
 
 def draft(
-    payload: dict[str, Any],
+    payload: Payload,
     timestamp_ms: int,
     key: Wire | None,
     *,
@@ -79,7 +76,7 @@ def draft(
     )
 
 
-def _key(payload: dict[str, Any], rng: Random) -> Wire | None:
+def _key(payload: Payload, rng: Random) -> Wire | None:
     """Return a key as the tills send them: mostly the order's number as text, sometimes nothing or foreign bytes."""
     number, draw = payload["store_order_id"], rng.random()
     if draw < 0.05:
@@ -94,7 +91,7 @@ def _key(payload: dict[str, Any], rng: Random) -> Wire | None:
 def orders(
     first_number: int,
     count: int,
-    customers: list[dict[str, Any]],
+    customers: list[Payload],
     span: Span,
     rng: Random,
     *,

@@ -61,9 +61,28 @@ def begin(catalog: Catalog, week: str) -> Run:
     return run
 
 
-def end(catalog: Catalog, run: Run, outcome: str, **facts: str | None) -> None:
-    """Write down how a run ended; `facts` are the columns from failed_step on."""
-    ended = replace(run, ended_at=datetime.now(UTC), outcome=outcome, **facts)
+def end(
+    catalog: Catalog,
+    run: Run,
+    outcome: str,
+    *,
+    failed_step: str | None = None,
+    message: str | None = None,
+    versions: str | None,
+    withheld: str | None,
+    warnings: str | None,
+) -> None:
+    """Write down how a run ended."""
+    ended = replace(
+        run,
+        ended_at=datetime.now(UTC),
+        outcome=outcome,
+        failed_step=failed_step,
+        message=message,
+        versions=versions,
+        withheld=withheld,
+        warnings=warnings,
+    )
     TABLE.change(catalog, lambda rows: {**rows, run.run_id: asdict(ended)})
 
 

@@ -53,7 +53,7 @@ def compiled_manifest(project: Path) -> dict[str, Any]:
                 f"dbt cannot compile the project without a warehouse:\n{finished.stdout.strip()}\n",
                 "Correct it; a macro that asks the warehouse needs a stand-in in .sqlfluff",
             )
-        manifest = json.loads((copy / "target" / "manifest.json").read_text())
+        manifest: dict[str, Any] = json.loads((copy / "target" / "manifest.json").read_text())
     manifest["nodes"] |= operations
     return manifest
 

@@ -139,7 +139,7 @@ def _declared_fields(source: Mapping[str, Any]) -> set[str]:
     }
 
 
-def _fields_of_type(path: str, data_type: exp.Expression) -> Iterator[str]:
+def _fields_of_type(path: str, data_type: exp.Expr) -> Iterator[str]:
     nested = [part for part in data_type.expressions if isinstance(part, exp.DataType | exp.ColumnDef)]
     if not nested:
         yield path

@@ -40,7 +40,7 @@ def follow(sql: str, tables: Mapping[str, Relation], masks: Masks) -> Relation:
     return _query(tree, scope)
 
 
-def _query(node: exp.Expression, scope: Scope) -> Relation:
+def _query(node: exp.Expr, scope: Scope) -> Relation:
     scope = _with_ctes(node, scope)
     if isinstance(node, exp.Subquery):
         _only(node, "this", "alias", "with_")
@@ -62,7 +62,7 @@ def _query(node: exp.Expression, scope: Scope) -> Relation:
     raise Unfollowed(f"it has {kind(node)} where a query is expected")
 
 
-def _with_ctes(node: exp.Expression, scope: Scope) -> Scope:
+def _with_ctes(node: exp.Expr, scope: Scope) -> Scope:
     clause = node.args.get("with_")
     if clause is None:
         return scope
@@ -110,7 +110,7 @@ def _select(node: exp.Select, scope: Scope) -> Relation:
     return Relation(tuple(columns), computed(steering), ordered)
 
 
-def _has_position(clause: exp.Expression) -> bool:
+def _has_position(clause: exp.Expr) -> bool:
     """Tell whether ORDER BY, GROUP BY and the like name a column by its number, or ALL of them."""
     if clause.args.get("all"):
         return True
@@ -121,7 +121,7 @@ def _has_position(clause: exp.Expression) -> bool:
     return isinstance(clause, listing + sets) and any(_has_position(part) for part in clause.iter_expressions())
 
 
-def _starred(node: exp.Expression, scope: Scope) -> list[Relation]:
+def _starred(node: exp.Expr, scope: Scope) -> list[Relation]:
     """Return the relations whose columns a star stands for."""
     wanted = node.args["table"].name.lower() if isinstance(node, exp.Column) else None
     chosen = [source for name, source in scope.sources if wanted in (None, name)]
@@ -130,7 +130,7 @@ def _starred(node: exp.Expression, scope: Scope) -> list[Relation]:
     return chosen
 
 
-def _projection(node: exp.Expression, scope: Scope) -> list[tuple[str, Traces]]:
+def _projection(node: exp.Expr, scope: Scope) -> list[tuple[str, Traces]]:
     star = node.this if isinstance(node, exp.Column) else node
     if isinstance(star, exp.Star):
         _only(star, "except_")
@@ -147,7 +147,7 @@ def _projection(node: exp.Expression, scope: Scope) -> list[tuple[str, Traces]]:
     return [(node.output_name.lower(), _traces(node, scope))]
 
 
-def _add(scope: Scope, node: exp.Expression) -> Scope:
+def _add(scope: Scope, node: exp.Expr) -> Scope:
     """Return the scope with one more item of FROM."""
     if isinstance(node, exp.Table):
         _only(node, "this", "db", "catalog", "alias")
@@ -181,7 +181,7 @@ def _add(scope: Scope, node: exp.Expression) -> Scope:
     return replace(scope, sources=(*scope.sources, (node.alias_or_name.lower(), relation)))
 
 
-def _renamed(relation: Relation, alias: exp.Expression | None) -> Relation:
+def _renamed(relation: Relation, alias: exp.TableAlias | None) -> Relation:
     names = [column.name.lower() for column in alias.columns] if alias else []
     if not names:
         return relation
@@ -193,7 +193,7 @@ def _renamed(relation: Relation, alias: exp.Expression | None) -> Relation:
     return replace(relation, columns=tuple(zip(names, values, strict=True)))
 
 
-def _traces(node: exp.Expression | None, scope: Scope) -> Traces:
+def _traces(node: exp.Expr | None, scope: Scope) -> Traces:
     """Return what reaches the result of an expression."""
     if node is None or _tells_nothing(node, scope):
         return NONE
@@ -213,7 +213,7 @@ def _traces(node: exp.Expression | None, scope: Scope) -> Traces:
     return reached if isinstance(node, CARRIES) or _is_widened(node) else computed(reached)
 
 
-def _is_widened(node: exp.Expression) -> bool:
+def _is_widened(node: exp.Expr) -> bool:
     """Tell whether a whole number is carried as the widest one: it stays the same, and NULL stands for what does not
     fit, where a cast would quote it. sqlglot takes any cast of Spark's for a try_cast, but only that one for safe."""
     return isinstance(node, exp.TryCast) and bool(node.args.get("safe")) and node.to.is_type("bigint")
@@ -242,13 +242,13 @@ def _transform(node: exp.Transform, scope: Scope) -> Traces:
     return _traces(node.expression.this, inner) | {trace for trace in array if trace.pii != LANDED}
 
 
-def _field_of_parameter(node: exp.Expression, scope: Scope) -> Traces | None:
+def _field_of_parameter(node: exp.Expr, scope: Scope) -> Traces | None:
     if not isinstance(node, exp.Dot) or not isinstance(node.this, exp.Identifier):
         return None
     return scope.named(node.this.name.lower(), [node.expression.name.lower()])
 
 
-def _tells_nothing(node: exp.Expression, scope: Scope) -> bool:
+def _tells_nothing(node: exp.Expr, scope: Scope) -> bool:
     """Tell whether an expression is a type, the version of the masking key, or a count of plain columns."""
     if isinstance(node, exp.Count):
         plain = (exp.Distinct, exp.Struct, exp.Column, exp.Identifier, exp.Star, exp.Literal, exp.PropertyEQ)
@@ -256,7 +256,7 @@ def _tells_nothing(node: exp.Expression, scope: Scope) -> bool:
     return isinstance(node, exp.DataType) or scope.masks.is_key_version(node)
 
 
-def _reference(node: exp.Expression, scope: Scope) -> Traces:
+def _reference(node: exp.Expr, scope: Scope) -> Traces:
     if isinstance(node, exp.Star) or isinstance(node.this, exp.Star):
         return union(traces for _, traces in _projection(node, scope))
     if isinstance(node, exp.Column):
@@ -274,7 +274,7 @@ def _merge(node: exp.Merge, scope: Scope) -> Relation:
     return Relation(tuple((name, everything) for name, _ in scope.sources[0][1].columns))
 
 
-def _only(node: exp.Expression, *known: str) -> None:
+def _only(node: exp.Expr, *known: str) -> None:
     for name, value in node.args.items():
         if value and name not in known:
             raise Unfollowed(f"{kind(node)} has a clause {name.strip('_')}")

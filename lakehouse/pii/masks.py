@@ -19,8 +19,8 @@ class Mask:
 
     pii: str
     name: str
-    tree: exp.Expression
-    value: exp.Expression | None = None
+    tree: exp.Expr
+    value: exp.Expr | None = None
 
 
 @dataclass(frozen=True)
@@ -29,17 +29,17 @@ class Masks:
 
     classes: dict[str, tuple[str, ...]]
     masks: tuple[Mask, ...]
-    key_version: exp.Expression
+    key_version: exp.Expr
 
-    def match(self, node: exp.Expression) -> Mask | None:
+    def match(self, node: exp.Expr) -> Mask | None:
         """Return the mask that an expression is, as a whole, with the value it masks."""
         for mask in self.masks:
-            bound: list[exp.Expression] = []
+            bound: list[exp.Expr] = []
             if _same(mask.tree, node, bound):
                 return Mask(mask.pii, mask.name, mask.tree, bound[0])
         return None
 
-    def is_key_version(self, node: exp.Expression) -> bool:
+    def is_key_version(self, node: exp.Expr) -> bool:
         """Tell whether an expression is the version of the masking key."""
         return _same(self.key_version, node, [])
 
@@ -49,34 +49,38 @@ def load(directory: Path) -> Masks:
     environment = jinja2.Environment(autoescape=False)
     environment.globals["return"] = json.dumps
     macros = environment.from_string("\n".join((directory / name).read_text() for name in FILES)).module
-    classes = {name: tuple(masks) for name, masks in json.loads(str(macros.pii_masks())).items()}
+
+    def rendered(macro: str, *arguments: str) -> str:
+        return str(getattr(macros, macro)(*arguments))
+
+    classes = {name: tuple(masks) for name, masks in json.loads(rendered("pii_masks")).items()}
     return Masks(
         classes,
         tuple(
-            Mask(pii, name, _tree(str(macros.mask_as(VALUE, pii, name))))
+            Mask(pii, name, _tree(rendered("mask_as", VALUE, pii, name)))
             for pii, names in classes.items()
             if pii != AS_IS
             for name in names
         ),
-        _tree(str(macros.pii_key_version())),
+        _tree(rendered("pii_key_version")),
     )
 
 
-def _tree(sql: str) -> exp.Expression:
-    return sqlglot.parse_one(f"select {sql}", dialect="spark").selects[0]
+def _tree(sql: str) -> exp.Expr:
+    return sqlglot.parse_one(f"select {sql}", dialect="spark", into=exp.Select).selects[0]
 
 
-def _same(template: object, found: object, bound: list[exp.Expression]) -> bool:
+def _same(template: object, found: object, bound: list[exp.Expr]) -> bool:
     """Compare trees; what stands where the template has its value goes to `bound`, and must be alike everywhere."""
     if isinstance(template, exp.Column) and template.name == VALUE:
-        if isinstance(found, exp.Expression):
+        if isinstance(found, exp.Expr):
             bound.append(found)
         return bool(bound) and bound[0] == found
     if isinstance(template, list) and isinstance(found, list):
         return len(template) == len(found) and all(
             _same(one, other, bound) for one, other in zip(template, found, strict=True)
         )
-    if isinstance(template, exp.Expression) and isinstance(found, exp.Expression):
+    if isinstance(template, exp.Expr) and isinstance(found, exp.Expr):
         return type(template) is type(found) and all(
             _same(template.args.get(name) or None, found.args.get(name) or None, bound)
             for name in template.args.keys() | found.args.keys()

@@ -4,8 +4,7 @@ from collections import Counter
 from itertools import zip_longest
 
 import sqlglot
-from sqlglot import exp
-from sqlglot.tokens import Token, TokenType
+from sqlglot import Token, TokenType, exp
 
 from lakehouse.pii.traces import Unfollowed
 
@@ -17,7 +16,7 @@ BUILT_IN = {"try_sum", "xxhash64"}
 OUTSIDE = (exp.QueryTransform, exp.Placeholder, exp.Parameter, exp.SessionParameter, exp.Command, exp.Hint)
 
 
-def statement(sql: str, classified: set[str]) -> exp.Expression:
+def statement(sql: str, classified: set[str]) -> exp.Expr:
     """Return the syntax tree of a statement. `classified` are the names of columns that must not get lost in it.
 
     Raises:
@@ -46,7 +45,7 @@ def statement(sql: str, classified: set[str]) -> exp.Expression:
     return tree
 
 
-def _require_complete(tree: exp.Expression, tokens: list[Token], classified: set[str]) -> None:
+def _require_complete(tree: exp.Expr, tokens: list[Token], classified: set[str]) -> None:
     """Refuse a tree that lacks a name of the text: sqlglot drops arguments that a function has too many of."""
     said: Counter[str] = Counter()
     for token, following in zip_longest(tokens, tokens[1:]):
@@ -60,6 +59,6 @@ def _require_complete(tree: exp.Expression, tokens: list[Token], classified: set
         raise Unfollowed(f"its parser loses the name {lost[0]}")
 
 
-def kind(node: exp.Expression) -> str:
+def kind(node: exp.Expr) -> str:
     """Return what a node is, for a message."""
     return node.key.upper()

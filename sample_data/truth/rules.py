@@ -6,10 +6,10 @@ It reads the log alone and shares nothing with the SQL that it is compared with.
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_UP, Decimal
-from typing import Any
+from typing import TypeVar
 
 from lakehouse.weeks import IsoWeek
 from sample_data.codec import decode
@@ -20,6 +20,8 @@ _GOOD_CODE = re.compile(r"[A-Z0-9]{8}")
 _WINDOW_MS = 96 * HOUR
 _FIRST_PLAUSIBLE_MS = int(datetime(2000, 1, 1, tzinfo=UTC).timestamp()) * 1000
 _CENT = Decimal("0.01")
+
+Key = TypeVar("Key")
 
 
 def week_of(event_ms: int) -> str:
@@ -48,11 +50,12 @@ def decoded(log: Iterable[Record], topic: str) -> list[Record]:
 
 
 def _payment_key(record: Record) -> int:
-    return record.payload["order_id"]
+    order_id: int = record.content["order_id"]
+    return order_id
 
 
 def _store_order_key(record: Record) -> tuple[int, int]:
-    return record.payload["store_id"], record.payload["store_order_id"]
+    return record.content["store_id"], record.content["store_order_id"]
 
 
 def _arrival(record: Record) -> tuple[int, int, int]:
@@ -61,8 +64,12 @@ def _arrival(record: Record) -> tuple[int, int, int]:
 
 def _payment_order(record: Record) -> tuple[bool, int, int, int, int]:
     # None among the absurd ones comes first, as NULL does.
-    paid_ms = record.payload["ts"]
+    paid_ms = record.content["ts"]
     return is_absurd(paid_ms, record), -(2**63) if paid_ms is None else paid_ms, *_arrival(record)
+
+
+def _store_order_order(record: Record) -> tuple[bool, int, int, int]:
+    return is_absurd(record.timestamp_ms, record), *_arrival(record)
 
 
 def surviving_payments(log: Iterable[Record]) -> dict[int, Record]:
@@ -82,7 +89,7 @@ def surviving_store_orders(log: Iterable[Record]) -> dict[tuple[int, int], Recor
     One at an absurd time stays only if there is no other.
     """
     kept: dict[tuple[int, int], Record] = {}
-    for record in sorted(decoded(log, PIZZA), key=lambda each: (is_absurd(each.timestamp_ms, each), *_arrival(each))):
+    for record in sorted(decoded(log, PIZZA), key=_store_order_order):
         kept.setdefault(_store_order_key(record), record)
     return kept
 
@@ -90,7 +97,7 @@ def surviving_store_orders(log: Iterable[Record]) -> dict[tuple[int, int], Recor
 def changes(log: Iterable[Record], table: str) -> dict[int | str, list[Record]]:
     """Return the changes per primary key of a shop table in their order, deletes and tombstones included."""
     found = defaultdict(list)
-    for record in sorted((each for each in log if each.topic == shop_topic(table)), key=_arrival):
+    for record in sorted((record for record in log if record.topic == shop_topic(table)), key=_arrival):
         if record.error is None:
             found[_row_key(record, table)].append(record)
     return dict(found)
@@ -103,21 +110,22 @@ def surviving_rows(log: Iterable[Record], table: str) -> dict[int | str, Record]
 
 def _row_key(record: Record, table: str) -> int | str:
     # A tombstone names its row in the key alone.
-    row = decode(record.key.schema, record.key.body) if record.payload is None else record.payload
-    return row[TABLES[table]]
+    row = decode(record.key) if record.payload is None else record.payload
+    key: int | str = row[TABLES[table]]
+    return key
 
 
 def is_deleted(record: Record) -> bool:
     """Tell whether a change of a shop table is a delete."""
-    return record.payload is None or record.payload["__deleted"] == "true"
+    return record.payload is None or record.content["__deleted"] == "true"
 
 
-def _conflicts(records: Iterable[Record], key: Callable[[Record], Hashable]) -> set[Any]:
+def _conflicts(records: Iterable[Record], key_of: Callable[[Record], Key]) -> set[Key]:
     contents = defaultdict(set)
     for record in records:
-        present = {name: value for name, value in record.payload.items() if value is not None}
-        contents[key(record)].add(json.dumps(present, sort_keys=True))
-    return {each for each, found in contents.items() if len(found) > 1}
+        present = {name: value for name, value in record.content.items() if value is not None}
+        contents[key_of(record)].add(json.dumps(present, sort_keys=True))
+    return {key for key, found in contents.items() if len(found) > 1}
 
 
 def conflicting_payments(log: Iterable[Record]) -> set[int]:
@@ -135,7 +143,7 @@ def clean_payments(log: Iterable[Record]) -> dict[int, Record]:
     return {
         order_id: record
         for order_id, record in surviving_payments(log).items()
-        if _GOOD_CODE.fullmatch(record.payload["confirmation_code"])
+        if _GOOD_CODE.fullmatch(record.content["confirmation_code"])
     }
 
 
@@ -151,6 +159,6 @@ def completed_orders(log: Iterable[Record]) -> dict[int, Record]:
         order = orders.get(order_id)
         if order is None or is_deleted(order):
             continue
-        if 0 <= payment.payload["ts"] - order.payload["orderdate"] <= _WINDOW_MS:
+        if 0 <= payment.content["ts"] - order.content["orderdate"] <= _WINDOW_MS:
             completed[order_id] = payment
     return completed

@@ -7,9 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
 
-from sample_data.log import TRADES, Record
+from sample_data.log import TRADES, Payload, Record
 from sample_data.plan import DAY
 from sample_data.truth import rules
 
@@ -23,6 +22,7 @@ _CHANNELS = {
     "app": ("mobile", "Digital"),
 }
 Changes = dict[int | str, list[Record]]
+Key = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,10 @@ class Sale:
 class Line:
     """An order line of any channel; keys begin with `store` or `shop`. A line of a store counts from 1."""
 
-    order: tuple
+    order: Key
     line_number: int | None
-    customer: tuple
-    product: tuple
+    customer: Key
+    product: Key
     channel: str
     channel_group: str
     week: str | None
@@ -97,27 +97,27 @@ def items(log: Iterable[Record]) -> list[Item]:
     log = list(log)
     orders, products = rules.surviving_rows(log, "orders"), rules.changes(log, "products")
     return [
-        _item(record.payload, orders, products)
+        _item(record.content, orders, products)
         for record in rules.surviving_rows(log, "order_items").values()
         if not rules.is_deleted(record)
     ]
 
 
-def _item(row: dict[str, Any], orders: dict[int | str, Record], products: Changes) -> Item:
+def _item(row: Payload, orders: dict[int | str, Record], products: Changes) -> Item:
     order, product, is_backdated, reason = orders.get(row["orderid"]), None, False, None
     if order is None or rules.is_deleted(order):
         reason = "no order" if order is None else "order deleted"
         order = None
-    elif order.payload["orderdate"] is None:
+    elif order.content["orderdate"] is None:
         reason = "no order time"
     else:
         if row["productid"] in products:
-            product, is_backdated = as_of(products[row["productid"]], order.payload["orderdate"])
+            product, is_backdated = as_of(products[row["productid"]], order.content["orderdate"])
         if product is None:
             reason = "no product"
-        elif not product.payload["productname"]:
+        elif not product.content["productname"]:
             reason = "no product name"
-        elif not product.payload["price"] or product.payload["price"] < 0:
+        elif not product.content["price"] or product.content["price"] < 0:
             reason = "no price"
     return Item(row["orderitemid"], row["quantity"], row["productid"], order, product, is_backdated, reason)
 
@@ -128,18 +128,18 @@ def product_sales(log: Iterable[Record]) -> list[Sale]:
     customers, addresses = rules.changes(log, "customers"), rules.changes(log, "addresses")
     sales = []
     for item in items(log):
-        if item.reason:
+        if item.reason or item.order is None or item.product is None:
             continue
-        order = item.order.payload
+        order = item.order.content
         moment, backdated = order["orderdate"], item.is_backdated
-        places: dict[str, dict] = {}
+        places: dict[str, Payload] = {}
         customer, early = _found(customers, order["customerid"], moment)
         backdated |= early
         for side in ("shipping", "billing"):
-            addressid = customer and customer.payload[f"{side}_address_id"]
+            addressid = customer.content[f"{side}_address_id"] if customer else None
             address, early = _found(addresses, addressid, moment)
             backdated |= early
-            places[side] = address.payload if address else {"city": None, "state": None}
+            places[side] = address.content if address else {"city": None, "state": None}
         sales.append(
             Sale(
                 item.order_item_id,
@@ -148,7 +148,7 @@ def product_sales(log: Iterable[Record]) -> list[Sale]:
                 moment,
                 rules.event_week(moment, item.order),
                 item.quantity,
-                item.product.payload["price"],
+                item.product.content["price"],
                 backdated,
                 places["shipping"]["city"],
                 places["shipping"]["state"],
@@ -175,11 +175,11 @@ def quarantined_lines(log: Iterable[Record], week: str, needed: str | None = Non
     log = list(log)
     orders, count = rules.surviving_rows(log, "orders"), 0
     for record in rules.surviving_rows(log, "order_items").values():
-        order = orders.get(record.payload["orderid"]) if record.payload else None
-        order_week = rules.event_week(order.payload["orderdate"], order) if order and order.payload else None
+        order = orders.get(record.content["orderid"]) if record.payload else None
+        order_week = rules.event_week(order.content["orderdate"], order) if order and order.payload else None
         in_file = order is not None and not rules.is_deleted(order) and order_week is not None
-        if in_file and needed:
-            in_file = (order.payload | record.payload)[needed] is not None
+        if order and in_file and needed:
+            in_file = (order.content | record.content)[needed] is not None
         counted_in = order_week or rules.event_week(record.timestamp_ms, record)
         count += not rules.is_deleted(record) and not in_file and counted_in == week
     return count
@@ -190,12 +190,12 @@ def lines(log: Iterable[Record]) -> list[Line]:
     log = list(log)
     found = []
     for (store, number), record in rules.surviving_store_orders(log).items():
-        for line_number, line in enumerate(record.payload["order_lines"], 1):
+        for line_number, line in enumerate(record.content["order_lines"], 1):
             found.append(
                 Line(
                     ("store", store, number),
                     line_number,
-                    ("store", record.payload["customer"]["userid"]),
+                    ("store", record.content["customer"]["userid"]),
                     ("store", line["product_id"]),
                     *_CHANNELS["store"],
                     rules.event_week(record.timestamp_ms, record),
@@ -206,16 +206,18 @@ def lines(log: Iterable[Record]) -> list[Line]:
     for item in items(log):
         if item.order is None:
             continue
-        order = item.order.payload
+        order = item.order.content
         spelling = (order["channel"] or "").strip().lower() or "online"
-        price = item.product.payload["price"] if item.product else Decimal(0)
+        channel, channel_group = _CHANNELS.get(spelling, (spelling, "Other"))
+        price = item.product.content["price"] if item.product else Decimal(0)
         found.append(
             Line(
                 ("shop", order["orderid"]),
                 None,
                 ("shop", order["customerid"]),
                 ("shop", item.product_id),
-                *_CHANNELS.get(spelling, (spelling, "Other")),
+                channel,
+                channel_group,
                 rules.event_week(order["orderdate"], item.order),
                 item.quantity,
                 item.quantity * price,
@@ -231,7 +233,7 @@ def customers_30d(sales: Iterable[Sale], as_of_ms: int) -> dict[int, tuple[Decim
         if 0 <= as_of_ms - sale.event_ms < 30 * DAY:
             by_customer[sale.customer_id].append(sale)
     return {
-        customer: (sum(sale.total_amount for sale in bought), len({sale.order_id for sale in bought}))
+        customer: (sum((sale.total_amount for sale in bought), Decimal(0)), len({sale.order_id for sale in bought}))
         for customer, bought in by_customer.items()
     }
 
@@ -240,6 +242,6 @@ def trades(log: Iterable[Record]) -> list[Trade]:
     """Return every trade; `price` in the record is in cents."""
     found = []
     for record in rules.decoded(log, TRADES):
-        cents = record.payload["quantity"] * record.payload["price"]
+        cents = record.content["quantity"] * record.content["price"]
         found.append(Trade(rules.event_week(record.timestamp_ms, record), Decimal(cents).scaleb(-2)))
     return found

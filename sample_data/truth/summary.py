@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from decimal import Decimal
-from typing import Any
+from typing import TypeVar
 
 from sample_data.log import PARTITIONS, TABLES, TOPICS, Log, Record
 from sample_data.plan import Plan
@@ -11,15 +11,19 @@ from sample_data.truth import rules
 from sample_data.truth import sales as truth_sales
 from sample_data.truth.sales import Line, Sale, Trade
 
+Figures = dict[str, int | str]
+Happened = TypeVar("Happened")
+Dated = TypeVar("Dated", Line, Sale, Trade)
 
-def _topic(records: list[Record]) -> dict[str, Any]:
+
+def _topic(records: list[Record]) -> dict[str, object]:
     partitions = Counter(record.partition for record in records)
     return {
         "records": len(records),
         "partitions": {str(partition): partitions[partition] for partition in range(PARTITIONS)},
         "decoded": sum(record.payload is not None for record in records),
         "tombstones": sum(record.value is None for record in records),
-        "dead_letters": dict(sorted(Counter(each.error for each in records if each.error).items())),
+        "dead_letters": dict(sorted(Counter(record.error for record in records if record.error).items())),
         "max_timestamp_ms": max(record.timestamp_ms for record in records),
     }
 
@@ -33,16 +37,23 @@ def _sum(amounts: Iterable[Decimal]) -> str:
     return str(sum(amounts, Decimal("0.00")))
 
 
-def _by_week(items: Iterable[Any], week: Callable[[Any], str | None], figures: Callable[[list], dict]) -> dict:
+def _by_week(
+    items: Iterable[Happened], week_of: Callable[[Happened], str | None], figures: Callable[[list[Happened]], Figures]
+) -> dict[str, Figures]:
     """Return the figures per week; what happened at an absurd time belongs to none."""
     weeks = defaultdict(list)
     for item in items:
-        weeks[week(item)].append(item)
-    weeks.pop(None, None)
-    return {label: figures(weeks[label]) for label in sorted(weeks)}
+        week = week_of(item)
+        if week is not None:
+            weeks[week].append(item)
+    return {week: figures(weeks[week]) for week in sorted(weeks)}
 
 
-def _line_figures(lines: list[Line]) -> dict[str, Any]:
+def _weeks(items: Iterable[Dated], figures: Callable[[list[Dated]], Figures]) -> dict[str, Figures]:
+    return _by_week(items, lambda item: item.week, figures)
+
+
+def _line_figures(lines: list[Line]) -> Figures:
     return {
         "rows": len(lines),
         "quantity": sum(line.quantity for line in lines),
@@ -50,7 +61,7 @@ def _line_figures(lines: list[Line]) -> dict[str, Any]:
     }
 
 
-def _sale_figures(sales: list[Sale]) -> dict[str, Any]:
+def _sale_figures(sales: list[Sale]) -> Figures:
     return {
         "rows": len(sales),
         "quantity": sum(sale.quantity for sale in sales),
@@ -58,7 +69,7 @@ def _sale_figures(sales: list[Sale]) -> dict[str, Any]:
     }
 
 
-def _demand_figures(lines: list[Line]) -> dict[str, Any]:
+def _demand_figures(lines: list[Line]) -> Figures:
     return {
         "rows": len({(line.channel_group, line.product) for line in lines}),
         "line_count": len(lines),
@@ -69,7 +80,7 @@ def _demand_figures(lines: list[Line]) -> dict[str, Any]:
     }
 
 
-def _activity_figures(lines: list[Line]) -> dict[str, Any]:
+def _activity_figures(lines: list[Line]) -> Figures:
     return {
         "rows": len({line.customer for line in lines}),
         "order_count": len({line.order for line in lines}),
@@ -79,22 +90,23 @@ def _activity_figures(lines: list[Line]) -> dict[str, Any]:
     }
 
 
-def _trade_figures(trades: list[Trade]) -> dict[str, Any]:
+def _trade_figures(trades: list[Trade]) -> Figures:
     return {"rows": len(trades), "total_price": _sum(trade.total_price for trade in trades)}
 
 
-def _payment_figures(payments: list[Record]) -> dict[str, Any]:
-    amounts = (rules.money(payment.payload["amount"]) for payment in payments)
+def _payment_figures(payments: list[Record]) -> Figures:
+    amounts = (rules.money(payment.content["amount"]) for payment in payments)
     return {"rows": len(payments), "amount": _sum(amounts)}
 
 
-def _sales(log: Log, plan: Plan) -> dict[str, Any]:
+def _payment_week(payment: Record) -> str | None:
+    return rules.event_week(payment.content["ts"], payment)
+
+
+def _sales(log: Log, plan: Plan) -> dict[str, object]:
     lines, sales = truth_sales.lines(log), truth_sales.product_sales(log)
     groups = sorted({line.channel_group for line in lines})
     rolling = truth_sales.customers_30d(sales, plan.end_ms)
-
-    def weeks(items: list, figures: Callable[[list], dict]) -> dict:
-        return _by_week(items, lambda item: item.week, figures)
 
     return {
         "order_lines": {
@@ -102,16 +114,16 @@ def _sales(log: Log, plan: Plan) -> dict[str, Any]:
             "channel_groups": {
                 group: _line_figures([line for line in lines if line.channel_group == group]) for group in groups
             },
-            "weeks": weeks(lines, _line_figures),
+            "weeks": _weeks(lines, _line_figures),
         },
         "product_sales": {
             **_sale_figures(sales),
             "backdated": sum(sale.is_backdated for sale in sales),
             "excluded": truth_sales.excluded(log),
-            "weeks": weeks(sales, _sale_figures),
+            "weeks": _weeks(sales, _sale_figures),
         },
-        "product_demand": {"weeks": weeks(lines, _demand_figures)},
-        "customer_activity": {"weeks": weeks(lines, _activity_figures)},
+        "product_demand": {"weeks": _weeks(lines, _demand_figures)},
+        "customer_activity": {"weeks": _weeks(lines, _activity_figures)},
         "customers_30d": {
             "rows": len(rolling),
             "total_amount": _sum(amount for amount, _ in rolling.values()),
@@ -120,7 +132,7 @@ def _sales(log: Log, plan: Plan) -> dict[str, Any]:
     }
 
 
-def summarise(log: Log, plan: Plan, wave: int) -> dict[str, Any]:
+def summarise(log: Log, plan: Plan, wave: int) -> dict[str, object]:
     """Return the counts and totals of a log; money as strings with two decimals, weeks by their label."""
     by_topic = {topic: [record for record in log if record.topic == topic] for topic in TOPICS}
     payments, clean = rules.surviving_payments(log), rules.clean_payments(log)
@@ -151,8 +163,8 @@ def summarise(log: Log, plan: Plan, wave: int) -> dict[str, Any]:
         },
         "completed_orders": {
             **_payment_figures(completed),
-            "weeks": _by_week(completed, lambda each: rules.event_week(each.payload["ts"], each), _payment_figures),
+            "weeks": _by_week(completed, _payment_week, _payment_figures),
         },
-        "trades": {**_trade_figures(trades), "weeks": _by_week(trades, lambda each: each.week, _trade_figures)},
+        "trades": {**_trade_figures(trades), "weeks": _weeks(trades, _trade_figures)},
         **_sales(log, plan),
     }

@@ -103,10 +103,10 @@ def test_every_value_is_what_the_log_says(both):
             assert struct.unpack(">bI", value[:5]) == (0, 2_000_000_000)
         elif record.error == "decode_failed":
             with pytest.raises((EOFError, IndexError, struct.error)):
-                decode(record.value.schema, record.value.body)
+                decode(record.value)
         else:
             assert value[:5] == b"\x00\x00\x00\x00\x01"
-            found = decode(record.value.schema, record.value.body)
+            found = decode(record.value)
             assert {key: value for key, value in found.items() if key not in ("date", "ts", "orderdate")} == {
                 key: value for key, value in record.payload.items() if key not in ("date", "ts", "orderdate")
             }
