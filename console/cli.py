@@ -39,7 +39,8 @@ class Commands(TyperGroup):
         listed = {name: TyperCommand(name, help=summary) for name, (_, summary) in COMMANDS.items()}
         super().__init__(**attributes | {"commands": listed})
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # the types are private to typer
+        """Import the sub-command that is used."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, command and load(args[0]), rest
 

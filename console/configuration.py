@@ -50,7 +50,8 @@ def table() -> str:
     lines = ["| variable | value | default | read by | meaning |", "|---|---|---|---|---|"]
     for name, field in known().items():
         facts = field.json_schema_extra
-        assert isinstance(facts, dict)
+        if not isinstance(facts, dict):
+            raise TypeError(f"{name} was not made by `variable`")
         default = facts["shown"] or ("must be set" if field.is_required() else f"`{field.default}`")
         cells = (f"`{name}`", written(field), "" if default in ("``", "`None`") else default, facts["read_by"])
         lines.append(f"| {' | '.join(map(str, cells))} | {field.description} |")

@@ -1,5 +1,6 @@
-"""One erasure: bronze rows, then what is built from them, then all that older snapshots and files still hold, then what
-is published. Each step can be done again and then finds nothing to do, so a killed one is resumed by the same command.
+"""One erasure: bronze rows, what is built from them, what older snapshots and files hold, what is published.
+
+Each step can be done again and then finds nothing to do, so a killed one is resumed by the same command.
 """
 
 import uuid
@@ -57,8 +58,9 @@ class Erasure:
     withdraws: bool = False
 
     def run(self, dry: bool) -> Exported | None:
-        """Erase, unless it is a dry run, and say what was done. With `withdraws` also take back what is published, and
-        return what was published in its place.
+        """Erase, unless it is a dry run, and say what was done.
+
+        With `withdraws` also take back what is published, and return what was published in its place.
 
         Raises:
             UserError: nobody declares such a person, or no row is there; or a step failed: the same command goes on.
@@ -156,8 +158,10 @@ class Erasure:
         spark.stop()
 
     def _rebuild(self, receipt: Receipt) -> None:
-        """Build anew whatever comes from the tables. An erased row has no key any more by which an increment could find
-        what it had made."""
+        """Build anew whatever comes from the tables.
+
+        An erased row has no key any more by which an increment could find what it had made.
+        """
         self.say("building anew what comes from there")
         build.rebuild(self.project, *(f"{name}+" for name in self._sources(receipt)))
 

@@ -19,8 +19,11 @@ REASON = "a person was erased whose rows it held"
 
 @dataclass
 class Versions:
-    """How many rows of the persons each version has that has some, by path; and those that could not be looked
-    through, each with the reason."""
+    """What published versions hold of some persons, by path.
+
+    `rows` counts the rows of each version that has some, `unknown` are those that could not be looked through, each
+    with the reason.
+    """
 
     rows: dict[str, int] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
@@ -64,8 +67,10 @@ def withdraw(target: Target, versions: Iterable[str], say: Callable[[str], None]
 
 
 def _patterns(key_file: Path, persons: Iterable[Person]) -> dict[str, str]:
-    """Return of each kind what a cell must be to name one of the persons: the id, or a pseudonym by any version of the
-    key, as it is or behind the name of a channel."""
+    """Return of each kind of person what a cell must be to name one of them.
+
+    It is the id, or a pseudonym by any version of the key, as it is or behind the name of a channel.
+    """
     values: dict[str, set[str]] = {}
     for person in persons:
         value = person.id.strip()

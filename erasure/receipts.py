@@ -23,10 +23,13 @@ DOMAIN = "erasure"
 
 @dataclass
 class Receipt:
-    """One erasure. `subjects` have kind, and a hash of the id by the masking key of a version, which stands beside it;
-    `records` are places in topics. `tables` has by name the rows that were erased and when, `shared` what others' rows
-    name too and is kept, `purged` what each table let go of, `versions` the published ones that held rows and what
-    became of them, `replaced_by` the new ones."""
+    """One erasure.
+
+    `subjects` have kind, and a hash of the id by the masking key of a version, which stands beside it; `records` are
+    places in topics. `tables` has by name the rows that were erased and when, `shared` what others' rows name too and
+    is kept, `purged` what each table let go of, `versions` the published ones that held rows and what became of them,
+    `replaced_by` the new ones.
+    """
 
     id: str
     subjects: list[dict[str, str]]

@@ -9,8 +9,10 @@ from typing import Any
 
 
 def mermaid(manifest: Mapping[str, Any]) -> str:
-    """Return a Mermaid erDiagram of a dbt manifest: a line for each relationship test, and a box with the keys of each
-    model that has one."""
+    """Return a Mermaid erDiagram of a dbt manifest.
+
+    It has a line for each relationship test, and a box with the keys of each model that has one.
+    """
     nodes = manifest["nodes"]
     tests = [node for node in nodes.values() if node["resource_type"] == "test" and node.get("column_name")]
     unique = {(test["attached_node"], test["column_name"]) for test in tests if _kind(test) == "unique"}

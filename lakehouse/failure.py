@@ -41,8 +41,10 @@ def error_log() -> Path:
 
 
 def _noted(error: Exception, subject: str) -> bool:
-    """Write down kinds and places of an error and of those that led to it: their messages may quote a record, or a
-    password, their places cannot."""
+    """Write down kinds and places of an error and of those that led to it.
+
+    Their messages may quote a record, or a password; their places cannot.
+    """
     lines = [f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {subject}\n"]
     at: BaseException | None = error
     while at is not None:

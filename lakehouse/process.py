@@ -34,10 +34,12 @@ class Service:
 
     @property
     def log(self) -> Path:
+        """What it writes to its output goes here."""
         return self.directory / f"{self.name}.log"
 
     @property
     def pid_file(self) -> Path:
+        """Its pid while it runs, and when it started."""
         return self.directory / f"{self.name}.pid"
 
     def process(self) -> psutil.Process | None:

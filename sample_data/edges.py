@@ -91,8 +91,9 @@ def disordered_products(plan: Plan, row: Payload) -> list[Draft]:
 
 
 def fates(plan: Plan, rng: Random) -> list[Draft]:
-    """Return for each shop table a row that is deleted, one that returns in the millisecond of its delete, and one
-    that goes with a tombstone alone.
+    """Return for each shop table three rows, each with an end of its own.
+
+    One is deleted, one returns in the millisecond of its delete, and one goes with a tombstone alone.
     """
     numbers = (1, 2, 3)
     rows: dict[str, list[Payload]] = {
@@ -114,8 +115,10 @@ def fates(plan: Plan, rng: Random) -> list[Draft]:
 
 
 def sale_edges(plan: Plan, rng: Random) -> list[Draft]:
-    """Return orders at the instants a product is re-priced, deleted and returns and its buyer moves, on the edges of
-    the 30 days, and at absurd times.
+    """Return orders at the instants when what they are joined with changes.
+
+    The product is re-priced, is deleted and returns, and its buyer moves. More are on the edges of the 30 days, and at
+    absurd times.
     """
     number = 999_011
     home, new_home = (shop.address(f"ADDR-EDGE-{number + step}", rng) for step in range(2))

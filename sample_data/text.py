@@ -31,7 +31,7 @@ HOSTILE_WORDS = ("", " ", "0042", "-1", "=1+1", "+49", "@home", "NULL", "null", 
 
 _ONSETS = ("b", "d", "f", "g", "k", "l", "m", "n", "qu", "r", "s", "t", "v", "x", "z")
 _VOWELS = ("a", "e", "i", "o", "u")
-_TOKEN_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
+_CAPITALS_AND_DIGITS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 
 
 def word(rng: Random, syllables: int = 4) -> str:
@@ -41,7 +41,7 @@ def word(rng: Random, syllables: int = 4) -> str:
 
 def token(rng: Random, length: int) -> str:
     """Return random capitals and digits."""
-    return "".join(rng.choices(_TOKEN_LETTERS, k=length))
+    return "".join(rng.choices(_CAPITALS_AND_DIGITS, k=length))
 
 
 def hostile(rng: Random, base: str, share: float) -> str:

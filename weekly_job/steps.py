@@ -1,6 +1,9 @@
-"""The steps of the weekly job. Each can be run again at any time and then adds nothing, so a killed job is resumed by
-running it again; each returns in a few words what it did. What is wrong with a topic, model or number is kept as a
-fault, which withholds the datasets that come from there, and the job goes on."""
+"""The steps of the weekly job.
+
+Each can be run again at any time and then adds nothing, so a killed job is resumed by running it again; each returns in
+a few words what it did. What is wrong with a topic, model or number is kept as a fault, which withholds the datasets
+that come from there, and the job goes on.
+"""
 
 import random
 from collections.abc import Callable, Mapping

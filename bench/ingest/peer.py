@@ -18,8 +18,11 @@ LOG_LINES = 15
 
 @dataclass(frozen=True)
 class Job:
-    """One landing of the topic: what the peer says it landed, wall and CPU seconds and the peak resident bytes of the
-    process tree, and the CPU seconds of each batch, if the peer tells of them."""
+    """One landing of the topic.
+
+    It has what the peer says it landed, wall and CPU seconds and the peak resident bytes of the process tree, and the
+    CPU seconds of each batch, if the peer tells of them.
+    """
 
     rows: int
     seconds: float

@@ -214,8 +214,11 @@ def _traces(node: exp.Expr | None, scope: Scope) -> Traces:
 
 
 def _is_widened(node: exp.Expr) -> bool:
-    """Tell whether a whole number is carried as the widest one: it stays the same, and NULL stands for what does not
-    fit, where a cast would quote it. sqlglot takes any cast of Spark's for a try_cast, but only that one for safe."""
+    """Tell whether a whole number is carried as the widest one.
+
+    It stays the same then, and NULL stands for what does not fit, where a cast would quote it. sqlglot takes any cast
+    of Spark's for a try_cast, but only that one for safe.
+    """
     return isinstance(node, exp.TryCast) and bool(node.args.get("safe")) and node.to.is_type("bigint")
 
 
@@ -232,8 +235,11 @@ def _masked(mask: Mask, raw: Traces) -> Traces:
 
 
 def _transform(node: exp.Transform, scope: Scope) -> Traces:
-    """Return what reaches an array of which each element is computed anew. The lambda's parameter is an element, with
-    its fields told apart; how many there are tells of the old ones too, but not which fields of them are used."""
+    """Return what reaches an array of which each element is computed anew.
+
+    The lambda's parameter is an element, with its fields told apart; how many there are tells of the old ones too, but
+    not which fields of them are used.
+    """
     array = _traces(node.this, scope)
     if not isinstance(node.expression, exp.Lambda):
         raise Unfollowed("TRANSFORM is without a lambda")

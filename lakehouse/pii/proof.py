@@ -205,8 +205,11 @@ def _without_key_version(node: Mapping[str, Any], places: Iterable[Trace], relat
 
 
 def _launders(node: Mapping[str, Any], relation: Relation) -> Iterator[Problem]:
-    """Yield what a staging model would give a class of its own, though another model gave it one or it is a copy of
-    the whole payload, of which a boolean says no more than that there is one."""
+    """Yield what a staging model would give a class of its own, though it may not.
+
+    Another model gave it one, or it is a copy of the whole payload, of which a boolean says no more than that there is
+    one.
+    """
     for name, traces in relation.columns:
         column = node["columns"].get(name, {})
         is_free = column.get("config", {}).get("meta", {}).get("pii") == AS_IS and column["data_type"] != "boolean"

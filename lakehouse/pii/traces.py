@@ -46,6 +46,7 @@ class Relation:
         return Relation(tuple((name, traces | self.steering) for name, traces in self.columns), ordered=self.ordered)
 
     def everything(self) -> Traces:
+        """Return what reaches any column."""
         return union(traces for _, traces in self.columns) | self.steering
 
 

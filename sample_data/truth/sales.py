@@ -56,6 +56,7 @@ class Sale:
 
     @property
     def total_amount(self) -> Decimal:
+        """What was paid for the item."""
         return self.quantity * self.price
 
 
@@ -168,9 +169,10 @@ def excluded(log: Iterable[Record]) -> dict[str, int]:
 
 
 def quarantined_lines(log: Iterable[Record], week: str, needed: str | None = None) -> int:
-    """Return how many living items a week counts that a dataset leaves out: those without a living order, with one at
-    an absurd time, or without what the dataset needs, `customerid` or `productid`. The week is that of the order if
-    its time is plausible, else of the item's last change.
+    """Return how many living items a week counts that a dataset leaves out.
+
+    These have no living order, one at an absurd time, or not what the dataset needs, `customerid` or `productid`. The
+    week is that of the order if its time is plausible, else of the item's last change.
     """
     log = list(log)
     orders, count = rules.surviving_rows(log, "orders"), 0

@@ -12,17 +12,22 @@ from python_ingest.topics import Declaration
 class Batches:
     """A Reporter that says when a batch is committed."""
 
-    def waiting(self, topic: str, offsets_left: int) -> None: ...
+    def waiting(self, topic: str, offsets_left: int) -> None:
+        """Say nothing."""
 
     def landed(self, topic: str, what: Landed) -> None:
+        """Say that a batch is committed."""
         print("batch", flush=True)
 
-    def note(self, topic: str, text: str) -> None: ...
+    def note(self, topic: str, text: str) -> None:
+        """Say nothing."""
 
 
 def main(topic: str) -> None:
-    """Land the topic once for each line `table batch-records` on stdin; answer each with the rows landed, after a
-    line `batch` for each commit."""
+    """Land the topic once for each line `table batch-records` on stdin.
+
+    Answer each with the rows landed, after a line `batch` for each commit.
+    """
     settings = from_environment()
     spark = QuietSpark(settings)
     for line in sys.stdin:
