@@ -232,7 +232,7 @@ class Erasure:
             self.say(f"not looked through: {line}")
 
     def _tell_of_kafka(self, declarations: list[Declaration], receipt: Receipt) -> None:
-        topics = [each.topic for each in declarations if each.identifier in receipt.tables]
+        topics = [declaration.topic for declaration in declarations if declaration.identifier in receipt.tables]
         self.say(
             f"Kafka still has the records of {', '.join(topics)} until retention deletes them, or a tombstone and"
             " compaction do: see docs/operations.md"

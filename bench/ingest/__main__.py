@@ -134,10 +134,10 @@ def comparison(measured: dict[tuple[str, str], list[Job]], records: int) -> Tabl
     table.add_column("job")
     for column in ("records/s\nmedian", "\nbest", "of\nFlink's", "CPU s per\nmillion", "of\nFlink's", "peak\nMiB"):
         table.add_column(column, justify="right", vertical="bottom")
-    for (peer, kind), each in measured.items():
+    for (peer, kind), jobs in measured.items():
         flink = measured.get(("flink", "cold" if kind == "cold" else "warm"))
-        speed = [records / job.seconds for job in each]
-        cpu = statistics.median(job.cpu_seconds / records * 1e6 for job in each)
+        speed = [records / job.seconds for job in jobs]
+        cpu = statistics.median(job.cpu_seconds / records * 1e6 for job in jobs)
         flink_speed = statistics.median(records / job.seconds for job in flink) if flink else None
         flink_cpu = statistics.median(job.cpu_seconds / records * 1e6 for job in flink) if flink else None
         table.add_row(
@@ -148,7 +148,7 @@ def comparison(measured: dict[tuple[str, str], list[Job]], records: int) -> Tabl
             f"{statistics.median(speed) / flink_speed:.2f}" if flink_speed else "-",
             f"{cpu:.1f}",
             f"{cpu / flink_cpu:.2f}" if flink_cpu else "-",
-            f"{max(job.peak_bytes for job in each) / 2**20:,.0f}",
+            f"{max(job.peak_bytes for job in jobs) / 2**20:,.0f}",
         )
     return table
 

@@ -30,7 +30,7 @@ def require(names: Iterable[str]) -> None:
             raise UserError(f"There is no peer '{name}'", f"Choose from {', '.join(NAMES)}")
     if "flink" not in names:
         return
-    if not all(any(each.glob("*.jar")) for each in FLINK_JARS):
+    if not all(any(directory.glob("*.jar")) for directory in FLINK_JARS):
         raise UserError(f"Flink's jars are not in {TARGET}", "Run `make bench-ingest`, or leave the peer out")
     compiler = Path(java.executable()).with_name("javac")
     subprocess.run(
@@ -59,4 +59,4 @@ def command(name: str, topic: str, settings: Settings) -> list[str]:
 
 
 def _flink_class_path() -> str:
-    return ":".join([str(TARGET / "classes"), *(f"{each}/*" for each in FLINK_JARS)])
+    return ":".join([str(TARGET / "classes"), *(f"{directory}/*" for directory in FLINK_JARS)])

@@ -58,8 +58,8 @@ class Peer:
         try:
             self._process.wait(30)
         except subprocess.TimeoutExpired:
-            for each in self._members():
-                each.kill()
+            for process in self._members():
+                process.kill()
 
     def land(self, table: str, batch_records: int) -> Job:
         """Land the topic in a new table, in batches of at most so many records.
@@ -95,14 +95,14 @@ class Peer:
 
     def _cpu_seconds(self) -> float:
         # What ended children used stands in the times of whoever waited for them.
-        return sum(sum(each.cpu_times()[:4]) for each in self._members())
+        return sum(sum(process.cpu_times()[:4]) for process in self._members())
 
     def _sample(self) -> None:
         while not self._stopped.wait(SAMPLE_SECONDS):
             resident = 0
-            for each in self._members():
+            for process in self._members():
                 try:
-                    resident += each.memory_info().rss
+                    resident += process.memory_info().rss
                 except psutil.NoSuchProcess:
                     continue
             self._peak = max(self._peak, resident)

@@ -51,7 +51,7 @@ def fill(settings: Settings, topic: str, records: int) -> None:
             for number in range(start, min(start + PER_CALL, records))
         ]
         producer.produce_batch(topic, messages, partition)
-        while refused := [each for each in messages if each.pop("_error", None)]:
+        while refused := [message for message in messages if message.pop("_error", None)]:
             producer.poll(0.5)
             producer.produce_batch(topic, refused, partition)
             messages = refused

@@ -137,7 +137,7 @@ def mislabelled(manifest: Mapping[str, Any], project: Project) -> Iterator[Probl
         if node is None or node["schema"] in RESTRICTED:
             continue
         meta = {name: column["config"].get("meta", {}) for name, column in node["columns"].items()}
-        named = {name: (each["pii"], each.get("mask")) for name, each in meta.items() if "pii" in each}
+        named = {name: (entry["pii"], entry.get("mask")) for name, entry in meta.items() if "pii" in entry}
         found = {name: {(trace.pii, trace.mask) for trace in traces} for name, traces in relation.columns}
         is_export = "export" in node["config"].get("meta", {})
         # What decides on rows is in every column; it has to be named once.

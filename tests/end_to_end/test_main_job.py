@@ -207,8 +207,8 @@ def assert_manifests_say_what_changed(lake: Lake) -> None:
         first = Path(lake.settings.export_root) / name / str(lake.last_week) / "v1" / f"{name}_{lake.last_week}_v1.csv"
         with first.open(newline="", encoding="utf-8") as file:
             old, new = (
-                {tuple(row[column] for column in manifest["key"]): row for row in each}
-                for each in (csv.DictReader(file), rows)
+                {tuple(row[column] for column in manifest["key"]): row for row in source}
+                for source in (csv.DictReader(file), rows)
             )
         assert manifest["difference"] == {
             "added": len(new.keys() - old.keys()),

@@ -67,7 +67,7 @@ def test_the_password_is_in_no_log_and_in_no_process_list(stack: Settings) -> No
     assert len(logs) >= 4
     assert not any(stack.thrift_password in log for log in logs)
     assert not any(
-        stack.thrift_password in " ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])
+        stack.thrift_password in " ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])
     )
 
 
@@ -104,10 +104,10 @@ def test_services_listen_on_loopback_only(stack: Settings) -> None:
     for name, line in pids().items():
         process = psutil.Process(int(line.split()[0]))
         listening = [
-            each.laddr.ip
+            connection.laddr.ip
             for member in [process, *process.children(recursive=True)]
-            for each in member.net_connections("tcp")
-            if each.status == psutil.CONN_LISTEN
+            for connection in member.net_connections("tcp")
+            if connection.status == psutil.CONN_LISTEN
         ]
         assert listening, name
         assert set(listening) <= {"127.0.0.1", "::ffff:127.0.0.1"}, name

@@ -36,7 +36,7 @@ def test_declarations_are_sorted_and_have_defaults(tmp_path: Path) -> None:
 
 
 def test_the_projects_own_sources_name_the_tables_that_other_tools_rely_on() -> None:
-    tables = {each.topic: each.identifier for each in read_declarations()}
+    tables = {declaration.topic: declaration.identifier for declaration in read_declarations()}
     assert tables == {
         "pizza-orders": "bronze.pizza_orders",
         "payments": "bronze.payments",
@@ -115,7 +115,7 @@ def test_two_files_must_not_name_one_topic(tmp_path: Path) -> None:
 def test_select_keeps_the_order_asked_for_and_names_what_is_not_declared(tmp_path: Path) -> None:
     declarations = read_declarations(written(tmp_path, GOOD))
     chosen = select(declarations, ["refunds", "Till.Sales-v1", "refunds"])
-    assert [each.topic for each in chosen] == ["refunds", "Till.Sales-v1"]
+    assert [declaration.topic for declaration in chosen] == ["refunds", "Till.Sales-v1"]
     assert select(declarations, []) == declarations
     with pytest.raises(UserError, match=r"'sales'.*Choose from Till.Sales-v1, refunds"):
         select(declarations, ["sales"])
@@ -147,7 +147,7 @@ def test_declared_columns_have_the_type_that_their_source_gives(tmp_path: Path) 
     columns = "[{name: id, data_type: bigint}, {name: lines, data_type: 'array<struct<sku: string>>'}, {name: untyped}]"
     text = GOOD.replace("- name: refunds", f"- name: refunds\n        columns: {columns}")
     found = read_declarations(written(tmp_path, text))[1].columns
-    assert {each.name: in_spark(each.field_type) for each in found.fields} == {
+    assert {field.name: in_spark(field.field_type) for field in found.fields} == {
         "id": "bigint",
         "lines": "array<struct<`sku`: string>>",
     }

@@ -80,13 +80,13 @@ def test_the_second_wave_follows_the_first(first, both):
 @pytest.mark.parametrize("wave", ["first", "second"])
 @pytest.mark.parametrize("topic", TOPICS)
 def test_every_watermark_passes_the_week_and_no_clock_runs_an_hour_ahead(topic, wave, request):
-    newest = max(each.timestamp_ms for each in request.getfixturevalue(wave) if each.topic == topic)
+    newest = max(record.timestamp_ms for record in request.getfixturevalue(wave) if record.topic == topic)
     assert END_MS <= newest < END_MS + 30 * MINUTE
 
 
 @pytest.mark.parametrize("topic", [PIZZA, PAYMENTS])
 def test_records_stand_on_every_week_boundary(first, topic):
-    moments = {each.timestamp_ms for each in first if each.topic == topic and each.payload}
+    moments = {record.timestamp_ms for record in first if record.topic == topic and record.payload}
     for monday in (END_MS - weeks * WEEK for weeks in range(4)):
         assert {monday - 1, monday} <= moments
 
@@ -159,7 +159,7 @@ def test_a_fifth_of_the_payments_has_no_confirmation_code(first):
 def test_payment_versions_are_interleaved(both):
     versions = [
         record.value.schema
-        for record in sorted(rules.decoded(both, PAYMENTS), key=lambda each: (each.partition, each.offset))
+        for record in sorted(rules.decoded(both, PAYMENTS), key=lambda record: (record.partition, record.offset))
         if record.partition == 0
     ]
     changes = set(pairwise(versions))
@@ -196,10 +196,12 @@ def test_a_shop_key_stays_in_its_partition(both):
 
 def test_hostile_text_reaches_every_exported_text(first):
     texts = {
-        "category": [line["category"] for each in rules.decoded(first, PIZZA) for line in each.payload["order_lines"]],
-        "payment_method": [each.payload.get("payment_method") for each in rules.decoded(first, PAYMENTS)],
-        "productname": [each.payload["productname"] for each in rules.decoded(first, shop_topic("products"))],
-        "customername": [each.payload["customername"] for each in rules.decoded(first, shop_topic("customers"))],
+        "category": [
+            line["category"] for record in rules.decoded(first, PIZZA) for line in record.payload["order_lines"]
+        ],
+        "payment_method": [record.payload.get("payment_method") for record in rules.decoded(first, PAYMENTS)],
+        "productname": [record.payload["productname"] for record in rules.decoded(first, shop_topic("products"))],
+        "customername": [record.payload["customername"] for record in rules.decoded(first, shop_topic("customers"))],
     }
     for found in texts.values():
         joined = "\0".join(text for text in found if text is not None)

@@ -95,10 +95,10 @@ def test_store_orders_are_numbered_per_store_and_their_lines_add_up():
     ]
     log = number(drafts, {})
     lines = truth_sales.lines(log)
-    assert [(each.order, each.line_number) for each in lines] == [
+    assert [(line.order, line.line_number) for line in lines] == [
         (("store", store, 9), line_number) for store in (1, 2) for line_number in (1, 2)
     ]
-    assert sum(each.net_price for each in lines) == Decimal("4.04")
+    assert sum(line.net_price for line in lines) == Decimal("4.04")
     assert rules.conflicting_store_orders(log) == set()
 
 
@@ -162,7 +162,7 @@ def test_trades_are_cents_and_none_is_dropped():
     log = number(drafts, {})
     payload = log[0].payload
     total = Decimal(payload["quantity"] * payload["price"]) / 100
-    assert [each.total_price for each in truth_sales.trades(log)] == [total] * 2
+    assert [trade.total_price for trade in truth_sales.trades(log)] == [total] * 2
 
 
 @pytest.mark.parametrize(

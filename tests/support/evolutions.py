@@ -130,7 +130,7 @@ def versions(topic: str, table: str) -> list[Version]:
 def _shaped(schema: Schema, value: Any, leaf: Leaf) -> Any:
     """Return a value in the shape of a schema: without the fields that it does not have, with those it has more."""
     if isinstance(schema, list):
-        return None if value is None else _shaped(next(each for each in schema if each != "null"), value, leaf)
+        return None if value is None else _shaped(next(branch for branch in schema if branch != "null"), value, leaf)
     if isinstance(schema, dict) and schema["type"] == "record":
         return {
             field["name"]: _shaped(field["type"], value.get(field["name"], ADDED.get(field["name"])), leaf)

@@ -79,15 +79,15 @@ def make_table(catalog: Catalog, name: str) -> Any:
 
 def as_batch(messages: list[Message], writers: Writers) -> pa.RecordBatch:
     """Decode records into columns."""
-    rows = [writers.decode(each.value()) for each in messages]
+    rows = [writers.decode(message.value()) for message in messages]
     columns = [[row[name] for row in rows] for name in SCHEMA.names[:8]]
     columns += [
-        [each.topic() for each in messages],
-        [each.partition() for each in messages],
-        [each.offset() for each in messages],
-        [each.timestamp()[1] for each in messages],
-        [each.key() for each in messages],
-        [each.value() for each in messages],
+        [message.topic() for message in messages],
+        [message.partition() for message in messages],
+        [message.offset() for message in messages],
+        [message.timestamp()[1] for message in messages],
+        [message.key() for message in messages],
+        [message.value() for message in messages],
     ]
     return pa.RecordBatch.from_pydict(dict(zip(SCHEMA.names, columns, strict=True)), SCHEMA)
 

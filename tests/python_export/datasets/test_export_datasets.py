@@ -51,7 +51,7 @@ def manifest() -> dict[str, Any]:
     ]
     return {
         "metadata": {"invocation_id": "abc"},
-        "nodes": {each["unique_id"]: each for each in nodes},
+        "nodes": {node["unique_id"]: node for node in nodes},
         "sources": {
             "source.p.sales": topic_source("sales", kafka={"topic": "shop.sales"}),
             "source.p.users": topic_source("users", kafka={"topic": "shop.users"}),

@@ -162,7 +162,7 @@ def test_a_right_version_passes_and_every_planted_fault_is_reported(
         plant(version)
         found = export(offline_settings, monkeypatch, "verify")
         assert isinstance(found.exception, UserError), name
-        assert [each for each in expected if each not in found.output] == [], (name, found.output)
+        assert [line for line in expected if line not in found.output] == [], (name, found.output)
         assert "pizza" not in found.output
         for path, content in right.items():
             path.write_bytes(content)

@@ -113,7 +113,7 @@ def secured(stack: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterat
                 basic_token,
                 TOKEN,
                 KEY_PASSWORD,
-                *(each.read_text().splitlines()[1] for each in (key, encrypted_key)),
+                *(file.read_text().splitlines()[1] for file in (key, encrypted_key)),
             ),
         )
 
@@ -147,7 +147,7 @@ def ingest_and_verify(lab: Lab, models_dir: Path, env: dict[str, str]) -> list[s
         assert (process.returncode, errors) == (0, ""), errors
         seen.append(output)
     assert seen[-1] == f"{lab.topic}: 20 records compared: all exactly once\n"
-    assert any("org.apache.spark.deploy.SparkSubmit" in each for each in seen)
+    assert any("org.apache.spark.deploy.SparkSubmit" in line for line in seen)
     return seen
 
 
@@ -186,7 +186,7 @@ def test_a_run_over_scram_and_tls_leaves_no_secret_behind(
     assert len(files_with(secured_lab.declaration.identifier, events)) == 1
     for secret in secured.secrets:
         assert files_with(secret, *places) == set()
-        assert not any(secret in each for each in seen)
+        assert not any(secret in line for line in seen)
 
 
 def test_a_run_over_client_certificates_and_a_bearer_token(

@@ -115,7 +115,7 @@ def test_a_batch_asks_for_few_of_many_unknown_ids_and_for_those_that_come_often(
         schemas = TopicSchemas(registry_at(url, offline_settings), declaration)
         found = Counter({9000: 2} | dict.fromkeys(range(5000, 1, -1), 1))
         learned = schemas.learn(SchemaState(), found, Counter(), 3)
-    assert sorted(asked) == [f"/schemas/ids/{each}" for each in (2, 3, 9000)]
+    assert sorted(asked) == [f"/schemas/ids/{number}" for number in (2, 3, 9000)]
     assert (set(learned.sides.value.writers), learned.sides.value.too_many) == ({2, 3, 9000}, True)
 
 
@@ -155,9 +155,9 @@ def test_what_kafka_calls_passing_is_waited_for(spark: SparkSession) -> None:
         "UNKNOWN_TOPIC_OR_PARTITION|CORRUPT|REPLICAS|TRANSACTIONS|ELECTION|SHARE|UNSTABLE|TOPIC_ID_ERROR"
     )
     found = {
-        str(each.name()): each.code()
-        for each in jvm.org.apache.kafka.common.protocol.Errors.values()
-        if each.exception() is not None and retriable.isInstance(each.exception())
+        str(error.name()): error.code()
+        for error in jvm.org.apache.kafka.common.protocol.Errors.values()
+        if error.exception() is not None and retriable.isInstance(error.exception())
     }
     assert {"OFFSET_NOT_AVAILABLE", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"} < found.keys()
     assert [name for name, code in found.items() if not others.search(name) and not passing(KafkaError(code))] == []

@@ -85,7 +85,7 @@ def test_every_avro_kind_lands_typed_beside_all_kafka_metadata(lab: Lab) -> None
     counts = dict(row.pop("counts"))
     assert counts == {"a": 1}
     assert {name: row[name] for name in VALUES if name != "counts"} == {
-        name: each for name, each in VALUES.items() if name != "counts"
+        name: value for name, value in VALUES.items() if name != "counts"
     }
     ingested_at = row["ingested_at"]
     assert abs(dt.datetime.now(dt.UTC) - ingested_at) < dt.timedelta(minutes=5)
@@ -161,10 +161,10 @@ def test_poison_becomes_dead_letters_and_neighbours_are_unaffected(lab: Lab) -> 
         flipped[rng.randrange(5, len(good))] ^= rng.randrange(1, 256)
         noise.append(bytes(flipped))
     produced = [good]
-    for each in (*poison, *noise):
-        produced += [each, good]
-    for each in produced:
-        lab.produce(each)
+    for value in (*poison, *noise):
+        produced += [value, good]
+    for value in produced:
+        lab.produce(value)
     result = lab.land_well()
     rows = lab.rows()
     assert [row["kafka_raw_value"] for row in rows] == produced
@@ -233,7 +233,7 @@ def test_an_unknown_id_costs_one_look_and_three_questions_and_thousands_of_them_
     look, ask = peek.schema_ids, SchemaRegistryClient.get_schema
     monkeypatch.setattr(peek, "schema_ids", lambda *given: looks.append(given) or look(*given))
     monkeypatch.setattr(
-        SchemaRegistryClient, "get_schema", lambda client, each: asked.append(each) or ask(client, each)
+        SchemaRegistryClient, "get_schema", lambda client, schema_id: asked.append(schema_id) or ask(client, schema_id)
     )
     ingester = lab.ingester()
 
@@ -250,7 +250,7 @@ def test_an_unknown_id_costs_one_look_and_three_questions_and_thousands_of_them_
     # Known to be unknown: no job that fails, no second reading, no question.
     assert land(bad, good) == 1
     assert (len(looks), asked.count(missing)) == (1, 3)
-    hostile = [b"\x00" + (missing + 1 + each).to_bytes(4, "big") + b"\x02" for each in range(3000)]
+    hostile = [b"\x00" + (missing + 1 + step).to_bytes(4, "big") + b"\x02" for step in range(3000)]
     later = lab.register(record("sale", id="int", more=["null", "string"]))
     new = lab.encode(later, {"id": 2, "more": "x"})
     asked.clear()

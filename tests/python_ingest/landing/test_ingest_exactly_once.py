@@ -121,7 +121,7 @@ def test_of_two_first_writers_one_is_refused(lab: Lab) -> None:
 def test_two_ingesters_at_once_land_each_offset_once(lab: Lab) -> None:
     produce(lab, 60)
     heard = [Messages(), Messages()]
-    ingesters = [lab.ingester(Options(max_records=10, wait=10), messages=each) for each in heard]
+    ingesters = [lab.ingester(Options(max_records=10, wait=10), messages=messages) for messages in heard]
     results: list[Any] = []
     start = threading.Barrier(2)
 
@@ -136,7 +136,7 @@ def test_two_ingesters_at_once_land_each_offset_once(lab: Lab) -> None:
         thread.join()
     assert [result.error for result in results] == [None, None]
     assert sum(result.records for result in results) == 60
-    assert any("nothing was committed" in note for each in heard for note in each.notes)
+    assert any("nothing was committed" in note for messages in heard for note in messages.notes)
     assert_exactly_once(lab, 60)
 
 
@@ -195,7 +195,9 @@ def test_compaction_expiry_and_rollback_neither_lose_nor_double(lab: Lab) -> Non
     table = lab.table()
     reader.read(table)
     # Of manifests that are no longer in use nothing is kept.
-    assert reader._manifests.keys() == {each.manifest_path for each in table.current_snapshot().manifests(table.io)}
+    assert reader._manifests.keys() == {
+        manifest.manifest_path for manifest in table.current_snapshot().manifests(table.io)
+    }
     produce(lab, 6, start=34, partitions=(0, 1))
     assert lab.land_well().records == 6
     lab.sql(f"call lake.system.expire_snapshots(table => '{name}', older_than => now(), retain_last => 1)")
@@ -321,7 +323,7 @@ def test_from_earliest_passes_over_offsets_without_records(lab: Lab, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(peek, "_consumer", None)  # what holds no record is not asked for again
         (again,) = ingester.catch_up([lab.declaration])
-    assert [(each.error, each.batches) for each in (first, again)] == [(None, 0), (None, 0)]
+    assert [(result.error, result.batches) for result in (first, again)] == [(None, 0), (None, 0)]
     lab.sql("delete from {table} where kafka_offset = 2")
     assert lab.land_well(Options(wait=10, from_earliest=True)).records == 1
     assert lab.table().current_snapshot() != snapshot

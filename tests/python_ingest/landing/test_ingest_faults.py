@@ -176,10 +176,10 @@ def test_poison_of_every_length_leaves_its_neighbours_alone(lab: Lab) -> None:
     poison = [rng.randbytes(length) for length in range(65)] + [good[:length] for length in range(len(good))]
     poison += [b"\x00" + rng.randbytes(64), foreign]
     produced = [good]
-    for each in poison:
-        produced += [each, good]
-    for each in produced:
-        lab.produce(each)
+    for value in poison:
+        produced += [value, good]
+    for value in produced:
+        lab.produce(value)
     assert lab.land_well().records == len(produced)
     rows = lab.rows()
     assert [row["kafka_raw_value"] for row in rows] == produced

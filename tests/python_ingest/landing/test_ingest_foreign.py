@@ -59,7 +59,7 @@ def test_neighbours_of_hostile_schemas_are_untouched_and_each_is_named(lab: Lab)
     assert errors(lab) == expected
     assert [row["id"] for row in lab.rows()[1::2]] == list(range(len(foreign)))
     assert list(SchemaState.of(lab.table()).value) == [own]
-    assert [each.name for each in SchemaState.of(lab.table()).columns.fields] == ["id", "note"]
+    assert [field.name for field in SchemaState.of(lab.table()).columns.fields] == ["id", "note"]
     assert_exactly_once(lab, 2 * len(foreign))
 
 
@@ -190,7 +190,7 @@ def test_a_spoiled_table_is_mended_as_the_docs_say(lab: Lab) -> None:
     assert dead_letters.replay(lab.lander(), None) == Replayed(2, 1)
     assert errors(lab) == [f"foreign_schema: schema id {schema_id} belongs to {foreign_subject}", None]
     assert [(row["id"], row["note"]) for row in lab.rows()] == [(None, None), (1, "n")]
-    assert [each.name for each in SchemaState.of(lab.table()).columns.fields] == ["id", "note"]
+    assert [field.name for field in SchemaState.of(lab.table()).columns.fields] == ["id", "note"]
     lab.produce(lab.encode(own, {"id": 2, "note": "m"}))
     assert lab.land_well().dead_letters == 0
     assert_exactly_once(lab, 3)

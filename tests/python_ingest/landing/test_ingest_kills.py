@@ -112,9 +112,9 @@ def test_two_ingesters_killed_at_random_land_each_offset_once(
     total += 400
     both = [start("--max-records", "20"), start("--max-records", "30")]
     landing = time.monotonic() + 60
-    while len(lab.rows()) == 3 and any(each.poll() is None for each in both) and time.monotonic() < landing:
+    while len(lab.rows()) == 3 and any(process.poll() is None for process in both) and time.monotonic() < landing:
         time.sleep(0.1)
-    assert len(lab.rows()) > 3 or all(each.poll() is None for each in both), "no ingester was there to be killed"
+    assert len(lab.rows()) > 3 or all(process.poll() is None for process in both), "no ingester was there to be killed"
     for process in chance.sample(both, 2):
         time.sleep(chance.uniform(0, 2))
         kill(process)

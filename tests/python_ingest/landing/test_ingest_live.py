@@ -136,7 +136,10 @@ def test_the_weekly_jobs_first_step_ends_on_live_topics(
 def test_following_starves_no_live_topic_writes_metrics_each_turn_and_ends_after_its_batches(
     busy: Busy, tmp_path: Path
 ) -> None:
-    tables = [{"name": each.table, "config": {"meta": {"kafka": {"topic": each.topic}}}} for each in busy.declarations]
+    tables = [
+        {"name": declaration.table, "config": {"meta": {"kafka": {"topic": declaration.topic}}}}
+        for declaration in busy.declarations
+    ]
     sources = {"version": 2, "sources": [{"name": "lab", "schema": "bronze_tests", "tables": tables}]}
     (tmp_path / "_lab__sources.yml").write_text(json.dumps(sources))
     metrics = tmp_path / "ingest.prom"
@@ -174,7 +177,7 @@ def batches(busy: Busy) -> dict[str, int]:
 def last_batches(metrics: Path) -> dict[str, float]:
     if not metrics.exists():
         return {}
-    families = {each.name: each for each in text_string_to_metric_families(metrics.read_text())}
+    families = {family.name: family for family in text_string_to_metric_families(metrics.read_text())}
     family = families.get("lakehouse_ingest_last_batch")
     return {sample.labels["topic"]: sample.value for sample in family.samples} if family else {}
 

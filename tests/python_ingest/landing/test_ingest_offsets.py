@@ -48,11 +48,11 @@ def test_retention_up_to_the_next_offset_leaves_no_gap() -> None:
 def test_a_capped_plan_is_a_prefix_of_each_range_and_uses_the_limit(limit: int) -> None:
     ranges = [OffsetRange(0, 10, 12), OffsetRange(1, 0, 500), OffsetRange(2, 7, 8), OffsetRange(3, 0, 90)]
     chosen = capped(ranges, limit)
-    whole = {each.partition: each for each in ranges}
+    whole = {piece.partition: piece for piece in ranges}
     assert count(chosen) == min(limit, count(ranges))
-    for each in chosen:
-        assert each.start == whole[each.partition].start
-        assert each.start < each.until <= whole[each.partition].until
+    for piece in chosen:
+        assert piece.start == whole[piece.partition].start
+        assert piece.start < piece.until <= whole[piece.partition].until
 
 
 def test_what_short_ranges_leave_goes_to_the_long_one() -> None:

@@ -35,13 +35,13 @@ def reader(schema: Any) -> Any:
 
 def test_a_nested_record_stays_a_struct_of_optional_fields() -> None:
     struct = column_types.of_avro(reader(record("r", a="int", b=record("b", c="string"))))
-    assert [(each.name, each.required) for each in struct.fields] == [("a", False), ("b", False)]
-    assert [each.name for each in struct.fields[1].field_type.fields] == ["c"]
+    assert [(field.name, field.required) for field in struct.fields] == [("a", False), ("b", False)]
+    assert [field.name for field in struct.fields[1].field_type.fields] == ["c"]
 
 
 def test_payload_columns_come_first_and_every_metadata_column_follows() -> None:
     names = [
-        each.name for each in table_schema(SchemaState({3: writer(record("r", a="int", b="long"))}), "string").fields
+        field.name for field in table_schema(SchemaState({3: writer(record("r", a="int", b="long"))}), "string").fields
     ]
     assert names == ["a", "b", *METADATA_COLUMNS]
 
@@ -84,7 +84,7 @@ def test_a_table_is_made_once_and_remembers_where_it_comes_from(catalog: Catalog
     assert tables.evolve(table, DECLARATION, FIRST) is not None
     state = SchemaState.of(table)
     assert (state.value, state.key, state.held()) == (FIRST.value, FIRST.key, FIRST.held())
-    assert [str(each.transform) for each in table.spec().fields] == ["day", "identity"]
+    assert [str(field.transform) for field in table.spec().fields] == ["day", "identity"]
     for column in ("kafka_partition", "kafka_offset", "ingest_batch"):
         assert table.properties[f"write.metadata.metrics.column.{column}"] == "full"
     identity.bind(table, TOPIC)
@@ -181,8 +181,8 @@ def test_a_schema_that_adds_no_column_is_noted_beside_one_that_did_meanwhile(cat
     )
     table = catalog.load_table(DECLARATION.identifier)
     assert SchemaState.of(table).value.keys() == {3, 4, 5}
-    assert {each.name for each in table_schema(SchemaState.of(table), DECLARATION.key).fields} == {
-        each.name for each in table.schema().fields
+    assert {field.name for field in table_schema(SchemaState.of(table), DECLARATION.key).fields} == {
+        field.name for field in table.schema().fields
     }
 
 

@@ -167,7 +167,7 @@ def test_a_table_of_an_earlier_version_gets_the_column_for_errors_of_keys(lab: L
     lab.sql("alter table {table} drop column key_error")
     # The newest snapshot is then one without the column, as after an upgrade.
     lab.sql("update {table} set kafka_topic = kafka_topic")
-    assert [each.part for each in dead_letters.summary(lab.table())] == ["value", "value"]
+    assert [group.part for group in dead_letters.summary(lab.table())] == ["value", "value"]
     assert len(dead_letters.raw(lab.table(), 20)) == 7
     (status,) = topic_statuses(lab.settings, [lab.declaration], 10)
     assert (status.dead_letters, status.key_errors) == (7, 0)

@@ -10,11 +10,11 @@ from tests.support.lab import record
 
 
 def form(schema: Json, *references: Json) -> Json:
-    return writer_form(json.dumps(schema), [json.dumps(each) for each in references])
+    return writer_form(json.dumps(schema), [json.dumps(reference) for reference in references])
 
 
 def types(record_form: Json) -> dict[str, Json]:
-    return {each["name"]: each["type"] for each in record_form["fields"]}
+    return {field["name"]: field["type"] for field in record_form["fields"]}
 
 
 def test_a_named_type_used_twice_is_written_out_at_both_places() -> None:
@@ -38,7 +38,7 @@ def test_types_of_other_documents_are_known_by_their_full_names() -> None:
     address = record("address", street="string") | {"namespace": "shop"}
     customer = record("customer", home="address") | {"namespace": "shop"}
     found = form(["null", "shop.customer", "shop.address"], address, customer)
-    assert [each["name"].rpartition(".")[2] for each in found[1:]] == ["customer", "address"]
+    assert [record["name"].rpartition(".")[2] for record in found[1:]] == ["customer", "address"]
     assert types(types(found[1])["home"]) == {"street": "string"}
 
 
@@ -54,7 +54,7 @@ def test_the_form_keeps_what_the_bytes_depend_on() -> None:
 def test_an_alias_that_is_another_fields_name_says_nothing() -> None:
     schema = record("r", a="int", b="int")
     schema["fields"][1]["aliases"] = ["a", "z"]
-    assert [each.get("aliases") for each in form(schema)["fields"]] == [None, ["z"]]
+    assert [field.get("aliases") for field in form(schema)["fields"]] == [None, ["z"]]
 
 
 def test_a_type_of_a_union_is_named_as_its_producer_names_it() -> None:
@@ -94,7 +94,7 @@ def test_null_is_taken_from_a_union_and_put_back_first(union: Json, expected: Js
     ],
 )
 def test_a_logical_type_that_does_not_apply_counts_for_nothing(logical: dict[str, Any]) -> None:
-    plain = {name: each for name, each in logical.items() if name in ("type", "name", "size")}
+    plain = {name: value for name, value in logical.items() if name in ("type", "name", "size")}
     assert form(record("r", x=logical)) == form(record("r", x=plain))
 
 

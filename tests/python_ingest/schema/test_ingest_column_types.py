@@ -28,7 +28,7 @@ def widened(rng: random.Random, column: IcebergType) -> IcebergType:
     """Return a type with more fields, digits or bits here and there."""
     match column:
         case StructType():
-            fields = {each.name: widened(rng, each.field_type) for each in column.fields}
+            fields = {field.name: widened(rng, field.field_type) for field in column.fields}
             number = rng.randrange(len(LEAVES))
             more = {f"more_{number}": of_spark(LEAVES[number])} if rng.random() < 0.5 else {}
             return struct(dict(rng.sample([*fields.items(), *more.items()], len(fields) + len(more))))
@@ -44,7 +44,7 @@ def widened(rng: random.Random, column: IcebergType) -> IcebergType:
 def leaves(column: IcebergType, path: str = "") -> dict[str, str]:
     match column:
         case StructType():
-            below = [leaves(each.field_type, f"{path}.{each.name}") for each in column.fields]
+            below = [leaves(field.field_type, f"{path}.{field.name}") for field in column.fields]
             return {name: text for part in below for name, text in part.items()}
         case ListType():
             return leaves(column.element_type, f"{path}.element")

@@ -72,7 +72,7 @@ def test_only_a_version_that_the_registry_calls_incompatible_both_ways_is_refuse
 
 
 def optional(schema: dict[str, Any], *names: str) -> dict[str, Any]:
-    fields = [each | ({"default": 0} if each["name"] in names else {}) for each in schema["fields"]]
+    fields = [field | ({"default": 0} if field["name"] in names else {}) for field in schema["fields"]]
     return schema | {"fields": fields}
 
 

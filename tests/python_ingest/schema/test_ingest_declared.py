@@ -29,8 +29,12 @@ def declaring(lab: Lab, **columns: str) -> Lab:
 def types(lab: Lab) -> dict[str, str]:
     """Return Spark's types of the payload and the key, by column."""
     schema = lab.spark.table(f"lake.{lab.declaration.identifier}").schema
-    payload = [each for each in schema if each.name == "kafka_key" or not each.name.startswith(("kafka_", "ingest"))]
-    return {each.name: each.dataType.simpleString() for each in payload if not each.name.endswith(("_id", "_error"))}
+    payload = [
+        field for field in schema if field.name == "kafka_key" or not field.name.startswith(("kafka_", "ingest"))
+    ]
+    return {
+        field.name: field.dataType.simpleString() for field in payload if not field.name.endswith(("_id", "_error"))
+    }
 
 
 def test_every_declared_topic_has_its_table_even_without_a_record_or_without_the_topic(
@@ -44,8 +48,8 @@ def test_every_declared_topic_has_its_table_even_without_a_record_or_without_the
     filled = a_lab(services, spark)
     filled.produce(filled.encode(filled.register("long"), 7))
     filled.flush()
-    results = empty.ingester().catch_up([each.declaration for each in (missing, empty, filled)])
-    assert [str(each.error) if each.error else None for each in results] == [
+    results = empty.ingester().catch_up([topic_lab.declaration for topic_lab in (missing, empty, filled)])
+    assert [str(result.error) if result.error else None for result in results] == [
         f"The topic 'test.{name}' does not exist on {services.kafka_bootstrap_servers}. "
         "Create it, or remove its declaration from the dbt source.",
         None,
@@ -54,8 +58,8 @@ def test_every_declared_topic_has_its_table_even_without_a_record_or_without_the
     assert types(empty) == {"note": "string", "lines": "array<struct<sku:string,count:int>>", "kafka_key": "string"}
     assert types(missing) == {"kafka_key": "struct<x:int>"}
     assert [row["value"] for row in filled.rows()] == [7]
-    for each in (empty, missing):
-        assert each.rows() == []
+    for topic_lab in (empty, missing):
+        assert topic_lab.rows() == []
     assert verify_topic(services, empty.declaration, 10).problems == []
     (status,) = topic_statuses(services, [empty.declaration], 10)
     assert (status.error, status.rows, status.dead_letters, status.lag_offsets) == (None, 0, 0, 0)
@@ -135,7 +139,7 @@ def widened(column: IcebergType) -> IcebergType:
     """Return a type that is wider at every depth where one can be."""
     match column:
         case StructType():
-            fields = {each.name: widened(each.field_type) for each in column.fields}
+            fields = {field.name: widened(field.field_type) for field in column.fields}
             return spark_types.struct({"declared": of_spark("string"), **fields})
         case ListType():
             return ListType(-1, widened(column.element_type), element_required=False)
@@ -150,11 +154,11 @@ def with_declared(value: Any) -> Any:
     """Return what is read of a value in a column so widened."""
     match value:
         case dict():
-            return {"declared": None, **{name: with_declared(each) for name, each in value.items()}}
+            return {"declared": None, **{name: with_declared(part) for name, part in value.items()}}
         case [(_, _), *_]:
-            return [(key, with_declared(each)) for key, each in value]
+            return [(key, with_declared(part)) for key, part in value]
         case list():
-            return [with_declared(each) for each in value]
+            return [with_declared(part) for part in value]
     return value
 
 

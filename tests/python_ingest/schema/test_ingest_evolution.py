@@ -39,8 +39,8 @@ def test_a_field_renamed_with_an_alias_keeps_its_column(lab: Lab) -> None:
     assert ingester.catch_up([lab.declaration])[0].error is None
     # The column has its name from the version that came first; a newer id is met without a restart.
     third = lab.register(aliased(record("sale", c="long", place=record("p", zip="string")), c=["b", "a"]))
-    for each in (old, new, lab.encode(third, {"c": 3, "place": {"zip": "z"}}), old):
-        lab.produce(each)
+    for value in (old, new, lab.encode(third, {"c": 3, "place": {"zip": "z"}}), old):
+        lab.produce(value)
     lab.flush()
     (result,) = ingester.catch_up([lab.declaration])
     assert (result.error, result.records, result.dead_letters) == (None, 4, 0)
@@ -73,8 +73,8 @@ def test_a_field_dropped_beside_an_optional_one_is_a_new_column(lab: Lab) -> Non
 def test_a_schema_behind_the_first_look_at_a_new_table_lands(lab: Lab) -> None:
     first = lab.encode(lab.register(record("sale", a="int")), {"a": 1})
     second = lab.encode(lab.register(record("sale", a="int", b="int")), {"a": 2, "b": 2})
-    for each in [first] * FIRST_LOOK + [second]:
-        lab.produce(each)
+    for value in [first] * FIRST_LOOK + [second]:
+        lab.produce(value)
     result = lab.land_well()
     assert (result.batches, result.dead_letters) == (1, 0)
     assert sales(lab)[-2:] == [(1, None), (2, 2)]
@@ -107,7 +107,7 @@ def test_a_field_dropped_and_added_again_is_one_column(lab: Lab) -> None:
 
 def test_a_schema_that_refers_to_other_subjects_is_read_with_them(lab: Lab) -> None:
     def register(name: str, schema: object, *references: str) -> int:
-        refers = [SchemaReference(each, f"{lab.topic}-{each}", 1) for each in references]
+        refers = [SchemaReference(referred, f"{lab.topic}-{referred}", 1) for referred in references]
         return lab.registry.register_schema(f"{lab.topic}-{name}", Schema(json.dumps(schema), "AVRO", refers))
 
     register("shop.Address", record("Address", city="string") | {"namespace": "shop"})
@@ -285,13 +285,13 @@ def a_value(rng: random.Random, schema: Any) -> tuple[Any, Any]:
     if isinstance(schema, list):
         branch = rng.choice(schema)
         written, read = a_value(rng, branch)
-        types = {json.dumps(each) for each in schema} - {'"null"'}
+        types = {json.dumps(member) for member in schema} - {'"null"'}
         if branch != "null" and len(types) > 1 and types != {'"int"', '"long"'}:
             read = {f"member_{branch if isinstance(branch, str) else branch['name']}": read}
         return written, read
     match schema if isinstance(schema, str) else schema["type"]:
         case "record":
-            pairs = {each["name"]: a_value(rng, each["type"]) for each in schema["fields"]}
+            pairs = {field["name"]: a_value(rng, field["type"]) for field in schema["fields"]}
             return {name: written for name, (written, _) in pairs.items()}, without_nulls(
                 {name: read for name, (_, read) in pairs.items()}
             )
@@ -333,11 +333,11 @@ def without_nulls(value: Any) -> Any:
     if isinstance(value, list) and value and isinstance(value[0], tuple):
         value = dict(value)
     if isinstance(value, list):
-        return [without_nulls(each) for each in value]
+        return [without_nulls(part) for part in value]
     if not isinstance(value, dict):
         return value
-    found = {name.replace("after", "before"): without_nulls(each) for name, each in value.items()}
-    return {name: each for name, each in found.items() if each not in (None, [])}
+    found = {name.replace("after", "before"): without_nulls(part) for name, part in value.items()}
+    return {name: part for name, part in found.items() if part not in (None, [])}
 
 
 def test_random_versions_mixed_in_one_batch_are_read_as_they_were_written(lab: Lab) -> None:
@@ -346,7 +346,7 @@ def test_random_versions_mixed_in_one_batch_are_read_as_they_were_written(lab: L
     ids = [lab.register(version) for version in versions]
     expected = []
     # The newest first: an older version may have a narrower type or another name, a newer one may not.
-    order = sorted(zip(ids, versions, strict=True), key=lambda each: -each[0])
+    order = sorted(zip(ids, versions, strict=True), key=lambda numbered: -numbered[0])
     for _ in range(5):
         for schema_id, version in order:
             written, read = a_value(rng, version)
@@ -355,10 +355,10 @@ def test_random_versions_mixed_in_one_batch_are_read_as_they_were_written(lab: L
             if len(expected) <= len(order):
                 assert lab.land_well().dead_letters == 0
     assert lab.land_well().dead_letters == 0
-    payload = [each for each in lab.table().schema().column_names if each in {*VARIANTS, *PLACES}]
+    payload = [name for name in lab.table().schema().column_names if name in {*VARIANTS, *PLACES}]
     found = [without_nulls({name: row[name] for name in payload}) for row in lab.rows()]
     assert found == expected
     for name in {*payload} & {"places", "by_name"}:
         absent = lab.spark.table(f"lake.{lab.declaration.identifier}").where(f"{name} is null").count()
-        assert absent == sum(name not in each for each in expected)
+        assert absent == sum(name not in row for row in expected)
     assert_columns_say_what_bytes_say(lab, len(expected))

@@ -44,8 +44,8 @@ def plan_schema(lab: Lab, models: Path, *options: str) -> Result:
 def columns(lab: Lab) -> dict[str, str]:
     """Return every path of the table and its type, but for the ingester's own columns."""
     schema = lab.table().schema()
-    paths = {schema.find_column_name(each): schema.find_type(each) for each in schema.field_ids}
-    return {path: str(each) for path, each in paths.items() if not path.startswith(("kafka_", "ingest", "decode"))}
+    paths = {schema.find_column_name(field_id): schema.find_type(field_id) for field_id in schema.field_ids}
+    return {path: str(found) for path, found in paths.items() if not path.startswith(("kafka_", "ingest", "decode"))}
 
 
 def test_a_plan_comes_true(lab: Lab, models_dir: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_plan_comes_true(lab: Lab, models_dir: Path) -> None:
     after = columns(lab)
     assert {path for path in after if path not in before} == {"lines.element.tax", "note", "place", "place.city"}
     assert {path for path in before if after[path] != before[path] and "<" not in before[path]} == {"id", "price"}
-    (row,) = [each for each in lab.rows() if each["id"] == 2]
+    (row,) = [row for row in lab.rows() if row["id"] == 2]
     assert (row["gone"], row["place"]) == (None, {"city": "c"})
     (again,) = plans_of_newest(Registry(lab.settings, 10), lab.table(), lab.declaration)
     assert (again.added, again.widened) == ((), ())
@@ -123,11 +123,11 @@ def test_without_a_table_every_column_is_added_and_keys_are_planned_too(lab: Lab
     with pytest.raises(UserError, match=f"No schema is registered under {lab.topic}-value"):
         plans_of_newest(registry, None, avro)
     register(lab, record("sale", id="int", kafka_offset="long"))
-    assert [len(each.added) for each in plans_of_newest(registry, None, avro)] == [2]
+    assert [len(plan.added) for plan in plans_of_newest(registry, None, avro)] == [2]
     register(lab, "long", side="key")
     value, key = plans_of_newest(registry, None, avro)
-    assert [(each.path, each.after) for each in value.added] == [("id", "int"), ("value_kafka_offset", "long")]
-    assert [(each.path, each.after) for each in key.added] == [("kafka_key", "long")]
+    assert [(column.path, column.after) for column in value.added] == [("id", "int"), ("value_kafka_offset", "long")]
+    assert [(column.path, column.after) for column in key.added] == [("kafka_key", "long")]
 
 
 def test_a_proposed_schema_is_read_from_a_file(lab: Lab, models_dir: Path, tmp_path: Path) -> None:

@@ -24,13 +24,13 @@ def learned(*versions: Json) -> tuple[Json, list[Json]]:
 
 
 def types(reader: Json) -> dict[str, Json]:
-    return {each["name"]: each["type"] for each in reader["fields"]}
+    return {field["name"]: field["type"] for field in reader["fields"]}
 
 
 def aliased(schema: Json, **aliases: list[str]) -> Json:
     """Return a record schema with aliases of some of its fields."""
     fields = [
-        each | ({"aliases": aliases[each["name"]]} if each["name"] in aliases else {}) for each in schema["fields"]
+        field | ({"aliases": aliases[field["name"]]} if field["name"] in aliases else {}) for field in schema["fields"]
     ]
     return schema | {"fields": fields}
 
@@ -89,12 +89,12 @@ def columns(schema: Json) -> Any:
     """Return what a schema is landed as, without the order of fields and the name of a renamed one."""
     found = column_types.of_avro(schema)
 
-    def plain(each: Any) -> Any:
-        if isinstance(each, StructType):
-            return {field.name.replace("after", "before"): plain(field.field_type) for field in each.fields}
-        if isinstance(each, ListType):
-            return [plain(each.element_type)]
-        return plain(each.value_type) if isinstance(each, MapType) else str(each)
+    def plain(data_type: Any) -> Any:
+        if isinstance(data_type, StructType):
+            return {field.name.replace("after", "before"): plain(field.field_type) for field in data_type.fields}
+        if isinstance(data_type, ListType):
+            return [plain(data_type.element_type)]
+        return plain(data_type.value_type) if isinstance(data_type, MapType) else str(data_type)
 
     return plain(found)
 
@@ -109,7 +109,7 @@ def test_the_columns_are_the_same_whatever_version_is_learned_first() -> None:
             outcomes.append(columns(reader))
             for again in permutations(writers):
                 assert columns(merge_all(dict(enumerate(again)))) == outcomes[0]
-        assert all(each == outcomes[0] for each in outcomes)
+        assert all(outcome == outcomes[0] for outcome in outcomes)
 
 
 def test_fields_are_added_inside_records_arrays_and_maps() -> None:
@@ -120,10 +120,10 @@ def test_fields_are_added_inside_records_arrays_and_maps() -> None:
         )
 
     found = types(learned(version(a="int"), version(a="int", b="string"))[0])
-    names = [each["name"] for each in found["place"][1]["fields"]]
+    names = [field["name"] for field in found["place"][1]["fields"]]
     assert names == ["a", "b"]
-    assert [each["name"] for each in found["lines"][1]["items"][1]["fields"]] == ["a", "b"]
-    assert [each["name"] for each in found["by_name"][1]["values"][1]["fields"]] == ["a", "b"]
+    assert [field["name"] for field in found["lines"][1]["items"][1]["fields"]] == ["a", "b"]
+    assert [field["name"] for field in found["by_name"][1]["values"][1]["fields"]] == ["a", "b"]
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
@@ -133,10 +133,10 @@ def test_a_field_keeps_the_name_that_its_column_has(order: tuple[int, ...]) -> N
         aliased(record("r", b="long"), b=["a"]),
         aliased(record("r", c="int"), c=["b", "a"]),
     ]
-    reader, writers = learned(*(versions[each] for each in order))
+    reader, writers = learned(*(versions[index] for index in order))
     first = "abc"[order[0]]
     assert types(reader) == {first: ["null", "long"]}
-    assert [list(types(each)) for each in writers] == [[first]] * 3
+    assert [list(types(writer)) for writer in writers] == [[first]] * 3
 
 
 def test_an_alias_between_two_columns_joins_nothing() -> None:
@@ -155,7 +155,7 @@ def test_two_fields_of_one_column_are_refused() -> None:
 def test_a_renamed_type_changes_nothing_outside_a_union() -> None:
     before, after = record("Old", a="int"), record("New", a="int")
     reader, _ = learned(record("r", x=before), record("r", x=after))
-    assert [each["name"] for each in types(reader)["x"][1]["fields"]] == ["a"]
+    assert [field["name"] for field in types(reader)["x"][1]["fields"]] == ["a"]
     reader, _ = learned(record("r", x=["int", before]), record("r", x=["int", after]))
     assert columns(reader)["x"].keys() == {"member_int", "member_old", "member_new"}
 
@@ -181,6 +181,6 @@ def test_a_column_is_read_as_the_writers_own_type_where_avro_cannot_convert(
     reader, (_, form) = learned(record("r", x=known), record("r", x=writer))
     (found,) = types(read_as(reader, form)).values()
     assert [
-        {name: part for name, part in each.items() if name != "name"} if isinstance(each, dict) else each
-        for each in found
+        {name: part for name, part in branch.items() if name != "name"} if isinstance(branch, dict) else branch
+        for branch in found
     ] == expected

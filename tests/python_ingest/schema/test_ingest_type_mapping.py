@@ -136,12 +136,12 @@ def field_type(cell: str, number: int) -> Any:
 
     def apart(schema: Any) -> Any:
         if isinstance(schema, list):
-            return [apart(each) for each in schema]
+            return [apart(branch) for branch in schema]
         if not isinstance(schema, dict):
             return schema
         named = {"name": schema["name"].rpartition(".")[2], "namespace": f"n{number}"} if "name" in schema else {}
         below = {name: apart(schema[name]) for name in ("items", "values") if name in schema}
-        fields = [each | {"type": apart(each["type"])} for each in schema.get("fields", ())]
+        fields = [field | {"type": apart(field["type"])} for field in schema.get("fields", ())]
         return schema | named | below | ({"fields": fields} if "fields" in schema else {})
 
     return apart(json.loads(cell))
@@ -163,9 +163,9 @@ class Read:
 
 def read(lab: Lab) -> Read:
     fields = lab.table().schema().fields
-    types = {each.name: re.sub(r"\b\d+: |optional ", "", str(each.field_type)) for each in fields}
+    types = {field.name: re.sub(r"\b\d+: |optional ", "", str(field.field_type)) for field in fields}
     in_spark = lab.spark.table(f"lake.{lab.declaration.identifier}").schema
-    return Read(types, {each.name: each.dataType.simpleString() for each in in_spark}, lab.rows())
+    return Read(types, {field.name: field.dataType.simpleString() for field in in_spark}, lab.rows())
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +173,7 @@ def typed(services: Settings, spark: SparkSession) -> Read:
     lab = a_lab(services, spark)
     assert list(VALUES) == [row[0] for row in TYPES]
     written = {
-        f"f{number}": each[0] if isinstance(each, tuple) else each for number, each in enumerate(VALUES.values())
+        f"f{number}": value[0] if isinstance(value, tuple) else value for number, value in enumerate(VALUES.values())
     }
     lab.produce(lab.encode(lab.register(record("every", **columns(TYPES, 0))), written))
     assert lab.land_well().dead_letters == 0
@@ -213,8 +213,8 @@ def evolved(services: Settings, spark: SparkSession) -> Read:
     before, after = version(1), version(2)
     lab.produce(before)
     assert lab.land_well().dead_letters == 0
-    for each in (after, before, after):
-        lab.produce(each)
+    for value in (after, before, after):
+        lab.produce(value)
     assert lab.land_well().dead_letters == 0
     assert_columns_say_what_bytes_say(lab, 4)
     return read(lab)
