@@ -5,7 +5,7 @@ Each step can be done again and then finds nothing to do, so a killed one is res
 
 import uuid
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pyiceberg.catalog import Catalog
@@ -74,10 +74,10 @@ class Erasure:
 
     def _run(self, catalog: Catalog, declarations: list[Declaration], dry: bool) -> Exported | None:
         found = self._find(catalog, declarations)
-        rows = {one.declaration.identifier: len(one.places) for one in found if one.places}
+        rows = {table.declaration.identifier: len(table.places) for table in found if table.places}
         before = receipts.of_request(self.settings.needed("pii_key_file"), self.request.persons, self.request.places)
         for other in receipts.every():
-            if other.state != DONE and other.id not in {one.id for one in before}:
+            if other.state != DONE and other.id not in {receipt.id for receipt in before}:
                 self.say(f"the erasure of {other.begun_at} is not finished: give its command again ({other.path})")
         build.parse(self.project, anew=True)
         self._tell_of_shared(found)
@@ -118,7 +118,7 @@ class Erasure:
         finally:
             published.withdraw(target, receipt.versions, self.say)
             receipt.versions = dict.fromkeys(receipt.versions, WITHDRAWN)
-            new = {one.manifest.path for one in exported.published if not one.unchanged}
+            new = {file.manifest.path for file in exported.published if not file.unchanged}
             receipt.replaced_by = sorted({*receipt.replaced_by, *new})
             receipt.save()
         for week in exported.weeks():
@@ -140,14 +140,14 @@ class Erasure:
 
     def _erase(self, catalog: Catalog, found: list[Found], receipt: Receipt) -> None:
         spark, writer = QuietSpark(self.settings), f"{erase.WRITER}{uuid.uuid4()}"
-        receipt.shared |= {one.declaration.identifier: one.shared for one in found if one.shared}
-        for one in found:
-            name = one.declaration.identifier
+        receipt.shared |= {table.declaration.identifier: table.shared for table in found if table.shared}
+        for table in found:
+            name = table.declaration.identifier
             # Known before it is done: what a kill leaves is let go of all the same.
             receipt.tables.setdefault(name, {"rows": 0, "erased_at": None})
             receipt.save()
-            if one.places:
-                done = erase.erase(catalog, spark(), one, writer)
+            if table.places:
+                done = erase.erase(catalog, spark(), table, writer)
                 entry = receipt.tables[name]
                 receipt.tables[name] = {
                     "rows": entry["rows"] + done.rows,
@@ -177,20 +177,19 @@ class Erasure:
         spark.stop()
         purged = receipt.purged.values()
         self.say(
-            f"{len(receipt.purged)} tables let go of {sum(one['snapshots'] for one in purged):,} snapshots"
-            f" and {sum(one['orphans'] for one in purged):,} files that nothing refers to"
+            f"{len(receipt.purged)} tables let go of {sum(entry['snapshots'] for entry in purged):,} snapshots"
+            f" and {sum(entry['orphans'] for entry in purged):,} files that nothing refers to"
         )
-        if tags := sorted({tag for one in purged for tag in one["tags"]}):
+        if tags := sorted({tag for entry in purged for tag in entry["tags"]}):
             self.say(f"tags that kept older snapshots are removed: {', '.join(tags)}")
 
     def _let_go(self, catalog: Catalog, spark: QuietSpark, name: str, at: datetime, receipt: Receipt) -> None:
-        done = asdict(purge_table(catalog, spark(), name, at))
-        del done["table"]
-        before = receipt.purged.get(name, {"tags": (), "snapshots": 0, "orphans": 0})
+        done = purge_table(catalog, spark(), name, at)
+        before = receipt.purged.get(name, {"tags": [], "snapshots": 0, "orphans": 0})
         receipt.purged[name] = {
-            "tags": sorted({*before["tags"], *done["tags"]}),
-            "snapshots": before["snapshots"] + done["snapshots"],
-            "orphans": before["orphans"] + done["orphans"],
+            "tags": sorted({*before["tags"], *done.tags}),
+            "snapshots": before["snapshots"] + done.snapshots,
+            "orphans": before["orphans"] + done.orphans,
         }
         receipt.save()
 
@@ -212,7 +211,7 @@ class Erasure:
                     seen.add(child)
                     waiting.append(child)
         nodes = [manifest["nodes"][name] for name in seen if name in manifest["nodes"]]
-        return {f"{one['schema']}.{one['alias']}" for one in nodes if one["resource_type"] in ("model", "snapshot")}
+        return {f"{node['schema']}.{node['alias']}" for node in nodes if node["resource_type"] in ("model", "snapshot")}
 
     def _versions(self) -> Versions:
         datasets = declared.load(self.project).values()
@@ -221,9 +220,9 @@ class Erasure:
         )
 
     def _tell_of_shared(self, found: list[Found]) -> None:
-        for one in found:
-            if one.shared:
-                self.say(f"{one.declaration.identifier}: {one.shared:,} that others' rows name too are kept")
+        for table in found:
+            if table.shared:
+                self.say(f"{table.declaration.identifier}: {table.shared:,} that others' rows name too are kept")
 
     def _tell_of_versions(self, versions: Versions) -> None:
         for path, rows in versions.rows.items():

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from lakehouse import pii_key, private
 from lakehouse.environment import home
@@ -19,6 +19,21 @@ from python_ingest.repair.erase import Person
 
 BEGUN, DONE = "begun", "done"
 DOMAIN = "erasure"
+
+
+class ErasedRows(TypedDict):
+    """How many rows of a table were erased, and when the last of them."""
+
+    rows: int
+    erased_at: str | None
+
+
+class LetGo(TypedDict):
+    """What a table let go of: tags by name, and how many snapshots and files that nothing referred to."""
+
+    tags: list[str]
+    snapshots: int
+    orphans: int
 
 
 @dataclass
@@ -38,9 +53,9 @@ class Receipt:
     release: str
     state: str = BEGUN
     ended_at: str | None = None
-    tables: dict[str, dict[str, Any]] = field(default_factory=dict)
+    tables: dict[str, ErasedRows] = field(default_factory=dict)
     shared: dict[str, int] = field(default_factory=dict)
-    purged: dict[str, dict[str, Any]] = field(default_factory=dict)
+    purged: dict[str, LetGo] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     replaced_by: list[str] = field(default_factory=list)
 
@@ -65,10 +80,10 @@ def begin(key_file: Path, persons: Iterable[Person], records: Iterable[str]) -> 
     key_version = pii_key.check(key_file)
     subjects = sorted(
         (
-            {"kind": one.kind, "hash": _hashes(key_file, one)[key_version], "key_version": key_version}
-            for one in persons
+            {"kind": person.kind, "hash": _hashes(key_file, person)[key_version], "key_version": key_version}
+            for person in persons
         ),
-        key=lambda one: (one["kind"], one["hash"]),
+        key=lambda subject: (subject["kind"], subject["hash"]),
     )
     named = sorted(set(records))
     number = hashlib.sha256(json.dumps([subjects, named]).encode()).hexdigest()
@@ -77,12 +92,12 @@ def begin(key_file: Path, persons: Iterable[Person], records: Iterable[str]) -> 
 
 def of_request(key_file: Path, persons: Iterable[Person], records: Iterable[str]) -> list[Receipt]:
     """Return the receipts of the same persons and records, the oldest first; the masking key may have been rotated."""
-    hashes = [{(one.kind, *entry) for entry in _hashes(key_file, one).items()} for one in persons]
+    hashes = [{(person.kind, *entry) for entry in _hashes(key_file, person).items()} for person in persons]
     named = sorted(set(records))
 
     def is_same(receipt: Receipt) -> bool:
-        said = {(one["kind"], one["key_version"], one["hash"]) for one in receipt.subjects}
-        known = len(said) == len(hashes) and all(said & one for one in hashes)
+        said = {(subject["kind"], subject["key_version"], subject["hash"]) for subject in receipt.subjects}
+        known = len(said) == len(hashes) and all(said & versions for versions in hashes)
         return known and receipt.records == named
 
     return [receipt for receipt in every() if is_same(receipt)]

@@ -7,9 +7,9 @@ import time
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 from pathlib import Path
-from typing import Any
 
 from aiosmtpd.controller import Controller
+from aiosmtpd.smtp import SMTP, Envelope, Session
 
 from lakehouse.process import Service
 
@@ -20,9 +20,9 @@ class Keeper:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:
+    async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:
         """Keep a mail; called by aiosmtpd."""
-        (self._directory / f"{time.time_ns()}.eml").write_bytes(envelope.content)
+        (self._directory / f"{time.time_ns()}.eml").write_bytes(envelope.original_content or b"")
         return "250 OK"
 
 

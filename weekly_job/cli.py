@@ -61,16 +61,16 @@ def runs(
     """List the runs of the weekly job, the newest last: ops.weekly_runs."""
     found = history.runs(load_catalog(from_environment()))[-last:]
     if as_json:
-        typer.echo(json.dumps([asdict(one) for one in found], indent=2, default=str))
+        typer.echo(json.dumps([asdict(run) for run in found], indent=2, default=str))
         return
     table = wide_table(
         "started", "week", "seconds", "outcome", "failed step", "message, versions, withheld or warnings"
     )
-    for one in found:
-        seconds = f"{(one.ended_at - one.started_at).total_seconds():.0f}" if one.ended_at else ""
-        facts = (one.message, one.versions, one.withheld, one.warnings and f"warnings: {one.warnings}")
+    for run in found:
+        seconds = f"{(run.ended_at - run.started_at).total_seconds():.0f}" if run.ended_at else ""
+        facts = (run.message, run.versions, run.withheld, run.warnings and f"warnings: {run.warnings}")
         what = " ".join("; ".join(filter(None, facts)).split())
         table.add_row(
-            f"{one.started_at:%Y-%m-%d %H:%M:%S}", one.week, seconds, one.outcome, one.failed_step or "", what
+            f"{run.started_at:%Y-%m-%d %H:%M:%S}", run.week, seconds, run.outcome, run.failed_step or "", what
         )
     print_wide(table)

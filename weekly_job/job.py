@@ -47,11 +47,11 @@ def run(settings: Settings, env: Mapping[str, str], project: Project, weeks: lis
 
 
 def _tell_of_killed(job: Job) -> None:
-    for one in history.killed(job.catalog):
+    for killed in history.killed(job.catalog):
         error = UserError(
-            f"The run of {one.started_at:%Y-%m-%d %H:%M:%S} UTC for {one.week} was killed", "This one resumes it"
+            f"The run of {killed.started_at:%Y-%m-%d %H:%M:%S} UTC for {killed.week} was killed", "This one resumes it"
         )
-        tell_of_failure(job.settings, job.env, job.weeks[-1], error, job.say, one.started_at)
+        tell_of_failure(job.settings, job.env, job.weeks[-1], error, job.say, killed.started_at)
 
 
 def _run_steps(job: Job, console: Console) -> None:
@@ -84,11 +84,11 @@ def _outcome(job: Job) -> str:
         return "withheld"
     if job.not_told:
         return "not told"
-    return "unchanged" if all(one.unchanged for one in job.exported.published) else "published"
+    return "unchanged" if all(file.unchanged for file in job.exported.published) else "published"
 
 
 def _facts(job: Job) -> dict[str, str | None]:
-    new = [one.manifest.path for one in job.exported.published if not one.unchanged]
+    new = [file.manifest.path for file in job.exported.published if not file.unchanged]
     return {
         "versions": ", ".join(new) or None,
         "withheld": "; ".join(map(str, job.exported.withheld)) or None,

@@ -96,12 +96,14 @@ def ingest(job: Job) -> str:
     ingester = Ingester(job.settings, spark, Options(wait=WAIT_SECONDS), _Notes(job.say))
     results = ingester.catch_up(read_declarations(MODELS_DIR))
     spark.stop()
-    failed = [Fault(one.topic, f"{one.topic} could not be landed: {one.error.message}") for one in results if one.error]
-    job.exported.warnings += [f"{one.topic}: {note}" for one in results for note in one.notes]
-    job.exported.warnings += [f"{one.topic}: {undecoded_keys(one.key_errors)}" for one in results if one.key_errors]
-    letters = sum(one.dead_letters for one in results)
-    note = f"{sum(one.records for one in results):,} new records of {len(results)} topics, {letters:,} dead letters"
-    return job.keep(note, failed)
+    failed = []
+    for result in results:
+        if result.error:
+            failed.append(Fault(result.topic, f"{result.topic} could not be landed: {result.error.message}"))
+        notes = [*result.notes, *([undecoded_keys(result.key_errors)] if result.key_errors else ())]
+        job.exported.warnings += [f"{result.topic}: {note}" for note in notes]
+    records, letters = sum(result.records for result in results), sum(result.dead_letters for result in results)
+    return job.keep(f"{records:,} new records of {len(results)} topics, {letters:,} dead letters", failed)
 
 
 def verify(job: Job) -> str:
@@ -110,18 +112,18 @@ def verify(job: Job) -> str:
     checked, differing = [], []
     for declaration in read_declarations(MODELS_DIR):
         try:
-            one = _verified(job, declaration, sample)
+            report = _verified(job, declaration, sample)
         except Exception as error:  # of one topic; the others are verified all the same, and it is told once
             if declaration.topic not in {fault.place for fault in job.findings.faults}:
                 said = as_user_error(error, job.settings)
                 differing.append(Fault(declaration.topic, f"{declaration.topic} could not be verified: {said.message}"))
             continue
-        checked.append(one)
-        if not one.good:
-            first = one.error or f"{one.problem_count} problems, the first: {one.problems[0]}"
-            differing.append(Fault(one.topic, f"{one.topic} differs from the broker: {first}"))
-    note = f"{sum(one.rows for one in checked):,} rows once each, {sum(one.records for one in checked):,} byte by byte"
-    return job.keep(note, differing)
+        checked.append(report)
+        if not report.good:
+            first = report.error or f"{report.problem_count} problems, the first: {report.problems[0]}"
+            differing.append(Fault(report.topic, f"{report.topic} differs from the broker: {first}"))
+    rows, records = sum(report.rows for report in checked), sum(report.records for report in checked)
+    return job.keep(f"{rows:,} rows once each, {records:,} byte by byte", differing)
 
 
 def _verified(job: Job, topic: Declaration, sample: Sample) -> Report:
@@ -129,9 +131,9 @@ def _verified(job: Job, topic: Declaration, sample: Sample) -> Report:
     try:
         return verify_topic(job.settings, topic, WAIT_SECONDS, sample, decoded=True)
     except UserError as error:
-        page = verify_topic(job.settings, topic, WAIT_SECONDS, sample)
+        report = verify_topic(job.settings, topic, WAIT_SECONDS, sample)
         job.say(f"{topic.topic}: columns were not compared with their bytes: {error.message}")
-        return page
+        return report
 
 
 def complete(job: Job) -> str:
@@ -141,7 +143,7 @@ def complete(job: Job) -> str:
     with thrift.connect(job.settings) as cursor:
         job.exported.warnings += unclassified_fields(cursor, job.catalog, job.project)
         job.findings.states = completeness.look(cursor, job.catalog, chosen)
-    found = [one for week in job.weeks for one in job.findings.judge(job.settings, job.catalog, week)]
+    found = [fault for week in job.weeks for fault in job.findings.judge(job.settings, job.catalog, week)]
     over = f"{job.label} is over"
     return job.show(over if found else f"{over}, and no topic is behind", found)
 
@@ -172,10 +174,10 @@ def reconcile(job: Job) -> str:
     if not checks:
         raise UserError(f"ops.{RECONCILIATION} is empty", "Run `dbt build`")
     differing = [
-        Fault(place, f"{one['check_name']}: not so for {one['subject']}, by {one['difference']} rows")
-        for one in checks
-        if one["difference"]
-        for place in declared.places_of(job.project.manifest(), one["subject"])
+        Fault(place, f"{check['check_name']}: not so for {check['subject']}, by {check['difference']} rows")
+        for check in checks
+        if check["difference"]
+        for place in declared.places_of(job.project.manifest(), check["subject"])
     ]
     outcome = f"{len(differing)} with a difference" if differing else "no difference"
     return job.keep(f"{len(checks)} checks, {outcome}", differing)
@@ -185,7 +187,7 @@ def export(job: Job) -> str:
     """Unload, verify and publish what nothing is wrong with, and older weeks that late data has changed."""
     exporter = Exporter(job.settings, job.catalog, job.project, job.exported, job.findings, lambda _: None, job.require)
     exporter.publish_built(job.weeks, job.figures)
-    new = [one.manifest.week for one in job.exported.published if not one.unchanged]
+    new = [file.manifest.week for file in job.exported.published if not file.unchanged]
     older = sorted(set(new) - {*map(str, job.weeks)})
     changed = f", late data in {', '.join(older)}" if older else ""
     withheld = f", {len(job.exported.withheld)} withheld" if job.exported.withheld else ""
