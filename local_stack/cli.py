@@ -131,6 +131,9 @@ def load_sample_data(
         str | None, typer.Option(help="The newest week. Default: that of the load before, else the last complete one.")
     ] = None,
     wave: Annotated[int, typer.Option(help="2 adds late duplicates, deletes and new schema versions after 1.")] = 1,
+    behind: Annotated[
+        str | None, typer.Option(help="A topic to leave without its last day; the next load adds it.")
+    ] = None,
 ) -> None:
     """Put synthetic records for every topic into Kafka, and write down what should become of them."""
     # Not above: the wheel has no sample data, and the services must start all the same.
@@ -145,6 +148,7 @@ def load_sample_data(
         weeks=weeks,
         last_week=IsoWeek.parse(last_week) if last_week else None,
         wave=wave,
+        behind=behind,
     )
     for topic, records in report.records.items():
         console.print(f"{topic:32} {records:>9,} records")

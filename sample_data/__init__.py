@@ -2,7 +2,8 @@
 
     load(settings, orders=2_000, seed=1, weeks=4, last_week=None)
 
-puts the first wave into Kafka, `wave=2` the second one after it. `produced_log` gives the same records in memory, and
+puts the first wave into Kafka, `wave=2` the second one after it, each as far as the topics do not hold it.
+`produced_log` gives the same records in memory, and
 `truth` what should become of them.
 
 local_stack/, the tests and the benchmarks may import it; it is not in the wheel.
@@ -20,18 +21,13 @@ from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from sample_data import produce
 from sample_data.first_wave import first_wave
-from sample_data.log import TOPICS, Log
+from sample_data.log import TOPICS, Log, Record
 from sample_data.pii import pii_values
-from sample_data.plan import Plan
+from sample_data.plan import DAY, Plan
 from sample_data.second_wave import FIRST_NUMBER, second_wave
 from sample_data.truth.summary import summarise
 
 __all__ = ["LoadReport", "load", "pii_values", "produced_log"]
-
-_NOT_READY = {
-    1: "holds records that are not those of this load",
-    2: "does not hold the first wave of this load",
-}
 
 
 @dataclass(frozen=True)
@@ -56,9 +52,9 @@ def _plan(orders: int, seed: int, weeks: int, last_week: IsoWeek | None, wave: i
     return Plan(orders, seed, weeks, last_week or newest)
 
 
-def _waves(plan: Plan, wave: int) -> list[Log]:
+def _log(plan: Plan, wave: int) -> Log:
     first = first_wave(plan)
-    return [first] if wave == 1 else [first, second_wave(plan, first)]
+    return first if wave == 1 else first + second_wave(plan, first)
 
 
 def produced_log(*, orders: int, seed: int, weeks: int, last_week: IsoWeek | None = None, wave: int = 1) -> Log:
@@ -67,8 +63,7 @@ def produced_log(*, orders: int, seed: int, weeks: int, last_week: IsoWeek | Non
     Raises:
         UserError: an argument is out of range, or the last week has not ended.
     """
-    waves = _waves(_plan(orders, seed, weeks, last_week, wave), wave)
-    return [record for records in waves for record in records]
+    return _log(_plan(orders, seed, weeks, last_week, wave), wave)
 
 
 def load(
@@ -79,36 +74,51 @@ def load(
     weeks: int,
     last_week: IsoWeek | None = None,
     wave: int = 1,
+    behind: str | None = None,
 ) -> LoadReport:
-    """Produce a wave unless the topics hold it already, and write the truth to `truth.json` in the home directory.
+    """Produce what the topics lack up to a wave, and write the truth to `truth.json` in the home directory.
 
     `orders` counts web shop orders, other sources follow from it. The weeks end with `last_week`, by default that of
-    the load before, else the last complete one: a load that is repeated in a later week adds nothing.
+    the load before, else the last complete one: a load that is repeated in a later week adds nothing. The topic
+    `behind` is left without its last day, as if its producer were late: the next load adds that.
 
     Raises:
         UserError: an argument is out of range, a service does not answer, or the topics hold other records.
     """
+    if behind not in (None, *TOPICS):
+        raise UserError(f"There is no topic {behind}", f"Choose from {', '.join(TOPICS)}")
     path = home() / "truth.json"
     if last_week is None and path.exists():
         last_week = IsoWeek.parse(json.loads(path.read_text())["parameters"]["last_week"])
     plan = _plan(orders, seed, weeks, last_week, wave)
-    waves = _waves(plan, wave)
-    log = [record for records in waves for record in records]
+    log = _log(plan, wave)
+    due = Counter((record.topic, record.partition) for record in _without_last_day(log, plan, behind))
 
     with produce.connection(settings):
         produce.create_topics(settings)
         ids = produce.register(log, settings)
-        incomplete = produce.differing_topics(log, ids, settings)
-        if incomplete:
-            before = [record for records in waves[:-1] for record in records]
-            unready = produce.differing_topics(before, ids, settings)
-            if unready:
-                # A topic that fits neither state is the one to name.
-                topic = next((topic for topic in unready if topic in incomplete), unready[0])
-                raise UserError(f"Topic {topic} {_NOT_READY[wave]}", produce.WIPE)
-            produce.send(waves[-1], ids, settings)
+        held = produce.held(log, ids, settings)
+        lacking = [record for record in log if held[_place(record)] <= record.offset < due[_place(record)]]
+        produce.send(lacking, ids, settings)
 
+    holding = [record for record in log if record.offset < max(held[_place(record)], due[_place(record)])]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(summarise(log, plan, wave), indent=2) + "\n")
-    counts = Counter(record.topic for record in log)
-    return LoadReport(bool(incomplete), {topic: counts[topic] for topic in TOPICS}, path)
+    path.write_text(json.dumps(summarise(holding, plan, wave), indent=2) + "\n")
+    counts = Counter(record.topic for record in holding)
+    return LoadReport(bool(lacking), {topic: counts[topic] for topic in TOPICS}, path)
+
+
+def _place(record: Record) -> tuple[str, int]:
+    return record.topic, record.partition
+
+
+def _without_last_day(log: Log, plan: Plan, topic: str | None) -> Log:
+    """Return a log in which each partition of a topic ends before its first record of the last day."""
+    ended = set()
+    before = []
+    for record in log:
+        if record.topic == topic and record.timestamp_ms >= plan.end_ms - DAY:
+            ended.add(record.partition)
+        if record.topic != topic or record.partition not in ended:
+            before.append(record)
+    return before

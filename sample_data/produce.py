@@ -97,15 +97,16 @@ def create_topics(settings: Settings) -> None:
             created.result()
 
 
-def differing_topics(log: Log, ids: Mapping[str, int], settings: Settings) -> list[str]:
-    """Return the topics that do not hold just this log.
+def held(log: Log, ids: Mapping[str, int], settings: Settings) -> dict[tuple[str, int], int]:
+    """Return how many records of this log each partition holds, from the first on.
 
-    A topic holds it when each partition ends where the log ends, with the same last record.
+    Only the last one is compared: a load sends a partition's records in the order of the log.
 
     Raises:
+        UserError: a topic holds other records.
         KafkaException: the broker does not answer.
     """
-    last = {(record.topic, record.partition): record for record in log}
+    by_place = {(record.topic, record.partition, record.offset): record for record in log}
     consumer = Consumer(
         {
             **connections.kafka_client(settings),
@@ -114,18 +115,18 @@ def differing_topics(log: Log, ids: Mapping[str, int], settings: Settings) -> li
         }
     )
     try:
-        differing = {where[0] for where, end in _ends(consumer).items() if end != _end(last.get(where))}
-        to_read = {where: record for where, record in last.items() if where[0] not in differing}
-        for where, message in _read(consumer, to_read).items():
-            if not _same(to_read[where], message, ids):
-                differing.add(where[0])
+        ends = _ends(consumer)
+        last = {where: by_place.get((*where, end - 1)) for where, end in ends.items() if end}
+        ours = {where: record for where, record in last.items() if record}
+        messages = _read(consumer, ours)
     finally:
         consumer.close()
-    return [topic for topic in TOPICS if topic in differing]
-
-
-def _end(record: Record | None) -> int:
-    return record.offset + 1 if record else 0
+    others = {topic for topic, partition in last.keys() - ours.keys()}
+    others |= {where[0] for where, record in ours.items() if not _same(record, messages[where], ids)}
+    for topic in TOPICS:
+        if topic in others:
+            raise UserError(f"Topic {topic} holds records that are not those of this load", WIPE)
+    return ends
 
 
 def _ends(consumer: Consumer) -> dict[tuple[str, int], int]:
