@@ -10,6 +10,7 @@ from typing import Any
 from lakehouse.errors import UserError
 from python_export.datasets import dictionary
 from python_export.datasets.dictionary import Field
+from python_export.datasets.shown import Shown, of_export
 from python_export.variables import Choices
 from python_ingest.topics import DeadLetterLimit
 
@@ -55,6 +56,7 @@ class Dataset:
     leaves out, with the reason. `week_column` holds the label of the week that a row belongs to, None where the table
     holds one week; `at` is the column of its event time, if it has one. `persons` are the columns that say whose a row
     is, each with the kinds of persons: by id or pseudonym, as it is or behind the name of a channel and a dash.
+    `suppressed` is the column that tells of a row whether its group is too small for its figures to be shown, if any.
     """
 
     name: str
@@ -73,6 +75,8 @@ class Dataset:
     week_column: str | None = None
     at: str | None = None
     persons: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    suppressed: str | None = None
+    shown: Shown = field(default_factory=Shown)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -137,6 +141,12 @@ def load(project: Project) -> dict[str, Dataset]:
         UserError: there is no manifest, no export model, or one does not declare its key and order.
     """
     return _for_audience(of_manifest(project.manifest()), Choices.of(project.env).audience)
+
+
+def shown(project: Project) -> dict[str, Shown]:
+    """Return what is shown of all datasets that dbt's last command knew, by name; nothing before the first."""
+    known = of_manifest(project.manifest()) if project.manifest_path.is_file() else {}
+    return {name: dataset.shown for name, dataset in known.items()}
 
 
 def _for_audience(datasets: dict[str, Dataset], audience: str) -> dict[str, Dataset]:
@@ -212,6 +222,8 @@ def _dataset(manifest: dict[str, Any], node: dict[str, Any]) -> Dataset:
         ),
         week_column=node["config"].get("partition_by"),
         at=declared.get("at"),
+        suppressed=declared.get("suppressed"),
+        shown=of_export(node["name"], declared),
         persons={
             name: tuple(kinds)
             for name, column in node["columns"].items()

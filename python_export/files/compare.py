@@ -138,7 +138,7 @@ def _measure(database: duckdb.DuckDBPyConnection, source: Source) -> dict[tuple[
             figures["guarded", column.name] = f"count(*) filter ({_text_of(column)} is distinct from {_clean(cell)})"
             figures["nul", column.name] = f"count(*) filter ({_clean(cell)} is distinct from {cell})"
             figures["long", column.name] = f"count(*) filter (length({cell}) > {SPREADSHEET_CELL})"
-        if column.name == "is_suppressed":
+        if column.name == source.dataset.suppressed:
             figures["suppressed", ""] = f"count(*) filter ({cell})"
         if column.name == "key_version":
             figures["first key", ""], figures["last key", ""] = f"min({cell})", f"max({cell})"

@@ -6,7 +6,7 @@ font, no picture.
 """
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
@@ -18,28 +18,22 @@ from jinja2 import FileSystemLoader
 from pyhive import hive
 
 from lakehouse import thrift
+from lakehouse.environment import PROJECT_ROOT, environment
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
-from python_export.datasets import spark_sql
+from python_export.datasets import declared, spark_sql
+from python_export.datasets.declared import Project
+from python_export.datasets.shown import Chart, Shown
 from python_export.files import csv_file
 from python_export.publishing.manifest import Manifest, paths, readable
 from python_export.publishing.target import Target, open_target
-from python_export.telling.announce import TEMPLATES, Figure, announcements, report_path
+from python_export.telling.announce import TEMPLATES, Announcement, Figure, announcements, report_path
 from python_export.telling.outbox import Notice
 
 TEMPLATE = TEMPLATES.overlay(loader=FileSystemLoader(Path(__file__).parent / "templates")).get_template("report.html")
 WEEKS = 8
 PRODUCTS = 10
-# Dataset, figure, and what analysts call it.
-HEADLINES = (
-    ("order_lines", "net_price", "Net sales"),
-    ("order_lines", "rows", "Order lines"),
-    ("completed_orders", "amount", "Paid"),
-    ("customer_activity", "rows", "Active customers"),
-)
-# The dataset whose manifests have the sales of each channel.
-CHANNELS_OF = "order_lines"
 KEPT_OUT = {
     "Dead letters: records that could not be decoded": "select sum(dead_letters) from ops.ops_ingest_batches",
     "Payments quarantined for their confirmation code": "select count(*) from masked.int_payments_quarantined",
@@ -50,8 +44,8 @@ KEPT_OUT = {
 
 
 @dataclass(frozen=True)
-class Channel:
-    """A sales channel: its net sales in the newest weeks, the last of them the report's; None if not published."""
+class Group:
+    """One value of a chart: its total in the newest weeks, the last of them the report's; None if not published."""
 
     name: str
     history: list[Decimal | None]
@@ -81,12 +75,13 @@ def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = ()) -> 
         UserError: a manifest or a file is damaged, or Spark could not count.
     """
     target = open_target(settings)
+    shown = declared.shown(Project(PROJECT_ROOT, environment()))
+    charts = {dataset: one.chart for dataset, one in shown.items() if one.chart}
     with thrift.connect(settings) as cursor:
         kept_out = {label: _count(cursor, sql) for label, sql in KEPT_OUT.items()}
-    versions = needed(target, week)
-    told = [one for one in announcements(target, versions) if one.manifest.week == str(week)]
+    versions = needed(target, week, charts)
+    told = [one for one in announcements(target, versions, shown) if one.manifest.week == str(week)]
     newest = {one.manifest.dataset: one for one in told}
-    channels = _channels(versions, week)
     try:
         products, suppressed = _products(target, versions, week)
     except duckdb.Error as error:
@@ -98,14 +93,9 @@ def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = ()) -> 
     page = TEMPLATE.render(
         week=week,
         last_day=week.end - timedelta(days=1),
-        headlines=[
-            (label, figure)
-            for dataset, name, label in HEADLINES
-            for figure in (newest[dataset].figures if dataset in newest else ())
-            if figure.name == name
-        ],
+        headlines=_headlines(shown, newest),
         weeks=[str(one) for one in _weeks(week)],
-        channels=channels,
+        charts=[(chart, _groups(versions, dataset, chart, week)) for dataset, chart in charts.items()],
         products=products,
         suppressed=suppressed,
         kept_out={label: count for label, count in kept_out.items() if count is not None},
@@ -117,8 +107,21 @@ def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = ()) -> 
     return target.address(report_path(week))
 
 
-def needed(target: Target, week: IsoWeek) -> list[Manifest]:
-    """Return the manifests that a report is made of: of its week all, of what it is compared with the newest."""
+def _headlines(shown: Mapping[str, Shown], newest: Mapping[str, Announcement]) -> list[tuple[str, Figure]]:
+    """Return the figures at the top with what they are called, in their places."""
+    found = []
+    for dataset, one in newest.items():
+        figures = {figure.name: figure for figure in one.figures}
+        headlines = shown[dataset].headlines if dataset in shown else ()
+        found += [(headline, figures[headline.figure]) for headline in headlines if headline.figure in figures]
+    return [(headline.label, figure) for headline, figure in sorted(found, key=lambda pair: pair[0].place)]
+
+
+def needed(target: Target, week: IsoWeek, charted: Collection[str]) -> list[Manifest]:
+    """Return the manifests that a report is made of: of its week all, of what it is compared with the newest.
+
+    Of the datasets that are `charted` that is more than one week.
+    """
     by_week: dict[tuple[str, str], list[str]] = {}
     for path in paths(target):
         dataset, label, _ = path.split("/")
@@ -127,7 +130,7 @@ def needed(target: Target, week: IsoWeek) -> list[Manifest]:
     for (dataset, label), listed in by_week.items():
         if label == str(week):
             found += readable(target, listed)
-        elif label == str(week.minus(1)) or (dataset == CHANNELS_OF and label in map(str, _weeks(week))):
+        elif label == str(week.minus(1)) or (dataset in charted and label in map(str, _weeks(week))):
             found += islice(readable(target, reversed(listed)), 1)
     return found
 
@@ -136,15 +139,15 @@ def _weeks(week: IsoWeek) -> list[IsoWeek]:
     return [week.minus(weeks) for weeks in reversed(range(WEEKS))]
 
 
-def _channels(versions: list[Manifest], week: IsoWeek) -> list[Channel]:
-    """Return the channels of the shown weeks, the one that sold most first."""
-    sales: dict[str, dict[IsoWeek, Decimal]] = {}
+def _groups(versions: list[Manifest], dataset: str, chart: Chart, week: IsoWeek) -> list[Group]:
+    """Return the values of a chart in the shown weeks, the one with the largest total first."""
+    totals: dict[str, dict[IsoWeek, Decimal]] = {}
     for one in _weeks(week):
-        lines = _newest(versions, CHANNELS_OF, one)
-        for name, totals in (lines.totals_by.get("channel", {}) if lines else {}).items():
-            sales.setdefault(name or "unknown", {})[one] = Decimal(totals["net_price"])
-    found = [Channel(name, [by_week.get(one) for one in _weeks(week)]) for name, by_week in sales.items()]
-    return sorted(found, key=lambda channel: (-channel.figure.now, channel.name))
+        version = _newest(versions, dataset, one)
+        for name, by_column in (version.totals_by.get(chart.by, {}) if version else {}).items():
+            totals.setdefault(name or "unknown", {})[one] = Decimal(by_column[chart.of])
+    found = [Group(name, [by_week.get(one) for one in _weeks(week)]) for name, by_week in totals.items()]
+    return sorted(found, key=lambda group: (-group.figure.now, group.name))
 
 
 def _products(target: Target, versions: list[Manifest], week: IsoWeek) -> tuple[list[Product], int]:

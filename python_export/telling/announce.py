@@ -1,5 +1,6 @@
 """What there is to tell of published versions, in mail, webhook and report: figures of their manifests alone."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -7,12 +8,10 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from lakehouse.weeks import IsoWeek
+from python_export.datasets.shown import Shown
 from python_export.publishing.layout import REPORTS
 from python_export.publishing.manifest import Manifest
 from python_export.publishing.target import Target
-
-# The columns whose sum over a file means something; a sum of prices or numbers does not.
-MEASURES = ("quantity", "line_count", "order_count", "net_price", "amount", "total_amount", "revenue")
 
 TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).with_name("templates")),
@@ -55,18 +54,22 @@ class Announcement:
     news: str
 
 
-def announcements(target: Target, published: list[Manifest]) -> list[Announcement]:
-    """Return what to tell of each version, given all that are published, the versions of a week in order."""
+def announcements(target: Target, published: list[Manifest], shown: Mapping[str, Shown]) -> list[Announcement]:
+    """Return what to tell of each version, given all that are published, the versions of a week in order.
+
+    `shown` has by dataset what its model wants shown; of one without, that is the number of rows.
+    """
     newest = {(one.dataset, one.week): one for one in published}
     found = []
     for one in published:
+        measures = shown[one.dataset].measures if one.dataset in shown else ()
         before = newest.get((one.dataset, str(IsoWeek.parse(one.week).minus(1))))
         totals = {"rows": str(one.rows)} | one.control_totals
         totals_before = {} if before is None else {"rows": str(before.rows)} | before.control_totals
         figures = tuple(
             Figure(name, Decimal(totals[name]), Decimal(totals_before[name]) if name in totals_before else None)
             # The sums of a file that small groups are left out of depend on which those are.
-            for name in ("rows", *(MEASURES if not one.small_groups else ()))
+            for name in ("rows", *(measures if not one.small_groups else ()))
             if name in totals
         )
         path = f"{one.path}/{one.file}"

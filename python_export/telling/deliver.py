@@ -19,12 +19,16 @@ from pyiceberg.catalog import Catalog
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_before_delay
 
 from lakehouse.catalog import load_catalog
+from lakehouse.environment import PROJECT_ROOT
 from lakehouse.errors import UserError
 from lakehouse.failure import as_user_error
 from lakehouse.lease import Killed
 from lakehouse.lock import locked
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
+from python_export.datasets import declared
+from python_export.datasets.declared import Project
+from python_export.datasets.shown import Shown
 from python_export.publishing.manifest import Manifest, ManifestError, newest, read
 from python_export.publishing.target import Target, open_target
 from python_export.telling import channels as sending
@@ -105,7 +109,8 @@ def notify(
         if not channels.smtp and not channels.webhook:
             say("nobody is told: neither LAKEHOUSE_SMTP_HOST nor LAKEHOUSE_WEBHOOK_URL is set")
         owed = [one for one in outbox.entries(catalog) if outbox.OWED in {one.mail, one.webhook}]
-        told = _announcements(target, [one for one in owed if one.kind == outbox.VERSION], unreadable)
+        versions = [one for one in owed if one.kind == outbox.VERSION]
+        told = _announcements(target, versions, declared.shown(Project(PROJECT_ROOT, env)), unreadable)
         # What is of another root has other readers, and a version that somebody has taken away is told to nobody.
         mine: dict[str, Callable[[str], bool]] = {
             outbox.VERSION: told.__contains__,
@@ -163,7 +168,9 @@ def _is_owed(entry: Entry) -> bool:
     return outbox.OWED in {entry.mail, entry.webhook}
 
 
-def _announcements(target: Target, owed: list[Entry], unreadable: list[ManifestError]) -> Told:
+def _announcements(
+    target: Target, owed: list[Entry], shown: Mapping[str, Shown], unreadable: list[ManifestError]
+) -> Told:
     """Return what to tell of owed versions that are under an export root, by their keys."""
     chosen: dict[str, Manifest] = {}
     before: list[Manifest] = []
@@ -182,7 +189,7 @@ def _announcements(target: Target, owed: list[Entry], unreadable: list[ManifestE
     all_of_them = [*before, *chosen.values()]
     return {
         outbox.name_of(target, one.manifest.path): one
-        for one in announcements(target, all_of_them)
+        for one in announcements(target, all_of_them, shown)
         if one.manifest.path in chosen
     }
 

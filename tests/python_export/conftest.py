@@ -9,9 +9,11 @@ from pathlib import Path
 import boto3
 import httpx2
 import pytest
+import yaml
 from pyiceberg.catalog import Catalog
 
 from lakehouse.catalog import load_catalog
+from lakehouse.environment import PROJECT_ROOT
 from lakehouse.process import Service, free_ports
 from lakehouse.settings import Settings
 from python_export.datasets import source
@@ -35,6 +37,33 @@ def hostile_source(catalog: Catalog) -> Source:
     found = source.find(catalog, DATASET)
     assert found is not None
     return found
+
+
+@pytest.fixture
+def exports_declared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The environment of a dbt project that has the shop's exports, and one of events, as dbt's manifest has them."""
+    metas = {"exp_weekly__events": {"key": ["note"], "order_by": ["note"], "shown": {"measures": ["amount"]}}}
+    for file in (PROJECT_ROOT / "models" / "exports").glob("exp_weekly__*.yml"):
+        [model] = yaml.safe_load(file.read_text())["models"]
+        metas[model["name"]] = model["config"]["meta"]["export"]
+    nodes = {
+        f"model.p.{name}": {
+            "unique_id": f"model.p.{name}",
+            "resource_type": "model",
+            "name": name,
+            "alias": name,
+            "schema": "exports",
+            # What is counted is in other models.
+            "config": {"meta": {"export": {key: meta[key] for key in meta if key not in {"quarantined", "late"}}}},
+            "columns": {},
+        }
+        for name, meta in metas.items()
+    }
+    directory = tmp_path / "target"
+    directory.mkdir()
+    (directory / "manifest.json").write_text(json.dumps({"nodes": nodes, "sources": {}, "parent_map": {}}))
+    monkeypatch.setenv("DBT_TARGET_PATH", str(directory))
+    return {"DBT_TARGET_PATH": str(directory)}
 
 
 @pytest.fixture(scope="session")

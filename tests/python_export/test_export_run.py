@@ -147,7 +147,7 @@ GROUPS_YML = """
 version: 2
 models:
   - name: exp_weekly__groups
-    config: {meta: {export: {key: [note], order_by: [note], persons: customers}}}
+    config: {meta: {export: {key: [note], order_by: [note], persons: customers, suppressed: is_suppressed}}}
 """
 BRONZE = pa.schema(
     [

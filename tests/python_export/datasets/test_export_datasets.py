@@ -16,6 +16,7 @@ from lakehouse.weeks import IsoWeek
 from python_export.datasets import declared, source
 from python_export.datasets.build import build, failures, require_week
 from python_export.datasets.declared import Project, Table, Topic
+from python_export.datasets.shown import Headline, Shown, of_export
 from python_export.datasets.withheld import Fault, withhold, without_dataset
 from tests.support.hostile_rows import DATASET, arrow_table, hostile_rows
 
@@ -153,6 +154,23 @@ def test_datasets_are_chosen_by_name(tmp_path: Path, manifest: dict[str, Any]) -
     assert [dataset.name for dataset in declared.choose(found, ["two", "two"])] == ["two"]
     with pytest.raises(UserError, match=r"no dataset three\. Choose from one, two"):
         declared.choose(found, ["one", "three"])
+
+
+def test_what_is_shown_is_what_models_declare_and_a_misspelt_word_is_named(
+    tmp_path: Path, manifest: dict[str, Any]
+) -> None:
+    assert declared.shown(Project(tmp_path, {})) == {}
+    export = manifest["nodes"]["model.p.exp_weekly__one"]["config"]["meta"]["export"]
+    headline = {"place": 1, "figure": "rows", "label": "Rows"}
+    manifest["nodes"]["model.p.exp_weekly__one"]["config"]["meta"]["export"] = export | {
+        "shown": {"measures": ["price"], "headlines": [headline]},
+        "suppressed": "is_few",
+    }
+    found = declared.shown(project(tmp_path, manifest))
+    assert found == {"one": Shown(measures=("price",), headlines=(Headline(**headline),)), "two": Shown()}
+    assert declared.of_manifest(manifest)["one"].suppressed == "is_few"
+    with pytest.raises(UserError, match="shown of exp_weekly__one is wrong at mesures"):
+        of_export("exp_weekly__one", {"shown": {"mesures": ["price"]}})
 
 
 def test_without_a_manifest_the_remedy_is_named(tmp_path: Path) -> None:

@@ -109,6 +109,14 @@ def test_refuses_a_damaged_file(hostile_source: Source, tmp_path: Path, plant: s
     assert not [shown for _, shown in HOSTILE_TEXTS if len(shown or "") > 5 and shown in str(refusal.value)]
 
 
+def test_small_groups_are_counted_by_the_column_that_is_declared(hostile_source: Source, tmp_path: Path) -> None:
+    declared = replace(hostile_source, dataset=replace(hostile_source.dataset, suppressed="is_gift"))
+    gifts = sum(row[7] is True for row in hostile_rows())
+    assert gifts
+    assert check(right_lines(), declared, tmp_path).suppressed == gifts
+    assert check(right_lines(), hostile_source, tmp_path).suppressed is None
+
+
 def test_pseudonyms_of_two_keys_are_not_published_together(catalog: Catalog, tmp_path: Path) -> None:
     schema = SCHEMA.append(pa.field("key_version", pa.string()))
     rows = [(*tiny(row), version) for row, version in zip(hostile_rows()[3:6:2], ("v1", "v2"), strict=True)]

@@ -5,6 +5,7 @@ And the report that the mail links to.
 
 import json
 import os
+import re
 import resource
 import shutil
 import sqlite3
@@ -169,9 +170,13 @@ def run(settings: Settings, catalog: Catalog, env: dict[str, str]) -> list[str]:
 
 
 def test_a_week_is_one_mail_with_its_figures_and_is_told_once(
-    published_to: Settings, catalog: Catalog, mailbox: tuple[Mailbox, dict[str, str]]
+    published_to: Settings,
+    catalog: Catalog,
+    mailbox: tuple[Mailbox, dict[str, str]],
+    exports_declared: dict[str, str],
 ) -> None:
     box, env = mailbox
+    env |= exports_declared
     target = open_target(published_to)
     publish_content(target, "note\na\n", WEEK)
     first = publish_content(target, "note\nb\n", NEXT_WEEK).manifest
@@ -533,6 +538,7 @@ def test_rows_written_at_the_same_time_are_all_kept_and_none_twice(
     ]
 
 
+@pytest.mark.usefixtures("exports_declared")
 def test_the_report_reads_a_file_as_it_was_written_and_quotes_no_row(
     offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -557,6 +563,7 @@ def test_the_report_reads_a_file_as_it_was_written_and_quotes_no_row(
     assert "4111" not in str(refusal.value)
 
 
+@pytest.mark.usefixtures("exports_declared")
 def test_the_report_takes_the_sales_of_eight_weeks_from_manifests(
     offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -568,7 +575,12 @@ def test_the_report_takes_the_sales_of_eight_weeks_from_manifests(
     week = IsoWeek.parse(WEEK)
     for weeks, amount in enumerate(("300.00", "200.00", None, "100.00")):
         by_channel = {"store": {"rows": "2", "net_price": amount}} if amount else {}
-        lines = replace(draft(str(week.minus(weeks))), dataset="order_lines", totals_by={"channel": by_channel})
+        lines = replace(
+            draft(str(week.minus(weeks))),
+            dataset="order_lines",
+            totals_by={"channel": by_channel},
+            control_totals={"net_price": amount or "0"},
+        )
         file = stage(target, f"{weeks}")
         publish(target, file, lines, [], file.parent)
     page = Path(
@@ -576,6 +588,9 @@ def test_the_report_takes_the_sales_of_eight_weeks_from_manifests(
     ).read_text()
     assert [name in page for name in ("of W53", "other")] == [True, False]
     assert '<th scope="row">store</th>' in page
+    labels = re.findall('<div class="tile"><span class="soft">(.*?)</span><b>(.*?)</b>', page)
+    assert labels == [("Net sales", "300"), ("Order lines", "1")]
+    assert re.search('<h2>Net sales by channel</h2>.*<table id="channels">.*<th scope="col">Channel</th>', page, re.S)
     assert "<title>2020-W50: 100</title>" in page
     assert "<title>2020-W51" not in page
     assert "+50.0 %" in page
@@ -953,7 +968,7 @@ def test_a_report_reads_the_manifests_that_it_shows(offline_settings: Settings) 
     damaged = Path(offline_settings.export_root) / "order_lines" / str(week.minus(7)) / "v3"
     unlock(damaged)
     (damaged / "manifest.json").write_text("{")
-    assert [one.path for one in report.needed(target, week)] == [
+    assert [one.path for one in report.needed(target, week, ["order_lines"])] == [
         f"order_lines/{week.minus(7)}/v2",
         f"order_lines/{week}/v1",
         f"order_lines/{week}/v2",
