@@ -70,11 +70,7 @@ def adopt() -> None:
 
 
 def _require_rows(keys: list[str]) -> None:
-    """Raise if there is no row of one of the keys.
-
-    Raises:
-        UserError: as said.
-    """
+    """Raise a UserError if there is no row of one of the keys."""
     known = {one.idempotency_key for one in outbox.entries(load_catalog(from_environment()))}
     for key in keys:
         if key not in known:

@@ -62,8 +62,9 @@ def verify(
             for problem in finding.problems or (finding.note or "right",):
                 console.print(f"{finding.path}: {problem}", markup=False)
     if wrong:
+        named = ", ".join(finding.path for finding in wrong)
         raise UserError(
-            f"{len(wrong)} of {len(findings)} published things are wrong: {', '.join(each.path for each in wrong)}",
+            f"{len(wrong)} of {len(findings)} published things are wrong: {named}",
             "Restore them from a backup; `lakehouse export reproduce` writes a file again from its table's snapshot",
         )
 
@@ -81,8 +82,10 @@ def diff(
     found = {}
     for name, (before, after) in _pairs(target, week, old, new, dataset).items():
         with tempfile.TemporaryDirectory(prefix="lakehouse-diff-") as scratch:
-            files = [target.fetch(f"{each.path}/{each.file}", Path(scratch)) for each in (before, after)]
-            found[name] = difference(before, files[0], after, files[1], Path(scratch), limit)
+            old_file, new_file = (
+                target.fetch(f"{version.path}/{version.file}", Path(scratch)) for version in (before, after)
+            )
+            found[name] = difference(before, old_file, after, new_file, Path(scratch), limit)
     if as_json:
         typer.echo(json.dumps({name: asdict(one) for name, one in found.items()}, indent=2))
         return

@@ -56,7 +56,7 @@ def of_model(manifest: Mapping[str, Any], node: Mapping[str, Any]) -> tuple[Fiel
 def text(described: Iterable[Field]) -> str:
     """Return the fields as CSV."""
     stream = io.StringIO()
-    writer = csv.DictWriter(stream, [each.name for each in fields(Field)], lineterminator="\n")
+    writer = csv.DictWriter(stream, [column.name for column in fields(Field)], lineterminator="\n")
     writer.writeheader()
     for field in described:
         row = {**asdict(field), "nullable": str(field.nullable).lower()}

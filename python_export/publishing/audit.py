@@ -49,7 +49,7 @@ def audit(target: Target, catalog: Catalog, path: str, scratch: Path) -> Finding
     problems = [*_bytes(manifest, path, file), *_companions(target, manifest, path)]
     for parser, reading in PARSERS.items():
         try:
-            problems += [f"{parser} {each}" for each in _reading(manifest, reading(file, manifest, scratch))]
+            problems += [f"{parser} {problem}" for problem in _reading(manifest, reading(file, manifest, scratch))]
         except REFUSALS as error:
             problems.append(f"{parser} cannot read the file as the manifest has it ({type(error).__name__})")
     try:
@@ -71,7 +71,7 @@ def audit_pointer(target: Target, dataset: str) -> Finding:
     path = f"{dataset}/latest.json"
     try:
         pointer = json.loads(target.read(path))
-        named = tuple(pointer.get(each) for each in ("week", "version", "sha256"))
+        named = tuple(pointer.get(field) for field in ("week", "version", "sha256"))
     except (OSError, ValueError, AttributeError) as error:
         if isinstance(error, FileNotFoundError) and _are_withdrawn(target, dataset):
             return Finding(path, ())
@@ -108,9 +108,8 @@ def _companions(target: Target, manifest: Manifest, path: str) -> list[str]:
     file = PurePosixPath(f"{path}/{manifest.file}")
     try:
         rows = csv.DictReader(io.StringIO(target.read(str(file.with_name(dictionary.FILE))).decode()))
-        if [(row.get("name"), row.get("type")) for row in rows] != [
-            (column.name, column.type) for column in manifest.columns
-        ]:
+        described = [(row.get("name"), row.get("type")) for row in rows]
+        if described != [(column.name, column.type) for column in manifest.columns]:
             problems.append(f"{dictionary.FILE} does not have the file's columns")
     except (OSError, ValueError, csv.Error):
         problems.append(f"{dictionary.FILE} is missing or damaged")
@@ -128,7 +127,11 @@ def _reading(manifest: Manifest, reading: Reading) -> list[str]:
     if reading.rows != manifest.rows:
         problems.append(f"reads {reading.rows} rows instead of {manifest.rows}")
     nulls = {column.name: column.nulls for column in manifest.columns}
-    problems += [f"reads another number of NULLs in {each}" for each, n in reading.nulls.items() if n != nulls[each]]
+    problems += [
+        f"reads another number of NULLs in {column}"
+        for column, count in reading.nulls.items()
+        if count != nulls[column]
+    ]
     problems += [
         f"reads another total of {column}"
         for column, total in reading.totals.items()
