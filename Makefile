@@ -1,7 +1,7 @@
 # The commands people type. `make` alone lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup browser up down demo test chaos lint docs
+.PHONY: help setup browser up down demo test test-cluster chaos lint docs
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 
@@ -13,13 +13,15 @@ STACK_ENV := $(RUN) --env-file $(STATE)/env
 DEMO_WEEK = $$(sed -n 's/.*"last_week": "\(.*\)".*/\1/p' $(STATE)/truth.json)
 JARS := spark_server/target/.complete
 PREPARED := spark_server/target/.prepared
+# What `make setup EXTRAS=cluster` makes.
+CLUSTER := spark_server/target/.cluster
 VENV := .venv/.complete
 FLINK := bench/target/.complete
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-setup: $(PREPARED) ## Install the locked Python environment and the jars
+setup: $(PREPARED) $(EXTRAS:%=spark_server/target/.%) ## Install the locked Python environment and the jars; EXTRAS=cluster for PostgreSQL too
 
 .tools/uv/bin/uv:
 	@echo "setup: installing uv into .tools/uv"
@@ -44,6 +46,12 @@ $(JARS): spark_server/pom.xml spark_server/jars.lock | $(VENV)
 $(PREPARED): $(VENV) $(JARS)
 	@echo "setup: archiving the classes that Spark loads, so that it starts in half the time"
 	@$(RUN) python -m local_stack.first_start
+	@touch $@
+
+$(CLUSTER): $(wildcard spark_server/cluster/*) | $(PREPARED)
+	@echo "setup: fetching the jars of a lake on servers into spark_server/target/cluster"
+	@$(RUN) python -m spark_server.jars fetch spark_server/cluster/pom.xml spark_server/target
+	@$(RUN) python -m spark_server.compiled spark_server/cluster/SafeJdbcCatalog.java spark_server/target/cluster/SafeJdbcCatalog.jar
 	@touch $@
 
 browser: ## Install Chromium, in which a test looks at the report
@@ -75,6 +83,9 @@ demo: up ## Sample data through Kafka, ingester, dbt and export to weekly CSV fi
 test: setup browser lint ## Lint, then run all tests on a stack of their own
 	@$(RUN) pytest --numprocesses 2 --dist loadgroup --durations 15
 
+test-cluster: setup $(CLUSTER) ## Run the tests of a lake on servers, on a PostgreSQL of their own
+	@$(RUN) pytest --durations 15 tests/cluster
+
 chaos: setup ## Kill two ingesters at random, CHAOS_ROUNDS times (20), and verify each time
 	@CHAOS_ROUNDS=$${CHAOS_ROUNDS:-20} $(RUN) pytest -v tests/python_ingest/landing/test_ingest_kills.py
 
@@ -95,6 +106,7 @@ lint: $(VENV) ## Check Python (style, types), SQL and YAML; needs no Spark
 	@output=$$($(RUN) dbt-bouncer run --show-all-failures 2>&1) || { echo "$$output" >&2; exit 1; }
 	@echo "lint: jars"
 	@$(RUN) python -m spark_server.jars check
+	@$(RUN) python -m spark_server.jars check spark_server/cluster/pom.xml
 	@$(RUN) python -m spark_server.jars check bench/ingest/pom.xml
 	@echo "lint: configuration"
 	@$(RUN) python -m console.configuration check

@@ -4,16 +4,19 @@ import errno
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError, RESTError
 from pyiceberg.table import Table
 from requests import RequestException
 from sqlalchemy import text
-from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, ProgrammingError
 
+from lakehouse.catalog_properties import Kind, for_python, kind
 from lakehouse.errors import UserError
 from lakehouse.settings import CATALOG_NAME, Settings
 
@@ -23,21 +26,22 @@ STORE_REMEDY = (
     "Nothing is lost: check that its store answers, this user's rights and limits (open files, room), and run again"
 )
 DAMAGED_DATABASE = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
+REFUSALS = ("InsufficientPrivilege",)
+# What libpq says where it gets no connection, without a code: host, user and database may stand in it, nothing else.
+NO_CONNECTION = re.compile(r"(?:connection to server .* failed: (?:FATAL: +)?|(?=could not translate host name ))(.+)")
 
 
 def load_catalog(settings: Settings, create: bool = False) -> Catalog:
     """Return the catalog; `create` makes its database first. Its name must be Spark's: the rows are keyed by it.
 
+    One on a server is the same for the whole process, and so are its connections; it makes its tables if it has none.
+
     Raises:
-        UserError: the JDBC URL is of a kind PyIceberg has no driver for here.
+        UserError: there is none, or its server does not understand how it is named.
     """
-    prefix = "jdbc:sqlite:"
-    if not settings.catalog_uri.startswith(prefix):
-        raise UserError(
-            "LAKEHOUSE_CATALOG_URI is not a SQLite JDBC URL",
-            "Write it as jdbc:sqlite:/path/catalog.db",
-        )
-    path, _, options = settings.catalog_uri.removeprefix(prefix).partition("?")
+    if kind(settings) is not Kind.SQLITE:
+        return _on_server(kind(settings), frozenset(for_python(settings).items()))
+    path, _, options = settings.catalog_uri.removeprefix(Kind.SQLITE.value).partition("?")
     busy = re.search(r"busy_timeout=(\d+)", options)
     if create:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -52,6 +56,20 @@ def load_catalog(settings: Settings, create: bool = False) -> Catalog:
         warehouse=settings.warehouse,
         init_catalog_tables=str(create).lower(),
     )
+
+
+@cache
+def _on_server(kind: Kind, properties: frozenset[tuple[str, str]]) -> Catalog:
+    if kind is Kind.REST:
+        return RestCatalog(CATALOG_NAME, **dict(properties))
+    try:
+        return SqlCatalog(CATALOG_NAME, **dict(properties))
+    except ProgrammingError as error:
+        if is_unavailable(error):
+            raise
+        # Of the address alone: no table has been read.
+        said = str(error.orig).partition("\n")[0]
+        raise UserError(f"PostgreSQL refuses how it is named ({said})", "Correct LAKEHOUSE_CATALOG_URI") from None
 
 
 def make_namespace(catalog: Catalog, schema: str) -> None:
@@ -69,15 +87,22 @@ def load_table(catalog: Catalog, identifier: str) -> Table | None:
     Raises:
         UserError: its metadata file is missing or damaged; it is named.
     """
-    place, _, name = identifier.rpartition(".")
-    query = text("select metadata_location from iceberg_tables where table_namespace = :place and table_name = :name")
-    with catalog.engine.connect() as connection:
-        path = connection.execute(query, {"place": place, "name": name}).scalar()
     try:
-        with readable(f"{path}, the metadata of {identifier},"):
+        with readable(f"{_metadata_of(catalog, identifier)},"):
             return catalog.load_table(identifier)
     except NoSuchTableError:
         return None
+
+
+def _metadata_of(catalog: Catalog, identifier: str) -> str:
+    """Name a table's metadata, if it can be found out, by its path: the file may be what is damaged."""
+    what = f"the metadata of {identifier}"
+    if not isinstance(catalog, SqlCatalog):
+        return what
+    place, _, name = identifier.rpartition(".")
+    query = text("select metadata_location from iceberg_tables where table_namespace = :place and table_name = :name")
+    with catalog.engine.connect() as connection:
+        return f"{connection.execute(query, {'place': place, 'name': name}).scalar()}, {what}"
 
 
 @contextmanager
@@ -124,21 +149,24 @@ def unavailable(settings: Settings, error: BaseException) -> UserError:
         )
     if cause in DAMAGED_DATABASE:
         return UserError(f"{place} is damaged ({cause})", "Restore it from a backup")
-    return UserError(
-        f"{place} does not answer or refuses ({cause})",
-        "Nothing is lost: check LAKEHOUSE_CATALOG_URI, this user's rights and the room on its disk, and run again",
-    )
+    if kind(settings) is Kind.SQLITE:
+        check = "LAKEHOUSE_CATALOG_URI, this user's rights and the room on its disk"
+    else:
+        check = "LAKEHOUSE_CATALOG_URI, that its server runs, and user, password or token"
+    return UserError(f"{place} does not answer or refuses ({cause})", f"Nothing is lost: check {check}, and run again")
 
 
 def _is_of_catalog(error: BaseException) -> bool:
     # Of the database's errors not all: a wrong statement of ours is no trouble of the catalog's.
-    of_database = isinstance(error, DBAPIError) and _cause(error) in DAMAGED_DATABASE
+    of_database = isinstance(error, DBAPIError) and _cause(error) in (*DAMAGED_DATABASE, *REFUSALS)
     return of_database or isinstance(error, OperationalError | RESTError | RequestException)
 
 
 def _cause(error: BaseException) -> str:
     """Name an error without its message."""
     if isinstance(error, DBAPIError):
+        if found := NO_CONNECTION.match(str(error.orig)):
+            return found[1]
         return str(getattr(error.orig, "sqlite_errorname", type(error.orig).__name__))
     if isinstance(error, OSError):
         if error.errno is not None:

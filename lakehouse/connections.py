@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import serialization
 from lakehouse.settings import Settings
 
 
-def kafka_client(settings: Settings) -> dict[str, str | int]:
+def kafka_client(settings: Settings) -> dict[str, str | int | float | bool]:
     """Return the options of a librdkafka client."""
     security = settings.kafka_security
     options = {
@@ -27,7 +27,7 @@ def kafka_client(settings: Settings) -> dict[str, str | int]:
         "ssl.key.password": security.key_password,
     }
     # librdkafka writes every failed connection to stderr; the outcome is reported once, by whoever asked.
-    return {"log_level": 0} | {name: value for name, value in options.items() if value}
+    return {"log_level": 0, **{name: value for name, value in options.items() if value}}
 
 
 def spark_source(settings: Settings) -> dict[str, str]:
@@ -66,8 +66,8 @@ def _hidden_options(settings: Settings) -> dict[str, str]:
         )
     if security.key:
         # Java reads no key but a plain PKCS#8 one: of OpenSSL's encryption it lacks what is usual today.
-        password = security.key_password.encode() or None
-        key = serialization.load_pem_private_key(Path(security.key).read_bytes(), password)
+        passphrase = security.key_password.encode() or None
+        key = serialization.load_pem_private_key(Path(security.key).read_bytes(), passphrase)
         pkcs8, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         options["ssl.keystore.key"] = key.private_bytes(serialization.Encoding.PEM, pkcs8, plain).decode()
         options["ssl.keystore.certificate.chain"] = Path(security.certificate).read_text()

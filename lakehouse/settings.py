@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Self
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -16,10 +16,20 @@ CATALOG_NAME = "lake"
 THRIFT_USER = "lakehouse"
 
 
-def _jdbc(url: str) -> str:
-    if not url.startswith("jdbc:"):
-        raise MalformedError("is not a JDBC URL", "Write it as jdbc:sqlite:/path/catalog.db")
-    return url
+def _catalog(uri: str) -> str:
+    if not uri.startswith(("jdbc:sqlite:", "jdbc:postgresql://", "http://", "https://")):
+        raise MalformedError(
+            "names no kind of catalog that is known",
+            "Write it as jdbc:sqlite:/path/catalog.db, as jdbc:postgresql://host/database?user=name, or as"
+            " https://host/path of a REST catalog",
+        )
+    address = urlsplit(uri.removeprefix("jdbc:"))
+    if address.password or "password" in parse_qs(address.query):
+        raise MalformedError(
+            "holds a password, and messages quote it",
+            "Put it in the file of LAKEHOUSE_CATALOG_PROPERTIES or PGPASSFILE",
+        )
+    return uri
 
 
 def _web(url: str) -> str:
@@ -43,11 +53,31 @@ class Settings(Variables):
     kafka_security: KafkaSecurity = Field(default_factory=KafkaSecurity)
     schema_registry_url: str = variable("SCHEMA_REGISTRY_URL", "Confluent-compatible registry API", read_by="all")
     registry_security: RegistrySecurity = Field(default_factory=RegistrySecurity)
-    warehouse: str = variable("LAKEHOUSE_WAREHOUSE", "where Iceberg keeps data and metadata", read_by="all")
-    catalog_uri: Annotated[str, AfterValidator(_jdbc)] = variable(
-        "LAKEHOUSE_CATALOG_URI",
-        "JDBC URL of the Iceberg catalog, `jdbc:sqlite:/path/catalog.db?journal_mode=WAL&busy_timeout=30000`",
+    warehouse: str = variable(
+        "LAKEHOUSE_WAREHOUSE",
+        "where Iceberg keeps data and metadata: a directory, `s3://bucket/prefix`, or the name by which a REST catalog"
+        " knows it",
         read_by="all",
+    )
+    catalog_uri: Annotated[str, AfterValidator(_catalog)] = variable(
+        "LAKEHOUSE_CATALOG_URI",
+        "the Iceberg catalog: `jdbc:sqlite:/path/catalog.db?journal_mode=WAL&busy_timeout=30000`,"
+        " `jdbc:postgresql://host/database?user=name`, or `https://host/path` of a REST catalog:"
+        " [deploy.md](deploy.md)",
+        read_by="all",
+    )
+    catalog_properties: Path | None = variable(
+        "LAKEHOUSE_CATALOG_PROPERTIES",
+        "a 0600 file of lines `name = value`: more properties of the catalog, by the names that Iceberg gives them. A"
+        " value `env:NAME` is that of a variable",
+        None,
+        read_by="all",
+    )
+    spark_conf: Path | None = variable(
+        "LAKEHOUSE_SPARK_CONF",
+        "a file of Spark properties that lie over those of `conf/spark-defaults.conf`",
+        None,
+        read_by="ingest, weekly, stack",
     )
     home: Annotated[Path, AfterValidator(Path.absolute)] = variable(
         "LAKEHOUSE_HOME",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.config import JsonDict
 from pydantic.fields import FieldInfo
 
 from lakehouse.durations import seconds
@@ -78,7 +79,7 @@ def variable(
     `factory` makes a default out of the fields before it, and `shown` is what the documentation says of that. No
     message shows a secret.
     """
-    facts = {"read_by": read_by, "shown": shown}
+    facts: JsonDict = {"read_by": read_by, "shown": shown}
     more: dict[str, Any] = {"default_factory": factory} if factory else {"default": default}
     return Field(alias=name, description=meaning, repr=not secret, json_schema_extra=facts, **more)
 

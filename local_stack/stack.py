@@ -18,6 +18,7 @@ from spark_server import spark, thrift_server
 
 MARK = ".lakehouse-stack"
 THRIFT_TLS = tuple(fields(ThriftSecurity))
+FILES = (Settings.variable("catalog_properties"), Settings.variable("spark_conf"))
 SERVICES = ("kafka", "registry", "thrift", "mail")
 THRIFT_PORT = Settings.variable("thrift_port")
 PORTS = (*fields(Ports), THRIFT_PORT)
@@ -54,6 +55,7 @@ def variables(started: tuple[str, ...]) -> dict[str, str]:
         **{name: before.get(name, default) for name, default in defaults.items()},
         **(mails if "mail" in started else {name: before[name] for name in mails if name in before}),
         **{name: before[name] for name in THRIFT_TLS if is_tls and name in before},
+        **{name: before[name] for name in FILES if name in before},
         **own,
     }
 

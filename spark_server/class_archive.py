@@ -5,21 +5,16 @@ The archive is the JVM's own (application class data sharing): a Thrift server w
 kinds that the ingester, dbt and the export run. It belongs to one Java and one set of jars.
 """
 
-import subprocess
-import tempfile
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
-from py4j.java_collections import JavaArray
-from py4j.java_gateway import JavaGateway
-from pyspark.java_gateway import launch_gateway
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from lakehouse import connections, thrift
 from lakehouse.settings import Settings
-from spark_server import spark, thrift_server
+from spark_server import compiled, spark, thrift_server
 
 SOURCE = Path(__file__).parent / "thrift_auth" / f"{thrift_server.AUTHENTICATOR}.java"
 STATEMENTS = """
@@ -52,28 +47,8 @@ select count(*) from topic
 
 
 def make_authenticator() -> None:
-    """Compile with Janino, which ships with Spark: a JRE without a compiler is enough."""
-    jars = sorted((spark.SPARK_HOME / "jars").glob("*.jar"))
-    with tempfile.TemporaryDirectory() as directory:
-        gateway = launch_gateway(popen_kwargs={"env": spark.process_environment(), "stderr": subprocess.DEVNULL})
-        try:
-            jvm = gateway.jvm
-            compiler = jvm.org.codehaus.janino.CompilerFactory().newCompiler()
-            compiler.setDestinationDirectory(jvm.java.io.File(directory), False)
-            compiler.setClassPath(_java_files(gateway, jars))
-            compiler.compile(_java_files(gateway, [SOURCE]))
-        finally:
-            gateway.shutdown()
-        with zipfile.ZipFile(thrift_server.AUTHENTICATOR_JAR, "w") as jar:
-            for file in Path(directory).iterdir():
-                jar.write(file, file.name)
-
-
-def _java_files(gateway: JavaGateway, paths: list[Path]) -> JavaArray:
-    files = gateway.new_array(gateway.jvm.java.io.File, len(paths))
-    for position, path in enumerate(paths):
-        files[position] = gateway.jvm.java.io.File(str(path))
-    return files
+    """Make the jar of the Thrift server's authenticator."""
+    compiled.make_jar(SOURCE, thrift_server.AUTHENTICATOR_JAR)
 
 
 def to_be_written() -> Mapping[str, str]:

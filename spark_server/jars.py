@@ -84,8 +84,10 @@ def read_pom(pom: Path) -> tuple[set[Artifact], set[str]]:
         if profile.findtext("pom:properties/pom:excludeTransitive", "", MAVEN) == "true":
             alone.add(folder)
         for dependency in profile.findall("pom:dependencies/pom:dependency", MAVEN):
-            names = (text(dependency, name) for name in ("groupId", "artifactId", "version"))
-            artifacts.add(Artifact(folder, *names, text(dependency, "type", "jar"), text(dependency, "classifier")))
+            group, name, version = (text(dependency, one) for one in ("groupId", "artifactId", "version"))
+            artifacts.add(
+                Artifact(folder, group, name, version, text(dependency, "type", "jar"), text(dependency, "classifier"))
+            )
     return artifacts, alone
 
 
@@ -146,7 +148,7 @@ def fetch(pom: Path, target: Path) -> None:
                 if jar.name not in expected:
                     jar.unlink()
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        list(pool.map(lambda entry: _provide(*entry, target), locked.items()))
+        list(pool.map(lambda entry: _provide(entry[0], entry[1], target), locked.items()))
 
 
 def _provide(artifact: Artifact, sha256: str, target: Path) -> None:

@@ -11,7 +11,7 @@ import pyspark
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from lakehouse import connections, private
+from lakehouse import catalog_properties, connections, private
 from lakehouse.environment import PROJECT_ROOT
 from lakehouse.errors import UserError
 from lakehouse.settings import CATALOG_NAME, Settings
@@ -20,24 +20,49 @@ from spark_server import java
 DEFAULTS = PROJECT_ROOT / "conf" / "spark-defaults.conf"
 LOGGING = PROJECT_ROOT / "conf" / "log4j2.properties"
 JARS_DIR = PROJECT_ROOT / "spark_server" / "target" / "spark"
+CLUSTER_DIR = JARS_DIR.with_name("cluster")
+"""What a lake needs besides that is not on one machine; `make setup EXTRAS=cluster` makes it."""
 CLASS_ARCHIVE = JARS_DIR.with_name("spark.jsa")
 """What spark_server/class_archive.py makes: the JVM need not load and verify these classes again."""
 SPARK_HOME = Path(pyspark.__file__).parent
 
 
 def configuration(settings: Settings) -> dict[str, str]:
-    """Return what conf/spark-defaults.conf cannot hold because it differs by environment."""
+    """Return what conf/spark-defaults.conf cannot hold because it differs by environment.
+
+    Raises:
+        UserError: a file that a variable names cannot be taken.
+    """
     catalog = f"spark.sql.catalog.{CATALOG_NAME}"
+    own = _own(settings)
+    for name in own:
+        if name.startswith(f"{catalog}."):
+            variable = catalog_properties.FILE
+            raise UserError(
+                f"{settings.spark_conf} says {name}", f"Say it in the file of {variable}: Python reads it too"
+            )
     # Jars stand on the class path, not in spark.jars: closing a Thrift session closes the loader of added jars.
+    folders = [JARS_DIR] if catalog_properties.is_on_one_machine(settings) else [JARS_DIR, CLUSTER_DIR]
     return {
-        f"{catalog}.uri": settings.catalog_uri,
-        f"{catalog}.warehouse": settings.warehouse,
+        **{f"{catalog}.{name}": value for name, value in catalog_properties.for_spark(settings).items()},
         "spark.driver.extraClassPath": f"{JARS_DIR}/*",
-        "spark.executor.extraClassPath": f"{JARS_DIR}/*",
+        "spark.executor.extraClassPath": ":".join(f"{folder}/*" for folder in folders),
+        **own,
     }
 
 
-def require_jars() -> None:
+def _own(settings: Settings) -> dict[str, str]:
+    """Return what the user's file says."""
+    if settings.spark_conf is None:
+        return {}
+    return catalog_properties.read_properties(settings.spark_conf, Settings.variable("spark_conf"))
+
+
+def _is_local(settings: Settings) -> bool:
+    return _own(settings).get("spark.master", "local").startswith("local")
+
+
+def require_jars(settings: Settings | None = None) -> None:
     """Stop with the remedy when the jars have not been fetched.
 
     Raises:
@@ -45,6 +70,9 @@ def require_jars() -> None:
     """
     if not any(JARS_DIR.glob("*.jar")):
         raise UserError(f"The jars are not in {JARS_DIR}", "Run `make setup`")
+    on_servers = settings is not None and not catalog_properties.is_on_one_machine(settings)
+    if on_servers and not any(CLUSTER_DIR.glob("*.jar")):
+        raise UserError(f"The jars of a lake on servers are not in {CLUSTER_DIR}", "Run `make setup EXTRAS=cluster`")
 
 
 def write_properties(settings: Settings, path: Path, more: Mapping[str, str] | None = None) -> Path:
@@ -57,8 +85,15 @@ def write_properties(settings: Settings, path: Path, more: Mapping[str, str] | N
     return private.write(path, DEFAULTS.read_text() + "\n" + "".join(escaped))
 
 
-def process_environment(properties: Path = DEFAULTS) -> dict[str, str]:
-    """Return the environment a Spark process starts with: our conf/, the class archive, and loopback only."""
+def process_environment(settings: Settings | None = None, properties: Path = DEFAULTS) -> dict[str, str]:
+    """Return the environment a Spark process starts with: our conf/, the class archive, and loopback only where it is
+    a cluster of its own."""
+    more = {}
+    if settings and not catalog_properties.is_on_one_machine(settings):
+        # The end of the class path: what stands before Spark's own jars would make the class archive useless.
+        more["SPARK_DIST_CLASSPATH"] = _before(f"{CLUSTER_DIR}/*", "SPARK_DIST_CLASSPATH", separator=":")
+    if settings is None or _is_local(settings):
+        more["SPARK_LOCAL_IP"] = "127.0.0.1"
     return {
         **os.environ,
         "SPARK_HOME": str(SPARK_HOME),
@@ -68,7 +103,7 @@ def process_environment(properties: Path = DEFAULTS) -> dict[str, str]:
         "PYSPARK_SUBMIT_ARGS": _before(
             f"--properties-file {shlex.quote(str(properties))}", "PYSPARK_SUBMIT_ARGS", "pyspark-shell"
         ),
-        "SPARK_LOCAL_IP": "127.0.0.1",
+        **more,
     }
 
 
@@ -87,10 +122,10 @@ def _variables(values: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _before(own: str, variable: str, default: str = "") -> str:
+def _before(own: str, variable: str, default: str = "", separator: str = " ") -> str:
     """Return a variable as the caller has set it, what is ours before that, once."""
     given = os.environ.get(variable, default)
-    return given if own in given else f"{own} {given}".strip()
+    return given if own in given else separator.join(filter(None, (own, given)))
 
 
 def _java_options() -> str:
@@ -109,10 +144,10 @@ def session(settings: Settings, app_name: str) -> SparkSession:
         UserError: there is no Java that runs Spark, or the jars are missing.
     """
     java.executable()
-    require_jars()
+    require_jars(settings)
     with tempfile.TemporaryDirectory(prefix="lakehouse-spark-") as directory:
         properties = write_properties(settings, Path(directory) / "spark.properties")
-        with _variables(process_environment(properties) | connections.java_environment(settings)):
+        with _variables(process_environment(settings, properties) | connections.java_environment(settings)):
             SparkContext._ensure_initialized()
     # A JVM that a session before started, with other settings, is told here, and not on a command line.
     builder = SparkSession.builder.appName(app_name)

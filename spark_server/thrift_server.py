@@ -8,10 +8,12 @@ import secrets
 import shutil
 import socket
 from pathlib import Path
+from typing import cast
 
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
+from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12PrivateKeyTypes
 
 from lakehouse import private, thrift
 from lakehouse.catalog import load_catalog
@@ -34,13 +36,13 @@ def service(directory: Path, settings: Settings) -> Service:
         command=lambda: _prepare(directory, settings),
         ports={"LAKEHOUSE_THRIFT_PORT": settings.thrift_port},
         answers=lambda: _answers(settings),
-        env=_environment(directory),
+        env=_environment(directory, settings),
     )
 
 
-def _environment(directory: Path) -> dict[str, str]:
+def _environment(directory: Path, settings: Settings) -> dict[str, str]:
     """Return Spark's environment, and in it what only system properties can say."""
-    environment = spark.process_environment()
+    environment = spark.process_environment(settings)
     environment["SPARK_SUBMIT_OPTS"] = " ".join(
         [
             environment["SPARK_SUBMIT_OPTS"],
@@ -58,6 +60,7 @@ def _prepare(directory: Path, settings: Settings) -> list[str]:
     java.executable()
     if not AUTHENTICATOR_JAR.exists():
         raise UserError(f"{AUTHENTICATOR_JAR} is not there", "Run `make setup`")
+    spark.require_jars(settings)
     shutil.rmtree(directory / "tmp", ignore_errors=True)
     (directory / "tmp").mkdir(mode=0o700)
     private.write(directory / "password", settings.thrift_password)
@@ -91,7 +94,11 @@ def _tls(directory: Path, security: ThriftSecurity) -> dict[str, str]:
     certificate, *chain = x509.load_pem_x509_certificates(Path(security.certificate).read_bytes())
     password = secrets.token_urlsafe(32)
     store = pkcs12.serialize_key_and_certificates(
-        b"thrift", key, certificate, chain, serialization.BestAvailableEncryption(password.encode())
+        b"thrift",
+        cast("PKCS12PrivateKeyTypes", key),
+        certificate,
+        chain,
+        serialization.BestAvailableEncryption(password.encode()),
     )
     path = directory / "thrift.p12"
     private.write(path, store)

@@ -40,7 +40,10 @@ def test_what_only_some_parts_need_is_asked_for_where_it_is_used() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("LAKEHOUSE_CATALOG_URI", "/catalog.db", "is not a JDBC URL. Write it as jdbc:sqlite:"),
+        ("LAKEHOUSE_CATALOG_URI", "/catalog.db", "names no kind of catalog that is known. Write it as jdbc:sqlite:"),
+        ("LAKEHOUSE_CATALOG_URI", "jdbc:mysql://h/d", "names no kind of catalog that is known"),
+        ("LAKEHOUSE_CATALOG_URI", "jdbc:postgresql://h/d?user=u&password=p", "holds a password"),
+        ("LAKEHOUSE_CATALOG_URI", "https://user:secret@h/api", "holds a password"),
         ("LAKEHOUSE_THRIFT_PORT", "ten thousand", "is not the number of a port. Set it to one from 1 to 65535"),
         ("LAKEHOUSE_THRIFT_PORT", "65536", "is not the number of a port"),
         ("LAKEHOUSE_EXPORT_BOM", "yes", "is 'yes'. Set it to true or false"),

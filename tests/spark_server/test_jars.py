@@ -236,6 +236,6 @@ def test_the_mirror_of_the_users_maven_settings_is_taken(tmp_path: Path, monkeyp
     assert jars.repository() == "https://mine.example"
 
 
-@pytest.mark.parametrize("pom", ["spark_server/pom.xml", "bench/ingest/pom.xml"])
+@pytest.mark.parametrize("pom", ["spark_server/pom.xml", "spark_server/cluster/pom.xml", "bench/ingest/pom.xml"])
 def test_the_projects_own_locks_agree(pom: str) -> None:
     jars.main("check", PROJECT_ROOT / pom)

@@ -1,0 +1,129 @@
+"""What the catalog is, as Spark and as PyIceberg name it: both are made of the same settings.
+
+The scheme of LAKEHOUSE_CATALOG_URI says its kind. A file may add properties by the names that Iceberg gives them; where
+PyIceberg has another name for one, it is renamed here.
+"""
+
+import re
+from enum import Enum
+from pathlib import Path
+
+from sqlalchemy.engine import make_url
+
+from lakehouse.environment import environment
+from lakehouse.errors import UserError
+from lakehouse.settings import Settings
+
+FILE = Settings.variable("catalog_properties")
+DECIDED = {"uri": "catalog_uri", "warehouse": "warehouse", "type": "catalog_uri", "catalog-impl": "catalog_uri"}
+"""What other variables say, by the property that would say it too."""
+SAFE_JDBC = "org.apache.iceberg.jdbc.SafeJdbcCatalog"
+CONNECT_SECONDS = "10"
+FLIPPED = {"true": "false", "false": "true"}
+SEPARATOR = re.compile(r"\s*=\s*|\s+")
+
+
+class Kind(Enum):
+    """How a catalog is reached, by what its address begins with."""
+
+    SQLITE = "jdbc:sqlite:"
+    POSTGRESQL = "jdbc:postgresql:"
+    REST = "http"
+
+
+def kind(settings: Settings) -> Kind:
+    """Return what kind of catalog the settings name."""
+    return next(one for one in Kind if settings.catalog_uri.startswith(one.value))
+
+
+def is_on_one_machine(settings: Settings) -> bool:
+    """Tell whether the lake needs nothing but this machine's files."""
+    return kind(settings) is Kind.SQLITE and "://" not in settings.warehouse
+
+
+def for_spark(settings: Settings) -> dict[str, str]:
+    """Return the properties of Spark's catalog.
+
+    Raises:
+        UserError: the file of properties cannot be taken.
+    """
+    of_kind = {
+        Kind.SQLITE: {"type": "jdbc", "jdbc.schema-version": "V1"},
+        # A statement whose reply is lost is sent again by Iceberg's own class: a table can be lost by that.
+        Kind.POSTGRESQL: {"catalog-impl": SAFE_JDBC, "jdbc.schema-version": "V1", "clients": "4"},
+        Kind.REST: {"type": "rest"},
+    }[kind(settings)]
+    place = {"uri": settings.catalog_uri, "warehouse": settings.warehouse}
+    return {**of_kind, **_of_file(settings), **place}
+
+
+def for_python(settings: Settings) -> dict[str, str]:
+    """Return the properties of PyIceberg's catalog, of another kind than SQLite.
+
+    Raises:
+        UserError: the file of properties cannot be taken.
+    """
+    given = _of_file(settings)
+    properties = {**given, "warehouse": settings.warehouse, "uri": settings.catalog_uri}
+    if kind(settings) is Kind.POSTGRESQL:
+        properties |= {"uri": _sqlalchemy(settings.catalog_uri, given), "pool_pre_ping": "true"}
+    if path_style := given.get("s3.path-style-access"):
+        properties["s3.force-virtual-addressing"] = FLIPPED.get(path_style.lower(), path_style)
+    if given.get("rest.auth.type") == "sigv4":
+        properties["rest.sigv4-enabled"] = "true"
+    return properties
+
+
+def read_properties(path: Path, variable: str) -> dict[str, str]:
+    """Return the lines `name value` or `name = value` of a file, without comments; no line goes on in the next.
+
+    Raises:
+        UserError: there is no such file, or a line is none.
+    """
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read ({type(error).__name__})", f"Correct {variable}") from None
+    found = {}
+    for number, line in enumerate(map(str.strip, lines), start=1):
+        if not line or line.startswith("#"):
+            continue
+        # The first equals sign, or white space, ends the name: a value may hold both.
+        name, _, value = SEPARATOR.sub("\n", line, count=1).partition("\n")
+        if not value:
+            raise UserError(f"Line {number} of {path} is not a name and a value", f"Correct it, or {variable}")
+        found[name] = value
+    return found
+
+
+def _of_file(settings: Settings) -> dict[str, str]:
+    path = settings.catalog_properties
+    if path is None:
+        return {}
+    properties = read_properties(path, FILE)
+    if path.stat().st_mode & 0o077:
+        raise UserError(f"{path}, which {FILE} names, is open to others", f"Run `chmod 600 {path}`")
+    for name, field in DECIDED.items():
+        if name in properties:
+            raise UserError(f"{path} says {name}", f"Take it out: {Settings.variable(field)} says it")
+    return {name: _resolved(value, path) for name, value in properties.items()}
+
+
+def _resolved(value: str, path: Path) -> str:
+    """Return a value, or that of the variable that it refers to."""
+    if not value.startswith("env:"):
+        return value
+    name = value.removeprefix("env:")
+    found = environment().get(name)
+    if not found:
+        raise UserError(f"{name}, which {path} refers to, is not set", "Set it in the environment")
+    return found
+
+
+def _sqlalchemy(uri: str, given: dict[str, str]) -> str:
+    """Return the address of a PostgreSQL as SQLAlchemy writes it. What stands behind its question mark is the same."""
+    url = make_url("postgresql+psycopg2:" + uri.removeprefix(Kind.POSTGRESQL.value))
+    # Of the properties of Java's driver these two have to be known to both.
+    login = {name: given[f"jdbc.{name}"] for name in ("user", "password") if f"jdbc.{name}" in given}
+    url = url.update_query_dict({"connect_timeout": CONNECT_SECONDS, **url.query, **login})
+    return url.render_as_string(hide_password=False)

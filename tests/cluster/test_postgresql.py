@@ -1,0 +1,145 @@
+"""A catalog in PostgreSQL, as PyIceberg sees it: trouble is told by its cause, and a lost reply loses nothing."""
+
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
+from sqlalchemy.exc import OperationalError
+
+from lakehouse.catalog import load_catalog
+from lakehouse.failure import as_user_error
+from lakehouse.lease import Lease
+from lakehouse.settings import Settings
+from tests.support.postgres import PASSWORD, LossyWay, Postgres
+
+IDS = Schema(NestedField(1, "id", LongType(), required=False))
+
+
+def ids(first: int) -> pa.Table:
+    return pa.table({"id": list(range(first, first + 100))})
+
+
+def test_a_process_has_one_catalog_and_keeps_one_connection(
+    settings: Settings, postgres: Postgres, database: str
+) -> None:
+    catalog = load_catalog(settings)
+    catalog.create_namespace("bronze")
+    for _ in range(20):
+        assert load_catalog(settings) is catalog
+        assert load_catalog(settings).namespace_exists("bronze")
+    assert postgres.clients(database) == 1
+
+
+def test_a_connection_that_ended_is_no_error_of_the_next_command(
+    settings: Settings, postgres: Postgres, database: str
+) -> None:
+    catalog = load_catalog(settings)
+    catalog.create_namespace("bronze")
+    with postgres.connection() as connection, connection.cursor() as cursor:
+        cursor.execute("select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", (database,))
+    assert catalog.namespace_exists("bronze")
+
+
+@pytest.mark.parametrize("losses", [["reply"], ["request"], ["reply", "reply"], ["request", "reply"]])
+def test_a_commit_of_pyiceberg_that_is_lost_is_there_or_not_but_never_half(
+    settings: Settings, postgres: Postgres, database: str, losses: list[str]
+) -> None:
+    way = LossyWay(postgres.port, b"COMMIT")
+    catalog = load_catalog(settings.changed(catalog_uri=postgres.address(database, way.port)))
+    catalog.create_namespace("bronze")
+    catalog.create_table("bronze.t", IDS).append(ids(0))
+    direct, count = load_catalog(settings), 100
+    for loss in losses:
+        way.losses.append(loss)
+        with pytest.raises(OperationalError):
+            catalog.load_table("bronze.t").append(ids(count))
+        assert way.losses == []
+        count += 100 if loss == "reply" else 0
+        found = direct.load_table("bronze.t").scan().to_arrow()["id"].to_pylist()
+        assert sorted(found) == list(range(count))
+    catalog.load_table("bronze.t").append(ids(count))
+    assert direct.load_table("bronze.t").scan().to_arrow().num_rows == count + 100
+    way.close()
+
+
+def test_of_commits_at_once_one_wins(settings: Settings) -> None:
+    catalog = load_catalog(settings)
+    catalog.create_namespace("bronze")
+    catalog.create_table("bronze.t", IDS, properties={"commit.retry.num-retries": "0"})
+    tables = [catalog.load_table("bronze.t") for _ in range(6)]
+    won = []
+
+    def append(number: int) -> None:
+        try:
+            tables[number].append(ids(100 * number))
+            won.append(number)
+        except CommitFailedException:
+            pass
+
+    threads = [threading.Thread(target=append, args=(number,)) for number in range(len(tables))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = catalog.load_table("bronze.t").scan().to_arrow()["id"].to_pylist()
+    assert sorted(found) == sorted(one for number in won for one in ids(100 * number)["id"].to_pylist())
+    assert won
+
+
+def test_one_machine_at_a_time_has_the_lease(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = Lease(load_catalog(settings), "weekly")
+    assert mine.take() is None
+    monkeypatch.setattr("socket.gethostname", lambda: "another")
+    other = Lease(load_catalog(settings), "weekly")
+    assert other.take() is not None
+    mine.give_back()
+    assert other.take() is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "cause"),
+    [
+        ("user=lake", "user=nobody", 'password authentication failed for user "nobody"'),
+        ("/lake_", "/no_lake_", 'database "no_lake_'),
+    ],
+)
+def test_a_server_that_refuses_is_told_by_its_cause(settings: Settings, old: str, new: str, cause: str) -> None:
+    wrong = settings.changed(catalog_uri=settings.catalog_uri.replace(old, new))
+    with pytest.raises(OperationalError) as raised:
+        load_catalog(wrong)
+    said = str(as_user_error(raised.value, wrong))
+    assert said.startswith(f"The catalog at {wrong.catalog_uri} does not answer or refuses ({cause}"), said
+
+
+def test_a_user_without_rights_is_told_so(
+    settings: Settings, postgres: Postgres, database: str, tmp_path: Path
+) -> None:
+    load_catalog(settings).create_namespace("bronze")
+    with postgres.connection(database) as connection, connection.cursor() as cursor:
+        cursor.execute(f"create user reader_{database} password 'read'")
+        cursor.execute(f"grant select on all tables in schema public to reader_{database}")
+    file = tmp_path / "reader.properties"
+    file.write_text("jdbc.password = read\n")
+    file.chmod(0o600)
+    reader = settings.changed(
+        catalog_uri=settings.catalog_uri.replace("user=lake", f"user=reader_{database}"), catalog_properties=file
+    )
+    assert load_catalog(reader).namespace_exists("bronze")
+    with pytest.raises(Exception) as raised:
+        load_catalog(reader).create_namespace("silver")
+    assert "does not answer or refuses (InsufficientPrivilege)" in str(as_user_error(raised.value, reader))
+
+
+def test_a_server_that_is_full_is_told_by_its_cause(settings: Settings, postgres: Postgres, database: str) -> None:
+    with postgres.connection() as connection, connection.cursor() as cursor:
+        cursor.execute(f"alter database {database} connection limit 0")
+        cursor.execute(f"create user guest_{database} password %s", (PASSWORD,))
+    guest = settings.catalog_uri.replace("user=lake", f"user=guest_{database}")
+    wrong = settings.changed(catalog_uri=guest)
+    with pytest.raises(OperationalError) as raised:
+        load_catalog(wrong)
+    assert f'(too many connections for database "{database}")' in str(as_user_error(raised.value, wrong))

@@ -1,0 +1,154 @@
+"""Spark on a catalog in PostgreSQL: a commit that is lost on the way loses no table, and sessions share connections."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import psutil
+import pytest
+from pyspark.sql import SparkSession, functions
+
+from lakehouse import thrift
+from lakehouse.catalog import load_catalog
+from lakehouse.process import free_ports
+from lakehouse.settings import Settings
+from spark_server import thrift_server
+from spark_server.spark import session
+from tests.support.postgres import PASSWORD, LossyWay, Postgres
+
+DATABASE = "lake_of_spark"
+SECRET = "spark-secret-31fa"
+CLIENTS = 4
+ROWS = 200
+
+
+@pytest.fixture(scope="module")
+def way(postgres: Postgres) -> Iterator[LossyWay]:
+    way = LossyWay(postgres.port)
+    yield way
+    way.close()
+
+
+@pytest.fixture(scope="module")
+def direct(postgres: Postgres, properties: Path, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """Settings of a lake whose catalog is reached without losses."""
+    directory = tmp_path_factory.mktemp("lake")
+    own = directory / "spark.conf"
+    own.write_text(f"spark.authenticate true\nspark.authenticate.secret {SECRET}\n")
+    own.chmod(0o600)
+    return Settings(
+        kafka_bootstrap_servers="127.0.0.1:1",
+        schema_registry_url="http://127.0.0.1:1",
+        warehouse=str(directory / "warehouse"),
+        catalog_uri=postgres.database(DATABASE),
+        catalog_properties=properties,
+        spark_conf=own,
+        home=directory / "home",
+        thrift_port=free_ports(1)[0],
+        thrift_password="thrift-secret-c2d8",
+    )
+
+
+@pytest.fixture(scope="module")
+def spark(direct: Settings, postgres: Postgres, way: LossyWay) -> Iterator[SparkSession]:
+    """A session whose way to the catalog may lose something."""
+    spark = session(direct.changed(catalog_uri=postgres.address(DATABASE, way.port)), "cluster-tests")
+    spark.sparkContext.setLogLevel("OFF")
+    yield spark
+    spark.stop()
+
+
+@pytest.mark.parametrize("retries", [0, 4])
+@pytest.mark.parametrize("losses", [["reply"], ["request"], ["reply", "reply"]], ids="-".join)
+def test_a_commit_that_is_lost_on_the_way_is_there_or_not_and_the_table_can_be_read(
+    spark: SparkSession, direct: Settings, way: LossyWay, losses: list[str], retries: int
+) -> None:
+    name = f"bronze.t_{'_'.join(losses)}_{retries}"
+    spark.sql("create namespace if not exists bronze")
+    spark.sql(f"create table {name} (id bigint) tblproperties ('commit.retry.num-retries' = '{retries}')")
+    rows = spark.range(ROWS)
+    rows.writeTo(name).append()
+    catalog, count = load_catalog(direct), ROWS
+    for loss in losses:
+        base = catalog.load_table(name).current_snapshot()
+        assert base is not None
+        # As the ingester commits: refused if its offsets are in the table by now.
+        writer = (
+            spark.range(count, count + ROWS)
+            .writeTo(name)
+            .option("isolation-level", "serializable")
+            .option("validate-from-snapshot-id", str(base.snapshot_id))
+        )
+        way.losses.append(loss)
+        with pytest.raises(Exception, match=r"Unknown failure|UncheckedSQLException"):
+            writer.overwrite(functions.col("id") >= count)
+        assert way.losses == []
+        there = loss == "reply"
+        assert ids(direct, name) == list(range(count + ROWS if there else count))
+        # The same batch from the same base again: refused where it had been committed, else taken.
+        if there:
+            with pytest.raises(Exception, match="conflicting files"):
+                writer.overwrite(functions.col("id") >= count)
+        else:
+            writer.overwrite(functions.col("id") >= count)
+        count += ROWS
+        assert ids(direct, name) == list(range(count))
+        assert spark.table(name).distinct().count() == count
+
+
+def ids(settings: Settings, name: str) -> list[int]:
+    """Return what PyIceberg reads in every file of a table."""
+    return sorted(load_catalog(settings).load_table(name).scan().to_arrow()["id"].to_pylist())
+
+
+START = """
+from lakehouse.settings import from_environment
+from python_ingest.landing.session import QuietSpark
+QuietSpark(from_environment())()
+"""
+
+
+def test_what_is_wrong_with_the_catalog_is_told_before_a_record_is_read(direct: Settings, tmp_path: Path) -> None:
+    file = tmp_path / "wrong.properties"
+    file.write_text(f"jdbc.password = {PASSWORD}\nclients = none\n")
+    file.chmod(0o600)
+    env = {
+        "LAKEHOUSE_HOME": str(tmp_path / "home"),
+        "LAKEHOUSE_CATALOG_URI": direct.catalog_uri,
+        "LAKEHOUSE_CATALOG_PROPERTIES": str(file),
+        "LAKEHOUSE_WAREHOUSE": direct.warehouse,
+        "KAFKA_BOOTSTRAP_SERVERS": direct.kafka_bootstrap_servers,
+        "SCHEMA_REGISTRY_URL": direct.schema_registry_url,
+    }
+    started = subprocess.run(
+        [sys.executable, "-c", START], env={**os.environ, **env}, capture_output=True, text=True, check=False
+    )
+    said = started.stderr.splitlines()[-1]
+    assert "Spark cannot open the catalog" in said
+    assert 'For input string: "none"' in said
+    assert PASSWORD not in started.stderr + (tmp_path / "home/ingest/spark.log").read_text()
+
+
+def test_200_sessions_of_a_thrift_server_share_its_connections_and_no_secret_is_an_argument(
+    direct: Settings, postgres: Postgres
+) -> None:
+    settings = direct.changed(catalog_uri=postgres.database("lake_of_sessions"))
+    server = thrift_server.service(settings.home / "thrift", settings)
+    server.start()
+    try:
+        with ExitStack() as sessions:
+            for number in range(200):
+                cursor = sessions.enter_context(thrift.connect(settings))
+                if number % 20 == 0:
+                    thrift.rows(cursor, f"create table default.t{number} as select {number} as id")
+                    assert thrift.rows(cursor, f"select id from default.t{number}") == [(number,)]
+            assert 1 <= postgres.clients("lake_of_sessions", "PostgreSQL JDBC") <= CLIENTS
+        arguments = [" ".join(one.info["cmdline"] or ()) for one in psutil.process_iter(["cmdline"])]
+        assert any(thrift_server.MAIN_CLASS in one and str(settings.home) in one for one in arguments)
+        for secret in (PASSWORD, SECRET, settings.thrift_password):
+            assert not any(secret in one for one in arguments)
+    finally:
+        server.stop()

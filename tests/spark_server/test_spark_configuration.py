@@ -1,0 +1,61 @@
+"""Spark's configuration: the user's file lies over ours, and whoever misses jars is told how to get them."""
+
+from pathlib import Path
+
+import pytest
+
+from lakehouse.errors import UserError
+from lakehouse.settings import Settings
+from spark_server import spark
+
+
+def last_values(path: Path) -> dict[str, str]:
+    """Return what a file says as Spark reads it: a line wins over those before it."""
+    lines = [line.split(None, 1) for line in path.read_text().splitlines() if line and not line.startswith("#")]
+    return {name: value.strip() for name, value in lines}
+
+
+@pytest.fixture
+def own(offline_settings: Settings, tmp_path: Path) -> Settings:
+    """Settings with a file of Spark properties."""
+    file = tmp_path / "own.conf"
+    file.write_text("spark.sql.shuffle.partitions = 48\nspark.master spark://h:7077\nspark.authenticate.secret \\s\n")
+    return offline_settings.changed(spark_conf=file)
+
+
+def test_the_users_file_lies_over_the_defaults_and_what_a_server_says_over_that(own: Settings, tmp_path: Path) -> None:
+    written = spark.write_properties(own, tmp_path / "spark.properties", {"spark.authenticate.secret": "other"})
+    assert written.stat().st_mode & 0o777 == 0o600
+    said = last_values(written)
+    assert said["spark.sql.shuffle.partitions"] == "48"
+    assert said["spark.authenticate.secret"] == "other"
+    assert said["spark.sql.session.timeZone"] == "UTC"
+    assert said["spark.sql.catalog.lake.uri"] == own.catalog_uri
+    assert r"secret \\s" in spark.write_properties(own, tmp_path / "other.properties").read_text()
+
+
+def test_only_a_driver_with_executors_of_its_own_is_kept_to_loopback(
+    own: Settings, offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_IP", "10.0.0.1")
+    assert spark.process_environment(offline_settings)["SPARK_LOCAL_IP"] == "127.0.0.1"
+    assert spark.process_environment(own)["SPARK_LOCAL_IP"] == "10.0.0.1"
+
+
+def test_the_catalog_is_said_in_one_place(own: Settings) -> None:
+    assert own.spark_conf
+    own.spark_conf.write_text("spark.sql.catalog.lake.uri = jdbc:sqlite:/other.db\n")
+    with pytest.raises(UserError, match=r"says spark\.sql\.catalog\.lake\.uri\. .*LAKEHOUSE_CATALOG_PROPERTIES"):
+        spark.configuration(own)
+
+
+def test_a_lake_on_servers_needs_more_jars(
+    offline_settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark, "CLUSTER_DIR", tmp_path / "cluster")
+    spark.require_jars(offline_settings)
+    on_servers = offline_settings.changed(catalog_uri="jdbc:postgresql://h/d?user=lake")
+    with pytest.raises(UserError, match="Run `make setup EXTRAS=cluster`"):
+        spark.require_jars(on_servers)
+    assert f"{tmp_path}/cluster/*" in spark.process_environment(on_servers)["SPARK_DIST_CLASSPATH"]
+    assert "SPARK_DIST_CLASSPATH" not in spark.process_environment(offline_settings)

