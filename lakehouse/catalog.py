@@ -50,12 +50,11 @@ def load_catalog(settings: Settings, create: bool = False) -> Catalog:
             f"There is no catalog at {path}",
             "Run `lakehouse stack up`, or correct LAKEHOUSE_CATALOG_URI",
         )
-    return SqlCatalog(
-        CATALOG_NAME,
-        uri=f"sqlite:///{path}?timeout={int(busy[1]) / 1000 if busy else 30}",
-        warehouse=settings.warehouse,
-        init_catalog_tables=str(create).lower(),
-    )
+    of_file = {
+        "uri": f"sqlite:///{path}?timeout={int(busy[1]) / 1000 if busy else 30}",
+        "init_catalog_tables": str(create).lower(),
+    }
+    return SqlCatalog(CATALOG_NAME, **{**for_python(settings), **of_file})
 
 
 @cache
@@ -70,6 +69,13 @@ def _on_server(kind: Kind, properties: frozenset[tuple[str, str]]) -> Catalog:
         # Of the address alone: no table has been read.
         said = str(error.orig).partition("\n")[0]
         raise UserError(f"PostgreSQL refuses how it is named ({said})", "Correct LAKEHOUSE_CATALOG_URI") from None
+
+
+def location(catalog: Catalog, schema: str, table: str) -> str | None:
+    """Return where a table goes; None where that is for the catalog's server to say."""
+    if not isinstance(catalog, SqlCatalog):
+        return None
+    return f"{catalog.properties['warehouse'].rstrip('/')}/{schema}/{table}"
 
 
 def make_namespace(catalog: Catalog, schema: str) -> None:

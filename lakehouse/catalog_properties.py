@@ -54,16 +54,16 @@ def for_spark(settings: Settings) -> dict[str, str]:
         Kind.REST: {"type": "rest"},
     }[kind(settings)]
     place = {"uri": settings.catalog_uri, "warehouse": settings.warehouse}
-    return {**of_kind, **_of_file(settings), **place}
+    return {**of_kind, **_of_store(settings), **_of_file(settings), **place}
 
 
 def for_python(settings: Settings) -> dict[str, str]:
-    """Return the properties of PyIceberg's catalog, of another kind than SQLite.
+    """Return the properties of PyIceberg's catalog; the address of a SQLite is left to whoever opens it.
 
     Raises:
         UserError: the file of properties cannot be taken.
     """
-    given = _of_file(settings)
+    given = {**_of_store(settings), **_of_file(settings)}
     properties = {**given, "warehouse": settings.warehouse, "uri": settings.catalog_uri}
     if kind(settings) is Kind.POSTGRESQL:
         properties |= {"uri": _sqlalchemy(settings.catalog_uri, given), "pool_pre_ping": "true"}
@@ -72,6 +72,22 @@ def for_python(settings: Settings) -> dict[str, str]:
     if given.get("rest.auth.type") == "sigv4":
         properties["rest.sigv4-enabled"] = "true"
     return properties
+
+
+def _of_store(settings: Settings) -> dict[str, str]:
+    """Return where the objects of a lake in S3 are, and how they are read: by the variables of AWS, which S3FileIO and
+    PyArrow do not all read by themselves."""
+    if not settings.warehouse.startswith("s3://") and kind(settings) is not Kind.REST:
+        return {}
+    env = environment()
+    found = {}
+    if kind(settings) is not Kind.REST:  # which says so itself
+        found["io-impl"] = "org.apache.iceberg.aws.s3.S3FileIO"
+    if endpoint := env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL"):
+        found |= {"s3.endpoint": endpoint, "s3.path-style-access": "true"}
+    if region := env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION"):
+        found["client.region"] = region
+    return found
 
 
 def read_properties(path: Path, variable: str) -> dict[str, str]:

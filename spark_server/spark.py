@@ -90,7 +90,7 @@ def process_environment(settings: Settings | None = None, properties: Path = DEF
     a cluster of its own."""
     more = {}
     if settings and not catalog_properties.is_on_one_machine(settings):
-        # The end of the class path: what stands before Spark's own jars would make the class archive useless.
+        # At the end of the class path: before Spark's own jars it would make the class archive useless.
         more["SPARK_DIST_CLASSPATH"] = _before(f"{CLUSTER_DIR}/*", "SPARK_DIST_CLASSPATH", separator=":")
     if settings is None or _is_local(settings):
         more["SPARK_LOCAL_IP"] = "127.0.0.1"

@@ -14,8 +14,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12PrivateKeyTypes
+from pyhive import hive
 
-from lakehouse import private, thrift
+from lakehouse import catalog_properties, private, thrift
 from lakehouse.catalog import load_catalog
 from lakehouse.errors import UserError
 from lakehouse.process import Service
@@ -120,3 +121,11 @@ def _answers(settings: Settings) -> bool:
             return thrift.rows(cursor, "select 1") == [(1,)]
     except UserError:
         return False
+    except hive.OperationalError as error:
+        # It opens a session in the catalog, so this is of the settings, and no statement of anybody's is in it.
+        said = getattr(getattr(error.args[0], "status", None), "errorMessage", type(error).__name__)
+        raise UserError(
+            f"The Thrift server cannot open the catalog at {settings.catalog_uri} ({str(said).splitlines()[0]})",
+            "Run `lakehouse stack down`, check LAKEHOUSE_CATALOG_URI, LAKEHOUSE_WAREHOUSE and the files of"
+            f" {catalog_properties.FILE} and LAKEHOUSE_SPARK_CONF, and start it again",
+        ) from None

@@ -20,7 +20,7 @@ from pyiceberg.types import (
 )
 
 from lakehouse import property_keys
-from lakehouse.catalog import load_table
+from lakehouse.catalog import load_table, location
 from lakehouse.errors import UserError
 from python_ingest.schema.column_types import joined
 from python_ingest.schema.columns import METADATA_COLUMNS, declared_columns
@@ -124,7 +124,7 @@ def create(catalog: Catalog, declaration: Declaration) -> Table | None:
         return catalog.create_table(
             declaration.identifier,
             schema,
-            location=_location(catalog, declaration),
+            location=location(catalog, declaration.schema, declaration.table),
             partition_spec=spec,
             properties={
                 **LAYOUT,
@@ -137,10 +137,6 @@ def create(catalog: Catalog, declaration: Declaration) -> Table | None:
         )
     except TableAlreadyExistsError:
         return None
-
-
-def _location(catalog: Catalog, declaration: Declaration) -> str:
-    return f"{catalog.properties['warehouse'].rstrip('/')}/{declaration.schema}/{declaration.table}"
 
 
 def evolve(table: Table, declaration: Declaration, state: SchemaState) -> Table | None:

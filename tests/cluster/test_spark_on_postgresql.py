@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession, functions
 
 from lakehouse import thrift
 from lakehouse.catalog import load_catalog
+from lakehouse.errors import UserError
 from lakehouse.process import free_ports
 from lakehouse.settings import Settings
 from spark_server import thrift_server
@@ -150,5 +151,19 @@ def test_200_sessions_of_a_thrift_server_share_its_connections_and_no_secret_is_
         assert any(thrift_server.MAIN_CLASS in one and str(settings.home) in one for one in arguments)
         for secret in (PASSWORD, SECRET, settings.thrift_password):
             assert not any(secret in one for one in arguments)
+    finally:
+        server.stop()
+
+
+def test_a_thrift_server_that_cannot_open_its_catalog_says_why(
+    direct: Settings, tmp_path: Path, postgres: Postgres
+) -> None:
+    file = tmp_path / "wrong.properties"
+    file.write_text(f"jdbc.password = {PASSWORD}\nclients = none\n")
+    file.chmod(0o600)
+    server = thrift_server.service(tmp_path / "thrift", direct.changed(catalog_properties=file))
+    try:
+        with pytest.raises(UserError, match=r'cannot open the catalog at jdbc:postgresql.*For input string: "none"'):
+            server.start()
     finally:
         server.stop()
