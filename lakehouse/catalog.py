@@ -131,8 +131,10 @@ def readable(what: str) -> Iterator[None]:
 
 
 def is_unavailable(error: BaseException) -> bool:
-    """Tell whether an error means that the catalog or a store of files does not answer or refuses, for instance for
-    its rights, its load or a limit of this process: not that a file is missing or damaged."""
+    """Tell whether an error means that the catalog or a store of files does not answer or refuses.
+
+    It may refuse for its rights, its load or a limit of this process. A file that is missing or damaged is not meant.
+    """
     if _is_of_catalog(error):
         return True
     if not isinstance(error, OSError) or isinstance(error, FileNotFoundError):

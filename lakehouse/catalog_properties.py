@@ -7,6 +7,7 @@ PyIceberg has another name for one, it is renamed here.
 import re
 from enum import Enum
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from sqlalchemy.engine import make_url
 
@@ -38,7 +39,7 @@ def kind(settings: Settings) -> Kind:
 
 def is_on_one_machine(settings: Settings) -> bool:
     """Tell whether the lake needs nothing but this machine's files."""
-    return kind(settings) is Kind.SQLITE and "://" not in settings.warehouse
+    return kind(settings) is Kind.SQLITE and urlsplit(settings.warehouse).scheme in ("", "file")
 
 
 def for_spark(settings: Settings) -> dict[str, str]:
@@ -75,8 +76,7 @@ def for_python(settings: Settings) -> dict[str, str]:
 
 
 def _of_store(settings: Settings) -> dict[str, str]:
-    """Return where the objects of a lake in S3 are, and how they are read: by the variables of AWS, which S3FileIO and
-    PyArrow do not all read by themselves."""
+    """Return where the objects of a lake in S3 are: of the variables that say it PyArrow reads not all by itself."""
     if not settings.warehouse.startswith("s3://") and kind(settings) is not Kind.REST:
         return {}
     env = environment()

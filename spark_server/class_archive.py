@@ -1,8 +1,8 @@
-"""What Spark's JVMs start with: the Thrift server's authenticator as a jar, and an archive of the classes that Spark
-loads. It saves each start seconds.
+"""What Spark's JVMs start with: the Thrift server's authenticator as a jar, and an archive of classes.
 
-The archive is the JVM's own (application class data sharing): a Thrift server writes it when it ends, after SQL of the
-kinds that the ingester, dbt and the export run. It belongs to one Java and one set of jars.
+The archive holds those that Spark loads, and saves each start seconds. It is the JVM's own (application class data
+sharing): a Thrift server writes it when it ends, after SQL of the kinds that the ingester, dbt and the export run. It
+belongs to one Java and one set of jars.
 """
 
 from collections.abc import Mapping

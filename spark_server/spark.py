@@ -86,8 +86,7 @@ def write_properties(settings: Settings, path: Path, more: Mapping[str, str] | N
 
 
 def process_environment(settings: Settings | None = None, properties: Path = DEFAULTS) -> dict[str, str]:
-    """Return the environment a Spark process starts with: our conf/, the class archive, and loopback only where it is
-    a cluster of its own."""
+    """Return the environment a Spark process starts with: our conf/, the class archive, loopback if it works alone."""
     more = {}
     if settings and not catalog_properties.is_on_one_machine(settings):
         # At the end of the class path: before Spark's own jars it would make the class archive useless.
