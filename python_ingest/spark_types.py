@@ -44,6 +44,31 @@ def struct(fields: Mapping[str, IcebergType]) -> StructType:
     return StructType(*(NestedField(-1, name, column, required=False) for name, column in fields.items()))
 
 
+def parts(column: IcebergType | None) -> dict[str, IcebergType]:
+    """Return what a type is made of, by the name of the step down to it: the fields of a struct, the `element` of a
+    list, the `value` of a map; {} for all else."""
+    match column:
+        case StructType():
+            return {field.name: field.field_type for field in column.fields}
+        case ListType():
+            return {"element": column.element_type}
+        case MapType():
+            return {"value": column.value_type}
+    return {}
+
+
+def made_of(column: IcebergType, found: Mapping[str, IcebergType]) -> IcebergType:
+    """Return a type with other parts, as `parts` names them, and placeholders for its field ids."""
+    match column:
+        case StructType():
+            return struct(found)
+        case ListType():
+            return list_of(found["element"])
+        case MapType():
+            return map_of(found["value"])
+    return column
+
+
 def of_spark(text: str) -> IcebergType:
     """Return the type that Spark's text names, for instance `array<struct<sku: string, price: decimal(10,2)>>`.
 
@@ -59,7 +84,7 @@ def of_spark(text: str) -> IcebergType:
 def in_spark(column: IcebergType) -> str:
     """Return Spark's text for a type."""
     if isinstance(column, StructType):
-        return f"struct<{', '.join(f'`{each.name}`: {in_spark(each.field_type)}' for each in column.fields)}>"
+        return f"struct<{', '.join(f'`{name}`: {in_spark(part)}' for name, part in parts(column).items())}>"
     if isinstance(column, ListType):
         return f"array<{in_spark(column.element_type)}>"
     if isinstance(column, MapType):
@@ -83,9 +108,9 @@ def _of_sqlglot(found: exp.DataType) -> IcebergType:
     text = found.sql("spark").lower()
     match found.this:
         case exp.DataType.Type.STRUCT if found.expressions:
-            if not all(isinstance(each, exp.ColumnDef) for each in found.expressions):
+            if not all(isinstance(field, exp.ColumnDef) for field in found.expressions):
                 raise ValueError(f"'{text}' has a field without name and type")
-            return struct({each.name: _of_sqlglot(each.args["kind"]) for each in found.expressions})
+            return struct({field.name: _of_sqlglot(field.args["kind"]) for field in found.expressions})
         case exp.DataType.Type.ARRAY if len(found.expressions) == 1:
             return list_of(_of_sqlglot(found.expressions[0]))
         case exp.DataType.Type.MAP if len(found.expressions) == 2:
@@ -94,7 +119,7 @@ def _of_sqlglot(found: exp.DataType) -> IcebergType:
                 raise ValueError(f"'{text}' has keys that are not strings")
             return map_of(value)
         case exp.DataType.Type.DECIMAL if found.expressions:
-            precision, scale = ([int(each.name) for each in found.expressions] + [0])[:2]
+            precision, scale = ([int(number.name) for number in found.expressions] + [0])[:2]
             if 0 < precision <= 38 and 0 <= scale <= precision:
                 return DecimalType(precision, scale)
     if found.this in OF_SPARK and not found.expressions:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 import yaml
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
+from pydantic.fields import FieldInfo
 from pyiceberg.types import IcebergType, StructType
 
 from lakehouse.environment import PROJECT_ROOT
@@ -196,7 +197,7 @@ def _declaration(schema: str, table: dict[str, Any], place: str) -> Declaration 
             raise UserError(f"{place}: {field} is missing or not text", f"Give {field} as text")
     persons = subjects.read(meta.get("subjects"), f"{place}: subjects")
     try:
-        return Declaration(schema=schema, table=name, columns=_columns(table, place), persons=persons, **kafka)
+        return Declaration(schema=schema, table=str(name), columns=_columns(table, place), persons=persons, **kafka)
     except ValidationError as error:
         raise _as_user_error(error, f"{place}: kafka") from None
 
@@ -205,16 +206,21 @@ def _as_user_error(error: ValidationError, place: str) -> UserError:
     """Return what to say of the first thing in a declaration that is not what its field may be."""
     first = error.errors(include_url=False)[0]
     # Behind the names of fields the place says which of several types did not fit.
-    names = [step for step in first["loc"] if str(step).isidentifier()]
-    place = ".".join(map(str, [place, *names]))
+    names = [step for step in map(str, first["loc"]) if step.isidentifier()]
+    place = ".".join([place, *names])
     if first["type"] == "unexpected_keyword_argument":
-        return UserError(f"{place} is not a known field", f"Use {', '.join(DeadLetterLimit.__pydantic_fields__)}")
-    told = {**Declaration.__pydantic_fields__, **DeadLetterLimit.__pydantic_fields__}[names[-1]]
-    kind = {
+        return UserError(f"{place} is not a known field", f"Use {', '.join(_fields(DeadLetterLimit))}")
+    told = (_fields(Declaration) | _fields(DeadLetterLimit))[names[-1]]
+    shape = {
         "dataclass_type": "a mapping",
         "tuple_type": "a mapping" if names[-1] == "table_properties" else "a list of fields",
     }.get(first["type"])
-    return UserError(f"{place} is {f'not {kind}' if kind else repr(str(first['input']))}", str(told.description))
+    return UserError(f"{place} is {f'not {shape}' if shape else repr(str(first['input']))}", str(told.description))
+
+
+def _fields(model: type[object]) -> dict[str, FieldInfo]:
+    fields: dict[str, FieldInfo] = vars(model)["__pydantic_fields__"]
+    return fields
 
 
 def _columns(table: dict[str, Any], place: str) -> StructType:

@@ -14,7 +14,8 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from lakehouse import connections
 from lakehouse.errors import UserError
@@ -23,6 +24,8 @@ from lakehouse.settings import Settings
 REQUEST_SECONDS = 5.0
 # How often a question that waits looks whether the broker turns this client away.
 LOOK_SECONDS = 0.2
+EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # the client has no types here
+LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # nor here
 # The client's own, and those that Kafka's Java client calls retriable; what it says of a topic that does not exist is
 # not among them.
 PASSING = frozenset(
@@ -80,7 +83,7 @@ class Broker:
         self._servers = settings.kafka_bootstrap_servers
         self._wait = wait
         self._to_check = ""
-        self._client = AdminClient({**connections.kafka_client(settings), "error_cb": self._note})
+        self._client = AdminClient({**connections.kafka_client(settings)}, error_cb=self._note)
 
     def check(self) -> None:
         """Do nothing if the broker answers.
@@ -106,8 +109,8 @@ class Broker:
             topic=topic,
             topic_id=str(described.topic_id),
             cluster_id=str(cluster.cluster_id),
-            begin=self._offsets(topic, partitions, OffsetSpec.earliest()),
-            end=self._offsets(topic, partitions, OffsetSpec.latest()),
+            begin=self._offsets(topic, partitions, EARLIEST),
+            end=self._offsets(topic, partitions, LATEST),
         )
 
     def offsets_at(self, topic: TopicState, moment: datetime) -> dict[int, int]:
@@ -130,9 +133,9 @@ class Broker:
         """
         partitions = [TopicPartition(topic.topic, partition) for partition in topic.end]
         # In this order: what comes in between must not look as if it were held back.
-        ends = self._offsets(topic.topic, partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
-        stable = self._offsets(topic.topic, partitions, OffsetSpec.latest())
-        return {each: (stable[each], end) for each, end in ends.items() if end > stable[each]}
+        ends = self._offsets(topic.topic, partitions, LATEST, IsolationLevel.READ_UNCOMMITTED)
+        stable = self._offsets(topic.topic, partitions, LATEST)
+        return {partition: (stable[partition], end) for partition, end in ends.items() if end > stable[partition]}
 
     def _offsets(
         self,

@@ -1,7 +1,6 @@
 """A quick look into ranges of records: which schema ids stand in them, or when their first records were produced."""
 
 import time
-from collections import Counter
 from collections.abc import Iterator
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -10,29 +9,24 @@ from lakehouse import connections
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from python_ingest.kafka.broker import passing
+from python_ingest.kafka.message import place_of
 from python_ingest.kafka.offset_range import OffsetRange
-from python_ingest.kafka.wire_format import schema_id
+from python_ingest.kafka.wire_format import Ids, count_ids
 
 RECORDS_PER_CALL = 10_000
 SECONDS_PER_CALL = 0.2
 
 
-def schema_ids(
-    settings: Settings, topic: str, ranges: list[OffsetRange], wait: float
-) -> tuple[Counter[int], Counter[int]]:
-    """Return the ids in the headers of values and of keys, and how often they come. There may be more than the
-    ranges hold: of a few records behind a range's end, and of keys that only look like registry Avro.
+def schema_ids(settings: Settings, topic: str, ranges: list[OffsetRange], wait: float) -> tuple[Ids, Ids]:
+    """Return the ids in the headers of values and of keys, and how often they come; None of what has no header.
+    There may be more than the ranges hold: of a few records behind a range's end, and of keys that only look like
+    registry Avro.
 
     Raises:
         UserError: the broker gives nothing for `wait` seconds.
     """
-    values: Counter[int | None] = Counter()
-    keys: Counter[int | None] = Counter()
-    for message in _messages(settings, topic, ranges, wait):
-        values[schema_id(message.value())] += 1
-        keys[schema_id(message.key())] += 1
-    del values[None], keys[None]
-    return values, keys
+    messages = _messages(settings, topic, ranges, wait)
+    return count_ids((message.value(), message.key()) for message in messages)
 
 
 def records(settings: Settings, topic: str, stretch: OffsetRange, wait: float) -> Iterator[Message]:
@@ -41,24 +35,26 @@ def records(settings: Settings, topic: str, stretch: OffsetRange, wait: float) -
     Raises:
         UserError: the broker gives nothing for `wait` seconds.
     """
-    return (message for message in _messages(settings, topic, [stretch], wait) if message.offset() < stretch.until)
+    return (message for message in _messages(settings, topic, [stretch], wait) if place_of(message)[1] < stretch.until)
 
 
 def _messages(settings: Settings, topic: str, ranges: list[OffsetRange], wait: float) -> Iterator[Message]:
     """Yield the committed records of ranges, and perhaps a few behind them."""
     consumer = _consumer(settings)
-    left = {each.partition: each.until for each in ranges}
-    consumer.assign([TopicPartition(topic, each.partition, each.start) for each in ranges])
+    left = {stretch.partition: stretch.until for stretch in ranges}
+    consumer.assign([TopicPartition(topic, stretch.partition, stretch.start) for stretch in ranges])
     silent = 0.0
     try:
         while left:
-            messages = [each for each in consumer.consume(RECORDS_PER_CALL, SECONDS_PER_CALL) if not _passes(each)]
+            consumed = consumer.consume(RECORDS_PER_CALL, SECONDS_PER_CALL)
+            messages = [message for message in consumed if not _passes(message)]
             silent = 0.0 if messages else silent + SECONDS_PER_CALL
             if silent >= wait:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
             for message in messages:
-                if _at_end(message, left) and left.pop(message.partition(), None) is not None:
-                    consumer.pause([TopicPartition(topic, message.partition())])
+                partition, _ = place_of(message)
+                if _at_end(message, left) and left.pop(partition, None) is not None:
+                    consumer.pause([TopicPartition(topic, partition)])
                 if message.error() is None:
                     yield message
     except KafkaException as error:
@@ -79,12 +75,12 @@ def first_timestamps(
     consumer = _consumer(settings, isolation)
     found: list[float | None] = []
     try:
-        for each in ranges:
-            consumer.assign([TopicPartition(topic, each.partition, each.start)])
+        for stretch in ranges:
+            consumer.assign([TopicPartition(topic, stretch.partition, stretch.start)])
             message = _next(consumer, wait)
             nothing = message.error() is not None and _at_end(message, {})
-            inside = not nothing and message.offset() < each.until
-            found.append(message.timestamp()[1] / 1000 if inside else None)
+            in_range = not nothing and place_of(message)[1] < stretch.until
+            found.append(message.timestamp()[1] / 1000 if in_range else None)
         return found
     except KafkaException as error:
         raise _unanswered(settings, topic, error) from None
@@ -117,7 +113,8 @@ def _unanswered(settings: Settings, topic: str, error: KafkaException) -> UserEr
 def _at_end(message: Message, left: dict[int, int]) -> bool:
     error = message.error()
     if error is None:
-        return message.offset() + 1 >= left.get(message.partition(), 0)
+        partition, offset = place_of(message)
+        return offset + 1 >= left.get(partition, 0)
     if error.code() == KafkaError._PARTITION_EOF:
         return True
     raise KafkaException(error)

@@ -88,7 +88,9 @@ class Registry:
         """
         version = self._ask(lambda: self._client.get_latest_version(subject))
         registered = self._with_references(version.schema) if version is not None else None
-        return (version.schema_id, registered) if version is not None and registered is not None else None
+        if version is None or version.schema_id is None or registered is None:
+            return None
+        return version.schema_id, registered
 
     def subjects(self, schema_id: int, allowed: Iterable[str]) -> list[str]:
         """Return the subjects that a schema is registered under, or was before they were deleted. A registry that
@@ -99,7 +101,7 @@ class Registry:
         """
         listed = self._ask(partial(self._client.get_schema_versions, schema_id, deleted=True), may_lack=True)
         if listed is not None:
-            return sorted({version.subject for version in listed})
+            return sorted({version.subject for version in listed if version.subject is not None})
         schema = self._ask(partial(self._client.get_schema, schema_id))
         return [
             subject
@@ -118,8 +120,10 @@ class Registry:
     def _texts(self, schema: Schema) -> list[str] | None:
         """Return the texts of all schemas that one refers to, then its own; None if the registry lacks one."""
         texts: list[str] = []
-        for each in schema.references or ():
-            version = self._ask(partial(self._client.get_version, each.subject, each.version))
+        for reference in schema.references or ():
+            if reference.subject is None or reference.version is None:
+                return None
+            version = self._ask(partial(self._client.get_version, reference.subject, reference.version))
             below = self._texts(version.schema) if version is not None else None
             if below is None:
                 return None

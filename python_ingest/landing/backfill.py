@@ -4,7 +4,6 @@ from collections import defaultdict
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
 
 from lakehouse.catalog import readable
@@ -66,7 +65,7 @@ def _held(table: Table) -> dict[int, list[OffsetRange]]:
 
 def _stretches(table: Table, partition: int) -> list[OffsetRange]:
     """Return stretches of offsets, unbroken within a piece of a file, that a table holds of a partition."""
-    scan = table.scan(EqualTo("kafka_partition", partition), selected_fields=("kafka_offset",))
+    scan = table.scan(f"kafka_partition = {partition}", selected_fields=("kafka_offset",))
     found = []
     with readable(f"A file of {'.'.join(table.name())}"):
         for piece in scan.to_arrow_batch_reader():

@@ -35,6 +35,7 @@ from lakehouse import property_keys
 from lakehouse.settings import CATALOG_NAME
 from python_ingest.kafka.offset_range import OffsetRange
 from python_ingest.landing.offsets import Position
+from python_ingest.landing.session import root_cause
 
 REFUSALS = (
     "org.apache.iceberg.exceptions.ValidationException",
@@ -166,10 +167,7 @@ def _name(error: PySparkException | Py4JError) -> str:
         return error.getCondition() or type(error).__name__
     if not isinstance(error, Py4JJavaError):
         return type(error).__name__
-    cause = error.java_exception
-    while cause.getCause() is not None:
-        cause = cause.getCause()
-    return str(cause.getClass().getName())
+    return str(root_cause(error.java_exception).getClass().getName())
 
 
 def _claim(base: Position, ledger: Ledger, filling_holes: bool) -> Column:

@@ -17,11 +17,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
 from python_ingest import spark_types
+from python_ingest.kafka.avro_schema import AvroSchema
 from python_ingest.kafka.wire_format import HEADER_BYTES
-from python_ingest.schema import merge, writer_form
+from python_ingest.schema import merge
+from python_ingest.schema.avro import avro_type, not_null, optional, parts
 from python_ingest.schema.columns import landed_columns, landed_name
 from python_ingest.schema.state import Side, Sides
-from python_ingest.schema.writer_form import Json
 from python_ingest.topics import Declaration
 
 NEW_SCHEMA_ID = "ingest: new schema id"
@@ -104,7 +105,7 @@ def _envelope(column: str, side: Side) -> Column:
     body = F.expr(f"substring({column}, {HEADER_BYTES + 1})")
     cases = []
     for schema_id, writer in sorted(side.writers.items()):
-        payload = writer_form.optional(merge.read_as(side.reader, writer))
+        payload = optional(merge.read_as(side.reader or writer, writer))
         fields = [
             {"name": "payload", "type": payload, "default": None},
             {"name": "decoded", "type": "boolean", "default": True},
@@ -130,40 +131,37 @@ def _only_valid(envelope: str, side: Side) -> Column:
     return F.col(envelope) if checks is None else F.when(checks, F.col(envelope))
 
 
-def _checks(column: Column, schema: Json) -> Column | None:
+def _checks(column: Column, schema: AvroSchema) -> Column | None:
     """Return whether every string in a column is UTF-8; None if it holds no strings."""
-    schema = writer_form.not_null(schema)
-    found: list[Column | None] = []
-    match writer_form.kind(schema):
+    below = parts(schema)
+    found: list[Column | None]
+    match avro_type(not_null(schema)):
         case "string":
             found = [F.is_valid_utf8(column)]
-        case "record":
-            found = [_checks(column[each["name"]], each["type"]) for each in schema["fields"]]
-        case "union":
-            found = [_checks(column[writer_form.member(branch)], branch) for branch in schema]
         case "array":
-            found = [_checks_inside(column, schema["items"])]
+            found = [_checks_items(column, below["element"])]
         case "map":
-            found = [
-                _checks_inside(F.map_keys(column), "string"),
-                _checks_inside(F.map_values(column), schema["values"]),
-            ]
-    present = [F.coalesce(each, F.lit(True)) for each in found if each is not None]
+            keys, values = F.map_keys(column), F.map_values(column)
+            found = [_checks_items(keys, "string"), _checks_items(values, below["value"])]
+        case _:
+            found = [_checks(column[name], part) for name, part in below.items()]
+    present = [F.coalesce(valid, F.lit(True)) for valid in found if valid is not None]
     return reduce(lambda left, right: left & right, present) if present else None
 
 
-def _checks_inside(array: Column, items: Json) -> Column | None:
-    if _checks(F.lit(None), items) is None:
-        return None
-    return F.forall(array, lambda item: F.coalesce(_checks(item, items), F.lit(True)))
+def _checks_items(array: Column, items: AvroSchema) -> Column | None:
+    def check(item: Column) -> Column:
+        valid = _checks(item, items)
+        return F.lit(True) if valid is None else F.coalesce(valid, F.lit(True))
+
+    return None if _checks(F.lit(None), items) is None else F.forall(array, check)
 
 
 def _payload(side: Side, columns: StructType) -> list[Column]:
     """Return the table's columns of the payload."""
     payload = F.col("_value.payload")
-    is_record = side.reader is not None and writer_form.kind(side.reader) == "record"
-    fields = [each["name"] for each in side.reader["fields"]] if is_record else []
-    landed = {landed_name(name): payload[name] for name in fields} if is_record else {"value": payload}
+    is_record = side.reader is not None and avro_type(side.reader) == "record"
+    landed = {landed_name(name): payload[name] for name in parts(side.reader)} if is_record else {"value": payload}
     return _held(landed, landed_columns("value", side.reader), columns, without="kafka_key")
 
 
@@ -179,18 +177,17 @@ def _key(side: Side, key_format: str, columns: StructType) -> list[Column]:
 
 def _held(landed: Mapping[str, Column], types: StructType, columns: StructType, without: str = "") -> list[Column]:
     """Return columns of a table, filled from those that are landed; NULL where there is none."""
-    found = {each.name.lower(): (landed[each.name], each.field_type) for each in types.fields}
+    nothing: tuple[Column, IcebergType | None] = F.lit(None), None
+    found = {name.lower(): (landed[name], own) for name, own in spark_types.parts(types).items()}
     return [
-        _as(*found.get(each.name.lower(), (None, None)), each.field_type).alias(each.name)
-        for each in columns.fields
-        if each.name != without
+        _as(*found.get(name.lower(), nothing), held).alias(name)
+        for name, held in spark_types.parts(columns).items()
+        if name != without
     ]
 
 
-def _as(column: Column | None, own: IcebergType | None, held: IcebergType) -> Column:
+def _as(column: Column, own: IcebergType | None, held: IcebergType) -> Column:
     """Return a column of one type as the wider type of a table's column: fields that it lacks are NULL."""
-    if column is None:
-        return F.lit(None).cast(spark_types.in_spark(held))
     if own == held:
         return column
     match own, held:

@@ -5,12 +5,14 @@ next one, a short stretch of offsets that begins with it, is read by a plain con
 makes the record a dead letter.
 """
 
+from itertools import islice
+
 import pyarrow as pa
 from confluent_kafka import Message
 
 from lakehouse.settings import Settings
 from python_ingest.kafka import peek
-from python_ingest.kafka.headers import headers_of
+from python_ingest.kafka.message import headers_of, place_of
 from python_ingest.kafka.offset_range import OffsetRange
 
 # Spark counts microseconds, Kafka milliseconds.
@@ -39,11 +41,9 @@ def first(settings: Settings, topic: str, ranges: list[OffsetRange], wait: float
         UserError: the broker gives nothing for `wait` seconds.
     """
     found: dict[int, int] = {}
-    for each in ranges:
-        for message in peek.records(settings, topic, each, wait):
-            if _is_far(message):
-                found[each.partition] = message.offset()
-                break
+    for stretch in ranges:
+        far = filter(_is_far, peek.records(settings, topic, stretch, wait))
+        found.update(map(place_of, islice(far, 1)))
     return found
 
 
@@ -59,13 +59,13 @@ def read(settings: Settings, topic: str, stretch: OffsetRange, wait: float) -> t
         rows.append(_row(message))
         size += len(message.key() or b"") + len(message.value() or b"")
         if len(rows) == MOST_RECORDS or size > MOST_BYTES:
-            stretch = OffsetRange(stretch.partition, stretch.start, message.offset() + 1)
+            stretch = OffsetRange(stretch.partition, stretch.start, place_of(message)[1] + 1)
             break
     return pa.Table.from_pylist(rows, RECORD), stretch
 
 
 def _is_far(message: Message) -> bool:
-    return bool(abs(message.timestamp()[1]) > LAST_MILLISECOND)
+    return abs(message.timestamp()[1]) > LAST_MILLISECOND
 
 
 def _row(message: Message) -> dict[str, object]:

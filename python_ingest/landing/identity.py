@@ -82,6 +82,6 @@ def note(table: Table, properties: Mapping[str, str]) -> None:
     """
     try:
         with table.transaction() as transaction:
-            transaction.set_properties(properties)
+            transaction.set_properties(dict(properties))
     except CommitFailedException:
         raise Refused("another process changed the table") from None

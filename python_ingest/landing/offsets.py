@@ -3,12 +3,14 @@
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
+from pyiceberg.types import PrimitiveType
 
 from lakehouse import property_keys
 from lakehouse.catalog import readable
@@ -139,9 +141,10 @@ def _ledger_position(current: Snapshot, table: Table) -> Position:
     for snapshot in ancestors_of(current, table.metadata):
         summary = snapshot.summary
         if summary and property_keys.READ_UNTIL in summary.additional_properties:
-            read_until = json.loads(summary[property_keys.READ_UNTIL])
+            entries = summary.additional_properties
+            read_until = json.loads(entries[property_keys.READ_UNTIL])
             ends = {int(partition): offset for partition, offset in read_until.items()}
-            return Position(None, ends, int(summary[property_keys.BATCH]))
+            return Position(None, ends, int(entries[property_keys.BATCH]))
         if summary is None or summary.operation != Operation.REPLACE:
             break
     return Position()
@@ -153,7 +156,7 @@ def _last_number(table: Table) -> int:
     numbers = [int(table.properties.get(property_keys.LAST_BATCH, 0))]
     for snapshot in table.snapshots():
         if snapshot.summary and property_keys.BATCH in snapshot.summary.additional_properties:
-            numbers.append(int(snapshot.summary[property_keys.BATCH]))
+            numbers.append(int(snapshot.summary.additional_properties[property_keys.BATCH]))
     return max(numbers)
 
 
@@ -170,12 +173,18 @@ def _file_position(file: DataFile, schema: Schema) -> Position:
 
 
 def _bounds(file: DataFile, schema: Schema, column: str) -> tuple[int, int] | None:
+    lower, upper = bound(file.lower_bounds, schema, column), bound(file.upper_bounds, schema, column)
+    return None if lower is None or upper is None else (lower, upper)
+
+
+def bound(bounds: Mapping[int, bytes] | None, schema: Schema, column: str) -> int | None:
+    """Return what a file's lower or upper bounds say of a column of numbers or times; None if they say nothing."""
     found = schema.find_field(column)
-    lower = (file.lower_bounds or {}).get(found.field_id)
-    upper = (file.upper_bounds or {}).get(found.field_id)
-    if lower is None or upper is None:
+    encoded = (bounds or {}).get(found.field_id)
+    if encoded is None or not isinstance(found.field_type, PrimitiveType):
         return None
-    return from_bytes(found.field_type, lower), from_bytes(found.field_type, upper)
+    value: Any = from_bytes(found.field_type, encoded)
+    return int(value)
 
 
 def _joined(parts: Iterable[Position]) -> Position:

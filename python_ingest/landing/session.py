@@ -4,9 +4,11 @@ import os
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
 from lakehouse import private
@@ -37,7 +39,8 @@ class QuietSpark:
 
     def gone(self) -> bool:
         """Tell whether the JVM was started and has ended, for instance killed for its memory."""
-        return self._session is not None and self._session.sparkContext._gateway.proc.poll() is not None
+        gateway = self._session.sparkContext._gateway if self._session is not None else None
+        return gateway is not None and gateway.proc.poll() is not None
 
     def stop(self) -> None:
         """Stop the session, if it was started."""
@@ -74,12 +77,17 @@ def _open_catalog(spark: SparkSession, settings: Settings) -> None:
     record can stand in the message. A batch that fails only tells the kind of its error."""
     try:
         spark._jsparkSession.sessionState().catalogManager().catalog(CATALOG_NAME)
-    except (PySparkException, Py4JJavaError) as error:
-        cause = error.java_exception if isinstance(error, Py4JJavaError) else error._origin
-        while cause.getCause() is not None:
-            cause = cause.getCause()
+    except (CapturedException, Py4JJavaError) as error:
+        cause = root_cause(error.java_exception if isinstance(error, Py4JJavaError) else error._origin)
         said = f"{cause.getClass().getSimpleName()}: {cause.getMessage()}".partition("\n")[0]
         raise UserError(
             f"Spark cannot open the catalog at {settings.catalog_uri} ({said})",
             "Check LAKEHOUSE_CATALOG_URI and LAKEHOUSE_WAREHOUSE",
         ) from None
+
+
+def root_cause(throwable: Any) -> Any:
+    """Return what a Java throwable was caused by in the end."""
+    while throwable.getCause() is not None:
+        throwable = throwable.getCause()
+    return throwable

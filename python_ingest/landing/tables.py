@@ -22,10 +22,11 @@ from pyiceberg.types import (
 from lakehouse import property_keys
 from lakehouse.catalog import load_table, location
 from lakehouse.errors import UserError
-from python_ingest.schema.column_types import joined
+from python_ingest import spark_types
+from python_ingest.schema.avro import IncompatibleSchema
+from python_ingest.schema.column_types import joined_columns
 from python_ingest.schema.columns import METADATA_COLUMNS, declared_columns
 from python_ingest.schema.state import SchemaState
-from python_ingest.schema.writer_form import IncompatibleSchema
 from python_ingest.topics import Declaration
 
 METRICS = {
@@ -97,7 +98,7 @@ def _grown(table: Table, declaration: Declaration) -> Table | None:
         return table  # identity.check refuses it
     state = SchemaState.of(table)
     try:
-        wanted = joined(state.columns, declared_columns(declaration))
+        wanted = joined_columns(state.columns, declared_columns(declaration))
     except IncompatibleSchema as error:
         raise UserError(
             f"{declaration.identifier} cannot have a column that its source declares: {error}",
@@ -157,13 +158,14 @@ def evolve(table: Table, declaration: Declaration, state: SchemaState) -> Table 
 
 def table_schema(state: SchemaState, key_format: str) -> Schema:
     """Return the table's columns: the payload's, then the metadata's."""
-    held = {each.name: each.field_type for each in state.held().fields}
+    held = spark_types.parts(state.held())
     key = {"bytes": BinaryType(), "string": StringType()}.get(key_format, held.pop("kafka_key", None))
     columns = held | METADATA_COLUMNS | {"kafka_key": key}
     if key is None:
         # Until the schema of a key is known there is no type that would fit all that may come.
         del columns["kafka_key"]
     fields = [
-        NestedField(index, name, each, required=False) for index, (name, each) in enumerate(columns.items(), start=1)
+        NestedField(index, name, column, required=False)
+        for index, (name, column) in enumerate(columns.items(), start=1)
     ]
     return assign_fresh_schema_ids(Schema(*fields))

@@ -6,12 +6,11 @@ bytes any more.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from pyiceberg.expressions import And, BooleanExpression, NotNull, Or, StartsWith
 from pyiceberg.table import Table
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -73,7 +72,7 @@ def raw(table: Table, limit: int) -> list[dict[str, Any]]:
     columns = tuple(_error_columns(table).values())
     names = ("kafka_partition", "kafka_offset", *columns, "kafka_raw_key", "kafka_raw_value")
     found = []
-    for row in _rows(table, _any(*map(erased.failed, columns)), names, limit):
+    for row in _rows(table, _any(map(erased.failed, columns)), names, limit):
         found.append({name: part.hex() if isinstance(part, bytes) else part for name, part in row.items()})
     return found
 
@@ -85,26 +84,20 @@ def replay(lander: Lander, reason: str | None) -> Replayed:
         UserError: there is no table, the registry is away, Spark fails, or the table does not stand still.
     """
     name = lander.declaration.identifier
-    condition = _any(*(_with_error(part, column, reason) for part, column in ERRORS.items()))
+    condition = _dead(reason)
     tables.existing(lander.catalog, lander.declaration)
     for _ in range(ATTEMPTS):
-        table: Table | None = tables.prepared(lander.catalog, lander.declaration)
-        values: Counter[int | None] = Counter()
-        keys: Counter[int | None] = Counter()
-        looked_at = 0
-        for row in _rows(table, condition, ("kafka_raw_value", "kafka_raw_key")):
-            looked_at += 1
-            values[wire_format.schema_id(row["kafka_raw_value"])] += 1
-            keys[wire_format.schema_id(row["kafka_raw_key"])] += 1
+        table = tables.prepared(lander.catalog, lander.declaration)
+        dead = _rows(table, condition, ("kafka_raw_value", "kafka_raw_key"))
+        values, keys = wire_format.count_ids((row["kafka_raw_value"], row["kafka_raw_key"]) for row in dead)
+        looked_at = values.total()
         if not looked_at:
             return Replayed(0, 0)
-        del values[None], keys[None]
         avro_keys = keys if lander.declaration.key == "avro" else ()
         state = SchemaState.of(table)
         learned = lander.schemas.learn(state, values, avro_keys, MOST_IDS)
-        if learned.state != state:
-            table = tables.evolve(table, lander.declaration, learned.state)
-        decoded = None if table is None else _replace(lander, table, learned.sides, reason)
+        evolved = table if learned.state == state else tables.evolve(table, lander.declaration, learned.state)
+        decoded = None if evolved is None else _replace(lander, evolved, learned.sides, reason)
         if decoded is not None:
             return Replayed(looked_at, decoded)
     raise UserError(
@@ -132,10 +125,12 @@ def _replace(lander: Lander, table: Table, sides: Sides, reason: str | None) -> 
 
 
 def _dead(reason: str | None) -> str:
-    like = "" if reason is None else f" like '{reason}:%'"
-    return " or ".join(
-        f"({column}{like or ' is not null'} and kafka_raw_{part} is not null)" for part, column in ERRORS.items()
-    )
+    like = "is not null" if reason is None else f"like '{reason}:%'"
+    return _any(f"{column} {like} and kafka_raw_{part} is not null" for part, column in ERRORS.items())
+
+
+def _any(conditions: Iterable[str]) -> str:
+    return " or ".join(f"({condition})" for condition in conditions)
 
 
 def _with_fewer_errors(rows: DataFrame, dead: DataFrame) -> DataFrame:
@@ -147,15 +142,6 @@ def _with_fewer_errors(rows: DataFrame, dead: DataFrame) -> DataFrame:
     not_worse = "(_decode is not null or decode_error is null) and (_key is not null or key_error is null)"
     joined = rows.join(before, F.expr("kafka_partition = _partition and kafka_offset = _offset"))
     return joined.where(f"({better}) and {not_worse}").select(*rows.columns)
-
-
-def _with_error(part: str, column: str, reason: str | None) -> BooleanExpression:
-    error = NotNull(column) if reason is None else StartsWith(column, f"{reason}:")
-    return And(error, NotNull(f"kafka_raw_{part}"))
-
-
-def _any(first: BooleanExpression, *others: BooleanExpression) -> BooleanExpression:
-    return Or(first, *others) if others else first
 
 
 def _error_columns(table: Table) -> dict[str, str]:
@@ -176,9 +162,7 @@ def _as_records(dead: DataFrame) -> DataFrame:
     )
 
 
-def _rows(
-    table: Table, condition: BooleanExpression, names: tuple[str, ...], limit: int | None = None
-) -> Iterator[dict[str, Any]]:
+def _rows(table: Table, condition: str, names: tuple[str, ...], limit: int | None = None) -> Iterator[dict[str, Any]]:
     with readable(f"A file of {'.'.join(table.name())}"):
         for batch in table.scan(condition, selected_fields=names, limit=limit).to_arrow_batch_reader():
             yield from batch.select(names).to_pylist()

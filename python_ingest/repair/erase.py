@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import And, EqualTo
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import ancestors_of
 from pyspark.sql import DataFrame, SparkSession
@@ -281,7 +280,7 @@ def _errors_at(table: Table, places: set[Place]) -> dict[Place, str | None]:
     """Return the decode_error of the rows at some places, without those where there is none."""
     held = {}
     for partition, offset in places:
-        there = And(EqualTo("kafka_partition", partition), EqualTo("kafka_offset", offset))
+        there = f"kafka_partition = {partition} and kafka_offset = {offset}"
         with readable(f"A file of {'.'.join(table.name())}"):
             for row in table.scan(there, selected_fields=("decode_error",)).to_arrow().to_pylist():
                 held[partition, offset] = row["decode_error"]

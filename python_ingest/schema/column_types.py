@@ -20,8 +20,10 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from python_ingest.schema import merge, writer_form
-from python_ingest.schema.writer_form import IncompatibleSchema, Json, inside
+from python_ingest import spark_types
+from python_ingest.kafka.avro_schema import AvroSchema, AvroType
+from python_ingest.schema.avro import IncompatibleSchema, avro_type, below, made_of, not_null, parts
+from python_ingest.schema.merge import column_type
 from python_ingest.spark_types import in_spark, list_of, map_of, struct
 
 # Spark reads no Iceberg time and has no nanoseconds: those columns are numbers, in the unit that Avro names.
@@ -41,28 +43,27 @@ OF_AVRO: dict[str, IcebergType] = {
     "local-timestamp": TimestampType(),
     "local-timestamp-nanos": LongType(),
 }
-WIDER = {(IntegerType(), LongType()): LongType(), (FloatType(), DoubleType()): DoubleType()}
+AVRO_OF: dict[type[IcebergType], str] = {StructType: "record", ListType: "array", MapType: "map"}
+WIDER: dict[tuple[IcebergType, IcebergType], IcebergType] = {
+    (IntegerType(), LongType()): LongType(),
+    (FloatType(), DoubleType()): DoubleType(),
+}
 
 
-def of_avro(schema: Json) -> IcebergType:
+def of_avro(schema: AvroSchema) -> IcebergType:
     """Return the type of a reader's schema; field ids are placeholders, as in all types of this module."""
-    some = writer_form.not_null(schema)
-    held = merge.column_kind(some)
-    match held:
-        case "record":
-            return struct_of_avro({each["name"]: each["type"] for each in some["fields"]})
-        case "union":
-            return struct_of_avro({writer_form.member(branch): branch for branch in some})
-        case "array":
-            return list_of(of_avro(some["items"]))
-        case "map":
-            return map_of(of_avro(some["values"]))
-        case "decimal":
-            return DecimalType(some["precision"], some["scale"])
-    return OF_AVRO[held]
+    some = not_null(schema)
+    held = column_type(some)
+    if isinstance(some, dict) and held == "decimal":
+        return DecimalType(some["precision"], some["scale"])
+    if held in ("record", "union"):
+        return struct_of_avro(parts(some))
+    if held == "array":
+        return list_of(of_avro(parts(some)["element"]))
+    return map_of(of_avro(parts(some)["value"])) if held == "map" else OF_AVRO[held]
 
 
-def struct_of_avro(fields: Mapping[str, Json]) -> StructType:
+def struct_of_avro(fields: Mapping[str, AvroSchema]) -> StructType:
     """Return the struct of fields and their reader's schemas."""
     return struct({name: of_avro(schema) for name, schema in fields.items()})
 
@@ -75,53 +76,48 @@ def joined(held: IcebergType, more: IcebergType, place: str = "") -> IcebergType
     """
     if held == more:
         return held
-    match held, more:
-        case StructType(), StructType():
-            fields = {each.name: each.field_type for each in held.fields}
-            names = {name.lower(): name for name in fields}
-            for each in more.fields:
-                name = names.get(each.name.lower(), each.name)
-                fields[name] = joined(fields.get(name, each.field_type), each.field_type, inside(place, name))
-            return struct(fields)
-        case ListType(), ListType():
-            return list_of(joined(held.element_type, more.element_type, inside(place, "element")))
-        case MapType(), MapType():
-            return map_of(joined(held.value_type, more.value_type, inside(place, "value")))
-        case DecimalType(), DecimalType() if held.scale == more.scale:
-            return DecimalType(max(held.precision, more.precision), held.scale)
+    if isinstance(held, StructType) and isinstance(more, StructType):
+        return joined_columns(held, more, place)
+    of_held, of_more = spark_types.parts(held), spark_types.parts(more)
+    if of_held and of_held.keys() == of_more.keys():
+        return spark_types.made_of(
+            held, {name: joined(of_held[name], of_more[name], below(place, name)) for name in of_held}
+        )
+    if isinstance(held, DecimalType) and isinstance(more, DecimalType) and held.scale == more.scale:
+        return DecimalType(max(held.precision, more.precision), held.scale)
     wider = WIDER.get((held, more)) or WIDER.get((more, held))
     if wider is None:
         raise IncompatibleSchema(place, f"{_spoken(more)} does not fit the column's type {_spoken(held)}")
     return wider
 
 
+def joined_columns(held: StructType, more: StructType, place: str = "") -> StructType:
+    """Return the columns, or fields, that hold the values of both.
+
+    Raises:
+        IncompatibleSchema: as for `joined`.
+    """
+    fields = spark_types.parts(held)
+    names = {name.lower(): name for name in fields}
+    for other, column in spark_types.parts(more).items():
+        name = names.get(other.lower(), other)
+        fields[name] = joined(fields.get(name, column), column, below(place, name))
+    return struct(fields)
+
+
 def plain(column: IcebergType) -> IcebergType:
     """Return a table's type with placeholders for its field ids, so that it can be compared."""
-    if isinstance(column, StructType):
-        return struct({each.name: plain(each.field_type) for each in column.fields})
-    if isinstance(column, ListType):
-        return list_of(plain(column.element_type))
-    return map_of(plain(column.value_type)) if isinstance(column, MapType) else column
+    return spark_types.made_of(column, {name: plain(part) for name, part in spark_types.parts(column).items()})
 
 
-def with_names_of(column: IcebergType, reader: Json | None) -> Json:
+def with_names_of(column: IcebergType, reader: AvroSchema | None) -> AvroSchema:
     """Return a reader's form that also has the fields of a column which no schema had yet, without their types."""
-    if isinstance(column, StructType) and (
-        reader is None or writer_form.kind(writer_form.not_null(reader)) == "record"
-    ):
-        some = {"type": "record", "fields": []} if reader is None else writer_form.not_null(reader)
-        fields = {each["name"]: each for each in some["fields"]}
-        for each in column.fields:
-            known = fields.get(each.name, {"name": each.name})
-            fields[each.name] = known | {"type": with_names_of(each.field_type, known.get("type"))}
-        return some | {"fields": list(fields.values())}
-    if isinstance(column, ListType) and (reader is None or writer_form.kind(writer_form.not_null(reader)) == "array"):
-        items = None if reader is None else writer_form.not_null(reader)["items"]
-        return {"type": "array", "items": with_names_of(column.element_type, items)}
-    if isinstance(column, MapType) and (reader is None or writer_form.kind(writer_form.not_null(reader)) == "map"):
-        values = None if reader is None else writer_form.not_null(reader)["values"]
-        return {"type": "map", "values": with_names_of(column.value_type, values)}
-    return "null" if reader is None else reader
+    name = AVRO_OF.get(type(column), "")
+    if not name or (reader is not None and avro_type(not_null(reader)) != name):
+        return reader or "null"
+    known = parts(reader)
+    found = {step: with_names_of(part, known.get(step)) for step, part in spark_types.parts(column).items()}
+    return made_of(reader or AvroType(type=name), known | found)
 
 
 def _spoken(column: IcebergType) -> str:

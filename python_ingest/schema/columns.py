@@ -1,7 +1,5 @@
 """The columns of a bronze table: those of its own, and those that a schema's fields are landed in."""
 
-from collections.abc import Mapping
-
 from pyiceberg.types import (
     BinaryType,
     IcebergType,
@@ -15,8 +13,9 @@ from pyiceberg.types import (
 )
 
 from python_ingest import spark_types
-from python_ingest.schema import column_types, writer_form
-from python_ingest.schema.writer_form import IncompatibleSchema, Json
+from python_ingest.kafka.avro_schema import AvroSchema
+from python_ingest.schema import column_types
+from python_ingest.schema.avro import IncompatibleSchema, avro_type, parts
 from python_ingest.topics import Declaration
 
 METADATA_COLUMNS: dict[str, IcebergType] = {
@@ -49,21 +48,21 @@ RESERVED = ("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_
 
 def declared_columns(declaration: Declaration) -> StructType:
     """Return the columns of payload and Avro key that the topic's source declares; all others are the ingester's."""
-    return decoded_columns({each.name: each.field_type for each in declaration.columns.fields}, declaration.key)
+    return decoded_columns(declaration.columns, declaration.key)
 
 
-def decoded_columns(columns: Mapping[str, IcebergType], key_format: str | None) -> StructType:
+def decoded_columns(columns: StructType, key_format: str | None) -> StructType:
     """Return those of a table's columns that are decoded: the payload's, and `kafka_key` where keys are Avro."""
     return spark_types.struct(
         {
             name: column_types.plain(column)
-            for name, column in columns.items()
+            for name, column in spark_types.parts(columns).items()
             if name.lower() not in METADATA_COLUMNS or (name == "kafka_key" and key_format == "avro")
         }
     )
 
 
-def landed_columns(side: str, reader: Json | None) -> StructType:
+def landed_columns(side: str, reader: AvroSchema | None) -> StructType:
     """Return the columns in which a reader's form of a side (`value` or `key`) is landed.
 
     Raises:
@@ -74,7 +73,7 @@ def landed_columns(side: str, reader: Json | None) -> StructType:
     return column_types.struct_of_avro(payload_columns(reader) if side == "value" else {"kafka_key": reader})
 
 
-def payload_columns(value: Json | None) -> dict[str, Json]:
+def payload_columns(value: AvroSchema | None) -> dict[str, AvroSchema]:
     """Return the payload's top-level columns with their reader types, renamed where they collide.
 
     Raises:
@@ -82,14 +81,14 @@ def payload_columns(value: Json | None) -> dict[str, Json]:
     """
     if value is None:
         return {}
-    if writer_form.kind(value) != "record":
+    if avro_type(value) != "record":
         return {"value": value}
-    columns: dict[str, Json] = {}
-    for each in value["fields"]:
-        name = landed_name(each["name"])
+    columns: dict[str, AvroSchema] = {}
+    for field, schema in parts(value).items():
+        name = landed_name(field)
         if name in columns:
-            raise IncompatibleSchema(each["name"], f"two fields would be landed as {name}")
-        columns[name] = each["type"]
+            raise IncompatibleSchema(field, f"two fields would be landed as {name}")
+        columns[name] = schema
     return columns
 
 

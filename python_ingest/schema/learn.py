@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from pyiceberg.types import StructType
 
 from lakehouse import property_keys
+from python_ingest.kafka.avro_schema import AvroSchema
 from python_ingest.kafka.registry import Registered, Registry
 from python_ingest.schema import merge, writer_form
+from python_ingest.schema.avro import IncompatibleSchema
 from python_ingest.schema.column_types import joined, with_names_of
 from python_ingest.schema.columns import landed_columns
 from python_ingest.schema.state import SchemaState, Side, Sides
-from python_ingest.schema.writer_form import IncompatibleSchema, Json
 from python_ingest.topics import Declaration
 
 FOREIGN_SECONDS = 300.0
@@ -47,7 +48,11 @@ class TopicSchemas:
         return self.learn(state, (), ()).sides
 
     def learn(
-        self, state: SchemaState, value_ids: Iterable[int], key_ids: Iterable[int], most: int | None = None
+        self,
+        state: SchemaState,
+        value_ids: Iterable[int | None],
+        key_ids: Iterable[int | None],
+        most: int | None = None,
     ) -> Learned:
         """Add the schemas of ids found in a batch to a state, at most so many of a side: of those that come most often
         (in a Counter), and else of the lowest, since a registry counts from 1. The other ids are taken for unknown.
@@ -64,8 +69,8 @@ class TopicSchemas:
     def _side(
         self,
         name: str,
-        merged: Mapping[int, Json],
-        found: Iterable[int],
+        merged: Mapping[int, AvroSchema],
+        found: Iterable[int | None],
         columns: StructType,
         notes: dict[str, str],
         most: int | None,
@@ -76,8 +81,8 @@ class TopicSchemas:
         writers = dict(merged)
         reader = merge.merge_all(writers)
         unknown = self.registry.missing() - set(writers)
-        times = Counter(found)
-        new = sorted(times.keys() - set(writers) - set(rejected) - unknown, key=lambda each: (-times[each], each))
+        times = {number: count for number, count in Counter(found).items() if number is not None}
+        new = sorted(times.keys() - set(writers) - set(rejected) - unknown, key=lambda number: (-times[number], number))
         asked = sorted(new[:most])
         answers = self.registry.schemas(asked)
         for schema_id in asked:
@@ -124,7 +129,7 @@ class TopicSchemas:
 class Fitted:
     """A schema in the writer's form, under the names of its columns, and what people should know of it."""
 
-    writer: Json
+    writer: AvroSchema
     notes: tuple[str, ...]
 
 
@@ -132,8 +137,8 @@ def fitted(
     side: str,
     declaration: Declaration,
     columns: StructType,
-    reader: Json | None,
-    older: Mapping[int, Json],
+    reader: AvroSchema | None,
+    older: Mapping[int, AvroSchema],
     registered: Registered,
 ) -> Fitted:
     """Return a schema as the writer's form that can be merged into a reader's.

@@ -1,21 +1,22 @@
 """What a schema would do to a bronze table, said before its first record; by the same steps that the ingester takes."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from pyiceberg.table import Table
-from pyiceberg.types import IcebergType, ListType, MapType, StructType
+from pyiceberg.types import IcebergType, StructType
 
 from lakehouse.errors import UserError
+from python_ingest import spark_types
 from python_ingest.kafka.registry import Registered, Registry
 from python_ingest.schema import merge
-from python_ingest.schema.column_types import joined
+from python_ingest.schema.avro import IncompatibleSchema
+from python_ingest.schema.column_types import joined_columns
 from python_ingest.schema.columns import declared_columns, landed_columns
 from python_ingest.schema.learn import fitted
 from python_ingest.schema.state import SchemaState
-from python_ingest.schema.writer_form import IncompatibleSchema
 from python_ingest.topics import Declaration
 
 
@@ -103,7 +104,7 @@ def _plan(
     state = SchemaState.of(table)
     known = state.value if side == "value" else state.key
     before = _of_side(side, state.columns)
-    wanted = _of_side(side, joined(state.columns, declared_columns(declaration)))
+    wanted = _of_side(side, joined_columns(state.columns, declared_columns(declaration)))
     reader = merge.merge_all(known)
     older = {each: writer for each, writer in known.items() if schema_id is None or each < schema_id}
     try:
@@ -111,7 +112,7 @@ def _plan(
     except IncompatibleSchema as error:
         return Plan(source, schema_id, declaration.identifier, refused=str(error))
     own = landed_columns(side, merge.merge(None, fits.writer))
-    after = joined(wanted, own)
+    after = joined_columns(wanted, own)
     columns = list(_compared("", before, after))
     return Plan(
         source,
@@ -131,21 +132,13 @@ def _of_side(side: str, columns: StructType) -> StructType:
 
 def _compared(path: str, before: IcebergType | None, after: IcebergType) -> Iterator[Column]:
     """Yield what is new at its topmost place, and everything else at its lowest."""
-    below = _below(after)
+    below = spark_types.parts(after)
     if before is None or not below:
         yield Column(path, None if before is None else _spoken(before), _spoken(after))
         return
-    known = {name.lower(): column for name, column in _below(before).items()}
-    for name, each in below.items():
-        yield from _compared(f"{path}.{name}" if path else name, known.get(name.lower()), each)
-
-
-def _below(column: IcebergType) -> Mapping[str, IcebergType]:
-    if isinstance(column, StructType):
-        return {each.name: each.field_type for each in column.fields}
-    if isinstance(column, ListType):
-        return {"element": column.element_type}
-    return {"value": column.value_type} if isinstance(column, MapType) else {}
+    known = {name.lower(): column for name, column in spark_types.parts(before).items()}
+    for name, part in below.items():
+        yield from _compared(f"{path}.{name}" if path else name, known.get(name.lower()), part)
 
 
 def _spoken(column: IcebergType) -> str:

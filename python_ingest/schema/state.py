@@ -9,10 +9,10 @@ from pyiceberg.types import StructType
 
 from lakehouse import property_keys
 from python_ingest import spark_types
+from python_ingest.kafka.avro_schema import AvroSchema
 from python_ingest.schema import merge
-from python_ingest.schema.column_types import joined
+from python_ingest.schema.column_types import joined_columns
 from python_ingest.schema.columns import decoded_columns, landed_columns
-from python_ingest.schema.writer_form import Json
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class SchemaState:
     order of merging does not matter.
     """
 
-    value: Mapping[int, Json] = field(default_factory=dict)
-    key: Mapping[int, Json] = field(default_factory=dict)
+    value: Mapping[int, AvroSchema] = field(default_factory=dict)
+    key: Mapping[int, AvroSchema] = field(default_factory=dict)
     columns: StructType = spark_types.NO_COLUMNS
     notes: Mapping[str, str] = field(default_factory=dict)
 
@@ -34,23 +34,21 @@ class SchemaState:
         """Return the state of a table, empty if there is none yet."""
         if table is None:
             return cls()
-        sides: dict[str, dict[int, Json]] = {"value": {}, "key": {}}
+        sides: dict[str, dict[int, AvroSchema]] = {"value": {}, "key": {}}
         for side, writers in sides.items():
             prefix = property_keys.schema(side)
             for name, text in table.properties.items():
                 schema_id = name.removeprefix(prefix)
                 if schema_id != name and schema_id.isdecimal():
                     writers[int(schema_id)] = json.loads(text)
-        columns = {each.name: each.field_type for each in table.schema().fields}
         notes = {name: text for name, text in table.properties.items() if name.startswith(property_keys.NOTE)}
-        return cls(
-            **sides, columns=decoded_columns(columns, table.properties.get(property_keys.KEY_FORMAT)), notes=notes
-        )
+        columns = decoded_columns(table.schema().as_struct(), table.properties.get(property_keys.KEY_FORMAT))
+        return cls(**sides, columns=columns, notes=notes)
 
     def held(self) -> StructType:
         """Return the columns that hold what the table has and what the schemas give."""
-        held = joined(self.columns, landed_columns("value", merge.merge_all(self.value)))
-        return joined(held, landed_columns("key", merge.merge_all(self.key)))
+        held = joined_columns(self.columns, landed_columns("value", merge.merge_all(self.value)))
+        return joined_columns(held, landed_columns("key", merge.merge_all(self.key)))
 
     def properties(self) -> dict[str, str]:
         """Return the state as table properties."""
@@ -71,8 +69,8 @@ class Side:
     as unknown too.
     """
 
-    reader: Json | None = None
-    writers: Mapping[int, Json] = field(default_factory=dict)
+    reader: AvroSchema | None = None
+    writers: Mapping[int, AvroSchema] = field(default_factory=dict)
     rejected: Mapping[int, str] = field(default_factory=dict)
     unknown: frozenset[int] = frozenset()
     too_many: bool = False

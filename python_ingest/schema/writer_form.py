@@ -7,9 +7,10 @@ kept, and whether a record may lack it; of logical types those that say how a va
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
-Json = Any
+from python_ingest.kafka.avro_schema import AvroField, AvroSchema, AvroType
+from python_ingest.schema.avro import IncompatibleSchema, avro_type, below, holds_nothing, member, not_null
+
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 NAMED = ("record", "enum", "fixed")
 # What a value with a logical type is, by the Avro type it stands on. What becomes a timestamp is one type whatever its
@@ -29,16 +30,7 @@ LOGICAL = {
 }
 
 
-class IncompatibleSchema(Exception):
-    """A schema that this table cannot take, with the field at fault. Neither part ever holds a value."""
-
-    def __init__(self, field: str, reason: str) -> None:
-        super().__init__(f"{field}: {reason}" if field else reason)
-        self.field = field
-        self.reason = reason
-
-
-def writer_form(text: str, references: Sequence[str] = ()) -> Json:
+def writer_form(text: str, references: Sequence[str] = ()) -> AvroSchema:
     """Return the form of a registered schema; `references` are the texts of the schemas it refers to.
 
     Raises:
@@ -46,8 +38,7 @@ def writer_form(text: str, references: Sequence[str] = ()) -> Json:
     """
     expander = _Expander()
     try:
-        for each in (*references, text):
-            document = json.loads(each)
+        for document in map(json.loads, (*references, text)):
             expander.define(document, "")
         form = expander.expand(document, "", "")
     except json.JSONDecodeError:
@@ -57,47 +48,6 @@ def writer_form(text: str, references: Sequence[str] = ()) -> Json:
     if not_null(form) == "null":
         raise IncompatibleSchema("", "a value that is always null cannot be a column")
     return form
-
-
-def kind(schema: Json) -> str:
-    """Return the Avro type's name, `union` for a list."""
-    if isinstance(schema, list):
-        return "union"
-    return schema if isinstance(schema, str) else schema["type"]
-
-
-def not_null(schema: Json) -> Json:
-    """Return a union without its null: T if one T is left, the wider type of two numbers, else the union of the rest.
-
-    Spark reads a union of int and long as long, and one of float and double as double.
-    """
-    if not isinstance(schema, list):
-        return schema
-    branches = [branch for branch in schema if branch != "null"] or ["null"]
-    for wider, pair in (("long", {"int", "long"}), ("double", {"float", "double"})):
-        if {kind(branch) for branch in branches} == pair:
-            return wider
-    return branches if len(branches) > 1 else branches[0]
-
-
-def optional(schema: Json) -> Json:
-    """Return the union of null and a schema, which may be a union itself."""
-    some = not_null(schema)
-    return ["null", *(some if isinstance(some, list) else [some])]
-
-
-def member(branch: Json) -> str:
-    """Return the name of the field that holds the values of one branch of a union, as Spark calls it."""
-    name = branch.get("name", branch["type"]) if isinstance(branch, dict) else branch
-    return f"member_{name.rpartition('.')[2]}"
-
-
-def holds_nothing(schema: Json) -> bool:
-    """Tell whether there is nothing to land: null, or a record without a field that holds something."""
-    some = not_null(schema)
-    if kind(some) == "record":
-        return all(holds_nothing(each["type"]) for each in some["fields"])
-    return some == "null"
 
 
 def refuse_names_that_differ_by_case(names: Sequence[str], place: str) -> None:
@@ -110,7 +60,7 @@ def refuse_names_that_differ_by_case(names: Sequence[str], place: str) -> None:
     for name in names:
         other = seen.setdefault(name.lower(), name)
         if other != name:
-            raise IncompatibleSchema(inside(place, name), f"differs from {other} by case only")
+            raise IncompatibleSchema(below(place, name), f"differs from {other} by case only")
 
 
 def refuse_what_is_no_name(name: str, place: str) -> None:
@@ -120,13 +70,8 @@ def refuse_what_is_no_name(name: str, place: str) -> None:
         IncompatibleSchema: it does not. Spark could read no record of the topic with such a schema.
     """
     letters = name.replace("_", "a")
-    if not letters[:1].isalpha() or not all(each.isalpha() or each.isdecimal() for each in letters):
+    if not letters[:1].isalpha() or not all(letter.isalpha() or letter.isdecimal() for letter in letters):
         raise IncompatibleSchema(place, f"'{name}' is not a name in Avro")
-
-
-def inside(place: str, name: str) -> str:
-    """Return the path of a field below a place."""
-    return f"{place}.{name}" if place else name
 
 
 def full_name(text: str) -> str:
@@ -142,10 +87,10 @@ class _Expander:
     """Writes named types out where they are used."""
 
     def __init__(self) -> None:
-        self._named: dict[str, tuple[Json, str]] = {}
+        self._named: dict[str, tuple[AvroType, str]] = {}
         self._open: list[str] = []
 
-    def define(self, schema: Json, namespace: str) -> None:
+    def define(self, schema: AvroSchema | None, namespace: str) -> None:
         """Note the named types that a schema defines, wherever they stand."""
         if isinstance(schema, list):
             for branch in schema:
@@ -157,10 +102,11 @@ class _Expander:
             namespace = full.rpartition(".")[0]
             if self._named.setdefault(full, (schema, namespace))[0] != schema:
                 raise IncompatibleSchema("", f"type '{full}' is defined twice")
-        for below in (*schema.get("fields", ()), schema.get("items"), schema.get("values"), schema["type"]):
-            self.define(below, namespace)
+        parts = [field["type"] for field in schema.get("fields", ())]
+        for part in (*parts, schema.get("items"), schema.get("values"), schema["type"]):
+            self.define(part, namespace)
 
-    def expand(self, schema: Json, namespace: str, place: str, name: str = "type") -> Json:
+    def expand(self, schema: AvroSchema, namespace: str, place: str, name: str = "type") -> AvroSchema:
         """Return a schema written out; `name` is what a named type is called at its place."""
         if isinstance(schema, list):
             return self._union(schema, namespace, place)
@@ -168,77 +114,77 @@ class _Expander:
             return schema if schema in PRIMITIVES else self._reference(schema, namespace, place, name)
         match schema["type"]:
             case "array":
-                return {"type": "array", "items": self._item(schema["items"], namespace, inside(place, "element"))}
+                return {"type": "array", "items": self._item(schema["items"], namespace, below(place, "element"))}
             case "map":
-                return {"type": "map", "values": self._item(schema["values"], namespace, inside(place, "value"))}
+                return {"type": "map", "values": self._item(schema["values"], namespace, below(place, "value"))}
             case "record" | "enum" | "fixed":
                 return self._reference(schema["name"], schema.get("namespace", namespace), place, name)
         return _with_logical_type(self.expand(schema["type"], namespace, place, name), schema, place)
 
-    def _item(self, schema: Json, namespace: str, place: str, name: str = "type") -> Json:
+    def _item(self, schema: AvroSchema, namespace: str, place: str, name: str = "type") -> AvroSchema:
         item = self.expand(schema, namespace, place, name)
         if holds_nothing(item):
             raise IncompatibleSchema(place, "nothing but nulls cannot be a column")
         return item
 
-    def _union(self, branches: list[Json], namespace: str, place: str) -> Json:
+    def _union(self, branches: list[AvroSchema], namespace: str, place: str) -> AvroSchema:
         several = len([branch for branch in branches if branch != "null"]) > 1
-        union = []
+        union: list[AvroSchema] = []
         for branch in branches:
             if not several or branch == "null":
                 union.append(self.expand(branch, namespace, place))
                 continue
             name = _simple_name(branch)
             refuse_what_is_no_name(name, place)
-            union.append(self._item(branch, namespace, inside(place, f"member_{name}"), name))
+            union.append(self._item(branch, namespace, below(place, f"member_{name}"), name))
         if any(isinstance(branch, list) for branch in union):
             raise IncompatibleSchema(place, "a union directly in a union is not Avro")
         if len({*map(member, union)}) < len(union):
             raise IncompatibleSchema(place, "two types of the union would be landed under one name")
-        if {*map(kind, union)} - {"null"} == {"int", "long"} and any(isinstance(branch, dict) for branch in union):
+        if {*map(avro_type, union)} - {"null"} == {"int", "long"} and any(isinstance(branch, dict) for branch in union):
             # Spark would land the bare numbers of both, whatever they mean.
             raise IncompatibleSchema(place, "a union of int and long with a logical type cannot be a column")
         return union
 
-    def _reference(self, name: str, namespace: str, place: str, called: str) -> Json:
+    def _reference(self, name: str, namespace: str, place: str, called: str) -> AvroSchema:
         full = _full_name(name, namespace)
         full = full if full in self._named else name
         if full not in self._named:
             raise IncompatibleSchema(place, f"type '{name}' is not defined")
         schema, namespace = self._named[full]
-        form = {"type": schema["type"], "name": f"at{place and '.'}{place.lstrip('.')}.{called}"}
+        form = AvroType(type=schema["type"], name=f"at{place and '.'}{place.lstrip('.')}.{called}")
         match schema["type"]:
             case "enum":
-                return form | {"symbols": _names(schema["symbols"], place)}
+                return {**form, "symbols": _names(schema["symbols"], place)}
             case "fixed":
                 if type(schema["size"]) is not int or not 0 <= schema["size"] < 2**31:
                     raise IncompatibleSchema(place, "the size of a fixed is not a number from 0 on")
-                return _with_logical_type(form | {"size": schema["size"]}, schema, place)
+                return _with_logical_type({**form, "size": schema["size"]}, schema, place)
         if full in self._open:
             raise IncompatibleSchema(place, "a type that contains itself cannot be a column")
         self._open.append(full)
-        names = _names([each["name"] for each in schema["fields"]], place)
+        names = _names([field["name"] for field in schema["fields"]], place)
         refuse_names_that_differ_by_case(names, place)
-        fields = [self._field(each, names, namespace, inside(place, each["name"])) for each in schema["fields"]]
+        fields = [self._field(field, names, namespace, below(place, field["name"])) for field in schema["fields"]]
         self._open.pop()
-        return form | {"fields": fields}
+        return {**form, "fields": fields}
 
-    def _field(self, field: Json, siblings: list[str], namespace: str, place: str) -> Json:
-        form = {"name": field["name"], "type": self.expand(field["type"], namespace, place)}
+    def _field(self, field: AvroField, siblings: list[str], namespace: str, place: str) -> AvroField:
+        form = AvroField(name=field["name"], type=self.expand(field["type"], namespace, place))
         # Of a name that another field of this version has, an alias says nothing.
         aliases = [alias for alias in _strings(field.get("aliases", [])) if alias not in siblings]
         if "default" in field or (isinstance(field["type"], list) and "null" in field["type"]):
             form["optional"] = True
-        return form | {"aliases": aliases} if aliases else form
+        return {**form, "aliases": aliases} if aliases else form
 
 
-def _strings(found: Json) -> list[str]:
-    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+def _strings(found: object) -> list[str]:
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
         raise TypeError("not a list of strings")
     return found
 
 
-def _names(found: Json, place: str) -> list[str]:
+def _names(found: object, place: str) -> list[str]:
     names = _strings(found)
     for name in names:
         refuse_what_is_no_name(name, place)
@@ -251,28 +197,28 @@ def _full_name(name: str, namespace: str | None) -> str:
     return name if "." in name or not namespace else f"{namespace}.{name}"
 
 
-def _simple_name(branch: Json) -> str:
+def _simple_name(branch: AvroSchema) -> str:
     while isinstance(branch, dict):
         branch = branch["name"] if branch["type"] in NAMED else branch["type"]
-    return str(branch.rpartition(".")[2].lower())
+    return avro_type(branch).rpartition(".")[2].lower()
 
 
-def _with_logical_type(expanded: Json, schema: Json, place: str) -> Json:
+def _with_logical_type(expanded: AvroSchema, schema: AvroType, place: str) -> AvroSchema:
     """Return the type with its logical type; as Avro has it, an unknown or impossible one counts for nothing."""
     logical = schema.get("logicalType")
-    if isinstance(expanded, list) or (kind(expanded), logical) not in LOGICAL:
+    if logical is None or isinstance(expanded, list) or (avro_type(expanded), logical) not in LOGICAL:
         return expanded
-    base = expanded if isinstance(expanded, dict) else {"type": expanded}
+    base: AvroType = expanded if isinstance(expanded, dict) else {"type": expanded}
     if logical != "decimal":
-        return base | {"logicalType": logical}
+        return {**base, "logicalType": logical}
     precision, scale = schema.get("precision"), schema.get("scale", 0)
-    if not (type(precision) is type(scale) is int and 0 <= scale <= precision and precision > 0):
+    if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision or precision == 0:
         return expanded
     if "size" in base and precision > _digits(base["size"]):
         return expanded
     if precision > 38:
         raise IncompatibleSchema(place, "a decimal column has 1 to 38 digits")
-    return base | {"logicalType": logical, "precision": precision, "scale": scale}
+    return {**base, "logicalType": logical, "precision": precision, "scale": scale}
 
 
 def _digits(size: int) -> int:

@@ -5,6 +5,7 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table.refs import SnapshotRefType
@@ -76,7 +77,8 @@ def purge_table(catalog: Catalog, spark: SparkSession, identifier: str, written_
 
 def _delete_orphans(spark: SparkSession, name: str, written_before: datetime) -> int:
     """Delete files that nothing refers to. Iceberg's procedure refuses to do that within a day, its action does not."""
-    jvm, session = spark._jvm, spark._jsparkSession
+    jvm: Any = spark._jvm
+    session = spark._jsparkSession
     table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session, name)
     action = jvm.org.apache.iceberg.spark.actions.SparkActions.get(session).deleteOrphanFiles(table)
     found = action.olderThan(int(written_before.timestamp() * 1000)).execute().orphanFileLocations()

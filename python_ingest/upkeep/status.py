@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.table import Table
 
@@ -64,7 +63,7 @@ class TopicStatus:
         """Return what a person should know besides the figures of `row`."""
         return [*([undecoded_keys(self.key_errors)] if self.key_errors else []), *self.notes]
 
-    def row(self) -> dict[str, str | int | None]:
+    def row(self) -> dict[str, object]:
         """Return what a person wants to see first."""
         size = self.size
         return {
@@ -93,18 +92,18 @@ def topic_statuses(settings: Settings, declarations: list[Declaration], wait: fl
 
     A broker that does not answer is waited for once, for `wait` seconds.
     """
-    broker: Broker | UserError = Broker(settings, wait)
+    broker, unreachable = Broker(settings, wait), None
     try:
         broker.check()
     except UserError as error:
-        broker = error
+        unreachable = error
     for declaration in declarations:
         status = TopicStatus(declaration.topic, declaration.identifier)
         try:
             table = load_table(load_catalog(settings), declaration.identifier)
             position = Position() if table is None else _describe_table(status, table, declaration)
-            if isinstance(broker, UserError):
-                raise broker
+            if unreachable is not None:
+                raise unreachable
             topic = broker.describe(declaration.topic)
             if table is not None:
                 identity.check(table, declaration, topic, position)
@@ -112,7 +111,7 @@ def topic_statuses(settings: Settings, declarations: list[Declaration], wait: fl
             ranges = offsets.waiting(position, topic)
             status.lag_offsets = offsets.count(ranges)
             status.lag_seconds = _age_of_oldest(settings, declaration.topic, ranges, wait)
-            held = [OffsetRange(each, *stretch) for each, stretch in broker.held_back(topic).items()]
+            held = [OffsetRange(partition, *stretch) for partition, stretch in broker.held_back(topic).items()]
             status.held_back_offsets = offsets.count(held)
             status.held_back_seconds = _age_of_oldest(settings, declaration.topic, held, wait, "read_uncommitted")
         except Exception as error:  # of one topic; the others are described all the same
@@ -152,9 +151,8 @@ def _rows_and_dead_letters(files: list[DataFile], table: Table, emptied: dict[st
 def _greatest(files: list[DataFile], table: Table, column: str) -> datetime | None:
     """Return the greatest time in a column, from the files' statistics; the end of the year 9999 for a later one, as
     of a producer that stamps microseconds."""
-    found = table.schema().find_field(column)
-    bounds = [(file.upper_bounds or {}).get(found.field_id) for file in files]
-    times = [from_bytes(found.field_type, bound) for bound in bounds if bound is not None]
+    bounds = [offsets.bound(file.upper_bounds, table.schema(), column) for file in files]
+    times = [bound for bound in bounds if bound is not None]
     latest = (LATEST - EPOCH) // timedelta(microseconds=1)
     return EPOCH + timedelta(microseconds=min(max(times), latest)) if times else None
 

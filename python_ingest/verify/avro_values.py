@@ -16,8 +16,10 @@ from typing import Any
 import fastavro
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
-Json = Any
+from python_ingest.kafka.avro_schema import AvroField, AvroSchema, AvroType
+
 Convert = Callable[[Any], Any]
+_Read = tuple[AvroSchema, Convert]
 HEADER_BYTES = 5
 NAMED = ("record", "enum", "fixed")
 NUMBERS = ({"int", "long"}, {"float", "double"})
@@ -41,7 +43,7 @@ def renamed(texts: Iterable[str]) -> dict[str, list[str]]:
     """Return which names schemas say to be one field's, by aliases: the others by name."""
     others: dict[str, list[str]] = {}
 
-    def note(schema: Json) -> None:
+    def note(schema: Any) -> None:  # whatever a registry holds under a schema's keys
         for below in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
             note(below)
         for field in schema.get("fields", ()) if isinstance(schema, dict) else ():
@@ -70,11 +72,11 @@ class Reader:
         self,
         text: str,
         references: Sequence[str],
-        fields: StructType | None,
+        fields: IcebergType | None,
         plain: IcebergType | None,
         names: Mapping[str, Sequence[str]],
     ) -> None:
-        self._named: dict[str, tuple[Json, str]] = {}
+        self._named: dict[str, tuple[AvroType, str]] = {}
         self._names = names
         self._numbers = count()
         try:
@@ -83,7 +85,7 @@ class Reader:
             document = json.loads(text)
             self.is_record = self._is_record(document, "")
             schema, self._convert = self._read_as(document, "", fields if self.is_record else plain)
-            self._schema = fastavro.parse_schema(schema)
+            self._schema = _parsed(schema)
         except Exception as error:  # whatever is wrong with a schema that is none
             raise Unreadable(f"the schema cannot be read ({type(error).__name__})") from None
 
@@ -98,7 +100,7 @@ class Reader:
         except Exception as error:  # damaged bytes make a reader fail in any way
             raise Unreadable(type(error).__name__) from None
 
-    def _define(self, schema: Json, namespace: str) -> None:
+    def _define(self, schema: AvroSchema | None, namespace: str) -> None:
         """Note the named types that a schema defines, wherever they stand, each with its namespace."""
         if isinstance(schema, dict):
             if schema.get("type") in NAMED:
@@ -112,7 +114,7 @@ class Reader:
         for branch in schema if isinstance(schema, list) else ():
             self._define(branch, namespace)
 
-    def _is_record(self, schema: Json, namespace: str) -> bool:
+    def _is_record(self, schema: AvroSchema, namespace: str) -> bool:
         if isinstance(schema, list):
             some = [branch for branch in schema if branch != "null"]
             return len(some) == 1 and self._is_record(some[0], namespace)
@@ -121,10 +123,10 @@ class Reader:
         named = self._lookup(schema, namespace)
         return named is not None and named[0]["type"] == "record"
 
-    def _lookup(self, name: str, namespace: str) -> tuple[Json, str] | None:
+    def _lookup(self, name: str, namespace: str) -> tuple[AvroType, str] | None:
         return self._named.get(_full_name(name, namespace)) or self._named.get(name)
 
-    def _read_as(self, schema: Json, namespace: str, column: IcebergType | None) -> tuple[Json, Convert]:
+    def _read_as(self, schema: AvroSchema, namespace: str, column: IcebergType | None) -> _Read:
         """Return the schema for fastavro, and what makes of its values those of the column."""
         if isinstance(schema, list):
             return self._union(schema, namespace, column)
@@ -143,7 +145,7 @@ class Reader:
             return "int", dict(enumerate(schema["symbols"])).__getitem__
         return self._fixed(schema["size"]), _logical(schema)
 
-    def _unnamed(self, schema: Json, namespace: str, column: IcebergType | None) -> tuple[Json, Convert]:
+    def _unnamed(self, schema: AvroType, namespace: str, column: IcebergType | None) -> _Read:
         if schema["type"] == "array":
             element = column.element_type if isinstance(column, ListType) else None
             items, convert = self._read_as(schema["items"], namespace, element)
@@ -158,7 +160,7 @@ class Reader:
         base = plain if isinstance(plain, dict) else {"type": plain}
         return plain, _logical(schema | base) if convert is _same else convert
 
-    def _union(self, branches: list[Json], namespace: str, column: IcebergType | None) -> tuple[Json, Convert]:
+    def _union(self, branches: list[AvroSchema], namespace: str, column: IcebergType | None) -> _Read:
         some = [branch for branch in branches if branch != "null"]
         if len(some) < 2 or {_name(branch) for branch in some} in NUMBERS:
             found = [self._read_as(branch, namespace, column) for branch in branches]
@@ -166,7 +168,7 @@ class Reader:
             convert = next((one for branch, (_, one) in zip(branches, found, strict=True) if branch != "null"), _same)
             convert = convert if len(some) == 1 else _same
             return [plain for plain, _ in found], lambda value: None if value is None else convert(value)
-        union: list[Json] = []
+        union: list[AvroSchema] = []
         members: dict[str, tuple[str, Convert]] = {}
         for branch in branches:
             if branch == "null":
@@ -175,7 +177,7 @@ class Reader:
             name, place = f"member_{_name(branch)}", f"f{next(self._numbers)}"
             plain, convert = self._read_as(branch, namespace, _below(column).get(name))
             # A record of one field is encoded as that field, and tells which branch it was.
-            union.append(self._type("record", fields=[{"name": place, "type": plain}]))
+            union.append(self._record_of([{"name": place, "type": plain}]))
             members[place] = name, convert
 
         def convert_member(value: Any) -> Any:
@@ -187,9 +189,9 @@ class Reader:
 
         return union, convert_member
 
-    def _record(self, schema: Json, namespace: str, column: IcebergType | None) -> tuple[Json, Convert]:
+    def _record(self, schema: AvroType, namespace: str, column: IcebergType | None) -> _Read:
         below = _below(column)
-        fields: list[Json] = []
+        fields: list[AvroField] = []
         parts: list[tuple[str, str, Convert]] = []
         for field in schema["fields"]:
             name, place = self._column(field, below), f"f{next(self._numbers)}"
@@ -197,11 +199,11 @@ class Reader:
             fields.append({"name": place, "type": plain})
             parts.append((place, name, convert))
         return (
-            self._type("record", fields=fields),
+            self._record_of(fields),
             lambda found: {name: convert(found[place]) for place, name, convert in parts},
         )
 
-    def _column(self, field: Json, below: Mapping[str, IcebergType]) -> str:
+    def _column(self, field: AvroField, below: Mapping[str, IcebergType]) -> str:
         """Return the column of a field: of its own name, else of the nearest name that a schema says to be the same."""
         name: str = field["name"]
         near, seen = [name], {name}
@@ -215,22 +217,30 @@ class Reader:
             seen.update(near)
         return name
 
-    def _fixed(self, size: int) -> Json:
-        return self._type("fixed", size=size)
+    def _fixed(self, size: int) -> AvroType:
+        return {"type": "fixed", "name": self._name(), "size": size}
 
-    def _type(self, kind: str, **rest: Any) -> Json:
-        return {"type": kind, "name": f"t{next(self._numbers)}", **rest}
+    def _record_of(self, fields: list[AvroField]) -> AvroType:
+        return {"type": "record", "name": self._name(), "fields": fields}
+
+    def _name(self) -> str:
+        return f"t{next(self._numbers)}"
 
 
 def _full_name(name: str, namespace: str | None) -> str:
     return name if "." in name or not namespace else f"{namespace}.{name}"
 
 
-def _name(branch: Json) -> str:
+def _name(branch: AvroSchema) -> str:
     """Return the simple name of a branch of a union, in lower case."""
     while isinstance(branch, dict):
         branch = branch["name"] if branch["type"] in NAMED else branch["type"]
-    return str(branch.rpartition(".")[2].lower())
+    return str(branch).rpartition(".")[2].lower()
+
+
+def _parsed(schema: Any) -> Any:
+    # To fastavro's types an object has any keys.
+    return fastavro.parse_schema(schema)
 
 
 def _below(column: IcebergType | None) -> dict[str, IcebergType]:
@@ -241,7 +251,7 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _logical(schema: Json) -> Convert:
+def _logical(schema: AvroType) -> Convert:
     """Return what a logical type makes of a number or bytes; an impossible one makes nothing."""
     logical = schema.get("logicalType")
     if schema["type"] == "long" and logical in MILLISECONDS:

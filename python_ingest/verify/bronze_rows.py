@@ -11,7 +11,8 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, GreaterThanOrEqual, LessThan
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions.parser import parse
 from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.snapshots import ancestors_of
@@ -102,8 +103,10 @@ class BronzeTable:
     def rows(self, partition: int, first: int, until: int) -> pa.Table:
         """Return the rows of a stretch of offsets, in any order: the columns of RECORD and `decode_error`."""
         names = (*RECORD.names, "decode_error")
-        inside = And(GreaterThanOrEqual("kafka_offset", first), LessThan("kafka_offset", until))
-        wanted = And(EqualTo("kafka_topic", self._topic), EqualTo("kafka_partition", partition), inside)
+        wanted = parse(
+            f"kafka_topic = '{self._topic}' and kafka_partition = {partition}"
+            f" and kafka_offset >= {first} and kafka_offset < {until}"
+        )
         schema = RECORD.append(pa.field("decode_error", pa.large_string()))
         found = [schema.empty_table()]
         for file, start, end in self.holdings[partition].files:
@@ -179,8 +182,8 @@ class BronzeTable:
         except Exception:
             # Planned in parallel, the failure does not name the file: one by one it does.
             snapshot = self._table.current_snapshot()
-            with readable(snapshot.manifest_list):
-                manifests = snapshot.manifests(self._table.io)
+            with readable(snapshot.manifest_list if snapshot else self._table.metadata_location):
+                manifests = snapshot.manifests(self._table.io) if snapshot else []
             for manifest in manifests:
                 with readable(manifest.manifest_path):
                     manifest.fetch_manifest_entry(self._table.io)
@@ -215,4 +218,4 @@ def overlap(ranges: pa.Table, first: int, until: int) -> int:
     """Return how many offsets of ranges (columns `first` and `until`) lie from `first` to before `until`."""
     inside = ranges.filter((pc.field("first") < until) & (pc.field("until") > first))
     ends, starts = pc.min_element_wise(inside["until"], until), pc.max_element_wise(inside["first"], first)
-    return pc.sum(pc.subtract(ends, starts), min_count=0).as_py()
+    return int(pc.sum(pc.subtract(ends, starts), min_count=0).as_py())

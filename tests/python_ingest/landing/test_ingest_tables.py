@@ -18,9 +18,9 @@ from python_ingest.landing import identity, tables
 from python_ingest.landing.offsets import Position
 from python_ingest.landing.tables import table_schema
 from python_ingest.schema import column_types, merge, writer_form
+from python_ingest.schema.avro import IncompatibleSchema
 from python_ingest.schema.columns import METADATA_COLUMNS, payload_columns
 from python_ingest.schema.state import SchemaState
-from python_ingest.schema.writer_form import IncompatibleSchema
 from python_ingest.topics import Declaration
 from tests.support.lab import record
 

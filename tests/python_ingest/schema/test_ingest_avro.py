@@ -5,15 +5,16 @@ from typing import Any
 
 import pytest
 
-from python_ingest.schema.writer_form import IncompatibleSchema, Json, not_null, optional, writer_form
+from python_ingest.schema.avro import IncompatibleSchema, not_null, optional
+from python_ingest.schema.writer_form import writer_form
 from tests.support.lab import record
 
 
-def form(schema: Json, *references: Json) -> Json:
+def form(schema: Any, *references: Any) -> Any:
     return writer_form(json.dumps(schema), [json.dumps(reference) for reference in references])
 
 
-def types(record_form: Json) -> dict[str, Json]:
+def types(record_form: Any) -> dict[str, Any]:
     return {field["name"]: field["type"] for field in record_form["fields"]}
 
 
@@ -25,7 +26,7 @@ def test_a_named_type_used_twice_is_written_out_at_both_places() -> None:
 
 
 def test_a_reference_is_looked_up_in_the_namespace_it_stands_in() -> None:
-    def inner(kind: str) -> Json:
+    def inner(kind: str) -> Any:
         return record("inner", code=kind)
 
     other = record("other", first=inner("string") | {"namespace": "elsewhere"}, second="elsewhere.inner")
@@ -75,7 +76,7 @@ def test_a_type_of_a_union_is_named_as_its_producer_names_it() -> None:
         (["float", "int"], ["float", "int"]),
     ],
 )
-def test_null_is_taken_from_a_union_and_put_back_first(union: Json, expected: Json) -> None:
+def test_null_is_taken_from_a_union_and_put_back_first(union: Any, expected: Any) -> None:
     assert not_null(union) == expected
     assert optional(expected) == ["null", *(expected if isinstance(expected, list) else [expected])]
 

@@ -5,8 +5,8 @@ import random
 import pytest
 from pyiceberg.types import DecimalType, IcebergType, ListType, MapType, StructType
 
+from python_ingest.schema.avro import IncompatibleSchema
 from python_ingest.schema.column_types import joined
-from python_ingest.schema.writer_form import IncompatibleSchema
 from python_ingest.spark_types import SPARK_NAMES, in_spark, of_spark, struct
 
 LEAVES = [*SPARK_NAMES.values(), "decimal(10, 2)", "decimal(20, 2)", "decimal(38, 0)"]

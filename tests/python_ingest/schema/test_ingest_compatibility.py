@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka.schema_registry import Schema
 
 from python_ingest.kafka.registry import Registered
+from python_ingest.schema.avro import IncompatibleSchema
 from python_ingest.schema.learn import Fitted, fitted
-from python_ingest.schema.writer_form import IncompatibleSchema
 from python_ingest.spark_types import NO_COLUMNS
 from python_ingest.topics import Declaration
 from python_ingest.upkeep.status import topic_statuses

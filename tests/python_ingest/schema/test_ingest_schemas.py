@@ -9,12 +9,13 @@ import pytest
 from pyiceberg.types import ListType, MapType, StructType
 
 from python_ingest.schema import column_types
+from python_ingest.schema.avro import IncompatibleSchema
 from python_ingest.schema.merge import merge, merge_all, read_as, with_column_names
-from python_ingest.schema.writer_form import IncompatibleSchema, Json, writer_form
+from python_ingest.schema.writer_form import writer_form
 from tests.support.lab import record
 
 
-def learned(*versions: Json) -> tuple[Json, list[Json]]:
+def learned(*versions: Any) -> tuple[Any, list[Any]]:
     """Return the reader's form of versions learned one after the other, and their writers' forms."""
     reader, writers = None, []
     for version in versions:
@@ -23,11 +24,11 @@ def learned(*versions: Json) -> tuple[Json, list[Json]]:
     return reader, writers
 
 
-def types(reader: Json) -> dict[str, Json]:
+def types(reader: Any) -> dict[str, Any]:
     return {field["name"]: field["type"] for field in reader["fields"]}
 
 
-def aliased(schema: Json, **aliases: list[str]) -> Json:
+def aliased(schema: Any, **aliases: list[str]) -> Any:
     """Return a record schema with aliases of some of its fields."""
     fields = [
         field | ({"aliases": aliases[field["name"]]} if field["name"] in aliases else {}) for field in schema["fields"]
@@ -52,7 +53,7 @@ def test_the_reader_holds_every_field_of_every_version_in_any_order() -> None:
         assert found == expected
 
 
-VARIANTS: dict[str, list[Json]] = {
+VARIANTS: dict[str, list[Any]] = {
     "number": ["int", "long", ["null", "int"], ["int", "long"]],
     "ratio": ["float", ["double", "null"]],
     "text": ["string", *({"type": "enum", "name": "e", "symbols": symbols} for symbols in (["A", "B"], ["B", "C"]))],
@@ -67,7 +68,7 @@ VARIANTS: dict[str, list[Json]] = {
 }
 
 
-def a_version(rng: random.Random, depth: int = 2) -> Json:
+def a_version(rng: random.Random, depth: int = 2) -> Any:
     """Return a record schema whose fields are some of VARIANTS, in any order and one name with an alias."""
     fields = {name: rng.choice(VARIANTS[name]) for name in rng.sample(sorted(VARIANTS), 3)}
     if depth:
@@ -85,7 +86,7 @@ def a_version(rng: random.Random, depth: int = 2) -> Json:
     return aliased(version, after=["before"])
 
 
-def columns(schema: Json) -> Any:
+def columns(schema: Any) -> Any:
     """Return what a schema is landed as, without the order of fields and the name of a renamed one."""
     found = column_types.of_avro(schema)
 
@@ -113,7 +114,7 @@ def test_the_columns_are_the_same_whatever_version_is_learned_first() -> None:
 
 
 def test_fields_are_added_inside_records_arrays_and_maps() -> None:
-    def version(**fields: str) -> Json:
+    def version(**fields: str) -> Any:
         lines = {"type": "array", "items": record("line", **fields)}
         return record(
             "r", place=record("p", **fields), lines=lines, by_name={"type": "map", "values": record("v", **fields)}
@@ -176,7 +177,7 @@ def test_fields_that_differ_by_case_only_across_versions_are_refused() -> None:
     ],
 )
 def test_a_column_is_read_as_the_writers_own_type_where_avro_cannot_convert(
-    known: Json, writer: Json, expected: Json
+    known: Any, writer: Any, expected: Any
 ) -> None:
     reader, (_, form) = learned(record("r", x=known), record("r", x=writer))
     (found,) = types(read_as(reader, form)).values()

@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 
 from lakehouse.environment import PROJECT_ROOT
 from lakehouse.settings import Settings
-from python_ingest.schema.writer_form import IncompatibleSchema, writer_form
+from python_ingest.schema.avro import IncompatibleSchema
+from python_ingest.schema.writer_form import writer_form
 from python_ingest.topics import Declaration
 from tests.support.lab import Lab, assert_columns_say_what_bytes_say, record
 

@@ -10,7 +10,7 @@ from confluent_kafka import Producer, TopicPartition
 from pyiceberg.expressions import NotNull
 
 from lakehouse.errors import UserError
-from python_ingest.kafka.headers import headers_of
+from python_ingest.kafka.message import headers_of
 from python_ingest.landing import backfill
 from python_ingest.landing.run import Options
 from python_ingest.repair import dead_letters

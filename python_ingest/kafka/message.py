@@ -1,4 +1,4 @@
-"""The headers of a record as the Kafka client gives them, also of one that it could not read."""
+"""What the Kafka client gives of a record: where it stands, and its headers, also those that it could not read."""
 
 import ctypes
 
@@ -16,8 +16,17 @@ def headers_of(record: Message) -> list[dict[str, str | bytes | None]] | None:
     """
     try:
         headers = record.headers() or []
-        if not all(_ITEM(headers, place) for place in range(len(headers))):
+        # The client's types also name a mapping, which is what a producer may give.
+        if isinstance(headers, dict) or not all(_ITEM(headers, place) for place in range(len(headers))):
             return None
     except (UnicodeDecodeError, SystemError):
         return None
     return [{"key": key, "value": value} for key, value in headers]
+
+
+def place_of(record: Message) -> tuple[int, int]:
+    """Return the partition and the offset of a record, or of the end of a partition."""
+    partition, offset = record.partition(), record.offset()
+    if partition is None or offset is None:
+        raise ValueError("what a consumer gives has partition and offset")
+    return partition, offset

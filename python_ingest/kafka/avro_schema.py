@@ -1,0 +1,32 @@
+"""The types of an Avro schema as JSON has it."""
+
+from typing import NotRequired, TypeAlias, TypedDict
+
+
+class AvroField(TypedDict):
+    """A field of a record. `optional` is no word of Avro's, but the writer's form's: a record may lack the field."""
+
+    name: str
+    type: "AvroSchema"
+    aliases: NotRequired[list[str]]
+    default: NotRequired[object]
+    optional: NotRequired[bool]
+
+
+class AvroType(TypedDict):
+    """Any type that is written as an object; which of the keys it has depends on `type`."""
+
+    type: "AvroSchema"
+    name: NotRequired[str]
+    namespace: NotRequired[str]
+    fields: NotRequired[list[AvroField]]
+    items: NotRequired["AvroSchema"]
+    values: NotRequired["AvroSchema"]
+    symbols: NotRequired[list[str]]
+    size: NotRequired[int]
+    logicalType: NotRequired[str]
+    precision: NotRequired[int]
+    scale: NotRequired[int]
+
+
+AvroSchema: TypeAlias = str | list["AvroSchema"] | AvroType

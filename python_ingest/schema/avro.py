@@ -1,0 +1,113 @@
+"""What Avro schemas are made of, and one walk over two of them."""
+
+from collections.abc import Iterator, Mapping
+
+from python_ingest.kafka.avro_schema import AvroField, AvroSchema
+
+
+class IncompatibleSchema(Exception):
+    """A schema that this table cannot take, with the field at fault. Neither part ever holds a value."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(f"{field}: {reason}" if field else reason)
+        self.field = field
+        self.reason = reason
+
+
+def avro_type(schema: AvroSchema) -> str:
+    """Return the Avro type's name, `union` for a list."""
+    if isinstance(schema, list):
+        return "union"
+    return schema if isinstance(schema, str) else avro_type(schema["type"])
+
+
+def not_null(schema: AvroSchema) -> AvroSchema:
+    """Return a union without its null: T if one T is left, the wider type of two numbers, else the union of the rest.
+
+    Spark reads a union of int and long as long, and one of float and double as double.
+    """
+    if not isinstance(schema, list):
+        return schema
+    branches = [branch for branch in schema if branch != "null"] or ["null"]
+    for wider, pair in (("long", {"int", "long"}), ("double", {"float", "double"})):
+        if {avro_type(branch) for branch in branches} == pair:
+            return wider
+    return branches if len(branches) > 1 else branches[0]
+
+
+def optional(schema: AvroSchema) -> AvroSchema:
+    """Return the union of null and a schema, which may be a union itself."""
+    some = not_null(schema)
+    return ["null", *(some if isinstance(some, list) else [some])]
+
+
+def member(branch: AvroSchema) -> str:
+    """Return the name of the field that holds the values of one branch of a union, as Spark calls it."""
+    name = branch.get("name", avro_type(branch)) if isinstance(branch, dict) else avro_type(branch)
+    return f"member_{name.rpartition('.')[2]}"
+
+
+def below(place: str, name: str) -> str:
+    """Return the path of a field below a place."""
+    return f"{place}.{name}" if place else name
+
+
+def fields(schema: AvroSchema | None) -> dict[str, AvroField]:
+    """Return the fields of a record that may be null, by name; {} for all else."""
+    some = not_null(schema or "null")
+    return {field["name"]: field for field in some.get("fields", ())} if isinstance(some, dict) else {}
+
+
+def parts(schema: AvroSchema | None) -> dict[str, AvroSchema]:
+    """Return what a schema is made of, by the name of the step down to it: the fields of a record, the `element` of an
+    array, the `value` of a map, the members of a union but null; {} for all else."""
+    some = not_null(schema or "null")
+    if isinstance(some, list):
+        return {member(branch): branch for branch in some}
+    if isinstance(some, str):
+        return {}
+    if some["type"] == "array":
+        return {"element": some["items"]}
+    if some["type"] == "map":
+        return {"value": some["values"]}
+    return {name: field["type"] for name, field in fields(some).items()}
+
+
+def made_of(schema: AvroSchema, found: Mapping[str, AvroSchema]) -> AvroSchema:
+    """Return a schema with other parts, as `parts` names them; of a record's fields all else stays."""
+    some = not_null(schema)
+    if isinstance(some, list):
+        return [*found.values()]
+    if isinstance(some, str):
+        return some
+    match some["type"]:
+        case "array":
+            return {**some, "items": found["element"]}
+        case "map":
+            return {**some, "values": found["value"]}
+        case "record":
+            was = fields(some)
+            new = [(was.get(name) or AvroField(name=name, type=part), part) for name, part in found.items()]
+            return {**some, "fields": [{**field, "type": part} for field, part in new]}
+    return some
+
+
+def in_both(
+    old: AvroSchema | None, new: AvroSchema | None, place: str = ""
+) -> Iterator[tuple[str, AvroSchema, AvroSchema]]:
+    """Yield the places that two schemas have in common, the outer before the inner: their path, and what the one and
+    the other hold there, without null. What is in a union is no place."""
+    if old is None or new is None:
+        return
+    old, new = not_null(old), not_null(new)
+    yield place, old, new
+    if avro_type(old) == avro_type(new) != "union":
+        known = parts(old)
+        for name, part in parts(new).items():
+            yield from in_both(known.get(name), part, below(place, name))
+
+
+def holds_nothing(schema: AvroSchema) -> bool:
+    """Tell whether there is nothing to land: null, or a record without a field that holds something."""
+    some = not_null(schema)
+    return some == "null" or (avro_type(some) == "record" and all(map(holds_nothing, parts(some).values())))
