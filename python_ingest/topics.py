@@ -142,7 +142,7 @@ def read_declarations(models_dir: Path = MODELS_DIR) -> list[Declaration]:
                     "Declare each topic and each table once",
                 )
             seen[value] = path
-    return sorted((declaration for declaration, _ in found), key=lambda each: each.topic)
+    return sorted((declaration for declaration, _ in found), key=lambda declaration: declaration.topic)
 
 
 def select(declarations: Iterable[Declaration], topics: Iterable[str]) -> list[Declaration]:

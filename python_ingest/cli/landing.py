@@ -97,7 +97,7 @@ def dead_letters(
     for."""
     settings, (declaration,) = prepare(models, [topic])
     table = tables.existing(load_catalog(settings), declaration)
-    found = letters.raw(table, limit) if show_raw else [asdict(each) for each in letters.summary(table)]
+    found = letters.raw(table, limit) if show_raw else [asdict(counted) for counted in letters.summary(table)]
     if as_json:
         print_json(found)
     elif not found:

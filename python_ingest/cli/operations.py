@@ -87,7 +87,7 @@ def maintain(
     retention.check()
     settings = from_environment()
     named = table or []
-    landed = [each.identifier for each in prepare(models, topics)[1]] if topics or not named else []
+    landed = [declaration.identifier for declaration in prepare(models, topics)[1]] if topics or not named else []
     spark = QuietSpark(settings)
     done, failed = [], False
     built = [] if topics or named else built_tables(settings)
@@ -110,7 +110,7 @@ def maintain(
             console.print(outcome.line() if outcome else f"{identifier}: no table yet", markup=False)
     spark.stop()
     if as_json:
-        print_json([asdict(each) for each in done])
+        print_json([asdict(outcome) for outcome in done])
     if failed:
         raise typer.Exit(1)
 
@@ -138,14 +138,14 @@ def status(
     if metrics_file is not None:
         metrics.write(metrics_file, statuses)
     if as_json:
-        print_json([asdict(each) for each in statuses])
+        print_json([asdict(topic) for topic in statuses])
     else:
-        console.print(columns([each.row() for each in statuses]))
-        for each in statuses:
-            for remark in each.remarks():
-                console.print(f"note: {each.topic}: {remark}", markup=False)
-    for each in statuses:
-        if each.error is not None:
-            errors.print(f"error: {each.topic}: {each.error}", markup=False)
-    if any(each.error for each in statuses):
+        console.print(columns([topic.row() for topic in statuses]))
+        for topic in statuses:
+            for remark in topic.remarks():
+                console.print(f"note: {topic.topic}: {remark}", markup=False)
+    for topic in statuses:
+        if topic.error is not None:
+            errors.print(f"error: {topic.topic}: {topic.error}", markup=False)
+    if any(topic.error for topic in statuses):
         raise typer.Exit(1)

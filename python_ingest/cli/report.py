@@ -67,16 +67,16 @@ def summary(results: list[TopicResult]) -> Table:
     table.add_column("topic", no_wrap=True)
     for column in ("records", "decoded", "dead\nletters", "batches", "seconds", "records\n/s", "lag"):
         table.add_column(column, justify="right", no_wrap=True, vertical="bottom")
-    for each in results:
+    for result in results:
         table.add_row(
-            each.topic,
-            f"{each.records:,}",
-            f"{each.records - each.dead_letters:,}",
-            f"{each.dead_letters:,}",
-            f"{each.batches:,}",
-            f"{each.seconds:.1f}",
-            f"{each.records / each.seconds:,.0f}" if each.records else "-",
-            "unknown" if each.lag is None else f"{each.lag:,}",
+            result.topic,
+            f"{result.records:,}",
+            f"{result.records - result.dead_letters:,}",
+            f"{result.dead_letters:,}",
+            f"{result.batches:,}",
+            f"{result.seconds:.1f}",
+            f"{result.records / result.seconds:,.0f}" if result.records else "-",
+            "unknown" if result.lag is None else f"{result.lag:,}",
         )
     return table
 

@@ -1,6 +1,5 @@
 """What the broker says about a topic: its identity and the offsets a committed reader may see."""
 
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_before_delay, wait_exponential
 
 from lakehouse import connections
 from lakehouse.errors import UserError
@@ -153,33 +153,36 @@ class Broker:
         return self._ask(topic, ask)
 
     def _ask(self, topic: str, question: Callable[[], Result]) -> Result:
-        deadline = time.monotonic() + self._wait
-        pause = 0.2
-        while True:
-            # What went wrong before this question may be over.
-            self._client.poll(0)
-            self._to_check = ""
-            try:
-                return question()
-            except KafkaException as error:
-                kafka_error: KafkaError = error.args[0]
-                if kafka_error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise UserError(
-                        f"The topic '{topic}' does not exist on {self._servers}",
-                        "Create it, or remove its declaration from the dbt source",
-                    ) from None
-                if not passing(kafka_error):
-                    raise UserError(
-                        f"Kafka at {self._servers} refused: {kafka_error.name()}",
-                        "Check the address and the permissions of this user",
-                    ) from None
-                if time.monotonic() + pause > deadline:
-                    raise UserError(
-                        f"Kafka at {self._servers} does not answer ({kafka_error.name()})",
-                        "Check KAFKA_BOOTSTRAP_SERVERS, KAFKA_SECURITY_PROTOCOL and `lakehouse stack status`",
-                    ) from None
-            time.sleep(pause)
-            pause = min(pause * 2, 5.0)
+        retrying = Retrying(
+            retry=retry_if_exception(lambda error: isinstance(error, KafkaException) and passing(error.args[0])),
+            stop=stop_before_delay(self._wait),
+            wait=wait_exponential(0.2, max=5),
+            before=self._forget,
+            reraise=True,
+        )
+        try:
+            return retrying(question)
+        except KafkaException as error:
+            kafka_error: KafkaError = error.args[0]
+            if kafka_error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise UserError(
+                    f"The topic '{topic}' does not exist on {self._servers}",
+                    "Create it, or remove its declaration from the dbt source",
+                ) from None
+            if not passing(kafka_error):
+                raise UserError(
+                    f"Kafka at {self._servers} refused: {kafka_error.name()}",
+                    "Check the address and the permissions of this user",
+                ) from None
+            raise UserError(
+                f"Kafka at {self._servers} does not answer ({kafka_error.name()})",
+                "Check KAFKA_BOOTSTRAP_SERVERS, KAFKA_SECURITY_PROTOCOL and `lakehouse stack status`",
+            ) from None
+
+    def _forget(self, _: RetryCallState) -> None:
+        """Forget what went wrong before a question: it may be over."""
+        self._client.poll(0)
+        self._to_check = ""
 
     def _answer(self, future: Future[Result]) -> Result:
         """Wait for an answer. A client that is turned away tries again for ever, so it is stopped here."""

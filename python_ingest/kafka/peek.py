@@ -40,7 +40,7 @@ def records(settings: Settings, topic: str, stretch: OffsetRange, wait: float) -
 
 def _messages(settings: Settings, topic: str, ranges: list[OffsetRange], wait: float) -> Iterator[Message]:
     """Yield the committed records of ranges, and perhaps a few behind them."""
-    consumer = _consumer(settings)
+    consumer = reader(settings)
     left = {stretch.partition: stretch.until for stretch in ranges}
     consumer.assign([TopicPartition(topic, stretch.partition, stretch.start) for stretch in ranges])
     silent = 0.0
@@ -58,7 +58,7 @@ def _messages(settings: Settings, topic: str, ranges: list[OffsetRange], wait: f
                 if message.error() is None:
                     yield message
     except KafkaException as error:
-        raise _unanswered(settings, topic, error) from None
+        raise unanswered(settings, topic, error.args[0]) from None
     finally:
         consumer.close()
 
@@ -72,7 +72,7 @@ def first_timestamps(
     Raises:
         UserError: the broker gives nothing for `wait` seconds.
     """
-    consumer = _consumer(settings, isolation)
+    consumer = reader(settings, isolation=isolation)
     found: list[float | None] = []
     try:
         for stretch in ranges:
@@ -83,16 +83,17 @@ def first_timestamps(
             found.append(message.timestamp()[1] / 1000 if in_range else None)
         return found
     except KafkaException as error:
-        raise _unanswered(settings, topic, error) from None
+        raise unanswered(settings, topic, error.args[0]) from None
     finally:
         consumer.close()
 
 
-def _consumer(settings: Settings, isolation: str = "read_committed") -> Consumer:
+def reader(settings: Settings, group: str = "lakehouse-ingest-peek", isolation: str = "read_committed") -> Consumer:
+    """Return a consumer that tells when a partition ends, and commits no offset."""
     return Consumer(
         {
             **connections.kafka_client(settings),
-            "group.id": "lakehouse-ingest-peek",
+            "group.id": group,
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "isolation.level": isolation,
@@ -103,10 +104,11 @@ def _consumer(settings: Settings, isolation: str = "read_committed") -> Consumer
     )
 
 
-def _unanswered(settings: Settings, topic: str, error: KafkaException) -> UserError:
+def unanswered(settings: Settings, topic: str, error: KafkaError) -> UserError:
+    """Return what to say of an error that a consumer met."""
     return UserError(
-        f"Kafka at {settings.kafka_bootstrap_servers} does not give the records of {topic} ({error.args[0].name()})",
-        "Check KAFKA_BOOTSTRAP_SERVERS and `lakehouse stack status`",
+        f"Kafka at {settings.kafka_bootstrap_servers} does not give the records of {topic} ({error.name()})",
+        "Check KAFKA_BOOTSTRAP_SERVERS and `lakehouse stack status`, then try again",
     )
 
 

@@ -94,7 +94,7 @@ class Lander:
         """Return the first records of a new table: they usually tell all schemas, and the rest is then read once."""
         if self.declaration.on_error == "stop":
             return ranges
-        return [replace(each, until=min(each.until, each.start + FIRST_LOOK)) for each in ranges]
+        return [replace(span, until=min(span.until, span.start + FIRST_LOOK)) for span in ranges]
 
     def _learn(self, table: Table, records: DataFrame, plan: Plan, ranges: list[OffsetRange]) -> tuple[Table, Sides]:
         """Look for schemas in these ranges, and change the table for what was found."""
@@ -125,9 +125,9 @@ class Lander:
             "kafka.group.id": f"lakehouse-ingest-{self.writer}",
             # Spark asks the broker for both ends of a partition with every poll: 500 records, unless told.
             "kafka.max.poll.records": "10000",
-            "assign": json.dumps({topic: [each.partition for each in ranges]}),
-            "startingOffsets": json.dumps({topic: {each.partition: each.start for each in ranges}}),
-            "endingOffsets": json.dumps({topic: {each.partition: each.until for each in ranges}}),
+            "assign": json.dumps({topic: [span.partition for span in ranges]}),
+            "startingOffsets": json.dumps({topic: {span.partition: span.start for span in ranges}}),
+            "endingOffsets": json.dumps({topic: {span.partition: span.until for span in ranges}}),
             "includeHeaders": "true",
             "failOnDataLoss": "true",
             "minPartitions": str(tasks_per_range * len(ranges)),
@@ -140,11 +140,11 @@ class Lander:
         records."""
         topic = self.declaration.topic
         found = far_stamps.first(self.settings, topic, plan.ranges, self.wait)
-        for each in plan.ranges:
-            if found.get(each.partition) == each.start:
-                rows, stretch = far_stamps.read(self.settings, topic, each, self.wait)
+        for span in plan.ranges:
+            if found.get(span.partition) == span.start:
+                rows, stretch = far_stamps.read(self.settings, topic, span, self.wait)
                 return replace(plan, ranges=[stretch]), self.spark().createDataFrame(rows)
-        ranges = [replace(each, until=found.get(each.partition, each.until)) for each in plan.ranges]
+        ranges = [replace(span, until=found.get(span.partition, span.until)) for span in plan.ranges]
         return replace(plan, ranges=ranges), self.read(ranges)
 
     def _check(self, records: DataFrame, sides: Sides, plan: Plan) -> None:
@@ -159,7 +159,7 @@ class Lander:
     def _write(self, table: Table, records: DataFrame, sides: Sides, plan: Plan) -> Landed:
         batch = Batch(plan.position.last_batch + 1, datetime.now(UTC))
         ids = tuple(sorted(sides.value.writers))
-        read = {} if plan.filling_holes else {each.partition: each.until for each in plan.ranges}
+        read = {} if plan.filling_holes else {span.partition: span.until for span in plan.ranges}
         # Of a partition not read yet its beginning: what retention takes from then on was lost, and not never there.
         read_until = plan.topic.begin | plan.position.next_offsets | read
         ledger = Ledger(self.writer, batch.number, tuple(plan.ranges), read_until, ids)

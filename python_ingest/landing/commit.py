@@ -43,10 +43,10 @@ REFUSALS = (
 )
 
 
-def inside(each: OffsetRange) -> Column:
+def inside(span: OffsetRange) -> Column:
     """Return the predicate on bronze rows that they lie in a range."""
     return F.expr(
-        f"kafka_partition = {each.partition} and kafka_offset >= {each.start} and kafka_offset < {each.until}"
+        f"kafka_partition = {span.partition} and kafka_offset >= {span.start} and kafka_offset < {span.until}"
     )
 
 
@@ -71,7 +71,7 @@ class Ledger:
 
     def properties(self) -> dict[str, str]:
         """Return the entries of the snapshot's summary."""
-        ranges = {str(each.partition): [each.start, each.until] for each in self.ranges}
+        ranges = {str(span.partition): [span.start, span.until] for span in self.ranges}
         return {
             property_keys.WRITER: self.writer,
             property_keys.BATCH: str(self.batch),

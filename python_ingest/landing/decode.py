@@ -74,7 +74,7 @@ def rows(records: DataFrame, declaration: Declaration, sides: Sides, batch: Batc
             F.col("timestamp").alias("kafka_timestamp"),
             F.col("timestampType").alias("kafka_timestamp_type"),
             F.when(raw, F.col("headers")).alias("kafka_headers"),
-            *(F.when(raw, each).alias("kafka_key") for each in _key(key, declaration.key, sides.columns)),
+            *(F.when(raw, key_column).alias("kafka_key") for key_column in _key(key, declaration.key, sides.columns)),
             F.when(raw, F.col("key")).alias("kafka_raw_key"),
             F.when(raw, F.col("value")).alias("kafka_raw_value"),
             (_schema_id("key", key) if avro_key else F.lit(None).cast("int")).alias("key_schema_id"),
@@ -170,7 +170,7 @@ def _key(side: Side, key_format: str, columns: StructType) -> list[Column]:
         return [F.try_validate_utf8(F.col("key").cast("string"))]
     if key_format == "bytes":
         return [F.col("key")]
-    own = StructType(*(each for each in columns.fields if each.name == "kafka_key"))
+    own = StructType(*(field for field in columns.fields if field.name == "kafka_key"))
     # A table has no column for Avro keys that no source declares, before the first of them: tables.table_schema.
     return _held({"kafka_key": F.col("_key.payload")}, landed_columns("key", side.reader), own)
 
@@ -192,7 +192,7 @@ def _as(column: Column, own: IcebergType | None, held: IcebergType) -> Column:
         return column
     match own, held:
         case StructType(), StructType():
-            fields = _held({each.name: column[each.name] for each in own.fields}, own, held)
+            fields = _held({field.name: column[field.name] for field in own.fields}, own, held)
             return F.when(column.isNotNull(), F.struct(*fields))
         case ListType(), ListType():
             return F.transform(column, lambda item: _as(item, own.element_type, held.element_type))

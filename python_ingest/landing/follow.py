@@ -22,7 +22,7 @@ def follow(
     topic's turn again. `after_turn` gets the results of a turn; of these `over_limit` is set when all that was landed
     so far has come to be over the limit.
     """
-    totals = {each.topic: TopicResult(each.topic) for each in declarations}
+    totals = {declaration.topic: TopicResult(declaration.topic) for declaration in declarations}
     behind: list[Declaration] = []
     due = time.monotonic()
     while not ingester.stopping.is_set():
@@ -34,7 +34,9 @@ def follow(
         chosen = behind if started < due else declarations
         due = due if started < due else started + every
         results = ingester.catch_up(chosen, batches=1)
-        behind = [each for each, result in zip(chosen, results, strict=True) if result.lag and not result.error]
+        behind = [
+            declaration for declaration, result in zip(chosen, results, strict=True) if result.lag and not result.error
+        ]
         for declaration, result in zip(chosen, results, strict=True):
             _add(totals[result.topic], result, declaration)
         after_turn(results)

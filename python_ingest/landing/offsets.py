@@ -108,28 +108,28 @@ def waiting(position: Position, topic: TopicState) -> list[OffsetRange]:
 
 def count(ranges: Iterable[OffsetRange]) -> int:
     """Return how many offsets the ranges span."""
-    return sum(each.until - each.start for each in ranges)
+    return sum(span.until - span.start for span in ranges)
 
 
 def before(ranges: Iterable[OffsetRange], ends: Mapping[int, int]) -> list[OffsetRange]:
     """Cut ranges off at an offset per partition; a partition without one has nothing before it."""
-    cut = (OffsetRange(each.partition, each.start, min(each.until, ends.get(each.partition, 0))) for each in ranges)
-    return [each for each in cut if each.until > each.start]
+    cut = (OffsetRange(span.partition, span.start, min(span.until, ends.get(span.partition, 0))) for span in ranges)
+    return [span for span in cut if span.until > span.start]
 
 
 def capped(ranges: list[OffsetRange], max_records: int) -> list[OffsetRange]:
     """Share `max_records` out evenly; what a short range leaves goes to the longer ones."""
     capped = []
     left = max_records
-    by_length = sorted(ranges, key=lambda each: each.until - each.start)
-    for index, each in enumerate(by_length):
+    by_length = sorted(ranges, key=lambda span: span.until - span.start)
+    for index, span in enumerate(by_length):
         share = max(1, left // (len(by_length) - index))
-        until = min(each.until, each.start + share)
-        left -= until - each.start
-        capped.append(OffsetRange(each.partition, each.start, until))
+        until = min(span.until, span.start + share)
+        left -= until - span.start
+        capped.append(OffsetRange(span.partition, span.start, until))
         if left <= 0:
             break
-    return sorted(capped, key=lambda each: each.partition)
+    return sorted(capped, key=lambda span: span.partition)
 
 
 def _ledger_position(current: Snapshot, table: Table) -> Position:

@@ -105,12 +105,12 @@ class Ingester:
     def catch_up(self, declarations: list[Declaration], batches: int | None = None) -> list[TopicResult]:
         """Land what the broker has of each topic at this moment, or so many batches of it; a topic that fails does not
         stop the others."""
-        for each in declarations:
-            if each.topic not in self._loops:
+        for declaration in declarations:
+            if declaration.topic not in self._loops:
                 # A registry's client of its own: what it remembers as missing, another topic's producer may register.
                 registry = Registry(self.settings, self.options.wait)
-                self._loops[each.topic] = _TopicLoop(self, each, registry)
-        results = [TopicResult(each.topic) for each in declarations]
+                self._loops[declaration.topic] = _TopicLoop(self, declaration, registry)
+        results = [TopicResult(declaration.topic) for declaration in declarations]
         pool = ThreadPoolExecutor(self.options.topics_at_once)
         try:
             # Of all topics first: a run ends, and the last topic has its turn, however fast the others grow.

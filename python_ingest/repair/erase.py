@@ -117,7 +117,7 @@ def named(
     Raises:
         UserError: a topic is not declared, or there is no such row.
     """
-    by_topic = {each.topic: each for each in declarations}
+    by_topic = {declaration.topic: declaration for declaration in declarations}
     wanted: dict[str, set[Place]] = defaultdict(set)
     for topic, *place in records:
         if topic not in by_topic:
@@ -216,7 +216,7 @@ def _named(
     catalog: Catalog, declarations: list[Declaration], schema: str, subject: Subject, ids: set[str]
 ) -> tuple[set[str], set[str]]:
     """Return what the persons' rows of another table name, and what of that other persons' rows name too."""
-    by_table = {(each.schema, each.table): each for each in declarations}
+    by_table = {(declaration.schema, declaration.table): declaration for declaration in declarations}
     mine: set[str] = set()
     others: set[str] = set()
     for is_second_look in (False, True):

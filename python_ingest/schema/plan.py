@@ -52,9 +52,9 @@ class Plan:
         if self.refused is not None:
             yield f"  refused    {self.refused}"
             return
-        yield from (f"  adds       {each.path} {each.after}" for each in self.added)
-        yield from (f"  widens     {each.path} {each.before} to {each.after}" for each in self.widened)
-        yield from (f"  leaves out {each} (stays, NULL from then on)" for each in self.not_written)
+        yield from (f"  adds       {column.path} {column.after}" for column in self.added)
+        yield from (f"  widens     {column.path} {column.before} to {column.after}" for column in self.widened)
+        yield from (f"  leaves out {path} (stays, NULL from then on)" for path in self.not_written)
         yield f"  unchanged  {len(self.unchanged)}"
         yield from (f"  note       {note}" for note in self.notes)
 
@@ -106,7 +106,7 @@ def _plan(
     before = _of_side(side, state.columns)
     wanted = _of_side(side, joined_columns(state.columns, declared_columns(declaration)))
     reader = merge.merge_all(known)
-    older = {each: writer for each, writer in known.items() if schema_id is None or each < schema_id}
+    older = {number: writer for number, writer in known.items() if schema_id is None or number < schema_id}
     try:
         fits = fitted(side, declaration, wanted, reader, older, registered)
     except IncompatibleSchema as error:
@@ -118,16 +118,16 @@ def _plan(
         source,
         schema_id,
         declaration.identifier,
-        added=tuple(each for each in columns if each.before is None),
-        widened=tuple(each for each in columns if each.before not in (None, each.after)),
-        unchanged=tuple(each for each in columns if each.before == each.after),
+        added=tuple(column for column in columns if column.before is None),
+        widened=tuple(column for column in columns if column.before not in (None, column.after)),
+        unchanged=tuple(column for column in columns if column.before == column.after),
         notes=fits.notes,
-        not_written=tuple(each.path for each in _compared("", own, after) if each.before is None),
+        not_written=tuple(column.path for column in _compared("", own, after) if column.before is None),
     )
 
 
 def _of_side(side: str, columns: StructType) -> StructType:
-    return StructType(*(each for each in columns.fields if (each.name == "kafka_key") == (side == "key")))
+    return StructType(*(field for field in columns.fields if (field.name == "kafka_key") == (side == "key")))
 
 
 def _compared(path: str, before: IcebergType | None, after: IcebergType) -> Iterator[Column]:

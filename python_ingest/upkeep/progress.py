@@ -23,4 +23,4 @@ def unread_partitions(
     state = Broker(settings, wait).describe(topic)
     if table.properties.get(property_keys.TOPIC_ID) != state.topic_id:
         return set(position.next_offsets)
-    return {each.partition for each in offsets.waiting(position, state)}
+    return {span.partition for span in offsets.waiting(position, state)}

@@ -20,12 +20,12 @@ from pyiceberg.types import IcebergType
 
 from lakehouse import property_keys
 from lakehouse.catalog import readable
+from python_ingest.kafka.offset_range import STRETCHES, stretches
 from python_ingest.verify.topic_log import RECORD
 
 PIECE_ROWS = 10_000
 PIECE_BYTES = 16 * 1024 * 1024
 ERASED = "erased: "
-RUNS = pa.schema([("first", pa.int64()), ("until", pa.int64())])
 
 
 @dataclass
@@ -39,19 +39,15 @@ class Holding:
 
     def add(self, file: FileScanTask, offsets: pa.ChunkedArray) -> None:
         """Add the offsets of a file, in any order."""
-        ordered = offsets.combine_chunks().sort()
-        breaks = pc.indices_nonzero(pc.fill_null(pc.not_equal(pc.pairwise_diff(ordered), 1), True))
-        ends = pa.concat_arrays([breaks[1:], pa.array([len(ordered)], breaks.type)])
-        untils = pc.add(ordered.take(pc.subtract(ends, 1)), 1)
-        runs = pa.table([ordered.take(breaks), untils], schema=RUNS)
-        self.rows += len(ordered)
-        self.files.append((file, ordered[0].as_py(), untils[-1].as_py()))
+        runs = stretches(offsets.combine_chunks())
+        self.rows += len(offsets)
+        self.files.append((file, runs["first"][0].as_py(), runs["until"][-1].as_py()))
         self.parts.append(runs)
 
     @cached_property
     def runs(self) -> pa.Table:
         """The runs of all files; ask when all are added."""
-        return pa.concat_tables([RUNS.empty_table(), *self.parts])
+        return pa.concat_tables([STRETCHES.empty_table(), *self.parts])
 
     def stretches(self, first: int, until: int) -> pa.Table:
         """Return the offsets from `first` to `until`, outside of which there are no rows, as stretches with equally
@@ -85,9 +81,7 @@ class BronzeTable:
     def scan(self) -> None:
         """Fill `holdings`; count in `foreign_rows` the rows that name no offset, or another topic, and in
         `unnumbered_rows` those with no batch number, or one beyond the greatest that a snapshot tells of."""
-        last = max(
-            (int(each[property_keys.BATCH]) for each in self._summaries() if property_keys.BATCH in each), default=0
-        )
+        last = max((int(entries.get(property_keys.BATCH, 0)) for entries in self._summaries()), default=0)
         for file in self._files():
             rows = self._read(file, AlwaysTrue(), ("kafka_topic", "kafka_partition", "kafka_offset", "ingest_batch"))
             number = pc.field("ingest_batch")

@@ -104,7 +104,7 @@ class _Partition:
                 report.notes.append(
                     f"partition {self._partition}: {stretch}: no row, and the broker no longer has them"
                 )
-        accepted = sum(overlap(holes, *each) for each in self._accepted)
+        accepted = sum(overlap(holes, *gap) for gap in self._accepted)
         unconfirmed = overlap(holes, first, begin) - sum(
             overlap(holes, start, min(end, begin)) for start, end in self._accepted
         )
@@ -172,7 +172,7 @@ class _Partition:
 
 def _check_ledger(report: Report, bronze: BronzeTable) -> None:
     for batch, ranges, landed in bronze.batches():
-        held = sum(overlap(bronze.holdings[partition].runs, *each) for partition, each in ranges.items())
+        held = sum(overlap(bronze.holdings[partition].runs, *span) for partition, span in ranges.items())
         if held != landed:
             report.add(f"batch {batch} landed {landed} rows, and {held} are there")
 

@@ -1,7 +1,11 @@
 """The outcome of verifying one topic, and how it is said."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from python_ingest.kafka.offset_range import stretches
 
 PROBLEMS_NAMED = 10
 
@@ -55,8 +59,8 @@ class Report:
 
     def add_offsets(self, partition: int, offsets: Iterable[int], what: str) -> None:
         """Add a problem for each run of offsets."""
-        for first, last in _runs(sorted(set(offsets))):
-            self.add(f"partition {partition}: {place(first, last)}: {what}")
+        for run in stretches(pa.array(set(offsets), pa.int64())).to_pylist():
+            self.add(f"partition {partition}: {place(run['first'], run['until'] - 1)}: {what}")
 
     def line(self) -> str:
         """Return the outcome in a line."""
@@ -89,10 +93,3 @@ class Report:
 def place(first: int, last: int) -> str:
     """Return how a run of offsets is called."""
     return f"offset {first}" if first == last else f"offsets {first} to {last}"
-
-
-def _runs(offsets: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield first and last of the runs without a hole in sorted offsets."""
-    starts = [offset for index, offset in enumerate(offsets) if index == 0 or offsets[index - 1] != offset - 1]
-    ends = [offset for index, offset in enumerate(offsets) if offsets[index + 1 : index + 2] != [offset + 1]]
-    return zip(starts, ends, strict=True)

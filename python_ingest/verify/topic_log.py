@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from lakehouse import connections
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
+from python_ingest.kafka import peek
 from python_ingest.kafka.broker import Broker
 from python_ingest.kafka.message import headers_of, place_of
 
@@ -36,23 +36,12 @@ class TopicLog:
     """
 
     def __init__(self, settings: Settings, topic: str, wait: float) -> None:
-        self._servers = settings.kafka_bootstrap_servers
+        self._settings = settings
         self._topic = topic
         self._wait = wait
         # A consumer would try until the wait is over where a broker turns it away.
         Broker(settings, wait).check()
-        self._consumer = Consumer(
-            {
-                **connections.kafka_client(settings),
-                "group.id": "lakehouse-verify",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "isolation.level": "read_committed",
-                "auto.offset.reset": "error",
-                # A partition that is read to its end must not cost half a second.
-                "fetch.wait.max.ms": 20,
-            }
-        )
+        self._consumer = peek.reader(settings, "lakehouse-verify")
 
     def close(self) -> None:
         """Leave the broker."""
@@ -70,7 +59,7 @@ class TopicLog:
             raise self._no_answer(error.args[0]) from None
         if metadata.error is not None:
             raise UserError(
-                f"The topic '{self._topic}' does not exist on {self._servers}",
+                f"The topic '{self._topic}' does not exist on {self._settings.kafka_bootstrap_servers}",
                 "Create it, or remove its declaration from the dbt source",
             )
         return sorted(metadata.partitions)
@@ -118,10 +107,7 @@ class TopicLog:
                 piece, first = [], after
 
     def _no_answer(self, error: KafkaError) -> UserError:
-        return UserError(
-            f"Kafka at {self._servers} does not give the records of {self._topic} ({error.name()})",
-            "Check KAFKA_BOOTSTRAP_SERVERS and `lakehouse stack status`, then verify again",
-        )
+        return peek.unanswered(self._settings, self._topic, error)
 
 
 def _columns(records: list[Message]) -> pa.RecordBatch:
@@ -132,7 +118,7 @@ def _columns(records: list[Message]) -> pa.RecordBatch:
         "kafka_timestamp": pa.array(
             [at if abs(at) <= LAST_STAMP else None for _, at in stamps], pa.timestamp("ms", "UTC")
         ).cast(pa.timestamp("us", "UTC")),
-        "kafka_timestamp_type": [kind - 1 for kind, _ in stamps],
+        "kafka_timestamp_type": [stamp_type - 1 for stamp_type, _ in stamps],
         "kafka_raw_key": [record.key() for record in records],
         "kafka_raw_value": [record.value() for record in records],
         "kafka_headers": list(map(headers_of, records)),

@@ -321,7 +321,7 @@ def test_from_earliest_passes_over_offsets_without_records(lab: Lab, monkeypatch
     ingester = lab.ingester(Options(wait=10, from_earliest=True))
     (first,) = ingester.catch_up([lab.declaration])
     with monkeypatch.context() as patch:
-        patch.setattr(peek, "_consumer", None)  # what holds no record is not asked for again
+        patch.setattr(peek, "reader", None)  # what holds no record is not asked for again
         (again,) = ingester.catch_up([lab.declaration])
     assert [(result.error, result.batches) for result in (first, again)] == [(None, 0), (None, 0)]
     lab.sql("delete from {table} where kafka_offset = 2")
