@@ -56,7 +56,7 @@ def _names(given: Any, place: str) -> tuple[str, ...]:
 
 
 def check_through(tables: Mapping[str, tuple[Subject, ...]], place: str) -> None:
-    """Do nothing if every table that a subject goes through says itself where the person's id is. `tables` are those of
+    """Raise unless every table that a subject goes through says itself where the person's id is. `tables` are those of
     one source.
 
     Raises:

@@ -86,7 +86,7 @@ class Broker:
         self._client = AdminClient({**connections.kafka_client(settings)}, error_cb=self._note)
 
     def check(self) -> None:
-        """Do nothing if the broker answers.
+        """Raise unless the broker answers.
 
         Raises:
             UserError: it does not, or turns this client away.

@@ -23,10 +23,10 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True)
 class Registered:
-    """A schema as registered: its kind (AVRO, JSON, PROTOBUF), its text, and the texts of the schemas of other
+    """A schema as registered: its type (AVRO, JSON, PROTOBUF), its text, and the texts of the schemas of other
     subjects that it refers to, each after those it refers to itself."""
 
-    kind: str
+    schema_type: str
     text: str
     references: tuple[str, ...] = ()
 

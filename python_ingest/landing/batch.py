@@ -42,7 +42,7 @@ class FarStamp(Refused):
 
 
 @dataclass(frozen=True)
-class Plan:
+class BatchPlan:
     """What to land, and the position it follows from; `filling_holes` if it lies before the position."""
 
     topic: TopicState
@@ -63,7 +63,7 @@ class Lander:
     writer: str
     wait: float
 
-    def land(self, table: Table, plan: Plan) -> Landed:
+    def land(self, table: Table, plan: BatchPlan) -> Landed:
         """Commit the plan's ranges as one batch.
 
         Raises:
@@ -76,10 +76,10 @@ class Lander:
             # The failed job may have been preceded by a change of columns.
             return self._land(table.refresh(), *self._without_far_stamps(plan))
 
-    def _land(self, table: Table, plan: Plan, records: DataFrame) -> Landed:
+    def _land(self, table: Table, plan: BatchPlan, records: DataFrame) -> Landed:
         known = SchemaState.of(table).notes
         if table.current_snapshot() is not None:
-            sides = self.schemas.known(SchemaState.of(table))
+            sides = self.schemas.learned_by(SchemaState.of(table))
         else:
             table, sides = self._learn(table, records, plan, self._first_look(plan.ranges))
         try:
@@ -96,7 +96,9 @@ class Lander:
             return ranges
         return [replace(span, until=min(span.until, span.start + FIRST_LOOK)) for span in ranges]
 
-    def _learn(self, table: Table, records: DataFrame, plan: Plan, ranges: list[OffsetRange]) -> tuple[Table, Sides]:
+    def _learn(
+        self, table: Table, records: DataFrame, plan: BatchPlan, ranges: list[OffsetRange]
+    ) -> tuple[Table, Sides]:
         """Look for schemas in these ranges, and change the table for what was found."""
         state = SchemaState.of(table)
         values, keys = peek.schema_ids(self.settings, self.declaration.topic, ranges, self.wait)
@@ -135,7 +137,7 @@ class Lander:
         }
         return self.spark().read.format("kafka").options(**options).load()
 
-    def _without_far_stamps(self, plan: Plan) -> tuple[Plan, DataFrame]:
+    def _without_far_stamps(self, plan: BatchPlan) -> tuple[BatchPlan, DataFrame]:
         """Return a part of a plan that ends before records which Spark cannot read, or that begins with one, and its
         records."""
         topic = self.declaration.topic
@@ -147,7 +149,7 @@ class Lander:
         ranges = [replace(span, until=found.get(span.partition, span.until)) for span in plan.ranges]
         return replace(plan, ranges=ranges), self.read(ranges)
 
-    def _check(self, records: DataFrame, sides: Sides, plan: Plan) -> None:
+    def _check(self, records: DataFrame, sides: Sides, plan: BatchPlan) -> None:
         """Find what stops a batch before the table is made or changed for it."""
         batch = Batch(plan.position.last_batch + 1, datetime.now(UTC))
         try:
@@ -156,7 +158,7 @@ class Lander:
         except (PySparkException, Py4JError) as error:
             raise self._translated(error) from None
 
-    def _write(self, table: Table, records: DataFrame, sides: Sides, plan: Plan) -> Landed:
+    def _write(self, table: Table, records: DataFrame, sides: Sides, plan: BatchPlan) -> Landed:
         batch = Batch(plan.position.last_batch + 1, datetime.now(UTC))
         ids = tuple(sorted(sides.value.writers))
         read = {} if plan.filling_holes else {span.partition: span.until for span in plan.ranges}
@@ -190,6 +192,6 @@ class Lander:
                 " nothing of this batch was landed",
                 "Correct the cause, or declare on_error: dead_letter",
             )
-        if commit.kind(error).endswith("ArithmeticException"):
-            return FarStamp(f"Spark failed ({commit.kind(error)})")
-        return Refused(f"Spark failed ({commit.kind(error)})")
+        if commit.error_name(error).endswith("ArithmeticException"):
+            return FarStamp(f"Spark failed ({commit.error_name(error)})")
+        return Refused(f"Spark failed ({commit.error_name(error)})")

@@ -32,11 +32,11 @@ def replace_rows(
     ledger: Ledger,
     change: Callable[[DataFrame], DataFrame],
     where: str,
-    kind: str,
+    purpose: str,
 ) -> int | None:
     """Put what `change` makes of the base's rows in the place of the rows at the same positions.
 
-    `where` is a condition in SQL that only rows of `landed` meet that may be replaced; `kind` is REPLAY or ERASE.
+    `where` is a condition in SQL that only rows of `landed` meet that may be replaced; `purpose` is REPLAY or ERASE.
 
     Returns:
         How many rows there are; 0 without a commit, None if another commit came first.
@@ -50,7 +50,7 @@ def replace_rows(
         spark.conf.set(f"spark.sql.iceberg.snapshot-property.{key}", value)
     identifier = ".".join(table.name())
     name = f"{CATALOG_NAME}.{identifier}"
-    branch = f"{kind}_{uuid.uuid4().hex}"
+    branch = f"{purpose}_{uuid.uuid4().hex}"
     try:
         rows = change(spark.read.option("versionAsOf", base.snapshot_id).table(name))
         found = rows.count()
@@ -74,7 +74,7 @@ def replace_rows(
             if moved or any(refusal in str(error) for refusal in commit.REFUSALS):
                 return None
             raise UserError(
-                f"{identifier}: Spark failed ({commit.kind(error)}); nothing was changed", f"See {log_file()}"
+                f"{identifier}: Spark failed ({commit.error_name(error)}); nothing was changed", f"See {log_file()}"
             ) from None
     finally:
         if branch in table.refresh().refs():

@@ -156,7 +156,7 @@ CAUSES = re.compile(
 )
 
 
-def kind(error: PySparkException | Py4JError) -> str:
+def error_name(error: PySparkException | Py4JError) -> str:
     """Name an error and, if file system or S3 refused, that; without its message, which may quote a record."""
     cause = CAUSES.search(str(error))
     return f"{_name(error)}: {cause[0]}" if cause else _name(error)

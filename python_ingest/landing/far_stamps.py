@@ -69,7 +69,7 @@ def _is_far(message: Message) -> bool:
 
 
 def _row(message: Message) -> dict[str, object]:
-    kind, stamp = message.timestamp()
+    stamp_type, stamp = message.timestamp()
     return {
         "key": message.key(),
         "value": message.value(),
@@ -77,7 +77,7 @@ def _row(message: Message) -> dict[str, object]:
         "partition": message.partition(),
         "offset": message.offset(),
         "timestamp": None if _is_far(message) else stamp * 1000,
-        # The client's kinds count from 1, Spark's from 0.
-        "timestampType": kind - 1,
+        # The client's types count from 1, Spark's from 0.
+        "timestampType": stamp_type - 1,
         "headers": headers_of(message),
     }

@@ -20,7 +20,7 @@ from python_ingest.kafka.broker import Broker, TopicState
 from python_ingest.kafka.offset_range import OffsetRange
 from python_ingest.kafka.registry import Registry
 from python_ingest.landing import backfill, identity, offsets, tables
-from python_ingest.landing.batch import Lander, NewSchemaId, Plan
+from python_ingest.landing.batch import BatchPlan, Lander, NewSchemaId
 from python_ingest.landing.commit import Landed, Refused
 from python_ingest.landing.offsets import Position, PositionReader
 from python_ingest.landing.session import log_file
@@ -211,7 +211,7 @@ class _TopicLoop:
                 for note in landed.notes:
                     self._reporter.note(topic.topic, note)
 
-    def _plan(self, table: Table, topic: TopicState, position: Position, result: TopicResult) -> Plan:
+    def _plan(self, table: Table, topic: TopicState, position: Position, result: TopicResult) -> BatchPlan:
         waiting = offsets.before(offsets.waiting(position, topic), self._ends)
         holes = offsets.before(self._holes(table, topic, position), self._ends)
         result.lag = offsets.count(waiting) + offsets.count(holes)
@@ -219,7 +219,7 @@ class _TopicLoop:
         # One range per partition and batch: Spark's Kafka source takes no more.
         first_holes = list({hole.partition: hole for hole in reversed(holes)}.values())
         ranges = offsets.capped(first_holes or waiting, self._options.max_records)
-        return Plan(topic, position, ranges, filling_holes=bool(holes))
+        return BatchPlan(topic, position, ranges, filling_holes=bool(holes))
 
     def _holes(self, table: Table, topic: TopicState, position: Position) -> list[OffsetRange]:
         if not self._options.from_earliest:

@@ -63,8 +63,8 @@ def _start(settings: Settings, log: Path) -> SparkSession:
         try:
             started = session(settings, "ingest")
         except PySparkException as error:
-            kind = error.getCondition() or type(error).__name__
-            raise UserError(f"Spark does not start ({kind})", f"See the end of {log}") from None
+            name = error.getCondition() or type(error).__name__
+            raise UserError(f"Spark does not start ({name})", f"See the end of {log}") from None
         finally:
             os.dup2(terminal, 2)
             os.close(terminal)

@@ -66,7 +66,7 @@ class Done:
 
 
 def check(declarations: Iterable[Declaration], persons: Iterable[Person]) -> None:
-    """Do nothing if the sources say where the rows of such persons are.
+    """Raise unless the sources say where the rows of such persons are.
 
     Raises:
         UserError: no source declares the kind of one.

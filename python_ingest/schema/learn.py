@@ -43,7 +43,7 @@ class TopicSchemas:
     _rejected: dict[str, dict[int, str]] = field(default_factory=lambda: {"value": {}, "key": {}})
     _foreign_since: dict[tuple[str, int], float] = field(default_factory=dict)
 
-    def known(self, state: SchemaState) -> Sides:
+    def learned_by(self, state: SchemaState) -> Sides:
         """Return how to decode what a table's state already holds, without asking the registry."""
         return self.learn(state, (), ()).sides
 
@@ -150,8 +150,8 @@ def fitted(
     Raises:
         IncompatibleSchema: it does not fit.
     """
-    if registered.kind != "AVRO":
-        raise IncompatibleSchema("", f"the schema is {registered.kind}, not AVRO")
+    if registered.schema_type != "AVRO":
+        raise IncompatibleSchema("", f"the schema is {registered.schema_type}, not AVRO")
     names = with_names_of(columns, reader) if side == "value" else reader
     writer = merge.with_column_names(names, writer_form.writer_form(registered.text, registered.references))
     joined(columns, landed_columns(side, merge.merge(reader, writer)))

@@ -21,7 +21,7 @@ from python_ingest.topics import Declaration
 
 
 @dataclass(frozen=True)
-class Column:
+class ColumnChange:
     """A column, or a field, element or value below one, by its path: its type before and after. `before` is None if
     it is not there yet."""
 
@@ -31,16 +31,16 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SchemaChange:
     """What one schema would do to a table. `source` is a subject, then with the schema's id, or a file. `refused` is
     None, or a reason that begins with the field; then nothing else is told: its records would be dead letters."""
 
     source: str
     schema_id: int | None
     table: str
-    added: tuple[Column, ...] = ()
-    widened: tuple[Column, ...] = ()
-    unchanged: tuple[Column, ...] = ()
+    added: tuple[ColumnChange, ...] = ()
+    widened: tuple[ColumnChange, ...] = ()
+    unchanged: tuple[ColumnChange, ...] = ()
     not_written: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     refused: str | None = None
@@ -59,7 +59,7 @@ class Plan:
         yield from (f"  note       {note}" for note in self.notes)
 
 
-def plans_of_newest(registry: Registry, table: Table | None, declaration: Declaration) -> list[Plan]:
+def plans_of_newest(registry: Registry, table: Table | None, declaration: Declaration) -> list[SchemaChange]:
     """Plan the newest schemas under the topic's subjects: `<topic>-value` and, for a topic with Avro keys,
     `<topic>-key`, or those that the declaration names; of these, keys are under the ones that end in `-key`.
 
@@ -85,7 +85,7 @@ def plans_of_newest(registry: Registry, table: Table | None, declaration: Declar
     return plans
 
 
-def plan_of_file(path: Path, table: Table | None, declaration: Declaration) -> Plan:
+def plan_of_file(path: Path, table: Table | None, declaration: Declaration) -> SchemaChange:
     """Plan a proposed schema of a topic's values; `table` is None if there is none yet.
 
     Raises:
@@ -100,7 +100,7 @@ def plan_of_file(path: Path, table: Table | None, declaration: Declaration) -> P
 
 def _plan(
     source: str, schema_id: int | None, registered: Registered, table: Table | None, declaration: Declaration, side: str
-) -> Plan:
+) -> SchemaChange:
     state = SchemaState.of(table)
     known = state.value if side == "value" else state.key
     before = _of_side(side, state.columns)
@@ -110,11 +110,11 @@ def _plan(
     try:
         fits = fitted(side, declaration, wanted, reader, older, registered)
     except IncompatibleSchema as error:
-        return Plan(source, schema_id, declaration.identifier, refused=str(error))
+        return SchemaChange(source, schema_id, declaration.identifier, refused=str(error))
     own = landed_columns(side, merge.merge(None, fits.writer))
     after = joined_columns(wanted, own)
     columns = list(_compared("", before, after))
-    return Plan(
+    return SchemaChange(
         source,
         schema_id,
         declaration.identifier,
@@ -130,11 +130,11 @@ def _of_side(side: str, columns: StructType) -> StructType:
     return StructType(*(field for field in columns.fields if (field.name == "kafka_key") == (side == "key")))
 
 
-def _compared(path: str, before: IcebergType | None, after: IcebergType) -> Iterator[Column]:
+def _compared(path: str, before: IcebergType | None, after: IcebergType) -> Iterator[ColumnChange]:
     """Yield what is new at its topmost place, and everything else at its lowest."""
     below = spark_types.parts(after)
     if before is None or not below:
-        yield Column(path, None if before is None else _spoken(before), _spoken(after))
+        yield ColumnChange(path, None if before is None else _spoken(before), _spoken(after))
         return
     known = {name.lower(): column for name, column in spark_types.parts(before).items()}
     for name, part in below.items():

@@ -51,7 +51,7 @@ def writer_form(text: str, references: Sequence[str] = ()) -> AvroSchema:
 
 
 def refuse_names_that_differ_by_case(names: Sequence[str], place: str) -> None:
-    """Do nothing if every name can be a column beside the others: column names ignore case.
+    """Raise if two names cannot be columns of one table: column names ignore case.
 
     Raises:
         IncompatibleSchema: two are one name to Spark.
@@ -64,7 +64,7 @@ def refuse_names_that_differ_by_case(names: Sequence[str], place: str) -> None:
 
 
 def refuse_what_is_no_name(name: str, place: str) -> None:
-    """Do nothing if Avro's Java library takes this as a name: it begins with a letter, of any alphabet, or `_`.
+    """Raise unless Avro's Java library takes this as a name: it begins with a letter, of any alphabet, or `_`.
 
     Raises:
         IncompatibleSchema: it does not. Spark could read no record of the topic with such a schema.

@@ -19,7 +19,7 @@ from lakehouse import property_keys
 from lakehouse.catalog import load_catalog, load_table
 from lakehouse.errors import UserError
 from lakehouse.settings import CATALOG_NAME, Settings
-from python_ingest.landing.commit import REFUSALS, kind
+from python_ingest.landing.commit import REFUSALS, error_name
 from python_ingest.landing.session import log_file
 from python_ingest.upkeep.table_files import TableSize, files_of, size_of, target_file_bytes
 
@@ -38,7 +38,7 @@ class Retention:
     orphans: timedelta = timedelta(days=3)
 
     def check(self) -> None:
-        """Do nothing if running readers and writers are safe.
+        """Raise unless running readers and writers are safe.
 
         Raises:
             UserError: they are not.
@@ -224,7 +224,7 @@ class Procedures:
             if not any(refusal in str(failure) for refusal in REFUSALS):
                 break
         raise UserError(
-            f"{self.identifier}: {step} failed ({kind(failure)}); what was done before stays done",
+            f"{self.identifier}: {step} failed ({error_name(failure)}); what was done before stays done",
             f"Run it again when fewer others write to the table; `lakehouse ingest verify` names a damaged file;"
             f" see {log_file()}",
         ) from None

@@ -54,13 +54,13 @@ def purge_table(catalog: Catalog, spark: SparkSession, identifier: str, written_
     for ref, at in table.refs().items():
         if ref == "main" or (current is not None and at.snapshot_id == current.snapshot_id):
             continue
-        kind = "tag" if at.snapshot_ref_type == SnapshotRefType.TAG else "branch"
-        if kind == "tag":
+        ref_type = "tag" if at.snapshot_ref_type == SnapshotRefType.TAG else "branch"
+        if ref_type == "tag":
             tags.append(ref)
             if ref.startswith(PUBLISHED):
                 noted = f"'{property_keys.ERASED_SNAPSHOT}{at.snapshot_id}' = '{datetime.now(UTC):%Y-%m-%d}'"
                 procedures.sql(f"alter table {name} set tblproperties ({noted})", "set tblproperties")
-        procedures.sql(f"alter table {name} drop {kind} if exists `{ref}`", f"drop {kind}")
+        procedures.sql(f"alter table {name} drop {ref_type} if exists `{ref}`", f"drop {ref_type}")
     if current is not None:
         if size_of(table, files_of(table)).delete_files:
             merge_files(procedures, table, deletes=True)

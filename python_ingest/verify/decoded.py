@@ -71,9 +71,9 @@ class _Checker:
         self._report = report
         self._key = key
         self._types = bronze.columns()
-        self._payload = {name: kind for name, kind in self._types.items() if name not in OWN_COLUMNS}
+        self._payload = {name: column for name, column in self._types.items() if name not in OWN_COLUMNS}
         # A field whose name is taken is known by that name, too.
-        fields = {name.removeprefix("value_"): kind for name, kind in self._payload.items() if _is_longer(name)}
+        fields = {name.removeprefix("value_"): column for name, column in self._payload.items() if _is_longer(name)}
         self._values = _Schemas(registry, bronze.schemas("value"), fields | self._payload, self._payload.get("value"))
         self._keys = _Schemas(registry, bronze.schemas("key"), {}, self._types.get("kafka_key"))
         self._problems: dict[str, dict[int, list[int]]] = {}
@@ -227,7 +227,7 @@ class _Schemas:
         registered = self._registered.get(number)
         if registered is None:
             raise _NoSchema
-        if registered.kind != "AVRO":
+        if registered.schema_type != "AVRO":
             raise Unreadable("not Avro")
         if number not in self._readers:
             texts = [text for one in self._registered.values() if one for text in (one.text, *one.references)]
@@ -253,38 +253,44 @@ def _column(rows: pa.Table, name: str) -> pa.ChunkedArray:
     return rows[name].cast(_plain_type(rows[name].type))
 
 
-def _plain_type(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_struct(kind):
-        return pa.struct([one.with_type(_plain_type(one.type)) for one in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(kind.key_field, kind.item_field.with_type(_plain_type(kind.item_type)))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.large_list(kind.value_field.with_type(_plain_type(kind.value_type)))
-    return pa.int64() if pa.types.is_timestamp(kind) else pa.int32() if pa.types.is_date32(kind) else kind
+def _plain_type(arrow_type: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(arrow_type):
+        return pa.struct([one.with_type(_plain_type(one.type)) for one in arrow_type])
+    if pa.types.is_map(arrow_type):
+        return pa.map_(arrow_type.key_field, arrow_type.item_field.with_type(_plain_type(arrow_type.item_type)))
+    if pa.types.is_list(arrow_type) or pa.types.is_large_list(arrow_type):
+        return pa.large_list(arrow_type.value_field.with_type(_plain_type(arrow_type.value_type)))
+    return (
+        pa.int64()
+        if pa.types.is_timestamp(arrow_type)
+        else pa.int32()
+        if pa.types.is_date32(arrow_type)
+        else arrow_type
+    )
 
 
-def _difference(wanted: Any, found: Any, kind: pa.DataType) -> str | None:
-    """Return the place inside a column at which two values differ, None if they do not. `kind` is of what was found."""
+def _difference(wanted: Any, found: Any, arrow_type: pa.DataType) -> str | None:
+    """Return the place inside a column at which two values differ, None if not; the type is of what was found."""
     if wanted is None or found is None:
         return None if wanted is found else ""
     parts: list[tuple[str, Any, Any, pa.DataType]] = []
-    if pa.types.is_struct(kind):
-        types = {one.name: one.type for one in kind}
+    if pa.types.is_struct(arrow_type):
+        types = {one.name: one.type for one in arrow_type}
         # A field that its file lacks is NULL.
         lacking = [name for name in wanted if name not in types and not _holds_nothing(wanted[name])]
         parts = [
             (f".{name}", wanted.get(name), found.get(name), types.get(name, pa.null())) for name in (*types, *lacking)
         ]
-    elif pa.types.is_map(kind):
+    elif pa.types.is_map(arrow_type):
         values = dict(found)
         if len(found) != len(wanted) or values.keys() != wanted.keys():
             return ""
-        parts = [(".value", wanted[name], values[name], kind.item_type) for name in values]
-    elif pa.types.is_large_list(kind):
+        parts = [(".value", wanted[name], values[name], arrow_type.item_type) for name in values]
+    elif pa.types.is_large_list(arrow_type):
         if len(found) != len(wanted):
             return ""
-        parts = [(".element", *pair, kind.value_type) for pair in zip(wanted, found, strict=True)]
-    elif wanted != found and not (pa.types.is_floating(kind) and math.isnan(wanted) and math.isnan(found)):
+        parts = [(".element", *pair, arrow_type.value_type) for pair in zip(wanted, found, strict=True)]
+    elif wanted != found and not (pa.types.is_floating(arrow_type) and math.isnan(wanted) and math.isnan(found)):
         return ""
     for step, one, other, below in parts:
         place = _difference(one, other, below)

@@ -83,7 +83,7 @@ def test_an_outage_of_the_registry_is_waited_for(offline_settings: Settings, sta
     with registry_answering((status, {"error_code": status}), FOUND) as (url, asked):
         schema = registry_at(url, offline_settings).schema(7)
         assert schema is not None
-        assert (schema.kind, schema.text) == ("AVRO", '"int"')
+        assert (schema.schema_type, schema.text) == ("AVRO", '"int"')
         assert len(asked) == 2
 
 

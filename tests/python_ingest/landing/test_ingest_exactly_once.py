@@ -19,7 +19,7 @@ from python_ingest.kafka import peek
 from python_ingest.kafka.broker import Broker
 from python_ingest.kafka.offset_range import OffsetRange
 from python_ingest.landing import commit, identity, tables
-from python_ingest.landing.batch import Plan
+from python_ingest.landing.batch import BatchPlan
 from python_ingest.landing.commit import Refused
 from python_ingest.landing.offsets import Position, PositionReader
 from python_ingest.landing.run import Options
@@ -28,9 +28,9 @@ from tests.support.lab import SALE, Lab, Messages, assert_exactly_once, produce
 BATCH_COLUMNS = ("ingest_batch", "ingested_at")
 
 
-def plan(lab: Lab, *ranges: OffsetRange) -> Plan:
+def plan(lab: Lab, *ranges: OffsetRange) -> BatchPlan:
     topic = Broker(lab.settings, 10).describe(lab.topic)
-    return Plan(topic, PositionReader().read(lab.table()), list(ranges))
+    return BatchPlan(topic, PositionReader().read(lab.table()), list(ranges))
 
 
 def test_a_run_without_news_leaves_the_snapshot_alone(lab: Lab) -> None:
@@ -101,7 +101,7 @@ def test_of_two_that_fill_one_hole_under_different_numbers_one_is_refused(lab: L
 def test_of_two_first_writers_one_is_refused(lab: Lab) -> None:
     produce(lab, 6)
     topic = Broker(lab.settings, 10).describe(lab.topic)
-    first = Plan(topic, Position(), [OffsetRange(0, 0, 2)])
+    first = BatchPlan(topic, Position(), [OffsetRange(0, 0, 2)])
     one, other = lab.lander("one"), lab.lander("other")
     make_namespace(one.catalog, lab.declaration.schema)
     empty = tables.create(one.catalog, lab.declaration)
