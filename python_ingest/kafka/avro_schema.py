@@ -1,4 +1,4 @@
-"""The types of an Avro schema as JSON has it."""
+"""The types of an Avro schema as JSON has it, and how Avro names them."""
 
 from typing import NotRequired, TypeAlias, TypedDict
 
@@ -30,3 +30,17 @@ class AvroType(TypedDict):
 
 
 AvroSchema: TypeAlias = str | list["AvroSchema"] | AvroType
+
+NAMED = ("record", "enum", "fixed")
+
+
+def qualified_name(name: str, namespace: str | None) -> str:
+    """Return a type's name with its namespace, which is part of the name itself if that has dots."""
+    return name if "." in name or not namespace else f"{namespace}.{name}"
+
+
+def simple_name(branch: AvroSchema) -> str:
+    """Return the name of a branch of a union without its namespace, in lower case."""
+    while isinstance(branch, dict):
+        branch = branch["name"] if branch["type"] in NAMED else branch["type"]
+    return str(branch).rpartition(".")[2].lower()

@@ -4,9 +4,7 @@ from pyiceberg.types import (
     BinaryType,
     IcebergType,
     IntegerType,
-    ListType,
     LongType,
-    NestedField,
     StringType,
     StructType,
     TimestamptzType,
@@ -16,6 +14,7 @@ from python_ingest import spark_types
 from python_ingest.kafka.avro_schema import AvroSchema
 from python_ingest.schema import column_types
 from python_ingest.schema.avro import IncompatibleSchema, avro_type, parts
+from python_ingest.spark_types import list_of, struct
 from python_ingest.topics import Declaration
 
 METADATA_COLUMNS: dict[str, IcebergType] = {
@@ -24,14 +23,7 @@ METADATA_COLUMNS: dict[str, IcebergType] = {
     "kafka_offset": LongType(),
     "kafka_timestamp": TimestamptzType(),
     "kafka_timestamp_type": IntegerType(),
-    "kafka_headers": ListType(
-        element_id=-1,
-        element_type=StructType(
-            NestedField(-1, "key", StringType(), required=False),
-            NestedField(-1, "value", BinaryType(), required=False),
-        ),
-        element_required=False,
-    ),
+    "kafka_headers": list_of(struct({"key": StringType(), "value": BinaryType()})),
     "kafka_key": StringType(),
     "kafka_raw_key": BinaryType(),
     "kafka_raw_value": BinaryType(),
@@ -53,7 +45,7 @@ def declared_columns(declaration: Declaration) -> StructType:
 
 def decoded_columns(columns: StructType, key_format: str | None) -> StructType:
     """Return those of a table's columns that are decoded: the payload's, and `kafka_key` where keys are Avro."""
-    return spark_types.struct(
+    return struct(
         {
             name: column_types.plain(column)
             for name, column in spark_types.parts(columns).items()

@@ -8,11 +8,10 @@ kept, and whether a record may lack it; of logical types those that say how a va
 import json
 from collections.abc import Sequence
 
-from python_ingest.kafka.avro_schema import AvroField, AvroSchema, AvroType
+from python_ingest.kafka.avro_schema import NAMED, AvroField, AvroSchema, AvroType, qualified_name, simple_name
 from python_ingest.schema.avro import IncompatibleSchema, avro_type, below, holds_nothing, member, not_null
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
-NAMED = ("record", "enum", "fixed")
 # What a value with a logical type is, by the Avro type it stands on. What becomes a timestamp is one type whatever its
 # unit; what stays a number (times of day, nanoseconds) is a type per unit, so that units never mix in a column.
 LOGICAL = {
@@ -78,7 +77,7 @@ def full_name(text: str) -> str:
     """Return the name of a registered schema's outermost type, with its namespace; '' if it has none."""
     try:
         schema = json.loads(text)
-        return _full_name(schema["name"], schema.get("namespace")) if isinstance(schema, dict) else str(schema)
+        return qualified_name(schema["name"], schema.get("namespace")) if isinstance(schema, dict) else str(schema)
     except (json.JSONDecodeError, KeyError, TypeError):
         return ""
 
@@ -98,7 +97,7 @@ class _Expander:
         if not isinstance(schema, dict):
             return
         if schema["type"] in NAMED:
-            full = _full_name(schema["name"], schema.get("namespace", namespace))
+            full = qualified_name(schema["name"], schema.get("namespace", namespace))
             namespace = full.rpartition(".")[0]
             if self._named.setdefault(full, (schema, namespace))[0] != schema:
                 raise IncompatibleSchema("", f"type '{full}' is defined twice")
@@ -134,7 +133,7 @@ class _Expander:
             if not several or branch == "null":
                 union.append(self.expand(branch, namespace, place))
                 continue
-            name = _simple_name(branch)
+            name = simple_name(branch)
             refuse_what_is_no_name(name, place)
             union.append(self._item(branch, namespace, below(place, f"member_{name}"), name))
         if any(isinstance(branch, list) for branch in union):
@@ -147,7 +146,7 @@ class _Expander:
         return union
 
     def _reference(self, name: str, namespace: str, place: str, called: str) -> AvroSchema:
-        full = _full_name(name, namespace)
+        full = qualified_name(name, namespace)
         full = full if full in self._named else name
         if full not in self._named:
             raise IncompatibleSchema(place, f"type '{name}' is not defined")
@@ -191,16 +190,6 @@ def _names(found: object, place: str) -> list[str]:
     if len({*names}) < len(names):
         raise IncompatibleSchema(place, "two of its fields or symbols have one name")
     return names
-
-
-def _full_name(name: str, namespace: str | None) -> str:
-    return name if "." in name or not namespace else f"{namespace}.{name}"
-
-
-def _simple_name(branch: AvroSchema) -> str:
-    while isinstance(branch, dict):
-        branch = branch["name"] if branch["type"] in NAMED else branch["type"]
-    return avro_type(branch).rpartition(".")[2].lower()
 
 
 def _with_logical_type(expanded: AvroSchema, schema: AvroType, place: str) -> AvroSchema:

@@ -16,12 +16,11 @@ from typing import Any
 import fastavro
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
-from python_ingest.kafka.avro_schema import AvroField, AvroSchema, AvroType
+from python_ingest.kafka.avro_schema import NAMED, AvroField, AvroSchema, AvroType, qualified_name, simple_name
 
 Convert = Callable[[Any], Any]
 _Read = tuple[AvroSchema, Convert]
 HEADER_BYTES = 5
-NAMED = ("record", "enum", "fixed")
 NUMBERS = ({"int", "long"}, {"float", "double"})
 MILLISECONDS = ("timestamp-millis", "local-timestamp-millis")
 EXACT = Context(prec=80)
@@ -104,7 +103,7 @@ class Reader:
         """Note the named types that a schema defines, wherever they stand, each with its namespace."""
         if isinstance(schema, dict):
             if schema.get("type") in NAMED:
-                full = _full_name(schema["name"], schema.get("namespace", namespace))
+                full = qualified_name(schema["name"], schema.get("namespace", namespace))
                 namespace = full.rpartition(".")[0]
                 self._named[full] = (schema, namespace)
             for field in schema.get("fields", ()):
@@ -124,7 +123,7 @@ class Reader:
         return named is not None and named[0]["type"] == "record"
 
     def _lookup(self, name: str, namespace: str) -> tuple[AvroType, str] | None:
-        return self._named.get(_full_name(name, namespace)) or self._named.get(name)
+        return self._named.get(qualified_name(name, namespace)) or self._named.get(name)
 
     def _read_as(self, schema: AvroSchema, namespace: str, column: IcebergType | None) -> _Read:
         """Return the schema for fastavro, and what makes of its values those of the column."""
@@ -133,7 +132,7 @@ class Reader:
         if isinstance(schema, dict) and schema["type"] not in NAMED:
             return self._unnamed(schema, namespace, column)
         if isinstance(schema, dict):
-            schema, namespace = self._named[_full_name(schema["name"], schema.get("namespace", namespace))]
+            schema, namespace = self._named[qualified_name(schema["name"], schema.get("namespace", namespace))]
         elif (named := self._lookup(schema, namespace)) is not None:
             schema, namespace = named
         else:
@@ -162,7 +161,7 @@ class Reader:
 
     def _union(self, branches: list[AvroSchema], namespace: str, column: IcebergType | None) -> _Read:
         some = [branch for branch in branches if branch != "null"]
-        if len(some) < 2 or {_name(branch) for branch in some} in NUMBERS:
+        if len(some) < 2 or {simple_name(branch) for branch in some} in NUMBERS:
             found = [self._read_as(branch, namespace, column) for branch in branches]
             # Of two numbers fastavro does not tell which was written.
             convert = next((one for branch, (_, one) in zip(branches, found, strict=True) if branch != "null"), _same)
@@ -174,7 +173,7 @@ class Reader:
             if branch == "null":
                 union.append(branch)
                 continue
-            name, place = f"member_{_name(branch)}", f"f{next(self._numbers)}"
+            name, place = f"member_{simple_name(branch)}", f"f{next(self._numbers)}"
             plain, convert = self._read_as(branch, namespace, _below(column).get(name))
             # A record of one field is encoded as that field, and tells which branch it was.
             union.append(self._record_of([{"name": place, "type": plain}]))
@@ -225,17 +224,6 @@ class Reader:
 
     def _name(self) -> str:
         return f"t{next(self._numbers)}"
-
-
-def _full_name(name: str, namespace: str | None) -> str:
-    return name if "." in name or not namespace else f"{namespace}.{name}"
-
-
-def _name(branch: AvroSchema) -> str:
-    """Return the simple name of a branch of a union, in lower case."""
-    while isinstance(branch, dict):
-        branch = branch["name"] if branch["type"] in NAMED else branch["type"]
-    return str(branch).rpartition(".")[2].lower()
 
 
 def _parsed(schema: Any) -> Any:
