@@ -25,9 +25,9 @@ from tests.support import planted
 DEDUPLICATED = {
     "payments": "int_payments_deduplicated",
     "store_orders": "int_store_orders_deduplicated",
-    "customers": "int_customers_deduplicated",
-    "addresses": "int_addresses_deduplicated",
-    "products": "int_products_deduplicated",
+    "customers": "int_customers_versions",
+    "addresses": "int_addresses_versions",
+    "products": "int_products_versions",
     "orders": "int_orders_deduplicated",
     "order_items": "int_order_items_deduplicated",
     "trades": "int_trades_deduplicated",
@@ -96,10 +96,12 @@ def leave_overtaken_replay(lake: Lake) -> None:
 def assert_deduplicated_is_the_truth(lake: Lake) -> None:
     for entity, model in DEDUPLICATED.items():
         expected = lake.truth["entities"][entity]
-        [(rows,)] = lake.query(f"deduplicated.{model}", "select count(*) from rows")
+        latest = "valid_to is null" if model.endswith("_versions") else "true"
+        [(rows,)] = lake.query(f"deduplicated.{model}", f"select count(*) from rows where {latest}")
         assert rows == expected["rows"], entity
         if "deleted" in expected:
-            [(deleted,)] = lake.query(f"deduplicated.{model}", "select count(*) from rows where is_deleted")
+            deleted_rows = f"select count(*) from rows where {latest} and is_deleted"
+            [(deleted,)] = lake.query(f"deduplicated.{model}", deleted_rows)
             assert deleted == expected["deleted"], entity
 
 

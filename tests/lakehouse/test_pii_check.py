@@ -84,19 +84,19 @@ def stored_failures(manifest: Manifest) -> None:
         node
         for node in manifest["nodes"].values()
         if node["resource_type"] == "test"
-        and node.get("attached_node") == f"model.{PROJECT}.int_customers_deduplicated"
+        and node.get("attached_node") == f"model.{PROJECT}.int_customers_versions"
     )
     test["config"]["store_failures"] = True
-    test["compiled_code"] = "select * from deduplicated.int_customers_deduplicated where customer_id is null"
+    test["compiled_code"] = "select * from deduplicated.int_customers_versions where customer_id is null"
 
 
 def leak_in_a_mart(manifest: Manifest) -> None:
     node = model(manifest, "fct_completed_orders")
     node["compiled_code"] = (
         "select people.email as confirmation_code from masked.int_payments_masked as payments"
-        " inner join deduplicated.int_customers_deduplicated as people on payments.order_id = people.customer_id"
+        " inner join deduplicated.int_customers_versions as people on payments.order_id = people.customer_id"
     )
-    node["depends_on"]["nodes"].append(f"model.{PROJECT}.int_customers_deduplicated")
+    node["depends_on"]["nodes"].append(f"model.{PROJECT}.int_customers_versions")
 
 
 def card_in_two_masks(manifest: Manifest) -> None:
@@ -128,7 +128,7 @@ def cast_in_staging(manifest: Manifest) -> None:
 
 
 def condition_in_deduplicated(manifest: Manifest) -> None:
-    node = model(manifest, "int_addresses_deduplicated")
+    node = model(manifest, "int_addresses_versions")
     node["compiled_code"] += " where street > 5"
 
 
@@ -179,7 +179,7 @@ def result_of_a_test(manifest: Manifest) -> None:
 
 def snapshot_key_that_computes(manifest: Manifest) -> None:
     node = next(node for node in manifest["nodes"].values() if node["resource_type"] == "snapshot")
-    node["config"]["unique_key"] = "(select max(email) from deduplicated.int_customers_deduplicated)"
+    node["config"]["unique_key"] = "(select max(email) from deduplicated.int_customers_versions)"
 
 
 def export_of_a_restricted_schema(manifest: Manifest) -> None:
@@ -221,7 +221,7 @@ REFUSED = {
     pseudonyms_without_key_version: "fct_order_lines keeps pseudonyms without the version of the key they were made",
     strange_sql: "fct_trades cannot be followed",
     cast_in_staging: "stg_storefront__store_orders.gender is computed from a classified column",
-    condition_in_deduplicated: "int_addresses_deduplicated.city is computed from a classified column",
+    condition_in_deduplicated: "int_addresses_versions.city is computed from a classified column",
     hook: "dim_products has a hook, whose SQL is not proven",
     hook_of_the_project: "The project has a hook, whose SQL is not proven",
     hook_of_a_test: "channels has a hook, whose SQL is not proven",

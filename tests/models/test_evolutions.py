@@ -31,14 +31,14 @@ from tests.support.evolutions import BEYOND_INT, PRICE, Case, cases, encode, ori
 SIZE = {"orders": 40, "seed": 3, "weeks": 2}
 WEEK = IsoWeek.parse("2026-W46")
 Position = tuple[int, int]
-# What stands for a record of a topic after deduplication, with the key of its row.
+# What holds a record of a topic after deduplication, with the key of its row.
 DEDUPLICATED = {
     PAYMENTS: ("int_payments_deduplicated", "order_id"),
     PIZZA: ("int_store_orders_deduplicated", "store_order_key"),
     TRADES: ("int_trades_deduplicated", "trade_key"),
-    shop_topic("addresses"): ("int_addresses_deduplicated", "address_id"),
-    shop_topic("customers"): ("int_customers_deduplicated", "customer_id"),
-    shop_topic("products"): ("int_products_deduplicated", "product_id"),
+    shop_topic("addresses"): ("int_addresses_versions", "address_id"),
+    shop_topic("customers"): ("int_customers_versions", "customer_id"),
+    shop_topic("products"): ("int_products_versions", "product_id"),
     shop_topic("orders"): ("int_orders_deduplicated", "order_id"),
     shop_topic("order_items"): ("int_order_items_deduplicated", "order_item_id"),
 }
@@ -126,6 +126,8 @@ def flat(value: Any) -> Iterator[Any]:
 
 def survivors(evolved: Evolved, topic: str) -> dict[Position, dict[str, Any]]:
     rows = scan(evolved, f"deduplicated.{DEDUPLICATED[topic][0]}")
+    if "version_key" in rows[0]:
+        return {tuple(map(int, row["version_key"].split("-"))): row for row in rows if row["valid_to"] is None}
     return {(row["kafka_partition"], row["kafka_offset"]): row for row in rows}
 
 
