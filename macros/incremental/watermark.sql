@@ -25,7 +25,7 @@
     {% set same_seeds = own.get('lakehouse.seeds', '') == seeds_read() %}
     {% set news = namespace(is_continued=is_trusted and same_seeds, has_news=false) %}
     {% set upstreams = [] %}
-    {% for relation, through, is_source in marked_in(sql) %}
+    {% for marker, relation, through, is_source in marked_in(sql) %}
         {% set note = 'lakehouse.read.' ~ relation.schema ~ '.' ~ relation.identifier %}
         {% set id, newest = position(relation, through, is_source, note) %}
         {% set noted = own.get(note, '').rpartition('/') %}
@@ -34,8 +34,8 @@
         {% if not is_known %}{% set news.is_continued = false %}{% endif %}
         {% if newest > read %}{% set news.has_news = true %}{% endif %}
         {% do upstreams.append({
-            'marker': news_marker(relation, through), 'relation': relation, 'note': note, 'id': id,
-            'read': read, 'until': [read, newest] | max,
+            'marker': marker, 'relation': relation, 'note': note, 'id': id, 'read': read,
+            'until': [read, newest] | max,
         }) %}
     {% endfor %}
     {% do return({
@@ -47,25 +47,36 @@
 {% endmacro %}
 
 
-{# The tables whose news a compiled model is limited to, as (table, through,
-   whether it is a source). #}
+{# The tables whose news a compiled model is limited to, as (marker, table, through, whether it is a
+   source). The news of a view are those of the table behind it. #}
 {% macro marked_in(sql) %}
-    {% set models = [] %}
-    {% for unique_id in model.depends_on.nodes if unique_id.startswith('model.') %}
-        {% set node = graph.nodes[unique_id] %}
-        {% do models.append(api.Relation.create(schema=node.schema, identifier=node.alias)) %}
-    {% endfor %}
     {% set found = [] %}
     {% for node in graph.sources.values() %}
-        {% set relation = api.Relation.create(schema=node.schema, identifier=node.identifier) %}
-        {% if news_marker(relation) in sql %}{% do found.append((relation, none, true)) %}{% endif %}
+        {% set table = api.Relation.create(schema=node.schema, identifier=node.identifier) %}
+        {% if news_marker(table) in sql %}{% do found.append((news_marker(table), table, none, true)) %}{% endif %}
     {% endfor %}
-    {% for relation in models %}
-        {% for through in [none] + models if news_marker(relation, through) in sql %}
-            {% do found.append((relation, through, false)) %}
+    {% set models = [] %}
+    {% for unique_id in model.depends_on.nodes if unique_id.startswith('model.') %}
+        {% set node, stored = graph.nodes[unique_id], stored_behind(unique_id) %}
+        {% do models.append((
+            api.Relation.create(schema=node.schema, identifier=node.alias),
+            api.Relation.create(schema=stored.schema, identifier=stored.alias),
+        )) %}
+    {% endfor %}
+    {% for relation, table in models %}
+        {% for through in [none] + (models | map('first') | list) if news_marker(relation, through) in sql %}
+            {% do found.append((news_marker(relation, through), table, through, false)) %}
         {% endfor %}
     {% endfor %}
     {% do return(found) %}
+{% endmacro %}
+
+
+{# The model whose rows a view shows: the first that it reads, and so on until one has rows of its own. #}
+{% macro stored_behind(unique_id) %}
+    {% set node = graph.nodes[unique_id] %}
+    {% set before = node.depends_on.nodes | select('in', graph.nodes) | list %}
+    {% do return(stored_behind(before[0]) if node.config.materialized == 'view' and before else node) %}
 {% endmacro %}
 
 

@@ -8,8 +8,8 @@
 with affected as (
 
     select order_id
-    from {{ ref('int_payments_deduplicated') }}
-    where {{ changed_in(ref('int_payments_deduplicated')) }}
+    from {{ ref('int_payments_masked') }}
+    where {{ changed_in(ref('int_payments_masked')) }}
     union
     select order_id
     from {{ ref('int_orders_deduplicated') }}

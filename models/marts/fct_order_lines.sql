@@ -9,8 +9,8 @@
 with affected_store_orders as (
 
     select concat('store-', store_order_key) as order_key
-    from {{ ref('int_store_orders_deduplicated') }}
-    where {{ changed_in(ref('int_store_orders_deduplicated')) }}
+    from {{ ref('int_store_orders_masked') }}
+    where {{ changed_in(ref('int_store_orders_masked')) }}
 
 ),
 

@@ -8,17 +8,17 @@
 with affected_addresses as (
 
     select address_id
-    from {{ ref('int_addresses_versions') }}
-    where {{ changed_in(ref('int_addresses_versions')) }}
+    from {{ ref('int_addresses_masked') }}
+    where {{ changed_in(ref('int_addresses_masked')) }}
 
 ),
 
 affected_customers as (
 
     select customer_id
-    from {{ ref('int_customers_versions') }}
+    from {{ ref('int_customers_masked') }}
     where
-        {{ changed_in(ref('int_customers_versions')) }}
+        {{ changed_in(ref('int_customers_masked')) }}
         or shipping_address_id in (select affected_addresses.address_id from affected_addresses)
         or billing_address_id in (select affected_addresses.address_id from affected_addresses)
 

@@ -8,8 +8,8 @@
 with affected as (
 
     select trade_key
-    from {{ ref('int_trades_deduplicated') }}
-    where {{ changed_in(ref('int_trades_deduplicated')) }}
+    from {{ ref('int_trades_masked') }}
+    where {{ changed_in(ref('int_trades_masked')) }}
 
 ),
 

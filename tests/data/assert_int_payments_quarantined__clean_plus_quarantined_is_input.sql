@@ -1,3 +1,5 @@
+{{ config(group='landed_data') }}
+
 -- A payment is quarantined exactly if its code is not eight capitals or digits: judged here in other words.
 with payments as (
 

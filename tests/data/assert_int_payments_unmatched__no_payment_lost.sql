@@ -1,3 +1,5 @@
+{{ config(group='landed_data') }}
+
 -- Every payment is a completed order or unmatched, once.
 with sides as (
 

@@ -83,8 +83,7 @@ def stored_failures(manifest: Manifest) -> None:
     test = next(
         node
         for node in manifest["nodes"].values()
-        if node["resource_type"] == "test"
-        and node.get("attached_node") == f"model.{PROJECT}.int_customers_versions"
+        if node["resource_type"] == "test" and node.get("attached_node") == f"model.{PROJECT}.int_customers_versions"
     )
     test["config"]["store_failures"] = True
     test["compiled_code"] = "select * from deduplicated.int_customers_versions where customer_id is null"

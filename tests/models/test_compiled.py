@@ -1,37 +1,117 @@
 """What can be said of the models without a warehouse."""
 
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from lakehouse.environment import PROJECT_ROOT
 from tests.conftest import run_dbt
 
+Nodes = dict[str, dict[str, Any]]
 
-def test_no_model_asks_the_warehouse_when_it_compiles(tmp_path: Path) -> None:
-    """A view that did would keep the answer: a column that landed after it would be NULL for the batches that follow.
 
-    Those of ops list the tables that there are; nothing follows from them.
-    """
-    compiled = run_dbt(
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Nodes:
+    """The models, those of ops without their SQL: they list the tables that there are; nothing follows from them."""
+    target = str(tmp_path_factory.mktemp("compiled"))
+    finished = run_dbt(
         *("--quiet", "compile", "--no-introspect", "--no-populate-cache", "--select", "resource_type:model"),
         *("--indirect-selection", "empty", "--exclude", "ops"),
-        *("--target-path", str(tmp_path), "--log-path", str(tmp_path)),
+        *("--target-path", target, "--log-path", target),
         LAKEHOUSE_THRIFT_PORT="1",
     )
-    assert compiled.returncode == 0, compiled.stdout[-2000:]
+    assert finished.returncode == 0, finished.stdout[-2000:]
+    manifest = json.loads((Path(target) / "manifest.json").read_text())
+    return {name: node for name, node in manifest["nodes"].items() if node["resource_type"] == "model"}
 
 
-def test_nothing_is_joined_below_a_merge_that_is_storage_partitioned(tmp_path: Path) -> None:
+def test_no_model_asks_the_warehouse_when_it_compiles(compiled: Nodes) -> None:
+    """A view that did would keep the answer: a column that landed later would be NULL for the batches that follow."""
+    assert {node["schema"] for node in compiled.values() if not node.get("compiled_code")} == {"ops"}
+
+
+def test_nothing_is_joined_below_a_merge_that_is_storage_partitioned(compiled: Nodes) -> None:
     """See macros/incremental/by_order.sql: each reads one staging view, which reads one topic."""
-    parsed = run_dbt("--quiet", "parse", "--target-path", str(tmp_path), "--log-path", str(tmp_path))
-    assert parsed.returncode == 0, parsed.stdout[-2000:]
-    nodes = json.loads((tmp_path / "manifest.json").read_text())["nodes"]
     merged = [
         name
-        for name, node in nodes.items()
+        for name, node in compiled.items()
         if node["config"].get("incremental_strategy") in ("earliest", "latest") and node["config"].get("partition_by")
     ]
-    assert len(merged) >= 8
+    assert len(merged) >= 5
     for name in merged:
-        (view,) = nodes[name]["depends_on"]["nodes"]
-        (topic,) = nodes[view]["depends_on"]["nodes"]
+        (view,) = compiled[name]["depends_on"]["nodes"]
+        (topic,) = compiled[view]["depends_on"]["nodes"]
         assert topic.startswith("source."), name
+
+
+def stored_behind(nodes: Nodes, name: str) -> set[str]:
+    """Return the models with rows of their own that a model reads, through views or as one itself."""
+    if nodes[name]["config"]["materialized"] != "view":
+        return {name}
+    return {stored for one in nodes[name]["depends_on"]["nodes"] for stored in stored_behind(nodes, one)}
+
+
+def news_of(nodes: Nodes, name: str) -> dict[str, set[str]]:
+    """Return the stored models whose news decide on the keys of a model, each with those it is read through."""
+    found: dict[str, set[str]] = {}
+    models = [one for one in nodes[name]["depends_on"]["nodes"] if one in nodes]
+    places = {one: f"{nodes[one]['schema']}.{nodes[one]['alias']}" for one in models}
+    for one in models:
+        marker = f"/* news of {places[one]}"
+        through = {other for other in models if f"{marker}, through {places[other]} */" in nodes[name]["compiled_code"]}
+        if through or f"{marker} */" in nodes[name]["compiled_code"]:
+            (stored,) = stored_behind(nodes, one)
+            found.setdefault(stored, set()).update(through)
+    return found
+
+
+def test_the_tables_that_a_recomputed_model_reads_are_those_its_affected_keys_name(compiled: Nodes) -> None:
+    """News of a table that they do not name would leave rows as they were."""
+    recomputed = [
+        name for name, node in compiled.items() if node["config"].get("incremental_strategy") == "affected_keys"
+    ]
+    assert len(recomputed) >= 5
+    for name in recomputed:
+        named = news_of(compiled, name)
+        read = {
+            stored
+            for one in compiled[name]["depends_on"]["nodes"]
+            if one in compiled
+            for stored in stored_behind(compiled, one)
+        }
+        # A table that is recomputed itself has the news of all that its own keys are named by.
+        between = {
+            one
+            for one in read & set(recomputed)
+            if all(one in named.get(upstream, ()) for upstream in news_of(compiled, one))
+        }
+        assert read - between == named.keys(), name
+
+
+def test_dbt_refuses_a_mart_that_reads_what_is_not_masked(tmp_path: Path) -> None:
+    for part in ("models", "macros", "seeds", "snapshots", "tests/data"):
+        shutil.copytree(PROJECT_ROOT / part, tmp_path / part)
+    for part in ("dbt_project.yml", "profiles.yml"):
+        shutil.copy(PROJECT_ROOT / part, tmp_path)
+    logs = ("--target-path", str(tmp_path / "target"), "--log-path", str(tmp_path))
+    mart = tmp_path / "models" / "marts" / "dim_people.sql"
+    for model in ("stg_shop__customers", "int_customers_versions", "int_store_orders_deduplicated"):
+        mart.write_text(f"select * from {{{{ ref('{model}') }}}}")
+        refused = run_dbt("parse", *logs, directory=tmp_path)
+        assert f"{model}, which is not allowed because the referenced node is private" in " ".join(
+            refused.stdout.split()
+        )
+
+
+def test_deduplicated_models_that_marts_may_read_hold_nobodys_data(compiled: Nodes) -> None:
+    free = [node for node in compiled.values() if node["schema"] == "deduplicated" and node["access"] != "private"]
+    assert free
+    for node in free:
+        (staging,) = node["depends_on"]["nodes"]
+        assert staging.startswith("model."), node["name"]
+        held = compiled[staging]["columns"].keys() & node["columns"].keys()
+        classes = {name: compiled[staging]["columns"][name]["config"]["meta"]["pii"] for name in held}
+        assert set(classes.values()) == {"none"}, node["name"]

@@ -159,7 +159,12 @@ def test_a_record_without_key_time_or_quantity_fails_no_test(own_lake: Catalog) 
     }
     for name, change in changes.items():
         land_change(own_lake, WAVES + 3, name, number, change)
-    changed = ("int_orders_deduplicated", "int_order_items_deduplicated", "int_products_versions", "int_order_items_priced")
+    changed = (
+        "int_orders_deduplicated",
+        "int_order_items_deduplicated",
+        "int_products_versions",
+        "int_order_items_priced",
+    )
     tested = ("--exclude-resource-type", "unit_test", "--indirect-selection", "buildable")
     finished = run_dbt("build", *tested, "--select", *changed, "fct_order_lines", "fct_product_sales")
     assert finished.returncode == 0, finished.stdout[-3000:]

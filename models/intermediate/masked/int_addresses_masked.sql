@@ -24,7 +24,10 @@ final as (
         is_deleted,
         is_first_version,
         valid_from,
-        valid_to
+        valid_to,
+
+        -- position
+        ingest_batch
 
     from versions
 

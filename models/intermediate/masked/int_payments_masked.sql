@@ -9,6 +9,7 @@ with payments as (
         paid_at,
         has_absurd_time,
         kafka_timestamp,
+        ingest_batch,
         ingested_at
     from {{ ref('int_payments_deduplicated') }}
 
@@ -37,6 +38,7 @@ final as (
         paid_at,
         has_absurd_time,
         {{ counted_at('paid_at', 'ingested_at', 'payments') }} as counted_at,
+        ingest_batch,
         ingested_at
 
     from payments

@@ -11,6 +11,7 @@ with store_orders as (
         user_id,
         region_id,
         ordered_at,
+        ingest_batch,
         ingested_at
     from {{ ref('int_store_orders_deduplicated') }}
 
@@ -37,6 +38,7 @@ final as (
 
         -- time
         ordered_at,
+        ingest_batch,
         ingested_at
 
     from store_orders

@@ -8,6 +8,7 @@ with trades as (
         price,
         user_id,
         traded_at,
+        ingest_batch,
         ingested_at
     from {{ ref('int_trades_deduplicated') }}
 
@@ -33,6 +34,7 @@ final as (
 
         -- time
         traded_at,
+        ingest_batch,
         ingested_at
 
     from trades
