@@ -68,10 +68,9 @@ final as (
 
     from payments
     inner join orders
-        on payments.order_id = orders.order_id
-        -- the 96 hours are inclusive at both ends
-        and payments.paid_at >= orders.ordered_at
-        and payments.paid_at <= try_add(orders.ordered_at, interval 96 hours)
+        on
+            payments.order_id = orders.order_id
+            and {{ is_paid_in_time('payments.paid_at', 'orders.ordered_at') }}
 
 )
 

@@ -6,6 +6,12 @@
     partition_by='bucket(16, order_line_key)',
 ) }}
 
+{# Lines, their key by which a change finds them, and the CTE that has those of a run. #}
+{% set lines_of_channels = [
+    (ref('int_store_order_lines_exploded'), 'order_key', 'affected_store_orders'),
+    (ref('int_shop_order_lines_priced'), 'order_item_id', 'affected_order_items'),
+] %}
+
 with affected_store_orders as (
 
     select concat('store-', store_order_key) as order_key
@@ -31,21 +37,33 @@ affected as (  -- noqa: ST03
 
 ),
 
-store_order_lines as (
+order_lines as (
 
-    select *
-    from {{ ref('int_store_order_lines_exploded') }}
-    where {{ in_affected('order_key', 'affected_store_orders') }}
-
-),
-
-shop_order_items as (
-
-    select *
-    from {{ ref('int_order_items_priced') }}
-    where
-        has_order
-        and {{ in_affected('order_item_id', 'affected_order_items') }}
+    {% for lines, key, affected in lines_of_channels %}
+        select
+            order_line_key,
+            order_key,
+            line_number,
+            channel_spelling,
+            store_id,
+            region_id,
+            coupon_code,
+            product_key,
+            product_id,
+            category,
+            quantity,
+            unit_price,
+            net_price,
+            customer_key,
+            key_version,
+            ordered_at,
+            ingested_at
+        from {{ lines }}
+        where {{ in_affected(key, affected) }}
+        {% if not loop.last %}
+            union all
+        {% endif %}
+    {% endfor %}
 
 ),
 
@@ -56,51 +74,6 @@ channels as (
         channel,
         channel_group
     from {{ ref('channels') }}
-
-),
-
--- every channel's lines meet here, in this shape
-order_lines as (
-
-    select
-        order_line_key,
-        order_key,
-        line_number,
-        channel_spelling,
-        store_id,
-        region_id,
-        coupon_code,
-        concat('store-', product_id) as product_key,
-        product_id,
-        category,
-        quantity,
-        unit_price,
-        net_price,
-        concat('store-', customer_pseudonym) as customer_key,
-        key_version,
-        ordered_at,
-        ingested_at
-    from store_order_lines
-    union all
-    select
-        concat('shop-', order_item_id) as order_line_key,
-        concat('shop-', order_id) as order_key,
-        null as line_number,
-        coalesce(nullif({{ trimmed('channel_spelling') }}, ''), 'online') as channel_spelling,
-        null as store_id,
-        null as region_id,
-        null as coupon_code,
-        concat('shop-', product_id) as product_key,
-        product_id,
-        category,
-        quantity,
-        price as unit_price,
-        try_cast(try_multiply(quantity, price) as decimal(28, 2)) as net_price,
-        concat('shop-', customer_id) as customer_key,
-        null as key_version,
-        ordered_at,
-        ingested_at
-    from shop_order_items
 
 ),
 

@@ -6,7 +6,7 @@ with lines as (
         order_line_key,
         true as has_order,
         {{ is_plausible('ordered_at', 'ingested_at') }} as has_plausible_time,
-        customer_pseudonym is not null as has_customer,
+        customer_key is not null as has_customer,
         product_id is not null as has_product,
         -- its time is Kafka's: there is no other one to count it by
         if({{ is_plausible('ordered_at', 'ingested_at') }}, ordered_at, ingested_at) as counted_at

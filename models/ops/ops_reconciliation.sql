@@ -2,7 +2,8 @@
 
 {# Shop topics hand on their tombstones to staging. #}
 {% set dead = 'count(decode_error)' %}
-{% set dead_or_tombstone = 'count(*) - count(kafka_raw_value) filter (where decode_error is null)' %}
+{% set dead_or_tombstone =
+    'count(*) - count(kafka_raw_value) filter (where decode_error is null)' %}
 {# Bronze table and the figure of what of it is not staged; staging and its key; the model that has
    one row of each key, and which one. #}
 {% set sources = [

@@ -15,9 +15,7 @@ orders as (
     select
         order_id,
         is_deleted,
-        ordered_at,
-        -- NULL beyond the last instant that there is
-        try_add(ordered_at, interval 96 hours) as payable_until
+        ordered_at
     from {{ ref('int_orders_deduplicated') }}
 
 ),
@@ -36,7 +34,7 @@ judged as (
             when orders.order_id is null then 'no order'
             when orders.is_deleted then 'order deleted'
             when payments.paid_at is null or orders.ordered_at is null then 'no time'
-            when payments.paid_at between orders.ordered_at and orders.payable_until then null
+            when {{ is_paid_in_time('payments.paid_at', 'orders.ordered_at') }} then null
             else 'outside 96 hours'
         end as unmatched_reason
     from payments

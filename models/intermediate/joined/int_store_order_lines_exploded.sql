@@ -27,6 +27,7 @@ final as (
         store_id,
         region_id,
         coupon_code,
+        concat('store-', order_line.product_id) as product_key,
         order_line.product_id,
         order_line.category,
 
@@ -37,7 +38,7 @@ final as (
         order_line.has_lost_price,
 
         -- masked
-        customer_pseudonym,
+        concat('store-', customer_pseudonym) as customer_key,
         key_version,
 
         -- time
