@@ -34,7 +34,9 @@
             {% do added.append(name ~ ' ' ~ type) %}
             {% do stored.update({name: type}) %}
         {% endfor %}
-        {% if added %}{% do run_query('alter table ' ~ table ~ ' add columns (' ~ added | join(', ') ~ ')') %}{% endif %}
+        {% if added %}
+            {% do run_query('alter table ' ~ table ~ ' add columns (' ~ added | join(', ') ~ ')') %}
+        {% endif %}
     {% endif %}
     {% set differences = columns_that_differ(built, stored, 'the table') %}
     {% if differences %}

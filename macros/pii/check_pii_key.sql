@@ -14,7 +14,9 @@
     {% set key_file = env_var('LAKEHOUSE_PII_KEY_FILE', '') %}
     {% set remedy = 'Name the key file in LAKEHOUSE_PII_KEY_FILE; `source .lakehouse/env` does so for a local stack.' %}
     {% if not key_file %}
-        {% do exceptions.raise_compiler_error('The masking key is missing: LAKEHOUSE_PII_KEY_FILE is not set. ' ~ remedy) %}
+        {% do exceptions.raise_compiler_error(
+            'The masking key is missing: LAKEHOUSE_PII_KEY_FILE is not set. ' ~ remedy
+        ) %}
     {% endif %}
 
     {% do run_query('create schema if not exists spark_catalog.default') %}

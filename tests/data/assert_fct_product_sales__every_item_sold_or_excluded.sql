@@ -17,11 +17,11 @@ accounted_for as (
 
 )
 
-select order_item_id
+select coalesce(items.order_item_id, accounted_for.order_item_id) as order_item_id
 from items
 full outer join accounted_for
-    using (order_item_id)
-group by order_item_id
+    on items.order_item_id = accounted_for.order_item_id
+group by coalesce(items.order_item_id, accounted_for.order_item_id)
 having
     count(items.order_item_id) <> 1
     or count(accounted_for.order_item_id) <> 1

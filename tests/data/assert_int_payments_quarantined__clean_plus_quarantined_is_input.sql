@@ -1,6 +1,7 @@
 {{ config(group='landed_data') }}
 
--- A payment is quarantined exactly if its code is not eight capitals or digits: judged here in other words.
+-- A payment is quarantined exactly if its code is not eight capitals or digits: judged here in
+-- other words.
 with payments as (
 
     select

@@ -1,4 +1,5 @@
-{# Every key of the model before is in this one: deduplication removes rows, never keys. What landed since is not asked for. #}
+{# Every key of the model before is in this one: deduplication removes rows, never keys. What landed
+   since is not asked for. #}
 {% test no_key_lost(model, column_name, from_model) %}
     {%- set until = read_until(table_properties(model)) if execute %}
     select distinct upstream.{{ column_name }}
@@ -7,7 +8,5 @@
         on upstream.{{ column_name }} = kept.{{ column_name }}
     where
         upstream.{{ column_name }} is not null
-        {%- if until %}
-        and upstream.ingest_batch <= {{ until }}
-        {%- endif %}
+        and {{ 'upstream.ingest_batch <= ' ~ until if until else 'true' }}
 {% endtest %}
