@@ -14,8 +14,8 @@ Nodes = dict[str, dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Nodes:
-    """The models, those of ops without their SQL: they list the tables that there are; nothing follows from them."""
+def manifest(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Nodes]:
+    """The project, but for the SQL of ops: that lists the tables that there are; nothing follows from it."""
     target = str(tmp_path_factory.mktemp("compiled"))
     finished = run_dbt(
         *("--quiet", "compile", "--no-introspect", "--no-populate-cache", "--select", "resource_type:model"),
@@ -24,7 +24,12 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Nodes:
         LAKEHOUSE_THRIFT_PORT="1",
     )
     assert finished.returncode == 0, finished.stdout[-2000:]
-    manifest = json.loads((Path(target) / "manifest.json").read_text())
+    return json.loads((Path(target) / "manifest.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def compiled(manifest: dict[str, Nodes]) -> Nodes:
+    """The models of the manifest."""
     return {name: node for name, node in manifest["nodes"].items() if node["resource_type"] == "model"}
 
 
@@ -115,3 +120,12 @@ def test_deduplicated_models_that_marts_may_read_hold_nobodys_data(compiled: Nod
         held = compiled[staging]["columns"].keys() & node["columns"].keys()
         classes = {name: compiled[staging]["columns"][name]["config"]["meta"]["pii"] for name in held}
         assert set(classes.values()) == {"none"}, node["name"]
+
+
+def test_each_macro_that_the_project_calls_is_described_with_its_arguments(manifest: dict[str, Nodes]) -> None:
+    called = {name for node in manifest["nodes"].values() for name in node.get("depends_on", {}).get("macros", ())}
+    own = [manifest["macros"][name] for name in called if name.startswith("macro.retail_lakehouse.")]
+    assert len(own) > 25
+    assert [macro["name"] for macro in own if not macro["description"]] == []
+    named = [(macro["name"], each["name"]) for macro in own for each in macro["arguments"] if not each["description"]]
+    assert named == []
