@@ -1,6 +1,7 @@
 """The session's own stack: real broker, registry and Thrift server on free ports, in a temporary home.
 
-`make test` has two workers, each with a stack: one for the tests that share a lake, one for all others.
+`make test` has two workers, each with a stack: one for the tests that share a lake, one for all others. A module with a
+lake of its own says which group it is, and goes to the worker that is through first.
 """
 
 import os
@@ -31,8 +32,9 @@ def pytest_configure() -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        on_one_lake = item.path.parent.name in ON_ONE_LAKE
-        item.add_marker(pytest.mark.xdist_group("lake" if on_one_lake else "others"))
+        if item.get_closest_marker("xdist_group") is None:
+            on_one_lake = item.path.parent.name in ON_ONE_LAKE
+            item.add_marker(pytest.mark.xdist_group("lake" if on_one_lake else "others"))
 
 
 def run_lakehouse(*arguments: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:

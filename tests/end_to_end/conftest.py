@@ -20,8 +20,9 @@ from lakehouse.environment import PROJECT_ROOT, home
 from lakehouse.pii.proof import RESTRICTED
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
+from local_stack.temporary import own_environment
 from sample_data import pii_values, produced_log
-from tests.conftest import run_dbt, run_lakehouse
+from tests.conftest import run_dbt, run_lakehouse, started
 from tests.support import planted
 from tests.support.killed import POINTS
 
@@ -108,6 +109,16 @@ def succeed(steps: dict[str, Callable[[], subprocess.CompletedProcess[str]]], co
 
 def persons(wave: int) -> planted.Index:
     return planted.index_of_texts(pii_values(produced_log(**SIZE, wave=wave)))
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    """Settings of a stack of the module's own, with an empty lake."""
+    with own_environment(tmp_path_factory.mktemp("own-lake")):
+        try:
+            yield started()
+        finally:
+            run_lakehouse("stack", "down", "--wipe")
 
 
 @pytest.fixture(scope="session")

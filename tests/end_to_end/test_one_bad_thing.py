@@ -5,7 +5,6 @@ The tests of this module run in order and share a lake of their own, with its se
 
 import csv
 import json
-from collections.abc import Iterator
 from email import message_from_bytes, policy
 from pathlib import Path
 from typing import Any
@@ -20,15 +19,16 @@ from lakehouse.catalog import load_catalog
 from lakehouse.environment import home
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
-from local_stack.temporary import own_environment
 from sample_data import produced_log
 from sample_data.codec import schema_text
 from sample_data.log import PAYMENTS, PIZZA, TRADES, Record, shop_topic
 from sample_data.truth.rules import week_of
-from tests.conftest import run_lakehouse, started
+from tests.conftest import run_lakehouse
 from tests.end_to_end.conftest import succeed
 from tests.support.evolutions import ADDED, BEYOND_INT, cases, encode, originals
 from weekly_job import history
+
+pytestmark = pytest.mark.xdist_group("one bad thing")
 
 DATASETS = ("order_lines", "completed_orders", "product_sales", "customer_activity", "product_demand")
 
@@ -37,16 +37,6 @@ SIZE = [word for name, value in SAMPLE.items() for word in (f"--{name}", str(val
 ADDRESSES, ORDERS, PRODUCTS = map(shop_topic, ("addresses", "orders", "products"))
 PAYMENTS_LOST = 100
 UNKNOWN_PRODUCT = 999_999
-
-
-@pytest.fixture(scope="module")
-def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-    """A stack of its own, with an empty lake."""
-    with own_environment(tmp_path_factory.mktemp("bad-things")):
-        try:
-            yield started()
-        finally:
-            run_lakehouse("stack", "down", "--wipe")
 
 
 def last_week() -> IsoWeek:

@@ -1,0 +1,297 @@
+"""A person is erased by a command that is killed on the way: nothing of them is left, and everyone else is as before.
+
+The tests of this module run in order and share a lake of their own, with its services: what is tested is a history.
+"""
+
+import os
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from erasure import receipts
+from lakehouse import pii_key
+from lakehouse.catalog import load_catalog
+from lakehouse.environment import PROJECT_ROOT, home
+from lakehouse.settings import Settings
+from lakehouse.weeks import IsoWeek
+from python_export.publishing.manifest import published
+from python_export.publishing.target import open_target
+from sample_data import payments, pii_values, produce, produced_log
+from sample_data.log import Log, ends, number, shop_topic
+from sample_data.plan import DAY, HOUR
+from sample_data.shop_changes import change
+from sample_data.shop_orders import ShopOrder
+from tests.conftest import LAKEHOUSE, run_lakehouse
+from tests.end_to_end.conftest import Lake, succeed
+from tests.support import planted
+
+pytestmark = pytest.mark.xdist_group("erased person")
+
+SAMPLE = {"orders": 60, "seed": 7, "weeks": 3}
+SIZE = [word for name, value in SAMPLE.items() for word in (f"--{name}", str(value))]
+CUSTOMER, ADDRESS, CARD = 1_918_273_645, "ADDR-1918273645", "4929-1746-3388-2051"
+# One in each of the last two weeks.
+ORDERS = (7_700_001, 7_700_002)
+ERASE = ("erase", "--subject", f"customer={CUSTOMER}")
+# How many rows each table has of the person alone.
+ROWS = {
+    "deduplicated.int_customers_versions": 2,
+    "deduplicated.int_addresses_versions": 1,
+    "deduplicated.int_orders_deduplicated": 2,
+    "deduplicated.int_payments_deduplicated": 2,
+    "deduplicated.int_order_items_deduplicated": 0,
+    "deduplicated.int_products_versions": 0,
+    "deduplicated.int_store_orders_deduplicated": 0,
+    "deduplicated.int_trades_deduplicated": 0,
+    "marts.dim_customers": 1,
+    "marts.fct_order_lines": 2,
+    "marts.fct_product_sales": 2,
+    "marts.fct_completed_orders": 2,
+    "marts.fct_trades": 0,
+}
+# The datasets whose rows say of whom they are, and the one whose rows are groups.
+HOLDING, OTHERS = ("completed_orders", "customer_activity", "order_lines", "product_sales"), ("product_demand",)
+# The broker's records are retention's to delete, and what the Thrift server shuffled goes when it is started again: the
+# command says the one, docs/operations.md both.
+NOT_SEARCHED = (Path("kafka"), Path("thrift/tmp"))
+
+Place = tuple[str, int, int]
+
+
+@dataclass
+class Rows:
+    """The rows of bronze by place, and those of the tables that are built from it, as text."""
+
+    bronze: dict[Place, dict[str, Any]]
+    built: dict[str, Counter[str]]
+
+
+def of_person(week: IsoWeek) -> Log:
+    """Return the records of a person, and of the items that they ordered, after those of the sample data."""
+    end_ms = int(week.end.timestamp()) * 1000
+    address = {
+        "addressid": ADDRESS,
+        "street": "17 Quittenbaumweg",
+        "city": "Kesterby",
+        "state": "KB",
+        "postalcode": "0049 QUITTEN",
+        "country": "GB",
+    }
+    customer = {
+        "customerid": CUSTOMER,
+        "customername": "Wilhelmine Quittenbaum",
+        "email": "wilhelmine.quittenbaum@example.org",
+        "segment": "New",
+        "shipping_address_id": ADDRESS,
+        "billing_address_id": ADDRESS,
+    }
+    born_ms = end_ms - 14 * DAY
+    moved = {**customer, "email": "w.quittenbaum.before@example.org"}
+    drafts = [
+        change("addresses", address, born_ms),
+        change("customers", moved, born_ms),
+        change("customers", customer, born_ms + DAY),
+    ]
+    for count, order_id in enumerate(ORDERS):
+        ordered_ms = end_ms - (count + 1) * 7 * DAY + 3 * DAY
+        order = ShopOrder(order_id, CUSTOMER, ordered_ms, "web")
+        item = {"orderitemid": 10 * order_id, "orderid": order_id, "productid": 1, "quantity": 1}
+        sale = payments.sale(order_id, ordered_ms + HOUR, Random(order_id), version=3)
+        drafts += [
+            change("orders", order.row("Completed"), ordered_ms),
+            change("order_items", item, ordered_ms),
+            payments.draft(
+                {**sale, "customer_id": CUSTOMER, "cc_number": CARD, "payment_method": "card"},
+                ordered_ms + HOUR,
+                version=3,
+            ),
+        ]
+    return number(drafts, ends(produced_log(**SAMPLE, last_week=week)))
+
+
+def bronze(lake: Lake) -> dict[Place, dict[str, Any]]:
+    catalog = load_catalog(lake.settings)
+    return {
+        (row["kafka_topic"], row["kafka_partition"], row["kafka_offset"]): row
+        for table in lake.tables("bronze")
+        for row in catalog.load_table(table).scan().to_arrow().to_pylist()
+    }
+
+
+def rows(lake: Lake) -> Rows:
+    return Rows(bronze(lake), {table: Counter(map(repr, lake.query(table, "select * from rows"))) for table in ROWS})
+
+
+def erased_places(lake: Lake) -> set[Place]:
+    return {place for place, row in bronze(lake).items() if (row["decode_error"] or "").startswith("erased: ")}
+
+
+def places_of(person: Log) -> set[Place]:
+    """Return where the person's records are; an item without its order is nobody's."""
+    return {(one.topic, one.partition, one.offset) for one in person if one.topic != shop_topic("order_items")}
+
+
+def state(lake: Lake) -> set[str]:
+    """Return every state that tables have, and every file that is published or a receipt."""
+    catalog = load_catalog(lake.settings)
+    # The command holds the lease while it looks.
+    tables = {table for schema in lake.schemas() for table in lake.tables(schema)} - {"ops.leases"}
+    files = (path for folder in ("exports", "erasures") for path in (home() / folder).rglob("*"))
+    return {catalog.load_table(table).metadata_location for table in tables} | set(map(str, files))
+
+
+def first_versions(lake: Lake, datasets: tuple[str, ...]) -> set[str]:
+    """Return the versions of some datasets that are published before anything is erased."""
+    return {f"{name}/{week}/v1" for name in datasets for week in (lake.last_week.minus(1), lake.last_week)}
+
+
+def versions(lake: Lake) -> set[str]:
+    return {one.path for one in published(open_target(lake.settings), with_withdrawn=True)}
+
+
+def artefacts(folder: str = ".") -> Iterator[tuple[str, bytes]]:
+    """Yield name and content of every file in a folder of the lake's home."""
+    for path in (home() / folder).rglob("*"):
+        name = path.relative_to(home())
+        if path.is_file() and not any(name.is_relative_to(one) for one in NOT_SEARCHED):
+            yield str(name), planted.content(path)
+
+
+def patterns(lake: Lake, person: Log) -> planted.Index:
+    pseudonyms = pii_key.pseudonyms(lake.settings.needed("pii_key_file"), "customer", str(CUSTOMER))
+    return planted.index_of_texts(
+        {**pii_values(person), "address": {ADDRESS}, "customer": {f"shop-{CUSTOMER}", *pseudonyms.values()}}
+    )
+
+
+@pytest.fixture(scope="module")
+def lake(settings: Settings) -> Lake:
+    return Lake(settings)
+
+
+@pytest.fixture(scope="module")
+def person(lake: Lake) -> Log:
+    """The records of a person, which are in the topics with those of the sample data."""
+    succeed({"sample-data": lambda: run_lakehouse("stack", "sample-data", *SIZE)})
+    records = of_person(lake.last_week)
+    produce.send(records, produce.register(records, lake.settings), lake.settings)
+    return records
+
+
+@pytest.fixture(scope="module")
+def before(lake: Lake, person: Log) -> Rows:
+    """The lake when two weeks are published."""
+    weeks = f"{lake.last_week.minus(1)}..{lake.last_week}"
+    succeed({"weekly": lambda: run_lakehouse("weekly", "--weeks", weeks, timeout=900)})
+    assert versions(lake) == first_versions(lake, HOLDING + OTHERS)
+    return rows(lake)
+
+
+@pytest.fixture(scope="module")
+def killed(lake: Lake, person: Log, before: Rows) -> str:
+    """What the command has said until it was killed, with all that it had started, once bronze was erased."""
+    process = subprocess.Popen(
+        [LAKEHOUSE, *ERASE],
+        cwd=PROJECT_ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        while erased_places(lake) != places_of(person):
+            assert process.poll() is None, process.communicate()[0]
+            time.sleep(1)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        said, _ = process.communicate()
+    return said
+
+
+@pytest.fixture(scope="module")
+def erased(killed: str) -> str:
+    """What the command has said when it was given again."""
+    return succeed({"erase": lambda: run_lakehouse(*ERASE, "--published", timeout=900)})["erase"].stdout
+
+
+def test_a_dry_run_says_what_would_be_erased_and_changes_nothing(lake: Lake, person: Log, before: Rows) -> None:
+    at_first = state(lake)
+    said = succeed({"erase": lambda: run_lakehouse(*ERASE, "--dry-run")})["erase"].stdout.splitlines()
+    rows_of = Counter(topic.replace(".", "_") for topic, *_ in places_of(person))
+    assert {f"bronze.{table}: {count} rows would be erased" for table, count in rows_of.items()} <= {*said}
+    assert {line.split()[0] for line in said if line.endswith("of the person, masked")} == first_versions(lake, HOLDING)
+    assert state(lake) == at_first
+
+
+def test_when_it_is_killed_with_bronze_erased_the_lake_still_holds_the_person(
+    lake: Lake, person: Log, killed: str
+) -> None:
+    """The positive control of the search, too."""
+    assert [receipt.state for receipt in receipts.every()] == [receipts.BEGUN]
+    wanted = patterns(lake, person)
+    found = set().union(*(planted.search(wanted, content) for _, content in artefacts("warehouse")))
+    assert found >= {f"{field} raw" for field in (*pii_values(person), "address", "customer")}
+
+
+def test_the_same_command_finishes_it_and_its_receipt_names_nobody(lake: Lake, person: Log, erased: str) -> None:
+    assert "building anew what comes from there\n" in erased
+    [receipt] = receipts.every()
+    assert receipt.state == receipts.DONE
+    rows_of = {table: entry["rows"] for table, entry in receipt.tables.items()}
+    assert rows_of == Counter(f"bronze.{topic.replace('.', '_')}" for topic, *_ in places_of(person))
+    assert receipt.versions == dict.fromkeys(first_versions(lake, HOLDING), "withdrawn")
+    assert str(CUSTOMER) not in receipt.path.read_text()
+    again = succeed({"erase": lambda: run_lakehouse(*ERASE, "--published")})["erase"].stdout
+    assert "no row has come since: nothing to do\n" in again
+    assert receipts.every() == [receipt]
+
+
+def test_what_is_published_can_be_told_from_what_was_erased(lake: Lake, erased: str) -> None:
+    said = succeed({"verify": lambda: run_lakehouse("export", "verify")})["verify"].stdout
+    [receipt] = receipts.every()
+    told = dict(line.split(": ", 1) for line in said.splitlines())
+    for path in first_versions(lake, HOLDING):
+        assert told[path].startswith("withdrawn on "), path
+    for path in first_versions(lake, OTHERS):
+        assert told[path].startswith("its snapshot was erased on "), path
+    assert {told[path] for path in receipt.replaced_by} == {"right"}
+
+
+def test_the_next_runs_go_on_around_the_erased_rows(lake: Lake, erased: str) -> None:
+    published = versions(lake)
+    done = succeed(
+        {
+            "verify": lambda: run_lakehouse("ingest", "verify", "--decoded"),
+            "weekly": lambda: run_lakehouse("weekly", "--week", str(lake.last_week), timeout=900),
+        }
+    )
+    assert "0 new records of 8 topics" in done["weekly"].stdout
+    assert versions(lake) == published
+
+
+def test_everybody_else_is_as_before(lake: Lake, person: Log, before: Rows, erased: str) -> None:
+    after = rows(lake)
+    assert after.bronze.keys() == before.bronze.keys()
+    assert {place for place, row in after.bronze.items() if row != before.bronze[place]} == places_of(person)
+    assert erased_places(lake) == places_of(person)
+    for table, count in ROWS.items():
+        gone = before.built[table] - after.built[table]
+        assert not after.built[table] - before.built[table], table
+        assert gone.total() == count == sum(str(CUSTOMER) in row for row in gone), table
+
+
+def test_no_byte_of_the_person_is_left(lake: Lake, person: Log, killed: str, erased: str) -> None:
+    everything = [*artefacts(), ("what the command said", (killed + erased).encode())]
+    assert {".parquet", ".avro", ".db", ".csv", ".log", ".sql", ".json", ".eml"} <= {
+        Path(name).suffix for name, _ in everything
+    }
+    planted.assert_nothing_of(patterns(lake, person), everything)
+    assert not [name for name, content in everything if str(CUSTOMER).encode() in content]
