@@ -98,14 +98,17 @@ class Project:
 
     @property
     def target(self) -> Path:
+        """The directory that dbt writes to."""
         return self.directory / (self.env.get("DBT_TARGET_PATH") or "target")
 
     @property
     def log(self) -> Path:
+        """The log file of dbt."""
         return self.directory / (self.env.get("DBT_LOG_PATH") or "logs") / "dbt.log"
 
     @property
     def manifest_path(self) -> Path:
+        """The manifest of dbt, which may not be there yet."""
         return self.target / "manifest.json"
 
     def commit(self) -> str | None:
@@ -119,6 +122,7 @@ class Project:
 
     @property
     def results_path(self) -> Path:
+        """The results of the last dbt command, which may not be there yet."""
         return self.target / "run_results.json"
 
     def manifest(self) -> dict[str, Any]:

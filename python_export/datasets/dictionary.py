@@ -11,9 +11,10 @@ FILE = "dictionary.csv"
 
 @dataclass(frozen=True)
 class Field:
-    """A column. `pii` is the class of the personal data it comes from and `mask` what became of it, and in which rows
-    if not in all; both may be empty.
+    """A column.
 
+    `pii` is the class of the personal data it comes from and `mask` what became of it, and in which rows if not in all;
+    both may be empty.
     `nullable` unless a test says otherwise; `allowed_values` are those of an accepted_values test, none if any will do.
     """
 

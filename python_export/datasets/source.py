@@ -43,17 +43,21 @@ class Column:
 
     @property
     def is_text(self) -> bool:
+        """Whether a cell may be an empty string, which is not NULL."""
         return self.type == "string"
 
     @property
     def is_numeric(self) -> bool:
+        """Whether it has a control total."""
         return self.type in {"int", "bigint"} or self.type.startswith("decimal")
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """What made a snapshot, as its build wrote it down; `sources` are the tables it read, by name, each with its
-    snapshot. A snapshot that no build of ours has written has none of it."""
+    """What made a snapshot, as its build wrote it down; nothing if no build of ours has written it.
+
+    `sources` are the tables it read, by name, each with its snapshot.
+    """
 
     invocation_id: str = ""
     git_commit: str | None = None

@@ -1,10 +1,11 @@
-"""Looks in a table's rows for what must never be published: values shaped like an e-mail address, a card or a phone
-number. Such rows are withheld, and if they are many, their dataset.
+"""Looks in a table's rows for values shaped like an e-mail address, a card or a phone number: they are never published.
 
-`lakehouse check pii` proves that no such column gets this far; this is the second look, at the values themselves. A
-card number is four groups of four digits, or 13 to 19 digits of which the last is right by Luhn; as a number it begins
-with 2 to 6, as cards do and clocks do not. A phone number begins with a plus sign. All stand alone: digits within a
-pseudonym or a key are neither.
+Such rows are withheld, and if they are many, their dataset. `lakehouse check pii` proves that no such column gets this
+far; this is the second look, at the values themselves.
+
+A card number is four groups of four digits, or 13 to 19 digits of which the last is right by Luhn; as a number it
+begins with 2 to 6, as cards do and clocks do not. A phone number begins with a plus sign. All stand alone: digits
+within a pseudonym or a key are neither.
 """
 
 import re

@@ -67,8 +67,10 @@ from {spark_sql.relation(source.dataset.table)} version as of {source.snapshot_i
 
 
 def _where(source: Source) -> str:
-    """Return what limits the rows to the week, and leaves out those that are withheld: by a hash, for SQL stands in
-    logs."""
+    """Return what limits the rows to the week, and leaves out those that are withheld.
+
+    These are named by a hash, for SQL stands in logs.
+    """
     conditions = []
     if source.week and source.dataset.week_column:
         column = spark_sql.identifier(source.dataset.week_column)

@@ -27,8 +27,10 @@ from python_export.publishing.target import Target, digest
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong with a version, or with the pointer of a dataset; nothing if there are no problems. `note` is what
-    should be known all the same."""
+    """What is wrong with a version, or with the pointer of a dataset; nothing if there are no problems.
+
+    `note` is what should be known all the same.
+    """
 
     path: str
     problems: tuple[str, ...]

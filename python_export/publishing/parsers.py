@@ -30,6 +30,7 @@ class Reading:
 
 
 def with_duckdb(file: Path, manifest: Manifest, scratch: Path) -> Reading:
+    """Return what DuckDB finds, with `scratch` for what outgrows its memory; a damaged file raises one of REFUSALS."""
     columns, scales = manifest.column_names, _scales(manifest)
     numbers = list(manifest.control_totals)
     figures = ["count(*)", *(f"count(*) - count({name(column)})" for column in columns)]
@@ -41,6 +42,7 @@ def with_duckdb(file: Path, manifest: Manifest, scratch: Path) -> Reading:
 
 
 def with_pyarrow(file: Path, manifest: Manifest, scratch: Path) -> Reading:
+    """Return what pyarrow finds, batch by batch; a damaged file raises one of REFUSALS."""
     columns, scales = manifest.column_names, _scales(manifest)
     rows, nulls = 0, dict.fromkeys(columns, 0)
     totals = dict.fromkeys(manifest.control_totals, Decimal(0))
@@ -65,6 +67,7 @@ def with_pyarrow(file: Path, manifest: Manifest, scratch: Path) -> Reading:
 
 
 def with_python(file: Path, manifest: Manifest, scratch: Path) -> Reading:
+    """Return what Python's csv module finds, row by row; a damaged file raises one of REFUSALS."""
     columns = manifest.column_names
     rows, empty = 0, dict.fromkeys(columns, 0)
     totals = dict.fromkeys(manifest.control_totals, Decimal(0))

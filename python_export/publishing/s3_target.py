@@ -45,19 +45,24 @@ class S3Target:
     client: Any = field(default_factory=lambda: boto3.client("s3"), compare=False, repr=False)
 
     def address(self, path: str) -> str:
+        """Return the s3:// URL of a path."""
         return f"s3://{self.bucket}/{self._key(path)}"
 
     def link(self, path: str) -> str | None:
+        """Return the web address of a path, or None if the root has none."""
         return web_address(self.url, path)
 
     def versions(self, under: str = "") -> dict[str, datetime]:
+        """Return the versions that have a manifest, and when it was written."""
         suffix = f"/{MANIFEST}"
         return {path.removesuffix(suffix): written for path, written in self._objects(under) if path.endswith(suffix)}
 
     def folder(self) -> str:
+        """Return a folder with a random name, so that no two uploads write the same object."""
         return f"lakehouse-{secrets.token_hex(8)}/"
 
     def add(self, directory: Path, path: str) -> None:
+        """Upload the files, then the manifest; if there is one, delete the files again and raise FileExistsError."""
         self._require_conditional_writes()
         files = {
             f"{path}/{file.relative_to(directory).as_posix()}": file
@@ -75,10 +80,12 @@ class S3Target:
             raise
 
     def read(self, path: str) -> bytes:
+        """Return the content of an object; FileNotFoundError if there is none."""
         with self._errors():
             return bytes(self._call("get_object", Key=self._key(path))["Body"].read())
 
     def fetch(self, path: str, scratch: Path) -> Path:
+        """Return an object as a file in `scratch`; FileNotFoundError if there is none."""
         scratch.mkdir(parents=True, exist_ok=True)
         file = scratch / path.replace("/", "_")
         with self._errors():
@@ -86,18 +93,22 @@ class S3Target:
         return file
 
     def put(self, path: str, content: bytes) -> None:
+        """Write an object outside of versions, in the place of one that is there."""
         self._call("put_object", Key=self._key(path), Body=content, **_content_type(path))
 
     def withdraw(self, path: str, manifest: bytes) -> None:
+        """Put a manifest in the place of a version's, and delete all its other objects."""
         self.put(f"{path}/{MANIFEST}", manifest)
         for listed, _ in list(self._objects(f"{path}/")):
             if listed != f"{path}/{MANIFEST}":
                 self.delete(listed)
 
     def delete(self, path: str) -> None:
+        """Delete an object, if it is there."""
         self._call("delete_object", Key=self._key(path))
 
     def clean(self, datasets: Iterable[str], abandoned_after: timedelta = ABANDONED_AFTER) -> None:
+        """Delete the objects of old uploads that no manifest names, and the parts of old unfinished ones."""
         limit = datetime.now(UTC) - abandoned_after
         for dataset in datasets:
             uploads: dict[str, dict[str, list[tuple[str, datetime]]]] = {}
@@ -216,6 +227,7 @@ def _content_type(path: str) -> dict[str, str]:
 
 
 def unusable(root: str, why: str) -> UserError:
+    """Return what to say of an export root that cannot be used; `why` stands in the message."""
     return UserError(
         f"The export root {root} cannot be used ({why})",
         "Correct LAKEHOUSE_EXPORT_ROOT, AWS_ENDPOINT_URL_S3 or the AWS_* credentials, and run it again",

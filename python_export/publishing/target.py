@@ -27,10 +27,11 @@ from python_export.publishing.staging import BESIDE_VERSIONS
 
 
 class Target(Protocol):
-    """An export root. `staging` is a local directory that the Thrift server sees too, for files on their way."""
+    """An export root."""
 
     @property
-    def staging(self) -> Path: ...
+    def staging(self) -> Path:
+        """A local directory that the Thrift server sees too, for files on their way."""
 
     def address(self, path: str) -> str:
         """Return where people find a path: a file name or a URL."""
@@ -99,16 +100,19 @@ class LocalTarget:
 
     @property
     def staging(self) -> Path:
-        # A rename works within one file system.
+        """A directory beside the versions, for a rename works within one file system."""
         return self.root / BESIDE_VERSIONS
 
     def address(self, path: str) -> str:
+        """Return the name of a file or directory, with the root before it."""
         return str(self.root / path)
 
     def link(self, path: str) -> str | None:
+        """Return the web address of a path, or None if the root has none."""
         return web_address(self.url, path)
 
     def versions(self, under: str = "") -> dict[str, datetime]:
+        """Return the directories of versions, and when each was put in place or withdrawn."""
         # What other runs have in staging may vanish under a walk.
         return {
             str(path.relative_to(self.root)): datetime.fromtimestamp(path.stat().st_ctime, UTC)
@@ -116,9 +120,11 @@ class LocalTarget:
         }
 
     def folder(self) -> str:
+        """Return the empty string: a version is renamed as a whole, so its files need no folder of their own."""
         return ""
 
     def add(self, directory: Path, path: str) -> None:
+        """Rename the directory into place, synced and read-only; FileExistsError if there is a version."""
         place = self.root / path
         for file in directory.iterdir():
             file.chmod(for_readers(0o444))
@@ -136,14 +142,17 @@ class LocalTarget:
             _sync(parent)
 
     def read(self, path: str) -> bytes:
+        """Return the content of a file; FileNotFoundError if there is none."""
         return (self.root / path).read_bytes()
 
     def fetch(self, path: str, scratch: Path) -> Path:
+        """Return the file itself, not a copy; FileNotFoundError if there is none."""
         if not (self.root / path).is_file():
             raise FileNotFoundError(self.root / path)
         return self.root / path
 
     def put(self, path: str, content: bytes) -> None:
+        """Write a file under a hidden name, then rename it over the one that is there."""
         file = self.root / path
         self._open(file.parent)
         unfinished = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
@@ -157,6 +166,7 @@ class LocalTarget:
         _sync(file.parent)
 
     def withdraw(self, path: str, manifest: bytes) -> None:
+        """Rename the manifest over the one that is there, then delete all other files of the version."""
         place = self.root / path
         place.chmod(0o755)
         unfinished = place / f".{MANIFEST}.{secrets.token_hex(4)}"
@@ -171,6 +181,7 @@ class LocalTarget:
         place.chmod(for_readers(0o555))
 
     def delete(self, path: str) -> None:
+        """Delete a file, if it is there."""
         (self.root / path).unlink(missing_ok=True)
 
     def _open(self, folder: Path) -> None:
@@ -182,6 +193,7 @@ class LocalTarget:
                 one.chmod(for_readers(0o777))
 
     def clean(self, datasets: Iterable[str], abandoned_after: timedelta = ABANDONED_AFTER) -> None:
+        """Delete the hidden files of writers that died before their rename."""
         limit = (datetime.now(UTC) - abandoned_after).timestamp()
         for place in (*datasets, REPORTS):
             for file in (self.root / place).glob(".*"):

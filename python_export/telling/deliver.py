@@ -267,7 +267,7 @@ def _mails(smtp: Smtp, target: Target | None, told: Told, owed: list[Entry]) -> 
         if failed:
             mail, recipients = mail_of_failures(smtp, week, about), smtp.alerts
         else:
-            assert target is not None, "without an export root only failures are told"
+            assert target is not None, "without an export root only failures are told"  # noqa: S101
             news = [told[one.idempotency_key] for one in about if one.kind == outbox.VERSION]
             mail, recipients = mail_of_week(smtp, target, IsoWeek.parse(week), news, about), smtp.recipients
         # Who has been taken out of the list does not wait any more.
