@@ -45,8 +45,10 @@ def struct(fields: Mapping[str, IcebergType]) -> StructType:
 
 
 def parts(column: IcebergType | None) -> dict[str, IcebergType]:
-    """Return what a type is made of, by the name of the step down to it: the fields of a struct, the `element` of a
-    list, the `value` of a map; {} for all else."""
+    """Return what a type is made of, by the name of the step down to it; {} if it has no parts.
+
+    These are the fields of a struct, the `element` of a list, the `value` of a map.
+    """
     match column:
         case StructType():
             return {field.name: field.field_type for field in column.fields}

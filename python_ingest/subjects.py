@@ -56,8 +56,9 @@ def _names(given: Any, place: str) -> tuple[str, ...]:
 
 
 def check_through(tables: Mapping[str, tuple[Subject, ...]], place: str) -> None:
-    """Raise unless every table that a subject goes through says itself where the person's id is. `tables` are those of
-    one source.
+    """Raise unless every table that a subject goes through says itself where the person's id is.
+
+    `tables` are those of one source.
 
     Raises:
         UserError: one does not.

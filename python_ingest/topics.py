@@ -115,8 +115,10 @@ class Declaration:
         return f"{self.schema}.{self.table}"
 
     def subjects(self, side: str, full_name: str) -> tuple[str, ...]:
-        """Return the subjects under which a schema of a side (`value` or `key`) may be registered; `full_name` is the
-        record's, with its namespace."""
+        """Return the subjects under which a schema of a side (`value` or `key`) may be registered.
+
+        `full_name` is the record's, with its namespace.
+        """
         if isinstance(self.subject, tuple):
             return self.subject
         return ({"topic": f"{self.topic}-{side}", "record": full_name}.get(self.subject, f"{self.topic}-{full_name}"),)

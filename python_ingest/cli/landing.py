@@ -93,8 +93,10 @@ def dead_letters(
     as_json: AsJson = False,
     models: Models = declared.MODELS_DIR,
 ) -> None:
-    """Count the values and keys that could not be decoded, by reason and schema id; no payload is shown unless asked
-    for."""
+    """Count the values and keys that could not be decoded, by reason and schema id.
+
+    No payload is shown unless asked for.
+    """
     settings, (declaration,) = prepare(models, [topic])
     table = tables.existing(load_catalog(settings), declaration)
     found = letters.raw(table, limit) if show_raw else [asdict(counted) for counted in letters.summary(table)]

@@ -114,8 +114,7 @@ class Broker:
         )
 
     def offsets_at(self, topic: TopicState, moment: datetime) -> dict[int, int]:
-        """Return the offset of each partition's first record stamped at a moment or later; where
-        there is none, the partition's end.
+        """Return the offset of each partition's first record stamped at a moment or later, or else the partition's end.
 
         Raises:
             UserError: the broker refuses to answer, or it is unreachable.
@@ -125,8 +124,9 @@ class Broker:
         return {partition: topic.end[partition] if offset < 0 else offset for partition, offset in found.items()}
 
     def held_back(self, topic: TopicState) -> dict[int, tuple[int, int]]:
-        """Return the offsets, from and until, that an open transaction keeps from a committed reader, by partition;
-        without the partitions that have none.
+        """Return, by partition, the offsets from and until that an open transaction keeps from a committed reader.
+
+        Partitions that have none are left out.
 
         Raises:
             UserError: the broker refuses to answer, or it is unreachable.

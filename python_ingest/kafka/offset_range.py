@@ -19,7 +19,9 @@ class OffsetRange:
 
 def stretches(offsets: pa.Array) -> pa.Table:
     """Return the unbroken stretches of offsets that come in any order: the first of each, and the one after its last.
-    An offset that comes twice is in two of them."""
+
+    An offset that comes twice is in two of them.
+    """
     ordered = offsets.sort()
     begins = pc.indices_nonzero(pc.fill_null(pc.not_equal(pc.pairwise_diff(ordered), 1), True))
     ends = pa.concat_arrays([begins[1:], pa.array([len(ordered)][: len(begins)], begins.type)])

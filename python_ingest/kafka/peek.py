@@ -19,6 +19,7 @@ SECONDS_PER_CALL = 0.2
 
 def schema_ids(settings: Settings, topic: str, ranges: list[OffsetRange], wait: float) -> tuple[Ids, Ids]:
     """Return the ids in the headers of values and of keys, and how often they come; None of what has no header.
+
     There may be more than the ranges hold: of a few records behind a range's end, and of keys that only look like
     registry Avro.
 
@@ -66,8 +67,9 @@ def _messages(settings: Settings, topic: str, ranges: list[OffsetRange], wait: f
 def first_timestamps(
     settings: Settings, topic: str, ranges: list[OffsetRange], wait: float, isolation: str = "read_committed"
 ) -> list[float | None]:
-    """Return, range by range, the timestamp in seconds since 1970 of the first record that a reader of this isolation
-    sees in it; None if the range holds no record.
+    """Return the timestamp of the first record that a reader of this isolation sees in each range.
+
+    It is in seconds since 1970, and None if the range holds no record.
 
     Raises:
         UserError: the broker gives nothing for `wait` seconds.

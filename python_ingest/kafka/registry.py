@@ -23,8 +23,10 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True)
 class Registered:
-    """A schema as registered: its type (AVRO, JSON, PROTOBUF), its text, and the texts of the schemas of other
-    subjects that it refers to, each after those it refers to itself."""
+    """A schema as registered: its type (AVRO, JSON, PROTOBUF), its text, and the schemas it refers to.
+
+    `references` are the texts of schemas of other subjects, each after those it refers to itself.
+    """
 
     schema_type: str
     text: str
@@ -93,8 +95,9 @@ class Registry:
         return version.schema_id, registered
 
     def subjects(self, schema_id: int, allowed: Iterable[str]) -> list[str]:
-        """Return the subjects that a schema is registered under, or was before they were deleted. A registry that
-        does not list them is asked for the allowed ones alone.
+        """Return the subjects that a schema is registered under, or was before they were deleted.
+
+        A registry that does not list them is asked for the allowed ones alone.
 
         Raises:
             UserError: as for `schemas`.

@@ -22,10 +22,11 @@ def holes(
     wait: float,
     empty: set[OffsetRange],
 ) -> list[OffsetRange]:
-    """Return the stretches of offsets below the position that hold records a committed reader sees,
-    and no row. Files without a hole of their own are known from statistics; of a partition with
-    other files (transactions, log compaction, deleted rows) the offsets are read. Stretches without
-    a record stay so; they are noted in `empty`, and not asked for again.
+    """Return the stretches of offsets below the position that hold records a committed reader sees, and no row.
+
+    Files without a hole of their own are known from statistics; of a partition with other files (transactions, log
+    compaction, deleted rows) the offsets are read. Stretches without a record stay so; they are noted in `empty`, and
+    not asked for again.
 
     Raises:
         UserError: the broker gives nothing for `wait` seconds.

@@ -138,8 +138,7 @@ class Lander:
         return self.spark().read.format("kafka").options(**options).load()
 
     def _without_far_stamps(self, plan: BatchPlan) -> tuple[BatchPlan, DataFrame]:
-        """Return a part of a plan that ends before records which Spark cannot read, or that begins with one, and its
-        records."""
+        """Return a part of a plan that ends before records Spark cannot read, or begins with one, and its records."""
         topic = self.declaration.topic
         found = far_stamps.first(self.settings, topic, plan.ranges, self.wait)
         for span in plan.ranges:

@@ -83,8 +83,10 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Landed:
-    """The rows of one committed batch, how many of them are dead letters or have a key that could not be decoded, and
-    what to note of schemas it brought."""
+    """The rows of one committed batch, and what to note of schemas it brought.
+
+    `dead_letters` counts the dead letters among them, `key_errors` the rows with a key that could not be decoded.
+    """
 
     rows: int
     dead_letters: int

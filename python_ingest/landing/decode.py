@@ -125,8 +125,7 @@ def _envelope(column: str, side: Side) -> Column:
 
 
 def _only_valid(envelope: str, side: Side) -> Column:
-    """Return NULL instead of an envelope with a string that is not UTF-8: many readers of the table
-    would fail on it."""
+    """Return NULL instead of an envelope with a string that is not UTF-8, on which many readers would fail."""
     checks = _checks(F.col(f"{envelope}.payload"), side.reader) if side.reader is not None else None
     return F.col(envelope) if checks is None else F.when(checks, F.col(envelope))
 

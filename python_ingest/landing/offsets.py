@@ -133,9 +133,9 @@ def capped(ranges: list[OffsetRange], max_records: int) -> list[OffsetRange]:
 
 
 def _ledger_position(current: Snapshot, table: Table) -> Position:
-    """Return how far the latest batch had read: beyond its last record, if a range ends in
-    transaction markers or aborted records. Without it such a tail would be read again and again.
+    """Return how far the latest batch had read: beyond its last record, if a range ends without one.
 
+    Without it a tail of transaction markers or aborted records would be read again and again.
     It counts only if nothing but compaction followed it: whoever deletes rows gets them again.
     """
     for snapshot in ancestors_of(current, table.metadata):
@@ -151,8 +151,10 @@ def _ledger_position(current: Snapshot, table: Table) -> Position:
 
 
 def _last_number(table: Table) -> int:
-    """Return the greatest batch number that is not to be given again, whether or not its rows are
-    still there. `lakehouse.last-batch` stands for snapshots that expired after a rollback."""
+    """Return the greatest batch number that is not to be given again, whether or not its rows are still there.
+
+    `lakehouse.last-batch` stands for snapshots that expired after a rollback.
+    """
     numbers = [int(table.properties.get(property_keys.LAST_BATCH, 0))]
     for snapshot in table.snapshots():
         if snapshot.summary and property_keys.BATCH in snapshot.summary.additional_properties:

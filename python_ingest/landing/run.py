@@ -32,9 +32,10 @@ ATTEMPTS = 5
 
 @dataclass(frozen=True)
 class Options:
-    """`max_records` caps the offsets of one batch of a topic; `wait` bounds, in seconds, how long
-    an unreachable broker or registry is waited for.
+    """How a run lands.
 
+    `max_records` caps the offsets of one batch of a topic.
+    `wait` bounds, in seconds, how long an unreachable broker or registry is waited for.
     `until` ends a run before the first record of a partition that is stamped at it or later.
     `from_earliest` also lands what the broker has and the table lacks before its position.
     `accept_gap` goes on behind records that the broker deleted before they were landed.
@@ -103,8 +104,10 @@ class Ingester:
         """Set by whoever wants the run to end: it does after the batches in hand."""
 
     def catch_up(self, declarations: list[Declaration], batches: int | None = None) -> list[TopicResult]:
-        """Land what the broker has of each topic at this moment, or so many batches of it; a topic that fails does not
-        stop the others."""
+        """Land what the broker has of each topic at this moment, or so many batches of it.
+
+        A topic that fails does not stop the others.
+        """
         for declaration in declarations:
             if declaration.topic not in self._loops:
                 # A registry's client of its own: what it remembers as missing, another topic's producer may register.
@@ -155,8 +158,9 @@ class _TopicLoop:
         )
 
     def take_ends(self, _: TopicResult) -> None:
-        """Note the end of each partition as it is now: nothing behind it is landed before the next call. The table is
-        made first, for others build on it whether or not there is a topic.
+        """Note the end of each partition as it is now: nothing behind it is landed before the next call.
+
+        The table is made first, for others build on it whether or not there is a topic.
 
         Raises:
             UserError: the table cannot be made, or the broker does not tell.

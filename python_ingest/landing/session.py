@@ -73,8 +73,10 @@ def _start(settings: Settings, log: Path) -> SparkSession:
 
 
 def _open_catalog(spark: SparkSession, settings: Settings) -> None:
-    """Have Spark open the catalog before a record is read: what is wrong with its settings may then be told, for no
-    record can stand in the message. A batch that fails only tells the kind of its error."""
+    """Have Spark open the catalog before a record is read, so that what is wrong with its settings may be told.
+
+    No record can stand in the message yet. A batch that fails only tells the kind of its error.
+    """
     try:
         spark._jsparkSession.sessionState().catalogManager().catalog(CATALOG_NAME)
     except (CapturedException, Py4JJavaError) as error:

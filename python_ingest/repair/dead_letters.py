@@ -33,8 +33,10 @@ ERRORS = {"value": "decode_error", "key": "key_error"}
 
 @dataclass(frozen=True)
 class DeadLetters:
-    """How many rows of a table have one reason and one schema id for their values or keys (`part`); `detail` is what
-    their first message adds."""
+    """How many rows of a table have one reason and one schema id for their values or keys (`part`).
+
+    `detail` is what their first message adds.
+    """
 
     reason: str
     schema_id: int | None

@@ -48,8 +48,11 @@ class Person:
 
 @dataclass(frozen=True)
 class Found:
-    """The rows of one table that are to be erased. `shared` counts what other persons' rows name too, such as the
-    address of two customers: its rows are not among them."""
+    """The rows of one table that are to be erased.
+
+    `shared` counts what other persons' rows name too, such as the address of two customers: its rows are not among
+    them.
+    """
 
     declaration: Declaration
     places: frozenset[Place]
@@ -111,8 +114,9 @@ def find(catalog: Catalog, declarations: Iterable[Declaration], persons: Iterabl
 def named(
     catalog: Catalog, declarations: Iterable[Declaration], records: Iterable[tuple[str, int, int]]
 ) -> list[Found]:
-    """Return the rows of records that are named by topic, partition and offset, such as dead letters, whose bytes tell
-    no program whose they are.
+    """Return the rows of records that are named by topic, partition and offset.
+
+    Dead letters for instance are: their bytes tell no program whose they are.
 
     Raises:
         UserError: a topic is not declared, or there is no such row.

@@ -59,8 +59,10 @@ def fields(schema: AvroSchema | None) -> dict[str, AvroField]:
 
 
 def parts(schema: AvroSchema | None) -> dict[str, AvroSchema]:
-    """Return what a schema is made of, by the name of the step down to it: the fields of a record, the `element` of an
-    array, the `value` of a map, the members of a union but null; {} for all else."""
+    """Return what a schema is made of, by the name of the step down to it; {} if it has no parts.
+
+    These are the fields of a record, the `element` of an array, the `value` of a map, the members of a union but null.
+    """
     some = not_null(schema or "null")
     if isinstance(some, list):
         return {member(branch): branch for branch in some}
@@ -95,8 +97,10 @@ def made_of(schema: AvroSchema, found: Mapping[str, AvroSchema]) -> AvroSchema:
 def in_both(
     old: AvroSchema | None, new: AvroSchema | None, place: str = ""
 ) -> Iterator[tuple[str, AvroSchema, AvroSchema]]:
-    """Yield the places that two schemas have in common, the outer before the inner: their path, and what the one and
-    the other hold there, without null. What is in a union is no place."""
+    """Yield the places that two schemas have in common, the outer before the inner.
+
+    A place is its path, and what the one and the other hold there, without null. What is in a union is no place.
+    """
     if old is None or new is None:
         return
     old, new = not_null(old), not_null(new)

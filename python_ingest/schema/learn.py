@@ -54,8 +54,10 @@ class TopicSchemas:
         key_ids: Iterable[int | None],
         most: int | None = None,
     ) -> Learned:
-        """Add the schemas of ids found in a batch to a state, at most so many of a side: of those that come most often
-        (in a Counter), and else of the lowest, since a registry counts from 1. The other ids are taken for unknown.
+        """Add the schemas of ids found in a batch to a state, at most so many of a side.
+
+        First come those that come most often (in a Counter), and else the lowest, since a registry counts from 1. The
+        other ids are taken for unknown.
 
         Raises:
             UserError: the registry is away.

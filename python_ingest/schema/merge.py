@@ -116,9 +116,11 @@ def refuse_narrowing(before: AvroSchema | None, writer: AvroSchema, allowed: Col
 
 
 def replaced_fields(before: AvroSchema | None, writer: AvroSchema) -> Iterator[tuple[str, str, bool]]:
-    """Yield what may be a rename without an alias: a field that a version lacks, by its path, and another that it has
-    instead, of a type that fits. The third part tells whether no record of either version may lack its own: then the
-    two versions are neither BACKWARD nor FORWARD compatible."""
+    """Yield what may be a rename without an alias: a field that a version lacks, and one that it has instead.
+
+    The first comes by its path, the other by its name, and its type fits. The third part tells whether no record of
+    either version may lack its own: then the two versions are neither BACKWARD nor FORWARD compatible.
+    """
     for place, old, new in in_both(before, writer):
         if avro_type(new) != "record":
             continue

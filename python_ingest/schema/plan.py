@@ -22,8 +22,10 @@ from python_ingest.topics import Declaration
 
 @dataclass(frozen=True)
 class ColumnChange:
-    """A column, or a field, element or value below one, by its path: its type before and after. `before` is None if
-    it is not there yet."""
+    """A column, or a field, element or value below one, by its path: its type before and after.
+
+    `before` is None if it is not there yet.
+    """
 
     path: str
     before: str | None
@@ -32,8 +34,11 @@ class ColumnChange:
 
 @dataclass(frozen=True)
 class SchemaChange:
-    """What one schema would do to a table. `source` is a subject, then with the schema's id, or a file. `refused` is
-    None, or a reason that begins with the field; then nothing else is told: its records would be dead letters."""
+    """What one schema would do to a table.
+
+    `source` is a subject, then with the schema's id, or a file. `refused` is None, or a reason that begins with the
+    field; then nothing else is told: its records would be dead letters.
+    """
 
     source: str
     schema_id: int | None
@@ -60,8 +65,10 @@ class SchemaChange:
 
 
 def plans_of_newest(registry: Registry, table: Table | None, declaration: Declaration) -> list[SchemaChange]:
-    """Plan the newest schemas under the topic's subjects: `<topic>-value` and, for a topic with Avro keys,
-    `<topic>-key`, or those that the declaration names; of these, keys are under the ones that end in `-key`.
+    """Plan the newest schemas under the topic's subjects.
+
+    These are `<topic>-value` and, for a topic with Avro keys, `<topic>-key`, or those that the declaration names; of
+    these, keys are under the ones that end in `-key`.
 
     Raises:
         UserError: no value schema is registered, the subjects' names follow the records', or the registry is away.

@@ -31,8 +31,11 @@ SHORTEST_SNAPSHOT_AGE = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class Retention:
-    """`snapshots` are kept that long, None for what the table's `history.expire.*` properties say; files that nothing
-    refers to are deleted when they are older than `orphans`, for a running commit may be about to refer to them."""
+    """How long snapshots and files that nothing refers to are kept.
+
+    `snapshots` is None for what the table's `history.expire.*` properties say. `orphans` is the age of files to delete,
+    for a running commit may be about to refer to younger ones.
+    """
 
     snapshots: timedelta | None = None
     orphans: timedelta = timedelta(days=3)
@@ -142,8 +145,10 @@ def merge_files(procedures: "Procedures", table: Table, deletes: bool) -> int:
 
 
 def keep_last_batch(procedures: "Procedures", table: Table) -> None:
-    """Note the greatest batch number if only a snapshot knows it that a rollback left outside of the history: once
-    that has expired, the number would be given again."""
+    """Note the greatest batch number if only a snapshot knows it that a rollback left outside of the history.
+
+    Once that has expired, the number would be given again.
+    """
     numbers = [number for number in map(_batch, table.snapshots()) if number is not None]
     current = [number for number in map(_batch, _history(table)) if number is not None]
     if max(numbers, default=0) > max(current, default=0):
@@ -155,8 +160,10 @@ def keep_last_batch(procedures: "Procedures", table: Table) -> None:
 
 
 def forget_what_was_read(procedures: "Procedures", table: Table) -> None:
-    """Have a model read everything again if a rollback left the snapshot that its notes are of outside of the history:
-    once that has expired, the next build could not tell (macros/incremental/watermark.sql)."""
+    """Have a model read everything again if a rollback left the snapshot of its notes outside of the history.
+
+    Once that has expired, the next build could not tell (macros/incremental/watermark.sql).
+    """
     noted = table.properties.get(property_keys.NOTED_AT)
     outside = {str(snapshot.snapshot_id) for snapshot in table.snapshots()}
     outside -= {str(snapshot.snapshot_id) for snapshot in _history(table)}
@@ -174,8 +181,10 @@ def _expiry(table: Table, keep: timedelta | None) -> dict[str, str]:
 
 
 def snapshots_in_use(table: Table) -> int:
-    """Return how many of the newest snapshots have to stay: up to that of the last batch, which says how far its topic
-    was read."""
+    """Return how many of the newest snapshots have to stay.
+
+    They reach back to that of the last batch, which says how far its topic was read.
+    """
     return next((index for index, one in enumerate(_history(table), 1) if _batch(one) is not None), 1)
 
 

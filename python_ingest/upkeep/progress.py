@@ -12,8 +12,9 @@ from python_ingest.landing.offsets import PositionReader
 def unread_partitions(
     settings: Settings, catalog: Catalog, topic: str, bronze: tuple[str, str], wait: float
 ) -> set[int]:
-    """Return the partitions of which the broker has anything that the topic's bronze table lacks: all, if the table was
-    filled from another topic of that name.
+    """Return the partitions of which the broker has anything that the topic's bronze table lacks.
+
+    These are all, if the table was filled from another topic of that name.
 
     Raises:
         UserError: the broker does not tell within `wait` seconds, or its offsets do not continue the table's.

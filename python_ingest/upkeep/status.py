@@ -149,8 +149,10 @@ def _rows_and_dead_letters(files: list[DataFile], table: Table, emptied: dict[st
 
 
 def _greatest(files: list[DataFile], table: Table, column: str) -> datetime | None:
-    """Return the greatest time in a column, from the files' statistics; the end of the year 9999 for a later one, as
-    of a producer that stamps microseconds."""
+    """Return the greatest time in a column, from the files' statistics.
+
+    It is the end of the year 9999 for a later one, as of a producer that stamps microseconds.
+    """
     bounds = [offsets.bound(file.upper_bounds, table.schema(), column) for file in files]
     times = [bound for bound in bounds if bound is not None]
     latest = (LATEST - EPOCH) // timedelta(microseconds=1)

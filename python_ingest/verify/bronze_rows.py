@@ -30,8 +30,10 @@ ERASED = "erased: "
 
 @dataclass
 class Holding:
-    """What the table holds of one partition: its files, each with its first offset and the one after its last, and
-    the runs of offsets without a hole in each file; an offset that a file holds twice is in two runs."""
+    """What the table holds of one partition: its files, and the runs of offsets without a hole in each.
+
+    A file comes with its first offset and the one after its last. An offset that a file holds twice is in two runs.
+    """
 
     rows: int = 0
     files: list[tuple[FileScanTask, int, int]] = field(default_factory=list)
@@ -50,8 +52,10 @@ class Holding:
         return pa.concat_tables([STRETCHES.empty_table(), *self.parts])
 
     def stretches(self, first: int, until: int) -> pa.Table:
-        """Return the offsets from `first` to `until`, outside of which there are no rows, as stretches with equally
-        many rows per offset: columns `first`, `until` and `times`, which is 0 in a hole."""
+        """Return the offsets from `first` to `until` as stretches with equally many rows per offset.
+
+        No row lies outside of these. The columns are `first`, `until` and `times`, which is 0 in a hole.
+        """
         starts, ends = self.runs["first"], self.runs["until"]
         edges = pa.table(
             {
@@ -79,8 +83,11 @@ class BronzeTable:
         """What is held of each partition."""
 
     def scan(self) -> None:
-        """Fill `holdings`; count in `foreign_rows` the rows that name no offset, or another topic, and in
-        `unnumbered_rows` those with no batch number, or one beyond the greatest that a snapshot tells of."""
+        """Fill `holdings`, and count `foreign_rows` and `unnumbered_rows`.
+
+        Foreign ones name no offset, or another topic; unnumbered ones have no batch number, or one beyond the greatest
+        that a snapshot tells of.
+        """
         last = max((int(entries.get(property_keys.BATCH, 0)) for entries in self._summaries()), default=0)
         for file in self._files():
             rows = self._read(file, AlwaysTrue(), ("kafka_topic", "kafka_partition", "kafka_offset", "ingest_batch"))
@@ -143,8 +150,10 @@ class BronzeTable:
                         break
 
     def read_until(self) -> dict[int, int]:
-        """Return the offsets up to which the batches say the topic was read: rows missing at the end of a partition
-        would else look as if they were still to come."""
+        """Return the offsets up to which the batches say the topic was read.
+
+        Rows missing at the end of a partition would else look as if they were still to come.
+        """
         ends: dict[int, int] = {}
         for summary in self._summaries():
             for partition, offset in json.loads(summary.get(property_keys.READ_UNTIL, "{}")).items():

@@ -175,8 +175,10 @@ class _Checker:
 
 
 class _Schemas:
-    """The schemas of the values or of the keys. The `known` ones have columns: `fields` those of a record, or the one
-    of the type `column`."""
+    """The schemas of the values or of the keys.
+
+    The `known` ones have columns: `fields` those of a record, or the one of the type `column`.
+    """
 
     def __init__(
         self, registry: Registry, known: set[int], fields: dict[str, IcebergType], column: IcebergType | None
@@ -246,8 +248,10 @@ def _is_longer(column: str) -> bool:
 
 
 def _column(rows: pa.Table, name: str) -> pa.ChunkedArray:
-    """Return a column with numbers in the place of times, for not every instant is one to Python; NULLs if its file
-    lacks it."""
+    """Return a column with numbers in the place of times; NULLs if its file lacks it.
+
+    Python's datetime does not hold every instant.
+    """
     if name not in rows.column_names:
         return pa.chunked_array([pa.nulls(len(rows))])
     return rows[name].cast(_plain_type(rows[name].type))

@@ -20,16 +20,18 @@ class Sample:
 
 @dataclass
 class Report:
-    """The outcome for one topic. A range of offsets spans, in each partition, from the first that the table or the
-    broker has to the last that the table holds or claims to have read; every count is of offsets or rows in it.
+    """The outcome for one topic; every count is of offsets or rows in the range that was checked.
 
-    `records` were read from the broker and compared with `rows` of the table, but for `expired` rows, which the
-    broker no longer has, `skipped` ones, of which `on_error: skip` kept no bytes, and `erased` ones: of these two only
-    the timestamps. Offsets without a row hold no
-    record (`empty`: transaction markers, aborted records, log compaction), were `accepted` as a gap, are
-    `unconfirmed` because the broker no longer has them either, or are a problem. Of `headers_unread` records a header
-    has a key that is not UTF-8: their headers were not compared. `decoded` rows were decoded again and compared column
-    by column. `sample` is what was asked for; `error` says why the check could not be done.
+    The range spans, in each partition, from the first offset that the table or the broker has to the last that the
+    table holds or claims to have read.
+
+    `records` were read from the broker and compared with `rows` of the table, but for `expired` rows, which the broker
+    no longer has, `skipped` ones, of which `on_error: skip` kept no bytes, and `erased` ones: of these two only the
+    timestamps. Offsets without a row hold no record (`empty`: transaction markers, aborted records, log compaction),
+    were `accepted` as a gap, are `unconfirmed` because the broker no longer has them either, or are a problem. Of
+    `headers_unread` records a header has a key that is not UTF-8: their headers were not compared. `decoded` rows were
+    decoded again and compared column by column. `sample` is what was asked for; `error` says why the check could not be
+    done.
     """
 
     topic: str

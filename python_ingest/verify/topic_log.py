@@ -82,8 +82,11 @@ class TopicLog:
         return any(len(records) for _, _, records in self.records(partition, first, until))
 
     def records(self, partition: int, first: int, until: int) -> Iterator[tuple[int, int, pa.Table]]:
-        """Yield a stretch of offsets piece by piece: the first offset, the one after the last, and the records in
-        between, ordered, as a table of RECORD of about PIECE_BYTES."""
+        """Yield a stretch of offsets piece by piece.
+
+        A piece is its first offset, the one after its last, and the records in between, ordered, as a table of RECORD
+        of about PIECE_BYTES.
+        """
         self._consumer.assign([TopicPartition(self._topic, partition, first)])
         piece: list[pa.RecordBatch] = []
         silent, after = 0.0, first
