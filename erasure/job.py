@@ -13,10 +13,11 @@ from pyiceberg.catalog import Catalog
 from erasure import published, receipts
 from erasure.published import Versions
 from erasure.receipts import DONE, Receipt
-from lakehouse.catalog import load_catalog
+from lakehouse.catalog import load_catalog, load_table
 from lakehouse.errors import UserError
 from lakehouse.lease import leased
 from lakehouse.lock import locked
+from lakehouse.pii.problem import RESTRICTED
 from lakehouse.settings import Settings
 from python_export.datasets import build, completeness, declared
 from python_export.datasets.declared import Project
@@ -80,6 +81,7 @@ class Erasure:
             if other.state != DONE and other.id not in {receipt.id for receipt in before}:
                 self.say(f"the erasure of {other.begun_at} is not finished: give its command again ({other.path})")
         build.parse(self.project, anew=True)
+        self._require_known(catalog, declarations)
         self._tell_of_shared(found)
         for table, count in rows.items():
             self.say(f"{table}: {count:,} rows" + (" would be erased" if dry else ""))
@@ -107,6 +109,24 @@ class Erasure:
         receipt.end()
         self.say(f"receipt: {receipt.path}")
         return exported
+
+    def _require_known(self, catalog: Catalog, declarations: list[Declaration]) -> None:
+        """Refuse a lake with a table of raw data that is neither landed nor built any more: who is in it, nobody knows.
+
+        Raises:
+            UserError: there is one, for instance of a model that an upgrade has removed.
+        """
+        landed = {declaration.identifier for declaration in declarations}
+        built = {f"{node['schema']}.{node['alias']}" for node in self.project.manifest()["nodes"].values()}
+        restricted = RESTRICTED | {name.split(".")[0] for name in landed}
+        for (schema,) in catalog.list_namespaces():
+            names = {f"{schema}.{name}" for _, name in catalog.list_tables(schema)} if schema in restricted else set()
+            for name in sorted(names - landed - built):
+                if load_table(catalog, name) is not None:
+                    raise UserError(
+                        f"{name} may hold the person, and no topic is declared for it and no model builds it",
+                        f"Drop it by `drop table {name} purge`, or declare it again; then give the same command",
+                    )
 
     def _withdraw(self, catalog: Catalog, receipt: Receipt) -> Exported:
         """Publish the weeks that have changed, then take the old versions back, whether or not there are new ones."""

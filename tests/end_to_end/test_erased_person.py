@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from erasure import receipts
@@ -229,6 +230,19 @@ def test_a_dry_run_says_what_would_be_erased_and_changes_nothing(lake: Lake, per
     assert {f"bronze.{table}: {count} rows would be erased" for table, count in rows_of.items()} <= {*said}
     assert {line.split()[0] for line in said if line.endswith("of the person, masked")} == first_versions(lake, HOLDING)
     assert state(lake) == at_first
+
+
+def test_a_table_that_nobody_builds_any_more_is_named_before_anything_is_erased(lake: Lake, before: Rows) -> None:
+    catalog = load_catalog(lake.settings)
+    catalog.create_table("deduplicated.int_removed", pa.schema([("customer_id", pa.int64())]))
+    try:
+        result = run_lakehouse(*ERASE)
+    finally:
+        catalog.drop_table("deduplicated.int_removed")
+    assert result.returncode == 1
+    assert "deduplicated.int_removed may hold the person" in result.stderr
+    assert "drop table deduplicated.int_removed purge" in result.stderr
+    assert not erased_places(lake)
 
 
 def test_when_it_is_killed_with_bronze_erased_the_lake_still_holds_the_person(
