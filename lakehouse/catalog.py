@@ -31,6 +31,10 @@ REFUSALS = ("InsufficientPrivilege",)
 NO_CONNECTION = re.compile(r"(?:connection to server .* failed: (?:FATAL: +)?|(?=could not translate host name ))(.+)")
 
 
+# What PostgreSQL says to the second of two processes that make the catalog's tables: the table is there, or its type.
+MADE_BY_ANOTHER = ("42P07", "23505")
+
+
 def load_catalog(settings: Settings, create: bool = False) -> Catalog:
     """Return the catalog; `create` makes its database first. Its name must be Spark's: the rows are keyed by it.
 
@@ -63,8 +67,10 @@ def _on_server(kind: Kind, properties: frozenset[tuple[str, str]]) -> Catalog:
         return RestCatalog(CATALOG_NAME, **dict(properties))
     try:
         return SqlCatalog(CATALOG_NAME, **dict(properties))
-    except ProgrammingError as error:
-        if is_unavailable(error):
+    except (IntegrityError, ProgrammingError) as error:
+        if getattr(error.orig, "pgcode", None) in MADE_BY_ANOTHER:
+            return SqlCatalog(CATALOG_NAME, **dict(properties))
+        if is_unavailable(error) or isinstance(error, IntegrityError):
             raise
         # Of the address alone: no table has been read.
         said = str(error.orig).partition("\n")[0]

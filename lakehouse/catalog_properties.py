@@ -112,13 +112,22 @@ def read_properties(path: Path, variable: str) -> dict[str, str]:
     return found
 
 
+def require_closed(path: Path, variable: str) -> None:
+    """Refuse a file of secrets that others may read.
+
+    Raises:
+        UserError: they may.
+    """
+    if path.stat().st_mode & 0o077:
+        raise UserError(f"{path}, which {variable} names, is open to others", f"Run `chmod 600 {path}`")
+
+
 def _of_file(settings: Settings) -> dict[str, str]:
     path = settings.catalog_properties
     if path is None:
         return {}
     properties = read_properties(path, FILE)
-    if path.stat().st_mode & 0o077:
-        raise UserError(f"{path}, which {FILE} names, is open to others", f"Run `chmod 600 {path}`")
+    require_closed(path, FILE)
     for name, field in DECIDED.items():
         if name in properties:
             raise UserError(f"{path} says {name}", f"Take it out: {Settings.variable(field)} says it")

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -30,7 +30,7 @@ class Service:
     command: Callable[[], list[str]]
     ports: dict[str, int]
     answers: Callable[[], bool]
-    env: dict[str, str] = field(default_factory=dict)
+    env: Callable[[], dict[str, str]] = dict
 
     @property
     def log(self) -> Path:
@@ -75,7 +75,7 @@ class Service:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, **self.env},
+                env={**os.environ, **self.env()},
                 start_new_session=True,
                 umask=private.UMASK,
             )

@@ -16,6 +16,14 @@ CATALOG_NAME = "lake"
 THRIFT_USER = "lakehouse"
 
 
+SECRET_WORDS = ("credential", "password", "secret", "token")
+
+
+def is_secret(name: str) -> bool:
+    """Return whether what has this name must not be shown."""
+    return any(word in name.lower() for word in SECRET_WORDS)
+
+
 def _catalog(uri: str) -> str:
     if not uri.startswith(("jdbc:sqlite:", "jdbc:postgresql://", "http://", "https://")):
         raise MalformedError(
@@ -24,7 +32,12 @@ def _catalog(uri: str) -> str:
             " https://host/path of a REST catalog",
         )
     address = urlsplit(uri.removeprefix("jdbc:"))
-    if address.password or "password" in parse_qs(address.query):
+    try:
+        address.port  # noqa: B018
+    except ValueError:
+        raise MalformedError("is not the address of one server", "Give one host, and its port as a number") from None
+    options = parse_qs(address.query, keep_blank_values=True)
+    if address.password or any(map(is_secret, options)):
         raise MalformedError(
             "holds a password, and messages quote it",
             "Put it in the file of LAKEHOUSE_CATALOG_PROPERTIES or PGPASSFILE",
@@ -66,14 +79,14 @@ class Settings(Variables):
         " [deploy.md](deploy.md)",
         read_by="all",
     )
-    catalog_properties: Path | None = variable(
+    catalog_properties: Annotated[Path, AfterValidator(Path.absolute)] | None = variable(
         "LAKEHOUSE_CATALOG_PROPERTIES",
         "a 0600 file of lines `name = value`: more properties of the catalog, by the names that Iceberg gives them. A"
         " value `env:NAME` is that of a variable",
         None,
         read_by="all",
     )
-    spark_conf: Path | None = variable(
+    spark_conf: Annotated[Path, AfterValidator(Path.absolute)] | None = variable(
         "LAKEHOUSE_SPARK_CONF",
         "a file of Spark properties that lie over those of `conf/spark-defaults.conf`",
         None,

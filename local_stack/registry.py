@@ -24,7 +24,7 @@ def service(directory: Path, port: int) -> Service:
         command=lambda: [java.executable(), "-Xmx512m", "-jar", str(RUNNER)],
         ports={"LAKEHOUSE_REGISTRY_PORT": port},
         answers=lambda: _answers(port),
-        env={
+        env=lambda: {
             "QUARKUS_HTTP_HOST": "127.0.0.1",
             "QUARKUS_HTTP_PORT": str(port),
             "APICURIO_STORAGE_KIND": "sql",

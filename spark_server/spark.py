@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from lakehouse import catalog_properties, connections, private
 from lakehouse.environment import PROJECT_ROOT
 from lakehouse.errors import UserError
-from lakehouse.settings import CATALOG_NAME, Settings
+from lakehouse.settings import CATALOG_NAME, Settings, is_secret
 from spark_server import java
 
 DEFAULTS = PROJECT_ROOT / "conf" / "spark-defaults.conf"
@@ -55,7 +55,11 @@ def _own(settings: Settings) -> dict[str, str]:
     """Return what the user's file says."""
     if settings.spark_conf is None:
         return {}
-    return catalog_properties.read_properties(settings.spark_conf, Settings.variable("spark_conf"))
+    variable = Settings.variable("spark_conf")
+    properties = catalog_properties.read_properties(settings.spark_conf, variable)
+    if any(map(is_secret, properties)):
+        catalog_properties.require_closed(settings.spark_conf, variable)
+    return properties
 
 
 def _is_local(settings: Settings) -> bool:
@@ -81,7 +85,7 @@ def write_properties(settings: Settings, path: Path, more: Mapping[str, str] | N
     On the command line everybody on the machine could read it.
     """
     lines = {**configuration(settings), **(more or {})}
-    escaped = (f"{name} {value.replace(chr(92), chr(92) * 2)}\n" for name, value in lines.items())
+    escaped = (f"{name}={value.replace(chr(92), chr(92) * 2)}\n" for name, value in lines.items())
     return private.write(path, DEFAULTS.read_text() + "\n" + "".join(escaped))
 
 

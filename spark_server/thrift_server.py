@@ -37,7 +37,7 @@ def service(directory: Path, settings: Settings) -> Service:
         command=lambda: _prepare(directory, settings),
         ports={"LAKEHOUSE_THRIFT_PORT": settings.thrift_port},
         answers=lambda: _answers(settings),
-        env=_environment(directory, settings),
+        env=lambda: _environment(directory, settings),
     )
 
 

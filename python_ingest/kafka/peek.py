@@ -53,9 +53,11 @@ def _messages(settings: Settings, topic: str, ranges: list[OffsetRange], wait: f
             if silent >= wait:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
             for message in messages:
-                partition, _ = place_of(message)
-                if _at_end(message, left) and left.pop(partition, None) is not None:
-                    consumer.pause([TopicPartition(topic, partition)])
+                # First: an error of the consumer itself has no place.
+                if _at_end(message, left):
+                    partition, _ = place_of(message)
+                    if left.pop(partition, None) is not None:
+                        consumer.pause([TopicPartition(topic, partition)])
                 if message.error() is None:
                     yield message
     except KafkaException as error:

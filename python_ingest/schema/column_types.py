@@ -79,7 +79,7 @@ def joined(held: IcebergType, more: IcebergType, place: str = "") -> IcebergType
     if isinstance(held, StructType) and isinstance(more, StructType):
         return joined_columns(held, more, place)
     of_held, of_more = spark_types.parts(held), spark_types.parts(more)
-    if of_held and of_held.keys() == of_more.keys():
+    if of_held and type(held) is type(more) and of_held.keys() == of_more.keys():
         return spark_types.made_of(
             held, {name: joined(of_held[name], of_more[name], below(place, name)) for name in of_held}
         )

@@ -61,7 +61,8 @@ def merge(reader: AvroSchema | None, writer: AvroSchema, place: str = "") -> Avr
         if not holds_nothing(part):
             merged[name] = merge(merged.get(name), part, below(place, name))
     refuse_names_that_differ_by_case(list(merged), place)
-    was, is_now = fields(reader), fields(new)
+    was = fields(reader)
+    is_now = {name: field for name, field in fields(new).items() if not holds_nothing(field["type"])}
     return _reader(new, merged, {name: [*_aliases(was, name), *_aliases(is_now, name)] for name in merged})
 
 

@@ -43,6 +43,8 @@ def test_what_only_some_parts_need_is_asked_for_where_it_is_used() -> None:
         ("LAKEHOUSE_CATALOG_URI", "/catalog.db", "names no kind of catalog that is known. Write it as jdbc:sqlite:"),
         ("LAKEHOUSE_CATALOG_URI", "jdbc:mysql://h/d", "names no kind of catalog that is known"),
         ("LAKEHOUSE_CATALOG_URI", "jdbc:postgresql://h/d?user=u&password=p", "holds a password"),
+        ("LAKEHOUSE_CATALOG_URI", "jdbc:postgresql://h/d?user=u&sslpassword=p", "holds a password"),
+        ("LAKEHOUSE_CATALOG_URI", "jdbc:postgresql://h:5432,i:5432/d?user=u", "is not the address of one server"),
         ("LAKEHOUSE_CATALOG_URI", "https://user:secret@h/api", "holds a password"),
         ("LAKEHOUSE_THRIFT_PORT", "ten thousand", "is not the number of a port. Set it to one from 1 to 65535"),
         ("LAKEHOUSE_THRIFT_PORT", "65536", "is not the number of a port"),

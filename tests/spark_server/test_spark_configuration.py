@@ -1,18 +1,21 @@
 """Spark's configuration: the user's file lies over ours, and whoever misses jars is told how to get them."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
-from spark_server import spark
+from spark_server import spark, thrift_server
 
 
 def last_values(path: Path) -> dict[str, str]:
     """Return what a file says as Spark reads it: a line wins over those before it."""
-    lines = [line.split(None, 1) for line in path.read_text().splitlines() if line and not line.startswith("#")]
-    return {name: value.strip() for name, value in lines}
+    lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
+    # Java ends a name at the first white space or equals sign, and lets one equals sign stand between white space.
+    pairs = [re.fullmatch(r"([^\s=]+)(?:\s*=\s*|\s+)(.*)", line) for line in lines]
+    return {pair[1]: pair[2].strip() for pair in pairs if pair}
 
 
 @pytest.fixture
@@ -20,6 +23,7 @@ def own(offline_settings: Settings, tmp_path: Path) -> Settings:
     """Settings with a file of Spark properties."""
     file = tmp_path / "own.conf"
     file.write_text("spark.sql.shuffle.partitions = 48\nspark.master spark://h:7077\nspark.authenticate.secret \\s\n")
+    file.chmod(0o600)
     return offline_settings.changed(spark_conf=file)
 
 
@@ -31,7 +35,7 @@ def test_the_users_file_lies_over_the_defaults_and_what_a_server_says_over_that(
     assert said["spark.authenticate.secret"] == "other"
     assert said["spark.sql.session.timeZone"] == "UTC"
     assert said["spark.sql.catalog.lake.uri"] == own.catalog_uri
-    assert r"secret \\s" in spark.write_properties(own, tmp_path / "other.properties").read_text()
+    assert r"secret=\\s" in spark.write_properties(own, tmp_path / "other.properties").read_text()
 
 
 def test_only_a_driver_with_executors_of_its_own_is_kept_to_loopback(
@@ -40,6 +44,26 @@ def test_only_a_driver_with_executors_of_its_own_is_kept_to_loopback(
     monkeypatch.setenv("SPARK_LOCAL_IP", "10.0.0.1")
     assert spark.process_environment(offline_settings)["SPARK_LOCAL_IP"] == "127.0.0.1"
     assert spark.process_environment(own)["SPARK_LOCAL_IP"] == "10.0.0.1"
+
+
+def test_a_value_may_begin_with_what_separates_name_and_value(offline_settings: Settings, tmp_path: Path) -> None:
+    written = spark.write_properties(offline_settings, tmp_path / "spark.properties", {"some.password": "=:word"})
+    assert last_values(written)["some.password"] == "=:word"
+
+
+def test_a_file_with_a_secret_is_its_owners_alone(own: Settings) -> None:
+    assert own.spark_conf
+    own.spark_conf.chmod(0o644)
+    with pytest.raises(UserError, match=r"LAKEHOUSE_SPARK_CONF names, is open to others. .*chmod 600"):
+        spark.configuration(own)
+    own.spark_conf.write_text("spark.sql.shuffle.partitions = 48\n")
+    assert spark.configuration(own)["spark.sql.shuffle.partitions"] == "48"
+
+
+def test_a_server_can_be_stopped_whose_configuration_is_gone(own: Settings, tmp_path: Path) -> None:
+    assert own.spark_conf
+    own.spark_conf.unlink()
+    assert not thrift_server.service(tmp_path, own).stop()
 
 
 def test_the_catalog_is_said_in_one_place(own: Settings) -> None:

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -68,7 +69,7 @@ def running_postgres() -> Iterator[Postgres]:
     (directory / "password").write_text(PASSWORD)
     (directory / "password").chmod(0o644)
     data = directory / "data"
-    made = [*(PROGRAMS / "initdb", "--pgdata", data), "--username=lake", "--auth=scram-sha-256"]
+    made = [*(PROGRAMS / "initdb", "--pgdata", data), "--username=lake", "--auth=scram-sha-256", "--no-locale"]
     subprocess.run(
         [*made, f"--pwfile={directory / 'password'}"], check=True, capture_output=True, cwd=directory, **as_nobody
     )
@@ -87,6 +88,9 @@ def running_postgres() -> Iterator[Postgres]:
             assert server.poll() is None, (directory / "log").read_text()
             if subprocess.run(ready, check=False).returncode == 0:
                 break
+            time.sleep(0.25)
+        else:
+            raise AssertionError((directory / "log").read_text())
         yield Postgres(port)
     finally:
         # Not SIGTERM: it would wait for the connections that tests have left.

@@ -84,6 +84,18 @@ def test_the_joined_type_holds_both_and_a_type_that_holds_another_stays() -> Non
         assert leaves(joined(wide, other)).keys() == {**leaves(wide), **leaves(other)}.keys()
 
 
+@pytest.mark.parametrize(
+    ("struct_like", "other"),
+    [("struct<value: double>", "map<string, double>"), ("struct<element: string>", "array<string>")],
+)
+def test_a_struct_whose_field_is_named_like_the_part_of_a_map_or_array_is_neither(struct_like: str, other: str) -> None:
+    one, another = of_spark(struct_like), of_spark(other)
+    with pytest.raises(IncompatibleSchema):
+        joined(one, another)
+    with pytest.raises(IncompatibleSchema):
+        joined(another, one)
+
+
 def test_two_types_that_no_column_holds_are_named_with_their_place() -> None:
     rng = random.Random(20261122)
     clashes = 0

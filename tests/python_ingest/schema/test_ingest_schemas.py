@@ -145,6 +145,12 @@ def test_an_alias_between_two_columns_joins_nothing() -> None:
     assert (list(types(reader)), list(types(third))) == (["a", "b"], ["b"])
 
 
+def test_a_field_that_holds_nothing_gives_its_aliases_to_no_column() -> None:
+    emptied = aliased(record("r", d="null", k="int"), d=["b"])
+    reader, _ = learned(record("r", d="double", k="int"), emptied, record("r", k="int", b="string"))
+    assert types(reader).keys() == {"d", "k", "b"}
+
+
 def test_two_fields_of_one_column_are_refused() -> None:
     versions = [record("r", a="int"), aliased(record("r", b="int"), b=["a"]), record("r", a="int", b="int")]
     with pytest.raises(IncompatibleSchema, match="b: it and a would be the one column a"):

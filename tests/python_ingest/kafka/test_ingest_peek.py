@@ -1,0 +1,22 @@
+"""What the broker says to a reader of records instead of records."""
+
+import pytest
+from confluent_kafka import KafkaError, Message
+
+from lakehouse.errors import UserError
+from lakehouse.settings import Settings
+from python_ingest.kafka import peek
+from python_ingest.kafka.offset_range import OffsetRange
+
+
+class Refused(peek.Consumer):
+    """A consumer without rights to its group: such an error belongs to no partition and has no offset."""
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
+        return [Message(error=KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))]
+
+
+def test_an_error_of_the_consumer_itself_is_named(offline_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peek, "Consumer", Refused)
+    with pytest.raises(UserError, match="GROUP_AUTHORIZATION_FAILED"):
+        list(peek.records(offline_settings, "t", OffsetRange(0, 0, 5), 5))
