@@ -1,6 +1,7 @@
 {#
     Figures of groups that name the column of their persons, config
-    meta.export.persons: what a run computes for a week that is published
+    meta.export.persons, and in meta.export.suppressed the column that is true
+    where a group is held back: what a run computes for a week that is published
     already is made such that nobody learns of few persons from two versions of
     it. A group that some version holds back stays held back. Any other has new
     figures only if the number of its persons is at least var
@@ -12,6 +13,7 @@
 #}
 {% macro as_published(sql) %}
     {% set persons = model.config.meta.get('export', {}).get('persons') %}
+    {% set suppressed = model.config.meta.get('export', {}).get('suppressed') %}
     {% set threshold = small_group_threshold() if persons else 1 %}
     {% set versions = published_versions() if threshold > 1 else [] %}
     {% if not versions %}{% do return(sql) %}{% endif %}
@@ -47,7 +49,7 @@
 
             select
                 {{ key | join(', ') }},
-                bool_or(is_suppressed) as was_suppressed,
+                bool_or({{ suppressed }}) as was_suppressed,
                 collect_list({{ persons }}) as persons_before,
                 max_by(struct(*), version_place) as newest
             from published
@@ -59,11 +61,11 @@
             {% for name in types %}
                 {% if name in key %}
                     computed.{{ name }}
-                {% elif name == 'is_suppressed' %}
-                    computed.is_suppressed or coalesce(by_group.was_suppressed, false) as is_suppressed
+                {% elif name == suppressed %}
+                    computed.{{ name }} or coalesce(by_group.was_suppressed, false) as {{ name }}
                 {% else %}
                     case
-                        when computed.is_suppressed or by_group.was_suppressed then null
+                        when computed.{{ suppressed }} or by_group.was_suppressed then null
                         when
                             exists(
                                 by_group.persons_before,

@@ -199,6 +199,11 @@ def _dataset(manifest: dict[str, Any], node: dict[str, Any]) -> Dataset:
             f"{node['name']} does not declare a total order",
             "Give config.meta.export a `key` and an `order_by` that contains it",
         )
+    if "persons" in declared and "suppressed" not in declared:
+        raise UserError(
+            f"{node['name']} declares the persons of its groups, and not how a small group is told",
+            "Give config.meta.export a `suppressed`: the column that is true where a group is too small",
+        )
     ancestors = ancestors_of(manifest, node["unique_id"])
     sources = [manifest["sources"][name] for name in ancestors if name in manifest["sources"]]
     topics = [_topic(source) for source in sources if "kafka" in source["config"].get("meta", {})]

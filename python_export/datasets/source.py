@@ -130,11 +130,11 @@ def of_snapshot(dataset: Dataset, table: IcebergTable, snapshot_id: int, week: I
     """
     fields = table.scan(snapshot_id=snapshot_id).projection().fields
     columns = tuple(Column(field.name, _type_name(dataset, field.name, field.field_type)) for field in fields)
-    named = (*dataset.key, *dataset.order_by, dataset.week_column, dataset.at)
+    named = (*dataset.key, *dataset.order_by, dataset.week_column, dataset.at, dataset.suppressed)
     missing = {name for name in named if name} - {column.name for column in columns}
     if missing:
         raise UserError(
-            f"{dataset.model} has no column {', '.join(sorted(missing))}, which its key, order or week names",
+            f"{dataset.model} has no column {', '.join(sorted(missing))}, which its declaration names",
             "Correct config.meta.export of the model",
         )
     return Source(dataset, table, snapshot_id, columns, week)

@@ -145,7 +145,9 @@ def _groups(versions: list[Manifest], dataset: str, chart: Chart, week: IsoWeek)
     for one in _weeks(week):
         version = _newest(versions, dataset, one)
         for name, by_column in (version.totals_by.get(chart.by, {}) if version else {}).items():
-            totals.setdefault(name or "unknown", {})[one] = Decimal(by_column[chart.of])
+            # A version of before the measure was declared has no figure of it.
+            if chart.of in by_column:
+                totals.setdefault(name or "unknown", {})[one] = Decimal(by_column[chart.of])
     found = [Group(name, [by_week.get(one) for one in _weeks(week)]) for name, by_week in totals.items()]
     return sorted(found, key=lambda group: (-group.figure.now, group.name))
 

@@ -110,7 +110,7 @@ def notify(
             say("nobody is told: neither LAKEHOUSE_SMTP_HOST nor LAKEHOUSE_WEBHOOK_URL is set")
         owed = [one for one in outbox.entries(catalog) if outbox.OWED in {one.mail, one.webhook}]
         versions = [one for one in owed if one.kind == outbox.VERSION]
-        told = _announcements(target, versions, declared.shown(Project(PROJECT_ROOT, env)), unreadable)
+        told = _announcements(target, versions, _shown(env, say), unreadable)
         # What is of another root has other readers, and a version that somebody has taken away is told to nobody.
         mine: dict[str, Callable[[str], bool]] = {
             outbox.VERSION: told.__contains__,
@@ -166,6 +166,15 @@ def tell_of_killed(settings: Settings, env: Mapping[str, str], week: IsoWeek, le
 
 def _is_owed(entry: Entry) -> bool:
     return outbox.OWED in {entry.mail, entry.webhook}
+
+
+def _shown(env: Mapping[str, str], say: Say) -> dict[str, Shown]:
+    """Return what is shown of datasets. Without it messages have counts of rows alone: nobody waits for it."""
+    try:
+        return declared.shown(Project(PROJECT_ROOT, env))
+    except Exception as error:  # a manifest of dbt may be cut off or wrong in any way
+        say(f"figures are left out of messages: {as_user_error(error).message}")
+        return {}
 
 
 def _announcements(

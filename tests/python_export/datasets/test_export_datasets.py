@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,15 @@ def test_what_is_shown_is_what_models_declare_and_a_misspelt_word_is_named(
         of_export("exp_weekly__one", {"shown": {"mesures": ["price"]}})
 
 
+def test_groups_of_persons_say_how_a_small_one_is_told(manifest: dict[str, Any]) -> None:
+    export = manifest["nodes"]["model.p.exp_weekly__one"]["config"]["meta"]["export"]
+    export["persons"] = "customers"
+    with pytest.raises(
+        UserError, match="exp_weekly__one declares the persons of its groups, and not how a small group"
+    ):
+        declared.of_manifest(manifest)
+
+
 def test_without_a_manifest_the_remedy_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="Run `dbt build`"):
         declared.load(Project(tmp_path, {"DBT_TARGET_PATH": "elsewhere"}))
@@ -240,6 +250,13 @@ def test_a_key_that_is_no_column_is_refused(catalog: Catalog) -> None:
     catalog.create_table(("shop", "exp_weekly__events"), rows.schema).append(rows)
     with pytest.raises(UserError, match="no column event_id"):
         source.find(catalog, DATASET)
+
+
+def test_a_misspelt_column_of_small_groups_is_refused(catalog: Catalog) -> None:
+    rows = arrow_table(hostile_rows())
+    catalog.create_table(("shop", "exp_weekly__events"), rows.schema).append(rows)
+    with pytest.raises(UserError, match="no column is_supressed"):
+        source.find(catalog, replace(DATASET, suppressed="is_supressed"))
 
 
 def test_an_audience_gets_what_is_meant_for_it(manifest: dict[str, Any], tmp_path: Path) -> None:
