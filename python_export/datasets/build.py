@@ -21,6 +21,8 @@ NODE_FAILED = re.compile(r"\d+ of \d+ (?:ERROR|FAIL) .*?(?= \.\.\.|$)")
 FAILED = ("error", "fail", "runtime error")
 FIGURES = "ops_weekly_figures"
 """The model of the figures of all weeks."""
+# Where dbt reads the project from, beside dbt_project.yml.
+SOURCES = ("models", "macros", "seeds", "snapshots")
 BUILDABLE = ("--indirect-selection", "buildable")
 # dbt's own complaints about the project; the lines that follow, up to an empty one, explain them.
 PROJECT_FAILED = ("Compilation Error", "Parsing Error", "Dbt Internal Error", "Could not find profile")
@@ -146,13 +148,22 @@ def _why(message: str) -> str:
 
 
 def parse(project: Project, anew: bool = False) -> None:
-    """Have dbt write its manifest, if there is none yet, or in any case.
+    """Have dbt write its manifest, if there is none yet or the project has changed since, or in any case.
 
     Raises:
         UserError: the project has a mistake.
     """
-    if anew or not project.manifest_path.is_file():
+    if anew or _is_outdated(project):
         _dbt(project, "parse", failed="could not read the project")
+
+
+def _is_outdated(project: Project) -> bool:
+    """Return whether dbt's manifest is missing, or of before an upgrade of the project."""
+    if not project.manifest_path.is_file():
+        return True
+    written = project.manifest_path.stat().st_mtime
+    sources = (path for folder in SOURCES for path in (project.directory / folder).rglob("*"))
+    return any(path.stat().st_mtime > written for path in (project.directory / "dbt_project.yml", *sources))
 
 
 def invocation(project: Project) -> str:

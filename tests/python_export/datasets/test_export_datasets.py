@@ -15,7 +15,7 @@ from lakehouse.errors import UserError
 from lakehouse.pii.compile import compiled_manifest
 from lakehouse.weeks import IsoWeek
 from python_export.datasets import declared, source
-from python_export.datasets.build import build, failures, require_week
+from python_export.datasets.build import build, failures, parse, require_week
 from python_export.datasets.declared import Project, Table, Topic
 from python_export.datasets.shown import Headline, Shown, of_export
 from python_export.datasets.withheld import Fault, withhold, without_dataset
@@ -195,6 +195,28 @@ def test_an_export_without_a_total_order_is_refused(
     manifest["nodes"]["model.p.exp_weekly__two"]["config"]["meta"] = {"export": export}
     with pytest.raises(UserError, match="exp_weekly__two does not declare a total order"):
         declared.load(project(tmp_path, manifest))
+
+
+def test_the_project_is_read_anew_when_it_has_changed(
+    tmp_path: Path, manifest: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = project(tmp_path, manifest)
+    calls: list[str] = []
+    monkeypatch.setattr("python_export.datasets.build._dbt", lambda _, command, failed: calls.append(command))
+    (found.directory / "models").mkdir()
+    sources = [found.directory / "dbt_project.yml", found.directory / "models" / "sales.sql"]
+    for path in sources:
+        path.touch()
+        os.utime(path, (1, 1))
+    os.utime(found.directory / "models", (1, 1))
+    parse(found)
+    assert calls == []
+    for path in sources:
+        later = found.manifest_path.stat().st_mtime + 1
+        os.utime(path, (later, later))
+        parse(found)
+        os.utime(path, (1, 1))
+    assert calls == ["parse", "parse"]
 
 
 def test_what_a_model_comes_from_is_always_built_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
