@@ -1,7 +1,7 @@
 # The commands people type. `make` alone lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup browser up down demo test test-cluster chaos lint docs
+.PHONY: help setup browser up down demo test test-cluster chaos lint docs bench-ingest bench-build bench-cluster bench-export
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 
@@ -21,7 +21,7 @@ FLINK := bench/target/.complete
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-setup: $(PREPARED) $(EXTRAS:%=spark_server/target/.%) ## Install the locked Python environment and the jars; EXTRAS=cluster for PostgreSQL too
+setup: $(PREPARED) $(EXTRAS:%=spark_server/target/.%) ## Install the locked Python environment and the jars; EXTRAS=cluster for PostgreSQL and S3 too
 
 .tools/uv/bin/uv:
 	@echo "setup: installing uv into .tools/uv"
@@ -84,7 +84,7 @@ test: setup browser lint ## Lint, then run all tests on a stack of their own
 	@$(RUN) pytest --numprocesses 2 --dist loadgroup --durations 15
 
 test-cluster: setup $(CLUSTER) ## Run the tests of a lake on servers, on a PostgreSQL of their own
-	@$(RUN) pytest --durations 15 tests/cluster
+	@$(RUN) pytest --numprocesses 2 --dist loadgroup --durations 15 tests/cluster
 
 chaos: setup ## Kill two ingesters at random, CHAOS_ROUNDS times (20), and verify each time
 	@CHAOS_ROUNDS=$${CHAOS_ROUNDS:-20} $(RUN) pytest -v tests/python_ingest/landing/test_ingest_kills.py
@@ -104,6 +104,12 @@ lint: $(VENV) ## Check Python (style, types), SQL and YAML; needs no Spark
 	@echo "lint: dbt"
 	@$(RUN) dbt --quiet --warn-error parse --no-partial-parse --show-all-deprecations
 	@output=$$($(RUN) dbt-bouncer run --show-all-failures 2>&1) || { echo "$$output" >&2; exit 1; }
+	@echo "lint: deploy"
+	@$(RUN) hadolint deploy/image/Dockerfile
+	@output=$$($(RUN) check-jsonschema --builtin-schema vendor.compose-spec deploy/compose.yaml 2>&1) \
+		|| { echo "$$output" >&2; exit 1; }
+	@$(RUN) kubernetes-validate --quiet --strict -k 1.34 deploy/kubernetes/*.yaml deploy/kubernetes/secrets/*.yaml
+	@$(RUN) hcl2tojson --quiet --ndjson deploy/terraform > /dev/null
 	@echo "lint: jars"
 	@$(RUN) python -m spark_server.jars check
 	@$(RUN) python -m spark_server.jars check spark_server/cluster/pom.xml
@@ -125,6 +131,9 @@ bench-ingest: $(FLINK) ## Measure the ingester beside Flink SQL and others; take
 
 bench-build: setup ## Measure the dbt build after an increment on short and long histories
 	@$(RUN) python -m bench.build $(ARGS)
+
+bench-cluster: setup ## Measure landing and deduplication on workers of a Spark cluster, beside one process
+	@$(RUN) python -m bench.cluster $(ARGS)
 
 bench-export: setup ## Measure an export of 5 million rows beside DuckDB's COPY
 	@$(RUN) python -m bench.export $(ARGS)

@@ -13,6 +13,7 @@ from typer.main import get_group
 from lakehouse import private
 from lakehouse.environment import environment
 from lakehouse.errors import DeadlineError
+from lakehouse.process import end_at_sigterm
 
 COMMANDS = {
     "stack": ("local_stack.cli", "Kafka, schema registry, Spark Thrift and mail servers on this machine."),
@@ -26,6 +27,8 @@ COMMANDS = {
         "erasure.cli",
         "Erase a person: rows in bronze, all that is built from them, and the snapshots and files that hold them.",
     ),
+    "backup": ("console.backup", "Where all tables stand, for a backup, and back into a catalog."),
+    "thrift": ("console.thrift", "Be the Spark Thrift server until a signal ends it, for systemd or a container."),
     "pii": ("console.pii", "The masking key of pseudonyms."),
     "check": ("console.check", "Checks that need no running stack."),
 }
@@ -66,6 +69,7 @@ def lakehouse() -> None:
 def main() -> None:
     """Run the command line; an error of any kind ends it with one line on stderr and exit code 1."""
     private.restrict()
+    end_at_sigterm()
     try:
         if "--help" not in sys.argv:
             # Imported here, for it knows the variables of every room: to list the commands needs none of them.

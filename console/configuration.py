@@ -23,7 +23,7 @@ PAGE = PROJECT_ROOT / "docs" / "configuration.md"
 BEGIN, END = "<!-- Made by python -m console.configuration write, from here -->", "<!-- to here -->"
 
 
-def known() -> dict[str, FieldInfo]:
+def variables() -> dict[str, FieldInfo]:
     """Return the fields of all variables by their names."""
     return {name: field for part in (Settings, Choices, Channels, Ports) for name, field in fields(part).items()}
 
@@ -37,7 +37,7 @@ def refuse_misspelled(env: Mapping[str, str]) -> None:
     Raises:
         UserError: there is one.
     """
-    ours = [name.removeprefix(PREFIX) for name in known() if name.startswith(PREFIX)]
+    ours = [name.removeprefix(PREFIX) for name in variables() if name.startswith(PREFIX)]
     for name in sorted(name for name in env if name.startswith(PREFIX)):
         ending = name.removeprefix(PREFIX)
         near = [] if ending in ours else get_close_matches(ending.upper(), ours, 1, ALIKE)
@@ -48,7 +48,7 @@ def refuse_misspelled(env: Mapping[str, str]) -> None:
 def table() -> str:
     """Return all variables as a table in Markdown."""
     lines = ["| variable | value | default | read by | meaning |", "|---|---|---|---|---|"]
-    for name, field in known().items():
+    for name, field in variables().items():
         facts = field.json_schema_extra
         if not isinstance(facts, dict):
             raise TypeError(f"{name} was not made by `variable`")

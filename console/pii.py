@@ -1,5 +1,8 @@
 """`lakehouse pii`: the masking key."""
 
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
 from lakehouse import pii_key
@@ -8,9 +11,11 @@ from lakehouse.settings import from_environment
 app = typer.Typer(no_args_is_help=True, help="The masking key of pseudonyms.")
 
 
-@app.callback()
-def main() -> None:
-    """Keep `rotate` a sub-command while it is the only one."""
+@app.command()
+def create(path: Annotated[Path, typer.Argument(help="A file that must not be there yet.")]) -> None:
+    """Make the first masking key, and its copy beside it. `lakehouse stack up` does so by itself."""
+    pii_key.create(path)
+    typer.echo(f"{path} holds v1. Keep a copy where the warehouse is not: a lost key cannot be made again")
 
 
 @app.command()

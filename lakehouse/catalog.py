@@ -10,7 +10,7 @@ from pathlib import Path
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import NoSuchTableError, RESTError
+from pyiceberg.exceptions import NoSuchTableError, NoSuchViewError, RESTError
 from pyiceberg.table import Table
 from requests import RequestException
 from sqlalchemy import text
@@ -27,12 +27,10 @@ STORE_REMEDY = (
 )
 DAMAGED_DATABASE = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 REFUSALS = ("InsufficientPrivilege",)
-# What libpq says where it gets no connection, without a code: host, user and database may stand in it, nothing else.
-NO_CONNECTION = re.compile(r"(?:connection to server .* failed: (?:FATAL: +)?|(?=could not translate host name ))(.+)")
-
-
 # What PostgreSQL says to the second of two processes that make the catalog's tables: the table is there, or its type.
 MADE_BY_ANOTHER = ("42P07", "23505")
+# What libpq says where it gets no connection, without a code: host, user and database may stand in it, nothing else.
+NO_CONNECTION = re.compile(r"(?:connection to server .* failed: (?:FATAL: +)?|(?=could not translate host name ))(.+)")
 
 
 def load_catalog(settings: Settings, create: bool = False) -> Catalog:
@@ -75,6 +73,26 @@ def _on_server(kind: Kind, properties: frozenset[tuple[str, str]]) -> Catalog:
         # Of the address alone: no table has been read.
         said = str(error.orig).partition("\n")[0]
         raise UserError(f"PostgreSQL refuses how it is named ({said})", "Correct LAKEHOUSE_CATALOG_URI") from None
+
+
+def require_views(catalog: Catalog, settings: Settings) -> None:
+    """Raise if models are to be views, and the catalog has none. One of a database has them.
+
+    Raises:
+        UserError: it has none.
+    """
+    if settings.views == "table" or not isinstance(catalog, RestCatalog):
+        return
+    try:
+        # It need not be there: only a server that has views is asked.
+        catalog.load_view("default.any")
+    except NotImplementedError:
+        raise UserError(
+            f"The catalog at {settings.catalog_uri} has no views, and dbt's view layers are views",
+            "Set LAKEHOUSE_VIEWS=table: see docs/deploy.md, a catalog without views",
+        ) from None
+    except NoSuchViewError:
+        return
 
 
 def location(catalog: Catalog, schema: str, table: str) -> str | None:

@@ -1,7 +1,7 @@
 """What the catalog is, as Spark and as PyIceberg name it: both are made of the same settings.
 
 The scheme of LAKEHOUSE_CATALOG_URI says its kind. A file may add properties by the names that Iceberg gives them; where
-PyIceberg has another name for one, it is renamed here.
+PyIceberg has another name for one, it is renamed here. No commit of ours spans tables, so none is asked for.
 """
 
 import re
@@ -13,6 +13,7 @@ from sqlalchemy.engine import make_url
 
 from lakehouse.environment import environment
 from lakehouse.errors import UserError
+from lakehouse.security import require_secret_way
 from lakehouse.settings import Settings
 
 FILE = Settings.variable("catalog_properties")
@@ -39,7 +40,8 @@ def kind(settings: Settings) -> Kind:
 
 def is_on_one_machine(settings: Settings) -> bool:
     """Tell whether the lake needs nothing but this machine's files."""
-    return kind(settings) is Kind.SQLITE and urlsplit(settings.warehouse).scheme in ("", "file")
+    is_local = kind(settings) is Kind.SQLITE and urlsplit(settings.warehouse).scheme in ("", "file")
+    return is_local and not settings.export_unload
 
 
 def for_spark(settings: Settings) -> dict[str, str]:
@@ -55,7 +57,8 @@ def for_spark(settings: Settings) -> dict[str, str]:
         Kind.REST: {"type": "rest"},
     }[kind(settings)]
     place = {"uri": settings.catalog_uri, "warehouse": settings.warehouse}
-    return {**of_kind, **_of_store(settings), **_of_file(settings), **place}
+    given = _of_file(settings)
+    return {**of_kind, **_of_store(settings), **_of_login(settings, given), **given, **place}
 
 
 def for_python(settings: Settings) -> dict[str, str]:
@@ -65,7 +68,7 @@ def for_python(settings: Settings) -> dict[str, str]:
         UserError: the file of properties cannot be taken.
     """
     given = {**_of_store(settings), **_of_file(settings)}
-    properties = {**given, "warehouse": settings.warehouse, "uri": settings.catalog_uri}
+    properties = {**_of_login(settings, given), **given, "warehouse": settings.warehouse, "uri": settings.catalog_uri}
     if kind(settings) is Kind.POSTGRESQL:
         properties |= {"uri": _sqlalchemy(settings.catalog_uri, given), "pool_pre_ping": "true"}
     if path_style := given.get("s3.path-style-access"):
@@ -75,19 +78,41 @@ def for_python(settings: Settings) -> dict[str, str]:
     return properties
 
 
+def _of_login(settings: Settings, given: dict[str, str]) -> dict[str, str]:
+    """Return where a catalog behind OAuth2 gives tokens: under its own address, unless a file says otherwise.
+
+    Raises:
+        UserError: its secret would be sent in the clear.
+    """
+    secrets = [name for name in ("credential", "token") if name in given]
+    if kind(settings) is not Kind.REST or not secrets:
+        return {}
+    tokens = given.get("oauth2-server-uri", f"{settings.catalog_uri.rstrip('/')}/v1/oauth/tokens")
+    for variable, url in ((Settings.variable("catalog_uri"), settings.catalog_uri), (FILE, tokens)):
+        require_secret_way(variable, url, f"{secrets[0]} of {FILE}")
+    return {"oauth2-server-uri": tokens}
+
+
 def _of_store(settings: Settings) -> dict[str, str]:
     """Return where the objects of a lake in S3 are: of the variables that say it PyArrow reads not all by itself."""
     if not settings.warehouse.startswith("s3://") and kind(settings) is not Kind.REST:
         return {}
-    env = environment()
     found = {}
     if kind(settings) is not Kind.REST:  # which says so itself
         found["io-impl"] = "org.apache.iceberg.aws.s3.S3FileIO"
-    if endpoint := env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL"):
+    endpoint, region = s3_address()
+    if endpoint:
         found |= {"s3.endpoint": endpoint, "s3.path-style-access": "true"}
-    if region := env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION"):
+    if region:
         found["client.region"] = region
     return found
+
+
+def s3_address() -> tuple[str | None, str | None]:
+    """Return endpoint and region of the store in S3, where the standard variables name them."""
+    env = environment()
+    endpoint = env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL")
+    return endpoint, env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION")
 
 
 def read_properties(path: Path, variable: str) -> dict[str, str]:

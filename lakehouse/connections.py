@@ -39,7 +39,8 @@ def spark_source(settings: Settings) -> dict[str, str]:
     if security.mechanism:
         options["sasl.mechanism"] = security.mechanism
     if security.ca:
-        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": security.ca}
+        # The text, and not the name of a file that every executor would have to have.
+        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": Path(security.ca).read_text()}
     if security.key:
         options["ssl.keystore.type"] = "PEM"
     options |= {name: f"${{env:{_variable(name)}}}" for name in _hidden_options(settings)}

@@ -16,7 +16,16 @@ class Limits(Variables):
     """How long each thing may take."""
 
     lock: Limit = variable(
-        "LAKEHOUSE_LOCK_TIMEOUT", "how long another run is waited for", "1h", read_by="weekly, export, ingest"
+        "LAKEHOUSE_LOCK_TIMEOUT",
+        "how long another run is waited for",
+        "1h",
+        read_by="weekly, export, erase, ingest, backup",
+    )
+    executor: Limit = variable(
+        "LAKEHOUSE_EXECUTOR_TIMEOUT",
+        "how long the ingester waits for the first executor of a Spark cluster",
+        "10m",
+        read_by="weekly, erase, ingest",
     )
     statement: Limit = variable(
         "LAKEHOUSE_STATEMENT_TIMEOUT",

@@ -2,6 +2,22 @@
 
 The lock of one machine ends with its holder. A lease ends when it is given back, or when it has not been renewed for a
 while; a run on the machine and with the home of its holder takes it at once, because it has that machine's lock.
+
+Each taking has a number, one more than the last. A run that was stopped for longer than its lease, say with its virtual
+machine, finds another number before its next step and ends (`Lease.require`). It may be stopped once more between that
+question and what it does; what it then writes is compared by the store it goes to:
+
+- a batch takes its number and offsets by the table's own compare-and-swap, without a lease;
+- a version takes the number after those that were there before the question, and is written if there is none of it;
+- what is exported has to be tested by a build of this run, which is told the number and tags nothing without it
+  (`macros/require_lease.sql`);
+- the rows of a small table are replaced only by what was made of them.
+
+A mail or a call cannot be compared. It may come twice then, under one idempotency key.
+
+Whether a lease has ended is told by the clock of the one who asks, from a time that its holder's clock gave. A clock
+that is late has it wait longer. One that is early by more than what is left after a renewal that failed, ten minutes,
+may take a lease too early: its holder then ends before its next step.
 """
 
 import socket
@@ -12,7 +28,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.types import StringType, TimestamptzType
+from pyiceberg.types import LongType, StringType, TimestamptzType
 
 from lakehouse.deadline import Limits
 from lakehouse.environment import environment, home
@@ -27,11 +43,22 @@ TABLE = SmallTable(
     "ops.leases",
     (
         ("name", StringType(), "what one run at a time may do"),
-        ("holder", StringType(), "the machine, and its LAKEHOUSE_HOME"),
+        ("holder", StringType(), "the machine, and its LAKEHOUSE_HOME; null while nobody has it"),
         ("expires_at", TimestamptzType(), "when others may take it, unless it is renewed"),
         ("run", StringType(), "what the holder does, if the next holder is to tell that it was killed"),
+        ("number", LongType(), "how often it was taken"),
+        ("command", StringType(), "what the holder does"),
+        ("since", TimestamptzType(), "when the holder took it"),
     ),
 )
+
+
+_held: dict[str, int] = {}
+"""The number of each lease that this process holds."""
+
+
+class LeaseLostError(UserError):
+    """Another run may be at work where this one was: nothing more may be done."""
 
 
 @dataclass(frozen=True)
@@ -45,88 +72,113 @@ class Killed:
 class Lease:
     """What a run holds while it works; a thread renews it. `left` is what held it before and was killed."""
 
-    def __init__(self, catalog: Catalog, name: str, run: str | None = None) -> None:
-        self._catalog, self._name, self._run = catalog, name, run
+    def __init__(self, catalog: Catalog, name: str, command: str, is_told: bool = False) -> None:
+        self._catalog, self._name, self._command, self._is_told = catalog, name, command, is_told
         self.left: Killed | None = None
         self._holder = f"{socket.gethostname()}:{home()}"
-        self._ended, self._lost = threading.Event(), threading.Event()
+        self.number, self._since = 0, datetime.now(UTC)
+        self._ended = threading.Event()
 
     def require(self) -> None:
-        """Raise if another machine may be at work.
+        """Raise if another run may be at work. Asked before each step that two must not do at the same time.
 
         Raises:
-            UserError: the lease was not renewed in time.
+            LeaseLostError: another run has taken the lease since.
         """
-        if self._lost.is_set():
-            raise UserError(
-                f"The lease {self._name} of {TABLE.identifier} could not be renewed, and another machine may have it",
-                "Nothing is lost: run it again when the catalog answers",
-            )
+        row = TABLE.rows(self._catalog).get(self._name)
+        if row and self._is_mine(row) and (row["expires_at"] > datetime.now(UTC) + LASTS / 2 or self.renew()):
+            return
+        row = TABLE.rows(self._catalog).get(self._name)
+        since = f"{_described(row)} has it" if row and row["holder"] else "another run has had it since"
+        raise LeaseLostError(
+            f"This run was stopped for longer than its lease {self._name} of {TABLE.identifier} lasts, and {since}",
+            "Nothing is lost: run it again, and it goes on where the other one ends",
+        )
 
     def take(self) -> str | None:
         """Take the lease, and return who else has it."""
         now = datetime.now(UTC)
 
         def change(rows: Rows) -> Rows:
-            held = rows.get(self._name)
-            if held and held["holder"] != self._holder and held["expires_at"] > now:
+            held = rows.get(self._name) or {"holder": None, "run": None, "number": 0}
+            if held["holder"] and held["holder"] != self._holder and held["expires_at"] > now:
                 return rows
-            self.left = Killed(held["run"], held["expires_at"]) if held and held["run"] else None
+            self.left = Killed(held["run"], held["expires_at"]) if held["run"] else None
+            self.number, self._since = (held["number"] or 0) + 1, now
             return {**rows, self._name: self._row(now)}
 
-        holder = TABLE.change(self._catalog, change)[self._name]["holder"]
-        return None if holder == self._holder else str(holder)
+        row = TABLE.change(self._catalog, change)[self._name]
+        return None if self._is_mine(row) else _described(row)
 
     def renew(self) -> bool:
-        """Tell whether the lease is still this machine's, and is so for another while. One given back stays so."""
+        """Tell whether the lease is still this run's, and is so for another while. One given back stays so."""
         now = datetime.now(UTC)
 
         def change(rows: Rows) -> Rows:
-            is_mine = self._name in rows and rows[self._name]["holder"] == self._holder
-            return {**rows, self._name: self._row(now)} if is_mine else rows
+            return {**rows, self._name: self._row(now)} if self._is_mine(rows.get(self._name)) else rows
 
-        held = TABLE.change(self._catalog, change).get(self._name)
-        return held is not None and held["holder"] == self._holder
+        return self._is_mine(TABLE.change(self._catalog, change).get(self._name))
 
-    def _row(self, now: datetime) -> Row:
-        return {"name": self._name, "holder": self._holder, "expires_at": now + LASTS, "run": self._run}
-
-    def give_back(self) -> None:
-        """Let others have it."""
+    def give_back(self, is_killed: bool = False) -> None:
+        """Let others have it. The row stays, for its number; of a run that was killed the next holder is to tell."""
         self._ended.set()
 
         def change(rows: Rows) -> Rows:
-            return {name: row for name, row in rows.items() if name != self._name or row["holder"] != self._holder}
+            # An earlier release goes by the time alone.
+            free: Row = {"holder": None, "expires_at": datetime.now(UTC)} | ({} if is_killed else {"run": None})
+            return {**rows, self._name: rows[self._name] | free} if self._is_mine(rows.get(self._name)) else rows
 
         TABLE.change(self._catalog, change)
 
     def keep(self) -> None:
-        """Renew it until it is given back; called in a thread."""
-        good_until = datetime.now(UTC) + LASTS
+        """Renew it until it is given back or another run's; called in a thread."""
         while not self._ended.wait(RENEWED_AFTER_SECONDS):
-            started = datetime.now(UTC)
-            try:
-                is_mine = self.renew()
-                good_until = started + LASTS
-            except Exception:  # the catalog may answer again before it ends
-                is_mine = True
-            if not is_mine or datetime.now(UTC) >= good_until:
-                self._lost.set()
-                return
+            with suppress(Exception):  # the catalog may answer again before it ends
+                if not self.renew():
+                    return
+
+    def _is_mine(self, row: Row | None) -> bool:
+        return row is not None and (row["holder"], row["number"]) == (self._holder, self.number)
+
+    def _row(self, now: datetime) -> Row:
+        return {
+            "name": self._name,
+            "holder": self._holder,
+            "expires_at": now + LASTS,
+            "run": self._command if self._is_told else None,
+            "number": self.number,
+            "command": self._command,
+            "since": self._since,
+        }
+
+
+def _described(row: Row) -> str:
+    """Return who has a lease: host and home, what it does, since when."""
+    if row["since"] is None:  # of an older release
+        return str(row["holder"])
+    return f"{row['holder']} ({row['command']}, since {row['since']:%Y-%m-%d %H:%M:%S} UTC)"
+
+
+def held(name: str) -> str:
+    """Return the number of a lease that this process holds, for a command that it starts; empty if it holds none."""
+    return str(_held.get(name, ""))
 
 
 @contextmanager
-def leased(catalog: Catalog, name: str, say: Callable[[str], None], run: str | None = None) -> Iterator[Lease]:
+def leased(
+    catalog: Catalog, name: str, say: Callable[[str], None], command: str, is_told: bool = False
+) -> Iterator[Lease]:
     """Hold a lease inside the block; `say` gets a line if another machine has to be waited for.
 
-    `run` says what the block does, for the next holder to tell if this one is killed.
+    `command` says what the block does. With `is_told` the next holder is to tell of it if this one is killed,
+    be it by a signal that leaves it the time to give the lease back.
 
     Raises:
         DeadlineError: another machine has it all the time.
     """
     allowed = Limits.of(environment()).lock.total_seconds()
     give_up = datetime.now(UTC) + timedelta(seconds=allowed)
-    lease, told = Lease(catalog, name, run), False
+    lease, told = Lease(catalog, name, command, is_told), False
     while holder := lease.take():
         if datetime.now(UTC) >= give_up:
             raise DeadlineError(f"The {name} of {holder}", "LAKEHOUSE_LOCK_TIMEOUT", allowed)
@@ -135,9 +187,16 @@ def leased(catalog: Catalog, name: str, say: Callable[[str], None], run: str | N
         told = True
         threading.Event().wait(ASKED_AFTER_SECONDS)
     threading.Thread(target=lease.keep, daemon=True).start()
+    _held[name] = lease.number
+    is_killed = True
     try:
         yield lease
+        is_killed = False
+    except Exception:
+        is_killed = False
+        raise
     finally:
+        del _held[name]
         # If the catalog does not answer, the lease ends by itself.
         with suppress(Exception):
-            lease.give_back()
+            lease.give_back(is_killed)

@@ -41,14 +41,14 @@ def rotate(path: Path) -> str:
         UserError: the file is missing, readable by others, or not one line in the expected form.
     """
     current = check(path)
-    keep(path)
+    ensure_copy(path)
     taken = [int(other.name.rpartition(".v")[2]) for other in path.parent.glob(f"{path.name}.v*")]
     version = f"v{max([int(current[1:]), *taken]) + 1}"
     _write_new_version(path, version)
     return version
 
 
-def keep(path: Path) -> None:
+def ensure_copy(path: Path) -> None:
     """Make the copy of a key file that has none, as files from before there were copies do."""
     copy = path.with_name(f"{path.name}.{check(path)}")
     if not copy.exists():
@@ -78,7 +78,7 @@ def pseudonyms(path: Path, domain: str, value: str) -> dict[str, str]:
     Raises:
         UserError: as of `check`.
     """
-    keep(path)
+    ensure_copy(path)
     message = f"{domain}|{value}".encode()
     found = {}
     for copy in path.parent.glob(f"{path.name}.v*"):

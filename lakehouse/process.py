@@ -61,12 +61,7 @@ class Service:
         if self.process():
             self._wait_until_it_answers()
             return False
-        for variable, port in self.ports.items():
-            if not _is_free(port):
-                raise UserError(
-                    f"Port {port} for {self.name} is taken by another program",
-                    f"Set {variable} to a free port",
-                )
+        self.require_ports()
         private.directory(self.directory)
         with self.log.open("ab") as log:
             child = subprocess.Popen(
@@ -82,6 +77,19 @@ class Service:
         self.pid_file.write_text(f"{child.pid} {psutil.Process(child.pid).create_time()}")
         self._wait_until_it_answers()
         return True
+
+    def require_ports(self) -> None:
+        """Raise if a port is taken.
+
+        Raises:
+            UserError: one is.
+        """
+        for variable, port in self.ports.items():
+            if not _is_free(port):
+                raise UserError(
+                    f"Port {port} for {self.name} is taken by another program",
+                    f"Set {variable} to a free port",
+                )
 
     def stop(self) -> bool:
         """Stop the process, with SIGKILL when it does not go; return False when none ran."""
@@ -113,6 +121,11 @@ class Service:
     def _failure(self, what: str) -> UserError:
         tail = "\n".join(f"  {line}" for line in self.last_lines(15))
         return UserError(f"{self.name} {what}; its log ends with\n{tail}\n", f"The whole log is {self.log}")
+
+
+def end_at_sigterm() -> None:
+    """Let SIGTERM end this process as Ctrl-C does: what is held is given back, what was started is stopped."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def free_ports(count: int) -> list[int]:

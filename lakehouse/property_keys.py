@@ -1,7 +1,8 @@
 """The keys of table properties and snapshot summaries that are this project's own.
 
 Tables that were written before have these keys too, so a name never changes. Macros and models have some of them as
-text: macros/incremental/watermark.sql, macros/tag_tested.sql, models/ops/.
+text: macros/incremental/ (watermark.sql, provenance.sql, replace_parts.sql), macros/tag_tested.sql, models/ops/; what
+macros alone know, lakehouse.seeds, is not here.
 """
 
 # Properties of a bronze table: what it is filled from, and as what.

@@ -171,15 +171,19 @@ class ThriftSecurity(Tls):
     )
     certificate: str = variable(
         "LAKEHOUSE_THRIFT_SSL_CERTIFICATE_LOCATION",
-        "with TLS, where `lakehouse stack up` starts the server: PEM file of its certificate",
+        "with TLS, where the server is started: PEM file of its certificate",
         "",
-        read_by="stack",
+        read_by="stack, thrift",
     )
     key: str = variable(
-        "LAKEHOUSE_THRIFT_SSL_KEY_LOCATION", "PEM file of the server certificate's key", "", read_by="stack"
+        "LAKEHOUSE_THRIFT_SSL_KEY_LOCATION", "PEM file of the server certificate's key", "", read_by="stack, thrift"
     )
     key_password: str = variable(
-        "LAKEHOUSE_THRIFT_SSL_KEY_PASSWORD", "the password of an encrypted key", "", read_by="stack", secret=True
+        "LAKEHOUSE_THRIFT_SSL_KEY_PASSWORD",
+        "the password of an encrypted key",
+        "",
+        read_by="stack, thrift",
+        secret=True,
     )
 
     @model_validator(mode="after")
@@ -199,11 +203,12 @@ def require_secret_way(variable: str, url: str, secret: str) -> None:
         UserError: it would be sent in the clear.
     """
     parts = urlsplit(url)
-    if secret and parts.scheme == "http" and not _is_loopback(parts.hostname or ""):
+    if secret and parts.scheme == "http" and not is_loopback(parts.hostname or ""):
         raise UserError(f"{secret} would be sent in the clear, because {variable} starts with http:", "Use https")
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Tell whether an address leads to this machine alone."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

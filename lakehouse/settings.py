@@ -2,15 +2,16 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 from urllib.parse import parse_qs, urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
 from lakehouse import environment
+from lakehouse.commits import Attempts
 from lakehouse.deadline import Limits
 from lakehouse.security import KafkaSecurity, RegistrySecurity, ThriftSecurity
-from lakehouse.variables import Duration, Flag, MalformedError, Port, Variables, variable
+from lakehouse.variables import Count, Duration, Flag, MalformedError, Port, Variables, variable
 
 CATALOG_NAME = "lake"
 THRIFT_USER = "lakehouse"
@@ -43,6 +44,13 @@ def _catalog(uri: str) -> str:
             "Put it in the file of LAKEHOUSE_CATALOG_PROPERTIES or PGPASSFILE",
         )
     return uri
+
+
+def _s3a(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme != "s3a" or not parts.netloc or parts.query or parts.fragment:
+        raise MalformedError(f"is {url}", "Write it as s3a://bucket/prefix")
+    return url
 
 
 def _web(url: str) -> str:
@@ -86,11 +94,17 @@ class Settings(Variables):
         None,
         read_by="all",
     )
+    views: Literal["view", "table"] = variable(
+        "LAKEHOUSE_VIEWS",
+        "what dbt's view layers are built as; `table` in a catalog that has no views: [deploy.md](deploy.md)",
+        "view",
+        read_by="weekly, export, erase, dbt",
+    )
     spark_conf: Annotated[Path, AfterValidator(Path.absolute)] | None = variable(
         "LAKEHOUSE_SPARK_CONF",
         "a file of Spark properties that lie over those of `conf/spark-defaults.conf`",
         None,
-        read_by="ingest, weekly, stack",
+        read_by="ingest, weekly, erase, stack, thrift",
     )
     home: Annotated[Path, AfterValidator(Path.absolute)] = variable(
         "LAKEHOUSE_HOME",
@@ -98,6 +112,15 @@ class Settings(Variables):
         read_by="all",
         factory=environment.home,
         shown="`.lakehouse`",
+    )
+    topics_at_once: Count = variable(
+        "LAKEHOUSE_INGEST_TOPICS_AT_ONCE", "how many topics are landed at the same time", "3", read_by="ingest, weekly"
+    )
+    records_per_task: Count = variable(
+        "LAKEHOUSE_INGEST_RECORDS_PER_TASK",
+        "how many records of a batch are worth a task of Spark, and a file; beyond two tasks a core, tasks grow",
+        "50000",
+        read_by="ingest, weekly",
     )
     export_root: str | None = variable(
         "LAKEHOUSE_EXPORT_ROOT",
@@ -109,10 +132,17 @@ class Settings(Variables):
     )
     export_staging: Path = variable(
         "LAKEHOUSE_EXPORT_STAGING",
-        "with `s3://`: a local directory that the Thrift server sees too",
+        "with `s3://`: a local directory, which the Thrift server sees too if `LAKEHOUSE_EXPORT_UNLOAD` is not set",
         read_by="weekly, export",
-        factory=lambda known: known["home"] / "export-staging",
+        factory=lambda before: before["home"] / "export-staging",
         shown="`export-staging` in `LAKEHOUSE_HOME`",
+    )
+    export_unload: Annotated[str, AfterValidator(_s3a)] | None = variable(
+        "LAKEHOUSE_EXPORT_UNLOAD",
+        "`s3a://bucket/prefix`, by which a Spark on other machines hands over what it unloads; not set: it and this"
+        " command share a directory",
+        None,
+        read_by="weekly, export, erase, stack, thrift",
     )
     export_url: Annotated[str, AfterValidator(_web)] = variable(
         "LAKEHOUSE_EXPORT_URL", "where the export root is on the web, for links in mails", "", read_by="weekly, export"
@@ -149,15 +179,24 @@ class Settings(Variables):
     thrift_port: Port = variable(
         "LAKEHOUSE_THRIFT_PORT", "port of the Spark Thrift server", "10000", read_by="dbt, weekly, export, stack"
     )
+    thrift_bind: str = variable(
+        "LAKEHOUSE_THRIFT_BIND",
+        "the address that a Thrift server listens on that is started here, if clients reach it by another name; beyond"
+        " loopback it has to speak TLS",
+        "",
+        read_by="stack, thrift",
+        shown="`LAKEHOUSE_THRIFT_HOST`",
+    )
     thrift_password: str = variable(
         "LAKEHOUSE_THRIFT_PASSWORD",
         "password of the Spark Thrift server",
         "",
-        read_by="dbt, weekly, export, stack",
+        read_by="dbt, weekly, export, erase, stack, thrift",
         secret=True,
     )
     thrift_security: ThriftSecurity = Field(default_factory=ThriftSecurity)
     limits: Limits = Field(default_factory=Limits)
+    attempts: Attempts = Field(default_factory=Attempts)
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -6,14 +6,13 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import IcebergType, NestedField
 
 from lakehouse.catalog import load_table, make_namespace
-from lakehouse.errors import UserError
+from lakehouse.commits import until_committed
 
 ATTEMPTS = 10
 PROPERTIES = {
@@ -21,6 +20,8 @@ PROPERTIES = {
     "commit.retry.num-retries": "0",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
+    # Nobody asks for what was there before, and a lease is changed all the time.
+    "history.expire.max-snapshot-age-ms": "3600000",
 }
 
 Row = dict[str, Any]
@@ -47,23 +48,21 @@ class SmallTable:
         Raises:
             UserError: others were faster every time.
         """
-        for _ in range(ATTEMPTS):
-            try:
-                table = load_table(catalog, self.identifier) or self._create(catalog)
-                if len(table.schema().fields) < len(self.columns):
-                    # A release before this one made it.
-                    with table.update_schema() as update:
-                        update.union_by_name(self._schema())
-                before = self._read(table)
-                after = change(before)
-                if after == before:
-                    return after
+
+        def changed() -> Rows:
+            table = load_table(catalog, self.identifier) or self._create(catalog)
+            if len(table.schema().fields) < len(self.columns):
+                # A release before this one made it.
+                with table.update_schema() as update:
+                    update.union_by_name(self._schema())
+            before = self._read(table)
+            after = change(before)
+            if after != before:
                 arrow = pa.Table.from_pylist(list(after.values()), schema_to_pyarrow(self._schema()))
                 (table.overwrite if before else table.append)(arrow)
-            except (CommitFailedException, TableAlreadyExistsError):
-                continue
             return after
-        raise UserError(f"{self.identifier} was changed by others {ATTEMPTS} times in a row", "Run the command again")
+
+        return until_committed(changed, f"{self.identifier} was changed by others", "Run the command again", ATTEMPTS)
 
     def _create(self, catalog: Catalog) -> Table:
         make_namespace(catalog, self.identifier.partition(".")[0])

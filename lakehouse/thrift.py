@@ -81,10 +81,11 @@ class _TlsSocket(TSSLSocket):  # type: ignore[misc]  # thrift comes without type
 def _socket(settings: Settings) -> TSocket:
     """Return a connection that is to be opened, over TLS if the server speaks it."""
     place = (settings.thrift_host, settings.thrift_port)
+    # Both log what `connect` reports once: that nobody listens, and the stack trace of a certificate without trust.
+    for name in ("thrift.transport.TSocket", "thrift.transport.TSSLSocket"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     if not settings.thrift_security.is_on:
         return TSocket(*place)
-    # It logs a stack trace for a certificate that it does not trust; the outcome is reported once, by `connect`.
-    logging.getLogger("thrift.transport.TSSLSocket").setLevel(logging.CRITICAL)
     context = ssl.create_default_context(cafile=settings.thrift_security.ca or None)
     # The context compares the host; thrift's own comparison needs what Python 3.12 has no more.
     return _TlsSocket(*place, ssl_context=context, validate_callback=lambda *_: None)

@@ -49,6 +49,13 @@ def _port(given: Any) -> Any:
     return int(text)
 
 
+def _count(given: Any) -> Any:
+    text = str(given)
+    if not (text.isascii() and text.isdecimal() and int(text)):
+        raise MalformedError(f"is '{text}'", "Set it to a whole number from 1 on")
+    return int(text)
+
+
 def _flag(given: Any) -> Any:
     if isinstance(given, bool):
         return given
@@ -61,6 +68,7 @@ def _flag(given: Any) -> Any:
 Duration = Annotated[timedelta, BeforeValidator(_duration), "duration"]
 Limit = Annotated[timedelta, BeforeValidator(_limit), "duration"]
 Port = Annotated[int, BeforeValidator(_port), "port"]
+Count = Annotated[int, BeforeValidator(_count), "whole number"]
 Flag = Annotated[bool, BeforeValidator(_flag), "`true` or `false`"]
 
 

@@ -1,6 +1,5 @@
 """The end of `make setup`: a first start of Spark that makes each later one quicker (spark_server/class_archive.py)."""
 
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -20,10 +19,10 @@ def main() -> None:
     """
     java.executable()
     class_archive.make_authenticator()
-    os.environ.update(class_archive.to_be_written())
+    to_be_written = class_archive.to_be_written()
     with (
         tempfile.TemporaryDirectory(prefix="lakehouse-setup-") as directory,
-        temporary.running(Path(directory), "kafka", "thrift") as (settings, services),
+        temporary.running(Path(directory), "kafka", "thrift", more=to_be_written) as (settings, services),
     ):
         class_archive.load_classes(settings, Path(directory))
         if server := services["thrift"].process():

@@ -3,7 +3,7 @@
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,8 +11,8 @@ from lakehouse.process import Service, free_ports
 from lakehouse.settings import Settings, from_environment
 from local_stack import stack
 
-# A developer's own environment must not lead it to another broker or warehouse.
-FOREIGN = ("KAFKA_", "SCHEMA_REGISTRY_", "LAKEHOUSE_", "DBT_")
+# A developer's own environment must not lead it to another broker, catalog or bucket.
+FOREIGN = ("KAFKA_", "SCHEMA_REGISTRY_", "LAKEHOUSE_", "DBT_", "AWS_", "PG", "PYICEBERG_", "SPARK_")
 
 
 @contextmanager
@@ -31,15 +31,20 @@ def own_environment(home: Path) -> Iterator[None]:
 
 
 @contextmanager
-def running(home: Path, *names: str) -> Iterator[tuple[Settings, dict[str, Service]]]:
-    """Start services with their data, and dbt's, in a directory; stop them at the end. The environment names them."""
+def running(
+    home: Path, *names: str, more: Mapping[str, str] | None = None
+) -> Iterator[tuple[Settings, dict[str, Service]]]:
+    """Start services with their data, and dbt's, in a directory; stop them at the end. The environment names them.
+
+    `more` are variables for them beside their own.
+    """
     # So that `timeout` and the like do not leave them behind.
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with own_environment(home):
         values = stack.variables(names)
         stack.prepare(values)
         stack.write_env_file(values)
-        os.environ.update(values)
+        os.environ.update({**values, **(more or {})})
         services = stack.services(values)
         try:
             for name in names:

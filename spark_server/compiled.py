@@ -29,6 +29,8 @@ def make_jar(source: Path, jar: Path) -> None:
             compiler.compile(_java_files(gateway, [source]))
         finally:
             gateway.shutdown()
+        # Not into the file that is there: a JVM that runs may have it open.
+        jar.unlink(missing_ok=True)
         with zipfile.ZipFile(jar, "w") as archive:
             for file in Path(directory).rglob("*.class"):
                 archive.write(file, file.relative_to(directory))

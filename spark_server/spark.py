@@ -25,6 +25,8 @@ CLUSTER_DIR = JARS_DIR.with_name("cluster")
 CLASS_ARCHIVE = JARS_DIR.with_name("spark.jsa")
 """What spark_server/class_archive.py makes: the JVM need not load and verify these classes again."""
 SPARK_HOME = Path(pyspark.__file__).parent
+ESCAPED = str.maketrans({"\\": r"\\", "\n": r"\n"})
+"""What a value may hold and a line of Java's properties may not."""
 
 
 def configuration(settings: Settings) -> dict[str, str]:
@@ -42,13 +44,26 @@ def configuration(settings: Settings) -> dict[str, str]:
                 f"{settings.spark_conf} says {name}", f"Say it in the file of {variable}: Python reads it too"
             )
     # Jars stand on the class path, not in spark.jars: closing a Thrift session closes the loader of added jars.
-    folders = [JARS_DIR] if catalog_properties.is_on_one_machine(settings) else [JARS_DIR, CLUSTER_DIR]
+    on_one_machine = catalog_properties.is_on_one_machine(settings)
+    folders = [JARS_DIR] if on_one_machine else [JARS_DIR, CLUSTER_DIR]
     return {
+        **({} if on_one_machine else _s3a()),
         **{f"{catalog}.{name}": value for name, value in catalog_properties.for_spark(settings).items()},
         "spark.driver.extraClassPath": f"{JARS_DIR}/*",
         "spark.executor.extraClassPath": ":".join(f"{folder}/*" for folder in folders),
         **own,
     }
+
+
+def _s3a() -> dict[str, str]:
+    """Return what has Hadoop's S3 client, by which Spark unloads, use the store and the keys that all others use."""
+    endpoint, region = catalog_properties.s3_address()
+    options = {"aws.credentials.provider": "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"}
+    if endpoint:
+        options |= {"endpoint": endpoint, "path.style.access": "true"}
+    if region:
+        options["endpoint.region"] = region
+    return {f"spark.hadoop.fs.s3a.{name}": value for name, value in options.items()}
 
 
 def _own(settings: Settings) -> dict[str, str]:
@@ -62,8 +77,24 @@ def _own(settings: Settings) -> dict[str, str]:
     return properties
 
 
-def _is_local(settings: Settings) -> bool:
-    return _own(settings).get("spark.master", "local").startswith("local")
+def master(settings: Settings) -> str:
+    """Return where Spark's executors are."""
+    return _own(settings).get("spark.master", "local[*]")
+
+
+def _of_executors(settings: Settings) -> dict[str, str]:
+    """Return what executors that are processes of their own need in their environment to read Kafka.
+
+    Each is left out that the user's file gives them in another way.
+    """
+    if master(settings).startswith("local"):
+        return {}
+    own = _own(settings)
+    return {
+        f"spark.executorEnv.{name}": value
+        for name, value in connections.java_environment(settings).items()
+        if own.keys().isdisjoint({f"spark.executorEnv.{name}", f"spark.kubernetes.executor.secretKeyRef.{name}"})
+    }
 
 
 def require_jars(settings: Settings | None = None) -> None:
@@ -85,7 +116,7 @@ def write_properties(settings: Settings, path: Path, more: Mapping[str, str] | N
     On the command line everybody on the machine could read it.
     """
     lines = {**configuration(settings), **(more or {})}
-    escaped = (f"{name}={value.replace(chr(92), chr(92) * 2)}\n" for name, value in lines.items())
+    escaped = (f"{name}={value.translate(ESCAPED)}\n" for name, value in lines.items())
     return private.write(path, DEFAULTS.read_text() + "\n" + "".join(escaped))
 
 
@@ -95,7 +126,7 @@ def process_environment(settings: Settings | None = None, properties: Path = DEF
     if settings and not catalog_properties.is_on_one_machine(settings):
         # At the end of the class path: before Spark's own jars it would make the class archive useless.
         more["SPARK_DIST_CLASSPATH"] = _before(f"{CLUSTER_DIR}/*", "SPARK_DIST_CLASSPATH", separator=":")
-    if settings is None or _is_local(settings):
+    if settings is None or master(settings).startswith("local"):
         more["SPARK_LOCAL_IP"] = "127.0.0.1"
     return {
         **os.environ,
@@ -148,12 +179,13 @@ def session(settings: Settings, app_name: str) -> SparkSession:
     """
     java.executable()
     require_jars(settings)
+    of_executors = _of_executors(settings)
     with tempfile.TemporaryDirectory(prefix="lakehouse-spark-") as directory:
-        properties = write_properties(settings, Path(directory) / "spark.properties")
+        properties = write_properties(settings, Path(directory) / "spark.properties", of_executors)
         with _variables(process_environment(settings, properties) | connections.java_environment(settings)):
             SparkContext._ensure_initialized()
     # A JVM that a session before started, with other settings, is told here, and not on a command line.
     builder = SparkSession.builder.appName(app_name)
-    for key, value in configuration(settings).items():
+    for key, value in {**configuration(settings), **of_executors}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()

@@ -4,11 +4,12 @@ Whoever may run SQL here can read files as this server's user, the masking key a
 the password, not even from this machine.
 """
 
+import os
 import secrets
 import shutil
 import socket
 from pathlib import Path
-from typing import cast
+from typing import NoReturn, cast
 
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
@@ -20,7 +21,7 @@ from lakehouse import catalog_properties, private, thrift
 from lakehouse.catalog import load_catalog
 from lakehouse.errors import UserError
 from lakehouse.process import Service
-from lakehouse.security import ThriftSecurity
+from lakehouse.security import ThriftSecurity, is_loopback
 from lakehouse.settings import Settings
 from spark_server import java, spark
 
@@ -39,6 +40,22 @@ def service(directory: Path, settings: Settings) -> Service:
         answers=lambda: _answers(settings),
         env=lambda: _environment(directory, settings),
     )
+
+
+def become(settings: Settings) -> NoReturn:
+    """Let this process become the Thrift server, for whoever starts, watches and ends it.
+
+    Raises:
+        UserError: it cannot be started.
+    """
+    if not settings.thrift_password:
+        raise UserError("The Thrift server would let in everybody", "Set LAKEHOUSE_THRIFT_PASSWORD")
+    server = service(private.directory(settings.home / "thrift"), settings)
+    # A server that runs needs the files that are made anew here.
+    server.require_ports()
+    command = server.command()
+    os.chdir(server.directory)
+    os.execvpe(command[0], command, {**os.environ, **server.env()})  # noqa: S606
 
 
 def _environment(directory: Path, settings: Settings) -> dict[str, str]:
@@ -62,6 +79,12 @@ def _prepare(directory: Path, settings: Settings) -> list[str]:
     if not AUTHENTICATOR_JAR.exists():
         raise UserError(f"{AUTHENTICATOR_JAR} is not there", "Run `make setup`")
     spark.require_jars(settings)
+    bind = settings.thrift_bind or settings.thrift_host
+    if not is_loopback(bind) and not settings.thrift_security.is_on:
+        raise UserError(
+            f"The Thrift server is to listen on {bind}, and its password would be sent there in the clear",
+            "Set LAKEHOUSE_THRIFT_TLS to true and give it a certificate, or set LAKEHOUSE_THRIFT_BIND to 127.0.0.1",
+        )
     shutil.rmtree(directory / "tmp", ignore_errors=True)
     (directory / "tmp").mkdir(mode=0o700)
     private.write(directory / "password", settings.thrift_password)
@@ -70,7 +93,7 @@ def _prepare(directory: Path, settings: Settings) -> list[str]:
 
     configuration = {
         "spark.hadoop.hive.server2.authentication": "CUSTOM",
-        "spark.hadoop.hive.server2.thrift.bind.host": settings.thrift_host,
+        "spark.hadoop.hive.server2.thrift.bind.host": bind,
         "spark.hadoop.hive.server2.thrift.port": str(settings.thrift_port),
         **_tls(directory, settings.thrift_security),
     }

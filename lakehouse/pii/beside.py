@@ -9,8 +9,16 @@ from jinja2 import nodes
 from lakehouse.pii.problem import RESTRICTED, Problem
 
 EXPORTED = "exp_"
-# Hooks that were read and tell no value: they check the masking key and the options, and tag what was tested.
-KNOWN_HOOKS = {"{{ check_pii_key() }}", "{{ require_whole_input() }}", "{{ tag_tested(results) }}"}
+# Hooks that were read and tell no value: they check the masking key, the options and the lease, rename tables, and tag
+# what was tested.
+KNOWN_HOOKS = {
+    "{{ check_pii_key() }}",
+    "{{ rename_former_relations() }}",
+    "{{ require_lease() }}",
+    "{{ require_lease(at_end=true) }}",
+    "{{ require_whole_input() }}",
+    "{{ tag_tested(results) }}",
+}
 # Configuration that is SQL and stands in no compiled model.
 SQL_OPTIONS = ("sql_header", "incremental_predicates")
 ASKS = {"run_query", "statement", "adapter", "load_result", "context", "builtins"}
@@ -46,6 +54,8 @@ def _options(node: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem(f"{node['name']} has the option {option}, whose SQL is not proven", "Do without it")
     if node["resource_type"] == "test" and config.get("fail_calc", "count(*)") != "count(*)":
         yield Problem(f"{node['name']} shows the result of its fail_calc in logs", "Count rows as other tests do")
+    if config.get("meta", {}).get("left_out", {}).get("sum") and node["schema"] in RESTRICTED:
+        yield Problem(f"{node['name']} shows a sum of a restricted schema in the report", "Let it count its rows")
     if node["resource_type"] == "snapshot":
         columns = [config.get("unique_key"), config.get("updated_at"), config.get("check_cols")]
         named = [name for one in columns if one for name in (one if isinstance(one, list) else [one])]

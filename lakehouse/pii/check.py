@@ -18,17 +18,23 @@ from lakehouse.pii.problem import Problem
 MACROS = PROJECT_ROOT / "macros" / "pii"
 
 
-def problems(manifest: Mapping[str, Any], known: Masks) -> list[Problem]:
+def problems(manifest: Mapping[str, Any], known_masks: Masks) -> list[Problem]:
     """Return what is wrong with a compiled project."""
-    project = proof.trace(manifest, known)
+    project = proof.trace(manifest, known_masks)
     return [
-        *declared.unclassified(manifest, known),
-        *declared.undeclared(manifest, project),
         *declared.unmapped(manifest, project),
         *declared.of_two_classes(manifest, project),
+        *_problems_of_models(manifest, project, known_masks),
+    ]
+
+
+def _problems_of_models(manifest: Mapping[str, Any], project: proof.Project, known_masks: Masks) -> list[Problem]:
+    return [
+        *declared.unclassified(manifest, known_masks),
+        *declared.undeclared(manifest, project),
         *project.problems,
-        *proof.leaks(manifest, project, known),
-        *proof.counted(manifest, project, known),
+        *proof.leaks(manifest, project, known_masks),
+        *proof.counted(manifest, project, known_masks),
         *proof.mislabelled(manifest, project),
         *beside.problems(manifest),
     ]
@@ -43,11 +49,11 @@ def check(catalog: Catalog | None = None, target: Path | None = None) -> int:
     Raises:
         UserError: something is wrong; it names each thing and its remedy.
     """
-    known = masks.load(MACROS)
+    known_masks = masks.load(MACROS)
     if target and not (target / "manifest.json").is_file():
         raise UserError(f"There is no manifest.json in {target}", "Name the target directory of a `dbt build`")
     manifest = json.loads((target / "manifest.json").read_text()) if target else compiled_manifest(PROJECT_ROOT)
-    found = problems(manifest, known)
+    found = problems(manifest, known_masks)
     if catalog is not None:
         found += [field.problem for field in declared.unknown(manifest, catalog)]
     require_none(found)
@@ -74,17 +80,8 @@ def leaks_on_the_way(manifest: Mapping[str, Any], unique_ids: Iterable[str]) -> 
             if name in wanted or node["resource_type"] == "operation"
         },
     }
-    known = masks.load(MACROS)
-    project = proof.trace(part, known)
-    return [
-        *declared.unclassified(part, known),
-        *declared.undeclared(part, project),
-        *project.problems,
-        *proof.leaks(part, project, known),
-        *proof.counted(part, project, known),
-        *proof.mislabelled(part, project),
-        *beside.problems(part),
-    ]
+    known_masks = masks.load(MACROS)
+    return _problems_of_models(part, proof.trace(part, known_masks), known_masks)
 
 
 def require_classified(manifest: Mapping[str, Any], catalog: Catalog, strict: bool = True) -> list[Unknown]:
@@ -95,9 +92,9 @@ def require_classified(manifest: Mapping[str, Any], catalog: Catalog, strict: bo
     Raises:
         UserError: a staging column has no class, or the check is strict and there are such fields.
     """
-    known = masks.load(MACROS)
+    known_masks = masks.load(MACROS)
     unknown = list(declared.unknown(manifest, catalog))
-    require_none([*declared.unclassified(manifest, known), *(field.problem for field in unknown if strict)])
+    require_none([*declared.unclassified(manifest, known_masks), *(field.problem for field in unknown if strict)])
     return unknown
 
 

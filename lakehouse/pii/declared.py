@@ -101,8 +101,8 @@ def unknown(manifest: Mapping[str, Any], catalog: Catalog) -> Iterator[Unknown]:
         declared, unused = _declared_fields(source), _unused(source)
         for column in table.schema().fields:
             for field in _fields_of_table(column.name.lower(), column.field_type):
-                known = column.name.lower() in (*WITHOUT_PAYLOAD, *COPIES_OF_PAYLOAD)
-                if not known and field not in declared and not _listed(field, unused):
+                is_own = column.name.lower() in (*WITHOUT_PAYLOAD, *COPIES_OF_PAYLOAD)
+                if not is_own and field not in declared and not _listed(field, unused):
                     topic = source["config"]["meta"]["kafka"]["topic"]
                     yield Unknown(field, topic, source["schema"], source["identifier"])
 

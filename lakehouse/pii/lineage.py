@@ -280,7 +280,7 @@ def _merge(node: exp.Merge, scope: Scope) -> Relation:
     return Relation(tuple((name, everything) for name, _ in scope.sources[0][1].columns))
 
 
-def _only(node: exp.Expr, *known: str) -> None:
+def _only(node: exp.Expr, *understood: str) -> None:
     for name, value in node.args.items():
-        if value and name not in known:
+        if value and name not in understood:
             raise Unfollowed(f"{kind(node)} has a clause {name.strip('_')}")

@@ -53,8 +53,8 @@ def _require_complete(tree: exp.Expr, tokens: list[Token], classified: set[str])
         is_name = token.token_type in (TokenType.VAR, TokenType.IDENTIFIER) and not is_function
         if is_name and token.text.lower() in classified:
             said[token.text.lower()] += 1
-    kept = Counter(node.name.lower() for node in tree.find_all(exp.Identifier, exp.Var))
-    lost = sorted(name for name in said if said[name] > kept[name])
+    parsed = Counter(node.name.lower() for node in tree.find_all(exp.Identifier, exp.Var))
+    lost = sorted(name for name in said if said[name] > parsed[name])
     if lost:
         raise Unfollowed(f"its parser loses the name {lost[0]}")
 

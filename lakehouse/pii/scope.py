@@ -40,8 +40,8 @@ class Scope:
         """Return what reaches a column, or a field of it, of any relation here; None if there is no such column."""
         found = [_of_source(source, name, fields) for _, source in self.sources]
         found += [traces for alias, traces in self.aliases if alias == name]
-        known = [traces for traces in found if traces is not None]
-        return union(known) if known else None
+        followed = [traces for traces in found if traces is not None]
+        return union(followed) if followed else None
 
     def anywhere(self, name: str) -> Traces:
         """Return what reaches any column of a name, here or further out."""

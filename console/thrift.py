@@ -1,0 +1,17 @@
+"""`lakehouse thrift`."""
+
+import typer
+
+from lakehouse.settings import from_environment
+from spark_server import thrift_server
+
+app = typer.Typer(invoke_without_command=True)
+
+
+@app.callback()
+def thrift() -> None:
+    """Be the Spark Thrift server until a signal ends it, for systemd or a container.
+
+    It logs to stderr. `lakehouse stack up --only thrift` starts one in the background instead.
+    """
+    thrift_server.become(from_environment())

@@ -1,0 +1,75 @@
+"""Where the tables of a lake stand, in one file: what a backup takes before it copies the warehouse.
+
+An Iceberg table is its newest metadata file, from which all others are named, so this works for every catalog. The
+file holds these metadata files whole: the catalog's tables drop theirs after so many commits.
+"""
+
+import json
+from pathlib import Path
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import TableAlreadyExistsError
+from pyiceberg.io import load_file_io
+from tenacity import retry, retry_if_exception_type, stop_after_attempt
+
+from lakehouse import lease, private
+from lakehouse.catalog import make_namespace
+from lakehouse.errors import UserError
+from lakehouse.lock import locked
+
+ATTEMPTS = 5
+
+
+def save(catalog: Catalog, path: Path) -> int:
+    """Write where all tables stand, in a moment in which no build runs, and return how many there are.
+
+    A build between two of them would leave one that has read what the other lacks. The ingester may go on: a table of
+    its own is whole after each commit.
+    """
+    with locked("weekly", print), lease.leased(catalog, "weekly", print, "backup"):
+        names = [name for space in catalog.list_namespaces() for name in catalog.list_tables(space)]
+        saved = {name: _stand(catalog, name) for name in map(".".join, names) if name != lease.TABLE.identifier}
+    private.write(path, json.dumps(saved, indent=1))
+    return len(saved)
+
+
+# After so many commits a table's metadata file is deleted, which may be between these two lines.
+@retry(retry=retry_if_exception_type(FileNotFoundError), stop=stop_after_attempt(ATTEMPTS), reraise=True)
+def _stand(catalog: Catalog, name: str) -> dict[str, str]:
+    table = catalog.load_table(name)
+    with table.io.new_input(table.metadata_location).open() as file:
+        return {"location": table.metadata_location, "metadata": file.read().decode()}
+
+
+def restore(catalog: Catalog, path: Path) -> int:
+    """Give a catalog the tables that a file names, whose files are back at their places, and return how many.
+
+    Raises:
+        UserError: the file is none that was saved, or the catalog has a table of one of these names, or does not take
+            one back.
+    """
+    try:
+        saved = {
+            name: (table["location"], table["metadata"], json.loads(table["metadata"])["table-uuid"])
+            for name, table in json.loads(path.read_text()).items()
+        }
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        raise UserError(f"{path} does not say where tables stand", "Name what `lakehouse backup save` wrote") from None
+    for name, (location, metadata, table_uuid) in saved.items():
+        output = load_file_io(catalog.properties, location).new_output(location)
+        if not output.exists():
+            with output.create() as file:
+                file.write(metadata.encode())
+        make_namespace(catalog, name.rpartition(".")[0])
+        try:
+            registered = catalog.register_table(name, location)
+        except TableAlreadyExistsError:
+            raise UserError(
+                f"There is a table {name} already", "Restore into a catalog that is empty: LAKEHOUSE_CATALOG_URI"
+            ) from None
+        if str(registered.metadata.table_uuid) != table_uuid:
+            raise UserError(
+                f"The catalog made a new table {name} in the place of the one at {location}",
+                "Nothing is lost: restore into a catalog that takes tables back, such as one in PostgreSQL",
+            )
+    return len(saved)
