@@ -38,8 +38,8 @@
 {# A node and all that it comes from. The list grows while it is gone through. #}
 {% macro lineage_of(unique_id) %}
     {% set found = [unique_id] %}
-    {% for known in found %}
-        {% for upstream in graph.nodes.get(known, {}).get('depends_on', {}).get('nodes', []) %}
+    {% for node_id in found %}
+        {% for upstream in graph.nodes.get(node_id, {}).get('depends_on', {}).get('nodes', []) %}
             {% if upstream not in found %}{% do found.append(upstream) %}{% endif %}
         {% endfor %}
     {% endfor %}
@@ -47,6 +47,7 @@
 {% endmacro %}
 
 
+{# Tag the snapshot that was tested of a model's table. #}
 {% macro tag_snapshot(node) %}
     {% set table = api.Relation.create(schema=node.schema, identifier=node.alias) %}
     {% set newest = run_query(

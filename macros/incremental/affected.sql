@@ -23,22 +23,26 @@
    affected keys are written even if they are as before: to compare them, the
    MERGE would have to read every column of the table instead of the key. #}
 {% macro merge_affected(target, sql) %}
+    {% set of_rows, final, rest = sql.rpartition('select * from final') %}
+    {% if not final or rest.strip() %}
+        {% do exceptions.raise_compiler_error(model.name ~ ' has to end in `select * from final`') %}
+    {% endif %}
     {% set recomputed = make_temp_relation(target, '__recomputed') %}
     {% set affected = make_temp_relation(target, '__affected') %}
     {% call statement('recomputed') %}
         {{ create_table_as(true, recomputed, sql) }}
     {% endcall %}
     {% call statement('affected') %}
-        {{ create_table_as(true, affected, sql.rpartition('select * from final')[0] ~ 'select * from affected') }}
+        {{ create_table_as(true, affected, of_rows ~ 'select * from affected') }}
     {% endcall %}
     {% set key = config.require('unique_key') %}
     {% set affected_key = config.get('affected_key', key) %}
     {% call statement('main') %}
-        merge into {{ target }} as kept
+        merge into {{ target }} as stored
         using (
             select
                 recomputed.*,
-                coalesce(recomputed.{{ key }}, known.{{ key }}) as merge_key,
+                coalesce(recomputed.{{ key }}, before.{{ key }}) as merge_key,
                 recomputed.{{ key }} is null as is_gone
             from {{ recomputed }} as recomputed
             full outer join (
@@ -48,12 +52,12 @@
                 select {{ key }} from {{ target }}
                 where {{ affected_key }} in (select * from {{ affected }})
                 {% endif %}
-            ) as known
-                on recomputed.{{ key }} = known.{{ key }}
-        ) as news
-        on kept.{{ key }} = news.merge_key
-        when matched and news.is_gone then delete
+            ) as before
+                on recomputed.{{ key }} = before.{{ key }}
+        ) as changes
+        on stored.{{ key }} = changes.merge_key
+        when matched and changes.is_gone then delete
         when matched then update set *
-        when not matched and not news.is_gone then insert *
+        when not matched and not changes.is_gone then insert *
     {% endcall %}
 {% endmacro %}

@@ -31,11 +31,11 @@
 
             {% for week, snapshot_id in versions %}
                 {% set version = this ~ ' version as of ' ~ snapshot_id %}
-                {% set known = columns_of('select * from ' ~ version) %}
+                {% set stored = columns_of('select * from ' ~ version) %}
                 select
                     {{ loop.index }} as version_place,
                     {% for name, type in types.items() %}
-                        cast({{ name if name in known else 'null' }} as {{ type }}) as {{ name }}
+                        cast({{ name if name in stored else 'null' }} as {{ type }}) as {{ name }}
                         {{- ',' if not loop.last }}
                     {% endfor %}
                 from {{ version }}

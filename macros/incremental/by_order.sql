@@ -35,11 +35,11 @@
         {% do run_query('set spark.sql.sources.v2.bucketing.enabled = true') %}
     {% endif %}
     {% call statement('main') %}
-        merge into {{ target }} as kept
+        merge into {{ target }} as stored
         using {{ slice }} as slice
-        on kept.{{ key }} = slice.{{ key }}
+        on stored.{{ key }} = slice.{{ key }}
         when matched
-            and struct(slice.{{ order_by | join(', slice.') }}) {{ comparison }} struct(kept.{{ order_by | join(', kept.') }})
+            and struct(slice.{{ order_by | join(', slice.') }}) {{ comparison }} struct(stored.{{ order_by | join(', stored.') }})
             then update set *
         when not matched then insert *
     {% endcall %}

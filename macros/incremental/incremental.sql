@@ -1,5 +1,6 @@
 {#
-    The incremental materialization, in the place of dbt-spark 1.11's own:
+    The incremental materialization of this project's models; those of packages
+    keep dbt-spark's. What dbt-spark 1.11 does otherwise:
     - a full refresh creates or replaces the table. dbt-spark drops it first:
       readers fail meanwhile and the table's history is gone;
     - what a run reads is decided here, when it runs, from what the table's
@@ -18,6 +19,9 @@
     whole: the table is built anew if there is news, else left as it is.
 #}
 {% materialization incremental, adapter='spark' %}
+    {% if model.package_name != project_name %}
+        {{ return(dbt.materialization_incremental_spark()) }}
+    {% endif %}
     {% set strategy = config.require('incremental_strategy') %}
     {% if strategy not in ('earliest', 'latest', 'affected_keys', 'named_parts', 'whole') %}
         {% do exceptions.raise_compiler_error(model.name ~ ': there is no incremental_strategy ' ~ strategy) %}
@@ -37,6 +41,7 @@
     {% if not is_new and news.is_continued and news.upstreams and not news.has_news %}
         {% call noop_statement('main', 'no news') %}{% endcall %}
     {% else %}
+        {% if news.upstreams %}{% do require_current(model.unique_id) %}{% endif %}
         {% set sql = with_bounds(compiled_code, news, rebuilds) %}
         {% do require_columns(sql, none if rebuilds else this) %}
         {% if model.config.meta.export %}

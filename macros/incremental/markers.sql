@@ -37,11 +37,13 @@
 {%- endmacro %}
 
 
+{# Where a predicate becomes true if the run builds the table as a whole. #}
 {% macro rebuilt_marker() -%}
     false /* true where the table is built as a whole */
 {%- endmacro %}
 
 
+{# Where the bounds of a table that the model reads are filled in. #}
 {% macro news_marker(relation, through=none) -%}
     true /* news of {{ relation.schema }}.{{ relation.identifier }}
     {{- ', through ' ~ through.schema ~ '.' ~ through.identifier if through }} */
@@ -53,3 +55,28 @@
 {% macro day_marker(relation) -%}
     true /* landed since the first news of {{ relation.schema }}.{{ relation.identifier }} */
 {%- endmacro %}
+
+
+{# The tables whose news a compiled model is limited to, as (marker, table, through, whether it is a
+   source). The news of a view are those of the table behind it. #}
+{% macro marked_in(sql) %}
+    {% set found = [] %}
+    {% for node in graph.sources.values() %}
+        {% set table = api.Relation.create(schema=node.schema, identifier=node.identifier) %}
+        {% if news_marker(table) in sql %}{% do found.append((news_marker(table), table, none, true)) %}{% endif %}
+    {% endfor %}
+    {% set models = [] %}
+    {% for unique_id in model.depends_on.nodes if unique_id.startswith('model.') %}
+        {% set node, stored = graph.nodes[unique_id], stored_behind(unique_id) %}
+        {% do models.append((
+            api.Relation.create(schema=node.schema, identifier=node.alias),
+            api.Relation.create(schema=stored.schema, identifier=stored.alias),
+        )) %}
+    {% endfor %}
+    {% for relation, table in models %}
+        {% for through in [none] + (models | map('first') | list) if news_marker(relation, through) in sql %}
+            {% do found.append((news_marker(relation, through), table, through, false)) %}
+        {% endfor %}
+    {% endfor %}
+    {% do return(found) %}
+{% endmacro %}

@@ -25,7 +25,7 @@
    so that readers lose none. #}
 {% macro with_parts_of_table(parts) %}
     {% if execute and config.get('incremental_strategy') == 'named_parts' and should_full_refresh() %}
-        {% set parts = (parts + known_parts()) | unique | sort %}
+        {% set parts = (parts + stored_parts()) | unique | sort %}
     {% endif %}
     {% do return(parts) %}
 {% endmacro %}

@@ -29,9 +29,9 @@
         {% set note = 'lakehouse.read.' ~ relation.schema ~ '.' ~ relation.identifier %}
         {% set id, newest = position(relation, through, is_source, note) %}
         {% set noted = own.get(note, '').rpartition('/') %}
-        {% set is_known = is_trusted and noted[1] and noted[0] == id %}
-        {% set read = noted[2] | int if is_known else 0 %}
-        {% if not is_known %}{% set news.is_continued = false %}{% endif %}
+        {% set is_noted = is_trusted and noted[1] and noted[0] == id %}
+        {% set read = noted[2] | int if is_noted else 0 %}
+        {% if not is_noted %}{% set news.is_continued = false %}{% endif %}
         {% if newest > read %}{% set news.has_news = true %}{% endif %}
         {% do upstreams.append({
             'marker': marker, 'relation': relation, 'note': note, 'id': id, 'read': read,
@@ -47,45 +47,12 @@
 {% endmacro %}
 
 
-{# The tables whose news a compiled model is limited to, as (marker, table, through, whether it is a
-   source). The news of a view are those of the table behind it. #}
-{% macro marked_in(sql) %}
-    {% set found = [] %}
-    {% for node in graph.sources.values() %}
-        {% set table = api.Relation.create(schema=node.schema, identifier=node.identifier) %}
-        {% if news_marker(table) in sql %}{% do found.append((news_marker(table), table, none, true)) %}{% endif %}
-    {% endfor %}
-    {% set models = [] %}
-    {% for unique_id in model.depends_on.nodes if unique_id.startswith('model.') %}
-        {% set node, stored = graph.nodes[unique_id], stored_behind(unique_id) %}
-        {% do models.append((
-            api.Relation.create(schema=node.schema, identifier=node.alias),
-            api.Relation.create(schema=stored.schema, identifier=stored.alias),
-        )) %}
-    {% endfor %}
-    {% for relation, table in models %}
-        {% for through in [none] + (models | map('first') | list) if news_marker(relation, through) in sql %}
-            {% do found.append((news_marker(relation, through), table, through, false)) %}
-        {% endfor %}
-    {% endfor %}
-    {% do return(found) %}
-{% endmacro %}
-
-
-{# The model whose rows a view shows: the first that it reads, and so on until one has rows of its own. #}
-{% macro stored_behind(unique_id) %}
-    {% set node = graph.nodes[unique_id] %}
-    {% set before = node.depends_on.nodes | select('in', graph.nodes) | list %}
-    {% do return(stored_behind(before[0]) if node.config.materialized == 'view' and before else node) %}
-{% endmacro %}
-
-
 {# The id of a table and its newest batch, as far as a reader may go: of a
    source its newest batch, of a model the batch until which it has read. #}
 {% macro position(relation, through, is_source, note) %}
     {% set properties = table_properties(through or relation) %}
     {% if is_source %}
-        {% set newest = newest_batch(relation) %}
+        {% set newest = newest_batch(landed_in(relation)) %}
     {% elif through %}
         {% set newest = properties.get(note, '').rpartition('/')[2] | int %}
     {% else %}

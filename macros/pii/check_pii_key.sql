@@ -70,6 +70,7 @@
 {% endmacro %}
 
 
+{# Keep what the key makes of a known text, so that the next run can tell another key. #}
 {% macro pin_known_answer(key_file) %}
     {% set known_answer = pseudonym("'known word'", 'check') %}
     {% set pinned %}

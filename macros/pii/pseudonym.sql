@@ -31,6 +31,7 @@
 {%- endmacro %}
 
 
+{# One of the two pads of the HMAC; the table is read from the file of the key. #}
 {% macro pii_pad(which) -%}
     {%- set start = {'inner': 1, 'outer': 129}[which] -%}
     (

@@ -26,7 +26,7 @@ affected_order_items as (
 
 ),
 
--- store orders with all their lines, and web shop lines one by one: for the MERGE
+-- store orders with all their lines, and web shop lines one by one: only the MERGE reads it
 affected as (  -- noqa: ST03
 
     select order_key as affected_key

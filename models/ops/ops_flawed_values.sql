@@ -1,5 +1,3 @@
-{{ config(materialized='view') }}
-
 {# Model, column, what is wrong, and the condition that tells it. #}
 {% set no_key = 'missing: no model after staging has the record' %}
 {% set no_time = 'missing or absurd: in no week' %}

@@ -5,25 +5,22 @@
     full_refresh=false,
 ) }}
 
-with snapshots as (
+with commits as (
 
-    {% call(topic, table, is_new) every_bronze_table() %}
+    select * from {{ ref('ops_commits') }}
+
+),
+
+offsets_read as (
+
     select
-        '{{ topic }}' as topic,
-        *
-    from (
-        select
-            cast(summary['lakehouse.batch'] as bigint) as ingest_batch,
-            summary['lakehouse.ranges'] as ranges,
-            summary['lakehouse.writer'] as writer,
-            snapshot_id,
-            committed_at
-        from {{ table }}.snapshots
-        -- a replay that another batch overtook may have had that one's number
-        where snapshot_id in (select snapshot_id from {{ table }}.history where is_current_ancestor)
-    )
-    where {{ is_new }}
-    {% endcall %}
+        topic,
+        batch,
+        cast(partition as int) as kafka_partition,
+        bounds[0] as from_offset,
+        bounds[1] as until_offset
+    from commits
+        lateral view explode(ranges) as partition, bounds
 
 ),
 
@@ -32,10 +29,10 @@ landed as (
     {% call(topic, table, is_new) every_bronze_table() %}
     select
         '{{ topic }}' as topic,
-        ingest_batch,
+        ingest_batch as batch,
         kafka_partition,
-        min(kafka_offset) as first_offset,
-        max(kafka_offset) as last_offset,
+        min(kafka_offset) as from_offset,
+        max(kafka_offset) + 1 as until_offset,
         count(*) as landed_rows,
         count_if(decode_error is not null and not startswith(decode_error, 'erased: ')) as dead_letters,
         sort_array(collect_set(value_schema_id)) as schema_ids,
@@ -47,40 +44,26 @@ landed as (
 
 ),
 
-ranges_read as (
-
-    select
-        topic,
-        ingest_batch,
-        cast(partition as int) as kafka_partition,
-        bounds[0] as from_offset,
-        bounds[1] as until_offset
-    from snapshots
-        lateral view
-        explode(from_json(ranges, 'map<string, array<bigint>>')) as partition, bounds
-
-),
-
 -- A range of transaction markers has no row; a replay has no range, nor has a batch whose
 -- snapshot expired.
 partitions as (
 
     select
-        coalesce(ranges_read.topic, landed.topic) as topic,
-        coalesce(ranges_read.ingest_batch, landed.ingest_batch) as batch,
-        coalesce(ranges_read.kafka_partition, landed.kafka_partition) as kafka_partition,
-        coalesce(ranges_read.from_offset, landed.first_offset) as from_offset,
-        coalesce(ranges_read.until_offset, landed.last_offset + 1) as until_offset,
+        coalesce(offsets_read.topic, landed.topic) as topic,
+        coalesce(offsets_read.batch, landed.batch) as batch,
+        coalesce(offsets_read.kafka_partition, landed.kafka_partition) as kafka_partition,
+        coalesce(offsets_read.from_offset, landed.from_offset) as from_offset,
+        coalesce(offsets_read.until_offset, landed.until_offset) as until_offset,
         coalesce(landed.landed_rows, 0) as landed_rows,
         coalesce(landed.dead_letters, 0) as dead_letters,
         coalesce(landed.schema_ids, cast(array() as array<int>)) as schema_ids,
         landed.ingested_at
-    from ranges_read
+    from offsets_read
     full outer join landed
         on
-            ranges_read.topic = landed.topic
-            and ranges_read.ingest_batch = landed.ingest_batch
-            and ranges_read.kafka_partition = landed.kafka_partition
+            offsets_read.topic = landed.topic
+            and offsets_read.batch = landed.batch
+            and offsets_read.kafka_partition = landed.kafka_partition
 
 ),
 
@@ -103,16 +86,16 @@ final as (
         partitions.schema_ids,
 
         -- commit
-        snapshots.ranges = '{}' as is_replay,
-        snapshots.snapshot_id,
-        snapshots.writer,
-        coalesce(snapshots.committed_at, partitions.ingested_at) as committed_at
+        size(commits.ranges) = 0 as is_replay,
+        commits.snapshot_id,
+        commits.writer,
+        coalesce(commits.committed_at, partitions.ingested_at) as committed_at
 
     from partitions
-    left join snapshots
+    left join commits
         on
-            partitions.topic = snapshots.topic
-            and partitions.batch = snapshots.ingest_batch
+            partitions.topic = commits.topic
+            and partitions.batch = commits.batch
 
 )
 

@@ -41,14 +41,13 @@
 
 with checks as (
 
-    -- Topics land while dbt runs: both sides of a check stop at the same batch.
+    -- Topics land while dbt runs: both sides of a check stop at the batch that was read last.
     {% for bronze, not_staged, staging, key, deduplicated, latest in sources %}
-        {% set landed = 'ingest_batch <= ' ~ newest_batch(bronze) %}
         {% set read = 'ingest_batch <= ' ~ read_until(table_properties(deduplicated)) %}
         {{ equation(
             'landed = staged + dead letters + erased + dropped tombstones', bronze,
-            rows_of(bronze, landed),
-            [rows_of(staging, landed), rows_of(bronze, landed, not_staged)]
+            rows_of(bronze, read),
+            [rows_of(staging, read), rows_of(bronze, read, not_staged)]
         ) }}
         union all
         {{ equation(

@@ -1,5 +1,3 @@
-{{ config(materialized='view') }}
-
 -- last, so that every other table exists
 -- depends_on: {{ ref('exp_weekly__completed_orders') }}
 -- depends_on: {{ ref('exp_weekly__order_lines') }}
