@@ -11,7 +11,7 @@ from lakehouse.environment import PROJECT_ROOT, environment
 from lakehouse.errors import UserError
 from lakehouse.settings import from_environment
 from python_export.cli.outcome import end, print_summary
-from python_export.datasets.declared import Project
+from python_export.datasets.project import Project
 from python_ingest.repair.erase import Person
 
 app = typer.Typer(invoke_without_command=True)

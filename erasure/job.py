@@ -5,7 +5,8 @@ Each step can be done again and then finds nothing to do, so a killed one is res
 
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from pyiceberg.catalog import Catalog
@@ -13,14 +14,14 @@ from pyiceberg.catalog import Catalog
 from erasure import published, receipts
 from erasure.published import Versions
 from erasure.receipts import DONE, Receipt
-from lakehouse.catalog import load_catalog, load_table
+from lakehouse.catalog import load_catalog, load_table, require_views
 from lakehouse.errors import UserError
 from lakehouse.lease import leased
 from lakehouse.lock import locked
 from lakehouse.pii.problem import RESTRICTED
 from lakehouse.settings import Settings
 from python_export.datasets import build, completeness, declared
-from python_export.datasets.declared import Project
+from python_export.datasets.project import Project
 from python_export.publishing.target import open_target
 from python_export.report import page
 from python_export.run import Exported, Exporter
@@ -31,6 +32,8 @@ from python_ingest.topics import MODELS_DIR, Declaration, read_declarations
 from python_ingest.upkeep.maintain import built_tables
 from python_ingest.upkeep.purge import purge_table
 
+# What no other run may do meanwhile.
+ALONE = ("weekly", "maintain")
 # What became of a version.
 HELD, WITHDRAWN = "holds rows", "withdrawn"
 
@@ -57,6 +60,8 @@ class Erasure:
     request: Request
     say: Callable[[str], None]
     withdraws: bool = False
+    # Raises if another machine may be at work.
+    require: Callable[[], None] = lambda: None
 
     def run(self, dry: bool) -> Exported | None:
         """Erase, unless it is a dry run, and say what was done.
@@ -68,10 +73,18 @@ class Erasure:
         """
         declarations = read_declarations(MODELS_DIR)
         erase.check(declarations, self.request.persons)
-        with locked("weekly", self.say), locked("maintain", self.say):
+        with ExitStack() as stack:
+            for name in ALONE:
+                stack.enter_context(locked(name, self.say))
             catalog = load_catalog(self.settings)
-            with leased(catalog, "weekly", self.say):
-                return self._run(catalog, declarations, dry)
+            require_views(catalog, self.settings)
+            leases = [stack.enter_context(leased(catalog, name, self.say, "erase")) for name in ALONE]
+
+            def require() -> None:
+                for lease in leases:
+                    lease.require()
+
+            return replace(self, require=require)._run(catalog, declarations, dry)
 
     def _run(self, catalog: Catalog, declarations: list[Declaration], dry: bool) -> Exported | None:
         found = self._find(catalog, declarations)
@@ -91,7 +104,8 @@ class Erasure:
         if not rows and is_new and not (before and self.withdraws and versions.rows):
             if not before:
                 raise UserError(
-                    "No row of what you name is in any bronze table, and none was erased before",
+                    "No row of what you name is in any bronze table, and no receipt in"
+                    f" {receipts.directory()} says that one was",
                     "Check the id; `lakehouse ingest run` first if its records are not landed yet",
                 )
             self.say(f"It was erased on {before[-1].ended_at}, and no row has come since: nothing to do")
@@ -102,6 +116,7 @@ class Erasure:
         receipt.versions |= dict.fromkeys(versions.rows, HELD)
         if rows or receipt.tables:
             self._erase(catalog, found, receipt)
+            self.require()
             self._rebuild(receipt)
             self._purge(catalog, receipt)
             self._tell_of_kafka(declarations, receipt)
@@ -131,10 +146,11 @@ class Erasure:
     def _withdraw(self, catalog: Catalog, receipt: Receipt) -> Exported:
         """Publish the weeks that have changed, then take the old versions back, whether or not there are new ones."""
         target = open_target(self.settings)
+        self.require()
         receipt.save()
         exported = Exported(completeness.last_week(self.settings, datetime.now(UTC)))
         try:
-            Exporter(self.settings, catalog, self.project, exported, say=self.say).run(None)
+            Exporter(self.settings, catalog, self.project, exported, say=self.say, require=self.require).run(None)
         finally:
             published.withdraw(target, receipt.versions, self.say)
             receipt.versions = dict.fromkeys(receipt.versions, WITHDRAWN)
@@ -167,6 +183,7 @@ class Erasure:
             receipt.tables.setdefault(name, {"rows": 0, "erased_at": None})
             receipt.save()
             if table.places:
+                self.require()
                 done = erase.erase(catalog, spark(), table, writer)
                 entry = receipt.tables[name]
                 receipt.tables[name] = {
@@ -189,10 +206,12 @@ class Erasure:
         spark = QuietSpark(self.settings)
         for name, entry in receipt.tables.items():
             at = datetime.fromisoformat(entry["erased_at"]) if entry["erased_at"] else erase.erased_at(catalog, name)
+            self.require()
             self._let_go(catalog, spark, name, at, receipt)
         rebuilt = self._rebuilt(receipt)
         for name in built_tables(self.settings):
             if name in rebuilt:
+                self.require()
                 self._let_go(catalog, spark, name, datetime.now(UTC), receipt)
         spark.stop()
         purged = receipt.purged.values()

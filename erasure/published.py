@@ -35,11 +35,11 @@ def find(target: Target, datasets: Iterable[Dataset], key_file: Path, persons: I
     Raises:
         UserError: the masking key cannot be read.
     """
-    known = {dataset.name: dataset for dataset in datasets}
+    by_name = {dataset.name: dataset for dataset in datasets}
     patterns = _patterns(key_file, persons)
     found = Versions()
     for path in paths(target):
-        dataset = known.get(path.split("/")[0])
+        dataset = by_name.get(path.split("/")[0])
         if dataset is None:
             found.unknown.append(f"{path}: no model of this project makes it")
             continue

@@ -62,11 +62,11 @@ class Receipt:
     @property
     def path(self) -> Path:
         """Where it is kept."""
-        return _directory() / f"{self.begun_at.replace(':', '')}-{self.id[:8]}.json"
+        return directory() / f"{self.begun_at.replace(':', '')}-{self.id[:8]}.json"
 
     def save(self) -> None:
         """Write it in the place of what was there, at once or not at all."""
-        private.directory(_directory())
+        private.directory(directory())
         private.write(self.path, json.dumps(asdict(self), indent=2) + "\n")
 
     def end(self) -> None:
@@ -97,22 +97,23 @@ def of_request(key_file: Path, persons: Iterable[Person], records: Iterable[str]
 
     def is_same(receipt: Receipt) -> bool:
         said = {(subject["kind"], subject["key_version"], subject["hash"]) for subject in receipt.subjects}
-        known = len(said) == len(hashes) and all(said & versions for versions in hashes)
-        return known and receipt.records == named
+        same_persons = len(said) == len(hashes) and all(said & versions for versions in hashes)
+        return same_persons and receipt.records == named
 
     return [receipt for receipt in every() if is_same(receipt)]
 
 
 def every() -> list[Receipt]:
     """Return all receipts, the oldest first."""
-    return [Receipt(**json.loads(path.read_text())) for path in sorted(_directory().glob("*.json"))]
+    return [Receipt(**json.loads(path.read_text())) for path in sorted(directory().glob("*.json"))]
 
 
 def _hashes(key_file: Path, person: Person) -> dict[str, str]:
     return pii_key.pseudonyms(key_file, DOMAIN, f"{person.kind}={person.id.strip()}")
 
 
-def _directory() -> Path:
+def directory() -> Path:
+    """Return where this machine keeps its receipts."""
     return home() / "erasures"
 
 

@@ -12,7 +12,8 @@ from pyiceberg.types import IcebergType, StructType
 
 from lakehouse.environment import PROJECT_ROOT
 from lakehouse.errors import UserError
-from python_ingest import spark_types, subjects
+from python_ingest import layout, spark_types, subjects
+from python_ingest.layout import Term
 from python_ingest.subjects import Subject
 
 MODELS_DIR = PROJECT_ROOT / "models"
@@ -23,25 +24,34 @@ SubjectNaming = Literal["topic", "record", "topic_record"]
 Name = Annotated[str, Field(min_length=1)]
 # Table properties that begin like this are not for others to set: reads and commits go by them.
 OF_THE_INGESTER = ("lakehouse.", "format-version", "write.metadata.metrics.")
+# Options of Kafka's client that begin like this say what is read, or who reads: they have variables, or are fixed.
+OF_THE_CLIENT = (
+    *("bootstrap.", "config.", "security.", "sasl.", "ssl.", "group.", "key.", "value.", "isolation."),
+    *("auto.", "enable.auto.", "interceptor."),
+)
 # Below, the description of a field is the remedy for what it cannot be.
 NOTHING_ELSE = ConfigDict(extra="forbid")
-FIELDS = ("topic", "key", "on_error", "subject", "allow", "max_dead_letters", "table_properties")
+FIELDS = (
+    *("topic", "key", "on_error", "subject", "allow", "max_dead_letters", "table_properties", "partition_spec"),
+    *("sort_order", "client_options"),
+)
+TRANSFORMS = "years, months, days, hours of a column, bucket(16, column), truncate(4, column), or a column"
 
 
 def _one_of(choices: Any, more: str = "") -> Any:
     return Field(description=f"Set it to one of {', '.join(get_args(choices))}{more}")
 
 
-def _free(name: str) -> str:
-    if name.startswith(OF_THE_INGESTER):
-        raise ValueError
-    return name
+def _not_of(taken: tuple[str, ...]) -> AfterValidator:
+    def free(name: str) -> str:
+        if name.startswith(taken):
+            raise ValueError
+        return name
+
+    return AfterValidator(free)
 
 
-PropertyName = Annotated[Name, AfterValidator(_free)]
-
-
-def _table_properties(given: Any) -> Any:
+def _pairs(given: Any) -> Any:
     """Return a mapping as pairs, with numbers and truth values as text."""
     if not isinstance(given, dict):
         return given
@@ -78,7 +88,9 @@ class Declaration:
     `stop` commits nothing of the batch. Beyond `max_dead_letters` something is wrong with the topic.
     `columns` are those that the source gives a type, which is the least that they hold.
     `allow` lists fields, by path, that may be dropped beside an added one, or become narrower.
-    `table_properties` are Iceberg's, beside and before those that every bronze table has.
+    `table_properties` are Iceberg's, beside and before those that every bronze table has. By the terms of
+    `partition_spec`, and by Kafka's partition, its files are parted, and by `sort_order` its rows are sorted; None for
+    what an existing table has. `client_options` are those of the Kafka client that reads the records.
     `subject` says under which subjects of the registry the topic's schemas are: after what, or their names.
     `persons` says where the rows of a person are.
     """
@@ -100,11 +112,26 @@ class Declaration:
     ] = "topic"
     allow: Annotated[tuple[Name, ...], Field(description="Write it as [amount, customer.name]")] = ()
     table_properties: Annotated[
-        tuple[tuple[PropertyName, str], ...],
-        BeforeValidator(_table_properties),
+        tuple[tuple[Annotated[Name, _not_of(OF_THE_INGESTER)], str], ...],
+        BeforeValidator(_pairs),
         Field(
             description="Write it as {write.target-file-size-bytes: 268435456};"
             f" {', '.join(OF_THE_INGESTER)} are the ingester's"
+        ),
+    ] = ()
+    partition_spec: Annotated[
+        tuple[Annotated[Term, BeforeValidator(layout.partition_term)], ...] | None,
+        Field(description=f"Write it as [days(kafka_timestamp)]: {TRANSFORMS}"),
+    ] = None
+    sort_order: Annotated[
+        Annotated[tuple[Annotated[Term, BeforeValidator(layout.sort_term)], ...], Field(min_length=1)] | None,
+        Field(description=f"Write it as [kafka_timestamp desc nulls last]: {TRANSFORMS}"),
+    ] = None
+    client_options: Annotated[
+        tuple[tuple[Annotated[Name, _not_of(OF_THE_CLIENT)], str], ...],
+        BeforeValidator(_pairs),
+        Field(
+            description=f"Write it as {{fetch.max.bytes: 52428800}}; {', '.join(OF_THE_CLIENT)} are settings, or fixed"
         ),
     ] = ()
     persons: tuple[Subject, ...] = ()
@@ -199,9 +226,12 @@ def _declaration(schema: str, table: dict[str, Any], place: str) -> Declaration 
             raise UserError(f"{place}: {field} is missing or not text", f"Give {field} as text")
     persons = subjects.read(meta.get("subjects"), f"{place}: subjects")
     try:
-        return Declaration(schema=schema, table=str(name), columns=_columns(table, place), persons=persons, **kafka)
+        found = Declaration(schema=schema, table=str(name), columns=_columns(table, place), persons=persons, **kafka)
     except ValidationError as error:
         raise _as_user_error(error, f"{place}: kafka") from None
+    for field, terms in (("partition_spec", found.partition_spec), ("sort_order", found.sort_order)):
+        layout.check(terms or (), found.columns, found.key, f"{place}: kafka.{field}")
+    return found
 
 
 def _as_user_error(error: ValidationError, place: str) -> UserError:
@@ -215,7 +245,7 @@ def _as_user_error(error: ValidationError, place: str) -> UserError:
     told = (_fields(Declaration) | _fields(DeadLetterLimit))[names[-1]]
     shape = {
         "dataclass_type": "a mapping",
-        "tuple_type": "a mapping" if names[-1] == "table_properties" else "a list of fields",
+        "tuple_type": "a mapping" if names[-1] in ("table_properties", "client_options") else "a list of fields",
     }.get(first["type"])
     return UserError(f"{place} is {f'not {shape}' if shape else repr(str(first['input']))}", str(told.description))
 

@@ -51,7 +51,10 @@ def run(
     max_records: Annotated[int, typer.Option(min=1, help="The most records of one topic in one batch.")] = 1_000_000,
     follow: Annotated[bool, typer.Option(help="Go on until stopped, instead of ending.")] = False,
     every: Annotated[str, typer.Option(help="With --follow: how often each topic gets a batch.")] = "30s",
-    topics_at_once: Annotated[int, typer.Option(min=1, help="How many topics are landed at the same time.")] = 3,
+    topics_at_once: Annotated[
+        int | None,
+        typer.Option(min=1, help="How many topics are landed at the same time, not LAKEHOUSE_INGEST_TOPICS_AT_ONCE."),
+    ] = None,
     until: Annotated[
         datetime | None, typer.Option(help="Land only what is stamped before this moment (UTC), per partition.")
     ] = None,

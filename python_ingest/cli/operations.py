@@ -1,4 +1,4 @@
-"""The commands that check and keep what was landed: verify, maintain, status."""
+"""The commands for what was landed: verify, maintain, status."""
 
 import random
 from collections.abc import Iterator
@@ -82,8 +82,8 @@ def maintain(
 
     Exit code 1 if a table could not be maintained, or not all of its files merged; the others are all the same.
     """
-    kept = None if keep_snapshots is None else timedelta(seconds=seconds(keep_snapshots))
-    retention = Retention(kept, timedelta(seconds=seconds(keep_orphans)))
+    snapshots = None if keep_snapshots is None else timedelta(seconds=seconds(keep_snapshots))
+    retention = Retention(snapshots, timedelta(seconds=seconds(keep_orphans)))
     retention.check()
     settings = from_environment()
     named = table or []
@@ -95,7 +95,7 @@ def maintain(
         try:
             # A MERGE into a table that is being compacted is refused; an erasure deletes files that nothing refers to,
             # and compaction is about to refer to its own.
-            with _alone(settings) if identifier in built else locked("maintain", errors.print):
+            with _alone(settings, "weekly" if identifier in built else "maintain"):
                 outcome = maintain_table(settings, spark, identifier, retention)
             # A topic may be declared and not be landed yet; whoever names a table means one that exists.
             if outcome is None and identifier in named:
@@ -116,9 +116,9 @@ def maintain(
 
 
 @contextmanager
-def _alone(settings: Settings) -> Iterator[None]:
-    """Have no weekly job run inside the block, on this machine or another."""
-    with locked("weekly", errors.print), leased(load_catalog(settings), "weekly", errors.print):
+def _alone(settings: Settings, name: str) -> Iterator[None]:
+    """Have no run of another command with the same lock and lease inside the block, on this machine or another."""
+    with locked(name, errors.print), leased(load_catalog(settings), name, errors.print, "ingest maintain"):
         yield
 
 

@@ -14,20 +14,20 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse import connections
+from lakehouse.commits import Refused
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from python_ingest.kafka import peek
 from python_ingest.kafka.broker import TopicState
 from python_ingest.kafka.offset_range import OffsetRange
 from python_ingest.landing import commit, decode, far_stamps, offsets, tables
-from python_ingest.landing.commit import Landed, Ledger, Refused
+from python_ingest.landing.commit import Landed, Ledger
 from python_ingest.landing.decode import Batch
 from python_ingest.landing.offsets import Position
 from python_ingest.schema.learn import TopicSchemas
 from python_ingest.schema.state import SchemaState, Sides
 from python_ingest.topics import Declaration
 
-RECORDS_PER_TASK = 50_000
 FIRST_LOOK = 1_000
 # Of bytes that only look like registry Avro a batch can name a million ids.
 MOST_NEW_IDS = 100
@@ -77,7 +77,7 @@ class Lander:
             return self._land(table.refresh(), *self._without_far_stamps(plan))
 
     def _land(self, table: Table, plan: BatchPlan, records: DataFrame) -> Landed:
-        known = SchemaState.of(table).notes
+        noted = SchemaState.of(table).notes
         if table.current_snapshot() is not None:
             sides = self.schemas.learned_by(SchemaState.of(table))
         else:
@@ -88,7 +88,7 @@ class Lander:
             table, sides = self._learn(table, records, plan, plan.ranges)
             landed = self._write(table, records, sides, plan)
         notes = SchemaState.of(table).notes
-        return replace(landed, notes=tuple(text for name, text in notes.items() if name not in known))
+        return replace(landed, notes=tuple(text for name, text in notes.items() if name not in noted))
 
     def _first_look(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
         """Return the first records of a new table: they usually tell all schemas, and the rest is then read once."""
@@ -106,10 +106,7 @@ class Lander:
         if self.declaration.on_error == "stop":
             self._check(records, learned.sides, plan)
         if learned.state != state:
-            evolved = tables.evolve(table, self.declaration, learned.state)
-            if evolved is None:
-                raise Refused("another process changed the table")
-            table = evolved
+            table = tables.evolve(table, self.declaration, learned.state)
         return table, learned.sides
 
     def read(self, ranges: list[OffsetRange]) -> DataFrame:
@@ -117,7 +114,7 @@ class Lander:
         topic = self.declaration.topic
         cores = self.spark().sparkContext.defaultParallelism
         # More tasks than partitions keep every core busy; few records are not worth more files.
-        tasks = min(2 * cores, math.ceil(offsets.count(ranges) / RECORDS_PER_TASK))
+        tasks = min(2 * cores, math.ceil(offsets.count(ranges) / self.settings.records_per_task))
         # A multiple of the ranges: Spark would else round to fewer, and leave a core idle at the end.
         tasks_per_range = math.ceil(tasks / len(ranges))
         options = {
@@ -134,6 +131,7 @@ class Lander:
             "failOnDataLoss": "true",
             "minPartitions": str(tasks_per_range * len(ranges)),
             "kafkaConsumer.pollTimeoutMs": str(int(self.wait * 1000)),
+            **{f"kafka.{name}": value for name, value in self.declaration.client_options},
         }
         return self.spark().read.format("kafka").options(**options).load()
 

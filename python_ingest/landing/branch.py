@@ -14,6 +14,7 @@ from pyiceberg.table import Table
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from lakehouse.commits import Refused
 from lakehouse.errors import UserError
 from lakehouse.settings import CATALOG_NAME
 from python_ingest.landing import commit
@@ -33,15 +34,16 @@ def replace_rows(
     change: Callable[[DataFrame], DataFrame],
     where: str,
     purpose: str,
-) -> int | None:
+) -> int:
     """Put what `change` makes of the base's rows in the place of the rows at the same positions.
 
     `where` is a condition in SQL that only rows of `landed` meet that may be replaced; `purpose` is REPLAY or ERASE.
 
     Returns:
-        How many rows there are; 0 without a commit, None if another commit came first.
+        How many rows there are; 0 without a commit.
 
     Raises:
+        Refused: another commit came first.
         UserError: Spark fails.
     """
     # A session of its own: the ledger goes into the summary of every snapshot that it commits.
@@ -72,7 +74,7 @@ def replace_rows(
             moved = current is not None and current.snapshot_id != base.snapshot_id
             # Another process may have changed no more than a column or a property.
             if moved or any(refusal in str(error) for refusal in commit.REFUSALS):
-                return None
+                raise Refused("another commit came first") from None
             raise UserError(
                 f"{identifier}: Spark failed ({commit.error_name(error)}); nothing was changed", f"See {log_file()}"
             ) from None

@@ -32,6 +32,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse import property_keys
+from lakehouse.commits import Refused
 from lakehouse.settings import CATALOG_NAME
 from python_ingest.kafka.offset_range import OffsetRange
 from python_ingest.landing.offsets import Position
@@ -43,15 +44,11 @@ REFUSALS = (
 )
 
 
-def inside(span: OffsetRange) -> Column:
+def in_range(span: OffsetRange) -> Column:
     """Return the predicate on bronze rows that they lie in a range."""
     return F.expr(
         f"kafka_partition = {span.partition} and kafka_offset >= {span.start} and kafka_offset < {span.until}"
     )
-
-
-class Refused(Exception):
-    """Nothing was committed, usually because another commit came first. Plan again."""
 
 
 @dataclass(frozen=True)
@@ -176,4 +173,4 @@ def _claim(base: Position, ledger: Ledger, filling_holes: bool) -> Column:
     # Not the batch's own number alone: of two batches on one base, one may know of a branch with a number, and be
     # given a greater one than the other.
     numbers = F.col("ingest_batch") > base.held_batch
-    return numbers if filling_holes else reduce(or_, map(inside, ledger.ranges), numbers)
+    return numbers if filling_holes else reduce(or_, map(in_range, ledger.ranges), numbers)

@@ -126,11 +126,11 @@ def _envelope(column: str, side: Side) -> Column:
 
 def _only_valid(envelope: str, side: Side) -> Column:
     """Return NULL instead of an envelope with a string that is not UTF-8, on which many readers would fail."""
-    checks = _checks(F.col(f"{envelope}.payload"), side.reader) if side.reader is not None else None
-    return F.col(envelope) if checks is None else F.when(checks, F.col(envelope))
+    is_utf8 = _is_utf8(F.col(f"{envelope}.payload"), side.reader) if side.reader is not None else None
+    return F.col(envelope) if is_utf8 is None else F.when(is_utf8, F.col(envelope))
 
 
-def _checks(column: Column, schema: AvroSchema) -> Column | None:
+def _is_utf8(column: Column, schema: AvroSchema) -> Column | None:
     """Return whether every string in a column is UTF-8; None if it holds no strings."""
     below = parts(schema)
     found: list[Column | None]
@@ -138,22 +138,22 @@ def _checks(column: Column, schema: AvroSchema) -> Column | None:
         case "string":
             found = [F.is_valid_utf8(column)]
         case "array":
-            found = [_checks_items(column, below["element"])]
+            found = [_items_are_utf8(column, below["element"])]
         case "map":
             keys, values = F.map_keys(column), F.map_values(column)
-            found = [_checks_items(keys, "string"), _checks_items(values, below["value"])]
+            found = [_items_are_utf8(keys, "string"), _items_are_utf8(values, below["value"])]
         case _:
-            found = [_checks(column[name], part) for name, part in below.items()]
+            found = [_is_utf8(column[name], part) for name, part in below.items()]
     present = [F.coalesce(valid, F.lit(True)) for valid in found if valid is not None]
     return reduce(lambda left, right: left & right, present) if present else None
 
 
-def _checks_items(array: Column, items: AvroSchema) -> Column | None:
-    def check(item: Column) -> Column:
-        valid = _checks(item, items)
+def _items_are_utf8(array: Column, items: AvroSchema) -> Column | None:
+    def is_valid(item: Column) -> Column:
+        valid = _is_utf8(item, items)
         return F.lit(True) if valid is None else F.coalesce(valid, F.lit(True))
 
-    return None if _checks(F.lit(None), items) is None else F.forall(array, check)
+    return None if _is_utf8(F.lit(None), items) is None else F.forall(array, is_valid)
 
 
 def _payload(side: Side, columns: StructType) -> list[Column]:

@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping
 
-from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
 from lakehouse import property_keys
+from lakehouse.commits import committing
 from lakehouse.errors import UserError
 from python_ingest.kafka.broker import TopicState
 from python_ingest.kafka.offset_range import OffsetRange
-from python_ingest.landing.commit import Refused
 from python_ingest.landing.offsets import Position
 from python_ingest.topics import Declaration
 
@@ -81,8 +80,5 @@ def note(table: Table, properties: Mapping[str, str]) -> None:
     Raises:
         Refused: another process changed the table meanwhile.
     """
-    try:
-        with table.transaction() as transaction:
-            transaction.set_properties(dict(properties))
-    except CommitFailedException:
-        raise Refused("another process changed the table") from None
+    with committing(), table.transaction() as transaction:
+        transaction.set_properties(dict(properties))

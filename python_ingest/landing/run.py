@@ -13,6 +13,7 @@ from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from lakehouse.catalog import load_catalog, make_namespace
+from lakehouse.commits import Refused
 from lakehouse.errors import UserError
 from lakehouse.failure import as_user_error
 from lakehouse.settings import Settings
@@ -21,13 +22,11 @@ from python_ingest.kafka.offset_range import OffsetRange
 from python_ingest.kafka.registry import Registry
 from python_ingest.landing import backfill, identity, offsets, tables
 from python_ingest.landing.batch import BatchPlan, Lander, NewSchemaId
-from python_ingest.landing.commit import Landed, Refused
+from python_ingest.landing.commit import Landed
 from python_ingest.landing.offsets import Position, PositionReader
 from python_ingest.landing.session import log_file
 from python_ingest.schema.learn import TopicSchemas
 from python_ingest.topics import Declaration
-
-ATTEMPTS = 5
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Options:
     `until` ends a run before the first record of a partition that is stamped at it or later.
     `from_earliest` also lands what the broker has and the table lacks before its position.
     `accept_gap` goes on behind records that the broker deleted before they were landed.
-    `topics_at_once` is how many topics are landed at the same time.
+    `topics_at_once` is how many topics are landed at the same time, else what the settings say.
     """
 
     max_records: int = 1_000_000
@@ -47,7 +46,7 @@ class Options:
     until: datetime | None = None
     from_earliest: bool = False
     accept_gap: bool = False
-    topics_at_once: int = 3
+    topics_at_once: int | None = None
 
 
 @dataclass
@@ -72,7 +71,7 @@ class TopicResult:
 
 
 class Reporter(Protocol):
-    """Whoever tells a person how far a topic is. Called from several threads."""
+    """Reports the progress of a topic. Called from several threads."""
 
     def waiting(self, topic: str, offsets_left: int) -> None:
         """So many offsets are still to be landed."""
@@ -114,11 +113,15 @@ class Ingester:
                 registry = Registry(self.settings, self.options.wait)
                 self._loops[declaration.topic] = _TopicLoop(self, declaration, registry)
         results = [TopicResult(declaration.topic) for declaration in declarations]
-        pool = ThreadPoolExecutor(self.options.topics_at_once)
+        pool = ThreadPoolExecutor(self.options.topics_at_once or self.settings.topics_at_once)
         try:
             # Of all topics first: a run ends, and the last topic has its turn, however fast the others grow.
             list(pool.map(lambda result: self._try(result, self._loops[result.topic].take_ends), results))
             list(pool.map(lambda result: self._try(result, self._loops[result.topic].land, batches), results))
+        except BaseException:
+            # A thread that is in a batch begins no other one.
+            self.stopping.set()
+            raise
         finally:
             # Waits for nothing: after Ctrl-C a thread may sit in a bounded wait for a broker.
             pool.shutdown(wait=False, cancel_futures=True)
@@ -142,6 +145,7 @@ class _TopicLoop:
         self._broker = ingester.broker
         self._reporter = ingester.reporter
         self._options = ingester.options
+        self._attempts = ingester.settings.attempts.commit
         self._stopping = ingester.stopping
         self._declaration = declaration
         self._ends: dict[int, int] = {}
@@ -157,7 +161,7 @@ class _TopicLoop:
             wait=ingester.options.wait,
         )
 
-    def take_ends(self, _: TopicResult) -> None:
+    def take_ends(self, result: TopicResult) -> None:
         """Note the end of each partition as it is now: nothing behind it is landed before the next call.
 
         The table is made first, for others build on it whether or not there is a topic.
@@ -166,7 +170,7 @@ class _TopicLoop:
             UserError: the table cannot be made, or the broker does not tell.
         """
         make_namespace(self._lander.catalog, self._declaration.schema)
-        tables.prepared(self._lander.catalog, self._declaration)
+        tables.prepared(self._lander.catalog, self._declaration, lambda line: self._reporter.note(result.topic, line))
         topic = self._broker.describe(self._declaration.topic)
         until = self._options.until
         self._ends = topic.end if until is None else self._broker.offsets_at(topic, until)
@@ -199,9 +203,9 @@ class _TopicLoop:
             except (Refused, NewSchemaId) as refused:
                 failures += 1
                 reason = str(refused) or "a schema id appeared"
-                if failures == ATTEMPTS:
+                if failures == self._attempts:
                     raise UserError(
-                        f"{self._declaration.topic}: {reason}, {ATTEMPTS} times in a row",
+                        f"{self._declaration.topic}: {reason}, {failures} times in a row",
                         f"See whether another ingester works on this table, and {log_file()}",
                     ) from None
                 self._reporter.note(self._declaration.topic, f"nothing was committed: {reason}; planning again")

@@ -12,10 +12,11 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
 from lakehouse import private
-from lakehouse.environment import home
+from lakehouse.deadline import Limits
+from lakehouse.environment import environment, home
 from lakehouse.errors import UserError
 from lakehouse.settings import CATALOG_NAME, Settings
-from spark_server.spark import session
+from spark_server.spark import master, session
 
 
 class QuietSpark:
@@ -65,11 +66,41 @@ def _start(settings: Settings, log: Path) -> SparkSession:
         except PySparkException as error:
             name = error.getCondition() or type(error).__name__
             raise UserError(f"Spark does not start ({name})", f"See the end of {log}") from None
+        except Py4JJavaError as error:
+            raise UserError(
+                f"Spark does not start on {master(settings)} ({_said(error)})",
+                f"Check that it answers, and what the file of LAKEHOUSE_SPARK_CONF says; see the end of {log}",
+            ) from None
         finally:
             os.dup2(terminal, 2)
             os.close(terminal)
-    _open_catalog(started, settings)
+    try:
+        _open_catalog(started, settings)
+        if not master(settings).startswith("local"):
+            _await_executor(started, settings)
+    except UserError:
+        # It would hold cores of a cluster.
+        started.stop()
+        raise
     return started
+
+
+def _await_executor(spark: SparkSession, settings: Settings) -> None:
+    """Have the cluster run a task, so that one which gives no executor is named, and not waited for without end."""
+    allowed = Limits.of(environment()).executor.total_seconds()
+    over = threading.Timer(allowed, spark.sparkContext.cancelAllJobs)
+    over.daemon = True
+    over.start()
+    try:
+        spark.range(1).count()
+    except (CapturedException, Py4JJavaError) as error:
+        raise UserError(
+            f"{master(settings)} runs no task for the ingester within {allowed:.0f} s ({_said(error)})",
+            "Check that it has workers with cores and memory left, which other programs may hold, or raise"
+            " LAKEHOUSE_EXECUTOR_TIMEOUT",
+        ) from None
+    finally:
+        over.cancel()
 
 
 def _open_catalog(spark: SparkSession, settings: Settings) -> None:
@@ -80,12 +111,15 @@ def _open_catalog(spark: SparkSession, settings: Settings) -> None:
     try:
         spark._jsparkSession.sessionState().catalogManager().catalog(CATALOG_NAME)
     except (CapturedException, Py4JJavaError) as error:
-        cause = root_cause(error.java_exception if isinstance(error, Py4JJavaError) else error._origin)
-        said = f"{cause.getClass().getSimpleName()}: {cause.getMessage()}".partition("\n")[0]
         raise UserError(
-            f"Spark cannot open the catalog at {settings.catalog_uri} ({said})",
+            f"Spark cannot open the catalog at {settings.catalog_uri} ({_said(error)})",
             "Check LAKEHOUSE_CATALOG_URI and LAKEHOUSE_WAREHOUSE",
         ) from None
+
+
+def _said(error: CapturedException | Py4JJavaError) -> str:
+    cause = root_cause(error.java_exception if isinstance(error, Py4JJavaError) else error._origin)
+    return f"{cause.getClass().getSimpleName()}: {cause.getMessage()}".partition("\n")[0]
 
 
 def root_cause(throwable: Any) -> Any:

@@ -4,15 +4,14 @@ docs/exactly-once.md says why the layout is as it is: a file never mixes Kafka p
 statistics of partition, offset and batch are always kept, because the positions are read from them.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from uuid import uuid4
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
-from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
-from pyiceberg.table import Table
-from pyiceberg.transforms import DayTransform, IdentityTransform
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.sorting import SortDirection
 from pyiceberg.types import (
     BinaryType,
     NestedField,
@@ -21,11 +20,13 @@ from pyiceberg.types import (
 
 from lakehouse import property_keys
 from lakehouse.catalog import load_table, location
+from lakehouse.commits import committing, until_committed
 from lakehouse.errors import UserError
-from python_ingest import spark_types
+from python_ingest import layout, spark_types
+from python_ingest.layout import METADATA_COLUMNS
 from python_ingest.schema.avro import IncompatibleSchema
 from python_ingest.schema.column_types import joined_columns
-from python_ingest.schema.columns import METADATA_COLUMNS, declared_columns
+from python_ingest.schema.columns import declared_columns
 from python_ingest.schema.state import SchemaState
 from python_ingest.topics import Declaration
 
@@ -52,7 +53,7 @@ LAYOUT = {
     "commit.manifest.min-count-to-merge": "25",
     **{f"write.metadata.metrics.{name}": mode for name, mode in METRICS.items()},
 }
-ATTEMPTS = 5
+NAMELESS_PARTITIONS = {"write.object-storage.enabled": "true", "write.object-storage.partitioned-paths": "false"}
 
 
 def load(catalog: Catalog, declaration: Declaration) -> Table | None:
@@ -76,23 +77,28 @@ def existing(catalog: Catalog, declaration: Declaration) -> Table:
     return table
 
 
-def prepared(catalog: Catalog, declaration: Declaration) -> Table:
-    """Return the bronze table with the columns and properties that its source declares: made, or grown.
+def prepared(catalog: Catalog, declaration: Declaration, say: Callable[[str], None] | None = None) -> Table:
+    """Return the bronze table with the columns, properties and layout that its source declares: made, or changed.
+
+    `say` gets a line if the files of an existing table are to be parted or sorted in another way from now on.
 
     Raises:
         UserError: a column of the table cannot be what its source declares, or others change the table all the time.
     """
-    for _ in range(ATTEMPTS):
+
+    def made_or_grown() -> Table:
         table = load(catalog, declaration)
-        table = create(catalog, declaration) if table is None else _grown(table, declaration)
-        if table is not None:
-            return table
-    raise UserError(
-        f"{declaration.identifier} was changed by others {ATTEMPTS} times in a row", "Run the command again"
-    )
+        if table is None:
+            return create(catalog, declaration)
+        other, table = other_layout(table, declaration), _grown(table, declaration)
+        if say and other and not other_layout(table, declaration):
+            say(f"{declaration.identifier}: from now on files are {other}; those there are stay as they are")
+        return table
+
+    return until_committed(made_or_grown, f"{declaration.identifier} was changed by others", "Run the command again")
 
 
-def _grown(table: Table, declaration: Declaration) -> Table | None:
+def _grown(table: Table, declaration: Declaration) -> Table:
     made_for = tuple(map(table.properties.get, (property_keys.TOPIC, property_keys.KEY_FORMAT)))
     if made_for != (declaration.topic, declaration.key):
         return table  # identity.check refuses it
@@ -107,53 +113,91 @@ def _grown(table: Table, declaration: Declaration) -> Table | None:
     # Of the ingester's own columns a table may lack those that came with a later version of it.
     own = METADATA_COLUMNS.keys() - {"kafka_key"}
     has_columns = wanted == state.columns and own <= set(table.schema().column_names)
-    if has_columns and set(declaration.table_properties) <= table.properties.items():
+    has_layout = not other_layout(table, declaration)
+    if has_columns and has_layout and _declared_properties(declaration).items() <= table.properties.items():
         return table
     return evolve(table, declaration, replace(state, columns=wanted))
 
 
-def create(catalog: Catalog, declaration: Declaration) -> Table | None:
-    """Create the table with the columns that its source declares; return None if another ingester was faster."""
+def create(catalog: Catalog, declaration: Declaration) -> Table:
+    """Create the table with the columns that its source declares.
+
+    Raises:
+        Refused: another ingester was faster.
+    """
     schema = table_schema(SchemaState(columns=declared_columns(declaration)), declaration.key)
-    day = schema.find_field("ingested_at").field_id
-    partition = schema.find_field("kafka_partition").field_id
-    spec = PartitionSpec(
-        PartitionField(day, 1000, DayTransform(), "ingested_at_day"),
-        PartitionField(partition, 1001, IdentityTransform(), "kafka_partition"),
-    )
-    try:
+    with committing():
         return catalog.create_table(
             declaration.identifier,
             schema,
             location=location(catalog, declaration.schema, declaration.table),
-            partition_spec=spec,
+            partition_spec=layout.partition_spec(declaration.partition_spec, schema),
+            sort_order=layout.sort_order(declaration.sort_order, schema),
             properties={
                 **LAYOUT,
-                **dict(declaration.table_properties),
+                **_declared_properties(declaration),
                 property_keys.TOPIC: declaration.topic,
                 property_keys.KEY_FORMAT: declaration.key,
                 # Models read a table with another id from its first batch, see macros/incremental/watermark.sql.
                 property_keys.TABLE_ID: str(uuid4()),
             },
         )
-    except TableAlreadyExistsError:
-        return None
 
 
-def evolve(table: Table, declaration: Declaration, state: SchemaState) -> Table | None:
-    """Add and widen columns for a new state, in one commit.
+def evolve(table: Table, declaration: Declaration, state: SchemaState) -> Table:
+    """Add and widen columns for a new state, and lay out new files as declared, in one commit.
 
-    Returns:
-        None if another process changed the table meanwhile: load it and merge again.
+    Raises:
+        Refused: another process changed the table meanwhile; load it and merge again.
     """
-    try:
-        with table.transaction() as transaction:
-            with transaction.update_schema() as update:
-                update.union_by_name(table_schema(state, declaration.key))
-            transaction.set_properties({**state.properties(), **dict(declaration.table_properties)})
-    except CommitFailedException:
-        return None
+    with committing(), table.transaction() as transaction:
+        with transaction.update_schema() as update:
+            update.union_by_name(table_schema(state, declaration.key))
+        transaction.set_properties({**state.properties(), **_declared_properties(declaration)})
+        _lay_out(transaction, declaration)
     return table
+
+
+def _declared_properties(declaration: Declaration) -> dict[str, str]:
+    """Return the properties that follow from the declaration.
+
+    Iceberg names files after their partition, and messages name files: a value of a record must not stand there.
+    """
+    columns = {term.column for term in declaration.partition_spec or ()}
+    of_records = columns & layout.OF_RECORDS or columns - METADATA_COLUMNS.keys()
+    return dict(declaration.table_properties) | (NAMELESS_PARTITIONS if of_records else {})
+
+
+def other_layout(table: Table, declaration: Declaration) -> str:
+    """Say by what new files of a table are not parted or sorted yet and are declared to be; empty if there is none."""
+    schema, found = table.schema(), []
+    if declaration.partition_spec is not None:
+        wanted = layout.partition_terms(declaration.partition_spec)
+        if {*wanted} != {*layout.parted_by(table.spec(), schema)}:
+            found.append(f"parted by {', '.join(map(str, wanted))}")
+    order = declaration.sort_order
+    if order is not None and order != layout.sorted_by(table.sort_order(), schema):
+        found.append(f"sorted by {', '.join(map(str, order))}")
+    return " and ".join(found)
+
+
+def _lay_out(transaction: Transaction, declaration: Declaration) -> None:
+    metadata = transaction.table_metadata
+    if declaration.partition_spec is not None:
+        wanted = {term.name: term for term in layout.partition_terms(declaration.partition_spec)}
+        there = dict(zip(layout.parted_by(metadata.spec(), metadata.schema()), metadata.spec().fields, strict=True))
+        with transaction.update_spec() as update:
+            for term, field in there.items():
+                if term not in wanted.values():
+                    update.remove_field(field.name)
+            for name, term in wanted.items():
+                if term not in there:
+                    update.add_field(term.column, term.transform, name)
+    if declaration.sort_order is not None:
+        with transaction.update_sort_order() as update:
+            for term in declaration.sort_order:
+                add = update.asc if term.direction is SortDirection.ASC else update.desc
+                add(term.column, term.transform, term.nulls)
 
 
 def table_schema(state: SchemaState, key_format: str) -> Schema:

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.catalog import readable
-from lakehouse.errors import UserError
+from lakehouse.commits import until_committed
 from python_ingest.kafka import wire_format
 from python_ingest.landing import branch, decode, erased, tables
 from python_ingest.landing.batch import Lander
@@ -25,7 +25,6 @@ from python_ingest.landing.decode import Batch
 from python_ingest.landing.offsets import PositionReader
 from python_ingest.schema.state import SchemaState, Sides
 
-ATTEMPTS = 5
 # Of bytes that only look like registry Avro the dead letters of a table can name a million ids.
 MOST_IDS = 1_000
 ERRORS = {"value": "decode_error", "key": "key_error"}
@@ -85,10 +84,10 @@ def replay(lander: Lander, reason: str | None) -> Replayed:
     Raises:
         UserError: there is no table, the registry is away, Spark fails, or the table does not stand still.
     """
-    name = lander.declaration.identifier
     condition = _dead(reason)
     tables.existing(lander.catalog, lander.declaration)
-    for _ in range(ATTEMPTS):
+
+    def replayed() -> Replayed:
         table = tables.prepared(lander.catalog, lander.declaration)
         dead = _rows(table, condition, ("kafka_raw_value", "kafka_raw_key"))
         values, keys = wire_format.count_ids((row["kafka_raw_value"], row["kafka_raw_key"]) for row in dead)
@@ -98,18 +97,19 @@ def replay(lander: Lander, reason: str | None) -> Replayed:
         avro_keys = keys if lander.declaration.key == "avro" else ()
         state = SchemaState.of(table)
         learned = lander.schemas.learn(state, values, avro_keys, MOST_IDS)
-        evolved = table if learned.state == state else tables.evolve(table, lander.declaration, learned.state)
-        decoded = None if evolved is None else _replace(lander, evolved, learned.sides, reason)
-        if decoded is not None:
-            return Replayed(looked_at, decoded)
-    raise UserError(
-        f"{name}: other commits came first, {ATTEMPTS} times in a row; nothing was replayed",
+        if learned.state != state:
+            table = tables.evolve(table, lander.declaration, learned.state)
+        return Replayed(looked_at, _replace(lander, table, learned.sides, reason))
+
+    return until_committed(
+        replayed,
+        f"{lander.declaration.identifier}: nothing was replayed, other commits came first",
         "Replay when the ingester of this topic has caught up",
     )
 
 
-def _replace(lander: Lander, table: Table, sides: Sides, reason: str | None) -> int | None:
-    """Replace the rows of which more can be decoded; return how many, None if another commit came first."""
+def _replace(lander: Lander, table: Table, sides: Sides, reason: str | None) -> int:
+    """Replace the rows of which more can be decoded, and return how many."""
     position = PositionReader().read(table)
     batch = Batch(position.last_batch + 1, datetime.now(UTC))
     ids = tuple(sorted(sides.value.writers))

@@ -1,9 +1,9 @@
 """Erases a person's rows in bronze: found by the columns that the sources declare, emptied in place, once.
 
 An erased row keeps its position, its timestamps and the day it landed; all else is NULL, and decode_error says when it
-was erased (python_ingest.erased). So the next offset, backfill, verify and reconciliation go on as before, and the row
-is never landed again. It is committed as a replay is (branch.replace_rows), under a new batch number, and so every
-batch that was planned before it is refused.
+was erased (python_ingest.landing.erased). So the next offset, backfill, verify and reconciliation go on as before, and
+the row is never landed again. It is committed as a replay is (branch.replace_rows), under a new batch number, and so
+every batch that was planned before it is refused.
 """
 
 from collections import defaultdict
@@ -21,15 +21,15 @@ from pyspark.sql import functions as F
 
 from lakehouse import property_keys
 from lakehouse.catalog import load_table, readable
+from lakehouse.commits import until_committed
 from lakehouse.errors import UserError
 from lakehouse.settings import CATALOG_NAME
 from python_ingest.landing import branch, commit, erased, identity
-from python_ingest.landing.commit import Ledger, Refused
+from python_ingest.landing.commit import Ledger
 from python_ingest.landing.offsets import PositionReader
 from python_ingest.subjects import Subject
 from python_ingest.topics import Declaration
 
-ATTEMPTS = 5
 # What the writers of erasures begin with.
 WRITER = "erase-"
 KEPT = {"kafka_topic", "kafka_partition", "kafka_offset", "kafka_timestamp", "kafka_timestamp_type", "ingested_at"}
@@ -161,14 +161,12 @@ def erase(catalog: Catalog, spark: SparkSession, found: Found, writer: str) -> D
         UserError: Spark fails, or the table does not stand still.
     """
     declaration = found.declaration
-    for _ in range(ATTEMPTS):
+
+    def erased_now() -> Done:
         now = datetime.now(UTC)
         table = catalog.load_table(declaration.identifier)
-        try:
-            if property_keys.HAS_ERASED_ROWS not in table.properties:
-                identity.note(table, {property_keys.HAS_ERASED_ROWS: "true"})
-        except Refused:
-            continue
+        if property_keys.HAS_ERASED_ROWS not in table.properties:
+            identity.note(table, {property_keys.HAS_ERASED_ROWS: "true"})
         base = PositionReader().read(table)
         ledger = Ledger(writer, base.last_batch + 1, (), base.next_offsets, ())
         partitions, offsets = zip(*found.places, strict=True)
@@ -178,18 +176,19 @@ def erase(catalog: Catalog, spark: SparkSession, found: Found, writer: str) -> D
             f" and landed.kafka_offset between {min(offsets)} and {max(offsets)}"
         )
 
-        def emptied(landed: DataFrame, number: int = ledger.batch, mark: str = erased.mark(now)) -> DataFrame:
-            return _emptied(landed, declaration, found.places, number, mark)
+        def emptied(landed: DataFrame) -> DataFrame:
+            return _emptied(landed, declaration, found.places, ledger.batch, erased.mark(now))
 
         rows = branch.replace_rows(spark, table, base, ledger, emptied, where, branch.ERASE)
         if rows == 0:
             return Done(declaration.identifier, 0, now)
-        if rows is not None:
-            snapshot = commit.committed(table.refresh(), ledger)
-            at = now if snapshot is None else datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
-            return Done(declaration.identifier, rows, at)
-    raise UserError(
-        f"{declaration.identifier}: other commits came first, {ATTEMPTS} times in a row; nothing was erased there",
+        snapshot = commit.committed(table.refresh(), ledger)
+        at = now if snapshot is None else datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
+        return Done(declaration.identifier, rows, at)
+
+    return until_committed(
+        erased_now,
+        f"{declaration.identifier}: nothing was erased, other commits came first",
         "Run it again when the ingester of this topic has caught up",
     )
 

@@ -106,9 +106,9 @@ def in_both(
     old, new = not_null(old), not_null(new)
     yield place, old, new
     if avro_type(old) == avro_type(new) != "union":
-        known = parts(old)
+        old_parts = parts(old)
         for name, part in parts(new).items():
-            yield from in_both(known.get(name), part, below(place, name))
+            yield from in_both(old_parts.get(name), part, below(place, name))
 
 
 def holds_nothing(schema: AvroSchema) -> bool:

@@ -115,9 +115,9 @@ def with_names_of(column: IcebergType, reader: AvroSchema | None) -> AvroSchema:
     name = AVRO_OF.get(type(column), "")
     if not name or (reader is not None and avro_type(not_null(reader)) != name):
         return reader or "null"
-    known = parts(reader)
-    found = {step: with_names_of(part, known.get(step)) for step, part in spark_types.parts(column).items()}
-    return made_of(reader or AvroType(type=name), known | found)
+    reader_parts = parts(reader)
+    found = {step: with_names_of(part, reader_parts.get(step)) for step, part in spark_types.parts(column).items()}
+    return made_of(reader or AvroType(type=name), reader_parts | found)
 
 
 def _spoken(column: IcebergType) -> str:

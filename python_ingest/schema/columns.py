@@ -1,39 +1,15 @@
-"""The columns of a bronze table: those of its own, and those that a schema's fields are landed in."""
+"""The columns of a bronze table that a schema's fields are landed in."""
 
-from pyiceberg.types import (
-    BinaryType,
-    IcebergType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructType,
-    TimestamptzType,
-)
+from pyiceberg.types import StructType
 
 from python_ingest import spark_types
 from python_ingest.kafka.avro_schema import AvroSchema
+from python_ingest.layout import METADATA_COLUMNS
 from python_ingest.schema import column_types
 from python_ingest.schema.avro import IncompatibleSchema, avro_type, parts
-from python_ingest.spark_types import list_of, struct
+from python_ingest.spark_types import struct
 from python_ingest.topics import Declaration
 
-METADATA_COLUMNS: dict[str, IcebergType] = {
-    "kafka_topic": StringType(),
-    "kafka_partition": IntegerType(),
-    "kafka_offset": LongType(),
-    "kafka_timestamp": TimestamptzType(),
-    "kafka_timestamp_type": IntegerType(),
-    "kafka_headers": list_of(struct({"key": StringType(), "value": BinaryType()})),
-    "kafka_key": StringType(),
-    "kafka_raw_key": BinaryType(),
-    "kafka_raw_value": BinaryType(),
-    "key_schema_id": IntegerType(),
-    "value_schema_id": IntegerType(),
-    "decode_error": StringType(),
-    "key_error": StringType(),
-    "ingest_batch": LongType(),
-    "ingested_at": TimestamptzType(),
-}
 # Iceberg writes columns of these names and then cannot read them back.
 RESERVED = ("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_commit_snapshot_id")
 

@@ -97,8 +97,8 @@ def with_column_names(reader: AvroSchema | None, writer: AvroSchema, place: str 
         return writer
     if writer["type"] == "record":
         return {**writer, "fields": _renamed_fields(old, writer, place)}
-    known = parts(old)
-    renamed = {name: with_column_names(known[name], part, below(place, name)) for name, part in parts(writer).items()}
+    before = parts(old)
+    renamed = {name: with_column_names(before[name], part, below(place, name)) for name, part in parts(writer).items()}
     return made_of(writer, renamed)
 
 
@@ -166,8 +166,8 @@ def _aliases(of: Mapping[str, AvroField], name: str) -> list[str]:
 
 
 def _renamed_fields(old: AvroSchema, writer: AvroSchema, place: str) -> list[AvroField]:
-    known = fields(old)
-    columns = {alias: name for name in known for alias in _aliases(known, name)} | {name: name for name in known}
+    before = fields(old)
+    columns = {alias: name for name in before for alias in _aliases(before, name)} | {name: name for name in before}
     taken: dict[str, str] = {}
     renamed = []
     for name, field in fields(writer).items():
@@ -179,7 +179,7 @@ def _renamed_fields(old: AvroSchema, writer: AvroSchema, place: str) -> list[Avr
             raise IncompatibleSchema(below(place, name), f"its aliases name the columns {' and '.join(sorted(found))}")
         if taken.setdefault(column, name) != name:
             raise IncompatibleSchema(below(place, name), f"it and {taken[column]} would be the one column {column}")
-        of_column = known[column]["type"] if column in known else None
+        of_column = before[column]["type"] if column in before else None
         part = with_column_names(of_column, field["type"], below(place, column))
         new: AvroField = {**field, "name": column, "type": part}
         new.pop("aliases", None)

@@ -109,11 +109,11 @@ def _plan(
     source: str, schema_id: int | None, registered: Registered, table: Table | None, declaration: Declaration, side: str
 ) -> SchemaChange:
     state = SchemaState.of(table)
-    known = state.value if side == "value" else state.key
+    writers = state.value if side == "value" else state.key
     before = _of_side(side, state.columns)
     wanted = _of_side(side, joined_columns(state.columns, declared_columns(declaration)))
-    reader = merge.merge_all(known)
-    older = {number: writer for number, writer in known.items() if schema_id is None or number < schema_id}
+    reader = merge.merge_all(writers)
+    older = {number: writer for number, writer in writers.items() if schema_id is None or number < schema_id}
     try:
         fits = fitted(side, declaration, wanted, reader, older, registered)
     except IncompatibleSchema as error:
@@ -143,9 +143,9 @@ def _compared(path: str, before: IcebergType | None, after: IcebergType) -> Iter
     if before is None or not below:
         yield ColumnChange(path, None if before is None else _spoken(before), _spoken(after))
         return
-    known = {name.lower(): column for name, column in spark_types.parts(before).items()}
+    columns = {name.lower(): column for name, column in spark_types.parts(before).items()}
     for name, part in below.items():
-        yield from _compared(f"{path}.{name}" if path else name, known.get(name.lower()), part)
+        yield from _compared(f"{path}.{name}" if path else name, columns.get(name.lower()), part)
 
 
 def _spoken(column: IcebergType) -> str:

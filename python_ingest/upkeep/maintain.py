@@ -98,7 +98,8 @@ def maintain_table(
     keep_last_batch(procedures, table)
     forget_what_was_read(procedures, table)
     procedures.call("expire_snapshots", **_expiry(table, retention.snapshots))
-    orphans = procedures.call("remove_orphan_files", older_than=_ago(retention.orphans))
+    # Listed as the table's own files are read: Hadoop knows no s3://.
+    orphans = procedures.call("remove_orphan_files", older_than=_ago(retention.orphans), prefix_listing="true")
     table.refresh()
     return Maintained(identifier, before, size_of(table, files_of(table)), len(orphans), left)
 
@@ -129,10 +130,10 @@ def merge_files(procedures: "Procedures", table: Table, deletes: bool) -> int:
         "remove-dangling-deletes": "true",
     }
     how = {"strategy": "'binpack'"}
-    if property_keys.TOPIC in table.properties:
-        how = {"strategy": "'sort'", "sort_order": "'kafka_partition, kafka_offset'"}
-    elif table.sort_order().fields:
+    if table.sort_order().fields:
         how = {"strategy": "'sort'"}
+    elif property_keys.TOPIC in table.properties:
+        how = {"strategy": "'sort'", "sort_order": "'kafka_partition, kafka_offset'"}
     left = 0
     for _ in range(ATTEMPTS):
         (result,) = procedures.call("rewrite_data_files", **how, options=_map(options))

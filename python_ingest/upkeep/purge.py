@@ -70,16 +70,20 @@ def purge_table(catalog: Catalog, spark: SparkSession, identifier: str, written_
         forget_what_was_read(procedures, table)
         now = f"timestamp '{datetime.now(UTC).isoformat(' ')}'"
         procedures.call("expire_snapshots", older_than=now, retain_last=str(snapshots_in_use(table)))
-    orphans = _delete_orphans(spark, name, written_before)
+    orphans = len(delete_orphans(spark, name, written_before))
     after = {snapshot.snapshot_id for snapshot in table.refresh().snapshots()}
     return Purged(identifier, tuple(tags), len(before - after), orphans)
 
 
-def _delete_orphans(spark: SparkSession, name: str, written_before: datetime) -> int:
-    """Delete files that nothing refers to. Iceberg's procedure refuses to do that within a day, its action does not."""
+def delete_orphans(spark: SparkSession, name: str, written_before: datetime) -> list[str]:
+    """Delete files that nothing refers to, and return them.
+
+    Iceberg's procedure refuses to do that within a day, its action does not.
+    """
     jvm: Any = spark._jvm
     session = spark._jsparkSession
     table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session, name)
     action = jvm.org.apache.iceberg.spark.actions.SparkActions.get(session).deleteOrphanFiles(table)
-    found = action.olderThan(int(written_before.timestamp() * 1000)).execute().orphanFileLocations()
-    return sum(1 for _ in found.iterator())
+    # Listed as the table's own files are read: Hadoop knows no s3://.
+    action = action.usePrefixListing(True).olderThan(int(written_before.timestamp() * 1000))
+    return list(action.execute().orphanFileLocations())

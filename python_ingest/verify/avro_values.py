@@ -269,8 +269,8 @@ def _as_int(number: int) -> int:
     encoded = (number << 1) ^ (number >> 63)
     if encoded >= 2**35:
         raise OverflowError
-    kept = encoded & (2**32 - 1)
-    return (kept >> 1) ^ -(kept & 1)
+    bits = encoded & (2**32 - 1)
+    return (bits >> 1) ^ -(bits & 1)
 
 
 def _as_microseconds(milliseconds: int) -> int:

@@ -30,9 +30,9 @@ ERASED = "erased: "
 
 @dataclass
 class Holding:
-    """What the table holds of one partition: its files, and the runs of offsets without a hole in each.
+    """What the table holds of one partition: its files, and the stretches of offsets without a hole in each.
 
-    A file comes with its first offset and the one after its last. An offset that a file holds twice is in two runs.
+    A file comes with its first offset and the one after its last. An offset that a file holds twice is in two.
     """
 
     rows: int = 0
@@ -41,14 +41,14 @@ class Holding:
 
     def add(self, file: FileScanTask, offsets: pa.ChunkedArray) -> None:
         """Add the offsets of a file, in any order."""
-        runs = stretches(offsets.combine_chunks())
+        unbroken = stretches(offsets.combine_chunks())
         self.rows += len(offsets)
-        self.files.append((file, runs["first"][0].as_py(), runs["until"][-1].as_py()))
-        self.parts.append(runs)
+        self.files.append((file, unbroken["first"][0].as_py(), unbroken["until"][-1].as_py()))
+        self.parts.append(unbroken)
 
     @cached_property
-    def runs(self) -> pa.Table:
-        """The runs of all files; ask when all are added."""
+    def unbroken(self) -> pa.Table:
+        """The unbroken stretches of all files; ask when all are added."""
         return pa.concat_tables([STRETCHES.empty_table(), *self.parts])
 
     def stretches(self, first: int, until: int) -> pa.Table:
@@ -56,7 +56,7 @@ class Holding:
 
         No row lies outside of these. The columns are `first`, `until` and `times`, which is 0 in a hole.
         """
-        starts, ends = self.runs["first"], self.runs["until"]
+        starts, ends = self.unbroken["first"], self.unbroken["until"]
         edges = pa.table(
             {
                 "at": pa.chunked_array([*starts.chunks, *ends.chunks, [first, until]], pa.int64()),
@@ -207,8 +207,8 @@ def _without(rows: pa.Table, start: int, deleted: list[pa.ChunkedArray]) -> pa.T
     """Return the rows of a file, of which these are those from `start` on, without those at deleted positions."""
     positions = pa.array(range(start, start + len(rows)), pa.int64())
     for places in deleted:
-        kept = pc.invert(pc.is_in(positions, places.combine_chunks()))
-        rows, positions = rows.filter(kept), positions.filter(kept)
+        is_left = pc.invert(pc.is_in(positions, places.combine_chunks()))
+        rows, positions = rows.filter(is_left), positions.filter(is_left)
     return rows
 
 
@@ -219,6 +219,6 @@ def is_erased(error: str | None) -> bool:
 
 def overlap(ranges: pa.Table, first: int, until: int) -> int:
     """Return how many offsets of ranges (columns `first` and `until`) lie from `first` to before `until`."""
-    inside = ranges.filter((pc.field("first") < until) & (pc.field("until") > first))
-    ends, starts = pc.min_element_wise(inside["until"], until), pc.max_element_wise(inside["first"], first)
+    touching = ranges.filter((pc.field("first") < until) & (pc.field("until") > first))
+    ends, starts = pc.min_element_wise(touching["until"], until), pc.max_element_wise(touching["first"], first)
     return int(pc.sum(pc.subtract(ends, starts), min_count=0).as_py())

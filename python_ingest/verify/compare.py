@@ -66,7 +66,7 @@ def verify_topic(
                 report.add(f"partition {partition} is in the table, but not in the topic")
     finally:
         log.close()
-    _check_ledger(report, bronze)
+    _compare_ledger(report, bronze)
     if decoded:
         compare_decoded(report, bronze, declaration.key, Registry(settings, wait))
     return report
@@ -110,7 +110,7 @@ class _Partition:
         )
         report.offsets += until - first
         report.rows += held.rows
-        report.expired += overlap(held.runs, first, begin)
+        report.expired += overlap(held.unbroken, first, begin)
         report.accepted += accepted
         report.unconfirmed += unconfirmed
         report.empty += overlap(holes, first, until) - accepted - unconfirmed - self._missing
@@ -170,9 +170,9 @@ class _Partition:
         self._report.add_offsets(self._partition, offsets, what)
 
 
-def _check_ledger(report: Report, bronze: BronzeTable) -> None:
+def _compare_ledger(report: Report, bronze: BronzeTable) -> None:
     for batch, ranges, landed in bronze.batches():
-        held = sum(overlap(bronze.holdings[partition].runs, *span) for partition, span in ranges.items())
+        held = sum(overlap(bronze.holdings[partition].unbroken, *span) for partition, span in ranges.items())
         if held != landed:
             report.add(f"batch {batch} landed {landed} rows, and {held} are there")
 

@@ -4,7 +4,6 @@ It shares with the ingester how the registry is asked, and nothing of how schema
 says of a difference is its place, never a value.
 """
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
@@ -18,6 +17,7 @@ from pyiceberg.types import IcebergType, NestedField, StructType
 from python_ingest.kafka.registry import Registered, Registry
 from python_ingest.verify.avro_values import Reader, Unreadable, renamed, schema_id
 from python_ingest.verify.bronze_rows import BronzeTable, is_erased
+from python_ingest.verify.difference import difference, holds_nothing
 from python_ingest.verify.report import Report
 
 # The ingester's own columns, and the names that Iceberg keeps for itself: a field of such a name has a longer one.
@@ -59,14 +59,14 @@ def compare_decoded(report: Report, bronze: BronzeTable, key: str, registry: Reg
     Raises:
         UserError: the registry does not answer, or a file of the table is damaged.
     """
-    checker = _Checker(report, bronze, key, registry)
+    comparison = _Comparison(report, bronze, key, registry)
     percent, seed = (report.sample.percent, report.sample.seed) if report.sample is not None else (100.0, 0)
     for rows in bronze.pieces(percent, seed):
-        checker.check(rows)
-    checker.note()
+        comparison.compare(rows)
+    comparison.note()
 
 
-class _Checker:
+class _Comparison:
     def __init__(self, report: Report, bronze: BronzeTable, key: str, registry: Registry) -> None:
         self._report = report
         self._key = key
@@ -79,7 +79,7 @@ class _Checker:
         self._problems: dict[str, dict[int, list[int]]] = {}
         self._later = self._lacking = 0
 
-    def check(self, rows: pa.Table) -> None:
+    def compare(self, rows: pa.Table) -> None:
         """Compare the columns of some rows."""
         rows = rows.filter(pc.field("kafka_partition").is_valid() & pc.field("kafka_offset").is_valid())
         facts = [_Row(*one) for one in zip(*(_column(rows, name).to_pylist() for name in FACTS), strict=True)]
@@ -99,12 +99,12 @@ class _Checker:
             stored = column.to_pylist()
             for at, columns in expected.items():
                 if name in columns:
-                    place = _difference(columns[name], stored[at], column.type)
+                    place = difference(columns[name], stored[at], column.type)
                     if place is not None:
                         self._problem(facts[at], f"another {name}{place} than its bytes say")
         for at, columns in expected.items():
             for name in columns.keys() - self._types.keys():
-                if not _holds_nothing(columns[name]):
+                if not holds_nothing(columns[name]):
                     self._problem(facts[at], f"there is no column for {name}")
         for what, found in self._problems.items():
             for partition, offsets in sorted(found.items()):
@@ -271,38 +271,3 @@ def _plain_type(arrow_type: pa.DataType) -> pa.DataType:
         if pa.types.is_date32(arrow_type)
         else arrow_type
     )
-
-
-def _difference(wanted: Any, found: Any, arrow_type: pa.DataType) -> str | None:
-    """Return the place inside a column at which two values differ, None if not; the type is of what was found."""
-    if wanted is None or found is None:
-        return None if wanted is found else ""
-    parts: list[tuple[str, Any, Any, pa.DataType]] = []
-    if pa.types.is_struct(arrow_type):
-        types = {one.name: one.type for one in arrow_type}
-        # A field that its file lacks is NULL.
-        lacking = [name for name in wanted if name not in types and not _holds_nothing(wanted[name])]
-        parts = [
-            (f".{name}", wanted.get(name), found.get(name), types.get(name, pa.null())) for name in (*types, *lacking)
-        ]
-    elif pa.types.is_map(arrow_type):
-        values = dict(found)
-        if len(found) != len(wanted) or values.keys() != wanted.keys():
-            return ""
-        parts = [(".value", wanted[name], values[name], arrow_type.item_type) for name in values]
-    elif pa.types.is_large_list(arrow_type):
-        if len(found) != len(wanted):
-            return ""
-        parts = [(".element", *pair, arrow_type.value_type) for pair in zip(wanted, found, strict=True)]
-    elif wanted != found and not (pa.types.is_floating(arrow_type) and math.isnan(wanted) and math.isnan(found)):
-        return ""
-    for step, one, other, below in parts:
-        place = _difference(one, other, below)
-        if place is not None:
-            return step + place
-    return None
-
-
-def _holds_nothing(value: Any) -> bool:
-    """Tell whether a value needs no column: NULL, or a record without a field that holds something."""
-    return value is None or (isinstance(value, dict) and all(map(_holds_nothing, value.values())))

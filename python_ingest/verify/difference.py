@@ -1,0 +1,41 @@
+"""Where two values of one column differ."""
+
+import math
+from typing import Any
+
+import pyarrow as pa
+
+
+def difference(wanted: Any, found: Any, arrow_type: pa.DataType) -> str | None:
+    """Return the place inside a column at which two values differ, None if not; the type is of what was found."""
+    if wanted is None or found is None:
+        return None if wanted is found else ""
+    parts: list[tuple[str, Any, Any, pa.DataType]] = []
+    if pa.types.is_struct(arrow_type):
+        types = {one.name: one.type for one in arrow_type}
+        # A field that its file lacks is NULL.
+        lacking = [name for name in wanted if name not in types and not holds_nothing(wanted[name])]
+        parts = [
+            (f".{name}", wanted.get(name), found.get(name), types.get(name, pa.null())) for name in (*types, *lacking)
+        ]
+    elif pa.types.is_map(arrow_type):
+        values = dict(found)
+        if len(found) != len(wanted) or values.keys() != wanted.keys():
+            return ""
+        parts = [(".value", wanted[name], values[name], arrow_type.item_type) for name in values]
+    elif pa.types.is_large_list(arrow_type):
+        if len(found) != len(wanted):
+            return ""
+        parts = [(".element", *pair, arrow_type.value_type) for pair in zip(wanted, found, strict=True)]
+    elif wanted != found and not (pa.types.is_floating(arrow_type) and math.isnan(wanted) and math.isnan(found)):
+        return ""
+    for step, one, other, below in parts:
+        place = difference(one, other, below)
+        if place is not None:
+            return step + place
+    return None
+
+
+def holds_nothing(value: Any) -> bool:
+    """Tell whether a value needs no column: NULL, or a record without a field that holds something."""
+    return value is None or (isinstance(value, dict) and all(map(holds_nothing, value.values())))
