@@ -12,12 +12,14 @@ from pyiceberg.catalog import Catalog
 from lakehouse import thrift
 from lakehouse.errors import UserError
 from lakehouse.failure import as_user_error
+from lakehouse.lease import LeaseLostError
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from python_export.datasets import completeness, declared, gate
 from python_export.datasets.build import build, build_figures, invocation, require_week
-from python_export.datasets.declared import Dataset, Project
+from python_export.datasets.declared import Dataset
 from python_export.datasets.findings import Findings, is_of
+from python_export.datasets.project import Project
 from python_export.datasets.source import Source
 from python_export.datasets.unclassified import unclassified_fields
 from python_export.datasets.week_counts import week_counts
@@ -25,9 +27,10 @@ from python_export.datasets.withheld import Fault, Withheld, withhold, without_d
 from python_export.files import pii_scan
 from python_export.files.compare import Facts, verify
 from python_export.files.unload import unload
+from python_export.files.unload_bucket import UnloadBucket
 from python_export.publishing import late
 from python_export.publishing.draft import draft_of
-from python_export.publishing.manifest import paths
+from python_export.publishing.manifest import Manifest, paths
 from python_export.publishing.publish import Published, publish
 from python_export.publishing.retain import retain
 from python_export.publishing.staging import staging, stopped
@@ -97,7 +100,7 @@ class Exporter:
         target = open_target(self.settings)
         outbox.know_root(self.catalog, target)
         with staging(target.staging, self.say) as directory:
-            target.clean(names)
+            self._clean(target, names)
             figures = None
             if weeks is None:
                 self.say("building the figures of all weeks")
@@ -118,12 +121,17 @@ class Exporter:
         target = open_target(self.settings)
         outbox.know_root(self.catalog, target)
         with staging(target.staging, self.say) as directory:
-            target.clean(names)
+            self._clean(target, names)
             due = {week: names for week in weeks}
             if figures is not None:
                 changed = late.changed(self.catalog, target, paths(target), figures, names)
                 due = self._ready({week: changed[week] for week in changed if week not in due}) | due
             self._export(due, weeks, True, target, directory, figures)
+
+    def _clean(self, target: Target, names: Iterable[str]) -> None:
+        target.clean(names)
+        if self.settings.export_unload:
+            UnloadBucket.at(self.settings.export_unload).clean()
 
     def _export(
         self,
@@ -144,8 +152,8 @@ class Exporter:
             scratch = directory / str(week)
             scratch.mkdir()
             # What the models say of themselves now: dbt may just have read a newer project.
-            known = declared.load(self.project)
-            self._publish_week(week, [known[name] for name in due[week]], target, scratch)
+            datasets = declared.load(self.project)
+            self._publish_week(week, [datasets[name] for name in due[week]], target, scratch)
             if figures is not None:
                 done = [one.manifest for one in self.exported.published if one.manifest.week == str(week)]
                 late.note(self.catalog, target, done, figures)
@@ -155,13 +163,13 @@ class Exporter:
 
     def _ready(self, changed: Due) -> Due:
         """Return the older weeks without what a fault would withhold in all of them: that stays due, with a warning."""
-        known = declared.load(self.project)
+        datasets = declared.load(self.project)
         ready: Due = {}
         waiting: dict[tuple[str, str], list[IsoWeek]] = {}
         for week, names in changed.items():
-            kept, withheld = withhold([known[name] for name in names], self.findings.faults, week)
-            if kept:
-                ready[week] = [dataset.name for dataset in kept]
+            chosen, withheld = withhold([datasets[name] for name in names], self.findings.faults, week)
+            if chosen:
+                ready[week] = [dataset.name for dataset in chosen]
             for one in withheld:
                 waiting.setdefault((one.dataset, one.reason), []).append(week)
         self.exported.warnings += [
@@ -175,9 +183,9 @@ class Exporter:
 
         What fails in the export models of several weeks is built again week by week: a bad week costs that week.
         """
-        known = declared.load(self.project)
+        datasets = declared.load(self.project)
         wanted = {
-            week: withhold([known[name] for name in names], self.findings.of(week), week)[0]
+            week: withhold([datasets[name] for name in names], self.findings.of(week), week)[0]
             for week, names in due.items()
         }
         weeks = sorted(week for week, chosen in wanted.items() if chosen)
@@ -187,9 +195,9 @@ class Exporter:
             again = {fault.place.rpartition(".")[2] for fault in found if is_of(fault, exports)}
             for week in weeks:
                 if chosen := [dataset for dataset in wanted[week] if dataset.model in again]:
-                    self.findings.keep(self._built(chosen, [week], with_ancestors=False), exports, [week])
+                    self.findings.add(self._built(chosen, [week], with_ancestors=False), exports, [week])
             found = [fault for fault in found if not is_of(fault, exports)]
-        self.findings.keep(found, exports, weeks)
+        self.findings.add(found, exports, weeks)
 
     def _built(self, chosen: Collection[Dataset], weeks: Sequence[IsoWeek], with_ancestors: bool) -> list[Fault]:
         self.require()
@@ -236,11 +244,11 @@ class Exporter:
                 late=counts[dataset.late] if dataset.late else None,
                 dead_letters=completeness.dead_letters(self.findings.states, dataset, week),
             )
-            # The tag comes first: a version whose snapshot may expire could not be written again.
-            keep = partial(retain, self.catalog, target)
-            self.require()
+            retained = partial(self._retain, target)
             try:
-                one = publish(target, file, draft, dataset.fields, directory / dataset.name / "scratch", keep)
+                one = publish(target, file, draft, dataset.fields, directory / dataset.name / "scratch", retained)
+            except LeaseLostError:
+                raise
             except Exception as error:
                 failed[dataset.name] = error
                 continue
@@ -262,10 +270,19 @@ class Exporter:
         if (source := self._judged(name, week, partial(pii_scan.withhold, found, directory / "scanned"))) is None:
             return []
         self.say(f"{name}: unloading")
-        unloaded = unload(cursor, source, directory / "unloaded", self.settings.export_bom)
+        unloaded = unload(cursor, source, directory / "unloaded", self.settings.export_bom, self.settings.export_unload)
         self.say(f"{name}: verifying")
         facts = self._judged(name, week, partial(verify, unloaded, source, directory / "verified"))
         return [(source, _alone(unloaded, directory / "version"), facts)] if facts else []
+
+    def _retain(self, target: Target, manifest: Manifest) -> None:
+        """Have the right to publish a version whose number is chosen, and tag its snapshot.
+
+        Another run that publishes after the question takes the same number, so one of the two is refused. The tag comes
+        before the version: one whose snapshot may expire could not be written again.
+        """
+        self.require()
+        retain(self.catalog, target, manifest)
 
     def _said(self, error: Exception, directory: Path) -> UserError:
         return stopped(error, directory) if isinstance(error, OSError) else as_user_error(error, self.settings)

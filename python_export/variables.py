@@ -78,7 +78,7 @@ class Smtp(Variables):
         "LAKEHOUSE_SMTP_PORT",
         "port of the mail server",
         read_by=READ_BY,
-        factory=lambda known: DEFAULT_PORTS[known["tls"]],
+        factory=lambda before: DEFAULT_PORTS[before["tls"]],
         shown="by `LAKEHOUSE_SMTP_TLS`: 587, 465 or 25",
     )
     user: Sendable = variable("LAKEHOUSE_SMTP_USER", "login at the mail server", "", read_by=READ_BY)
@@ -98,7 +98,7 @@ class Smtp(Variables):
         "LAKEHOUSE_ALERT_TO",
         "the receivers of failures",
         read_by=READ_BY,
-        factory=lambda known: known["recipients"],
+        factory=lambda before: before["recipients"],
         shown="those of files",
     )
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from rich.console import Console
 
-from lakehouse.catalog import load_catalog
+from lakehouse.catalog import load_catalog, require_views
 from lakehouse.deadline import step_within
 from lakehouse.errors import UserError
 from lakehouse.failure import as_user_error
@@ -13,7 +13,7 @@ from lakehouse.lease import leased
 from lakehouse.lock import locked
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek, weeks_label
-from python_export.datasets.declared import Project
+from python_export.datasets.project import Project
 from python_export.run import Exported
 from python_export.telling.deliver import tell_of_failure, tell_of_killed
 from python_export.variables import Channels
@@ -38,7 +38,8 @@ def run(settings: Settings, env: Mapping[str, str], project: Project, weeks: lis
 
     with locked("weekly", say):
         catalog = load_catalog(settings, create=True)
-        with leased(catalog, "weekly", say) as lease:
+        require_views(catalog, settings)
+        with leased(catalog, "weekly", say, f"weekly {weeks_label(weeks)}") as lease:
             job = Job(settings, env, project, catalog, say, weeks, Exported(week), require=lease.require)
             _tell_of_killed(job)
             tell_of_killed(settings, env, week, lease.left, say)

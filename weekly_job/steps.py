@@ -19,8 +19,8 @@ from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek, weeks_label
 from python_export.datasets import build as dbt
 from python_export.datasets import completeness, declared
-from python_export.datasets.declared import Project
 from python_export.datasets.findings import Findings
+from python_export.datasets.project import Project
 from python_export.datasets.unclassified import unclassified_fields
 from python_export.datasets.withheld import Fault
 from python_export.publishing import late
@@ -38,7 +38,8 @@ from python_ingest.verify.report import Report, Sample
 # Of every topic all rows are counted, and the bytes and decoded columns of so many percent are compared.
 SAMPLE_PERCENT = 1.0
 WAIT_SECONDS = 30.0
-RECONCILIATION = "ops_reconciliation"
+# The model of the checks, and its table.
+RECONCILIATION, RECONCILED = "ops_reconciliation", "ops.reconciliation"
 
 
 @dataclass
@@ -64,8 +65,8 @@ class Job:
         """The weeks that the job is to publish."""
         return weeks_label(self.weeks)
 
-    def keep(self, note: str, faults: list[Fault]) -> str:
-        """Keep what is wrong in every week, tell it, and return the note."""
+    def add(self, note: str, faults: list[Fault]) -> str:
+        """Add what is wrong in every week, tell it, and return the note."""
         self.findings.faults += faults
         return self.show(note, faults)
 
@@ -103,7 +104,7 @@ def ingest(job: Job) -> str:
         notes = [*result.notes, *([undecoded_keys(result.key_errors)] if result.key_errors else ())]
         job.exported.warnings += [f"{result.topic}: {note}" for note in notes]
     records, letters = sum(result.records for result in results), sum(result.dead_letters for result in results)
-    return job.keep(f"{records:,} new records of {len(results)} topics, {letters:,} dead letters", failed)
+    return job.add(f"{records:,} new records of {len(results)} topics, {letters:,} dead letters", failed)
 
 
 def verify(job: Job) -> str:
@@ -123,7 +124,7 @@ def verify(job: Job) -> str:
             first = report.error or f"{report.problem_count} problems, the first: {report.problems[0]}"
             differing.append(Fault(report.topic, f"{report.topic} differs from the broker: {first}"))
     rows, records = sum(report.rows for report in checked), sum(report.records for report in checked)
-    return job.keep(f"{rows:,} rows once each, {records:,} byte by byte", differing)
+    return job.add(f"{rows:,} rows once each, {records:,} byte by byte", differing)
 
 
 def _verified(job: Job, topic: Declaration, sample: Sample) -> Report:
@@ -154,7 +155,7 @@ def build(job: Job) -> str:
     job.built_all = not failed
     job.findings.builds.add(dbt.invocation(job.project))
     exports = {dataset.model for dataset in declared.load(job.project).values()}
-    job.findings.keep(failed, exports, job.weeks)
+    job.findings.add(failed, exports, job.weeks)
     return job.show(f"exports hold {job.label}" + ("" if failed else ", all tests passed"), failed)
 
 
@@ -169,10 +170,10 @@ def reconcile(job: Job) -> str:
         job.exported.warnings.append(f"{unknown}: {error.message}")
         return "not possible"
     job.figures = late.figures(job.catalog)
-    table = load_table(job.catalog, f"ops.{RECONCILIATION}")
+    table = load_table(job.catalog, RECONCILED)
     checks = table.scan().to_arrow().to_pylist() if table else []
     if not checks:
-        raise UserError(f"ops.{RECONCILIATION} is empty", "Run `dbt build`")
+        raise UserError(f"{RECONCILED} is empty", "Run `dbt build`")
     differing = [
         Fault(place, f"{check['check_name']}: not so for {check['subject']}, by {check['difference']} rows")
         for check in checks
@@ -180,7 +181,7 @@ def reconcile(job: Job) -> str:
         for place in declared.places_of(job.project.manifest(), check["subject"])
     ]
     outcome = f"{len(differing)} with a difference" if differing else "no difference"
-    return job.keep(f"{len(checks)} checks, {outcome}", differing)
+    return job.add(f"{len(checks)} checks, {outcome}", differing)
 
 
 def export(job: Job) -> str:
@@ -195,7 +196,7 @@ def export(job: Job) -> str:
 
 
 def write_report(job: Job) -> str:
-    """Write the pages with charts, of the newest week and of those with news."""
+    """Write the pages with charts, of the newest week and of those with new versions."""
     return [page.write(job.settings, week, job.exported.notices()) for week in job.exported.weeks()][-1]
 
 

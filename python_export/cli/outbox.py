@@ -71,7 +71,7 @@ def adopt() -> None:
 
 def _require_rows(keys: list[str]) -> None:
     """Raise a UserError if there is no row of one of the keys."""
-    known = {one.idempotency_key for one in outbox.entries(load_catalog(from_environment()))}
+    present = {one.idempotency_key for one in outbox.entries(load_catalog(from_environment()))}
     for key in keys:
-        if key not in known:
+        if key not in present:
             raise UserError(f"The outbox has no row {key}", "See `lakehouse export outbox list --all`")

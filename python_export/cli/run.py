@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from lakehouse.catalog import load_catalog
+from lakehouse.catalog import load_catalog, require_views
 from lakehouse.deadline import step_within
 from lakehouse.environment import PROJECT_ROOT, environment
 from lakehouse.errors import UserError
@@ -25,7 +25,7 @@ from python_export.cli.versions import diff, reproduce, verify
 from python_export.datasets import declared
 from python_export.datasets.build import parse
 from python_export.datasets.completeness import last_week
-from python_export.datasets.declared import Project
+from python_export.datasets.project import Project
 from python_export.publishing.manifest import Manifest, ManifestError, published
 from python_export.publishing.target import open_target
 from python_export.report import page
@@ -70,6 +70,8 @@ def run(
     chosen = None if changed else chosen_weeks(settings, datetime.now(UTC), week, weeks)
     project = Project(PROJECT_ROOT, env)
     catalog = load_catalog(settings)
+    if build:
+        require_views(catalog, settings)
     parse(project)
     declared.choose(declared.load(project), dataset or ())
     exported = Exported(chosen[-1] if chosen else newest)
@@ -78,7 +80,7 @@ def run(
         # The weekly job does the same, so one of them at a time.
         with (
             locked("weekly", console.print),
-            leased(catalog, "weekly", console.print, f"export run for {label}") as lease,
+            leased(catalog, "weekly", console.print, f"export run for {label}", is_told=True) as lease,
             step_within(env, "export run"),
         ):
             tell_of_killed(settings, env, exported.week, lease.left, console.print)

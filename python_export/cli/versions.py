@@ -109,7 +109,7 @@ def reproduce(
     chosen = [_version(target, name, week, version) for name in _names(target, week, dataset)]
     with staging(target.staging, console.print) as directory, thrift.connect(settings) as cursor:
         for manifest in chosen:
-            file = write_again(cursor, catalog, manifest, directory / manifest.dataset)
+            file = write_again(cursor, catalog, manifest, directory / manifest.dataset, settings.export_unload)
             if to:
                 to.mkdir(parents=True, exist_ok=True)
                 (to / Path(manifest.file).name).write_bytes(file.read_bytes())

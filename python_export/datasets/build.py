@@ -9,11 +9,15 @@ from pathlib import Path
 
 from pyiceberg.catalog import Catalog
 
+from lakehouse import thrift
 from lakehouse.deadline import Limits
 from lakehouse.errors import DeadlineError, UserError
+from lakehouse.lease import held
+from lakehouse.settings import from_environment
 from lakehouse.weeks import IsoWeek
 from python_export.datasets import source, spark_sql
-from python_export.datasets.declared import Dataset, Project, ancestors_of
+from python_export.datasets.declared import Dataset, ancestors_of
+from python_export.datasets.project import Project
 from python_export.datasets.withheld import Fault
 
 TIME = re.compile(r"^\d\d:\d\d:\d\d ")
@@ -21,6 +25,7 @@ NODE_FAILED = re.compile(r"\d+ of \d+ (?:ERROR|FAIL) .*?(?= \.\.\.|$)")
 FAILED = ("error", "fail", "runtime error")
 FIGURES = "ops_weekly_figures"
 """The model of the figures of all weeks."""
+FIGURES_TABLE = "ops.weekly_figures"
 # Where dbt reads the project from, beside dbt_project.yml.
 SOURCES = ("models", "macros", "seeds", "snapshots")
 BUILDABLE = ("--indirect-selection", "buildable")
@@ -98,6 +103,9 @@ def _build(project: Project, weeks: Sequence[IsoWeek], *selection: str) -> list[
     except DeadlineError:
         raise
     except UserError:
+        # A server that is gone is told of as that, and not as a fault of what it was to build.
+        with thrift.connect(from_environment(project.env)):
+            pass
         found = failures(project) if project.results_path.is_file() else []
         # Nothing was built if a hook failed, or the project cannot be read.
         if not found:
@@ -133,9 +141,9 @@ def failures(project: Project) -> list[Fault]:
         else:
             places, reason = [unique_id], f"{node['name']} could not be built ({_why(result['message'] or '')})"
         found += [Fault(place, reason) for place in places]
-    known = {fault.place for fault in found}
+    at_fault = {fault.place for fault in found}
     for unique_id, result in results.items():
-        if result["status"] == "skipped" and known.isdisjoint(ancestors_of(manifest, unique_id)):
+        if result["status"] == "skipped" and at_fault.isdisjoint(ancestors_of(manifest, unique_id)):
             found.append(Fault(unique_id, f"{manifest['nodes'][unique_id]['name']} was skipped"))
     return found
 
@@ -183,7 +191,7 @@ def _dbt(project: Project, *arguments: str, failed: str) -> None:
         finished = subprocess.run(
             command,
             cwd=project.directory,
-            env={**project.env, "LAKEHOUSE_GIT_COMMIT": project.commit() or ""},
+            env={**project.env, "LAKEHOUSE_GIT_COMMIT": project.commit() or "", "LAKEHOUSE_LEASE": held("weekly")},
             capture_output=True,
             text=True,
             check=False,

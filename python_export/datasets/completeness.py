@@ -100,8 +100,8 @@ def faults(
 
 def dead_letters(states: Mapping[Topic, TopicState | Fault], dataset: Dataset, week: IsoWeek) -> int:
     """Return how many records that are stamped in a week, of the topics of a dataset, could not be decoded."""
-    known = [state for topic in dataset.topics if isinstance(state := states.get(topic), TopicState)]
-    return sum(state.of(week)[1] for state in known)
+    answered = [state for topic in dataset.topics if isinstance(state := states.get(topic), TopicState)]
+    return sum(state.of(week)[1] for state in answered)
 
 
 def _state(cursor: hive.Cursor, catalog: Catalog, topic: Topic) -> TopicState:

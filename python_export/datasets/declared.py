@@ -1,15 +1,15 @@
 """What can be exported: the export models of dbt's manifest, with their lineage to the topics."""
 
-import json
-import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
+
+import yaml
 
 from lakehouse.errors import UserError
 from python_export.datasets import dictionary
 from python_export.datasets.dictionary import Field
+from python_export.datasets.project import Project
 from python_export.datasets.shown import Shown, of_export
 from python_export.variables import Choices
 from python_ingest.topics import DeadLetterLimit
@@ -89,55 +89,6 @@ class Dataset:
         return tuple(events for events in (self.quarantined, self.late) if events)
 
 
-@dataclass(frozen=True)
-class Project:
-    """A dbt project: its directory and the environment its commands run in."""
-
-    directory: Path
-    env: Mapping[str, str] = field(repr=False)
-
-    @property
-    def target(self) -> Path:
-        """The directory that dbt writes to."""
-        return self.directory / (self.env.get("DBT_TARGET_PATH") or "target")
-
-    @property
-    def log(self) -> Path:
-        """The log file of dbt."""
-        return self.directory / (self.env.get("DBT_LOG_PATH") or "logs") / "dbt.log"
-
-    @property
-    def manifest_path(self) -> Path:
-        """The manifest of dbt, which may not be there yet."""
-        return self.target / "manifest.json"
-
-    def commit(self) -> str | None:
-        """Return the git commit of the project, marked `-dirty` if files differ from it; None where git knows none."""
-        command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-        try:
-            said = subprocess.run(command, cwd=self.directory, capture_output=True, text=True, check=True)
-        except (OSError, subprocess.CalledProcessError):
-            return None
-        return said.stdout.strip()
-
-    @property
-    def results_path(self) -> Path:
-        """The results of the last dbt command, which may not be there yet."""
-        return self.target / "run_results.json"
-
-    def manifest(self) -> dict[str, Any]:
-        """Return dbt's manifest.
-
-        Raises:
-            UserError: no dbt command has written one yet.
-        """
-        path = self.manifest_path
-        if not path.is_file():
-            raise UserError(f"There is no dbt manifest at {path}", "Run `dbt build` once")
-        manifest: dict[str, Any] = json.loads(path.read_text())
-        return manifest
-
-
 def load(project: Project) -> dict[str, Dataset]:
     """Return the datasets of a project by name, with LAKEHOUSE_EXPORT_AUDIENCE those that are meant for it.
 
@@ -151,6 +102,12 @@ def shown(project: Project) -> dict[str, Shown]:
     """Return what is shown of all datasets that dbt's last command knew, by name; nothing before the first."""
     known = of_manifest(project.manifest()) if project.manifest_path.is_file() else {}
     return {name: dataset.shown for name, dataset in known.items()}
+
+
+def title(project: Project) -> str:
+    """Return the name of a project in words."""
+    name: str = yaml.safe_load((project.directory / "dbt_project.yml").read_text())["name"]
+    return name.replace("_", " ").capitalize()
 
 
 def _for_audience(datasets: dict[str, Dataset], audience: str) -> dict[str, Dataset]:

@@ -65,11 +65,11 @@ def text(described: Iterable[Field]) -> str:
     return stream.getvalue()
 
 
-def _tests(manifest: Mapping[str, Any], kind: str, models: set[str]) -> list[Mapping[str, Any]]:
+def _tests(manifest: Mapping[str, Any], test: str, models: set[str]) -> list[Mapping[str, Any]]:
     return [
         node
         for node in manifest["nodes"].values()
         if node["resource_type"] == "test"
-        and (node.get("test_metadata") or {}).get("name") == kind
+        and (node.get("test_metadata") or {}).get("name") == test
         and node["attached_node"] in models
     ]

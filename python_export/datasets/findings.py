@@ -31,8 +31,8 @@ class Findings:
         """Return the faults that count for a week."""
         return [*self.faults, *self.in_week.get(week, [])]
 
-    def keep(self, found: Iterable[Fault], exports: Collection[str], weeks: Iterable[IsoWeek]) -> None:
-        """Keep what failed in a build of some weeks: of an export model it speaks of these weeks alone."""
+    def add(self, found: Iterable[Fault], exports: Collection[str], weeks: Iterable[IsoWeek]) -> None:
+        """Add what failed in a build of some weeks: of an export model it speaks of these weeks alone."""
         for fault in found:
             if is_of(fault, exports):
                 for week in weeks:
@@ -41,7 +41,7 @@ class Findings:
                 self.faults.append(fault)
 
     def judge(self, settings: Settings, catalog: Catalog, week: IsoWeek) -> list[Fault]:
-        """Look for topics of which a week is incomplete, keep what is found, and return it."""
+        """Look for topics of which a week is incomplete, add what is found, and return it."""
         found = completeness.faults(settings, catalog, self.states, week, datetime.now(UTC))
         self.in_week.setdefault(week, []).extend(found)
         return found

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from lakehouse.pii.check import leaks_on_the_way
-from python_export.datasets.declared import Dataset, Project
+from python_export.datasets.declared import Dataset
+from python_export.datasets.project import Project
 from python_export.datasets.withheld import Fault
 
 

@@ -1,14 +1,15 @@
-"""What mail and report show of a dataset, as its model declares it in config.meta.export.shown."""
+"""What mail and report show of a dataset, as its model declares it in config.meta.export.shown, and of the lake."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from lakehouse.errors import UserError
 
 KNOWN = ConfigDict(extra="forbid")
+Declared = TypeVar("Declared")
 
 
 @dataclass(frozen=True, kw_only=True, config=KNOWN)
@@ -33,15 +34,51 @@ class Chart:
 
 
 @dataclass(frozen=True, kw_only=True, config=KNOWN)
+class Ranked:
+    """A column of a ranking and what readers call it.
+
+    With `of` it is another dataset's: the least value in its rows with the same first column.
+    """
+
+    column: str
+    heading: str
+    of: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, config=KNOWN)
+class Ranking:
+    """The rows of the file that have most in the column `by`, some of their columns, and what readers call them."""
+
+    by: str
+    columns: Annotated[tuple[Ranked, ...], Field(min_length=1)]
+    title: str
+    note: str
+    empty: str
+
+
+@dataclass(frozen=True, kw_only=True, config=KNOWN)
 class Shown:
     """`measures` are the columns whose sum over a file means something; a sum of prices or numbers does not."""
 
     measures: tuple[str, ...] = ()
     headlines: tuple[Headline, ...] = ()
     chart: Chart | None = None
+    ranking: Ranking | None = None
 
 
-SHOWN = TypeAdapter(Shown)
+@dataclass(frozen=True, kw_only=True, config=KNOWN)
+class LeftOut:
+    """What a model keeps out of the files, as its config.meta.left_out says: what readers call it, and its place.
+
+    Its rows are counted, or a column of them is summed up.
+    """
+
+    place: int
+    label: str
+    sum: Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_]*$")] | None = None
+
+
+SHOWN, LEFT_OUT = TypeAdapter(Shown), TypeAdapter(LeftOut)
 
 
 def of_export(model: str, export: Mapping[str, Any]) -> Shown:
@@ -50,10 +87,27 @@ def of_export(model: str, export: Mapping[str, Any]) -> Shown:
     Raises:
         UserError: it says something else.
     """
+    return _read(SHOWN, export.get("shown", {}), f"config.meta.export.shown of {model}")
+
+
+def left_out(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """Return the queries that count what dbt's models keep out of the files, by what readers call that, in order.
+
+    Raises:
+        UserError: a config.meta.left_out is malformed.
+    """
+    found = []
+    for node in manifest["nodes"].values():
+        if said := node["config"].get("meta", {}).get("left_out"):
+            one = _read(LEFT_OUT, said, f"config.meta.left_out of {node['name']}")
+            count = f"sum({one.sum})" if one.sum else "count(*)"
+            found.append((one.place, one.label, f"select {count} from {node['schema']}.{node['alias']}"))
+    return {label: sql for _, label, sql in sorted(found)}
+
+
+def _read(reader: TypeAdapter[Declared], said: Any, place: str) -> Declared:
     try:
-        return SHOWN.validate_python(export.get("shown", {}))
+        return reader.validate_python(said)
     except ValidationError as error:
         wrong = ", ".join(".".join(map(str, problem["loc"])) for problem in error.errors())
-        raise UserError(
-            f"config.meta.export.shown of {model} is wrong at {wrong}", "docs/export.md says what stands there"
-        ) from None
+        raise UserError(f"{place} is wrong at {wrong}", "docs/export.md says what stands there") from None

@@ -9,7 +9,8 @@ from lakehouse.errors import UserError
 from lakehouse.pii.check import require_classified
 from lakehouse.pii.declared import Unknown
 from python_export.datasets import spark_sql
-from python_export.datasets.declared import Project, Table
+from python_export.datasets.declared import Table
+from python_export.datasets.project import Project
 from python_export.variables import Choices
 
 

@@ -15,11 +15,12 @@ import duckdb
 
 from lakehouse.errors import UserError
 from python_export.datasets.source import Column, Source
-from python_export.files.csv_file import MEMORY_LIMIT, connect, name, one_row, rows_of
+from python_export.files.csv_file import MEMORY_LIMIT, name, one_row, reading, rows_of
 from python_export.files.stored import load_table, row_hash
 
 # The code points of = + - @ tab CR LF, and of the full-width forms.
 FORMULA = "61, 43, 45, 64, 9, 13, 10, 65309, 65291, 65293, 65312"
+NOT_COMPARED = "DuckDB could not compare the file with the table"
 # What a spreadsheet holds, its header included.
 SPREADSHEET_ROWS = 1_048_576
 SPREADSHEET_CELL = 32_767
@@ -72,24 +73,19 @@ def verify(file: Path, source: Source, scratch: Path) -> Facts:
     Raises:
         UserError: the file differs from the table. It tells how, by counts and column names, never by values.
     """
-    try:
-        with connect(scratch) as database:
-            load_table(database, source)
-            measured = _measure(database, source)
-            differences = _unreadable(database, file, source)
-            if not differences and not _is_equal(database, source):
-                differences = _differences(database, file, source, measured)
-            differences += _outside(database, source)
-            if measured.get(("first key", "")) != measured.get(("last key", "")):
-                differences.append("pseudonyms of more than one version of the masking key")
-            if not differences:
-                return _facts(source, measured, _totals_by(database, source))
-    except duckdb.Error as error:
-        # The message may quote a value; its kind does not.
-        raise UserError(
-            f"{source.dataset.name}: DuckDB could not compare the file with the table ({type(error).__name__})",
-            f"It works in {MEMORY_LIMIT} of memory and on disk beside the file; see that there is room",
-        ) from None
+    failed = f"{source.dataset.name}: {NOT_COMPARED}"
+    room = f"It works in {MEMORY_LIMIT} of memory and on disk beside the file; see that there is room"
+    with reading(scratch, failed, room) as database:
+        load_table(database, source)
+        measured = _measure(database, source)
+        differences = _unreadable(database, file, source)
+        if not differences and not _is_equal(database, source):
+            differences = _differences(database, file, source, measured)
+        differences += _outside(database, source)
+        if measured.get(("first key", "")) != measured.get(("last key", "")):
+            differences.append("pseudonyms of more than one version of the masking key")
+        if not differences:
+            return _facts(source, measured, _totals_by(database, source))
     raise UserError(
         f"{source.dataset.name}: the unloaded file differs from the table, so nothing is published: "
         + "; ".join(differences),
@@ -105,18 +101,13 @@ def without_others_than(file: Path, source: Source, withheld: Mapping[str, int],
     """
     key = [column for column in source.columns if column.name in source.dataset.key]
     names = [column.name for column in source.columns]
-    try:
-        with connect(scratch) as database:
-            load_table(database, source)
-            in_file = f"select {_hash(map(name, source.dataset.key))} from {rows_of(file, names)}"
-            rows = database.execute(
-                f"select {row_hash(source)} from stored where {_hash(map(_text_of, key))} not in ({in_file})"
-            ).fetchall()
-    except duckdb.Error as error:
-        raise UserError(
-            f"{source.dataset.name}: DuckDB could not compare the file with the table ({type(error).__name__})",
-            "Restore the file, or the table's files, from a backup",
-        ) from None
+    failed = f"{source.dataset.name}: {NOT_COMPARED}"
+    with reading(scratch, failed, "Restore the file, or the table's files, from a backup") as database:
+        load_table(database, source)
+        in_file = f"select {_hash(map(name, source.dataset.key))} from {rows_of(file, names)}"
+        rows = database.execute(
+            f"select {row_hash(source)} from stored where {_hash(map(_text_of, key))} not in ({in_file})"
+        ).fetchall()
     if len(rows) != sum(withheld.values()):
         raise UserError(
             f"{source.dataset.name}: the file lacks {len(rows)} rows of the table, and {sum(withheld.values())} were"
@@ -227,8 +218,8 @@ def _outside(database: duckdb.DuckDBPyConnection, source: Source) -> list[str]:
     if source.week is None or source.dataset.at is None:
         return []
     at, week = name(source.dataset.at), source.week
-    inside = f"{at} >= timestamptz '{week.start.isoformat()}' and {at} < timestamptz '{week.end.isoformat()}'"
-    found = _value(database, f"select count(*) filter (({inside}) is not true) from stored")
+    in_week = f"{at} >= timestamptz '{week.start.isoformat()}' and {at} < timestamptz '{week.end.isoformat()}'"
+    found = _value(database, f"select count(*) filter (({in_week}) is not true) from stored")
     return [f"{found} rows are outside {week}"] if found else []
 
 

@@ -1,10 +1,13 @@
 """How a published file is read with DuckDB: as text, row by row, with NULL and the empty string apart."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import duckdb
+
+from lakehouse.errors import UserError
 
 MEMORY_LIMIT = "1GB"
 
@@ -17,6 +20,22 @@ def connect(scratch: Path) -> duckdb.DuckDBPyConnection:
     )
     database.execute("set enable_progress_bar = false")
     return database
+
+
+@contextmanager
+def reading(
+    scratch: Path, failed: str, remedy: str, error_type: type[UserError] = UserError
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Give an empty database; what DuckDB cannot do there is told without its message, which may quote a row.
+
+    Raises:
+        UserError: `failed`, and the kind of DuckDB's error.
+    """
+    try:
+        with connect(scratch) as database:
+            yield database
+    except duckdb.Error as error:
+        raise error_type(f"{failed} ({type(error).__name__})", remedy) from None
 
 
 def one_row(

@@ -17,7 +17,7 @@ import duckdb
 
 from lakehouse.errors import UserError
 from python_export.datasets.source import Column, Source
-from python_export.files.csv_file import connect, name, one_row
+from python_export.files.csv_file import name, one_row, reading
 from python_export.files.stored import load_table, row_hash
 
 ALONE = r"(?:^|[^0-9A-Za-z]){}(?:$|[^0-9A-Za-z])"
@@ -51,16 +51,13 @@ def withhold(source: Source, scratch: Path) -> Source:
     Raises:
         UserError: they are too many, or the table cannot be read. It names columns, kinds and counts, never a value.
     """
-    try:
-        with connect(scratch) as database:
-            load_table(database, source)
-            return looked_through(database, source)
-    except duckdb.Error as error:
-        # The message may quote a value; its kind does not.
-        raise UserError(
-            f"{source.dataset.name}: DuckDB could not look through the table ({type(error).__name__})",
-            "Make room in the export's staging area, or restore the table's files from a backup, and run it again",
-        ) from None
+    with reading(
+        scratch,
+        f"{source.dataset.name}: DuckDB could not look through the table",
+        "Make room in the export's staging area, or restore the table's files from a backup, and run it again",
+    ) as database:
+        load_table(database, source)
+        return looked_through(database, source)
 
 
 def as_published(source: Source, withheld: Mapping[str, int], scratch: Path) -> Source | None:

@@ -22,17 +22,17 @@ def load_table(database: duckdb.DuckDBPyConnection, source: Source) -> None:
     paths = [task.file.file_path.removeprefix("file://").removeprefix("file:") for task in tasks]
     if paths and all(path.startswith("/") for path in paths) and not any(task.delete_files for task in tasks):
         rows = f"read_parquet([{', '.join(map(text, paths))}])"
-        kind = "view"
+        relation = "view"
     else:
         database.register("reader", scan.to_arrow_batch_reader())
-        rows, kind = "reader", "table"
+        rows, relation = "reader", "table"
     conditions = [f"stored.{name(column)} = {text(str(source.week))}"] if column else []
     if source.without:
         database.execute("create table withheld (row varchar)")
         database.executemany("insert into withheld values (?)", [[one] for one in sorted(source.without)])
         conditions.append(f"{row_hash(source)} not in (select row from withheld)")
     where = " and ".join(conditions) or "true"
-    database.execute(f"create {kind} stored as select * from {rows} as stored where {where}")
+    database.execute(f"create {relation} stored as select * from {rows} as stored where {where}")
 
 
 def row_hash(source: Source) -> str:

@@ -13,6 +13,7 @@ from pyhive import hive
 from lakehouse.errors import UserError
 from python_export.datasets import spark_sql
 from python_export.datasets.source import Column, Source
+from python_export.files.unload_bucket import UnloadBucket
 
 # Never lineSep: with CRLF, Spark rewrites the line breaks inside cells.
 OPTIONS = {
@@ -33,8 +34,12 @@ FORMULA_STARTS = "=+-@\t\r\n\uff1d\uff0b\uff0d\uff20"
 MILLISECONDS, MICROSECONDS = (f"yyyy-MM-dd'T'HH:mm:ss.{fraction}XXX" for fraction in ("SSS", "SSSSSS"))
 
 
-def unload(cursor: hive.Cursor, source: Source, directory: Path, bom: bool = False) -> Path:
-    """Write a source to one file under `directory`, which Spark creates, and return the file.
+def unload(
+    cursor: hive.Cursor, source: Source, directory: Path, bom: bool = False, by_way_of: str | None = None
+) -> Path:
+    """Write a source to one file under `directory`, which is not there yet, and return the file.
+
+    Spark writes there itself, or to the s3a:// address `by_way_of`, from where the parts are taken.
 
     The file has a header, then one line per row in the dataset's order; no row gives a header alone. A byte order mark
     before the header tells older spreadsheets that the text is UTF-8.
@@ -42,24 +47,34 @@ def unload(cursor: hive.Cursor, source: Source, directory: Path, bom: bool = Fal
     Raises:
         UserError: Spark failed, or left nothing where this process can see it.
     """
-    spark_sql.run(cursor, statement(source, directory), f"unload {source.dataset.name}")
+    purpose = f"unload {source.dataset.name}"
+    if by_way_of:
+        bucket = UnloadBucket.at(by_way_of)
+        with bucket.folder() as folder:
+            spark_sql.run(cursor, statement(source, bucket.for_spark(folder)), purpose)
+            bucket.take(folder, directory)
+    else:
+        spark_sql.run(cursor, statement(source, f"file:{directory}"), purpose)
     parts = sorted(directory.glob("part-*.csv"))
     if not parts:
         raise UserError(
             f"Spark left no file in {directory}",
-            "The export root, with an object store LAKEHOUSE_EXPORT_STAGING, must be a directory that the Thrift"
-            " server and this command share",
+            "Set LAKEHOUSE_EXPORT_UNLOAD to s3a://bucket/prefix where the Thrift server or its executors are on other"
+            " machines; else let the export root, or LAKEHOUSE_EXPORT_STAGING, be a directory that they all share",
         )
     return _joined(parts, directory / "joined.csv", codecs.BOM_UTF8 if bom else b"")
 
 
-def statement(source: Source, directory: Path) -> str:
-    """Return the SQL that unloads a source. Spark sorts by ranges: its parts, in turn, are in the total order."""
+def statement(source: Source, place: str) -> str:
+    """Return the SQL that unloads a source to the URL of a directory.
+
+    Spark sorts by ranges: its parts, in turn, are in the total order.
+    """
     options = ", ".join(f"{spark_sql.literal(name)} {spark_sql.literal(text)}" for name, text in OPTIONS.items())
     columns = ",\n    ".join(f"{_cell(column)} as {spark_sql.identifier(column.name)}" for column in source.columns)
     order = ", ".join(f"source.{spark_sql.identifier(name)} asc nulls first" for name in source.dataset.order_by)
     return f"""\
-insert overwrite directory {spark_sql.literal(f"file:{directory}")} using csv options ({options})
+insert overwrite directory {spark_sql.literal(place)} using csv options ({options})
 select
     {columns}
 from {spark_sql.relation(source.dataset.table)} version as of {source.snapshot_id} as source

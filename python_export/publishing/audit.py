@@ -88,8 +88,8 @@ def audit_pointer(target: Target, dataset: str) -> Finding:
 
 def _are_withdrawn(target: Target, dataset: str) -> bool:
     """Tell whether a dataset has versions, and all were withdrawn."""
-    known = published(target, dataset, with_withdrawn=True)
-    return len(known) == len(paths(target, [dataset])) > 0 and all(one.withdrawn for one in known)
+    versions = published(target, dataset, with_withdrawn=True)
+    return len(versions) == len(paths(target, [dataset])) > 0 and all(one.withdrawn for one in versions)
 
 
 def _bytes(manifest: Manifest, path: str, file: Path) -> list[str]:

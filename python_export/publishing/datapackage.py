@@ -113,8 +113,10 @@ def describes(content: bytes, manifest: Manifest) -> bool:
 
 
 def _described(field: dictionary.Field) -> Described:
-    kind, form = TYPES.get(field.type, ("number", None))
+    datatype, form = TYPES.get(field.type, ("number", None))
     constraints = Constraints(
         required=None if field.nullable else True, enum=list(field.allowed_values) if field.allowed_values else None
     )
-    return Described(name=field.name, type=kind, format=form, description=field.description, constraints=constraints)
+    return Described(
+        name=field.name, type=datatype, format=form, description=field.description, constraints=constraints
+    )

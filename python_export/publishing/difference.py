@@ -3,10 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-import duckdb
-
 from lakehouse.errors import UserError
-from python_export.files.csv_file import connect, name, rows_of, text
+from python_export.files.csv_file import name, reading, rows_of, text
 from python_export.publishing.manifest import Manifest
 
 
@@ -46,32 +44,30 @@ def difference(
     lacking = "".join(
         f", cast(null as varchar) as {name(column)}" for column in new.key if column not in old.column_names
     )
-    try:
-        with connect(scratch) as database:
-            database.execute(
-                f"""
-                create table compared as
-                select
-                    case when old."is there" is null then 'added' when new."is there" is null then 'removed'
-                        else 'changed' end as kind,
-                    {", ".join(f"coalesce(new.{column}, old.{column}) as {column}" for column in key)},
-                    list_filter([{changed}], lambda changed: changed is not null) as columns
-                from (select *, true as "is there"{lacking} from {rows_of(old_file, old.column_names)}) as old
-                full outer join (select *, true as "is there" from {rows_of(new_file, new.column_names)}) as new
-                    on {" and ".join(f"old.{column} = new.{column}" for column in key)}
-                where old."is there" is null or new."is there" is null or len(columns) > 0
-                """
-            )
-            counts = dict(database.execute("select kind, count(*) from compared group by kind").fetchall())
-            listed = database.execute(
-                f"select kind, {', '.join(key)}, columns from compared order by all limit {limit}"
-            ).fetchall()
-    except duckdb.Error as error:
-        # The message may quote a row; its kind does not.
-        raise ComparisonError(
-            f"{old.path} and {new.path} could not be compared ({type(error).__name__})",
-            "`lakehouse export verify` tells whether a published file is damaged; restore it from a backup",
-        ) from None
+    with reading(
+        scratch,
+        f"{old.path} and {new.path} could not be compared",
+        "`lakehouse export verify` tells whether a published file is damaged; restore it from a backup",
+        ComparisonError,
+    ) as database:
+        database.execute(
+            f"""
+            create table compared as
+            select
+                case when old."is there" is null then 'added' when new."is there" is null then 'removed'
+                    else 'changed' end as kind,
+                {", ".join(f"coalesce(new.{column}, old.{column}) as {column}" for column in key)},
+                list_filter([{changed}], lambda changed: changed is not null) as columns
+            from (select *, true as "is there"{lacking} from {rows_of(old_file, old.column_names)}) as old
+            full outer join (select *, true as "is there" from {rows_of(new_file, new.column_names)}) as new
+                on {" and ".join(f"old.{column} = new.{column}" for column in key)}
+            where old."is there" is null or new."is there" is null or len(columns) > 0
+            """
+        )
+        counts = dict(database.execute("select kind, count(*) from compared group by kind").fetchall())
+        listed = database.execute(
+            f"select kind, {', '.join(key)}, columns from compared order by all limit {limit}"
+        ).fetchall()
     rows = tuple(
         (kind, dict(zip(new.key, values, strict=True)), tuple(columns) if kind == "changed" else ())
         for kind, *values, columns in listed

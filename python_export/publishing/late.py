@@ -1,6 +1,6 @@
 """Which published weeks late data has changed: the figures of each week now, beside those it was last exported with.
 
-The figures of a week (ops.ops_weekly_figures) have a fingerprint of all its rows. What an export last saw of them is
+The figures of a week (ops.weekly_figures) have a fingerprint of all its rows. What an export last saw of them is
 noted once its version is public, so a run that dies before finds the week changed again, and one that finds the same
 content publishes nothing and notes it too.
 """
@@ -16,7 +16,7 @@ from pyiceberg.types import StringType, TimestamptzType
 from lakehouse.catalog import load_table
 from lakehouse.small_table import SmallTable
 from lakehouse.weeks import IsoWeek
-from python_export.datasets.build import FIGURES
+from python_export.datasets.build import FIGURES_TABLE
 from python_export.publishing.manifest import Manifest
 from python_export.publishing.target import Target
 
@@ -24,7 +24,7 @@ TABLE = SmallTable(
     "ops.exported_figures",
     (
         ("address", StringType(), "<export root>/<dataset>/<week>"),
-        ("figures", StringType(), "the week's row of ops_weekly_figures when it was last exported, as JSON"),
+        ("figures", StringType(), "the week's row of ops.weekly_figures when it was last exported, as JSON"),
         ("noted_at", TimestamptzType(), "when that was"),
     ),
 )
@@ -36,7 +36,7 @@ NONE = "{}"
 
 def figures(catalog: Catalog) -> Figures:
     """Return the figures of each dataset and week as text; without the table, none."""
-    table = load_table(catalog, f"ops.{FIGURES}")
+    table = load_table(catalog, FIGURES_TABLE)
     rows = table.scan().to_arrow().to_pylist() if table else []
     return {(row["dataset_name"], row["week_label"]): as_text(row) for row in rows if row["week_label"]}
 

@@ -1,7 +1,6 @@
 """How an export root is laid out: the names of what is in it, and of what a dead export may have left there."""
 
 import re
-from datetime import timedelta
 from urllib.parse import quote
 
 MANIFEST = "manifest.json"
@@ -10,8 +9,6 @@ VERSION = re.compile(r"(?P<dataset>[^/]+)/(?P<week>\d{4}-W\d\d)/v(?P<number>\d+)
 # What only this project writes, and what clean-up may delete. Others use a bucket and a directory too.
 UPLOAD = re.compile(r"(?P<version>[^/]+/\d{4}-W\d\d/v\d+)/(?P<folder>lakehouse-[0-9a-f]{16})/[^/]+")
 UNFINISHED = re.compile(r"\.[^.]+\.(json|html)\.[0-9a-f]{8}")
-# What is younger than this may be another machine's that is still at work, or carries on what a dead one has left.
-ABANDONED_AFTER = timedelta(days=1)
 
 
 def web_address(url: str, path: str) -> str | None:

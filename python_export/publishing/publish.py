@@ -33,13 +33,13 @@ def publish(
     draft: Manifest,
     described: Iterable[Field],
     scratch: Path,
-    keep: Callable[[Manifest], None] = lambda _: None,
+    retain: Callable[[Manifest], None] = lambda _: None,
 ) -> Published:
     """Publish a staged file with its manifest, datapackage.json and dictionary.csv, and return its version.
 
     `draft` describes the file; what depends on the version and on what it supersedes is filled in here, file, bytes
     and sha256 too. A file with the content of the week's newest version adds nothing. `staged` stands alone in a
-    directory of the target's staging, which is moved; `scratch` is another directory. `keep` is called before readers
+    directory of the target's staging, which is moved; `scratch` is another directory. `retain` is called before readers
     see a version, so that none is there that it has failed for.
 
     Raises:
@@ -49,7 +49,7 @@ def publish(
     found = paths(target, [draft.dataset], draft.week)
     before = _readable(target, found[-1]) if found else None
     if before and before.sha256 == sha256 and not before.withdrawn:
-        keep(before)
+        retain(before)
         return _unchanged(target, before)
 
     supersedes = int(found[-1].rpartition("/v")[2]) if found else None
@@ -72,13 +72,13 @@ def publish(
     file.with_name(datapackage.FILE).write_text(datapackage.text(manifest, described))
     file.with_name(dictionary.FILE).write_text(dictionary.text(described))
     (directory / MANIFEST).write_text(manifest.text())
-    keep(manifest)
+    retain(manifest)
     try:
         target.add(directory, manifest.path)
     except FileExistsError:
         first = newest(target, draft.dataset, draft.week)
         if first and first.sha256 == sha256:
-            keep(first)
+            retain(first)
             return _unchanged(target, first)
         raise UserError(
             f"Another export has published {target.address(manifest.path)} with other content",
@@ -136,8 +136,8 @@ def _threshold(manifest: Manifest) -> int | None:
 
 def _complete(described: Iterable[Field], manifest: Manifest) -> list[Field]:
     """Return a field for every column of the file, in its order and with its type."""
-    known = {field.name: field for field in described}
-    return [replace(known.get(column.name, Field(column.name, "")), type=column.type) for column in manifest.columns]
+    by_name = {field.name: field for field in described}
+    return [replace(by_name.get(column.name, Field(column.name, "")), type=column.type) for column in manifest.columns]
 
 
 def _unchanged(target: Target, manifest: Manifest) -> Published:

@@ -6,20 +6,17 @@ The files that a manifest names are in a folder of their upload, so that no othe
 import json
 import secrets
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from pathlib import Path
-from typing import Any
-
-import boto3
-from boto3.exceptions import Boto3Error
-from botocore.exceptions import BotoCoreError, ClientError
+from typing import ClassVar
 
 from lakehouse.errors import UserError
-from python_export.publishing.layout import ABANDONED_AFTER, MANIFEST, UPLOAD, web_address
+from python_export.files.bucket import ABANDONED_AFTER, Bucket
+from python_export.publishing.layout import MANIFEST, UPLOAD, web_address
 
 # The folder of a version whose manifest does not tell.
 UNKNOWN = ""
@@ -35,18 +32,14 @@ COMMIT_PAUSE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class S3Target:
-    """A prefix of a bucket; address and credentials are boto3's, from the AWS_* variables of the process."""
+class S3Target(Bucket):
+    """The export root in a bucket."""
 
-    bucket: str
-    prefix: str
+    what: ClassVar[str] = "The export root"
+    variable: ClassVar[str] = "LAKEHOUSE_EXPORT_ROOT"
+
     staging: Path
     url: str = ""
-    client: Any = field(default_factory=lambda: boto3.client("s3"), compare=False, repr=False)
-
-    def address(self, path: str) -> str:
-        """Return the s3:// URL of a path."""
-        return f"s3://{self.bucket}/{self._key(path)}"
 
     def link(self, path: str) -> str | None:
         """Return the web address of a path, or None if the root has none."""
@@ -88,8 +81,7 @@ class S3Target:
         """Return an object as a file in `scratch`; FileNotFoundError if there is none."""
         scratch.mkdir(parents=True, exist_ok=True)
         file = scratch / path.replace("/", "_")
-        with self._errors():
-            self.client.download_file(self.bucket, self._key(path), str(file))
+        self.download(path, file)
         return file
 
     def put(self, path: str, content: bytes) -> None:
@@ -102,10 +94,6 @@ class S3Target:
         for listed, _ in list(self._objects(f"{path}/")):
             if listed != f"{path}/{MANIFEST}":
                 self.delete(listed)
-
-    def delete(self, path: str) -> None:
-        """Delete an object, if it is there."""
-        self._call("delete_object", Key=self._key(path))
 
     def clean(self, datasets: Iterable[str], abandoned_after: timedelta = ABANDONED_AFTER) -> None:
         """Delete the objects of old uploads that no manifest names, and the parts of old unfinished ones."""
@@ -125,10 +113,7 @@ class S3Target:
                 for path, written in chain(*abandoned):
                     if written <= limit:
                         self._call("delete_object", Key=self._key(path))
-            for page in self._pages("list_multipart_uploads", f"{dataset}/"):
-                for upload in page.get("Uploads", []):
-                    if upload["Initiated"] <= limit and UPLOAD.fullmatch(self._path(upload["Key"])):
-                        self._abort(upload["Key"], upload["UploadId"])
+            self.abort_uploads(f"{dataset}/", UPLOAD, limit)
 
     def _folder_of(self, version: str) -> str | None:
         """Return the folder of a version's files, or None without a manifest."""
@@ -139,11 +124,6 @@ class S3Target:
         except (ValueError, LookupError, TypeError):
             # It is damaged, and its files are not to follow it.
             return UNKNOWN
-
-    def _abort(self, key: str, upload_id: str) -> None:
-        # Its writer, or another machine's clean, may have ended it since it was listed.
-        with self._errors(), suppress(self.client.exceptions.NoSuchUpload):
-            self.client.abort_multipart_upload(Bucket=self.bucket, Key=key, UploadId=upload_id)
 
     def _commit(self, content: bytes, path: str) -> None:
         """Write an object if there is none; FileExistsError if there is another one."""
@@ -177,58 +157,6 @@ class S3Target:
                 "Publish to a store with conditional writes, or to a directory",
             )
 
-    def _key(self, path: str) -> str:
-        return f"{self.prefix}/{path}".lstrip("/") if path else self.prefix
-
-    def _path(self, key: str) -> str:
-        return key.removeprefix(f"{self.prefix}/") if self.prefix else key
-
-    def _objects(self, under: str = "") -> Iterator[tuple[str, datetime]]:
-        """Yield path and time of every object."""
-        for page in self._pages("list_objects_v2", under):
-            for listed in page.get("Contents", []):
-                yield self._path(listed["Key"]), listed["LastModified"]
-
-    def _pages(self, operation: str, under: str) -> Iterator[dict[str, Any]]:
-        prefix = f"{self.prefix}/{under}" if self.prefix else under
-        with self._errors():
-            yield from self.client.get_paginator(operation).paginate(Bucket=self.bucket, Prefix=prefix)
-
-    def _call(self, operation: str, **arguments: Any) -> Any:
-        with self._errors():
-            return getattr(self.client, operation)(Bucket=self.bucket, **arguments)
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        """Turn refusals into Python's own errors, and everything else into a line.
-
-        Raises:
-            UserError: the store does not answer, or does not know or admit this client.
-        """
-        try:
-            yield
-        except ClientError as error:
-            code = error.response["Error"]["Code"]
-            if code in {"PreconditionFailed", "412"}:
-                raise FileExistsError(self.address("")) from None
-            if code in {"ConditionalRequestConflict", "OperationAborted", "409"}:
-                raise BlockingIOError(self.address("")) from None
-            if code in {"NoSuchKey", "404"}:
-                raise FileNotFoundError(self.address("")) from None
-            raise unusable(self.address(""), code) from None
-        except (BotoCoreError, Boto3Error) as error:
-            # boto3 wraps what went wrong with a part of a file.
-            cause = getattr(error, "last_exception", None) or error.__context__ or error
-            raise unusable(self.address(""), type(cause).__name__) from None
-
 
 def _content_type(path: str) -> dict[str, str]:
     return {"ContentType": CONTENT_TYPES[Path(path).suffix]}
-
-
-def unusable(root: str, why: str) -> UserError:
-    """Return what to say of an export root that cannot be used; `why` stands in the message."""
-    return UserError(
-        f"The export root {root} cannot be used ({why})",
-        "Correct LAKEHOUSE_EXPORT_ROOT, AWS_ENDPOINT_URL_S3 or the AWS_* credentials, and run it again",
-    )

@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from botocore.exceptions import BotoCoreError
-
 from lakehouse.errors import UserError
 from lakehouse.private import for_readers
 from lakehouse.settings import Settings
-from python_export.publishing.layout import ABANDONED_AFTER, MANIFEST, REPORTS, UNFINISHED, web_address
-from python_export.publishing.s3_target import S3Target, unusable
+from python_export.files.bucket import ABANDONED_AFTER
+from python_export.publishing.layout import MANIFEST, REPORTS, UNFINISHED, web_address
+from python_export.publishing.s3_target import S3Target
 from python_export.publishing.staging import BESIDE_VERSIONS
 
 
@@ -31,7 +30,7 @@ class Target(Protocol):
 
     @property
     def staging(self) -> Path:
-        """A local directory that the Thrift server sees too, for files on their way."""
+        """A local directory for files on their way."""
 
     def address(self, path: str) -> str:
         """Return where people find a path: a file name or a URL."""
@@ -84,11 +83,7 @@ def open_target(settings: Settings) -> Target:
         raise UserError(
             f"LAKEHOUSE_EXPORT_ROOT is {root}", "Give a local directory or an address like s3://bucket/prefix"
         )
-    try:
-        return S3Target(url.netloc, url.path.strip("/"), settings.export_staging, settings.export_url)
-    except (BotoCoreError, ValueError) as error:
-        # A profile that is not there, or an endpoint that is no URL.
-        raise unusable(root, str(error)) from None
+    return S3Target.at(root, settings.export_staging, settings.export_url)
 
 
 @dataclass(frozen=True)

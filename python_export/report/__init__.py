@@ -1,4 +1,4 @@
 """The page of a week, for its readers.
 
-run.py, cli/ and the weekly job may import it.
+run.py, cli/, erasure/ and the weekly job may import it.
 """

@@ -1,7 +1,7 @@
-"""The page beside the files: what a week brought, per channel and product, against the weeks before.
+"""The page beside the files: what a week brought, against the weeks before, as the models of the exports declare it.
 
-Its figures are those of manifests, and of the published file of product demand, so whoever may read the files may read
-it; only the counts of what was kept out of them come from the lake. It needs nothing from elsewhere: no script, no
+Its figures are those of manifests, and of the published files that it ranks, so whoever may read the files may read
+it; only the counts of what is left out of them come from the lake. It needs nothing from elsewhere: no script, no
 font, no picture.
 """
 
@@ -12,8 +12,8 @@ from datetime import timedelta
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
-import duckdb
 from jinja2 import FileSystemLoader
 from pyhive import hive
 
@@ -23,8 +23,9 @@ from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from python_export.datasets import declared, spark_sql
-from python_export.datasets.declared import Project
-from python_export.datasets.shown import Chart, Shown
+from python_export.datasets.declared import Dataset
+from python_export.datasets.project import Project
+from python_export.datasets.shown import Chart, Ranking, Shown, left_out
 from python_export.files import csv_file
 from python_export.publishing.manifest import Manifest, paths, readable
 from python_export.publishing.target import Target, open_target
@@ -33,14 +34,8 @@ from python_export.telling.outbox import Notice
 
 TEMPLATE = TEMPLATES.overlay(loader=FileSystemLoader(Path(__file__).parent / "templates")).get_template("report.html")
 WEEKS = 8
-PRODUCTS = 10
-KEPT_OUT = {
-    "Dead letters: records that could not be decoded": "select sum(dead_letters) from ops.ops_ingest_batches",
-    "Payments quarantined for their confirmation code": "select count(*) from masked.int_payments_quarantined",
-    "Payments that complete no order": "select count(*) from joined.int_payments_unmatched",
-    "Web shop items without an order or product": "select count(*) from joined.int_order_items_excluded",
-    "Keys that were sent with more than one content": "select count(*) from ops.ops_conflicts",
-}
+RANKED = 10
+NOTHING_BUILT: dict[str, Any] = {"nodes": {}}
 
 
 @dataclass(frozen=True)
@@ -57,15 +52,16 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Product:
-    """A product whose figures are published."""
+class Top:
+    """The first rows of a ranking: how much each has, then its cells, which are shown as text, number or bar.
 
-    name: str
-    category: str
-    group: str
-    revenue: Decimal
-    quantity: int
-    customers: int
+    `suppressed` groups are left out because they are small; None if none can be.
+    """
+
+    ranking: Ranking
+    shown_as: list[str]
+    rows: list[tuple[Any, ...]]
+    suppressed: int | None
 
 
 def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = ()) -> str:
@@ -75,30 +71,30 @@ def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = ()) -> 
         UserError: a manifest or a file is damaged, or Spark could not count.
     """
     target = open_target(settings)
-    shown = declared.shown(Project(PROJECT_ROOT, environment()))
-    charts = {dataset: one.chart for dataset, one in shown.items() if one.chart}
+    project = Project(PROJECT_ROOT, environment())
+    manifest = project.manifest() if project.manifest_path.is_file() else NOTHING_BUILT
+    datasets = declared.of_manifest(manifest) if manifest["nodes"] else {}
+    shown = {name: dataset.shown for name, dataset in datasets.items()}
+    charts = {name: one.chart for name, one in shown.items() if one.chart}
     with thrift.connect(settings) as cursor:
-        kept_out = {label: _count(cursor, sql) for label, sql in KEPT_OUT.items()}
+        counts = {label: _count(cursor, sql) for label, sql in left_out(manifest).items()}
     versions = needed(target, week, charts)
     told = [one for one in announcements(target, versions, shown) if one.manifest.week == str(week)]
     newest = {one.manifest.dataset: one for one in told}
-    try:
-        products, suppressed = _products(target, versions, week)
-    except duckdb.Error as error:
-        # Its message may quote a row.
-        raise UserError(
-            f"The report of {week} could not be made of the published files ({type(error).__name__})",
-            "See what `lakehouse export verify` says of them",
-        ) from None
+    rankings = {
+        name: _top(target, versions, dataset, dataset.shown.ranking, week)
+        for name, dataset in datasets.items()
+        if dataset.shown.ranking
+    }
     page = TEMPLATE.render(
+        title=declared.title(project),
         week=week,
         last_day=week.end - timedelta(days=1),
         headlines=_headlines(shown, newest),
         weeks=[str(one) for one in _weeks(week)],
-        charts=[(chart, _groups(versions, dataset, chart, week)) for dataset, chart in charts.items()],
-        products=products,
-        suppressed=suppressed,
-        kept_out={label: count for label, count in kept_out.items() if count is not None},
+        charts={name: (chart, _groups(versions, name, chart, week)) for name, chart in charts.items()},
+        rankings={name: top for name, top in rankings.items() if top},
+        left_out={label: count for label, count in counts.items() if count is not None},
         notices=[notice.text for notice in notices if notice.week == str(week)],
         told=told,
         newest=newest,
@@ -152,35 +148,37 @@ def _groups(versions: list[Manifest], dataset: str, chart: Chart, week: IsoWeek)
     return sorted(found, key=lambda group: (-group.figure.now, group.name))
 
 
-def _products(target: Target, versions: list[Manifest], week: IsoWeek) -> tuple[list[Product], int]:
-    """Return the products that sold most, and how many are left out because few customers bought them."""
-    demand = _newest(versions, "product_demand", week)
-    if demand is None:
-        return [], 0
-    lines = _newest(versions, "order_lines", week)
-    with tempfile.TemporaryDirectory() as scratch, csv_file.connect(Path(scratch)) as database:
-        category = "null"
-        if lines:
-            category = (
-                f"(select min(category) from {_rows(target, lines, scratch)} where product_key = best.product_key)"
-            )
-        rows = database.execute(
+def _top(target: Target, versions: list[Manifest], dataset: Dataset, ranking: Ranking, week: IsoWeek) -> Top | None:
+    """Return the first rows of a ranking and what is shown of them; None without a file that has its columns."""
+    own = _newest(versions, dataset.name, week)
+    made_by = {ranking.by, ranking.columns[0].column, *filter(None, [dataset.suppressed])}
+    if own is None or not made_by <= set(own.column_names):
+        return None
+    files = {one.of: _newest(versions, one.of, week) for one in ranking.columns if one.of} | {None: own}
+    key = csv_file.name(ranking.columns[0].column)
+    by = f"cast({csv_file.name(ranking.by)} as decimal(38, 2))"
+    failed = f"The report of {week} could not be made of the published files"
+    remedy = "See what `lakehouse export verify` says of them"
+    with tempfile.TemporaryDirectory() as scratch, csv_file.reading(Path(scratch), failed, remedy) as database:
+        rows = {of: _rows(target, manifest, scratch) for of, manifest in files.items() if manifest}
+        cells, shown_as = [], []
+        for one in ranking.columns:
+            manifest, cell = files[one.of], csv_file.name(one.column)
+            is_number = not one.of and one.column in own.control_totals
+            shown_as.append("bar" if one.column == ranking.by else "number" if is_number else "text")
+            if manifest is None or one.column not in manifest.column_names:
+                cell = "null"
+            elif one.of:
+                cell = f"(select min({cell}) from {rows[one.of]} as other where other.{key} = best.{key})"
+            cells.append(cell if shown_as[-1] == "text" else f"cast({cell} as decimal(38, 2))")
+        is_shown = f"where {csv_file.name(dataset.suppressed)} = 'false'" if dataset.suppressed else ""
+        found = database.execute(
             f"""
-            with best as (
-                select *, cast(revenue as decimal(38, 2)) as money
-                from {_rows(target, demand, scratch)}
-                where is_suppressed = 'false'
-                order by money desc, product_key
-                limit {PRODUCTS}
-            )
-            select
-                product_key, coalesce({category}, ''), channel_group,
-                money, cast(quantity as bigint), cast(customer_count as bigint)
-            from best
-            order by money desc, product_key
+            with best as (select * from {rows[None]} {is_shown} order by {by} desc nulls last, {key} limit {RANKED})
+            select coalesce({by}, 0), {", ".join(cells)} from best order by {by} desc nulls last, {key}
             """
         ).fetchall()
-    return [Product(*row) for row in rows], demand.small_groups.suppressed if demand.small_groups else 0
+    return Top(ranking, shown_as, found, own.small_groups.suppressed if own.small_groups else None)
 
 
 def _newest(versions: Iterable[Manifest], dataset: str, week: IsoWeek) -> Manifest | None:
@@ -198,7 +196,7 @@ def _rows(target: Target, manifest: Manifest, scratch: str) -> str:
 def _count(cursor: hive.Cursor, sql: str) -> int | None:
     """Return a count, None where no build has made the table yet: `export run` builds no more than its files need."""
     try:
-        [(count,)] = spark_sql.run(cursor, sql, "count what was kept out")
+        [(count,)] = spark_sql.run(cursor, sql, "count what is left out")
     except UserError as error:
         if "TABLE_OR_VIEW_NOT_FOUND" in error.message:
             return None

@@ -51,7 +51,7 @@ class Announcement:
     address: str
     link: str | None
     figures: tuple[Figure, ...]
-    news: str
+    changes: str
 
 
 def announcements(target: Target, published: list[Manifest], shown: Mapping[str, Shown]) -> list[Announcement]:
@@ -73,7 +73,7 @@ def announcements(target: Target, published: list[Manifest], shown: Mapping[str,
             if name in totals
         )
         path = f"{one.path}/{one.file}"
-        found.append(Announcement(one, target.address(path), target.link(path), figures, news(one)))
+        found.append(Announcement(one, target.address(path), target.link(path), figures, changes(one)))
     return found
 
 
@@ -82,7 +82,7 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}" + ("" if number == 1 else "s")
 
 
-def news(manifest: Manifest) -> str:
+def changes(manifest: Manifest) -> str:
     """Return in words what is new about a version."""
     if manifest.supersedes is None:
         return "first version"

@@ -72,18 +72,18 @@ def send(smtp: Smtp, message: EmailMessage, recipients: Iterable[str]) -> dict[s
     except smtplib.SMTPException as error:
         # What a server says may quote the mail; its code does not.
         code = getattr(error, "smtp_code", None)
-        kind = UserError if isinstance(error, OF_ONE_MAIL) else ChannelDownError
+        error_type = UserError if isinstance(error, OF_ONE_MAIL) else ChannelDownError
         if isinstance(error, smtplib.SMTPServerDisconnected):
-            kind = NoAnswerError
+            error_type = NoAnswerError
         elif code and TEMPORARY_FROM <= code < PERMANENT_FROM:
-            kind = TemporaryError
-        raise kind(
+            error_type = TemporaryError
+        raise error_type(
             f"The mail server at {address} did not take the mail ({type(error).__name__}{f' {code}' if code else ''})",
             "Check LAKEHOUSE_SMTP_TLS, _USER, _PASSWORD, _FROM and _TO",
         ) from None
     except OSError as error:
-        kind = ChannelDownError if isinstance(error, ssl.SSLError) else NoAnswerError
-        raise kind(
+        error_type = ChannelDownError if isinstance(error, ssl.SSLError) else NoAnswerError
+        raise error_type(
             f"The mail server at {address} does not answer ({error.strerror or type(error).__name__})",
             "Check LAKEHOUSE_SMTP_HOST, _PORT, _TLS and _CA_LOCATION",
         ) from None

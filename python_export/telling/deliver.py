@@ -2,18 +2,16 @@
 
 At least once: a row is marked after its channel has taken it, so a crash in between sends it again, under the same
 idempotency key. A channel that says "later" is asked again for a while; what it did not take stays owed for the next
-run.
+run. One process delivers at a time, by a lease that it asks for before each message: nobody can take back a message of
+one that was stopped between the question and the sending, so its receiver has to know the key.
 """
 
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from itertools import groupby
-from typing import Any
 
 from pyiceberg.catalog import Catalog
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_before_delay
@@ -22,69 +20,25 @@ from lakehouse.catalog import load_catalog
 from lakehouse.environment import PROJECT_ROOT
 from lakehouse.errors import UserError
 from lakehouse.failure import as_user_error
-from lakehouse.lease import Killed
+from lakehouse.lease import Killed, LeaseLostError, leased
 from lakehouse.lock import locked
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from python_export.datasets import declared
-from python_export.datasets.declared import Project
+from python_export.datasets.project import Project
 from python_export.datasets.shown import Shown
 from python_export.publishing.manifest import Manifest, ManifestError, newest, read
 from python_export.publishing.target import Target, open_target
-from python_export.telling import channels as sending
-from python_export.telling import outbox
-from python_export.telling.announce import Announcement, announcements, counted
+from python_export.telling import messages, outbox
+from python_export.telling.announce import announcements, counted
 from python_export.telling.channels import ChannelDownError, TemporaryError
-from python_export.telling.mail import mail_of_failures, mail_of_week
+from python_export.telling.messages import Message, Told
 from python_export.telling.outbox import Entry, Notice
-from python_export.variables import Channels, Smtp, Webhook
+from python_export.variables import Channels
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
 
-Told = dict[str, Announcement]
 Say = Callable[[str], None]
-
-
-@dataclass
-class Message:
-    """What a channel has to take, and the rows that it tells of.
-
-    A mail is owed to `recipients`; `send` gives it to them and returns the codes of those that were refused.
-    """
-
-    about: list[Entry]
-    send: Callable[[list[str]], dict[str, int] | None]
-    recipients: list[str] = field(default_factory=list)
-    some_have_it: bool = False
-    gone: list[str] = field(default_factory=list)
-    attempts: int = 0
-
-    def try_once(self) -> UserError | None:
-        """Send it, and return what to say if recipients were refused for good, while others have it.
-
-        Raises:
-            UserError: nobody has it.
-            TemporaryError: it is owed to nobody or somebody yet, and may be taken later.
-        """
-        self.attempts += 1
-        refused = self.send(self.recipients) or {}
-        later = [one for one, code in refused.items() if code < sending.PERMANENT_FROM]
-        self.gone += [one for one in refused if one not in later]
-        self.some_have_it |= len(refused) < len(self.recipients)
-        if later:
-            self.recipients = later
-            raise TemporaryError(
-                f"The mail server is to be asked later for {', '.join(later)}", "`lakehouse export notify` does so"
-            )
-        if not self.gone:
-            return None
-        problem = UserError(
-            f"The mail server refused {len(self.gone)} recipients for good: {', '.join(self.gone)}",
-            "Check LAKEHOUSE_SMTP_TO and LAKEHOUSE_ALERT_TO; who has the mail does not get it again",
-        )
-        if self.some_have_it:
-            return problem
-        raise problem
 
 
 def notify(
@@ -96,7 +50,7 @@ def notify(
         UserError: a channel is configured wrongly, or the outbox cannot be written.
     """
     channels = Channels.of(env)
-    with locked("notify", say):
+    with locked("notify", say), leased(catalog, "notify", say, "notify") as lease:
         target = open_target(settings)
         unreadable: list[ManifestError] = []
         outbox.record_versions(catalog, target, channels, unreadable)
@@ -117,7 +71,7 @@ def notify(
             outbox.NOTICE: partial(outbox.is_notice_of, target),
         }
         owed = [one for one in owed if one.kind not in mine or mine[one.kind](one.idempotency_key)]
-        return [*unreadable, *_deliver(catalog, channels, target, owed, told, say)]
+        return [*unreadable, *_deliver(catalog, channels, target, owed, told, say, lease.require)]
 
 
 def tell_of_failure(
@@ -138,17 +92,20 @@ def tell_of_failure(
         catalog: Catalog | None = None
         channels = Channels.of(env)
         failures = [outbox.failure(str(week), str(error), channels, at or datetime.now(UTC))]
+        require: Callable[[], None] | None = None
         with ExitStack() as stack:
             try:
                 stack.enter_context(locked("notify", say))
                 catalog = load_catalog(settings)
+                lease = stack.enter_context(leased(catalog, "notify", say, "notify"))
                 outbox.record_failure(catalog, failures[0])
                 failures = [one for one in outbox.entries(catalog) if one.kind == outbox.FAILURE and _is_owed(one)]
+                require = lease.require
             except Exception as problem:
                 catalog = None
                 why = as_user_error(problem, settings).message
                 say(f"the failure cannot be noted in {outbox.TABLE.identifier}, and is told all the same: {why}")
-            problems = _deliver(catalog, channels, None, failures, {}, say)
+            problems = _deliver(catalog, channels, None, failures, {}, say, require)
         if catalog is not None:
             problems += notify(settings, env, catalog, say, notices)
     except Exception as problem:  # whatever it is, it must not take the place of the error
@@ -204,37 +161,60 @@ def _announcements(
 
 
 def _deliver(
-    catalog: Catalog | None, channels: Channels, target: Target | None, owed: list[Entry], told: Told, say: Say
+    catalog: Catalog | None,
+    channels: Channels,
+    target: Target | None,
+    owed: list[Entry],
+    told: Told,
+    say: Say,
+    require: Callable[[], None] | None,
 ) -> list[UserError]:
-    """Send what is owed by mail and webhook. Without a catalog nothing is noted."""
+    """Send what is owed by mail and webhook. Without a catalog nothing is noted.
+
+    `require` is asked before each message, and raises if another process delivers.
+    """
     problems: dict[str, UserError] = {}
     ways: dict[outbox.Channel, Callable[[list[Entry]], Iterator[Message]] | None] = {
-        "mail": partial(_mails, channels.smtp, target, told) if channels.smtp else None,
-        "webhook": partial(_calls, channels.webhook, told) if channels.webhook else None,
+        "mail": partial(messages.mails, channels.smtp, target, told) if channels.smtp else None,
+        "webhook": partial(messages.calls, channels.webhook, told) if channels.webhook else None,
     }
-    for channel, messages in ways.items():
-        rows = [one for one in owed if getattr(one, channel) == outbox.OWED]
-        if messages is None and rows:
+    for channel, messages_of in ways.items():
+        rows = [entry for entry in owed if getattr(entry, channel) == outbox.OWED]
+        if messages_of is None and rows:
             said = f"{len(rows)} messages wait for a {channel} that is no longer configured"
             problems[said] = UserError(said, "Configure it, or drop them by `lakehouse export outbox drop`")
-        elif messages is not None:
-            for problem in _send_all(catalog, channel, messages(rows), channels.patience.total_seconds(), say):
+        elif messages_of is not None:
+            patience = channels.patience.total_seconds()
+            for problem in _send_all(catalog, channel, messages_of(rows), patience, say, require):
                 problems[problem.message] = problem
     return list(problems.values())
 
 
 def _send_all(
-    catalog: Catalog | None, channel: outbox.Channel, messages: Iterable[Message], patience: float, say: Say
+    catalog: Catalog | None,
+    channel: outbox.Channel,
+    waiting: Iterable[Message],
+    patience: float,
+    say: Say,
+    require: Callable[[], None] | None,
 ) -> Iterator[UserError]:
     """Send messages. One that is refused does not hold up the next, but when the channel is down they can wait."""
     start = time.monotonic()
-    for message in messages:
+    for message in waiting:
+
+        def try_once(message: Message = message) -> UserError | None:
+            if require:
+                require()
+            return message.try_once()
+
         try:
-            problem = _patiently(message.try_once, start + patience - time.monotonic())
+            problem = _patiently(try_once, start + patience - time.monotonic())
+        except LeaseLostError:
+            raise
         except UserError as error:
             if catalog is not None:
-                waiting = ", ".join(message.recipients) if message.some_have_it else None
-                outbox.note_failure(catalog, message.about, message.attempts, error.message, waiting)
+                lacking = ", ".join(message.recipients) if message.some_have_it else None
+                outbox.note_failure(catalog, message.about, message.attempts, error.message, lacking)
             yield error
             if isinstance(error, ChannelDownError):
                 return
@@ -265,56 +245,3 @@ def _pause(state: RetryCallState) -> float:
     error = state.outcome.exception() if state.outcome else None
     asked = error.wait if isinstance(error, TemporaryError) else 0.0
     return max(asked, min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** (state.attempt_number - 1)))
-
-
-def _mails(smtp: Smtp, target: Target | None, told: Told, owed: list[Entry]) -> Iterator[Message]:
-    def subject(entry: Entry) -> tuple[str, bool, str]:
-        return entry.week or "", entry.kind == outbox.FAILURE, entry.waiting_for or ""
-
-    for (week, failed, waiting_for), group in groupby(sorted(owed, key=subject), subject):
-        about = list(group)
-        if failed:
-            mail, recipients = mail_of_failures(smtp, week, about), smtp.alerts
-        else:
-            assert target is not None, "without an export root only failures are told"  # noqa: S101
-            news = [told[one.idempotency_key] for one in about if one.kind == outbox.VERSION]
-            mail, recipients = mail_of_week(smtp, target, IsoWeek.parse(week), news, about), smtp.recipients
-        # Who has been taken out of the list does not wait any more.
-        waiting = [one for one in recipients if not waiting_for or one in waiting_for.split(", ")]
-        send = partial(sending.send, smtp, mail) if waiting else (lambda _: None)
-        yield Message(about, send, waiting, bool(waiting_for))
-
-
-def _calls(webhook: Webhook, told: Told, owed: list[Entry]) -> Iterator[Message]:
-    for one in owed:
-        body = _version(told[one.idempotency_key]) if one.kind == outbox.VERSION else _line(one)
-
-        def post(_: list[str], key: str = one.idempotency_key, body: dict[str, Any] = body) -> None:
-            sending.post(webhook, key, body)
-
-        yield Message([one], post)
-
-
-def _line(entry: Entry) -> dict[str, Any]:
-    told = {"week": entry.week, "at": entry.recorded_at.isoformat()}
-    if entry.kind == outbox.FAILURE:
-        return {"event": "failed", **told, "error": entry.error}
-    return {"event": "notice", **told, "dataset": entry.dataset, "text": entry.error}
-
-
-def _version(one: Announcement) -> dict[str, Any]:
-    manifest = one.manifest
-    return {
-        "event": "published",
-        "dataset": manifest.dataset,
-        "week": manifest.week,
-        "version": manifest.version,
-        "supersedes": manifest.supersedes,
-        "news": one.news,
-        "rows": manifest.rows,
-        "control_totals": manifest.control_totals,
-        "path": one.address,
-        "bytes": manifest.bytes,
-        "sha256": manifest.sha256,
-        "created_at": manifest.created_at,
-    }

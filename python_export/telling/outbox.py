@@ -4,7 +4,7 @@ A row is owed to every channel that was configured when it was written, until th
 their rows from what is published, so one that a crash left without a row gets it from the next run.
 
 Readers are told of the first export root, and of others that are adopted. Versions elsewhere are a trial, and those
-from before the outbox knew of a root are no news: they have rows, and nothing is owed for them.
+from before the outbox knew of a root are nothing new: they have rows, and nothing is owed for them.
 """
 
 import hashlib
@@ -25,8 +25,7 @@ from python_export.variables import Channels
 OWED, TAKEN, NONE = "pending", "delivered", "no channel"
 OLD, TRIAL, DROPPED = "before the outbox", "another export root", "dropped"
 VERSION, FAILURE, NOTICE, ROOT = "version", "failure", "notice", "root"
-# Of a root that readers are told of.
-TOLD = "told"
+TOLD = "told"  # of a root that readers are told of
 Channel = Literal["mail", "webhook"]
 MOVING = re.compile(r"(?<![\w.])\d[\d,.:-]*(?!\w)")
 
@@ -94,12 +93,12 @@ def know_root(catalog: Catalog, target: Target) -> Entry:
     they are of versions that are there.
     """
     key, now = f"root/{root_id(target)}", datetime.now(UTC)
-    known = {name: Entry(**row) for name, row in TABLE.rows(catalog).items()}
-    if key in known:
-        return known[key]
+    entries_by_key = {name: Entry(**row) for name, row in TABLE.rows(catalog).items()}
+    if key in entries_by_key:
+        return entries_by_key[key]
     unclaimed = {
         name: one.path
-        for name, one in known.items()
+        for name, one in entries_by_key.items()
         if one.kind == VERSION and not one.export_root and _is_there(target, one)
     }
 
@@ -136,14 +135,14 @@ def name_of(target: Target, path: str) -> str:
 def record_versions(catalog: Catalog, target: Target, channels: Channels, unreadable: list[ManifestError]) -> None:
     """Add the published versions that have no row yet; `unreadable` gets what is to be said of those left out.
 
-    A version that was moved away and published again with other content is news, so it loses the row that it had. Only
-    manifests of versions without a row, or written after it, are read.
+    A version that was moved away and published again with other content is a new one, so it loses the row that it had.
+    Only manifests of versions without a row, or written after it, are read.
     """
     root = know_root(catalog, target)
-    known = {one.idempotency_key: one.recorded_at for one in entries(catalog)}
+    recorded_at = {one.idempotency_key: one.recorded_at for one in entries(catalog)}
     found = []
     for path, written in target.versions().items():
-        recorded = known.get(name_of(target, path))
+        recorded = recorded_at.get(name_of(target, path))
         if recorded is None or written > recorded:
             try:
                 manifest = read(target, path)
@@ -287,8 +286,8 @@ def _add(catalog: Catalog, new: list[Entry]) -> None:
     added = {entry.idempotency_key: asdict(entry) for entry in new}
 
     def add(rows: Rows) -> Rows:
-        known = {key: row for key, row in rows.items() if key not in added or row["sha256"] == added[key]["sha256"]}
-        return {**added, **known}
+        unchanged = {key: row for key, row in rows.items() if key not in added or row["sha256"] == added[key]["sha256"]}
+        return {**added, **unchanged}
 
     TABLE.change(catalog, add)
 

@@ -1,0 +1,62 @@
+"""A dbt project as its commands see it: where it is, and what dbt has written of it."""
+
+import json
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lakehouse.errors import UserError
+
+
+@dataclass(frozen=True)
+class Project:
+    """A dbt project: its directory and the environment its commands run in."""
+
+    directory: Path
+    env: Mapping[str, str] = field(repr=False)
+
+    @property
+    def target(self) -> Path:
+        """The directory that dbt writes to."""
+        return self.directory / (self.env.get("DBT_TARGET_PATH") or "target")
+
+    @property
+    def log(self) -> Path:
+        """The log file of dbt."""
+        return self.directory / (self.env.get("DBT_LOG_PATH") or "logs") / "dbt.log"
+
+    @property
+    def manifest_path(self) -> Path:
+        """The manifest of dbt, which may not be there yet."""
+        return self.target / "manifest.json"
+
+    def commit(self) -> str | None:
+        """Return the git commit of the project, marked `-dirty` if files differ from it; None where nobody knows it.
+
+        An image has no git: LAKEHOUSE_GIT_COMMIT says there what it was made of.
+        """
+        command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+        try:
+            said = subprocess.run(command, cwd=self.directory, capture_output=True, text=True, check=True)
+        except (OSError, subprocess.CalledProcessError):
+            return self.env.get("LAKEHOUSE_GIT_COMMIT") or None
+        return said.stdout.strip()
+
+    @property
+    def results_path(self) -> Path:
+        """The results of the last dbt command, which may not be there yet."""
+        return self.target / "run_results.json"
+
+    def manifest(self) -> dict[str, Any]:
+        """Return dbt's manifest.
+
+        Raises:
+            UserError: no dbt command has written one yet.
+        """
+        path = self.manifest_path
+        if not path.is_file():
+            raise UserError(f"There is no dbt manifest at {path}", "Run `dbt build` once")
+        manifest: dict[str, Any] = json.loads(path.read_text())
+        return manifest
