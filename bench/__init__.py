@@ -1,10 +1,16 @@
-"""Benchmarks: each runs the same work side by side, and prints ratios."""
+"""Benchmarks: each runs the same work side by side, and prints ratios.
 
+Nothing outside imports it; one may import another.
+"""
+
+import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import typer
 
+from lakehouse.environment import PROJECT_ROOT
 from lakehouse.errors import UserError
 
 
@@ -14,3 +20,9 @@ def run(main: Callable[..., None]) -> None:
         typer.run(main)
     except UserError as error:
         sys.exit(f"error: {error}")
+
+
+def dbt(*arguments: str) -> None:
+    """Run dbt; a failure ends the benchmark with dbt's own words."""
+    command = [Path(sys.executable).with_name("dbt"), "--no-use-colors", "--quiet", *arguments]
+    subprocess.run(command, cwd=PROJECT_ROOT, check=True)

@@ -1,7 +1,5 @@
 """`python -m bench.build`: CPU seconds per model of the same increment on histories of several sizes."""
 
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -11,11 +9,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from bench import run
+from bench import dbt, run
 from bench.build import history
 from lakehouse import thrift
 from lakehouse.catalog import load_catalog
-from lakehouse.environment import PROJECT_ROOT
 from lakehouse.settings import Settings
 from local_stack.temporary import running
 from tests.support import bronze
@@ -73,12 +70,6 @@ def cpu_seconds(server: psutil.Process, model: str, *arguments: str) -> float:
     before = sum(server.cpu_times()[:2])
     dbt("run", "--select", model, *arguments)
     return sum(server.cpu_times()[:2]) - before
-
-
-def dbt(*arguments: str) -> None:
-    """Run dbt; a failure ends the benchmark with dbt's own words."""
-    command = [Path(sys.executable).with_name("dbt"), "--no-use-colors", "--quiet", *arguments]
-    subprocess.run(command, cwd=PROJECT_ROOT, check=True)
 
 
 def figures_of(size: int, figures: Figures) -> Table:

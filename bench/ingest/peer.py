@@ -1,7 +1,6 @@
 """One peer as a process tree: told on stdin to land the topic, measured from outside."""
 
 import subprocess
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,9 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import psutil
+from bench.watch import Watch
 
-SAMPLE_SECONDS = 0.2
 LOG_LINES = 15
 
 
@@ -34,31 +32,28 @@ class Job:
 class Peer:
     """A running peer. Its first job is cold: it counts from the start of the process."""
 
-    def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
+    def __init__(self, name: str, command: Sequence[str], log: Path, *also: int) -> None:
+        """Start it; what processes of other pids start and use is counted as its own."""
         self.name = name
         self._log = log
         self._started = time.monotonic()
-        self._cpu = 0.0
-        self._peak = 0
-        self._stopped = threading.Event()
         with log.open("ab") as file:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, text=True
             )
-        self._tree = psutil.Process(self._process.pid)
-        self._sampler = threading.Thread(target=self._sample, daemon=True)
-        self._sampler.start()
+        self._watch = Watch(self._process.pid, *also)
+        self._cpu = self._watch.cpu_seconds()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self._stopped.set()
+        self._watch.end()
         self._process.stdin.close()
         try:
             self._process.wait(30)
         except subprocess.TimeoutExpired:
-            for process in self._members():
+            for process in self._watch.members():
                 process.kill()
 
     def land(self, table: str, batch_records: int) -> Job:
@@ -74,35 +69,14 @@ class Peer:
         cpu = [self._cpu]
         answer = self._process.stdout.readline()
         while answer == "batch\n":
-            cpu.append(self._cpu_seconds())
+            cpu.append(self._watch.cpu_seconds())
             answer = self._process.stdout.readline()
         seconds = time.monotonic() - started
         if not answer:
             raise SystemExit(f"error: {self.name} died; its log ends with\n{self._end_of_log()}")
-        self._cpu = self._cpu_seconds()
-        peak, self._peak = self._peak, 0
+        self._cpu = self._watch.cpu_seconds()
         batches = tuple(after - before for before, after in pairwise(cpu))
-        return Job(int(answer), seconds, self._cpu - cpu[0], peak, batches)
+        return Job(int(answer), seconds, self._cpu - cpu[0], self._watch.peak_bytes(), batches)
 
     def _end_of_log(self) -> str:
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-LOG_LINES:])
-
-    def _members(self) -> list[psutil.Process]:
-        try:
-            return [self._tree, *self._tree.children(recursive=True)]
-        except psutil.NoSuchProcess:
-            return []
-
-    def _cpu_seconds(self) -> float:
-        # What ended children used stands in the times of whoever waited for them.
-        return sum(sum(process.cpu_times()[:4]) for process in self._members())
-
-    def _sample(self) -> None:
-        while not self._stopped.wait(SAMPLE_SECONDS):
-            resident = 0
-            for process in self._members():
-                try:
-                    resident += process.memory_info().rss
-                except psutil.NoSuchProcess:
-                    continue
-            self._peak = max(self._peak, resident)

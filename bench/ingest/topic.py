@@ -1,6 +1,7 @@
 """The topic that every peer lands: payments as the sample data makes them, each record different."""
 
 import time
+from collections.abc import Callable
 from random import Random
 
 from confluent_kafka import Producer, TopicPartition
@@ -18,10 +19,11 @@ PER_CALL = 5_000
 START_MS = 1_760_000_000_000
 
 
-def fill(settings: Settings, topic: str, records: int) -> None:
+def fill(settings: Settings, topic: str, records: int, original: Callable[[int], int] = lambda number: number) -> None:
     """Create the topic, if it is missing, and produce what it lacks of `records` payments.
 
-    Order ids count up; the other fields come from a pool of random payments, for speed.
+    Order ids count up; the other fields come from a pool of random payments, for speed. A record whose `original` has
+    another number is an exact copy of that one.
     """
     admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap_servers})
     if topic not in admin.list_topics(timeout=10).topics:
@@ -46,9 +48,10 @@ def fill(settings: Settings, topic: str, records: int) -> None:
     )
     for start in range(first, records, PER_CALL):
         partition = start // PER_CALL % PARTITIONS
+        numbers = map(original, range(start, min(start + PER_CALL, records)))
         messages = [
             {"key": b"%d" % number, "value": header + _varint(number) + tails[number % len(tails)]}
-            for number in range(start, min(start + PER_CALL, records))
+            for number in numbers
         ]
         producer.produce_batch(topic, messages, partition)
         while refused := [message for message in messages if message.pop("_error", None)]:

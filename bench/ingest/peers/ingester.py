@@ -6,7 +6,7 @@ from lakehouse.settings import from_environment
 from python_ingest.landing.commit import Landed
 from python_ingest.landing.run import Ingester, Options
 from python_ingest.landing.session import QuietSpark
-from python_ingest.topics import Declaration
+from python_ingest.topics import Declaration, read_declarations
 
 
 class Batches:
@@ -24,15 +24,16 @@ class Batches:
 
 
 def main(topic: str) -> None:
-    """Land the topic once for each line `table batch-records` on stdin.
+    """Land the topic once for each line `table batch-records` on stdin; a table of bronze as the project declares it.
 
     Answer each with the rows landed, after a line `batch` for each commit.
     """
     settings = from_environment()
     spark = QuietSpark(settings)
+    declared = {(one.topic, one.table): one for one in read_declarations()}
     for line in sys.stdin:
         table, batch = line.split()
-        declaration = Declaration(topic, "bench", table, "string", "dead_letter")
+        declaration = declared.get((topic, table)) or Declaration(topic, "bench", table, "string", "dead_letter")
         (result,) = Ingester(settings, spark, Options(int(batch)), Batches()).catch_up([declaration])
         if result.error is not None:
             raise result.error
