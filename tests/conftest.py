@@ -16,6 +16,7 @@ import pytest
 from lakehouse.environment import PROJECT_ROOT, env_file, read_env_file
 from lakehouse.settings import Settings, from_environment
 from local_stack.temporary import own_environment
+from tests.support.weed import Weed, running_weed
 
 LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
 DBT = Path(sys.executable).with_name("dbt")
@@ -74,6 +75,13 @@ def offline_settings(tmp_path: Path) -> Settings:
         thrift_port=1,
         thrift_password="",
     )
+
+
+@pytest.fixture(scope="session")
+def weed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weed]:
+    """An S3 and an Iceberg REST catalog."""
+    with running_weed(tmp_path_factory.mktemp("weed")) as weed:
+        yield weed
 
 
 @pytest.fixture(scope="session")

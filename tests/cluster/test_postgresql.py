@@ -1,26 +1,17 @@
 """A catalog in PostgreSQL, as PyIceberg sees it: trouble is told by its cause, and a lost reply loses nothing."""
 
-import threading
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField
 from sqlalchemy.exc import OperationalError
 
 from lakehouse.catalog import load_catalog
 from lakehouse.failure import as_user_error
 from lakehouse.lease import Lease
 from lakehouse.settings import Settings
+from tests.support.machines import WORK_IN_STEPS, Machine
 from tests.support.postgres import PASSWORD, LossyWay, Postgres
-
-IDS = Schema(NestedField(1, "id", LongType(), required=False))
-
-
-def ids(first: int) -> pa.Table:
-    return pa.table({"id": list(range(first, first + 100))})
+from tests.support.race import IDS, committed_at_once, ids
 
 
 def test_a_process_has_one_catalog_and_keeps_one_connection(
@@ -67,37 +58,39 @@ def test_a_commit_of_pyiceberg_that_is_lost_is_there_or_not_but_never_half(
 
 
 def test_of_commits_at_once_one_wins(settings: Settings) -> None:
-    catalog = load_catalog(settings)
-    catalog.create_namespace("bronze")
-    catalog.create_table("bronze.t", IDS, properties={"commit.retry.num-retries": "0"})
-    tables = [catalog.load_table("bronze.t") for _ in range(6)]
-    won = []
-
-    def append(number: int) -> None:
-        try:
-            tables[number].append(ids(100 * number))
-            won.append(number)
-        except CommitFailedException:
-            pass
-
-    threads = [threading.Thread(target=append, args=(number,)) for number in range(len(tables))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    found = catalog.load_table("bronze.t").scan().to_arrow()["id"].to_pylist()
-    assert sorted(found) == sorted(one for number in won for one in ids(100 * number)["id"].to_pylist())
+    won, found = committed_at_once(load_catalog(settings), "bronze.t", writers=6)
+    assert found == won
     assert won
 
 
 def test_one_machine_at_a_time_has_the_lease(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = Lease(load_catalog(settings), "weekly")
+    mine = Lease(load_catalog(settings), "weekly", "test")
     assert mine.take() is None
     monkeypatch.setattr("socket.gethostname", lambda: "another")
-    other = Lease(load_catalog(settings), "weekly")
+    other = Lease(load_catalog(settings), "weekly", "test")
     assert other.take() is not None
     mine.give_back()
     assert other.take() is None
+
+
+def test_a_machine_that_was_stopped_for_longer_than_its_lease_does_nothing_more(
+    settings: Settings, tmp_path: Path
+) -> None:
+    load_catalog(settings)
+    stopped = Machine(settings, "stopped", tmp_path, WORK_IN_STEPS)
+    stopped.ready()
+    stopped.stop()
+    other = Machine(settings, "other", tmp_path, WORK_IN_STEPS)
+    other.ready()
+    stopped.go()
+    stopped.wake()
+    [said] = stopped.rest()
+    assert said.startswith("This run was stopped for longer than its lease weekly of ops.leases lasts, and other:"), (
+        said
+    )
+    other.go()
+    other.go()
+    assert other.rest() == ["first", "ready", "second"]
 
 
 @pytest.mark.parametrize(

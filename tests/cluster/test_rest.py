@@ -1,163 +1,145 @@
-"""A REST catalog behind OAuth2, with its tables in S3: commits, refusals, and what is said where it is away."""
+"""A REST catalog behind OAuth2 or signed requests, its tables in S3: commits, refusals, and what is said of trouble."""
 
-import json
 import os
-import sys
-import threading
-from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
-import httpx2
-import pyarrow as pa
 import pytest
-from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField
 
-from lakehouse.catalog import load_catalog, load_table
+from lakehouse.catalog import _on_server, load_catalog, load_table, require_views
 from lakehouse.errors import UserError
 from lakehouse.failure import as_user_error
-from lakehouse.process import Service, free_ports
 from lakehouse.settings import Settings
 from python_ingest.landing import tables
+from python_ingest.landing.session import QuietSpark
 from python_ingest.topics import Declaration
+from tests.conftest import run_lakehouse
+from tests.support.race import IDS, committed_at_once, ids
+from tests.support.weed import KEY, SECRET, TABLE_BUCKET, Weed
 
-IDS = Schema(NestedField(1, "id", LongType(), required=False))
-KEY, SECRET = "lake-key", "rest-secret-8e02"
-BUCKET = "lakeb"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The addresses of S3 and of the catalog of a SeaweedFS."""
-    directory = tmp_path_factory.mktemp("weed")
-    identity = {
-        "name": "lake",
-        "credentials": [{"accessKey": KEY, "secretKey": SECRET}],
-        "actions": ["Admin", "Read", "Write", "List", "Tagging"],
-    }
-    (directory / "identities.json").write_text(json.dumps({"identities": [identity]}))
-    names = ["s3.port", "s3.port.iceberg", "s3.port.lance", "s3.port.grpc"]
-    names += [f"{name}.port{kind}" for name in ("master", "volume", "filer", "admin") for kind in ("", ".grpc")]
-    ports = free_ports(len(names))
-    options = [f"-{name}={port}" for name, port in zip(names, ports, strict=True)]
-    urls = {"s3": f"http://127.0.0.1:{ports[0]}", "catalog": f"http://127.0.0.1:{ports[1]}"}
-    service = Service(
-        name="weed",
-        directory=directory,
-        command=lambda: [
-            str(Path(sys.executable).with_name("weed")),
-            *("mini", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-dir=.", "-admin.ui=false", "-webdav=false"),
-            *(f"-tableBucket={BUCKET}", "-s3.config=identities.json", *options),
-        ],
-        ports={"S3": ports[0]},
-        answers=lambda: answers(urls["catalog"]),
-    )
-    service.start()
-    yield urls
-    process = service.process()
-    assert process
-    process.kill()
-    service.stop()
+KINDS = ["oauth2", "sigv4"]
+OAUTH2 = "credential = env:LAKE_CREDENTIAL\nscope = catalog"
+SIGV4 = "rest.auth.type = sigv4\nrest.signing-region = us-east-1\nrest.signing-name = s3tables"
+REFUSALS = [(OAUTH2, "OAuthError"), (SIGV4, "ForbiddenError")]
 
 
-def answers(address: str) -> bool:
-    """Tell whether the catalog gives tokens, and has its bucket, which it makes a moment later."""
-    login = {"grant_type": "client_credentials", "client_id": KEY, "client_secret": SECRET, "scope": "catalog"}
-    try:
-        token = httpx2.post(f"{address}/v1/oauth/tokens", data=login).json()["access_token"]
-        headers = {"Authorization": f"Bearer {token}"}
-        return httpx2.get(f"{address}/v1/{BUCKET}/namespaces", headers=headers).status_code == 200
-    except (httpx2.HTTPError, ValueError, KeyError):
-        return False
-
-
-@pytest.fixture
+@pytest.fixture(params=[OAUTH2, SIGV4], ids=KINDS)
 def settings(
-    server: dict[str, str], offline_settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest,
+    weed: Weed,
+    offline_settings: Settings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Settings:
     """Settings of the catalog behind REST: its credential is a variable, the store's are AWS's."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server["s3"])
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    for name, value in weed.variables.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setenv("LAKE_CREDENTIAL", f"{KEY}:{SECRET}")
     return offline_settings.changed(
-        catalog_uri=server["catalog"],
-        warehouse=f"s3://{BUCKET}",
-        catalog_properties=properties(tmp_path, "credential = env:LAKE_CREDENTIAL"),
+        catalog_uri=weed.catalog,
+        warehouse=f"s3://{TABLE_BUCKET}",
+        catalog_properties=properties(tmp_path, request.param),
     )
 
 
-def properties(directory: Path, line: str) -> Path:
+def properties(directory: Path, lines: str) -> Path:
     path = directory / "catalog.properties"
-    path.write_text(f"{line}\nscope = catalog\n")
+    path.write_text(f"{lines}\n")
     path.chmod(0o600)
     return path
-
-
-def ids(first: int) -> pa.Table:
-    return pa.table({"id": list(range(first, first + 100))})
 
 
 def test_a_table_is_made_where_the_server_says_and_read_again(settings: Settings) -> None:
     catalog = load_catalog(settings)
     catalog.create_namespace_if_not_exists("bronze")
-    made = tables.create(catalog, Declaration("shop.orders", "bronze", "orders", "string", "dead_letter"))
-    assert made is not None
-    assert made.location().startswith(f"s3://{BUCKET}")
-    found = load_table(catalog, "bronze.orders")
+    name = f"orders_{uuid4().hex}"
+    made = tables.create(catalog, Declaration("shop.orders", "bronze", name, "string", "dead_letter"))
+    assert made.location().startswith(f"s3://{TABLE_BUCKET}")
+    found = load_table(catalog, f"bronze.{name}")
     assert found is not None
     assert found.metadata.table_uuid == made.metadata.table_uuid
     assert load_table(catalog, "bronze.other") is None
 
 
 def test_of_commits_at_once_no_row_is_lost_or_doubled(settings: Settings) -> None:
-    catalog = load_catalog(settings)
-    catalog.create_namespace_if_not_exists("bronze")
-    catalog.create_table("bronze.race", IDS, properties={"commit.retry.num-retries": "0"})
-    loaded = [catalog.load_table("bronze.race") for _ in range(4)]
-    won = []
-
-    def append(number: int) -> None:
-        try:
-            loaded[number].append(ids(100 * number))
-            won.append(number)
-        except CommitFailedException:
-            pass
-
-    threads = [threading.Thread(target=append, args=(number,)) for number in range(len(loaded))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    found = catalog.load_table("bronze.race").scan().to_arrow()["id"].to_pylist()
+    won, found = committed_at_once(load_catalog(settings), f"bronze.race_{uuid4().hex}", writers=4)
+    assert found == won
     assert won
-    assert sorted(found) == sorted(one for number in won for one in ids(100 * number)["id"].to_pylist())
 
 
-def test_a_catalog_that_refuses_the_login_is_told_by_its_cause(settings: Settings, tmp_path: Path) -> None:
-    wrong = settings.changed(catalog_properties=properties(tmp_path, f"credential = {KEY}:wrong"))
+@pytest.mark.parametrize(("settings", "cause"), REFUSALS, ids=KINDS, indirect=["settings"])
+def test_a_catalog_that_refuses_the_login_is_told_by_its_cause(
+    settings: Settings, cause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKE_CREDENTIAL", f"{KEY}:wrong")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    _on_server.cache_clear()
     with pytest.raises(Exception) as raised:
-        load_catalog(wrong)
-    said = str(as_user_error(raised.value, wrong))
-    assert said.startswith(f"The catalog at {wrong.catalog_uri} does not answer or refuses (OAuthError)"), said
+        load_catalog(settings).list_namespaces()
+    said = str(as_user_error(raised.value, settings))
+    assert said.startswith(f"The catalog at {settings.catalog_uri} does not answer or refuses ({cause})"), said
     assert "wrong" not in said
+
+
+@pytest.mark.parametrize("settings", [OAUTH2], ids=KINDS[:1], indirect=True)
+def test_a_login_warns_of_nothing(settings: Settings, recwarn: pytest.WarningsRecorder) -> None:
+    _on_server.cache_clear()
+    load_catalog(settings).list_namespaces()
+    assert [str(one.message) for one in recwarn if "OAuth2" in str(one.message)] == []
 
 
 def test_a_store_that_is_away_is_not_called_damaged(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog = load_catalog(settings)
     catalog.create_namespace_if_not_exists("bronze")
-    catalog.create_table("bronze.away", IDS).append(ids(0))
+    name = f"bronze.away_{uuid4().hex}"
+    catalog.create_table(name, IDS).append(ids(0))
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
     away = load_catalog(settings)
     assert away is not catalog
-    table = load_table(away, "bronze.away")
+    table = load_table(away, name)
     assert table is not None
     with pytest.raises(OSError) as raised:
         table.scan().to_arrow()
     said = as_user_error(raised.value, settings)
     assert isinstance(said, UserError)
     assert "cannot be used (AWS Error" in str(said)
+
+
+@pytest.mark.parametrize("command", ["weekly", "export run", "erase --subject customer=42"])
+def test_a_catalog_without_views_is_told_before_a_model_is_built(
+    settings: Settings, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {
+        "LAKEHOUSE_HOME": tmp_path / "home",
+        "LAKEHOUSE_CATALOG_URI": settings.catalog_uri,
+        "LAKEHOUSE_CATALOG_PROPERTIES": settings.catalog_properties,
+        "LAKEHOUSE_WAREHOUSE": settings.warehouse,
+        "LAKEHOUSE_EXPORT_ROOT": settings.export_root,
+        "LAKEHOUSE_PII_KEY_FILE": settings.pii_key_file,
+        "KAFKA_BOOTSTRAP_SERVERS": settings.kafka_bootstrap_servers,
+        "SCHEMA_REGISTRY_URL": settings.schema_registry_url,
+    }.items():
+        monkeypatch.setenv(name, str(value))
+    refused = run_lakehouse(*command.split())
+    assert refused.returncode == 1
+    assert f"error: The catalog at {settings.catalog_uri} has no views" in refused.stderr
+    assert "Set LAKEHOUSE_VIEWS=table" in refused.stderr
+    require_views(load_catalog(settings), settings.changed(views="table"))
+
+
+def test_spark_reads_what_python_has_written_and_the_other_way_round(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path / "home"))
+    catalog, name = load_catalog(settings), f"bronze.shared_{uuid4().hex}"
+    catalog.create_namespace_if_not_exists("bronze")
+    catalog.create_table(name, IDS).append(ids(0))
+    spark = QuietSpark(settings.changed(home=tmp_path / "home"))
+    try:
+        spark().sql(f"insert into lake.{name} select id + 100 from lake.{name}")
+        assert spark().table(f"lake.{name}").count() == 200
+    finally:
+        spark.stop()
+    assert catalog.load_table(name).scan().to_arrow().num_rows == 200

@@ -112,25 +112,36 @@ QuietSpark(from_environment())()
 """
 
 
+def started(direct: Settings, directory: Path, **env: str) -> str:
+    """Return what is said where an ingester's Spark starts, with variables of its own."""
+    env = {
+        "LAKEHOUSE_HOME": str(directory / "home"),
+        "LAKEHOUSE_CATALOG_URI": direct.catalog_uri,
+        "LAKEHOUSE_CATALOG_PROPERTIES": str(direct.catalog_properties),
+        "LAKEHOUSE_WAREHOUSE": direct.warehouse,
+        "KAFKA_BOOTSTRAP_SERVERS": direct.kafka_bootstrap_servers,
+        "SCHEMA_REGISTRY_URL": direct.schema_registry_url,
+        **env,
+    }
+    command = [sys.executable, "-c", START]
+    return subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True, check=False).stderr
+
+
 def test_what_is_wrong_with_the_catalog_is_told_before_a_record_is_read(direct: Settings, tmp_path: Path) -> None:
     file = tmp_path / "wrong.properties"
     file.write_text(f"jdbc.password = {PASSWORD}\nclients = none\n")
     file.chmod(0o600)
-    env = {
-        "LAKEHOUSE_HOME": str(tmp_path / "home"),
-        "LAKEHOUSE_CATALOG_URI": direct.catalog_uri,
-        "LAKEHOUSE_CATALOG_PROPERTIES": str(file),
-        "LAKEHOUSE_WAREHOUSE": direct.warehouse,
-        "KAFKA_BOOTSTRAP_SERVERS": direct.kafka_bootstrap_servers,
-        "SCHEMA_REGISTRY_URL": direct.schema_registry_url,
-    }
-    started = subprocess.run(
-        [sys.executable, "-c", START], env={**os.environ, **env}, capture_output=True, text=True, check=False
-    )
-    said = started.stderr.splitlines()[-1]
-    assert "Spark cannot open the catalog" in said
-    assert 'For input string: "none"' in said
-    assert PASSWORD not in started.stderr + (tmp_path / "home/ingest/spark.log").read_text()
+    said = started(direct, tmp_path, LAKEHOUSE_CATALOG_PROPERTIES=str(file))
+    assert "Spark cannot open the catalog" in said.splitlines()[-1]
+    assert 'For input string: "none"' in said.splitlines()[-1]
+    assert PASSWORD not in said + (tmp_path / "home/ingest/spark.log").read_text()
+
+
+def test_a_master_that_cannot_be_reached_is_named(direct: Settings, tmp_path: Path) -> None:
+    file = tmp_path / "spark.conf"
+    file.write_text("spark.master spark://nowhere\n")
+    said = started(direct, tmp_path, LAKEHOUSE_SPARK_CONF=str(file)).splitlines()[-1]
+    assert "Spark does not start on spark://nowhere (SparkException: " in said
 
 
 def test_200_sessions_of_a_thrift_server_share_its_connections_and_no_secret_is_an_argument(

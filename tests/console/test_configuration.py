@@ -5,13 +5,13 @@ import subprocess
 
 import pytest
 
-from console.configuration import PAGE, known, main, page, refuse_misspelled
+from console.configuration import PAGE, main, page, refuse_misspelled, variables
 from lakehouse.environment import PROJECT_ROOT
 from lakehouse.errors import UserError
 from tests.conftest import run_lakehouse
 
 # Set for dbt by the commands that start it.
-NOT_FOR_PEOPLE = {"LAKEHOUSE_GIT_COMMIT"}
+NOT_FOR_PEOPLE = {"LAKEHOUSE_GIT_COMMIT", "LAKEHOUSE_LEASE"}
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,8 @@ def test_a_misspelled_variable_is_refused_with_the_right_name(wrong: str, right:
 def test_what_others_set_is_left_alone() -> None:
     # What Kubernetes sets for services named lakehouse and lakehouse-thrift, another program of Kafka's, and ours.
     endings = ("SERVICE_HOST", "SERVICE_PORT", "PORT", "PORT_1_TCP_ADDR", "THRIFT_SERVICE_HOST", "THRIFT_PORT_1_TCP")
-    names = [*(f"LAKEHOUSE_{ending}" for ending in endings), "KAFKA_SSL_KEYSTORE_LOCATION", *known(), *NOT_FOR_PEOPLE]
+    others = [*(f"LAKEHOUSE_{ending}" for ending in endings), "KAFKA_SSL_KEYSTORE_LOCATION"]
+    names = [*others, *variables(), *NOT_FOR_PEOPLE]
     refuse_misspelled(dict.fromkeys(names, "x"))
 
 
@@ -58,4 +59,4 @@ def test_every_variable_that_the_code_names_is_declared() -> None:
     files = [name for name in listed.stdout.split() if not name.startswith("tests/")]
     text = "\n".join((PROJECT_ROOT / name).read_text() for name in files)
     named = set(re.findall(r"\b(?:LAKEHOUSE|SCHEMA_REGISTRY)_[A-Z_]*[A-Z]\b(?!_)", text))
-    assert named - set(known()) - NOT_FOR_PEOPLE == set()
+    assert named - set(variables()) - NOT_FOR_PEOPLE == set()

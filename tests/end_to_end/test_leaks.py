@@ -10,13 +10,6 @@ from tests.end_to_end.conftest import SIZE, Lake, persons
 from tests.support import planted
 
 
-def masking_key(lake: Lake) -> planted.Index:
-    pads = bytes.fromhex(lake.settings.pii_key_file.read_text().strip().split(":")[1])
-    inner, outer = pads[:64], pads[64:]
-    secrets = {"key": bytes(byte ^ 0x36 for byte in inner).rstrip(b"\0"), "inner pad": inner, "outer pad": outer}
-    return planted.index(form for name, value in secrets.items() for form in planted.byte_forms(name, value))
-
-
 def test_no_person_and_no_key_is_in_any_artefact_after_deduplicated(
     lake: Lake, first_wave: dict[str, subprocess.CompletedProcess[str]]
 ) -> None:
@@ -24,7 +17,7 @@ def test_no_person_and_no_key_is_in_any_artefact_after_deduplicated(
     kinds = {Path(place).suffix for place, _ in artefacts}
     assert {".csv", ".log", ".sql", ".json", ".parquet", ".avro"} <= kinds
     artefacts += [(f"output of {name}", (step.stdout + step.stderr).encode()) for name, step in first_wave.items()]
-    planted.assert_nothing_of({**persons(wave=1), **masking_key(lake)}, artefacts)
+    planted.assert_nothing_of({**persons(wave=1), **planted.masking_key(lake.settings.pii_key_file)}, artefacts)
 
 
 def test_the_search_for_persons_finds_them_where_they_may_be(lake: Lake, first_wave: object) -> None:
@@ -34,7 +27,9 @@ def test_the_search_for_persons_finds_them_where_they_may_be(lake: Lake, first_w
     assert {found.removesuffix(" raw") for found in set().union(*in_data)} >= set(pii_values(produced_log(**SIZE)))
     in_bounds = [planted.search(patterns, artefact) for _, artefact in lake.files("deduplicated", "*-m0.avro")]
     assert {"email cut to a bound", "cc_number cut to a bound", "registertime raw"} <= set().union(*in_bounds)
-    assert "inner pad, hex" in planted.search(masking_key(lake), lake.settings.pii_key_file.read_bytes())
+    assert "inner pad, hex" in planted.search(
+        planted.masking_key(lake.settings.pii_key_file), lake.settings.pii_key_file.read_bytes()
+    )
 
 
 def test_no_test_stores_the_rows_that_fail_it(lake: Lake, first_wave: object) -> None:

@@ -156,4 +156,4 @@ def test_everything_broken_at_once_costs_only_what_comes_from_it(settings: Setti
     foreign = load_catalog(settings).load_table("bronze.shiftleft_public_orders").scan().to_arrow().to_pylist()
     errors = [row["decode_error"] for row in foreign if row["decode_error"]]
     assert sum(f"belongs to {TRADES}-value" in error for error in errors) == 1
-    assert not load_catalog(settings).load_table("ops.ops_reconciliation").scan("difference <> 0").to_arrow()
+    assert not load_catalog(settings).load_table("ops.reconciliation").scan("difference <> 0").to_arrow()

@@ -38,7 +38,7 @@ def test_the_report_shows_what_the_files_say(lake: Lake, first_wave: object, tmp
     by_channel: Counter[str] = Counter()
     for line in lines:
         by_channel[line["channel"]] += Decimal(line["net_price"] or 0)
-    channels = re.search(r'<table id="channels">.*?</table>', shown, re.DOTALL)[0]
+    channels = re.search(r'<table id="chart-order_lines">.*?</table>', shown, re.DOTALL)[0]
     # In the order of what they sold, each as the page rounds it.
     assert re.findall(r'<th scope="row">(\w+)</th>', channels) == [name for name, _ in by_channel.most_common()]
     for amount in by_channel.values():

@@ -66,6 +66,37 @@ def test_what_pyiceberg_names_otherwise_is_renamed(settings: Settings) -> None:
     assert for_python(named).items() >= {**both, **renamed}.items()
 
 
+def test_tokens_are_fetched_from_the_catalog_itself_unless_a_file_says_where(settings: Settings) -> None:
+    for derived in (for_spark, for_python):
+        by_default = derived(on(settings, f"{REST}/", "credential = a:b"))
+        assert by_default["oauth2-server-uri"] == f"{REST}/v1/oauth/tokens"
+        said = derived(on(settings, REST, "token = a\noauth2-server-uri = https://login/tokens"))
+        assert said["oauth2-server-uri"] == "https://login/tokens"
+        assert "oauth2-server-uri" not in derived(on(settings, REST, "rest.auth.type = sigv4"))
+
+
+@pytest.mark.parametrize(
+    ("uri", "lines", "words"),
+    [
+        (
+            "http://h/api",
+            "credential = a:b",
+            "credential of LAKEHOUSE_CATALOG_PROPERTIES .* LAKEHOUSE_CATALOG_URI starts",
+        ),
+        (
+            REST,
+            "token = a\noauth2-server-uri = http://login/t",
+            "token of LAKEHOUSE_CATALOG_PROPERTIES .*_PROPERTIES starts",
+        ),
+    ],
+)
+def test_a_secret_is_not_sent_in_the_clear(settings: Settings, uri: str, lines: str, words: str) -> None:
+    for derived in (for_spark, for_python):
+        with pytest.raises(UserError, match=words):
+            derived(on(settings, uri, lines))
+        assert derived(on(settings, "http://127.0.0.1:8181", "credential = a:b"))["credential"] == "a:b"
+
+
 @pytest.mark.parametrize(
     ("lines", "mode", "words"),
     [

@@ -81,7 +81,7 @@ def test_spark_gets_references_instead_of_secrets(tls: dict[str, str]) -> None:
         "kafka.sasl.mechanism": "SCRAM-SHA-512",
         "kafka.sasl.jaas.config": "${env:KAFKA_SASL_JAAS_CONFIG}",
         "kafka.ssl.truststore.type": "PEM",
-        "kafka.ssl.truststore.location": tls["SSL_CA_LOCATION"],
+        "kafka.ssl.truststore.certificates": Path(tls["SSL_CA_LOCATION"]).read_text(),
         "kafka.ssl.keystore.type": "PEM",
         "kafka.ssl.keystore.certificate.chain": "${env:KAFKA_SSL_KEYSTORE_CERTIFICATE_CHAIN}",
         "kafka.ssl.keystore.key": "${env:KAFKA_SSL_KEYSTORE_KEY}",

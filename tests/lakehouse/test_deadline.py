@@ -17,12 +17,12 @@ from lakehouse import lease, thrift, variables
 from lakehouse.catalog import load_catalog
 from lakehouse.deadline import Limits, step_within
 from lakehouse.errors import DeadlineError, UserError
-from lakehouse.lease import Lease, leased
+from lakehouse.lease import Lease, LeaseLostError, leased
 from lakehouse.lock import locked
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from python_export.datasets.build import build_all
-from python_export.datasets.declared import Project
+from python_export.datasets.project import Project
 from python_ingest.cli import operations
 
 
@@ -113,7 +113,7 @@ def other_machine(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> Iterator
     """A lease that another machine has taken."""
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(socket, "gethostname", lambda: "elsewhere")
-        other = Lease(catalog, "weekly")
+        other = Lease(catalog, "weekly", "weekly 2020-W53")
     assert other.take() is None
     yield other
 
@@ -123,32 +123,32 @@ def test_another_machine_is_waited_for_and_named(
 ) -> None:
     monkeypatch.setattr(lease, "ASKED_AFTER_SECONDS", 0.05)
     said: list[str] = []
-    with pytest.raises(DeadlineError, match="The weekly of elsewhere:"), leased(catalog, "weekly", said.append):
+    with pytest.raises(DeadlineError, match="The weekly of elsewhere:"), leased(catalog, "weekly", said.append, "test"):
         pass
     assert len(said) == 1
-    with leased(catalog, "another name", said.append):
+    with leased(catalog, "another name", said.append, "test"):
         pass
     threading.Timer(0.5, other_machine.give_back).start()
     monkeypatch.setenv("LAKEHOUSE_LOCK_TIMEOUT", "30s")
-    with leased(catalog, "weekly", said.append) as mine:
+    with leased(catalog, "weekly", said.append, "test") as mine:
         mine.require()
-        assert other_machine.take() == mine._holder
-    assert lease.TABLE.rows(catalog) == {}
+        assert other_machine.take().startswith(f"{mine._holder} (test, since ")
+    assert lease.TABLE.rows(catalog)["weekly"]["holder"] is None
 
 
 def test_a_lease_of_a_dead_machine_ends_and_one_of_this_machine_is_taken_at_once(
     catalog: Catalog, other_machine: Lease
 ) -> None:
     # A run that was killed here leaves its lease, and its lock is free.
-    killed = Lease(catalog, "export")
+    killed = Lease(catalog, "export", "test")
     assert killed.take() is None
-    assert Lease(catalog, "export").take() is None
+    assert Lease(catalog, "export", "test").take() is None
 
     def expire(rows: dict) -> dict:
         return {name: {**row, "expires_at": datetime.now(UTC)} for name, row in rows.items()}
 
     lease.TABLE.change(catalog, expire)
-    with leased(catalog, "weekly", print):
+    with leased(catalog, "weekly", print, "test"):
         pass
 
 
@@ -157,37 +157,41 @@ def test_a_lease_that_is_taken_over_is_noticed(
 ) -> None:
     monkeypatch.setattr(lease, "RENEWED_AFTER_SECONDS", 0.05)
     other_machine.give_back()
-    with leased(catalog, "weekly", print) as mine:
+    with leased(catalog, "weekly", print, "test") as mine:
         before = lease.TABLE.rows(catalog)["weekly"]["expires_at"]
         until(lambda: lease.TABLE.rows(catalog)["weekly"]["expires_at"] > before)
         mine.require()
         lease.TABLE.change(catalog, lambda rows: {"weekly": rows["weekly"] | {"holder": "elsewhere"}})
-        until(mine._lost.is_set)
-        with pytest.raises(UserError, match="another machine may have it"):
+        with pytest.raises(LeaseLostError, match=r"and elsewhere .* has it"):
             mine.require()
     # What is another's by now is not given back.
     assert lease.TABLE.rows(catalog)["weekly"]["holder"] == "elsewhere"
 
 
 def test_a_renewal_takes_no_lease_that_was_given_back(catalog: Catalog) -> None:
-    mine = Lease(catalog, "weekly")
+    mine = Lease(catalog, "weekly", "test")
     assert mine.take() is None
     assert mine.renew()
     mine.give_back()
     assert not mine.renew()
-    assert lease.TABLE.rows(catalog) == {}
+    with pytest.raises(LeaseLostError, match="another run has had it since"):
+        mine.require()
+    row = lease.TABLE.rows(catalog)["weekly"]
+    assert row["number"] == 1
+    # An earlier release takes it by the time alone.
+    assert row["expires_at"] <= datetime.now(UTC)
 
 
 def test_a_run_that_was_killed_is_known_to_the_next_holder(catalog: Catalog) -> None:
-    killed = Lease(catalog, "weekly", "export run for 2026-W46")
+    killed = Lease(catalog, "weekly", "export run for 2026-W46", is_told=True)
     assert (killed.take(), killed.left) == (None, None)
-    with leased(catalog, "weekly", print, "export run for 2026-W47") as mine:
+    with leased(catalog, "weekly", print, "export run for 2026-W47", is_told=True) as mine:
         assert mine.left.run == "export run for 2026-W46"
     # One that has ended is not, nor one whose kills others tell of.
-    with leased(catalog, "weekly", print) as mine:
+    with leased(catalog, "weekly", print, "test") as mine:
         assert mine.left is None
-    assert Lease(catalog, "weekly").take() is None
-    with leased(catalog, "weekly", print) as mine:
+    assert Lease(catalog, "weekly", "test").take() is None
+    with leased(catalog, "weekly", print, "test") as mine:
         assert mine.left is None
 
 
@@ -195,10 +199,10 @@ def test_what_dbt_builds_is_maintained_when_no_other_machine_is_at_work(
     offline_settings: Settings, other_machine: Lease, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease, "ASKED_AFTER_SECONDS", 0.05)
-    with pytest.raises(DeadlineError, match="The weekly of elsewhere:"), operations._alone(offline_settings):
+    with pytest.raises(DeadlineError, match="The weekly of elsewhere:"), operations._alone(offline_settings, "weekly"):
         pass
     other_machine.give_back()
-    with operations._alone(offline_settings):
+    with operations._alone(offline_settings, "weekly"):
         assert other_machine.take()
 
 
@@ -216,7 +220,7 @@ def test_of_machines_that_ask_at_once_one_gets_the_lease(
     machines = []
     for number in range(4):
         monkeypatch.setattr(socket, "gethostname", lambda number=number: f"machine {number}")
-        machines.append(Lease(load_catalog(offline_settings), "weekly"))
+        machines.append(Lease(load_catalog(offline_settings), "weekly", "test"))
     with ThreadPoolExecutor(len(machines)) as pool:
         answers = [*pool.map(Lease.take, machines)]
     assert answers.count(None) == 1

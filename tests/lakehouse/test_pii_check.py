@@ -176,6 +176,10 @@ def result_of_a_test(manifest: Manifest) -> None:
     test["config"]["fail_calc"] = "max(length(email))"
 
 
+def sum_in_the_report(manifest: Manifest) -> None:
+    model(manifest, "int_customers_versions")["config"]["meta"]["left_out"] = {"place": 1, "label": "x", "sum": "phone"}
+
+
 def snapshot_key_that_computes(manifest: Manifest) -> None:
     node = next(node for node in manifest["nodes"].values() if node["resource_type"] == "snapshot")
     node["config"]["unique_key"] = "(select max(email) from deduplicated.int_customers_versions)"
@@ -229,6 +233,7 @@ REFUSED = {
     statement_in_jinja: "dim_products uses run_query in its Jinja",
     statement_of_the_adapter: "fct_completed_orders uses adapter in its Jinja",
     result_of_a_test: "test_of_mails shows the result of its fail_calc in logs",
+    sum_in_the_report: "int_customers_versions shows a sum of a restricted schema in the report",
     snapshot_key_that_computes: "weekly_figures_history computes (select max(email)",
     export_of_a_restricted_schema: "exp_weekly__order_lines is an export in the restricted schema deduplicated",
     count_by_a_card_number: "exp_weekly__completed_orders counts as late by stg_payments__payments.card_number",

@@ -51,7 +51,7 @@ def test_a_key_file_without_a_copy_gets_one(tmp_path: Path) -> None:
     path, copy = tmp_path / "pii.key", tmp_path / "pii.key.v1"
     pii_key.create(path)
     copy.unlink()
-    pii_key.keep(path)
+    pii_key.ensure_copy(path)
     assert copy.read_text() == path.read_text()
     assert copy.stat().st_mode & 0o777 == 0o600
 

@@ -17,12 +17,25 @@ from lakehouse.process import Service, free_ports
 from lakehouse.settings import Settings
 from local_stack import kafka
 from local_stack.stack import variables
+from local_stack.temporary import own_environment, running
 from spark_server.spark import CLASS_ARCHIVE
 from tests.conftest import run_lakehouse
 
 
 def pids() -> dict[str, str]:
     return {path.name: path.read_text() for path in home().glob("*/*.pid")}
+
+
+def test_a_developers_own_store_and_catalog_do_not_reach_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    foreign = ("AWS_PROFILE", "AWS_ENDPOINT_URL_S3", "PGPASSFILE", "PYICEBERG_CATALOG__LAKE__URI", "SPARK_CONF_DIR")
+    for name in foreign:
+        monkeypatch.setenv(name, "a developer's")
+    with own_environment(tmp_path):
+        assert not set(foreign) & set(os.environ)
+    assert set(foreign) <= set(os.environ)
+    # But for what is given on purpose, as the archive of classes is written by it.
+    with running(tmp_path, more={"SPARK_CONF_DIR": "here"}):
+        assert os.environ["SPARK_CONF_DIR"] == "here"
 
 
 def test_up_a_second_time_starts_nothing(stack: Settings) -> None:

@@ -6,6 +6,8 @@ import pytest
 from pyhive import hive
 
 from lakehouse import pii_key
+from lakehouse.catalog import load_catalog
+from lakehouse.lease import held, leased
 from lakehouse.settings import Settings
 from lakehouse.thrift import rows
 from tests.conftest import run_dbt
@@ -50,6 +52,27 @@ def test_a_key_file_that_is_not_named_is_asked_for(masking_key: Settings) -> Non
 
 
 def test_the_right_key_works_after_a_wrong_one(masking_key: Settings) -> None:
+    assert run_dbt("build", "--select", "channels").returncode == 0
+
+
+def test_nothing_is_built_while_another_run_has_the_lease(
+    masking_key: Settings, cursor: hive.Cursor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = load_catalog(masking_key)
+    monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
+    with leased(catalog, "weekly", print, "weekly 2020-W53") as theirs:
+        before = snapshot(cursor)
+        refused = run_dbt("build", "--select", "channels")
+        assert refused.returncode != 0
+        assert f"The lake is at work for elsewhere:{masking_key.home} (weekly 2020-W53, since 20" in refused.stdout
+        assert snapshot(cursor) == before
+        # What the holder itself starts is told its number; what outlives the lease has another one.
+        assert run_dbt("build", "--select", "channels", LAKEHOUSE_LEASE=held("weekly")).returncode == 0
+        number = str(theirs.number - 1)
+        assert (
+            "The lake is at work for elsewhere:"
+            in run_dbt("build", "--select", "channels", LAKEHOUSE_LEASE=number).stdout
+        )
     assert run_dbt("build", "--select", "channels").returncode == 0
 
 

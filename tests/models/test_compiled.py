@@ -127,5 +127,10 @@ def test_each_macro_that_the_project_calls_is_described_with_its_arguments(manif
     own = [manifest["macros"][name] for name in called if name.startswith("macro.retail_lakehouse.")]
     assert len(own) > 25
     assert [macro["name"] for macro in own if not macro["description"]] == []
-    named = [(macro["name"], each["name"]) for macro in own for each in macro["arguments"] if not each["description"]]
+    named = [
+        (macro["name"], argument["name"])
+        for macro in own
+        for argument in macro["arguments"]
+        if not argument["description"]
+    ]
     assert named == []

@@ -140,7 +140,7 @@ def test_every_record_is_decoded(evolved: Evolved) -> None:
 
 
 def test_a_record_stays_unless_it_has_no_key_and_those_are_counted(evolved: Evolved, cursor: hive.Cursor) -> None:
-    flaws = table(cursor, "select * from ops.ops_flawed_values where flaw like 'missing: no model%'")
+    flaws = table(cursor, "select * from ops.flawed_values where flaw like 'missing: no model%'")
     counted = {row["model_name"]: row["flawed_rows"] for row in flaws}
     for topic in DEDUPLICATED:
         rows = survivors(evolved, topic)
@@ -217,6 +217,6 @@ def test_each_order_line_is_in_the_file_or_left_out_for_what_it_lacks(evolved: E
 
 
 def test_what_goes_in_comes_out(evolved: Evolved) -> None:
-    checks = scan(evolved, "ops.ops_reconciliation")
+    checks = scan(evolved, "ops.reconciliation")
     assert {check["check_name"]: check["difference"] for check in checks if check["difference"]} == {}
     assert "order lines = counted + left out" in {check["check_name"] for check in checks}

@@ -42,6 +42,23 @@ def test_a_full_refresh_keeps_the_table_and_its_history(small_project: RunModel,
     assert rows(cursor, f"select name from small.thing version as of {snapshot}") == [("a",)]
 
 
+def test_models_of_packages_keep_the_materialization_of_dbt_spark(
+    small_project: RunModel, cursor: hive.Cursor, tmp_path: Path
+) -> None:
+    package = tmp_path / "bought"
+    (package / "models").mkdir(parents=True)
+    (package / "dbt_project.yml").write_text("{name: bought, version: '1.0'}")
+    (package / "models" / "added_to.sql").write_text(
+        "{{ config(materialized='incremental', file_format='iceberg', schema='small') }} select 1 as a"
+    )
+    (tmp_path / "packages.yml").write_text(f"packages: [{{local: {package}}}]")
+    installed = run_dbt("deps", directory=tmp_path)
+    assert installed.returncode == 0, installed.stdout
+    for _ in range(2):
+        small_project("{{ config(materialized='view') }} select 1 as a")
+    assert rows(cursor, "select a from small.added_to") == [(1,), (1,)]
+
+
 @pytest.mark.parametrize(("strategy", "expected"), [("earliest", "early"), ("latest", "late")])
 def test_a_merge_replaces_a_row_only_by_a_better_one(
     small_project: RunModel, cursor: hive.Cursor, strategy: str, expected: str

@@ -2,24 +2,21 @@
 
 import json
 import secrets
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import boto3
-import httpx2
 import pytest
 import yaml
 from pyiceberg.catalog import Catalog
 
 from lakehouse.catalog import load_catalog
 from lakehouse.environment import PROJECT_ROOT
-from lakehouse.process import Service, free_ports
 from lakehouse.settings import Settings
 from python_export.datasets import source
 from python_export.datasets.source import Source
 from python_export.publishing.target import Target, open_target
 from tests.support.hostile_rows import DATASET, SCHEMA, arrow_table, hostile_rows
+from tests.support.weed import Weed
 
 
 @pytest.fixture
@@ -66,62 +63,10 @@ def exports_declared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[st
     return {"DBT_TARGET_PATH": str(directory)}
 
 
-@pytest.fixture(scope="session")
-def s3_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A server that speaks S3, and keeps its conditions: of two writers at once one is refused."""
-    directory = tmp_path_factory.mktemp("s3")
-    identity = {
-        "name": "analyst",
-        "credentials": [{"accessKey": "analyst", "secretKey": "secret"}],
-        "actions": ["Admin", "Read", "Write", "List"],
-    }
-    (directory / "identities.json").write_text(json.dumps({"identities": [identity]}))
-    # Each has a default that may be taken or, a port and ten thousand, be none.
-    names = [f"{name}.port{kind}" for name in ("s3", "master", "volume", "filer") for kind in ("", ".grpc")]
-    names += ["s3.port.iceberg", "s3.port.lance"]
-    ports = free_ports(len(names))
-    options = [f"-{name}={port}" for name, port in zip(names, ports, strict=True)]
-    service = Service(
-        name="weed",
-        directory=directory,
-        command=lambda: [
-            str(Path(sys.executable).with_name("weed")),
-            *("server", "-ip=127.0.0.1", "-filer", "-s3", "-s3.config=identities.json", "-dir=.", "-volume.max=1000"),
-            *("-volume.preStopSeconds=0", "-master.volumeSizeLimitMB=64", *options),
-        ],
-        ports={"S3": ports[0]},
-        answers=lambda: answers(f"http://127.0.0.1:{ports[0]}"),
-    )
-    service.start()
-    yield service
-    # It takes its time to end, and nothing of it is kept.
-    service.process().kill()
-    service.stop()
-
-
-@pytest.fixture(scope="session")
-def s3_server(s3_service: Service) -> str:
-    """The address of the S3 server."""
-    return f"http://127.0.0.1:{s3_service.ports['S3']}"
-
-
-def answers(address: str) -> bool:
-    """Tell whether a server takes requests; to one without a login it says no."""
-    try:
-        return httpx2.get(address).status_code == 403
-    except httpx2.HTTPError:
-        return False
-
-
 @pytest.fixture
-def s3_settings(s3_server: str, offline_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
+def s3_settings(weed: Weed, offline_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """Settings that publish to an empty bucket."""
-    for name, value in {
-        "AWS_ENDPOINT_URL_S3": s3_server,
-        "AWS_ACCESS_KEY_ID": "analyst",
-        "AWS_SECRET_ACCESS_KEY": "secret",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }.items():
+    for name, value in weed.variables.items():
         monkeypatch.setenv(name, value)
     bucket = f"exports-{secrets.token_hex(4)}"
     boto3.client("s3").create_bucket(Bucket=bucket)

@@ -25,7 +25,7 @@ from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from local_stack import stack as stack_services
 from python_export.datasets import spark_sql
-from python_export.datasets.declared import Project
+from python_export.datasets.project import Project
 from python_export.files import unload
 from python_export.publishing import origin
 from python_export.publishing.manifest import SmallGroups

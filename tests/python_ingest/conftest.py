@@ -1,6 +1,5 @@
 """What the ingester's tests share: a lab of their own per test, and one Spark session for all."""
 
-import json
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ from pyspark.sql import SparkSession
 from lakehouse.settings import Settings
 from python_ingest.topics import Declaration
 from spark_server.spark import session
-from tests.support.lab import Lab
+from tests.support.lab import Lab, declared_in
 
 
 @pytest.fixture(scope="session")
@@ -38,8 +37,4 @@ def lab(services: Settings, spark: SparkSession, declaration: Declaration) -> La
 @pytest.fixture
 def models_dir(tmp_path: Path, declaration: Declaration) -> Path:
     """A directory whose one source file declares the test's topic."""
-    kafka = {"topic": declaration.topic, "key": declaration.key, "on_error": declaration.on_error}
-    table = {"name": declaration.table, "config": {"meta": {"kafka": kafka}}}
-    sources = {"version": 2, "sources": [{"name": "lab", "schema": declaration.schema, "tables": [table]}]}
-    (tmp_path / "_lab__sources.yml").write_text(json.dumps(sources))
-    return tmp_path
+    return declared_in(tmp_path, declaration)

@@ -22,6 +22,8 @@ sources:
         config: {meta: {kafka: {topic: refunds}}}
 """
 
+COLUMNS = "columns: [{name: id, data_type: bigint}]"
+
 
 def written(directory: Path, text: str, name: str = "_till__sources.yml") -> Path:
     (directory / name).write_text(text)
@@ -91,6 +93,33 @@ def test_the_projects_own_sources_name_the_tables_that_other_tools_rely_on() -> 
         (
             GOOD.replace("on_error: stop", "table_properties: {write.format.default: }"),
             ["table sales", "kafka.table_properties is 'None'"],
+        ),
+        *(
+            (GOOD.replace("topic: refunds", f"topic: refunds, {given}"), ["table refunds: kafka.", *words])
+            for given, *words in (
+                (
+                    "partition_spec: kafka_timestamp",
+                    "partition_spec is not a list of fields",
+                    "[days(kafka_timestamp)]",
+                ),
+                ("partition_spec: ['weeks(kafka_timestamp)']", "partition_spec is 'weeks(kafka_timestamp)'", "months"),
+                ("partition_spec: [bucket(kafka_key)]", "partition_spec is 'bucket(kafka_key)'", "bucket(16, column)"),
+                ("partition_spec: ['bucket(0, kafka_key)']", "partition_spec is 'bucket(0, kafka_key)'"),
+                ("partition_spec: [kafka_offset desc]", "partition_spec is 'kafka_offset desc'"),
+                ("partition_spec: [5]", "partition_spec is '5'"),
+                ("partition_spec: [store]", "partition_spec: there is no column store", "data_type"),
+                ("partition_spec: [days(kafka_offset)]", "days(kafka_offset) cannot be made of a column of type long"),
+                ("partition_spec: [kafka_headers]", "kafka_headers cannot be made of a column of type list"),
+                ("partition_spec: [days(ingested_at), hours(ingested_at)]", "hours(ingested_at) says no more than"),
+                ("key: avro, partition_spec: ['bucket(4, kafka_key)']", "there is no column kafka_key"),
+                ("sort_order: [kafka_offset up]", "sort_order is 'kafka_offset up'", "desc nulls last"),
+                ("sort_order: []", "sort_order is", "desc nulls last"),
+                ("sort_order: [amount]", "sort_order: there is no column amount"),
+                ("sort_order: [kafka_offset, kafka_offset desc]", "says no more than another one of kafka_offset"),
+                ("client_options: 5", "client_options is not a mapping"),
+                ("client_options: {sasl.jaas.config: secret}", "client_options is 'sasl.jaas.config'", "are settings"),
+                ("client_options: {isolation.level: read_uncommitted}", "client_options is 'isolation.level'"),
+            )
         ),
         (GOOD.replace("on_error: stop", "allow: amount"), ["table sales", "kafka.allow is not a list of fields"]),
         (GOOD.replace("topic: refunds", "topic: Till.Sales-v1"), ["'Till.Sales-v1' is declared twice"]),
@@ -175,6 +204,21 @@ def test_table_properties_are_declared_as_yaml_writes_them(tmp_path: Path) -> No
         ("c", "true"),
         ("d", "zstd"),
     )
+
+
+def test_a_layout_is_declared_as_spark_writes_it(tmp_path: Path) -> None:
+    terms = ["days(kafka_timestamp)", "bucket(16, id)", "truncate(3, kafka_key)", "id"]
+    order = ["hours(kafka_timestamp)", "id desc", "kafka_offset asc nulls last"]
+    kafka = f"topic: refunds, partition_spec: {terms}, sort_order: {order}, client_options: {{client.rack: a, x: 5}}"
+    text = GOOD.replace("topic: refunds", kafka).replace("- name: refunds", f"- name: refunds\n        {COLUMNS}")
+    found = read_declarations(written(tmp_path, text))[1]
+    assert [str(term) for term in found.partition_spec or ()] == terms
+    assert [str(term) for term in found.sort_order or ()] == [
+        "hours(kafka_timestamp) asc nulls first",
+        "id desc nulls last",
+        "kafka_offset asc nulls last",
+    ]
+    assert found.client_options == (("client.rack", "a"), ("x", "5"))
 
 
 def test_the_subjects_of_a_topic_follow_what_it_declares(tmp_path: Path) -> None:

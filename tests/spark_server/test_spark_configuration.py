@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from lakehouse.errors import UserError
+from lakehouse.security import KafkaSecurity
 from lakehouse.settings import Settings
 from spark_server import spark, thrift_server
 
@@ -44,6 +45,23 @@ def test_only_a_driver_with_executors_of_its_own_is_kept_to_loopback(
     monkeypatch.setenv("SPARK_LOCAL_IP", "10.0.0.1")
     assert spark.process_environment(offline_settings)["SPARK_LOCAL_IP"] == "127.0.0.1"
     assert spark.process_environment(own)["SPARK_LOCAL_IP"] == "10.0.0.1"
+
+
+def test_executors_of_another_process_get_the_secrets_of_kafka_by_their_environment(
+    own: Settings, offline_settings: Settings, tmp_path: Path
+) -> None:
+    sasl = KafkaSecurity(protocol="SASL_PLAINTEXT", mechanism="PLAIN", username="u", password="two\nlines")
+    name = "spark.executorEnv.KAFKA_SASL_JAAS_CONFIG"
+    assert spark._of_executors(offline_settings.changed(kafka_security=sasl)) == {}
+    given = spark._of_executors(own.changed(kafka_security=sasl))
+    assert list(given) == [name]
+    # A line is a property, so a line break must not end it.
+    assert last_values(spark.write_properties(own, tmp_path / "p", given))[name].endswith(r'password="two\nlines";')
+    assert own.spark_conf
+    own.spark_conf.write_text(
+        "spark.master k8s://h\nspark.kubernetes.executor.secretKeyRef.KAFKA_SASL_JAAS_CONFIG = kafka:jaas\n"
+    )
+    assert spark._of_executors(own.changed(kafka_security=sasl)) == {}
 
 
 def test_a_value_may_begin_with_what_separates_name_and_value(offline_settings: Settings, tmp_path: Path) -> None:

@@ -3,23 +3,28 @@
 import io
 import json
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import fastavro
+import pyarrow.parquet as pq
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from pyiceberg.table import Table
+from pyiceberg.types import IntegerType, StringType
 from pyspark.sql import SparkSession
 
 from lakehouse import connections
 from lakehouse.catalog import load_catalog
 from lakehouse.settings import Settings
+from python_ingest import spark_types
 from python_ingest.kafka.registry import Registry
 from python_ingest.landing.batch import Lander
 from python_ingest.landing.commit import Landed
 from python_ingest.landing.run import Ingester, Options, TopicResult
+from python_ingest.layout import partition_term, sort_term
 from python_ingest.schema.learn import TopicSchemas
 from python_ingest.topics import Declaration
 from python_ingest.verify.compare import verify_topic
@@ -138,6 +143,25 @@ class Lab:
         self.spark.sql(text.format(table=f"lake.{self.declaration.identifier}"))
 
 
+def declared_in(directory: Path, declaration: Declaration) -> Path:
+    """Declare a topic in the one source file of a directory, and return the directory."""
+    kafka: dict[str, object] = {
+        "topic": declaration.topic,
+        "key": declaration.key,
+        "on_error": declaration.on_error,
+        "partition_spec": declaration.partition_spec and [*map(str, declaration.partition_spec)],
+        "sort_order": declaration.sort_order and [*map(str, declaration.sort_order)],
+    }
+    columns = [
+        {"name": name, "data_type": spark_types.in_spark(column)}
+        for name, column in spark_types.parts(declaration.columns).items()
+    ]
+    table = {"name": declaration.table, "columns": columns, "config": {"meta": {"kafka": kafka}}}
+    sources = {"version": 2, "sources": [{"name": "lab", "schema": declaration.schema, "tables": [table]}]}
+    (directory / "_lab__sources.yml").write_text(json.dumps(sources))
+    return directory
+
+
 def produce(lab: Lab, count: int, start: int = 0, partitions: tuple[int, ...] = (0, 1, 2)) -> None:
     schema_id = lab.register(SALE)
     for index in range(start, start + count):
@@ -158,6 +182,27 @@ def assert_columns_say_what_bytes_say(lab: Lab, rows: int) -> None:
     """See that so many rows hold what another decoder makes of their bytes."""
     report = verify_topic(lab.settings, lab.declaration, 10, decoded=True)
     assert (report.problems, report.notes, report.decoded) == ([], [], rows)
+
+
+def laid_out(declaration: Declaration) -> Declaration:
+    """Return the declaration of a table of SALE that is parted by time and number, and sorted by both."""
+    return replace(
+        declaration,
+        columns=spark_types.struct({"id": IntegerType(), "note": StringType()}),
+        partition_spec=(partition_term("days(kafka_timestamp)"), partition_term("bucket(4, id)")),
+        sort_order=(sort_term("id desc nulls last"), sort_term("kafka_offset")),
+    )
+
+
+def assert_sorted(lab: Lab) -> None:
+    """See that the rows of each file descend by id, one Kafka partition and one bucket to a file."""
+    files = lab.table().inspect.data_files().to_pylist()
+    assert files
+    for file in files:
+        rows = pq.read_table(file["file_path"].removeprefix("file:")).to_pylist()
+        ids = [row["id"] for row in rows]
+        assert ids == sorted(ids, reverse=True)
+        assert len({row["kafka_partition"] for row in rows}) == 1
 
 
 def configure(lab: Lab, name: str, value: str) -> None:

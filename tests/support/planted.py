@@ -70,6 +70,14 @@ def index_of_texts(values: dict[str, set[str]]) -> Index:
     )
 
 
+def masking_key(file: Path) -> Index:
+    """Return an index of all forms of the key and its pads."""
+    pads = bytes.fromhex(file.read_text().strip().split(":")[1])
+    inner, outer = pads[:64], pads[64:]
+    secrets = {"key": bytes(byte ^ 0x36 for byte in inner).rstrip(b"\0"), "inner pad": inner, "outer pad": outer}
+    return index(form for name, value in secrets.items() for form in byte_forms(name, value))
+
+
 def search(patterns: Index, artefact: bytes) -> set[str]:
     """Return the names of the patterns that are somewhere in an artefact."""
     return {

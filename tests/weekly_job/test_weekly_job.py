@@ -20,7 +20,7 @@ from lakehouse.lock import locked
 from lakehouse.process import free_ports
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
-from python_export.datasets.declared import Project
+from python_export.datasets.project import Project
 from python_export.datasets.withheld import Withheld
 from python_export.publishing.publish import Published
 from python_export.telling import outbox
@@ -200,7 +200,7 @@ from pathlib import Path
 from lakehouse.lock import locked
 from lakehouse.weeks import IsoWeek
 from python_export.datasets.build import build_all
-from python_export.datasets.declared import Project
+from python_export.datasets.project import Project
 sys.executable = "{tmp_path}/python"
 with locked("weekly", print):
     threading.Thread(target=build_all, args=(Project(Path("."), os.environ), [IsoWeek(2020, 53)])).start()

@@ -16,7 +16,8 @@ from lakehouse.pii.compile import compiled_manifest
 from lakehouse.weeks import IsoWeek
 from python_export.datasets import declared, source
 from python_export.datasets.build import build, failures, parse, require_week
-from python_export.datasets.declared import Project, Table, Topic
+from python_export.datasets.declared import Table, Topic
+from python_export.datasets.project import Project
 from python_export.datasets.shown import Headline, Shown, of_export
 from python_export.datasets.withheld import Fault, withhold, without_dataset
 from tests.support.hostile_rows import DATASET, arrow_table, hostile_rows

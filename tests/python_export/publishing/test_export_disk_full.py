@@ -14,7 +14,6 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from lakehouse.errors import UserError
-from lakehouse.process import Service
 from lakehouse.settings import Settings
 from python_export.datasets import source
 from python_export.files import csv_file
@@ -24,6 +23,7 @@ from python_export.publishing.publish import publish
 from python_export.publishing.staging import staging
 from python_export.publishing.target import Target, open_target
 from tests.support.hostile_rows import DATASET, MONDAY, SCHEMA, arrow_table, draft
+from tests.support.weed import Weed
 
 MB = 1024 * 1024
 
@@ -70,14 +70,14 @@ def test_no_room_for_the_old_version_of_a_bucket(s3_settings: Settings) -> None:
     assert export(target, "note\n") == 2
 
 
-def test_no_room_in_the_store(s3_settings: Settings, s3_service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_room_in_the_store(s3_settings: Settings, weed: Weed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     target = open_target(s3_settings)
     content = "note\n" + "0123456789\n" * 1_600_000
     assert export(target, "note\n") == 1
     with (
         pytest.raises(UserError, match=r"The export root s3://.* cannot be used"),
-        no_room_beyond(0, s3_service.process().pid),
+        no_room_beyond(0, weed.service.process().pid),
     ):
         export(target, content)
     assert [one.version for one in published(target)] == [1]

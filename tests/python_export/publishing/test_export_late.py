@@ -10,7 +10,7 @@ from pyiceberg.catalog import Catalog
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from lakehouse.weeks import weeks_between, weeks_label
-from python_export.datasets.build import FIGURES
+from python_export.datasets.build import FIGURES_TABLE
 from python_export.publishing import late
 from python_export.publishing.target import Target, open_target
 from tests.support.hostile_rows import draft
@@ -92,7 +92,7 @@ def test_the_figures_are_those_of_the_table(catalog: Catalog) -> None:
         {"dataset_name": "events", "week_label": week, "total_rows": 3, "fingerprint": "77"} for week in (OLD, None)
     ]
     arrow = pa.Table.from_pylist(rows)
-    catalog.create_table(f"ops.{FIGURES}", arrow.schema).append(arrow)
+    catalog.create_table(FIGURES_TABLE, arrow.schema).append(arrow)
     assert late.figures(catalog) == {("events", OLD): late.as_text(rows[0])}
 
 

@@ -251,8 +251,7 @@ def test_what_others_keep_in_the_bucket_is_left_alone(s3_settings: Settings) -> 
         target.client.put_object(Bucket=target.bucket, Key=path, Body=b"{")
     for path in ("backups/2026-W40/v3/db.dump", f"archive/2020-W53/v1/{folder}half.csv"):
         start_upload(target, path)
-    ours = f"events/2020-W53/v1/{folder}half.csv"
-    upload = start_upload(target, ours)
+    start_upload(target, f"events/2020-W53/v1/{folder}half.csv")
 
     target.clean(["events"], abandoned_after=timedelta(0))
     assert set(tree(target)) == of_others
@@ -261,8 +260,27 @@ def test_what_others_keep_in_the_bucket_is_left_alone(s3_settings: Settings) -> 
         "backups/2026-W40/v3/db.dump",
         f"archive/2020-W53/v1/{folder}half.csv",
     }
-    # Another machine has aborted it since it was listed.
-    target._abort(ours, upload)
+
+
+def test_an_upload_that_another_machine_aborts_first_is_no_error(s3_settings: Settings) -> None:
+    overtaken = []
+
+    def be_overtaken(request: AWSPreparedRequest, **_: object) -> AWSResponse | None:
+        """Answer the first abort as Amazon's S3 does when there is no such upload any more; SeaweedFS says nothing."""
+        if overtaken:
+            return None
+        overtaken.append(URLLib3Session().send(request).status_code)
+        answer = AWSResponse(request.url, 404, {}, BytesIO())
+        answer._content = b"<Error><Code>NoSuchUpload</Code></Error>"
+        return answer
+
+    target = open_target(s3_settings)
+    for _ in range(2):
+        start_upload(target, f"events/2020-W53/v1/{target.folder()}half.csv")
+    target.client.meta.events.register("before-send.s3.AbortMultipartUpload", be_overtaken)
+    target.clean(["events"], abandoned_after=timedelta(0))
+    assert overtaken == [204]
+    assert not target.client.list_multipart_uploads(Bucket=target.bucket).get("Uploads")
 
 
 def test_a_version_that_is_committed_during_the_cleaning_stays(

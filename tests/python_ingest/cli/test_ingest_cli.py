@@ -4,6 +4,8 @@ import io
 import re
 import signal
 import subprocess
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -13,9 +15,11 @@ from lakehouse.durations import seconds
 from lakehouse.errors import UserError
 from python_ingest.cli.report import ConsoleReporter, summary
 from python_ingest.landing.commit import Landed
-from python_ingest.landing.run import TopicResult
+from python_ingest.landing.run import Options, TopicResult
 from tests.conftest import LAKEHOUSE, run_lakehouse
-from tests.support.lab import Lab, record
+from tests.support.lab import Lab, Messages, assert_exactly_once, produce, record
+
+BACKLOG = 3_000
 
 
 @pytest.mark.parametrize(
@@ -120,6 +124,52 @@ def test_a_signal_ends_following_well(lab: Lab, models_dir: Path, number: signal
     output, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (0, "")
     assert output.splitlines()[-1].split()[:2] == [lab.topic, "0"]
+
+
+@pytest.mark.parametrize(("options", "signals"), [([], 1), (["--follow"], 2)])
+def test_a_signal_ends_a_run_at_once_and_the_next_one_lands_the_rest(
+    lab: Lab, models_dir: Path, options: list[str], signals: int
+) -> None:
+    """While it follows, the first signal lets it end the batches in hand."""
+    produce(lab, BACKLOG)
+    few = ["--max-records", "20"]
+    command = [LAKEHOUSE, "ingest", "run", *few, *options, "--models", str(models_dir)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert " records landed" in process.stdout.readline()
+    for _ in range(signals):
+        process.send_signal(signal.SIGTERM)
+        # One that comes while the other is still waiting to be seen is none.
+        time.sleep(0.3)
+    _, errors = process.communicate(timeout=60)
+    # Following may have ended well before the second one, or Python be at its own end, where nobody handles signals.
+    assert process.returncode in ([130] if signals == 1 else [130, 0, -signal.SIGTERM])
+    assert errors == ""
+    assert len(lab.rows()) < BACKLOG
+    lab.land_well()
+    assert_exactly_once(lab, BACKLOG)
+
+
+def test_a_run_that_is_interrupted_begins_no_other_batch(lab: Lab) -> None:
+    """As a weekly job's, whose process goes on to its end."""
+    produce(lab, BACKLOG)
+
+    class Interrupted(Messages):
+        batches = 0
+
+        def landed(self, topic: str, what: Landed) -> None:
+            self.batches += 1
+            if self.batches == 1:
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    messages = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        lab.ingester(Options(20, wait=10), messages=messages).catch_up([lab.declaration])
+    # The time of ten batches.
+    time.sleep(5)
+    assert messages.batches <= 2
+    lab.land_well()
+    assert_exactly_once(lab, BACKLOG)
 
 
 def test_too_many_dead_letters_are_an_exit_code_of_their_own(lab: Lab, models_dir: Path) -> None:

@@ -22,7 +22,7 @@ from python_ingest.topics import Declaration
 from python_ingest.verify.compare import verify_topic
 from tests.conftest import LAKEHOUSE, run_lakehouse
 from tests.support.lab import Lab, record
-from tests.support.secured import PASSWORD, USER, Authority, SecuredBroker, secured_broker, secured_registry
+from tests.support.secured import PASSWORD, USER, Authority, SecuredBroker, grant, secured_broker, secured_registry
 
 USER_INFO = "reader:registry-secret-9b1d"
 TOKEN = "token-secret-c04e"
@@ -65,7 +65,7 @@ def secured(stack: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     basic_token = base64.b64encode(USER_INFO.encode()).decode()
     upstream = stack.schema_registry_url
     with ExitStack() as running:
-        broker = running.enter_context(secured_broker(directory / "kafka", authority))
+        broker = running.enter_context(secured_broker(directory / "kafka", authority, admin="other_client"))
         basic = running.enter_context(
             secured_registry(upstream, authority, authorization=f"Basic {basic_token}", mutual=False)
         )
@@ -120,8 +120,9 @@ def secured(stack: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture
 def secured_lab(secured: Secured, spark: SparkSession, declaration: Declaration) -> Lab:
-    lab = Lab(secured.settings(secured.sasl_ssl), spark, declaration)
+    lab = Lab(secured.settings(secured.mutual_tls), spark, declaration)
     lab.make_topic()
+    grant(lab.admin, "test.")
     schema_id = lab.register(record("sale", id="int"))
     for index in range(20):
         lab.produce(lab.encode(schema_id, {"id": index}), partition=index % 3, key=b"k")
@@ -144,7 +145,7 @@ def ingest_and_verify(lab: Lab, models_dir: Path, env: dict[str, str]) -> list[s
             seen += command_lines(process.pid)
             time.sleep(0.2)
         output, errors = process.communicate()
-        assert (process.returncode, errors) == (0, ""), errors
+        assert (process.returncode, errors) == (0, ""), output + errors
         seen.append(output)
     assert seen[-1] == f"{lab.topic}: 20 records compared: all exactly once\n"
     assert any("org.apache.spark.deploy.SparkSubmit" in line for line in seen)

@@ -15,12 +15,12 @@ from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata
 
 from lakehouse.catalog import make_namespace
+from lakehouse.commits import Refused
 from python_ingest.kafka import peek
 from python_ingest.kafka.broker import Broker
 from python_ingest.kafka.offset_range import OffsetRange
 from python_ingest.landing import commit, identity, tables
 from python_ingest.landing.batch import BatchPlan
-from python_ingest.landing.commit import Refused
 from python_ingest.landing.offsets import Position, PositionReader
 from python_ingest.landing.run import Options
 from tests.support.lab import SALE, Lab, Messages, assert_exactly_once, produce
@@ -105,9 +105,9 @@ def test_of_two_first_writers_one_is_refused(lab: Lab) -> None:
     one, other = lab.lander("one"), lab.lander("other")
     make_namespace(one.catalog, lab.declaration.schema)
     empty = tables.create(one.catalog, lab.declaration)
-    assert empty is not None
     identity.bind(empty, topic)
-    assert tables.create(other.catalog, lab.declaration) is None
+    with pytest.raises(Refused):
+        tables.create(other.catalog, lab.declaration)
     stale = lab.table()
     assert one.land(empty, first).rows == 2
     with pytest.raises(Refused, match=r"another (process|commit)"):

@@ -10,13 +10,16 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from python_ingest.landing.run import Options
+from python_ingest.topics import Declaration
+from python_ingest.upkeep.maintain import Retention, maintain_table
 from tests.conftest import LAKEHOUSE, run_lakehouse
-from tests.support.lab import Lab, assert_exactly_once, produce
+from tests.support.lab import Lab, assert_exactly_once, assert_sorted, laid_out, produce
 
 ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "1"))
 SEED = int(os.environ["CHAOS_SEED"])
@@ -75,10 +78,8 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-@pytest.mark.parametrize("point", POINTS)
-def test_a_batch_killed_at_any_step_is_landed_once(
-    lab: Lab, models_dir: Path, start: Callable[..., subprocess.Popen[bytes]], point: str
-) -> None:
+def killed_at(point: str, lab: Lab, models_dir: Path, start: Callable[..., subprocess.Popen[bytes]]) -> int:
+    """Kill an ingester at a point of a batch, land what is left, and return how many records there are."""
     produce(lab, 30)
     lab.land_well()
     total = 30
@@ -97,7 +98,33 @@ def test_a_batch_killed_at_any_step_is_landed_once(
         raise AssertionError(f"no kill hit the moment {point}")
     again = run_lakehouse("ingest", "run", lab.topic, "--models", str(models_dir))
     assert (again.returncode, again.stderr) == (0, "")
-    assert_exactly_once(lab, total)
+    return total
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_batch_killed_at_any_step_is_landed_once(
+    lab: Lab, models_dir: Path, start: Callable[..., subprocess.Popen[bytes]], point: str
+) -> None:
+    assert_exactly_once(lab, killed_at(point, lab, models_dir, start))
+
+
+class TestOfALayoutOfItsOwn:
+    """The same of a table that is parted and sorted as its source declares."""
+
+    @pytest.fixture
+    def declaration(self, declaration: Declaration) -> Declaration:
+        return laid_out(declaration)
+
+    @pytest.mark.parametrize("point", ["while data files are written", "between data files and commit"])
+    def test_a_batch_killed_at_any_step_is_landed_once(
+        self, lab: Lab, models_dir: Path, start: Callable[..., subprocess.Popen[bytes]], point: str
+    ) -> None:
+        total = killed_at(point, lab, models_dir, start)
+        assert_exactly_once(lab, total)
+        assert {len(entry["partition"]) for entry in lab.table().inspect.partitions().to_pylist()} == {3}
+        maintain_table(lab.settings, lambda: lab.spark, lab.declaration.identifier, Retention(timedelta(0)))
+        assert_exactly_once(lab, total)
+        assert_sorted(lab)
 
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + ROUNDS))

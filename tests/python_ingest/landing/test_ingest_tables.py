@@ -8,18 +8,21 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
+from pyiceberg.types import IntegerType, LongType, StringType
 
 from lakehouse.catalog import load_catalog, make_namespace
+from lakehouse.commits import Refused
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
-from python_ingest import spark_types
+from python_ingest import layout, spark_types
 from python_ingest.kafka.broker import TopicState
 from python_ingest.landing import identity, tables
 from python_ingest.landing.offsets import Position
 from python_ingest.landing.tables import table_schema
+from python_ingest.layout import METADATA_COLUMNS, partition_term, sort_term
 from python_ingest.schema import column_types, merge, writer_form
 from python_ingest.schema.avro import IncompatibleSchema
-from python_ingest.schema.columns import METADATA_COLUMNS, payload_columns
+from python_ingest.schema.columns import payload_columns
 from python_ingest.schema.state import SchemaState
 from python_ingest.topics import Declaration
 from tests.support.lab import record
@@ -77,11 +80,12 @@ FIRST = SchemaState({3: writer(record("r", a="int", n=record("n", b="float")))},
 
 def test_a_table_is_made_once_and_remembers_where_it_comes_from(catalog: Catalog) -> None:
     assert tables.load(catalog, DECLARATION) is None
-    assert tables.create(catalog, DECLARATION) is not None
-    assert tables.create(catalog, DECLARATION) is None
+    tables.create(catalog, DECLARATION)
+    with pytest.raises(Refused):
+        tables.create(catalog, DECLARATION)
     table = tables.load(catalog, DECLARATION)
     assert table is not None
-    assert tables.evolve(table, DECLARATION, FIRST) is not None
+    tables.evolve(table, DECLARATION, FIRST)
     state = SchemaState.of(table)
     assert (state.value, state.key, state.held()) == (FIRST.value, FIRST.key, FIRST.held())
     assert [str(field.transform) for field in table.spec().fields] == ["day", "identity"]
@@ -103,12 +107,51 @@ def test_a_table_has_the_properties_that_are_declared_now(catalog: Catalog) -> N
     assert tables.prepared(catalog, declared).metadata_location == before
 
 
+def layout_of(table: Table) -> tuple[str, str]:
+    schema = table.schema()
+    parted, order = layout.parted_by(table.spec(), schema), layout.sorted_by(table.sort_order(), schema)
+    return ", ".join(map(str, parted)), ", ".join(map(str, order))
+
+
+def test_a_table_is_laid_out_as_declared_and_again_when_that_changes(catalog: Catalog) -> None:
+    columns = spark_types.struct({"id": LongType(), "country": StringType()})
+    spec = (partition_term("bucket(4, id)"), partition_term("days(kafka_timestamp)"))
+    order = (sort_term("id desc nulls last"), sort_term("kafka_offset"))
+    both = replace(DECLARATION, columns=columns, partition_spec=spec, sort_order=order)
+    said: list[str] = []
+    table = tables.prepared(catalog, both, said.append)
+    as_declared = "bucket(4, id), days(kafka_timestamp), kafka_partition"
+    assert layout_of(table) == (as_declared, "id desc nulls last, kafka_offset asc nulls first")
+    for same in (both, replace(both, partition_spec=None, sort_order=None), replace(both, partition_spec=spec[::-1])):
+        assert tables.prepared(catalog, same, said.append).metadata_location == table.metadata_location
+    assert said == []
+
+    # What comes with the change has its column added in the same commit.
+    more = spark_types.struct({"id": LongType(), "country": StringType(), "store": IntegerType()})
+    other = replace(both, columns=more, partition_spec=(partition_term("store"), spec[1]), sort_order=order[1:])
+    changed = tables.prepared(catalog, other, said.append)
+    assert layout_of(changed) == ("days(kafka_timestamp), kafka_partition, store", "kafka_offset asc nulls first")
+    assert said == [
+        "bronze.sales: from now on files are parted by store, days(kafka_timestamp), kafka_partition"
+        " and sorted by kafka_offset asc nulls first; those there are stay as they are"
+    ]
+    back = tables.prepared(catalog, replace(both, columns=more), said.append)
+    assert layout_of(back) == ("days(kafka_timestamp), kafka_partition, bucket(4, id)", layout_of(table)[1])
+    assert len(said) == 2
+
+
+def test_a_table_that_was_made_without_a_layout_takes_one(catalog: Catalog) -> None:
+    table = tables.prepared(catalog, DECLARATION)
+    assert layout_of(table) == ("days(ingested_at), kafka_partition", "")
+    hourly = replace(DECLARATION, partition_spec=(partition_term("hours(ingested_at)"),))
+    assert layout_of(tables.prepared(catalog, hourly)) == ("kafka_partition, hours(ingested_at)", "")
+    alone = replace(DECLARATION, partition_spec=())
+    assert layout_of(tables.prepared(catalog, alone)) == ("kafka_partition", "")
+
+
 def made(catalog: Catalog) -> Table:
     """Return the table with the columns of the first schemas."""
-    table = tables.create(catalog, DECLARATION)
-    assert table is not None
-    assert tables.evolve(table, DECLARATION, FIRST) is not None
-    return table
+    return tables.evolve(tables.create(catalog, DECLARATION), DECLARATION, FIRST)
 
 
 def filled(catalog: Catalog) -> Table:
@@ -152,7 +195,7 @@ def test_a_table_grows_by_adding_and_widening_in_one_commit(catalog: Catalog) ->
     table = made(catalog)
     nested = record("n", b="double", c="string")
     grown = replace(FIRST, value=FIRST.value | {5: writer(record("r", a="long", n=nested, d="string"))})
-    assert tables.evolve(table, DECLARATION, grown) is not None
+    tables.evolve(table, DECLARATION, grown)
     after = catalog.load_table(DECLARATION.identifier)
     found = {name: str(after.schema().find_type(name)) for name in ("a", "n.b", "n.c", "d")}
     assert found == {"a": "long", "n.b": "double", "n.c": "string", "d": "string"}
@@ -163,10 +206,9 @@ def test_two_that_add_columns_at_once_do_not_undo_each_other(catalog: Catalog) -
     made(catalog)
     one, other = (catalog.load_table(DECLARATION.identifier) for _ in range(2))
     adds = {4: writer(record("r", a="int", z="int"))}
-    assert tables.evolve(one, DECLARATION, replace(FIRST, value=FIRST.value | adds)) is not None
-    assert (
-        tables.evolve(other, DECLARATION, replace(FIRST, value=FIRST.value | {5: writer(record("r", y="int"))})) is None
-    )
+    tables.evolve(one, DECLARATION, replace(FIRST, value=FIRST.value | adds))
+    with pytest.raises(Refused):
+        tables.evolve(other, DECLARATION, replace(FIRST, value=FIRST.value | {5: writer(record("r", y="int"))}))
     assert SchemaState.of(catalog.load_table(DECLARATION.identifier)).value.keys() == {3, 4}
 
 
@@ -174,11 +216,8 @@ def test_a_schema_that_adds_no_column_is_noted_beside_one_that_did_meanwhile(cat
     made(catalog)
     one, other = (catalog.load_table(DECLARATION.identifier) for _ in range(2))
     adds = {4: writer(record("r", a="int", z="int"))}
-    assert tables.evolve(one, DECLARATION, replace(FIRST, value=FIRST.value | adds)) is not None
-    assert (
-        tables.evolve(other, DECLARATION, replace(FIRST, value=FIRST.value | {5: writer(record("r", a="int"))}))
-        is not None
-    )
+    tables.evolve(one, DECLARATION, replace(FIRST, value=FIRST.value | adds))
+    tables.evolve(other, DECLARATION, replace(FIRST, value=FIRST.value | {5: writer(record("r", a="int"))}))
     table = catalog.load_table(DECLARATION.identifier)
     assert SchemaState.of(table).value.keys() == {3, 4, 5}
     assert {field.name for field in table_schema(SchemaState.of(table), DECLARATION.key).fields} == {

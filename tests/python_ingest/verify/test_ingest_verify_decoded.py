@@ -22,9 +22,10 @@ from pyspark.sql.types import (
 from lakehouse.catalog import load_catalog
 from lakehouse.errors import UserError
 from lakehouse.weeks import IsoWeek
-from python_export.datasets.declared import Project
+from python_export.datasets.project import Project
 from python_export.run import Exported
-from python_ingest.schema.columns import METADATA_COLUMNS, RESERVED
+from python_ingest.layout import METADATA_COLUMNS
+from python_ingest.schema.columns import RESERVED
 from python_ingest.verify import bronze_rows, decoded
 from python_ingest.verify import report as verify_report
 from python_ingest.verify.compare import verify_topic

@@ -1,0 +1,188 @@
+"""A lake whose warehouse is in S3, its catalog in a PostgreSQL or behind REST, as Spark and Python share it."""
+
+import secrets
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import boto3
+import pytest
+from pyhive import hive
+from pyiceberg.table import Table
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from lakehouse import thrift
+from lakehouse.catalog import load_catalog
+from lakehouse.errors import UserError
+from lakehouse.process import free_ports
+from lakehouse.settings import Settings
+from python_export.datasets import source
+from python_export.datasets.source import Source
+from python_export.files.compare import verify
+from python_export.files.unload import unload
+from python_ingest.kafka.offset_range import OffsetRange
+from python_ingest.landing import tables
+from python_ingest.landing.commit import Ledger, Refused, overwrite
+from python_ingest.landing.offsets import Position, PositionReader
+from python_ingest.topics import Declaration
+from python_ingest.upkeep.maintain import Retention, maintain_table
+from python_ingest.upkeep.purge import delete_orphans
+from spark_server import thrift_server
+from tests.support.hostile_rows import DATASET, SCHEMA, arrow_table, hostile_rows
+from tests.support.postgres import Postgres
+from tests.support.spark_jvm import session_of_its_own
+from tests.support.weed import KEY, SECRET, TABLE_BUCKET, Weed
+
+ORDERS = Declaration("shop.orders", "bronze", "orders", "string", "dead_letter")
+ROWS = 50
+
+
+@pytest.fixture(scope="module")
+def lake(
+    postgres: Postgres, properties: Path, weed: Weed, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Settings]:
+    """Settings of a lake in a bucket of its own; the process has the keys."""
+    bucket = f"lake-{secrets.token_hex(4)}"
+    directory = tmp_path_factory.mktemp("lake")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in weed.variables.items():
+            patch.setenv(name, value)
+        boto3.client("s3").create_bucket(Bucket=bucket)
+        yield Settings(
+            kafka_bootstrap_servers="127.0.0.1:1",
+            schema_registry_url="http://127.0.0.1:1",
+            warehouse=f"s3://{bucket}/warehouse",
+            catalog_uri=postgres.database("lake_in_s3"),
+            catalog_properties=properties,
+            export_unload=f"s3a://{bucket}/unloads",
+            home=directory / "home",
+            thrift_port=free_ports(1)[0],
+            thrift_password="thrift-secret-c2d8",
+        )
+
+
+@pytest.fixture(scope="module")
+def cursor(lake: Settings) -> Iterator[hive.Cursor]:
+    """A session of a Thrift server on the lake."""
+    server = thrift_server.service(lake.home / "thrift", lake)
+    server.start()
+    try:
+        with thrift.connect(lake) as cursor:
+            # Else so few rows would be one part.
+            thrift.rows(cursor, "set spark.sql.adaptive.enabled = false")
+            yield cursor
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="module")
+def hostile_source(lake: Settings) -> Source:
+    """The hostile rows in a table of the lake, as Python writes them."""
+    catalog = load_catalog(lake, create=True)
+    catalog.create_namespace_if_not_exists("shop")
+    catalog.create_table("shop.exp_weekly__events", SCHEMA).append(arrow_table(hostile_rows()))
+    found = source.find(catalog, DATASET)
+    assert found is not None
+    return found
+
+
+@pytest.fixture(scope="module")
+def rest_lake(lake: Settings, weed: Weed, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """Settings of a lake behind REST, in a bucket of that catalog."""
+    file = tmp_path_factory.mktemp("rest") / "catalog.properties"
+    file.write_text(f"credential = {KEY}:{SECRET}\nscope = catalog\n")
+    file.chmod(0o600)
+    return lake.changed(catalog_uri=weed.catalog, warehouse=f"s3://{TABLE_BUCKET}", catalog_properties=file)
+
+
+@pytest.fixture(scope="module", params=["lake", "rest_lake"])
+def settings(request: pytest.FixtureRequest) -> Settings:
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(scope="module")
+def spark(settings: Settings) -> Iterator[SparkSession]:
+    """A session with this lake, and the keys of its store."""
+    with session_of_its_own(settings, "s3-tests") as spark:
+        yield spark
+
+
+def land(spark: SparkSession, base: Position, start: int) -> None:
+    """Commit a batch of two partitions as the ingester does, planned from a base."""
+    batch = base.last_batch + 1
+    known = {
+        "kafka_topic": F.lit(ORDERS.topic),
+        "kafka_partition": F.expr("cast(id % 2 as int)"),
+        "kafka_offset": F.expr(f"{start} + id div 2"),
+        "ingest_batch": F.lit(batch),
+        "ingested_at": F.lit(datetime(2026, 11, 16, tzinfo=UTC)),
+        "kafka_key": F.expr("cast(id as string)"),
+    }
+    fields = spark.table(f"lake.{ORDERS.identifier}").schema.fields
+    rows = spark.range(0, 2 * ROWS, 1, 1).select(
+        *(known.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name) for field in fields)
+    )
+    ranges = tuple(OffsetRange(partition, start, start + ROWS) for partition in (0, 1))
+    ledger = Ledger("test", batch, ranges, {one.partition: one.until for one in ranges}, ())
+    overwrite(rows, ORDERS.identifier, base, ledger, filling_holes=False)
+
+
+def offsets(table: Table) -> list[tuple[int, int]]:
+    """Return partition and offset of every row, as PyIceberg reads them."""
+    found = table.scan(selected_fields=("kafka_partition", "kafka_offset")).to_arrow().to_pylist()
+    return sorted((row["kafka_partition"], row["kafka_offset"]) for row in found)
+
+
+def test_batches_are_taken_once_and_stay_when_the_table_is_maintained(settings: Settings, spark: SparkSession) -> None:
+    catalog = load_catalog(settings, create=True)
+    catalog.create_namespace_if_not_exists(ORDERS.schema)
+    table = tables.create(catalog, ORDERS)
+    assert table is not None
+    reader = PositionReader()
+    for count in range(2):
+        base = reader.read(table.refresh())
+        assert base.next_offsets == ({0: ROWS * count, 1: ROWS * count} if count else {})
+        land(spark, base, ROWS * count)
+        # A second ingester that was as far: whatever it has to add, it comes too late.
+        with pytest.raises(Refused):
+            land(spark, base, ROWS * count)
+    landed = [(partition, offset) for partition in (0, 1) for offset in range(2 * ROWS)]
+    assert offsets(table.refresh()) == landed
+
+    dead = f"{table.location()}/data/dead.parquet"
+    bucket, _, key = dead.removeprefix("s3://").partition("/")
+    boto3.client("s3").put_object(Bucket=bucket, Key=key, Body=b"nothing refers to this")
+    outcome = maintain_table(settings, lambda: spark, ORDERS.identifier, Retention(timedelta(0)))
+    assert outcome is not None
+    assert (outcome.before.data_files, outcome.after.data_files) == (4, 2)
+    # Too young for a procedure, which takes none of the last day, but not for what it lists with.
+    assert outcome.orphans_deleted == 0
+    in_an_hour = datetime.now(UTC) + timedelta(hours=1)
+    assert dead in delete_orphans(spark, f"lake.{ORDERS.identifier}", written_before=in_an_hour)
+    assert offsets(table.refresh()) == landed
+    assert reader.read(table).next_offsets == {0: 2 * ROWS, 1: 2 * ROWS}
+
+
+def objects(url: str) -> list[str]:
+    """Return the keys under an s3a:// address."""
+    bucket, _, prefix = url.removeprefix("s3a://").partition("/")
+    return [one["Key"] for one in boto3.client("s3").list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", [])]
+
+
+def test_what_spark_hands_over_by_a_bucket_is_what_it_writes_here(
+    lake: Settings, cursor: hive.Cursor, hostile_source: Source, tmp_path: Path
+) -> None:
+    here = unload(cursor, hostile_source, tmp_path / "here", bom=True)
+    by_bucket = unload(cursor, hostile_source, tmp_path / "by_bucket", bom=True, by_way_of=lake.export_unload)
+    assert by_bucket.name == "joined.csv"
+    assert by_bucket.read_bytes() == here.read_bytes()
+    assert verify(by_bucket, hostile_source, tmp_path / "scratch").rows == len(hostile_rows())
+    assert objects(lake.export_unload) == []
+
+
+def test_a_bucket_that_spark_cannot_write_is_told(
+    lake: Settings, cursor: hive.Cursor, hostile_source: Source, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match="Spark failed to unload events: "):
+        unload(cursor, hostile_source, tmp_path / "unloaded", by_way_of="s3a://no-such-bucket/unloads")

@@ -1,0 +1,373 @@
+"""From Kafka to CSV on a Spark cluster, PostgreSQL and S3, with each of them killed on the way: as on one machine.
+
+The tests run in order and share one lake: what is tested is a history.
+"""
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from secrets import token_urlsafe
+
+import boto3
+import psutil
+import pytest
+from pyspark.sql import SparkSession
+
+from lakehouse.catalog import load_catalog
+from lakehouse.environment import PROJECT_ROOT, env_file, environment, home, read_env_file
+from lakehouse.settings import Settings, from_environment
+from lakehouse.weeks import IsoWeek
+from local_stack import stack
+from local_stack.temporary import own_environment
+from python_export.publishing.manifest import published
+from python_export.publishing.target import open_target
+from python_ingest.topics import Declaration
+from spark_server.spark import CLASS_ARCHIVE
+from tests.conftest import run_dbt, run_lakehouse, started
+from tests.support import planted
+from tests.support.lab import Lab, assert_exactly_once, declared_in, produce
+from tests.support.postgres import PASSWORD, Postgres
+from tests.support.secured import PASSWORD as LOGIN
+from tests.support.secured import USER, Authority, secured_broker
+from tests.support.spark_cluster import SparkCluster, running_cluster
+from tests.support.spark_jvm import session_of_its_own
+from tests.support.weed import SECRET, Weed
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+LAST_WEEK = str(IsoWeek.last_complete(datetime.now(UTC)))
+SIZE = ("--orders", "60", "--seed", "7", "--weeks", "2")
+DOWN_SECONDS = 10
+FEW, MANY = 300, 20_000
+# In dbt's log once the first table is there, and once it is begun.
+BUILT, STARTED = "OK created sql incremental model", "START sql incremental model"
+
+
+@dataclass
+class Servers:
+    """What the lake stands on, and how each of it goes down and comes up again."""
+
+    cluster: SparkCluster
+    postgres: Postgres
+    weed: Weed
+    secrets: dict[str, str] = field(default_factory=dict)
+    """What tests have made, and nobody may see."""
+
+    def lose_a_worker(self) -> None:
+        worker = self.cluster.workers[0]
+        for executor in self.cluster.executors(worker):
+            executor.kill()
+        kill(worker.process())
+
+    def lose_the_master(self) -> None:
+        kill(self.cluster.master.process())
+
+    def restart_the_catalog(self) -> None:
+        self.postgres.stop()
+        self.postgres.start()
+
+    def lose_the_store_for_a_while(self) -> None:
+        self.weed.kill()
+        time.sleep(DOWN_SECONDS)
+        self.weed.service.start()
+
+    def up(self) -> None:
+        """Start again what is down."""
+        for service in (self.cluster.master, *self.cluster.workers):
+            service.start()
+
+
+def kill(process: psutil.Process | None) -> None:
+    assert process is not None
+    process.kill()
+    process.wait(30)
+
+
+def steps_of_the_page() -> list[str]:
+    """Return the lines by which docs/deploy.md leads to the first weekly file."""
+    _, _, page = (PROJECT_ROOT / "docs" / "deploy.md").read_text().partition("## From nothing to the weekly file\n")
+    section, _, _ = page.partition("\n## ")
+    return [line.strip() for line in section.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def servers(postgres: Postgres, weed: Weed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """Kafka and a registry with the first wave, a cluster, and an environment that names all as docs/deploy.md does."""
+    with ExitStack() as running:
+        cluster = running.enter_context(running_cluster(tmp_path_factory.mktemp("spark"), weed.variables))
+        running.enter_context(own_environment(tmp_path_factory.mktemp("home")))
+        running.callback(run_lakehouse, "stack", "down", "--wipe")
+        started("--only", "kafka", "--only", "registry")
+        produce_wave(1)
+        etc = tmp_path_factory.mktemp("etc")
+        (etc / "pgpass").write_text(f"127.0.0.1:{postgres.port}:lake_of_the_whole_way:lake:{PASSWORD}\n")
+        (etc / "pgpass").chmod(0o600)
+        (etc / "events").mkdir()
+        # Uncompressed, so that a test can search them.
+        events = f"spark.eventLog.dir file:{etc / 'events'}", "spark.eventLog.enabled true"
+        here = {
+            **{name: os.environ[name] for name in ("KAFKA_BOOTSTRAP_SERVERS", "SCHEMA_REGISTRY_URL", "LAKEHOUSE_HOME")},
+            "LAKEHOUSE_CATALOG_URI": postgres.database("lake_of_the_whole_way"),
+            "LAKEHOUSE_WAREHOUSE": "s3://lake/warehouse",
+            "LAKEHOUSE_EXPORT_ROOT": "s3://export/weekly",
+            "LAKEHOUSE_EXPORT_UNLOAD": "s3a://lake/unloads",
+            "LAKEHOUSE_SPARK_CONF": str(cluster.user_file(*events, "spark.eventLog.compress false")),
+            "LAKEHOUSE_PII_KEY_FILE": str(etc / "pii.key"),
+            "LAKEHOUSE_THRIFT_PASSWORD": token_urlsafe(),
+            "PGPASSFILE": str(etc / "pgpass"),
+            "AWS_REGION": "us-east-1",
+        }
+        # What a host has of its own.
+        os.environ.update(weed.variables)
+        for line in steps_of_the_page():
+            name, is_variable, _ = line.partition("=")
+            if is_variable and name.isupper():
+                os.environ[name] = here.pop(name)
+        assert not here
+        for bucket in ("lake", "export"):
+            boto3.client("s3").create_bucket(Bucket=bucket)
+        yield Servers(cluster, postgres, weed)
+
+
+@pytest.fixture(scope="module")
+def first_week(servers: Servers) -> dict[str, str]:
+    """The output of each command of the page."""
+    here = {"/etc/lakehouse/pii.key": os.environ["LAKEHOUSE_PII_KEY_FILE"], "2026-W46": LAST_WEEK}
+    output = {}
+    for line in steps_of_the_page():
+        program, *arguments = line.split() or [""]
+        if program == "lakehouse":
+            done = run_lakehouse(*(here.get(word, word) for word in arguments), timeout=1200)
+            assert done.returncode == 0, f"{line}:\n{done.stdout}{done.stderr}"
+            output[line] = done.stdout
+    return output
+
+
+@pytest.fixture(scope="module")
+def settings(first_week: object) -> Settings:
+    """Settings of the lake, whose Thrift server has its executors on the cluster."""
+    os.environ.update(read_env_file(env_file()))
+    return from_environment()
+
+
+@pytest.fixture(scope="module")
+def spark(settings: Settings) -> Iterator[SparkSession]:
+    """The session of an ingester that lives as long as the module."""
+    with session_of_its_own(settings, "whole-way") as spark:
+        yield spark
+
+
+def produce_wave(wave: int) -> None:
+    produced = run_lakehouse("stack", "sample-data", *SIZE, "--last-week", LAST_WEEK, "--wave", str(wave))
+    assert produced.returncode == 0, produced.stderr
+
+
+def weekly() -> subprocess.CompletedProcess[str]:
+    return run_lakehouse("weekly", "--week", LAST_WEEK, timeout=1200)
+
+
+def in_trouble(
+    work: Callable[[], subprocess.CompletedProcess[str]], building: str, trouble: Callable[[], object]
+) -> subprocess.CompletedProcess[str]:
+    """Run what builds, and get it into trouble once dbt's log has a text for the first time."""
+    log = home() / "logs" / "dbt.log"
+    start = log.stat().st_size
+    with ThreadPoolExecutor() as pool:
+        done = pool.submit(work)
+        while not done.done() and building not in log.read_text()[start:]:
+            time.sleep(0.1)
+        assert not done.done(), done.result().stdout + done.result().stderr
+        trouble()
+        return done.result()
+
+
+def newest_files(settings: Settings) -> dict[str, bytes]:
+    """Return the CSV of each dataset's newest version."""
+    target = open_target(settings)
+    newest = {one.dataset: one for one in sorted(published(target), key=lambda one: one.version)}
+    return {dataset: target.read(f"{one.path}/{one.file}") for dataset, one in newest.items()}
+
+
+def contents(settings: Settings) -> dict[str, list[str]]:
+    """Return the rows of all tables that readers may see, in an order that does not depend on files."""
+    catalog = load_catalog(settings)
+    return {
+        ".".join(name): sorted(map(repr, catalog.load_table(name).scan().to_arrow().to_pylist()))
+        for schema in ("marts", "exports")
+        for name in catalog.list_tables(schema)
+    }
+
+
+@contextmanager
+def one_machine(directory: Path, cluster: Settings) -> Iterator[Settings]:
+    """A lake in files of this machine, of the same topics, masked with the same key."""
+    with own_environment(directory):
+        os.environ.update(
+            KAFKA_BOOTSTRAP_SERVERS=cluster.kafka_bootstrap_servers,
+            SCHEMA_REGISTRY_URL=cluster.schema_registry_url,
+            LAKEHOUSE_PII_KEY_FILE=str(cluster.pii_key_file),
+        )
+        try:
+            yield started("--only", "thrift")
+        finally:
+            run_lakehouse("stack", "down", "--wipe")
+
+
+def test_the_page_leads_from_nothing_to_the_weekly_file(first_week: dict[str, str], settings: Settings) -> None:
+    assert len(first_week) == 6
+    *_, listed = first_week.values()
+    assert listed.count(LAST_WEEK) >= 5
+    assert len(newest_files(settings)) == 5
+    thrift = stack.services(environment())["thrift"].process()
+    # With more jars than the archive knows, it is used all the same.
+    assert thrift is not None
+    assert not CLASS_ARCHIVE.exists() or str(CLASS_ARCHIVE) in Path(f"/proc/{thrift.pid}/maps").read_text()
+
+
+TROUBLE = [
+    Servers.lose_a_worker,
+    Servers.lose_the_master,
+    Servers.restart_the_catalog,
+    Servers.lose_the_store_for_a_while,
+]
+
+
+@pytest.mark.parametrize("trouble", TROUBLE, ids=lambda trouble: trouble.__name__)
+def test_a_batch_in_trouble_is_landed_once(
+    settings: Settings, servers: Servers, spark: SparkSession, trouble: Callable[[Servers], None]
+) -> None:
+    name = trouble.__name__
+    lab = Lab(settings, spark, Declaration(f"lab.{name}", "bronze_lab", name, "string", "dead_letter"))
+    lab.make_topic()
+    produce(lab, FEW)
+    lab.land_well()
+    produce(lab, MANY, start=FEW)
+    stages = spark.sparkContext.statusTracker()
+    with ThreadPoolExecutor() as pool:
+        landing = pool.submit(lab.land)
+        while not landing.done() and not stages.getActiveStageIds():
+            time.sleep(0.02)
+        assert not landing.done()
+        trouble(servers)
+        landed = landing.result(timeout=300)
+    # What has gone on by itself has landed all; else it says what failed.
+    assert landed.lag == 0 if landed.error is None else "nobody foresaw" not in landed.error.message, landed
+    servers.up()
+    lab.land_well()
+    assert_exactly_once(lab, FEW + MANY)
+
+
+def test_a_cluster_that_gives_no_executor_is_named(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file asks for executors that no worker has the memory for."""
+    file = tmp_path / "greedy.conf"
+    file.write_text(f"{settings.spark_conf.read_text()}spark.executor.memory 64g\n")
+    file.chmod(0o600)
+    produce_wave(2)
+    monkeypatch.setenv("LAKEHOUSE_SPARK_CONF", str(file))
+    monkeypatch.setenv("LAKEHOUSE_EXECUTOR_TIMEOUT", "10s")
+    done = run_lakehouse("ingest", "run", "payments")
+    assert done.returncode == 1
+    assert "runs no task for the ingester within 10 s" in done.stderr
+
+
+def test_executors_read_from_a_broker_behind_a_login(
+    settings: Settings, servers: Servers, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Executors have password and key from their environment, which the driver gives them."""
+    authority = Authority(tmp_path / "ca")
+    certificate, key = authority.issue("client")
+    with secured_broker(tmp_path / "kafka", authority) as broker:
+        for name, value in {
+            "KAFKA_BOOTSTRAP_SERVERS": broker.sasl_ssl,
+            "KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
+            "KAFKA_SASL_MECHANISM": "SCRAM-SHA-512",
+            "KAFKA_SASL_USERNAME": USER,
+            "KAFKA_SASL_PASSWORD": LOGIN,
+            "KAFKA_SSL_CA_LOCATION": str(authority.ca),
+            "KAFKA_SSL_CERTIFICATE_LOCATION": str(certificate),
+            "KAFKA_SSL_KEY_LOCATION": str(key),
+        }.items():
+            monkeypatch.setenv(name, value)
+        declaration = Declaration("lab.secured", "bronze_lab", "secured", "string", "dead_letter")
+        lab = Lab(from_environment(), spark, declaration)
+        lab.make_topic()
+        produce(lab, FEW)
+        landed = run_lakehouse("ingest", "run", "--models", str(declared_in(tmp_path, declaration)))
+        assert landed.returncode == 0, landed.stdout + landed.stderr
+        assert_exactly_once(lab, FEW)
+    servers.secrets["key of a client"] = key.read_text().splitlines()[1]
+
+
+def test_a_thrift_server_that_is_killed_in_a_build_is_named(settings: Settings, servers: Servers) -> None:
+    thrift = stack.services(environment())["thrift"]
+    done = in_trouble(weekly, BUILT, lambda: kill(thrift.process()))
+    assert done.returncode == 1
+    address = f"{settings.thrift_host}:{settings.thrift_port}"
+    started("--only", "thrift")
+    assert done.stderr.startswith(f"error: The Spark Thrift server at {address} does not answer")
+
+
+def test_a_build_goes_on_without_a_worker_and_the_master(settings: Settings, servers: Servers) -> None:
+    def lose_both_for_a_while() -> None:
+        servers.lose_a_worker()
+        servers.lose_the_master()
+        # Workers give up after some minutes without a master.
+        time.sleep(DOWN_SECONDS)
+        servers.up()
+
+    done = in_trouble(weekly, BUILT, lose_both_for_a_while)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("trouble", TROUBLE[2:], ids=lambda trouble: trouble.__name__)
+def test_a_build_in_trouble_says_so_or_goes_on(
+    settings: Settings, servers: Servers, trouble: Callable[[Servers], None]
+) -> None:
+    build = in_trouble(partial(run_dbt, "build", "--select", "+dim_products"), STARTED, partial(trouble, servers))
+    assert build.returncode == 0 or "Connection" in build.stdout, build.stdout
+
+
+def test_everything_is_as_on_one_machine(settings: Settings, servers: Servers, tmp_path: Path) -> None:
+    done = weekly()
+    assert done.returncode == 0, done.stdout + done.stderr
+    for command in ("ingest", "export"):
+        verified = run_lakehouse(command, "verify")
+        assert verified.returncode == 0, verified.stdout + verified.stderr
+    files, tables = newest_files(settings), contents(settings)
+    with one_machine(tmp_path / "one-machine", settings) as alone:
+        done = weekly()
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert newest_files(alone) == files
+        assert contents(alone) == tables
+
+
+def test_no_secret_is_in_an_argument_a_plan_or_a_log(settings: Settings, servers: Servers) -> None:
+    secrets = {
+        **servers.secrets,
+        "database": PASSWORD,
+        "store": SECRET,
+        "cluster": servers.cluster.secret,
+        "thrift": settings.thrift_password,
+        "broker": LOGIN.split()[0],
+    }
+    named = [form for name, text in secrets.items() for form in planted.byte_forms(name, text.encode())]
+    patterns = {**planted.index(named), **planted.masking_key(settings.needed("pii_key_file"))}
+    assert {"store", "cluster"} <= planted.search(patterns, settings.spark_conf.read_bytes() + SECRET.encode())
+    directory, events = servers.cluster.directory, settings.needed("pii_key_file").with_name("events")
+    paths = [*home().rglob("*.log"), *directory.glob("*.log"), *directory.glob("work/*/*/std*"), *events.glob("*/*")]
+    logs = {str(path): path.read_bytes() for path in paths if path.is_file()}
+    assert any(b"SparkListenerEnvironmentUpdate" in log and b"(redacted)" in log for log in logs.values())
+    assert any(b"CoarseGrainedExecutorBackend" in log for log in logs.values())
+    planted.assert_nothing_of(patterns, logs.items())
+    arguments = {str(one.pid): " ".join(one.info["cmdline"] or ()) for one in psutil.process_iter(["cmdline"])}
+    assert any("CoarseGrainedExecutorBackend" in text for text in arguments.values())
+    planted.assert_nothing_of(patterns, ((pid, text.encode()) for pid, text in arguments.items()))

@@ -1,0 +1,162 @@
+"""The files of deploy/ say what is true of this product: its variables, its commands, and what refers to what.
+
+`make lint` holds them against the schemas of Docker Compose and Kubernetes.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from console import cli
+from console.configuration import variables as our_variables
+from lakehouse.environment import PROJECT_ROOT
+from lakehouse.settings import Settings
+from python_export.datasets.project import Project
+from tests.console.test_configuration import NOT_FOR_PEOPLE
+from tests.support.secured import Authority
+
+DEPLOY = PROJECT_ROOT / "deploy"
+UNITS = sorted((DEPLOY / "systemd").iterdir())
+COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+OURS = {name: one for name, one in COMPOSE["services"].items() if one["image"] == "lakehouse"}
+OBJECTS = [one for file in (DEPLOY / "kubernetes").rglob("*.yaml") for one in yaml.safe_load_all(file.read_text())]
+CONTROLLERS = ("StatefulSet", "CronJob")
+# What the executors' JVM gets: lakehouse/connections.py.
+FOR_JAVA = {"KAFKA_SASL_JAAS_CONFIG"}
+
+
+def kind(*kinds: str) -> dict[str, Any]:
+    """Return the objects of some kinds by name."""
+    return {one["metadata"]["name"]: one for one in OBJECTS if one["kind"] in kinds}
+
+
+def pods() -> dict[str, Any]:
+    """Return the pods that Kubernetes and Spark make, by the name of their first container."""
+    found = [yaml.safe_load(kind("ConfigMap")["files"]["data"]["executor.yaml"])]
+    for one in kind(*CONTROLLERS).values():
+        found.append((one["spec"].get("jobTemplate") or one)["spec"]["template"])
+    return {pod["spec"]["containers"][0]["name"]: pod for pod in found}
+
+
+def test_every_variable_exists() -> None:
+    of_others = {name for one in COMPOSE["services"].values() if one not in OURS.values() for name in variables(one)}
+    named = {
+        name
+        for file in DEPLOY.rglob("*")
+        if file.is_file()
+        for name in re.findall(r"\b(?:LAKEHOUSE|KAFKA|SCHEMA_REGISTRY)_[A-Z_]*[A-Z]\b", file.read_text())
+    }
+    assert len(named & set(our_variables())) > 15
+    assert named - of_others - set(our_variables()) - NOT_FOR_PEOPLE - FOR_JAVA == set()
+
+
+def variables(service: dict[str, Any]) -> dict[str, str]:
+    return service.get("environment", {})
+
+
+def test_every_command_exists() -> None:
+    commands = [" ".join(one["command"]) for one in OURS.values() if "entrypoint" not in one]
+    commands += [" ".join(pod["spec"]["containers"][0].get("args", [])) for pod in pods().values()]
+    texts = [file.read_text() for file in [*UNITS, DEPLOY / "README.md", PROJECT_ROOT / "docs" / "deploy.md"]]
+    commands += [line for text in texts for line in re.findall(r"(?:^|bin/|`)lakehouse ([a-z][^`#\n|]*)", text, re.M)]
+    assert len(commands) > 8
+    for name, *arguments in map(str.split, filter(None, commands)):
+        assert name in cli.COMMANDS, name
+        command, rest = cli.load(name), arguments
+        while rest and rest[0] in getattr(command, "commands", {}):
+            command, rest = command.commands[rest[0]], rest[1:]
+        # The arguments are read as when it is run, and nothing runs.
+        with command.make_context(name, rest):
+            pass
+
+
+@pytest.mark.parametrize("service", ["thrift", "weekly"])
+def test_the_settings_of_containers_are_accepted(service: str, tmp_path: Path) -> None:
+    assert Settings.of(OURS[service]["environment"]).catalog_uri.startswith("jdbc:postgresql:")
+    (container,) = pods()[service]["spec"]["containers"]
+    given = dict.fromkeys(kind("Secret")["environment"]["stringData"], "user:secret")
+    given |= kind("ConfigMap")["environment"]["data"]
+    given |= {one["name"]: one["value"] for one in container["env"] if "value" in one}
+    certificate, key = (authority := Authority(tmp_path / "ca")).issue("thrift")
+    files = {"ca.crt": authority.ca, "tls.crt": certificate, "tls.key": key}
+    real = {f"/run/lakehouse/{name}": str(path) for name, path in files.items()}
+    settings = Settings.of({name: real.get(value, value) for name, value in given.items()})
+    assert settings.thrift_security.is_on
+    assert bool(settings.thrift_security.key) == (service == "thrift")
+
+
+def test_the_template_of_executors_is_a_pod_that_can_read_the_masking_key() -> None:
+    executor = pods()["executor"]
+    kubernetes_validate.validate(executor, "1.34", strict=True)
+    (mount,) = executor["spec"]["containers"][0]["volumeMounts"]
+    key_file = Path(kind("ConfigMap")["environment"]["data"]["LAKEHOUSE_PII_KEY_FILE"])
+    assert Path(mount["mountPath"]) == key_file.parent
+    (volume,) = executor["spec"]["volumes"]
+    secret = kind("Secret")[volume["secret"]["secretName"]]
+    assert {key_file.name, f"{key_file.name}.v1"} == set(secret["stringData"])
+
+
+def test_what_pods_ask_for_is_there_and_secrets_have_no_value() -> None:
+    secrets, maps, accounts = kind("Secret"), kind("ConfigMap"), kind("ServiceAccount")
+    assert not any(value for one in secrets.values() for value in one["stringData"].values())
+    for pod in pods().values():
+        spec = pod["spec"]
+        assert spec["serviceAccountName"] in accounts
+        assert spec["securityContext"]["runAsNonRoot"]
+        for asked, there in (("secretRef", secrets), ("configMapRef", maps), ("secret", secrets), ("configMap", maps)):
+            assert {one.get("name") or one["secretName"] for one in found(spec, asked)} <= set(there)
+    configuration = maps["files"]["data"]["spark.conf"]
+    for secret, key in re.findall(r"secretKeyRef\.\w+ +(\w+):(\w+)", configuration):
+        assert key in secrets[secret]["stringData"]
+
+
+def found(tree: Any, key: str) -> list[Any]:
+    """Return all values of a key, however deep."""
+    if isinstance(tree, dict):
+        here = [tree[key]] if key in tree else []
+        return here + [one for value in tree.values() for one in found(value, key)]
+    return [one for value in tree for one in found(value, key)] if isinstance(tree, list) else []
+
+
+def test_network_policies_are_about_pods_and_ports_that_are_there() -> None:
+    components = {pod["metadata"]["labels"]["app.kubernetes.io/component"] for pod in pods().values()}
+    policies = kind("NetworkPolicy")
+    named = {one["app.kubernetes.io/component"] for one in found(policies, "matchLabels") if len(one) > 1}
+    assert named == components
+    assert not policies["nobody-else"]["spec"]["podSelector"]
+    ports = {port["containerPort"] for pod in pods().values() for port in pod["spec"]["containers"][0].get("ports", [])}
+    assert set(found(policies, "port")) == ports == {10000, 7078, 7079}
+    assert {"7078", "7079"} <= set(kind("ConfigMap")["files"]["data"]["spark.conf"].split())
+
+
+def test_the_image_has_what_the_product_consists_of() -> None:
+    allowed = {line[1:] for line in (DEPLOY / "image/Dockerfile.dockerignore").read_text().split() if line[0] == "!"}
+    packages = tomllib.loads((PROJECT_ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]
+    dbt = yaml.safe_load((PROJECT_ROOT / "dbt_project.yml").read_text())
+    paths = {path for name, paths in dbt.items() if name.endswith("-paths") for path in paths}
+    assert {*packages["wheel"]["packages"], *paths, "conf", "dbt_project.yml", "profiles.yml", "Makefile"} <= allowed
+    assert [name for name in allowed if not (PROJECT_ROOT / name).exists()] == []
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="there is no systemd here")
+def test_systemd_takes_the_units(tmp_path: Path) -> None:
+    for unit in UNITS:
+        text = unit.read_text().replace("/srv/lakehouse/.venv/bin", str(Path(sys.executable).parent))
+        (tmp_path / unit.name).write_text(text)
+    verified = subprocess.run(
+        ["systemd-analyze", "verify", *tmp_path.iterdir()], capture_output=True, text=True, check=False
+    )
+    assert (verified.returncode, verified.stderr) == (0, "")
+
+
+def test_an_image_which_has_no_git_says_what_it_was_made_of(tmp_path: Path) -> None:
+    assert Project(tmp_path, {"LAKEHOUSE_GIT_COMMIT": "abc"}).commit() == "abc"
+    assert Project(tmp_path, {}).commit() is None

@@ -1,0 +1,109 @@
+"""Machines of a test: processes with a host name and a home of their own, on one lake."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from lakehouse.environment import PROJECT_ROOT
+from lakehouse.settings import Settings
+
+LASTS_SECONDS = 3.0
+BEGIN = f"""
+import socket, sys
+from datetime import timedelta
+from lakehouse import lease
+from lakehouse.catalog import load_catalog
+from lakehouse.environment import environment
+from lakehouse.failure import as_user_error
+from lakehouse.process import end_at_sigterm
+from lakehouse.settings import from_environment
+
+end_at_sigterm()
+socket.gethostname = lambda: sys.argv[1]
+lease.LASTS, lease.RENEWED_AFTER_SECONDS, lease.ASKED_AFTER_SECONDS = timedelta(seconds={LASTS_SECONDS}), 0.5, 0.1
+settings = from_environment()
+catalog = load_catalog(settings)
+
+def say(line):
+    print(line, flush=True)
+
+def told():
+    say("ready")
+    sys.stdin.readline()
+
+def work():
+"""
+END = """
+try:
+    work()
+except Exception as error:
+    say(as_user_error(error, settings))
+"""
+
+WORK_IN_STEPS = """
+with lease.leased(catalog, "weekly", say, "weekly 2020-W53") as mine:
+    for step in ("first", "second"):
+        told()
+        mine.require()
+        say(step)
+"""
+"""The body of a run with two steps, each of which waits to be told."""
+
+
+class Machine:
+    """A process that runs a body with `catalog`, `settings`, `say`, and `told`, which waits for `go`."""
+
+    def __init__(self, settings: Settings, name: str, home: Path, body: str, **env: str) -> None:
+        indented = "".join(f"    {line}\n" for line in body.strip().splitlines())
+        lake = {
+            "LAKEHOUSE_HOME": str(home / name),
+            "LAKEHOUSE_CATALOG_URI": settings.catalog_uri,
+            "LAKEHOUSE_CATALOG_PROPERTIES": str(settings.catalog_properties or ""),
+            "LAKEHOUSE_WAREHOUSE": settings.warehouse,
+            "LAKEHOUSE_EXPORT_ROOT": str(settings.export_root),
+            "KAFKA_BOOTSTRAP_SERVERS": settings.kafka_bootstrap_servers,
+            "SCHEMA_REGISTRY_URL": settings.schema_registry_url,
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", f"{BEGIN}{indented}{END}", name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=PROJECT_ROOT,
+            env={**os.environ, **{name: value for name, value in lake.items() if value}, **env},
+        )
+
+    def ready(self) -> None:
+        """Wait until it waits to be told."""
+        while (line := self.line()) != "ready":
+            assert line.startswith("waiting for"), line
+
+    def line(self) -> str:
+        """Return the next line that it says, an empty one if it has ended."""
+        assert self.process.stdout
+        return self.process.stdout.readline().rstrip("\n")
+
+    def has_said(self, seconds: float) -> bool:
+        """Tell whether there is a line, after so long at most."""
+        return bool(select.select([self.process.stdout], [], [], seconds)[0])
+
+    def go(self) -> None:
+        """Let it go on where it waits to be told."""
+        assert self.process.stdin
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+
+    def stop(self) -> None:
+        """Stop it where it is, as a suspended machine is."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def wake(self) -> None:
+        """Let it go on as if no time had passed."""
+        self.process.send_signal(signal.SIGCONT)
+
+    def rest(self) -> list[str]:
+        """Wait for its end, and return what it has said since the last line."""
+        return self.process.communicate(timeout=60)[0].splitlines()

@@ -1,0 +1,108 @@
+"""SeaweedFS for tests: S3 that checks secrets and keeps conditions of writes, and an Iceberg REST catalog on it."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import boto3
+import httpx2
+from botocore.exceptions import BotoCoreError, ClientError
+
+from lakehouse.process import Service, free_ports
+
+KEY, SECRET = "lake-key", "lake-secret-8e02"
+TABLE_BUCKET = "lakeb"
+"""The bucket of the REST catalog's tables."""
+
+
+@dataclass(frozen=True)
+class Weed:
+    """A running SeaweedFS, and the addresses of its S3 and its catalog."""
+
+    service: Service
+    s3: str
+    catalog: str
+
+    def kill(self) -> None:
+        """End it as a crash does; `service.start()` has it again, with its data, on the same ports."""
+        if process := self.service.process():
+            process.kill()
+        self.service.stop()
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What has the standard clients use its S3."""
+        return {
+            "AWS_ENDPOINT_URL_S3": self.s3,
+            "AWS_ACCESS_KEY_ID": KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }
+
+
+@contextmanager
+def running_weed(directory: Path) -> Iterator[Weed]:
+    """Run a server on free ports, with its data in `directory`."""
+    identity = {
+        "name": "lake",
+        "credentials": [{"accessKey": KEY, "secretKey": SECRET}],
+        "actions": ["Admin", "Read", "Write", "List", "Tagging"],
+    }
+    (directory / "identities.json").write_text(json.dumps({"identities": [identity]}))
+    # Each has a default that may be taken or, a port and ten thousand, be none.
+    names = ["s3.port", "s3.port.iceberg", "s3.port.lance", "s3.port.grpc"]
+    names += [f"{name}.port{kind}" for name in ("master", "volume", "filer", "admin") for kind in ("", ".grpc")]
+    ports = free_ports(len(names))
+    options = [f"-{name}={port}" for name, port in zip(names, ports, strict=True)]
+    s3, catalog = (f"http://127.0.0.1:{port}" for port in ports[:2])
+    service = Service(
+        name="weed",
+        directory=directory,
+        command=lambda: [
+            str(Path(sys.executable).with_name("weed")),
+            *("mini", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-dir=.", "-admin.ui=false", "-webdav=false"),
+            *(f"-tableBucket={TABLE_BUCKET}", "-s3.config=identities.json", *options),
+        ],
+        ports={"S3": ports[0]},
+        answers=lambda: _answers(catalog) and _stores(s3),
+    )
+    weed = Weed(service, s3, catalog)
+    service.start()
+    try:
+        yield weed
+    finally:
+        # It takes its time to end by itself, and nothing of it is kept.
+        weed.kill()
+
+
+def _answers(address: str) -> bool:
+    """Tell whether the catalog gives tokens, and has its bucket, which it makes a moment later."""
+    login = {"grant_type": "client_credentials", "client_id": KEY, "client_secret": SECRET, "scope": "catalog"}
+    try:
+        token = httpx2.post(f"{address}/v1/oauth/tokens", data=login).json()["access_token"]
+        headers = {"Authorization": f"Bearer {token}"}
+        return httpx2.get(f"{address}/v1/{TABLE_BUCKET}/namespaces", headers=headers).status_code == 200
+    except (httpx2.HTTPError, ValueError, KeyError):
+        return False
+
+
+def _stores(address: str) -> bool:
+    """Tell whether objects can be written and read: after a start the volumes that hold them come last."""
+    client = boto3.client(
+        "s3",
+        endpoint_url=address,
+        aws_access_key_id=KEY,
+        aws_secret_access_key=SECRET,
+        region_name="us-east-1",
+    )
+    probe = {"Bucket": "probe", "Key": "probe"}
+    try:
+        with suppress(client.exceptions.BucketAlreadyExists, client.exceptions.BucketAlreadyOwnedByYou):
+            client.create_bucket(Bucket=probe["Bucket"])
+        client.put_object(**probe, Body=b"stored")
+        return client.get_object(**probe)["Body"].read() == b"stored"
+    except (BotoCoreError, ClientError):
+        return False
