@@ -9,8 +9,15 @@ from typing import Any
 
 import fastavro
 import pyarrow.parquet as pq
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+)
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from pyiceberg.table import Table
 from pyiceberg.types import IntegerType, StringType
@@ -76,12 +83,15 @@ class Lab:
         self.wait_for_topic(partitions)
 
     def wait_for_topic(self, partitions: int) -> None:
+        """Wait for the leader of each partition: what it refuses before, it would take again after later records."""
+        ends = {TopicPartition(self.topic, partition): OffsetSpec.latest() for partition in range(partitions)}
         for _ in range(100):
-            topics = self.admin.list_topics(timeout=5).topics
-            if len(topics[self.topic].partitions if self.topic in topics else ()) == partitions:
+            # The client asks the leaders that it heard of last.
+            self.admin.list_topics(self.topic, timeout=5)
+            if not any(end.exception() for end in self.admin.list_offsets(ends).values()):
                 return
             time.sleep(0.1)
-        raise AssertionError(f"{self.topic} did not appear")
+        raise AssertionError(f"{self.topic} has no {partitions} partitions with a leader")
 
     def register(self, schema: dict[str, Any] | str, side: str = "value") -> int:
         return self.register_under(f"{self.topic}-{side}", schema)
