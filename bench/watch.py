@@ -16,20 +16,10 @@ class Watch:
         self._ended = threading.Event()
         threading.Thread(target=self._sample, daemon=True).start()
 
-    def members(self) -> list[psutil.Process]:
-        """Return the processes that there are now."""
-        found = []
-        for root in self._roots:
-            try:
-                found += [root, *root.children(recursive=True)]
-            except psutil.NoSuchProcess:
-                continue
-        return found
-
     def cpu_seconds(self) -> float:
         """Return what all have used since they started."""
         # What ended children used stands in the times of whoever waited for them.
-        return sum(sum(process.cpu_times()[:4]) for process in self.members())
+        return sum(sum(process.cpu_times()[:4]) for process in self._members())
 
     def peak_bytes(self) -> int:
         """Return the most resident memory that all had together since this was asked last."""
@@ -42,7 +32,18 @@ class Watch:
 
     def _sample(self) -> None:
         while not self._ended.wait(SAMPLE_SECONDS):
-            self._peak = max(self._peak, sum(map(_resident, self.members())))
+            self._peak = max(self._peak, sum(map(_resident, self._members())))
+
+    def _members(self) -> list[psutil.Process]:
+        return [process for root in self._roots for process in tree(root)]
+
+
+def tree(root: psutil.Process) -> list[psutil.Process]:
+    """Return a process and all that it started and that run now; nothing if it has ended."""
+    try:
+        return [root, *root.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
 
 
 def _resident(process: psutil.Process) -> int:

@@ -9,7 +9,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from bench.watch import Watch
+import psutil
+
+from bench.watch import Watch, tree
 
 LOG_LINES = 15
 
@@ -53,7 +55,8 @@ class Peer:
         try:
             self._process.wait(30)
         except subprocess.TimeoutExpired:
-            for process in self._watch.members():
+            # What it shares with others runs on.
+            for process in tree(psutil.Process(self._process.pid)):
                 process.kill()
 
     def land(self, table: str, batch_records: int) -> Job:
