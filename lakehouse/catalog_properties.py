@@ -35,7 +35,7 @@ class Kind(Enum):
 
 def kind(settings: Settings) -> Kind:
     """Return what kind of catalog the settings name."""
-    return next(one for one in Kind if settings.catalog_uri.startswith(one.value))
+    return next(member for member in Kind if settings.catalog_uri.startswith(member.value))
 
 
 def is_on_one_machine(settings: Settings) -> bool:

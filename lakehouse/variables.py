@@ -148,16 +148,16 @@ def written(field: FieldInfo) -> str:
     """Return how a value is written, for the documentation; empty if its meaning says all."""
     for kind in (field.annotation, *get_args(field.annotation)):
         if get_origin(kind) is Literal:
-            return ", ".join(f"`{one}`" for one in get_args(kind) if one)
+            return ", ".join(f"`{choice}`" for choice in get_args(kind) if choice)
         if kind is Path:
             return "path"
-    texts = [one for one in _metadata(field) if isinstance(one, str)]
+    texts = [text for text in _metadata(field) if isinstance(text, str)]
     return texts[0] if texts else ""
 
 
 def _metadata(field: FieldInfo) -> list[Any]:
     """Return what stands beside a field's type, also where None is allowed beside it."""
-    inner = [one for kind in get_args(field.annotation) for one in getattr(kind, "__metadata__", ())]
+    inner = [entry for kind in get_args(field.annotation) for entry in getattr(kind, "__metadata__", ())]
     return [*field.metadata, *inner]
 
 

@@ -55,14 +55,17 @@ class Exported:
     def notices(self) -> list[Notice]:
         """Return what people should know beside the versions, a line each."""
         return [
-            *(Notice(one.week, one.dataset, str(one)) for one in self.withheld),
+            *(Notice(withheld.week, withheld.dataset, str(withheld)) for withheld in self.withheld),
             *(Notice(str(self.week), None, f"warning: {text}") for text in self.warnings),
         ]
 
     def weeks(self) -> list[IsoWeek]:
         """Return the weeks of which there is something new, and the newest."""
-        new = {one.manifest.week for one in self.published if not one.unchanged}
-        return [IsoWeek.parse(week) for week in sorted({str(self.week), *new, *(one.week for one in self.withheld)})]
+        new = {version.manifest.week for version in self.published if not version.unchanged}
+        return [
+            IsoWeek.parse(week)
+            for week in sorted({str(self.week), *new, *(withheld.week for withheld in self.withheld)})
+        ]
 
 
 Due = dict[IsoWeek, list[str]]
@@ -155,9 +158,9 @@ class Exporter:
             datasets = declared.load(self.project)
             self._publish_week(week, [datasets[name] for name in due[week]], target, scratch)
             if figures is not None:
-                done = [one.manifest for one in self.exported.published if one.manifest.week == str(week)]
+                done = [version.manifest for version in self.exported.published if version.manifest.week == str(week)]
                 late.note(self.catalog, target, done, figures)
-        faults = dict.fromkeys([*self.findings.faults, *(one for week in due for one in self.findings.of(week))])
+        faults = dict.fromkeys([*self.findings.faults, *(fault for week in due for fault in self.findings.of(week))])
         self.exported.has_faults = bool(faults)
         self.exported.warnings += without_dataset(declared.load(self.project).values(), faults)
 
@@ -167,11 +170,11 @@ class Exporter:
         ready: Due = {}
         waiting: dict[tuple[str, str], list[IsoWeek]] = {}
         for week, names in changed.items():
-            chosen, withheld = withhold([datasets[name] for name in names], self.findings.faults, week)
+            chosen, all_withheld = withhold([datasets[name] for name in names], self.findings.faults, week)
             if chosen:
                 ready[week] = [dataset.name for dataset in chosen]
-            for one in withheld:
-                waiting.setdefault((one.dataset, one.reason), []).append(week)
+            for withheld in all_withheld:
+                waiting.setdefault((withheld.dataset, withheld.reason), []).append(week)
         self.exported.warnings += [
             f"late data of {name} in {len(weeks)} weeks, the first {min(weeks)}, is not published yet: {reason}"
             for (name, reason), weeks in waiting.items()
@@ -246,13 +249,13 @@ class Exporter:
             )
             retained = partial(self._retain, target)
             try:
-                one = publish(target, file, draft, dataset.fields, directory / dataset.name / "scratch", retained)
+                version = publish(target, file, draft, dataset.fields, directory / dataset.name / "scratch", retained)
             except LeaseLostError:
                 raise
             except Exception as error:
                 failed[dataset.name] = error
                 continue
-            self.exported.published.append(one)
+            self.exported.published.append(version)
             published += 1
         if failed and not published:
             raise next(iter(failed.values()))

@@ -34,7 +34,7 @@ METADATA_COLUMNS: dict[str, IcebergType] = {
 # Of these columns, what producers have written or what quotes it.
 OF_RECORDS = {"kafka_key", "kafka_raw_key", "kafka_raw_value", "kafka_headers", "decode_error", "key_error"}
 # By the names that Spark and Iceberg know: of what is written with a number, that comes first.
-TRANSFORMS = {f"{one}{s}": one for one in ("year", "month", "day", "hour") for s in ("", "s")}
+TRANSFORMS = {f"{unit}{s}": unit for unit in ("year", "month", "day", "hour") for s in ("", "s")}
 WITH_A_NUMBER = ("bucket", "truncate")
 WRITTEN = re.compile(
     r"(?:(?P<transform>\w+)\((?:(?P<number>[1-9]\d{0,8}), *)?(?P<of>\w+)\)|(?P<column>\w+))"
@@ -162,12 +162,12 @@ def sort_order(declared: tuple[Term, ...] | None, schema: Schema) -> SortOrder:
 
 def parted_by(spec: PartitionSpec, schema: Schema) -> tuple[Term, ...]:
     """Return by what a table's new files are parted."""
-    return tuple(Term(str(schema.find_column_name(one.source_id)), one.transform) for one in spec.fields)
+    return tuple(Term(str(schema.find_column_name(field.source_id)), field.transform) for field in spec.fields)
 
 
 def sorted_by(order: SortOrder, schema: Schema) -> tuple[Term, ...]:
     """Return by what a table's new files are sorted."""
     return tuple(
-        Term(str(schema.find_column_name(one.source_id)), one.transform, one.direction, one.null_order)
-        for one in order.fields
+        Term(str(schema.find_column_name(field.source_id)), field.transform, field.direction, field.null_order)
+        for field in order.fields
     )

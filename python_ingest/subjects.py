@@ -32,7 +32,7 @@ def read(given: Any, place: str) -> tuple[Subject, ...]:
         return ()
     if not isinstance(given, dict):
         raise UserError(f"{place} is not a mapping", "Write it as customer: [customerid]")
-    return tuple(_subject(str(kind), one, f"{place}.{kind}") for kind, one in given.items())
+    return tuple(_subject(str(kind), declared, f"{place}.{kind}") for kind, declared in given.items())
 
 
 def _subject(kind: str, given: Any, place: str) -> Subject:
@@ -66,7 +66,9 @@ def check_through(tables: Mapping[str, tuple[Subject, ...]], place: str) -> None
     for name, subjects in tables.items():
         for subject in subjects:
             for table, _ in subject.through:
-                if not any(one.kind == subject.kind and not one.through for one in tables.get(table, ())):
+                if not any(
+                    declared.kind == subject.kind and not declared.through for declared in tables.get(table, ())
+                ):
                     raise UserError(
                         f"{place}: table {name}: subjects.{subject.kind} goes through {table}, which does not declare"
                         f" where the id of a {subject.kind} stands",

@@ -207,7 +207,7 @@ def _declarations_in(path: Path) -> list[Declaration]:
             for table in _list_of_mappings(source, "tables", place)
         ]
         of_source = [declaration for declaration in found if declaration]
-        subjects.check_through({one.table: one.persons for one in of_source}, place)
+        subjects.check_through({declaration.table: declaration.persons for declaration in of_source}, place)
         declarations += of_source
     return declarations
 

@@ -84,7 +84,7 @@ def read_pom(pom: Path) -> tuple[set[Artifact], set[str]]:
         if profile.findtext("pom:properties/pom:excludeTransitive", "", MAVEN) == "true":
             alone.add(folder)
         for dependency in profile.findall("pom:dependencies/pom:dependency", MAVEN):
-            group, name, version = (text(dependency, one) for one in ("groupId", "artifactId", "version"))
+            group, name, version = (text(dependency, tag) for tag in ("groupId", "artifactId", "version"))
             artifacts.add(
                 Artifact(folder, group, name, version, text(dependency, "type", "jar"), text(dependency, "classifier"))
             )

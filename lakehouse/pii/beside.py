@@ -58,7 +58,7 @@ def _options(node: Mapping[str, Any]) -> Iterator[Problem]:
         yield Problem(f"{node['name']} shows a sum of a restricted schema in the report", "Let it count its rows")
     if node["resource_type"] == "snapshot":
         columns = [config.get("unique_key"), config.get("updated_at"), config.get("check_cols")]
-        named = [name for one in columns if one for name in (one if isinstance(one, list) else [one])]
+        named = [name for given in columns if given for name in (given if isinstance(given, list) else [given])]
         for name in named:
             if not name.isidentifier():
                 yield Problem(f"{node['name']} computes {name}, which is not proven", "Name a column of its query")

@@ -68,10 +68,10 @@ def leaks_on_the_way(manifest: Mapping[str, Any], unique_ids: Iterable[str]) -> 
     wanted: set[str] = set()
     waiting = list(unique_ids)
     while waiting:
-        one = waiting.pop()
-        if one not in wanted:
-            wanted.add(one)
-            waiting += manifest["nodes"].get(one, {}).get("depends_on", {}).get("nodes", ())
+        unique_id = waiting.pop()
+        if unique_id not in wanted:
+            wanted.add(unique_id)
+            waiting += manifest["nodes"].get(unique_id, {}).get("depends_on", {}).get("nodes", ())
     part = {
         "sources": {name: node for name, node in manifest["sources"].items() if name in wanted},
         "nodes": {

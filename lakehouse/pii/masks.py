@@ -78,7 +78,7 @@ def _same(template: object, found: object, bound: list[exp.Expr]) -> bool:
         return bool(bound) and bound[0] == found
     if isinstance(template, list) and isinstance(found, list):
         return len(template) == len(found) and all(
-            _same(one, other, bound) for one, other in zip(template, found, strict=True)
+            _same(of_template, of_found, bound) for of_template, of_found in zip(template, found, strict=True)
         )
     if isinstance(template, exp.Expr) and isinstance(found, exp.Expr):
         return type(template) is type(found) and all(

@@ -26,15 +26,15 @@ Keys = Annotated[list[str], typer.Argument(help="Rows by their key, as `list` pr
 def list_rows(all_rows: Annotated[bool, typer.Option("--all", help="Also what nobody waits for.")] = False) -> None:
     """List what is owed to mail or webhook: why it was not taken the last time, and who waits for it."""
     table = wide_table("key", "mail", "webhook", "attempts", "waiting for", "last error")
-    for one in outbox.entries(load_catalog(from_environment())):
-        if all_rows or outbox.OWED in {one.mail, one.webhook}:
+    for entry in outbox.entries(load_catalog(from_environment())):
+        if all_rows or outbox.OWED in {entry.mail, entry.webhook}:
             table.add_row(
-                one.idempotency_key,
-                one.mail,
-                one.webhook,
-                str(one.failed_attempts),
-                one.waiting_for or "",
-                one.last_error or "",
+                entry.idempotency_key,
+                entry.mail,
+                entry.webhook,
+                str(entry.failed_attempts),
+                entry.waiting_for or "",
+                entry.last_error or "",
             )
     print_wide(table)
 
@@ -71,7 +71,7 @@ def adopt() -> None:
 
 def _require_rows(keys: list[str]) -> None:
     """Raise a UserError if there is no row of one of the keys."""
-    present = {one.idempotency_key for one in outbox.entries(load_catalog(from_environment()))}
+    present = {entry.idempotency_key for entry in outbox.entries(load_catalog(from_environment()))}
     for key in keys:
         if key not in present:
             raise UserError(f"The outbox has no row {key}", "See `lakehouse export outbox list --all`")

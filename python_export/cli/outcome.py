@@ -36,24 +36,24 @@ def chosen_weeks(settings: Settings, now: datetime, week: str | None, weeks: str
     if week and weeks:
         raise typer.BadParameter("give --week or --weeks, not both")
     chosen = weeks_between(weeks) if weeks else [IsoWeek.parse(week) if week else last_week(settings, now)]
-    for one in chosen:
-        require_past(settings, one, now)
+    for chosen_week in chosen:
+        require_past(settings, chosen_week, now)
     return chosen
 
 
 def print_summary(exported: Exported) -> None:
     """Print what is public now, a line per version, and what is withheld or to be known, in a line each."""
     table = wide_table("dataset", "week", "version", "rows", "bytes", "sha256", "path")
-    for one in exported.published:
-        manifest = one.manifest
+    for version in exported.published:
+        manifest = version.manifest
         table.add_row(
             manifest.dataset,
             manifest.week,
-            f"v{manifest.version}" + (" unchanged" if one.unchanged else ""),
+            f"v{manifest.version}" + (" unchanged" if version.unchanged else ""),
             f"{manifest.rows:,}",
             f"{manifest.bytes:,}",
             manifest.sha256[:12],
-            one.file,
+            version.file,
         )
     if exported.published:
         print_wide(table)

@@ -87,8 +87,8 @@ def run(
             exporter = Exporter(settings, catalog, project, exported, say=console.print, require=lease.require)
             exporter.run(chosen, dataset or (), build)
             print_summary(exported)
-            for one in exported.weeks():
-                console.print(f"report: {page.write(settings, one, exported.notices())}")
+            for reported_week in exported.weeks():
+                console.print(f"report: {page.write(settings, reported_week, exported.notices())}")
     except Exception as problem:
         error = as_user_error(problem, settings)
         tell_of_failure(settings, env, exported.week, error, console.print, notices=exported.notices())
@@ -118,28 +118,36 @@ def list_versions(
     found = [
         manifest for name in names for manifest in published(target, name, unreadable=unreadable, with_withdrawn=True)
     ]
-    for unknown in {*(dataset or ())} - {one.dataset for one in found} if not unreadable else ():
+    for unknown in {*(dataset or ())} - {manifest.dataset for manifest in found} if not unreadable else ():
         raise UserError(
             f"Nothing of {unknown} is published under {target.address('')}", "See all with `lakehouse export list`"
         )
     if as_json:
-        typer.echo(json.dumps([asdict(one) for one in found], indent=2))
+        typer.echo(json.dumps([asdict(manifest) for manifest in found], indent=2))
     else:
         _print_versions(found)
     if unreadable:
         raise UserError(
-            f"{len(unreadable)} versions are not in this list: {'; '.join(one.message for one in unreadable)}",
+            f"{len(unreadable)} versions are not in this list: {'; '.join(error.message for error in unreadable)}",
             unreadable[0].remedy,
         )
 
 
 def _print_versions(found: list[Manifest]) -> None:
-    superseded = {(one.dataset, one.week, one.supersedes): f"v{one.version}" for one in found}
+    superseded = {(manifest.dataset, manifest.week, manifest.supersedes): f"v{manifest.version}" for manifest in found}
     table = wide_table("dataset", "week", "version", "rows", "published", "superseded by", "sha256")
-    for one in found:
-        by = superseded.get((one.dataset, one.week, one.version), "")
-        by += f"{', ' if by else ''}withdrawn {one.withdrawn.on}" if one.withdrawn else ""
-        table.add_row(one.dataset, one.week, f"v{one.version}", f"{one.rows:,}", one.created_at, by, one.sha256[:12])
+    for manifest in found:
+        by = superseded.get((manifest.dataset, manifest.week, manifest.version), "")
+        by += f"{', ' if by else ''}withdrawn {manifest.withdrawn.on}" if manifest.withdrawn else ""
+        table.add_row(
+            manifest.dataset,
+            manifest.week,
+            f"v{manifest.version}",
+            f"{manifest.rows:,}",
+            manifest.created_at,
+            by,
+            manifest.sha256[:12],
+        )
     print_wide(table)
 
 

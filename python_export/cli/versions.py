@@ -43,9 +43,9 @@ def verify(
     target, catalog = open_target(settings), load_catalog(settings)
     chosen = paths(target, dataset, str(IsoWeek.parse(week)) if week else None)
     gone = [
-        one.path
-        for one in outbox.gone(catalog, target)
-        if (not dataset or one.dataset in dataset) and (not week or one.week == str(IsoWeek.parse(week)))
+        entry.path
+        for entry in outbox.gone(catalog, target)
+        if (not dataset or entry.dataset in dataset) and (not week or entry.week == str(IsoWeek.parse(week)))
     ]
     if not chosen and not gone:
         raise UserError(f"Nothing like that is published under {target.address('')}", "See `lakehouse export list`")
@@ -87,12 +87,12 @@ def diff(
             )
             found[name] = difference(before, old_file, after, new_file, Path(scratch), limit)
     if as_json:
-        typer.echo(json.dumps({name: asdict(one) for name, one in found.items()}, indent=2))
+        typer.echo(json.dumps({name: asdict(changes) for name, changes in found.items()}, indent=2))
         return
-    for name, one in found.items():
-        counts = ", ".join(f"{count:,} {kind}" for kind, count in one.counts().items())
+    for name, changes in found.items():
+        counts = ", ".join(f"{count:,} {kind}" for kind, count in changes.counts().items())
         console.print(f"{name} {week}, {old} to {new}: {counts}", markup=False)
-        for kind, key, columns in one.rows:
+        for kind, key, columns in changes.rows:
             named = ", ".join(f"{column} {value}" for column, value in key.items())
             console.print(f"  {kind} {named}" + (f": {', '.join(columns)}" if columns else ""), markup=False)
 
@@ -122,7 +122,10 @@ def _pairs(
     """Return both versions of each dataset; of all datasets only those that have both."""
     if names:
         return {name: (_version(target, name, week, old), _version(target, name, week, new)) for name in names}
-    has = {name: {f"v{one.version}" for one in published(target, name, week)} for name in _names(target, week, None)}
+    has = {
+        name: {f"v{manifest.version}" for manifest in published(target, name, week)}
+        for name in _names(target, week, None)
+    }
     chosen = [name for name, versions in has.items() if {old, new} <= versions]
     if not chosen:
         raise UserError(f"No dataset has both {old} and {new} of {week}", "See `lakehouse export list`")
@@ -137,7 +140,7 @@ def _names(target: Target, week: str, names: list[str] | None) -> list[str]:
 
 
 def _version(target: Target, dataset: str, week: str, version: str) -> Manifest:
-    for one in published(target, dataset, str(IsoWeek.parse(week))):
-        if version == f"v{one.version}":
-            return one
+    for manifest in published(target, dataset, str(IsoWeek.parse(week))):
+        if version == f"v{manifest.version}":
+            return manifest
     raise UserError(f"There is no {version} of {dataset} {week}", "See `lakehouse export list`")

@@ -99,9 +99,9 @@ def left_out(manifest: Mapping[str, Any]) -> dict[str, str]:
     found = []
     for node in manifest["nodes"].values():
         if said := node["config"].get("meta", {}).get("left_out"):
-            one = _read(LEFT_OUT, said, f"config.meta.left_out of {node['name']}")
-            count = f"sum({one.sum})" if one.sum else "count(*)"
-            found.append((one.place, one.label, f"select {count} from {node['schema']}.{node['alias']}"))
+            declared = _read(LEFT_OUT, said, f"config.meta.left_out of {node['name']}")
+            count = f"sum({declared.sum})" if declared.sum else "count(*)"
+            found.append((declared.place, declared.label, f"select {count} from {node['schema']}.{node['alias']}"))
     return {label: sql for _, label, sql in sorted(found)}
 
 

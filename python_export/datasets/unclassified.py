@@ -37,7 +37,7 @@ def _first(cursor: hive.Cursor, catalog: Catalog, field: Unknown) -> str:
     # The check has read the field from this table.
     assert table is not None  # noqa: S101
     head, *rest = field.path.split(".")
-    [column] = [one for one in table.schema().fields if one.name.lower() == head]
+    [column] = [candidate for candidate in table.schema().fields if candidate.name.lower() == head]
     condition = _is_there(spark_sql.identifier(column.name), column.field_type, rest)
     order = "struct(ingest_batch, kafka_partition, kafka_offset)"
     try:
@@ -56,7 +56,7 @@ def _is_there(value: str, data_type: IcebergType, path: list[str]) -> str:
     """Return in SQL whether a value holds something at a path; lists and maps have no place of their own in it."""
     if isinstance(data_type, StructType):
         head, *rest = path
-        [field] = [one for one in data_type.fields if one.name.lower() == head]
+        [field] = [candidate for candidate in data_type.fields if candidate.name.lower() == head]
         return _is_there(f"{value}.{spark_sql.identifier(field.name)}", field.field_type, rest)
     if isinstance(data_type, ListType):
         return f"exists({value}, item -> {_is_there('item', data_type.element_type, path)})"

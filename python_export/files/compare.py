@@ -204,7 +204,7 @@ def _differences(
 
 def _totals_by(database: duckdb.DuckDBPyConnection, source: Source) -> dict[str, dict[str, dict[str, str]]]:
     numeric = [column.name for column in source.columns if column.is_numeric]
-    sums = ["cast(count(*) as varchar)", *(f"cast(coalesce(sum({name(one)}), 0) as varchar)" for one in numeric)]
+    sums = ["cast(count(*) as varchar)", *(f"cast(coalesce(sum({name(column)}), 0) as varchar)" for column in numeric)]
     found: dict[str, dict[str, dict[str, str]]] = {}
     for column in source.dataset.totals_by:
         value = f"coalesce(cast({name(column)} as varchar), '')"

@@ -29,7 +29,7 @@ def load_table(database: duckdb.DuckDBPyConnection, source: Source) -> None:
     conditions = [f"stored.{name(column)} = {text(str(source.week))}"] if column else []
     if source.without:
         database.execute("create table withheld (row varchar)")
-        database.executemany("insert into withheld values (?)", [[one] for one in sorted(source.without)])
+        database.executemany("insert into withheld values (?)", [[row] for row in sorted(source.without)])
         conditions.append(f"{row_hash(source)} not in (select row from withheld)")
     where = " and ".join(conditions) or "true"
     database.execute(f"create {relation} stored as select * from {rows} as stored where {where}")

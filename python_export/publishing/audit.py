@@ -89,7 +89,7 @@ def audit_pointer(target: Target, dataset: str) -> Finding:
 def _are_withdrawn(target: Target, dataset: str) -> bool:
     """Tell whether a dataset has versions, and all were withdrawn."""
     versions = published(target, dataset, with_withdrawn=True)
-    return len(versions) == len(paths(target, [dataset])) > 0 and all(one.withdrawn for one in versions)
+    return len(versions) == len(paths(target, [dataset])) > 0 and all(version.withdrawn for version in versions)
 
 
 def _bytes(manifest: Manifest, path: str, file: Path) -> list[str]:

@@ -70,9 +70,9 @@ def note(catalog: Catalog, target: Target, exported: Iterable[Manifest], now: Fi
     """Note with which figures datasets were exported."""
     at = datetime.now(UTC)
     rows = {
-        address: {"address": address, "figures": now.get((one.dataset, one.week), NONE), "noted_at": at}
-        for one in exported
-        if (address := _address(target, one.dataset, one.week))
+        address: {"address": address, "figures": now.get((manifest.dataset, manifest.week), NONE), "noted_at": at}
+        for manifest in exported
+        if (address := _address(target, manifest.dataset, manifest.week))
     }
     TABLE.change(catalog, lambda before: {**before, **rows})
 

@@ -181,11 +181,11 @@ class LocalTarget:
 
     def _open(self, folder: Path) -> None:
         """Have a folder that readers may enter, and all above it up to the root."""
-        above = [one for one in (folder, *folder.parents) if one == self.root or self.root in one.parents]
-        for one in reversed(above):
-            if not one.exists():
-                one.mkdir(parents=True, exist_ok=True)
-                one.chmod(for_readers(0o777))
+        above = [place for place in (folder, *folder.parents) if place == self.root or self.root in place.parents]
+        for place in reversed(above):
+            if not place.exists():
+                place.mkdir(parents=True, exist_ok=True)
+                place.chmod(for_readers(0o777))
 
     def clean(self, datasets: Iterable[str], abandoned_after: timedelta = ABANDONED_AFTER) -> None:
         """Delete the hidden files of writers that died before their rename."""

@@ -75,12 +75,16 @@ def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = ()) -> 
     manifest = project.manifest() if project.manifest_path.is_file() else NOTHING_BUILT
     datasets = declared.of_manifest(manifest) if manifest["nodes"] else {}
     shown = {name: dataset.shown for name, dataset in datasets.items()}
-    charts = {name: one.chart for name, one in shown.items() if one.chart}
+    charts = {name: of_dataset.chart for name, of_dataset in shown.items() if of_dataset.chart}
     with thrift.connect(settings) as cursor:
         counts = {label: _count(cursor, sql) for label, sql in left_out(manifest).items()}
     versions = needed(target, week, charts)
-    told = [one for one in announcements(target, versions, shown) if one.manifest.week == str(week)]
-    newest = {one.manifest.dataset: one for one in told}
+    told = [
+        announcement
+        for announcement in announcements(target, versions, shown)
+        if announcement.manifest.week == str(week)
+    ]
+    newest = {announcement.manifest.dataset: announcement for announcement in told}
     rankings = {
         name: _top(target, versions, dataset, dataset.shown.ranking, week)
         for name, dataset in datasets.items()
@@ -91,7 +95,7 @@ def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = ()) -> 
         week=week,
         last_day=week.end - timedelta(days=1),
         headlines=_headlines(shown, newest),
-        weeks=[str(one) for one in _weeks(week)],
+        weeks=[str(shown_week) for shown_week in _weeks(week)],
         charts={name: (chart, _groups(versions, name, chart, week)) for name, chart in charts.items()},
         rankings={name: top for name, top in rankings.items() if top},
         left_out={label: count for label, count in counts.items() if count is not None},
@@ -106,8 +110,8 @@ def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = ()) -> 
 def _headlines(shown: Mapping[str, Shown], newest: Mapping[str, Announcement]) -> list[tuple[str, Figure]]:
     """Return the figures at the top with what they are called, in their places."""
     found = []
-    for dataset, one in newest.items():
-        figures = {figure.name: figure for figure in one.figures}
+    for dataset, announcement in newest.items():
+        figures = {figure.name: figure for figure in announcement.figures}
         headlines = shown[dataset].headlines if dataset in shown else ()
         found += [(headline, figures[headline.figure]) for headline in headlines if headline.figure in figures]
     return [(headline.label, figure) for headline, figure in sorted(found, key=lambda pair: pair[0].place)]
@@ -138,13 +142,13 @@ def _weeks(week: IsoWeek) -> list[IsoWeek]:
 def _groups(versions: list[Manifest], dataset: str, chart: Chart, week: IsoWeek) -> list[Group]:
     """Return the values of a chart in the shown weeks, the one with the largest total first."""
     totals: dict[str, dict[IsoWeek, Decimal]] = {}
-    for one in _weeks(week):
-        version = _newest(versions, dataset, one)
+    for shown_week in _weeks(week):
+        version = _newest(versions, dataset, shown_week)
         for name, by_column in (version.totals_by.get(chart.by, {}) if version else {}).items():
             # A version of before the measure was declared has no figure of it.
             if chart.of in by_column:
-                totals.setdefault(name or "unknown", {})[one] = Decimal(by_column[chart.of])
-    found = [Group(name, [by_week.get(one) for one in _weeks(week)]) for name, by_week in totals.items()]
+                totals.setdefault(name or "unknown", {})[shown_week] = Decimal(by_column[chart.of])
+    found = [Group(name, [by_week.get(shown_week) for shown_week in _weeks(week)]) for name, by_week in totals.items()]
     return sorted(found, key=lambda group: (-group.figure.now, group.name))
 
 
@@ -154,7 +158,7 @@ def _top(target: Target, versions: list[Manifest], dataset: Dataset, ranking: Ra
     made_by = {ranking.by, ranking.columns[0].column, *filter(None, [dataset.suppressed])}
     if own is None or not made_by <= set(own.column_names):
         return None
-    files = {one.of: _newest(versions, one.of, week) for one in ranking.columns if one.of} | {None: own}
+    files = {ranked.of: _newest(versions, ranked.of, week) for ranked in ranking.columns if ranked.of} | {None: own}
     key = csv_file.name(ranking.columns[0].column)
     by = f"cast({csv_file.name(ranking.by)} as decimal(38, 2))"
     failed = f"The report of {week} could not be made of the published files"
@@ -162,14 +166,14 @@ def _top(target: Target, versions: list[Manifest], dataset: Dataset, ranking: Ra
     with tempfile.TemporaryDirectory() as scratch, csv_file.reading(Path(scratch), failed, remedy) as database:
         rows = {of: _rows(target, manifest, scratch) for of, manifest in files.items() if manifest}
         cells, shown_as = [], []
-        for one in ranking.columns:
-            manifest, cell = files[one.of], csv_file.name(one.column)
-            is_number = not one.of and one.column in own.control_totals
-            shown_as.append("bar" if one.column == ranking.by else "number" if is_number else "text")
-            if manifest is None or one.column not in manifest.column_names:
+        for ranked in ranking.columns:
+            manifest, cell = files[ranked.of], csv_file.name(ranked.column)
+            is_number = not ranked.of and ranked.column in own.control_totals
+            shown_as.append("bar" if ranked.column == ranking.by else "number" if is_number else "text")
+            if manifest is None or ranked.column not in manifest.column_names:
                 cell = "null"
-            elif one.of:
-                cell = f"(select min({cell}) from {rows[one.of]} as other where other.{key} = best.{key})"
+            elif ranked.of:
+                cell = f"(select min({cell}) from {rows[ranked.of]} as other where other.{key} = best.{key})"
             cells.append(cell if shown_as[-1] == "text" else f"cast({cell} as decimal(38, 2))")
         is_shown = f"where {csv_file.name(dataset.suppressed)} = 'false'" if dataset.suppressed else ""
         found = database.execute(
@@ -183,7 +187,7 @@ def _top(target: Target, versions: list[Manifest], dataset: Dataset, ranking: Ra
 
 def _newest(versions: Iterable[Manifest], dataset: str, week: IsoWeek) -> Manifest | None:
     """Return the newest version of a week, given the versions of it in order."""
-    found = [one for one in versions if (one.dataset, one.week) == (dataset, str(week))]
+    found = [version for version in versions if (version.dataset, version.week) == (dataset, str(week))]
     return found[-1] if found else None
 
 

@@ -59,21 +59,21 @@ def announcements(target: Target, published: list[Manifest], shown: Mapping[str,
 
     `shown` has by dataset what its model wants shown; of one without, that is the number of rows.
     """
-    newest = {(one.dataset, one.week): one for one in published}
+    newest = {(manifest.dataset, manifest.week): manifest for manifest in published}
     found = []
-    for one in published:
-        measures = shown[one.dataset].measures if one.dataset in shown else ()
-        before = newest.get((one.dataset, str(IsoWeek.parse(one.week).minus(1))))
-        totals = {"rows": str(one.rows)} | one.control_totals
+    for manifest in published:
+        measures = shown[manifest.dataset].measures if manifest.dataset in shown else ()
+        before = newest.get((manifest.dataset, str(IsoWeek.parse(manifest.week).minus(1))))
+        totals = {"rows": str(manifest.rows)} | manifest.control_totals
         totals_before = {} if before is None else {"rows": str(before.rows)} | before.control_totals
         figures = tuple(
             Figure(name, Decimal(totals[name]), Decimal(totals_before[name]) if name in totals_before else None)
             # The sums of a file that small groups are left out of depend on which those are.
-            for name in ("rows", *(measures if not one.small_groups else ()))
+            for name in ("rows", *(measures if not manifest.small_groups else ()))
             if name in totals
         )
-        path = f"{one.path}/{one.file}"
-        found.append(Announcement(one, target.address(path), target.link(path), figures, changes(one)))
+        path = f"{manifest.path}/{manifest.file}"
+        found.append(Announcement(manifest, target.address(path), target.link(path), figures, changes(manifest)))
     return found
 
 

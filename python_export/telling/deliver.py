@@ -62,15 +62,15 @@ def notify(
             )
         if not channels.smtp and not channels.webhook:
             say("nobody is told: neither LAKEHOUSE_SMTP_HOST nor LAKEHOUSE_WEBHOOK_URL is set")
-        owed = [one for one in outbox.entries(catalog) if outbox.OWED in {one.mail, one.webhook}]
-        versions = [one for one in owed if one.kind == outbox.VERSION]
+        owed = [entry for entry in outbox.entries(catalog) if outbox.OWED in {entry.mail, entry.webhook}]
+        versions = [entry for entry in owed if entry.kind == outbox.VERSION]
         told = _announcements(target, versions, _shown(env, say), unreadable)
         # What is of another root has other readers, and a version that somebody has taken away is told to nobody.
         mine: dict[str, Callable[[str], bool]] = {
             outbox.VERSION: told.__contains__,
             outbox.NOTICE: partial(outbox.is_notice_of, target),
         }
-        owed = [one for one in owed if one.kind not in mine or mine[one.kind](one.idempotency_key)]
+        owed = [entry for entry in owed if entry.kind not in mine or mine[entry.kind](entry.idempotency_key)]
         return [*unreadable, *_deliver(catalog, channels, target, owed, told, say, lease.require)]
 
 
@@ -99,7 +99,9 @@ def tell_of_failure(
                 catalog = load_catalog(settings)
                 lease = stack.enter_context(leased(catalog, "notify", say, "notify"))
                 outbox.record_failure(catalog, failures[0])
-                failures = [one for one in outbox.entries(catalog) if one.kind == outbox.FAILURE and _is_owed(one)]
+                failures = [
+                    entry for entry in outbox.entries(catalog) if entry.kind == outbox.FAILURE and _is_owed(entry)
+                ]
                 require = lease.require
             except Exception as problem:
                 catalog = None
@@ -154,9 +156,9 @@ def _announcements(
     # The versions that are told of come last: of two of a week the later one counts.
     all_of_them = [*before, *chosen.values()]
     return {
-        outbox.name_of(target, one.manifest.path): one
-        for one in announcements(target, all_of_them, shown)
-        if one.manifest.path in chosen
+        outbox.name_of(target, announcement.manifest.path): announcement
+        for announcement in announcements(target, all_of_them, shown)
+        if announcement.manifest.path in chosen
     }
 
 
@@ -227,7 +229,7 @@ def _send_all(
 
 
 def _what(about: list[Entry]) -> str:
-    kinds = Counter(one.kind for one in about)
+    kinds = Counter(entry.kind for entry in about)
     words = {outbox.VERSION: "version", outbox.FAILURE: "failed run", outbox.NOTICE: "notice"}
     return " and ".join(counted(kinds[kind], word) for kind, word in words.items() if kinds[kind])
 

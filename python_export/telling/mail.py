@@ -20,7 +20,7 @@ def mail_of_week(
     smtp: Smtp, target: Target, week: IsoWeek, told: list[Announcement], entries: list[Entry]
 ) -> EmailMessage:
     """Return the mail about versions and notices of one week."""
-    replaced = sum(one.manifest.supersedes is not None for one in told)
+    replaced = sum(announcement.manifest.supersedes is not None for announcement in told)
     withheld = sum(entry.kind == NOTICE and entry.dataset is not None for entry in entries)
     by_weight = sorted(entries, key=lambda entry: (entry.dataset is None, entry.error or ""))
     notices = [entry.error for entry in by_weight if entry.kind == NOTICE]

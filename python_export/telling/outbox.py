@@ -97,9 +97,9 @@ def know_root(catalog: Catalog, target: Target) -> Entry:
     if key in entries_by_key:
         return entries_by_key[key]
     unclaimed = {
-        name: one.path
-        for name, one in entries_by_key.items()
-        if one.kind == VERSION and not one.export_root and _is_there(target, one)
+        name: entry.path
+        for name, entry in entries_by_key.items()
+        if entry.kind == VERSION and not entry.export_root and _is_there(target, entry)
     }
 
     def add(rows: Rows) -> Rows:
@@ -139,7 +139,7 @@ def record_versions(catalog: Catalog, target: Target, channels: Channels, unread
     Only manifests of versions without a row, or written after it, are read.
     """
     root = know_root(catalog, target)
-    recorded_at = {one.idempotency_key: one.recorded_at for one in entries(catalog)}
+    recorded_at = {entry.idempotency_key: entry.recorded_at for entry in entries(catalog)}
     found = []
     for path, written in target.versions().items():
         recorded = recorded_at.get(name_of(target, path))
@@ -152,18 +152,18 @@ def record_versions(catalog: Catalog, target: Target, channels: Channels, unread
     now = datetime.now(UTC)
     new = [
         Entry(
-            name_of(target, one.path),
+            name_of(target, manifest.path),
             VERSION,
-            one.week,
-            one.dataset,
-            one.version,
-            one.sha256,
+            manifest.week,
+            manifest.dataset,
+            manifest.version,
+            manifest.sha256,
             None,
             now,
-            *_states_of(one, root, channels),
+            *_states_of(manifest, root, channels),
             export_root=target.address(""),
         )
-        for one in found
+        for manifest in found
     ]
     if new:
         _add(catalog, new)
@@ -179,10 +179,23 @@ def record_notices(catalog: Catalog, target: Target, notices: Iterable[Notice], 
     """Add the notices that have no row yet: the same one of a week is told once, whatever its numbers are by then."""
     root, now = know_root(catalog, target), datetime.now(UTC)
     states = _states(channels) if root.mail == TOLD else (TRIAL, TRIAL)
-    keys = {one: f"{one.week}/{hashlib.sha256(MOVING.sub('', one.text).encode()).hexdigest()[:16]}" for one in notices}
+    keys = {
+        notice: f"{notice.week}/{hashlib.sha256(MOVING.sub('', notice.text).encode()).hexdigest()[:16]}"
+        for notice in notices
+    }
     new = [
-        Entry(f"notice/{root_id(target)}/{key}", NOTICE, one.week, one.dataset, None, None, one.text, now, *states)
-        for one, key in keys.items()
+        Entry(
+            f"notice/{root_id(target)}/{key}",
+            NOTICE,
+            notice.week,
+            notice.dataset,
+            None,
+            None,
+            notice.text,
+            now,
+            *states,
+        )
+        for notice, key in keys.items()
     ]
     if new:
         _add(catalog, new)
@@ -206,8 +219,8 @@ def entries(catalog: Catalog) -> list[Entry]:
 def gone(catalog: Catalog, target: Target) -> list[Entry]:
     """Return the versions of an export root that have a row and are not there any more, but for dropped ones."""
     there = {name_of(target, path) for path in target.versions()}
-    mine = [one for one in entries(catalog) if one.export_root == target.address("") and one.mail != DROPPED]
-    return [one for one in mine if one.idempotency_key not in there]
+    mine = [entry for entry in entries(catalog) if entry.export_root == target.address("") and entry.mail != DROPPED]
+    return [entry for entry in mine if entry.idempotency_key not in there]
 
 
 def settle(catalog: Catalog, group: Iterable[Entry], channel: Channel) -> None:
@@ -264,10 +277,10 @@ def _is_there(target: Target, entry: Entry) -> bool:
         return False
 
 
-def _states_of(one: Manifest, root: Entry, channels: Channels) -> tuple[str, str]:
+def _states_of(manifest: Manifest, root: Entry, channels: Channels) -> tuple[str, str]:
     if root.mail != TOLD:
         return TRIAL, TRIAL
-    if datetime.fromisoformat(one.created_at) < root.recorded_at:
+    if datetime.fromisoformat(manifest.created_at) < root.recorded_at:
         return OLD, OLD
     return _states(channels)
 

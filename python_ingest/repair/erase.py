@@ -108,7 +108,7 @@ def find(catalog: Catalog, declarations: Iterable[Declaration], persons: Iterabl
                     places.update(_places(rows.filter(_is_any(rows, subject.columns, ids))))
         if places or shared:
             found.append(Found(declaration, frozenset(places), shared))
-    return sorted(found, key=lambda one: not any(subject.through for subject in one.declaration.persons))
+    return sorted(found, key=lambda of_table: not any(subject.through for subject in of_table.declaration.persons))
 
 
 def named(
@@ -147,10 +147,10 @@ def named(
 def joined(found: Iterable[Found]) -> list[Found]:
     """Return one for each table, in the order in which the tables come first."""
     tables: dict[str, Found] = {}
-    for one in found:
-        name = one.declaration.identifier
-        before = tables.get(name, Found(one.declaration, frozenset()))
-        tables[name] = Found(one.declaration, before.places | one.places, before.shared + one.shared)
+    for of_table in found:
+        name = of_table.declaration.identifier
+        before = tables.get(name, Found(of_table.declaration, frozenset()))
+        tables[name] = Found(of_table.declaration, before.places | of_table.places, before.shared + of_table.shared)
     return list(tables.values())
 
 
@@ -211,7 +211,7 @@ def _emptied(landed: DataFrame, declaration: Declaration, places: Iterable[Place
     new = {"decode_error": F.lit(mark), "ingest_batch": F.lit(number).cast("long")}
     new |= {name: F.col(name) for name in KEPT}
     return rows.where(f"decode_error is null or not startswith(decode_error, '{erased.MARK}')").select(
-        *(new.get(one.name, F.lit(None)).cast(one.dataType).alias(one.name) for one in columns)
+        *(new.get(column.name, F.lit(None)).cast(column.dataType).alias(column.name) for column in columns)
     )
 
 
@@ -225,7 +225,7 @@ def _named(
     for is_second_look in (False, True):
         for name, column in subject.through:
             declaration = by_table[schema, name]
-            columns = next(one.columns for one in declaration.persons if one.kind == subject.kind)
+            columns = next(declared.columns for declared in declaration.persons if declared.kind == subject.kind)
             table = load_table(catalog, declaration.identifier)
             for rows in _rows(table, (*columns, column)) if table is not None else ():
                 values, is_mine = _texts(rows, column), _is_any(rows, columns, ids)

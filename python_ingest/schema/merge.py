@@ -189,12 +189,12 @@ def _renamed_fields(old: AvroSchema, writer: AvroSchema, place: str) -> list[Avr
     return renamed
 
 
-def _fit(one: AvroSchema, other: AvroSchema) -> bool:
+def _fit(dropped: AvroSchema, added: AvroSchema) -> bool:
     try:
-        merge(merge(None, one), other)
+        merge(merge(None, dropped), added)
     except IncompatibleSchema:
         return False
-    return not (holds_nothing(one) or holds_nothing(other))
+    return not (holds_nothing(dropped) or holds_nothing(added))
 
 
 def _wider_decimal(old: AvroSchema, new: AvroSchema, place: str) -> AvroSchema:

@@ -178,7 +178,7 @@ class _Expander:
 
 
 def _strings(found: object) -> list[str]:
-    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
         raise TypeError("not a list of strings")
     return found
 

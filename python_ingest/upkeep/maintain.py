@@ -186,7 +186,7 @@ def snapshots_in_use(table: Table) -> int:
 
     They reach back to that of the last batch, which says how far its topic was read.
     """
-    return next((index for index, one in enumerate(_history(table), 1) if _batch(one) is not None), 1)
+    return next((index for index, snapshot in enumerate(_history(table), 1) if _batch(snapshot) is not None), 1)
 
 
 def _history(table: Table) -> list[Snapshot]:

@@ -164,7 +164,9 @@ class Reader:
         if len(some) < 2 or {simple_name(branch) for branch in some} in NUMBERS:
             found = [self._read_as(branch, namespace, column) for branch in branches]
             # Of two numbers fastavro does not tell which was written.
-            convert = next((one for branch, (_, one) in zip(branches, found, strict=True) if branch != "null"), _same)
+            convert = next(
+                (converter for branch, (_, converter) in zip(branches, found, strict=True) if branch != "null"), _same
+            )
             convert = convert if len(some) == 1 else _same
             return [plain for plain, _ in found], lambda value: None if value is None else convert(value)
         union: list[AvroSchema] = []
@@ -207,12 +209,12 @@ class Reader:
         name: str = field["name"]
         near, seen = [name], {name}
         while near:
-            for one in near:
-                if one in below or not below:
-                    return one
-            beside = [other for one in near for other in self._names.get(one, ())]
+            for near_name in near:
+                if near_name in below or not below:
+                    return near_name
+            beside = [other for near_name in near for other in self._names.get(near_name, ())]
             near = [*field.get("aliases", ()), *beside] if near == [name] else beside
-            near = [one for one in dict.fromkeys(near) if one not in seen]
+            near = [near_name for near_name in dict.fromkeys(near) if near_name not in seen]
             seen.update(near)
         return name
 

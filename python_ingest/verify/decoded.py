@@ -82,7 +82,7 @@ class _Comparison:
     def compare(self, rows: pa.Table) -> None:
         """Compare the columns of some rows."""
         rows = rows.filter(pc.field("kafka_partition").is_valid() & pc.field("kafka_offset").is_valid())
-        facts = [_Row(*one) for one in zip(*(_column(rows, name).to_pylist() for name in FACTS), strict=True)]
+        facts = [_Row(*cells) for cells in zip(*(_column(rows, name).to_pylist() for name in FACTS), strict=True)]
         self._values.learn(schema_id(row.value) for row in facts if row.error is None)
         # Bytes that only look like registry Avro name any number of ids.
         self._values.learn((schema_id(row.value) for row in facts if row.error is not None), most=IDS_OF_DEAD_LETTERS)
@@ -232,7 +232,9 @@ class _Schemas:
         if registered.schema_type != "AVRO":
             raise Unreadable("not Avro")
         if number not in self._readers:
-            texts = [text for one in self._registered.values() if one for text in (one.text, *one.references)]
+            texts = [
+                text for schema in self._registered.values() if schema for text in (schema.text, *schema.references)
+            ]
             self._readers[number] = Reader(
                 registered.text, registered.references, self._fields, self._column, renamed(texts)
             )
@@ -259,7 +261,7 @@ def _column(rows: pa.Table, name: str) -> pa.ChunkedArray:
 
 def _plain_type(arrow_type: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(arrow_type):
-        return pa.struct([one.with_type(_plain_type(one.type)) for one in arrow_type])
+        return pa.struct([field.with_type(_plain_type(field.type)) for field in arrow_type])
     if pa.types.is_map(arrow_type):
         return pa.map_(arrow_type.key_field, arrow_type.item_field.with_type(_plain_type(arrow_type.item_type)))
     if pa.types.is_list(arrow_type) or pa.types.is_large_list(arrow_type):

@@ -12,7 +12,7 @@ def difference(wanted: Any, found: Any, arrow_type: pa.DataType) -> str | None:
         return None if wanted is found else ""
     parts: list[tuple[str, Any, Any, pa.DataType]] = []
     if pa.types.is_struct(arrow_type):
-        types = {one.name: one.type for one in arrow_type}
+        types = {field.name: field.type for field in arrow_type}
         # A field that its file lacks is NULL.
         lacking = [name for name in wanted if name not in types and not holds_nothing(wanted[name])]
         parts = [
@@ -29,8 +29,8 @@ def difference(wanted: Any, found: Any, arrow_type: pa.DataType) -> str | None:
         parts = [(".element", *pair, arrow_type.value_type) for pair in zip(wanted, found, strict=True)]
     elif wanted != found and not (pa.types.is_floating(arrow_type) and math.isnan(wanted) and math.isnan(found)):
         return ""
-    for step, one, other, below in parts:
-        place = difference(one, other, below)
+    for step, wanted_part, found_part, below in parts:
+        place = difference(wanted_part, found_part, below)
         if place is not None:
             return step + place
     return None

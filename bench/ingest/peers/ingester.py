@@ -30,7 +30,7 @@ def main(topic: str) -> None:
     """
     settings = from_environment()
     spark = QuietSpark(settings)
-    declared = {(one.topic, one.table): one for one in read_declarations()}
+    declared = {(declaration.topic, declaration.table): declaration for declaration in read_declarations()}
     for line in sys.stdin:
         table, batch = line.split()
         declaration = declared.get((topic, table)) or Declaration(topic, "bench", table, "string", "dead_letter")
