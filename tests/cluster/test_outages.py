@@ -4,7 +4,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,6 +29,16 @@ OUTAGE_SECONDS = 10.0
 
 def noted(name: str) -> dict[str, Row]:
     return {name: {"name": name, "note": "noted"}}
+
+
+def adding_after(step: Callable[[], None]) -> Callable[[Rows], Rows]:
+    """Return a change that does something in its middle, and adds a row."""
+
+    def change(rows: Rows) -> Rows:
+        step()
+        return {**rows, **noted("after")}
+
+    return change
 
 
 def assert_it_can_be_done_again(catalog: Catalog) -> None:
@@ -90,12 +100,11 @@ def test_a_postgresql_that_is_restarted_during_a_change_loses_and_doubles_nothin
     catalog = load_catalog(settings)
     TABLE.change(catalog, lambda rows: noted("before"))
 
-    def restart(rows: Rows) -> Rows:
+    def restart() -> None:
         postgres.stop()
         postgres.start()
-        return {**rows, **noted("after")}
 
-    assert TABLE.change(catalog, restart).keys() == {"before", "after"}
+    assert TABLE.change(catalog, adding_after(restart)).keys() == {"before", "after"}
     assert TABLE.rows(catalog).keys() == {"before", "after"}
 
 
@@ -104,14 +113,9 @@ def test_a_change_whose_postgresql_is_stopped_says_so_and_can_be_done_again(
 ) -> None:
     catalog = load_catalog(settings)
     TABLE.change(catalog, lambda rows: noted("before"))
-
-    def stop(rows: Rows) -> Rows:
-        postgres.stop()
-        return {**rows, **noted("after")}
-
     try:
         with pytest.raises(Exception) as raised:
-            TABLE.change(catalog, stop)
+            TABLE.change(catalog, adding_after(postgres.stop))
         said = str(as_user_error(raised.value, settings))
         with pytest.raises(Exception) as again:
             TABLE.rows(catalog)
@@ -141,14 +145,9 @@ def test_a_change_while_the_store_is_away_says_so_and_can_be_done_again(own_weed
 def test_a_store_that_goes_away_during_a_change_loses_and_doubles_nothing(own_weed: Weed, in_bucket: Settings) -> None:
     catalog = load_catalog(in_bucket, create=True)
     TABLE.change(catalog, lambda rows: noted("before"))
-
-    def kill(rows: Rows) -> Rows:
-        own_weed.kill()
-        return {**rows, **noted("after")}
-
     try:
         with pytest.raises(Exception) as raised:
-            TABLE.change(catalog, kill)
+            TABLE.change(catalog, adding_after(own_weed.kill))
     finally:
         own_weed.service.start()
     said = str(as_user_error(raised.value, in_bucket))

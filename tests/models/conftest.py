@@ -14,6 +14,19 @@ from lakehouse.settings import Settings
 from tests.conftest import run_dbt
 
 
+def write_small_project(directory: Path, **settings: object) -> None:
+    """Write a dbt project of no models yet that borrows the project's macros and builds in schema `small`."""
+    project = {
+        "name": "small",
+        "profile": "retail_lakehouse",
+        "macro-paths": [str(PROJECT_ROOT / "macros")],
+        "models": {"+schema": "small", "+file_format": "iceberg"},
+        **settings,
+    }
+    (directory / "dbt_project.yml").write_text(yaml.safe_dump(project))
+    (directory / "models").mkdir()
+
+
 @pytest.fixture(scope="session")
 def cursor(stack: Settings) -> Iterator[hive.Cursor]:
     """A session on the Thrift server."""
@@ -43,14 +56,7 @@ def masking_key(stack: Settings) -> Settings:
 @pytest.fixture
 def small_project(stack: Settings, tmp_path: Path) -> Callable[[str], None]:
     """Return a function that makes the one model `thing` in schema `small` from SQL and runs it once."""
-    (tmp_path / "models").mkdir()
-    project = {
-        "name": "small",
-        "profile": "retail_lakehouse",
-        "macro-paths": [str(PROJECT_ROOT / "macros")],
-        "models": {"+schema": "small", "+file_format": "iceberg"},
-    }
-    (tmp_path / "dbt_project.yml").write_text(yaml.safe_dump(project))
+    write_small_project(tmp_path)
 
     def run(sql: str, *arguments: str) -> None:
         (tmp_path / "models" / "thing.sql").write_text(sql)

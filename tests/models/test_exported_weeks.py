@@ -7,7 +7,6 @@ from pathlib import Path
 
 import dbt.tracking
 import pytest
-import yaml
 from dbt.cli.main import dbtRunner
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
@@ -15,6 +14,7 @@ from pyiceberg.table import Table
 from lakehouse.catalog import load_catalog
 from lakehouse.environment import PROJECT_ROOT
 from lakehouse.settings import Settings
+from tests.models.conftest import write_small_project
 
 CONFIG = {
     "materialized": "incremental",
@@ -38,15 +38,7 @@ def catalog(masking_key: Settings) -> Catalog:
 @pytest.fixture(scope="module")
 def project(catalog: Catalog, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     directory = tmp_path_factory.mktemp("weeks")
-    settings = {
-        "name": "small",
-        "profile": "retail_lakehouse",
-        "macro-paths": [str(PROJECT_ROOT / "macros")],
-        "on-run-end": ["{{ tag_tested(results) }}"],
-        "models": {"+schema": "small", "+file_format": "iceberg"},
-    }
-    (directory / "dbt_project.yml").write_text(yaml.safe_dump(settings))
-    (directory / "models").mkdir()
+    write_small_project(directory, **{"on-run-end": ["{{ tag_tested(results) }}"]})
     (directory / "models" / "exp_thing.yml").write_text(TESTED)
     yield directory
     catalog.drop_table("small.exp_thing")

@@ -5,7 +5,6 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-import yaml
 from dbt.cli.main import dbtRunner
 from pyhive import hive
 
@@ -14,6 +13,7 @@ from lakehouse.environment import PROJECT_ROOT
 from lakehouse.settings import Settings
 from lakehouse.thrift import rows
 from tests.conftest import run_dbt
+from tests.models.conftest import write_small_project
 
 MODEL = """
 {{{{ config(materialized='incremental', unique_key='id', incremental_strategy='latest', order_by=['at']) }}}}
@@ -38,15 +38,7 @@ def test_a_build_after_a_rotation_stops_until_tables_may_be_masked_anew(
 ) -> None:
     monkeypatch.setenv("DBT_TARGET_PATH", str(tmp_path / "target"))
     monkeypatch.setenv("DBT_LOG_PATH", str(tmp_path / "logs"))
-    project = {
-        "name": "small",
-        "profile": "retail_lakehouse",
-        "macro-paths": [str(PROJECT_ROOT / "macros")],
-        "on-run-start": ["{{ check_pii_key() }}"],
-        "models": {"+schema": "small", "+file_format": "iceberg"},
-    }
-    (tmp_path / "dbt_project.yml").write_text(yaml.safe_dump(project))
-    (tmp_path / "models").mkdir()
+    write_small_project(tmp_path, **{"on-run-start": ["{{ check_pii_key() }}"]})
     (tmp_path / "models" / "people.yml").write_text("models: [{name: people, columns: [{name: key_version}]}]")
 
     moments = count()

@@ -3,6 +3,7 @@
 import json
 import secrets
 from pathlib import Path
+from typing import Any
 
 import boto3
 import pytest
@@ -17,6 +18,28 @@ from python_export.datasets.source import Source
 from python_export.publishing.target import Target, open_target
 from tests.support.hostile_rows import DATASET, SCHEMA, arrow_table, hostile_rows
 from tests.support.weed import Weed
+
+
+def write_manifest(directory: Path, schema: str, metas: dict[str, Any]) -> None:
+    """Write a manifest of dbt that has models of a schema, by their names, with their config.meta."""
+    nodes = {
+        f"model.p.{name}": {
+            "unique_id": f"model.p.{name}",
+            "resource_type": "model",
+            "name": name,
+            "alias": name,
+            "schema": schema,
+            "config": {"meta": meta},
+            "columns": {},
+        }
+        for name, meta in metas.items()
+    }
+    (directory / "manifest.json").write_text(json.dumps({"nodes": nodes, "sources": {}, "parent_map": {}}))
+
+
+def failing(*_: Any, **__: Any) -> Any:
+    """Fail with an error that quotes a row."""
+    raise ValueError("4111-1111-1111-1111")
 
 
 @pytest.fixture
@@ -43,22 +66,14 @@ def exports_declared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[st
     for file in (PROJECT_ROOT / "models" / "exports").glob("exp_weekly__*.yml"):
         [model] = yaml.safe_load(file.read_text())["models"]
         metas[model["name"]] = model["config"]["meta"]["export"]
-    nodes = {
-        f"model.p.{name}": {
-            "unique_id": f"model.p.{name}",
-            "resource_type": "model",
-            "name": name,
-            "alias": name,
-            "schema": "exports",
-            # What is counted is in other models.
-            "config": {"meta": {"export": {key: meta[key] for key in meta if key not in {"quarantined", "late"}}}},
-            "columns": {},
-        }
+    # What is counted is in other models.
+    exports = {
+        name: {"export": {key: meta[key] for key in meta if key not in {"quarantined", "late"}}}
         for name, meta in metas.items()
     }
     directory = tmp_path / "target"
     directory.mkdir()
-    (directory / "manifest.json").write_text(json.dumps({"nodes": nodes, "sources": {}, "parent_map": {}}))
+    write_manifest(directory, "exports", exports)
     monkeypatch.setenv("DBT_TARGET_PATH", str(directory))
     return {"DBT_TARGET_PATH": str(directory)}
 

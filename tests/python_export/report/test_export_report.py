@@ -1,6 +1,5 @@
 """The report of another project: it shows what its models declare, and needs none of this shop's columns."""
 
-import json
 import re
 from contextlib import nullcontext
 from dataclasses import replace
@@ -15,6 +14,7 @@ from lakehouse.weeks import IsoWeek
 from python_export.publishing.publish import publish
 from python_export.publishing.target import open_target
 from python_export.report import page as report
+from tests.python_export.conftest import write_manifest
 from tests.python_export.publishing.test_export_publish import stage
 from tests.support.hostile_rows import draft
 
@@ -37,7 +37,7 @@ COUNTED = {"select sum(lost) from ops.lost_books": 12345, "select count(*) from 
 
 @pytest.fixture
 def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The models of another dbt project, by their names, with their config.meta; `write` puts them into a manifest."""
+    """The models of another dbt project, by their names, with their config.meta; `write_manifest` writes them."""
     monkeypatch.setattr(report, "PROJECT_ROOT", tmp_path)
     monkeypatch.setattr(report.thrift, "connect", lambda settings: nullcontext())
     monkeypatch.setattr(report, "_count", lambda _, sql: COUNTED[sql])
@@ -53,22 +53,6 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     }
 
 
-def write(metas: dict[str, Any], directory: Path) -> None:
-    nodes = {
-        f"model.p.{name}": {
-            "unique_id": f"model.p.{name}",
-            "resource_type": "model",
-            "name": name,
-            "alias": name,
-            "schema": "ops",
-            "config": {"meta": meta},
-            "columns": {},
-        }
-        for name, meta in metas.items()
-    }
-    (directory / "manifest.json").write_text(json.dumps({"nodes": nodes, "sources": {}, "parent_map": {}}))
-
-
 def published(settings: Settings, dataset: str, rows: list[str], totals: dict[str, str]) -> None:
     target = open_target(settings)
     columns = [{"name": name, "type": "string", "nulls": 0} for name in rows[0].split(",")]
@@ -81,7 +65,7 @@ def published(settings: Settings, dataset: str, rows: list[str], totals: dict[st
 def test_another_projects_report_shows_what_its_models_declare(
     offline_settings: Settings, library: dict[str, Any], tmp_path: Path
 ) -> None:
-    write(library, tmp_path)
+    write_manifest(tmp_path, "ops", library)
     books = [f"book {number},{number}" for number in range(12)]
     published(offline_settings, "loans", ["title,loans", *books], {"loans": "66"})
     published(offline_settings, "shelves", ["title,shelf", "book 11,B", "book 11,A"], {})
@@ -107,7 +91,7 @@ def test_another_projects_report_shows_what_its_models_declare(
 def test_a_report_without_anything_declared_has_its_files(
     offline_settings: Settings, library: dict[str, Any], tmp_path: Path
 ) -> None:
-    write({"exp_weekly__fines": library["exp_weekly__fines"]}, tmp_path)
+    write_manifest(tmp_path, "ops", {"exp_weekly__fines": library["exp_weekly__fines"]})
     published(offline_settings, "fines", ["title", "book 1"], {})
     page = Path(report.write(offline_settings, IsoWeek.parse(WEEK))).read_text()
     assert re.findall(r'id="(.*?)"', page) == ["files"]
@@ -116,10 +100,10 @@ def test_a_report_without_anything_declared_has_its_files(
 
 def test_what_is_declared_wrong_is_named(offline_settings: Settings, library: dict[str, Any], tmp_path: Path) -> None:
     library["lost_books"]["left_out"] = {"label": "Lost"}
-    write(library, tmp_path)
+    write_manifest(tmp_path, "ops", library)
     with pytest.raises(UserError, match=r"config\.meta\.left_out of lost_books is wrong at place"):
         report.write(offline_settings, IsoWeek.parse(WEEK))
     library["exp_weekly__loans"]["export"]["shown"]["ranking"] = {**RANKING, "columns": []}
-    write(library, tmp_path)
+    write_manifest(tmp_path, "ops", library)
     with pytest.raises(UserError, match="shown of exp_weekly__loans is wrong at ranking"):
         report.write(offline_settings, IsoWeek.parse(WEEK))
