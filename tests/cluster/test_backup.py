@@ -54,8 +54,8 @@ def test_a_lake_on_servers_that_was_saved_while_records_came_goes_on_from_there(
             following.terminate()
     total = rows()
 
-    for one in keys(lake):
-        store.delete_object(Bucket=lake, Key=one)
+    for key in keys(lake):
+        store.delete_object(Bucket=lake, Key=key)
     with postgres.connection() as connection, connection.cursor() as cursor:
         cursor.execute(f"drop database {database} with (force)")
     monkeypatch.setenv("LAKEHOUSE_CATALOG_URI", postgres.database(f"{database}_restored"))
@@ -113,7 +113,7 @@ def wait_for_more_than(count: int, following: subprocess.Popen[bytes]) -> None:
 
 def keys(bucket: str) -> list[str]:
     pages = boto3.client("s3").get_paginator("list_objects_v2").paginate(Bucket=bucket)
-    return [one["Key"] for page in pages for one in page.get("Contents", [])]
+    return [entry["Key"] for page in pages for entry in page.get("Contents", [])]
 
 
 def mirror(source: str, target: str) -> int:

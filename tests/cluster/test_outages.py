@@ -121,11 +121,11 @@ def test_a_change_whose_postgresql_is_stopped_says_so_and_can_be_done_again(
             TABLE.rows(catalog)
     finally:
         postgres.start()
-    for one in (said, str(as_user_error(again.value, settings))):
-        assert one.startswith(
+    for text in (said, str(as_user_error(again.value, settings))):
+        assert text.startswith(
             f"The catalog at {settings.catalog_uri} does not answer or refuses (Connection refused"
-        ), one
-        assert "Nothing is lost" in one
+        ), text
+        assert "Nothing is lost" in text
     assert_it_can_be_done_again(catalog)
 
 

@@ -87,7 +87,7 @@ def test_a_catalog_that_refuses_the_login_is_told_by_its_cause(
 def test_a_login_warns_of_nothing(settings: Settings, recwarn: pytest.WarningsRecorder) -> None:
     _on_server.cache_clear()
     load_catalog(settings).list_namespaces()
-    assert [str(one.message) for one in recwarn if "OAuth2" in str(one.message)] == []
+    assert [str(warning.message) for warning in recwarn if "OAuth2" in str(warning.message)] == []
 
 
 def test_a_store_that_is_away_is_not_called_damaged(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

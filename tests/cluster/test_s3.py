@@ -124,7 +124,7 @@ def land(spark: SparkSession, base: Position, start: int) -> None:
         *(known.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name) for field in fields)
     )
     ranges = tuple(OffsetRange(partition, start, start + ROWS) for partition in (0, 1))
-    ledger = Ledger("test", batch, ranges, {one.partition: one.until for one in ranges}, ())
+    ledger = Ledger("test", batch, ranges, {offset_range.partition: offset_range.until for offset_range in ranges}, ())
     overwrite(rows, ORDERS.identifier, base, ledger, filling_holes=False)
 
 
@@ -167,7 +167,9 @@ def test_batches_are_taken_once_and_stay_when_the_table_is_maintained(settings: 
 def objects(url: str) -> list[str]:
     """Return the keys under an s3a:// address."""
     bucket, _, prefix = url.removeprefix("s3a://").partition("/")
-    return [one["Key"] for one in boto3.client("s3").list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", [])]
+    return [
+        entry["Key"] for entry in boto3.client("s3").list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", [])
+    ]
 
 
 def test_what_spark_hands_over_by_a_bucket_is_what_it_writes_here(

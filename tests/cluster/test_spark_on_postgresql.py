@@ -158,10 +158,10 @@ def test_200_sessions_of_a_thrift_server_share_its_connections_and_no_secret_is_
                     thrift.rows(cursor, f"create table default.t{number} as select {number} as id")
                     assert thrift.rows(cursor, f"select id from default.t{number}") == [(number,)]
             assert 1 <= postgres.clients("lake_of_sessions", "PostgreSQL JDBC") <= CLIENTS
-        arguments = [" ".join(one.info["cmdline"] or ()) for one in psutil.process_iter(["cmdline"])]
-        assert any(thrift_server.MAIN_CLASS in one and str(settings.home) in one for one in arguments)
+        arguments = [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])]
+        assert any(thrift_server.MAIN_CLASS in command and str(settings.home) in command for command in arguments)
         for secret in (PASSWORD, SECRET, settings.thrift_password):
-            assert not any(secret in one for one in arguments)
+            assert not any(secret in command for command in arguments)
     finally:
         server.stop()
 

@@ -191,8 +191,10 @@ def in_trouble(
 def newest_files(settings: Settings) -> dict[str, bytes]:
     """Return the CSV of each dataset's newest version."""
     target = open_target(settings)
-    newest = {one.dataset: one for one in sorted(published(target), key=lambda one: one.version)}
-    return {dataset: target.read(f"{one.path}/{one.file}") for dataset, one in newest.items()}
+    newest = {
+        manifest.dataset: manifest for manifest in sorted(published(target), key=lambda manifest: manifest.version)
+    }
+    return {dataset: target.read(f"{manifest.path}/{manifest.file}") for dataset, manifest in newest.items()}
 
 
 def contents(settings: Settings) -> dict[str, list[str]]:
@@ -368,6 +370,8 @@ def test_no_secret_is_in_an_argument_a_plan_or_a_log(settings: Settings, servers
     assert any(b"SparkListenerEnvironmentUpdate" in log and b"(redacted)" in log for log in logs.values())
     assert any(b"CoarseGrainedExecutorBackend" in log for log in logs.values())
     planted.assert_nothing_of(patterns, logs.items())
-    arguments = {str(one.pid): " ".join(one.info["cmdline"] or ()) for one in psutil.process_iter(["cmdline"])}
+    arguments = {
+        str(process.pid): " ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])
+    }
     assert any("CoarseGrainedExecutorBackend" in text for text in arguments.values())
     planted.assert_nothing_of(patterns, ((pid, text.encode()) for pid, text in arguments.items()))

@@ -26,8 +26,10 @@ from tests.support.secured import Authority
 DEPLOY = PROJECT_ROOT / "deploy"
 UNITS = sorted((DEPLOY / "systemd").iterdir())
 COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
-OURS = {name: one for name, one in COMPOSE["services"].items() if one["image"] == "lakehouse"}
-OBJECTS = [one for file in (DEPLOY / "kubernetes").rglob("*.yaml") for one in yaml.safe_load_all(file.read_text())]
+OURS = {name: service for name, service in COMPOSE["services"].items() if service["image"] == "lakehouse"}
+OBJECTS = [
+    resource for file in (DEPLOY / "kubernetes").rglob("*.yaml") for resource in yaml.safe_load_all(file.read_text())
+]
 CONTROLLERS = ("StatefulSet", "CronJob")
 # What the executors' JVM gets: lakehouse/connections.py.
 FOR_JAVA = {"KAFKA_SASL_JAAS_CONFIG"}
@@ -35,19 +37,21 @@ FOR_JAVA = {"KAFKA_SASL_JAAS_CONFIG"}
 
 def kind(*kinds: str) -> dict[str, Any]:
     """Return the objects of some kinds by name."""
-    return {one["metadata"]["name"]: one for one in OBJECTS if one["kind"] in kinds}
+    return {resource["metadata"]["name"]: resource for resource in OBJECTS if resource["kind"] in kinds}
 
 
 def pods() -> dict[str, Any]:
     """Return the pods that Kubernetes and Spark make, by the name of their first container."""
     found = [yaml.safe_load(kind("ConfigMap")["files"]["data"]["executor.yaml"])]
-    for one in kind(*CONTROLLERS).values():
-        found.append((one["spec"].get("jobTemplate") or one)["spec"]["template"])
+    for controller in kind(*CONTROLLERS).values():
+        found.append((controller["spec"].get("jobTemplate") or controller)["spec"]["template"])
     return {pod["spec"]["containers"][0]["name"]: pod for pod in found}
 
 
 def test_every_variable_exists() -> None:
-    of_others = {name for one in COMPOSE["services"].values() if one not in OURS.values() for name in variables(one)}
+    of_others = {
+        name for service in COMPOSE["services"].values() if service not in OURS.values() for name in variables(service)
+    }
     named = {
         name
         for file in DEPLOY.rglob("*")
@@ -63,7 +67,7 @@ def variables(service: dict[str, Any]) -> dict[str, str]:
 
 
 def test_every_command_exists() -> None:
-    commands = [" ".join(one["command"]) for one in OURS.values() if "entrypoint" not in one]
+    commands = [" ".join(service["command"]) for service in OURS.values() if "entrypoint" not in service]
     commands += [" ".join(pod["spec"]["containers"][0].get("args", [])) for pod in pods().values()]
     texts = [file.read_text() for file in [*UNITS, DEPLOY / "README.md", PROJECT_ROOT / "docs" / "deploy.md"]]
     commands += [line for text in texts for line in re.findall(r"(?:^|bin/|`)lakehouse ([a-z][^`#\n|]*)", text, re.M)]
@@ -84,7 +88,7 @@ def test_the_settings_of_containers_are_accepted(service: str, tmp_path: Path) -
     (container,) = pods()[service]["spec"]["containers"]
     given = dict.fromkeys(kind("Secret")["environment"]["stringData"], "user:secret")
     given |= kind("ConfigMap")["environment"]["data"]
-    given |= {one["name"]: one["value"] for one in container["env"] if "value" in one}
+    given |= {variable["name"]: variable["value"] for variable in container["env"] if "value" in variable}
     certificate, key = (authority := Authority(tmp_path / "ca")).issue("thrift")
     files = {"ca.crt": authority.ca, "tls.crt": certificate, "tls.key": key}
     real = {f"/run/lakehouse/{name}": str(path) for name, path in files.items()}
@@ -106,13 +110,13 @@ def test_the_template_of_executors_is_a_pod_that_can_read_the_masking_key() -> N
 
 def test_what_pods_ask_for_is_there_and_secrets_have_no_value() -> None:
     secrets, maps, accounts = kind("Secret"), kind("ConfigMap"), kind("ServiceAccount")
-    assert not any(value for one in secrets.values() for value in one["stringData"].values())
+    assert not any(value for secret in secrets.values() for value in secret["stringData"].values())
     for pod in pods().values():
         spec = pod["spec"]
         assert spec["serviceAccountName"] in accounts
         assert spec["securityContext"]["runAsNonRoot"]
         for asked, there in (("secretRef", secrets), ("configMapRef", maps), ("secret", secrets), ("configMap", maps)):
-            assert {one.get("name") or one["secretName"] for one in found(spec, asked)} <= set(there)
+            assert {reference.get("name") or reference["secretName"] for reference in found(spec, asked)} <= set(there)
     configuration = maps["files"]["data"]["spark.conf"]
     for secret, key in re.findall(r"secretKeyRef\.\w+ +(\w+):(\w+)", configuration):
         assert key in secrets[secret]["stringData"]
@@ -122,14 +126,14 @@ def found(tree: Any, key: str) -> list[Any]:
     """Return all values of a key, however deep."""
     if isinstance(tree, dict):
         here = [tree[key]] if key in tree else []
-        return here + [one for value in tree.values() for one in found(value, key)]
-    return [one for value in tree for one in found(value, key)] if isinstance(tree, list) else []
+        return here + [match for value in tree.values() for match in found(value, key)]
+    return [match for value in tree for match in found(value, key)] if isinstance(tree, list) else []
 
 
 def test_network_policies_are_about_pods_and_ports_that_are_there() -> None:
     components = {pod["metadata"]["labels"]["app.kubernetes.io/component"] for pod in pods().values()}
     policies = kind("NetworkPolicy")
-    named = {one["app.kubernetes.io/component"] for one in found(policies, "matchLabels") if len(one) > 1}
+    named = {labels["app.kubernetes.io/component"] for labels in found(policies, "matchLabels") if len(labels) > 1}
     assert named == components
     assert not policies["nobody-else"]["spec"]["podSelector"]
     ports = {port["containerPort"] for pod in pods().values() for port in pod["spec"]["containers"][0].get("ports", [])}

@@ -137,7 +137,11 @@ def erased_places(lake: Lake) -> set[Place]:
 
 def places_of(person: Log) -> set[Place]:
     """Return where the person's records are; an item without its order is nobody's."""
-    return {(one.topic, one.partition, one.offset) for one in person if one.topic != shop_topic("order_items")}
+    return {
+        (record.topic, record.partition, record.offset)
+        for record in person
+        if record.topic != shop_topic("order_items")
+    }
 
 
 def state(lake: Lake) -> set[str]:
@@ -155,14 +159,14 @@ def first_versions(lake: Lake, datasets: tuple[str, ...]) -> set[str]:
 
 
 def versions(lake: Lake) -> set[str]:
-    return {one.path for one in published(open_target(lake.settings), with_withdrawn=True)}
+    return {manifest.path for manifest in published(open_target(lake.settings), with_withdrawn=True)}
 
 
 def artefacts(folder: str = ".") -> Iterator[tuple[str, bytes]]:
     """Yield name and content of every file in a folder of the lake's home."""
     for path in (home() / folder).rglob("*"):
         name = path.relative_to(home())
-        if path.is_file() and not any(name.is_relative_to(one) for one in NOT_SEARCHED):
+        if path.is_file() and not any(name.is_relative_to(unsearched) for unsearched in NOT_SEARCHED):
             yield str(name), planted.content(path)
 
 

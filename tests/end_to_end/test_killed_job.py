@@ -29,23 +29,23 @@ def test_each_run_is_in_the_history_and_the_last_one_has_resumed(lake: Lake, fir
 
 
 def test_each_killed_run_is_told_of_by_the_next(lake: Lake, first_wave: object) -> None:
-    entries = [one for one in outbox.entries(load_catalog(lake.settings)) if one.kind == outbox.FAILURE]
-    assert [one.mail for one in entries] == ["delivered"] * KILLED
-    assert all("was killed" in one.error for one in entries)
+    entries = [entry for entry in outbox.entries(load_catalog(lake.settings)) if entry.kind == outbox.FAILURE]
+    assert [entry.mail for entry in entries] == ["delivered"] * KILLED
+    assert all("was killed" in entry.error for entry in entries)
 
 
 def test_every_version_is_published_once_and_told_of_once(lake: Lake, first_wave: object) -> None:
     versions = published(open_target(lake.settings))
-    assert {one.version for one in versions} == {1}
+    assert {manifest.version for manifest in versions} == {1}
     assert len(versions) == 5
-    entries = [one for one in outbox.entries(load_catalog(lake.settings)) if one.kind == outbox.VERSION]
-    assert {(one.path, one.mail) for one in entries} == {(one.path, "delivered") for one in versions}
+    entries = [entry for entry in outbox.entries(load_catalog(lake.settings)) if entry.kind == outbox.VERSION]
+    assert {(entry.path, entry.mail) for entry in entries} == {(manifest.path, "delivered") for manifest in versions}
     all_mails = [message_from_bytes(path.read_bytes(), policy=policy.default) for path in home().glob("mail/*.eml")]
     # Two files of a run that was killed then, and the others. Killed between the mail and the note of it, the job sent
     # it again: the same mail, by its id.
     mails = [mail for mail in all_mails if "published" in mail["Subject"]]
     assert sorted(Counter(mail["Message-ID"] for mail in mails).values()) == [1, 2]
     text = "".join({mail["Message-ID"]: mail.get_body(("plain",)).get_content() for mail in mails}.values())
-    for one in versions:
-        assert one.sha256 in text
-        assert f"{one.rows:,}" in text
+    for manifest in versions:
+        assert manifest.sha256 in text
+        assert f"{manifest.rows:,}" in text

@@ -71,7 +71,7 @@ def test_several_weeks_are_published(settings: Settings) -> None:
     week = last_week()
     before = week.minus(1)
     done = succeed({"weekly": lambda: run_lakehouse("weekly", "--weeks", f"{before}..{week}", timeout=900)})
-    new = {f"{dataset}/{one}/v1" for dataset in DATASETS for one in (before, week)} - {f"order_lines/{week}/v1"}
+    new = {f"{dataset}/{label}/v1" for dataset in DATASETS for label in (before, week)} - {f"order_lines/{week}/v1"}
     [run] = history.runs(load_catalog(settings))
     assert (run.week, run.outcome) == (f"{before}..{week}", "published")
     assert set(run.versions.split(", ")) == new
@@ -116,7 +116,9 @@ def break_everything(settings: Settings, week: IsoWeek) -> None:
     key = encoded(f"{PRODUCTS}-key", schemas["-key"], {"productid": UNKNOWN_PRODUCT})
     produce(records[PRODUCTS], encoded(f"{PRODUCTS}-value", schemas[""], unknown), key)
     late = next(
-        one for one in log if one.topic == PIZZA and one.payload and week_of(one.timestamp_ms) == str(week.minus(1))
+        record
+        for record in log
+        if record.topic == PIZZA and record.payload and week_of(record.timestamp_ms) == str(week.minus(1))
     )
     for order in (records[PIZZA], late):
         _, widened, *_ = cases(PIZZA, "pizza_orders", order)
@@ -138,7 +140,7 @@ def test_everything_broken_at_once_costs_only_what_comes_from_it(settings: Setti
     assert versions(settings) - published == {
         f"order_lines/{week}/v3",
         f"order_lines/{before}/v2",
-        *(f"{dataset}/{one}/v2" for dataset in ("customer_activity", "product_demand") for one in (before, week)),
+        *(f"{dataset}/{label}/v2" for dataset in ("customer_activity", "product_demand") for label in (before, week)),
     }
     [file] = (Path(settings.export_root) / f"order_lines/{week}/v3").glob("order_lines_*.csv")
     assert max(int(row["quantity"]) for row in csv.DictReader(file.open())) > BEYOND_INT

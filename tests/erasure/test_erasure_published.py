@@ -72,7 +72,7 @@ def test_a_receipt_is_known_again_after_the_key_was_rotated_and_says_of_nobody(
     [known] = receipts.of_request(key_file, [Person("customer", "anna.archer")], ["sales:0:7"])
     assert (known.state, known.path) == ("begun", receipt.path)
     known.end()
-    assert [one.state for one in receipts.every()] == ["done"]
+    assert [receipt.state for receipt in receipts.every()] == ["done"]
     for persons, records in (
         ([anna], []),
         ([], ["sales:0:7"]),

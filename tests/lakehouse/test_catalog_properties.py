@@ -150,6 +150,6 @@ def test_an_address_that_postgresql_does_not_understand_is_refused_with_the_caus
 
 
 def test_only_a_catalog_in_a_file_is_one_of_many(settings: Settings) -> None:
-    one, other = (load_catalog(settings, create=True) for _ in range(2))
-    assert one is not other
-    assert not isinstance(one, RestCatalog)
+    catalog, other = (load_catalog(settings, create=True) for _ in range(2))
+    assert catalog is not other
+    assert not isinstance(catalog, RestCatalog)

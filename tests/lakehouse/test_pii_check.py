@@ -255,7 +255,9 @@ def test_what_is_on_the_way_to_an_export_is_judged_alone(manifest: Manifest) -> 
     predicates_of_an_increment(manifest)
 
     def found(name: str) -> list[str]:
-        return [one.message for one in check.leaks_on_the_way(manifest, [f"model.{PROJECT}.exp_weekly__{name}"])]
+        return [
+            problem.message for problem in check.leaks_on_the_way(manifest, [f"model.{PROJECT}.exp_weekly__{name}"])
+        ]
 
     leak = "fct_completed_orders: stg_shop__customers.email (email) reaches confirmation_code"
     assert any(message.startswith(leak) for message in found("completed_orders"))

@@ -29,7 +29,7 @@ TABLES = {
 
 def rendered(value: str, pii: str, mask: str) -> str:
     """Return a mask as it stands in compiled SQL."""
-    [template] = [one for one in MASKS.masks if (one.pii, one.name) == (pii, mask)]
+    [template] = [template for template in MASKS.masks if (template.pii, template.name) == (pii, mask)]
     return template.tree.sql(dialect="spark").replace(masks.VALUE, value)
 
 

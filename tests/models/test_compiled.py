@@ -56,19 +56,19 @@ def stored_behind(nodes: Nodes, name: str) -> set[str]:
     """Return the models with rows of their own that a model reads, through views or as one itself."""
     if nodes[name]["config"]["materialized"] != "view":
         return {name}
-    return {stored for one in nodes[name]["depends_on"]["nodes"] for stored in stored_behind(nodes, one)}
+    return {stored for upstream in nodes[name]["depends_on"]["nodes"] for stored in stored_behind(nodes, upstream)}
 
 
 def news_of(nodes: Nodes, name: str) -> dict[str, set[str]]:
     """Return the stored models whose news decide on the keys of a model, each with those it is read through."""
     found: dict[str, set[str]] = {}
-    models = [one for one in nodes[name]["depends_on"]["nodes"] if one in nodes]
-    places = {one: f"{nodes[one]['schema']}.{nodes[one]['alias']}" for one in models}
-    for one in models:
-        marker = f"/* news of {places[one]}"
+    models = [model for model in nodes[name]["depends_on"]["nodes"] if model in nodes]
+    places = {model: f"{nodes[model]['schema']}.{nodes[model]['alias']}" for model in models}
+    for model in models:
+        marker = f"/* news of {places[model]}"
         through = {other for other in models if f"{marker}, through {places[other]} */" in nodes[name]["compiled_code"]}
         if through or f"{marker} */" in nodes[name]["compiled_code"]:
-            (stored,) = stored_behind(nodes, one)
+            (stored,) = stored_behind(nodes, model)
             found.setdefault(stored, set()).update(through)
     return found
 
@@ -83,15 +83,15 @@ def test_the_tables_that_a_recomputed_model_reads_are_those_its_affected_keys_na
         named = news_of(compiled, name)
         read = {
             stored
-            for one in compiled[name]["depends_on"]["nodes"]
-            if one in compiled
-            for stored in stored_behind(compiled, one)
+            for upstream in compiled[name]["depends_on"]["nodes"]
+            if upstream in compiled
+            for stored in stored_behind(compiled, upstream)
         }
         # A table that is recomputed itself has the news of all that its own keys are named by.
         between = {
-            one
-            for one in read & set(recomputed)
-            if all(one in named.get(upstream, ()) for upstream in news_of(compiled, one))
+            table
+            for table in read & set(recomputed)
+            if all(table in named.get(upstream, ()) for upstream in news_of(compiled, table))
         }
         assert read - between == named.keys(), name
 

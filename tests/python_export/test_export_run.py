@@ -234,9 +234,9 @@ def withheld(settings: Settings, shop: Project, **options: bool) -> str:
     exported = exporting(settings, shop, **options)
     assert exported.published == []
     assert exported.has_faults
-    [one] = exported.withheld
-    assert str(one) == f"events 2020-W53 is withheld: {one.reason}"
-    return one.reason
+    [dataset] = exported.withheld
+    assert str(dataset) == f"events 2020-W53 is withheld: {dataset.reason}"
+    return dataset.reason
 
 
 def file_of(published: Published) -> Path:
@@ -357,12 +357,17 @@ def assert_reproducible_after_expiry(settings: Settings, *versions: Published) -
     with thrift.connect(settings) as cursor:
         thrift.rows(cursor, expire)
         tagged = catalog.load_table(table)
-        tags = {tag_of(open_target(settings), one.manifest): int(one.manifest.source_snapshot_id) for one in versions}
+        tags = {
+            tag_of(open_target(settings), version.manifest): int(version.manifest.source_snapshot_id)
+            for version in versions
+        }
         assert tags.items() <= {name: ref.snapshot_id for name, ref in tagged.refs().items()}.items()
-        assert {one.snapshot_id for one in tagged.snapshots()} == {ref.snapshot_id for ref in tagged.refs().values()}
-        for one in versions:
-            again = reproduce(cursor, catalog, one.manifest, Path(settings.export_root) / ".staging" / "again")
-            assert again.read_bytes() == file_of(one).read_bytes()
+        assert {snapshot.snapshot_id for snapshot in tagged.snapshots()} == {
+            ref.snapshot_id for ref in tagged.refs().values()
+        }
+        for version in versions:
+            again = reproduce(cursor, catalog, version.manifest, Path(settings.export_root) / ".staging" / "again")
+            assert again.read_bytes() == file_of(version).read_bytes()
         first = versions[0].manifest
         with pytest.raises(UserError, match="is not the published one"):
             other = replace(first, source_snapshot_id=versions[1].manifest.source_snapshot_id)
@@ -441,7 +446,7 @@ def test_a_field_that_nobody_classified_is_a_warning_or_refused(settings: Settin
                 export(settings, replace(shop, env={**shop.env, "LAKEHOUSE_UNCLASSIFIED": "refuse"}))
         finally:
             thrift.rows(cursor, f"alter table {table} drop columns ({', '.join(fields)})")
-    assert [one.manifest.rows for one in exported.published] == [len(published_rows())]
+    assert [version.manifest.rows for version in exported.published] == [len(published_rows())]
     assert not exported.has_faults
     said = [warning.partition(";")[0] for warning in exported.warnings]
     first = "has no PII class and is in no file (first at offset 3 of partition 0)"
@@ -474,7 +479,7 @@ def test_without_a_build_the_table_must_hold_the_week(settings: Settings, shop: 
     assert export(settings, shop, with_build=False).unchanged
     never_built = EMPTY_WEEK.minus(9)
     exported = exporting(settings, shop, never_built, with_build=False)
-    assert [str(one) for one in exported.withheld] == [
+    assert [str(dataset) for dataset in exported.withheld] == [
         f"events {never_built} is withheld: exp_weekly__events was not built and tested for {never_built}"
     ]
 
@@ -490,8 +495,8 @@ def test_an_unload_in_another_dialect_is_caught_and_not_published(
         monkeypatch.setattr(unload, "OPTIONS", right | wrong)
         exported = exporting(settings, shop, with_build=False)
         assert exported.published == []
-        [one] = exported.withheld
-        assert "differs from the table, so nothing is published" in one.reason
+        [dataset] = exported.withheld
+        assert "differs from the table, so nothing is published" in dataset.reason
         assert public_files(settings) == files
         assert not list((Path(settings.export_root) / ".staging").glob("*/"))
 
@@ -587,9 +592,9 @@ def test_a_later_version_tells_nothing_of_few_persons(settings: Settings, with_g
         exported = Exported(WEEK)
         Exporter(settings, load_catalog(settings), with_groups, exported).run([WEEK], ["groups"])
         assert (exported.withheld, exported.warnings) == ([], [])
-        [one] = exported.published
-        with file_of(one).open(newline="") as stream:
-            return one, {row["note"]: (row["customers"], row["revenue"]) for row in csv.DictReader(stream)}
+        [version] = exported.published
+        with file_of(version).open(newline="") as stream:
+            return version, {row["note"]: (row["customers"], row["revenue"]) for row in csv.DictReader(stream)}
 
     hidden = ("", "")
     first, shown = published({"a": 20, "b": 20, "c": 9, "d": 3, "gone": 30})
@@ -624,9 +629,9 @@ def test_a_later_version_tells_nothing_of_few_persons(settings: Settings, with_g
 
     scratch = Path(settings.export_root) / ".staging"
     with thrift.connect(settings) as cursor:
-        for one in (first, second, third):
-            file = reproduce(cursor, load_catalog(settings), one.manifest, scratch / one.manifest.path)
-            assert file.read_bytes() == file_of(one).read_bytes()
+        for version in (first, second, third):
+            file = reproduce(cursor, load_catalog(settings), version.manifest, scratch / version.manifest.path)
+            assert file.read_bytes() == file_of(version).read_bytes()
 
 
 def test_a_dataset_that_cannot_be_published_costs_itself(settings: Settings, with_groups: Project, land: Land) -> None:
@@ -635,9 +640,9 @@ def test_a_dataset_that_cannot_be_published_costs_itself(settings: Settings, wit
     folder.parent.mkdir(parents=True)
     folder.write_text("a file")
     exported = exporting(settings, with_groups)
-    assert [one.manifest.path for one in exported.published] == ["groups/2020-W53/v1"]
-    [one] = exported.withheld
-    assert str(one).startswith("events 2020-W53 is withheld: The export stopped: Not a directory ("), one
+    assert [version.manifest.path for version in exported.published] == ["groups/2020-W53/v1"]
+    [dataset] = exported.withheld
+    assert str(dataset).startswith("events 2020-W53 is withheld: The export stopped: Not a directory ("), dataset
     # Where nothing at all can be published, it is no matter of a dataset.
     with pytest.raises(UserError, match="The export stopped: Not a directory"):
         Exporter(settings, load_catalog(settings), with_groups, Exported(WEEK)).run([WEEK], ["events"])

@@ -71,9 +71,9 @@ def test_a_server_listens_where_it_is_told_and_a_signal_ends_it(tmp_path: Path) 
         try:
             assert answer(settings, server) == [(1,)]
             listening = [
-                one.laddr
-                for one in psutil.Process(server.pid).net_connections()
-                if one.status == psutil.CONN_LISTEN and one.laddr.port == settings.thrift_port
+                connection.laddr
+                for connection in psutil.Process(server.pid).net_connections()
+                if connection.status == psutil.CONN_LISTEN and connection.laddr.port == settings.thrift_port
             ]
             assert [address.ip for address in listening] in ([ALL], ["::"])
             server.terminate()

@@ -137,7 +137,7 @@ def _shaped(schema: Schema, value: Any, leaf: Leaf) -> Any:
             for field in schema["fields"]
         }
     if isinstance(schema, dict) and schema["type"] == "array":
-        return [_shaped(schema["items"], one, leaf) for one in value]
+        return [_shaped(schema["items"], element, leaf) for element in value]
     return leaf(schema, value)
 
 

@@ -107,11 +107,11 @@ def content(path: Path) -> bytes:
 
 def _spelled(value: Any) -> Iterator[bytes]:
     if isinstance(value, dict):
-        for key, one in value.items():
-            yield from chain(_spelled(key), _spelled(one))
+        for key, part in value.items():
+            yield from chain(_spelled(key), _spelled(part))
     elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _spelled(one)
+        for part in value:
+            yield from _spelled(part)
     elif isinstance(value, bytes):
         yield value
         yield str(int.from_bytes(value, "little", signed=True)).encode() if len(value) == 8 else b""

@@ -146,9 +146,9 @@ class LossyWay:
             end()
 
         def end() -> None:
-            for one in (client, server):
+            for side in (client, server):
                 with suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
+                    side.shutdown(socket.SHUT_RDWR)
 
         threading.Thread(target=replies, daemon=True).start()
         with suppress(OSError):

@@ -80,10 +80,10 @@ def test_lineage_goes_through_views_to_the_topics(tmp_path: Path, manifest: dict
     found = declared.load(project(tmp_path, manifest))
 
     assert list(found) == ["one", "two"]
-    one = found["one"]
-    assert (one.model, one.table) == ("exp_weekly__one", Table("exports", "exp_weekly__one"))
-    assert (one.key, one.order_by) == (("id",), ("at", "id"))
-    assert one.topics == (
+    dataset = found["one"]
+    assert (dataset.model, dataset.table) == ("exp_weekly__one", Table("exports", "exp_weekly__one"))
+    assert (dataset.key, dataset.order_by) == (("id",), ("at", "id"))
+    assert dataset.topics == (
         Topic("shop.sales", Table("bronze", "sales")),
         Topic("shop.users", Table("bronze", "users")),
     )
@@ -95,8 +95,8 @@ def test_a_fault_withholds_what_comes_from_its_place_alone(tmp_path: Path, manif
 
     def reasons(*faults: Fault) -> dict[str, str]:
         kept, withheld = withhold(found, faults, IsoWeek(2020, 53))
-        assert {one.name for one in kept} | {one.dataset for one in withheld} == {"one", "two"}
-        return {one.dataset: one.reason for one in withheld}
+        assert {dataset.name for dataset in kept} | {dataset.dataset for dataset in withheld} == {"one", "two"}
+        return {dataset.dataset: dataset.reason for dataset in withheld}
 
     assert reasons() == {}
     behind, failed = Fault("shop.other", "behind: shop.other"), Fault("model.p.stg_sales", "stg_sales failed")
@@ -302,10 +302,10 @@ def test_every_dataset_is_in_what_is_listed_by_hand() -> None:
     nodes = {node["name"]: node for node in manifest["nodes"].values()}
     figures = nodes["ops_weekly_figures"]["compiled_code"]
     datasets = declared.of_manifest(manifest).values()
-    assert {one.name for one in datasets} == set(re.findall(r"'(\w+)' as dataset_name", figures))
+    assert {dataset.name for dataset in datasets} == set(re.findall(r"'(\w+)' as dataset_name", figures))
     reads = {name: set(node.get("depends_on", {}).get("nodes", ())) for name, node in nodes.items()}
-    exposed = {name for one in manifest["exposures"].values() for name in one["depends_on"]["nodes"]}
-    for model in (one.model for one in datasets):
+    exposed = {name for exposure in manifest["exposures"].values() for name in exposure["depends_on"]["nodes"]}
+    for model in (dataset.model for dataset in datasets):
         unique_id = nodes[model]["unique_id"]
         # The figures are of the mart that it is read from.
         assert reads[model] & reads["ops_weekly_figures"], model

@@ -80,7 +80,7 @@ def test_no_room_in_the_store(s3_settings: Settings, weed: Weed, monkeypatch: py
         no_room_beyond(0, weed.service.process().pid),
     ):
         export(target, content)
-    assert [one.version for one in published(target)] == [1]
+    assert [manifest.version for manifest in published(target)] == [1]
     assert export(target, content) == 2
 
 

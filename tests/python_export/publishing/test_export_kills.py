@@ -88,7 +88,7 @@ def test_exports_of_one_week_at_once_agree_or_are_refused(published_to: Settings
         child.join()
     versions = published(open_target(published_to))
     new = [outcome[0] for outcome in outcomes if isinstance(outcome, tuple) and outcome[1]]
-    assert sorted(new) == [one.version for one in versions] == list(range(1, len(versions) + 1))
-    assert all(one.sha256 != other.sha256 for one, other in pairwise(versions))
+    assert sorted(new) == [manifest.version for manifest in versions] == list(range(1, len(versions) + 1))
+    assert all(manifest.sha256 != other.sha256 for manifest, other in pairwise(versions))
     assert all("with other content" in outcome for outcome in outcomes if isinstance(outcome, str))
     assert reader()[1] == []

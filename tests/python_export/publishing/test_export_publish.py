@@ -256,7 +256,7 @@ def test_what_others_keep_in_the_bucket_is_left_alone(s3_settings: Settings) -> 
     target.clean(["events"], abandoned_after=timedelta(0))
     assert set(tree(target)) == of_others
     uploads = target.client.list_multipart_uploads(Bucket=target.bucket)["Uploads"]
-    assert {one["Key"] for one in uploads} == {
+    assert {upload["Key"] for upload in uploads} == {
         "backups/2026-W40/v3/db.dump",
         f"archive/2020-W53/v1/{folder}half.csv",
     }
@@ -336,10 +336,10 @@ def test_an_upload_that_died_is_in_nobodys_way(
 def test_large_files_go_up_and_come_down_in_parts(s3_settings: Settings, tmp_path: Path) -> None:
     target = open_target(s3_settings)
     content = "note\n" + "0123456789\n" * 1_600_000
-    one = publish_content(target, content).manifest
-    stored = target.client.head_object(Bucket=target.bucket, Key=target._key(f"{one.path}/{one.file}"))
+    manifest = publish_content(target, content).manifest
+    stored = target.client.head_object(Bucket=target.bucket, Key=target._key(f"{manifest.path}/{manifest.file}"))
     assert stored["ETag"].strip('"').endswith("-3"), "the parts of 8 MB"
-    assert target.fetch(f"{one.path}/{one.file}", tmp_path / "new").read_text() == content
+    assert target.fetch(f"{manifest.path}/{manifest.file}", tmp_path / "new").read_text() == content
 
 
 def test_each_object_says_of_what_type_it_is(s3_settings: Settings) -> None:
@@ -438,7 +438,7 @@ def test_a_damaged_manifest_costs_its_version_and_no_other(
     overwrite(target, "events/2020-W53/v1/manifest.json", damaged)
 
     unreadable: list[ManifestError] = []
-    assert [one.path for one in published(target, unreadable=unreadable)] == ["events/2020-W52/v1"]
+    assert [manifest.path for manifest in published(target, unreadable=unreadable)] == ["events/2020-W52/v1"]
     assert "events/2020-W53/v1/manifest.json is missing or damaged" in unreadable[0].message
     shown = listed(offline_settings, monkeypatch)
     assert "2020-W52" in shown.output
@@ -453,7 +453,7 @@ def test_a_damaged_manifest_costs_its_version_and_no_other(
 def test_a_manifest_without_what_later_releases_say_is_read_and_written_again_with_it(target: Target) -> None:
     path = publish_content(target, "note\na\n").manifest.path
     said = json.loads(target.read(f"{path}/manifest.json"))
-    needed = {one.name for one in fields(Manifest) if one.default is MISSING and one.default_factory is MISSING}
+    needed = {field.name for field in fields(Manifest) if field.default is MISSING and field.default_factory is MISSING}
     overwrite(target, f"{path}/manifest.json", json.dumps({name: said[name] for name in needed}).encode())
     old = read(target, path)
     assert (old.key, old.reason, old.withdrawn, old.columns) == ([], "", None, [Column("note", "string", 0)])
@@ -536,7 +536,7 @@ def test_the_list_has_every_version_and_what_came_after_it(
         ("2021-W01", "v1", None),
     ]
     found = json.loads(listed(published_to, monkeypatch, "--dataset", "events", "--json").output)
-    assert [(one["week"], one["version"]) for one in found] == [("2020-W53", 1), ("2020-W53", 2), ("2021-W01", 1)]
+    assert [(entry["week"], entry["version"]) for entry in found] == [("2020-W53", 1), ("2020-W53", 2), ("2021-W01", 1)]
     unknown = listed(published_to, monkeypatch, "--dataset", "evnts")
     assert str(unknown.exception).startswith("Nothing of evnts is published")
 

@@ -22,8 +22,8 @@ def test_what_is_withdrawn_leaves_its_manifest_alone(target: Target) -> None:
     assert said.withdrawn.reason == "somebody was erased"
     assert (said.control_totals, said.totals_by) == ({}, {})
     assert pointer(target)["version"] == newest(target, "events").version == 1
-    assert [one.version for one in published(target)] == [1]
-    assert [one.version for one in published(target, with_withdrawn=True)] == [1, 2]
+    assert [manifest.version for manifest in published(target)] == [1]
+    assert [manifest.version for manifest in published(target, with_withdrawn=True)] == [1, 2]
 
     before = tree(target)
     withdraw(target, f"{WEEK}/v2", "another reason")

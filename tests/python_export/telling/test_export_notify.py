@@ -298,18 +298,18 @@ def test_rows_are_listed_tried_again_and_dropped(lake: Lake, mailbox: Mailbox, o
     for week in (WEEK, NEXT_WEEK):
         lake.publish("a", week)
     lake.tell(mailbox.env | dead_smtp())
-    one, other = (lake.key(f"events/{week}/v1") for week in (WEEK, NEXT_WEEK))
+    key, other = (lake.key(f"events/{week}/v1") for week in (WEEK, NEXT_WEEK))
     listed = outbox_command(lake, "list").output
-    assert one in listed
+    assert key in listed
     assert "does not answer (Connection refused)" in listed
 
     assert outbox_command(lake, "drop", other).exit_code == 0
     assert lake.tell(mailbox.env) == []
     assert mailbox.subjects == [f"{WEEK}: 1 file published"]
-    assert one not in outbox_command(lake, "list").output
+    assert key not in outbox_command(lake, "list").output
     assert other in outbox_command(lake, "list", "--all").output
 
-    assert outbox_command(lake, "retry", one, other).exit_code == 0
+    assert outbox_command(lake, "retry", key, other).exit_code == 0
     assert [mail["Subject"][:8] for mail in mailbox.mails] == [WEEK, WEEK, NEXT_WEEK]
     unknown = outbox_command(lake, "retry", "events/v1")
     assert str(unknown.exception).startswith("The outbox has no row events/v1")
@@ -332,19 +332,15 @@ def test_an_outbox_of_an_older_release_gets_the_columns_it_lacks(catalog: Catalo
 OLD_COLUMNS = outbox.TABLE.columns[:-2]
 
 
-def of_the_last_release(catalog: Catalog, state: str, *versions: Manifest) -> None:
+def of_the_last_release(catalog: Catalog, state: str, manifest: Manifest) -> None:
     """Put the outbox of the release that knew no export roots in the place of ours."""
     catalog.drop_table("ops.export_outbox")
-    old = SmallTable("ops.export_outbox", OLD_COLUMNS)
     now = datetime.now(UTC)
-    rows = {
-        one.path: asdict(
-            outbox.Entry(one.path, "version", one.week, one.dataset, 1, one.sha256, None, now, state, "no channel")
-        )
-        for one in versions
-    }
-    names = [name for name, _, _ in OLD_COLUMNS]
-    old.change(catalog, lambda _: {path: {name: row[name] for name in names} for path, row in rows.items()})
+    entry = outbox.Entry(
+        manifest.path, "version", manifest.week, manifest.dataset, 1, manifest.sha256, None, now, state, "no channel"
+    )
+    row = {name: asdict(entry)[name] for name, _, _ in OLD_COLUMNS}
+    SmallTable("ops.export_outbox", OLD_COLUMNS).change(catalog, lambda _: {manifest.path: row})
 
 
 @pytest.mark.parametrize(("state", "mails"), [("delivered", 0), ("pending", 1)])
@@ -452,7 +448,7 @@ def test_a_report_reads_the_manifests_that_it_shows(offline_settings: Settings) 
     damaged = Path(offline_settings.export_root) / "order_lines" / str(week.minus(7)) / "v3"
     unlock(damaged)
     (damaged / "manifest.json").write_text("{")
-    assert [one.path for one in report.needed(target, week, ["order_lines"])] == [
+    assert [manifest.path for manifest in report.needed(target, week, ["order_lines"])] == [
         f"order_lines/{week.minus(7)}/v2",
         f"order_lines/{week}/v1",
         f"order_lines/{week}/v2",

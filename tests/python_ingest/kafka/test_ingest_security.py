@@ -203,7 +203,7 @@ import os, psutil
 from lakehouse.settings import from_environment
 from spark_server.spark import session
 spark = session(from_environment(), "key")
-[java] = [one for one in psutil.Process().children(recursive=True) if "java" in one.name()]
+[java] = [process for process in psutil.Process().children(recursive=True) if "java" in process.name()]
 print("KAFKA_SSL_KEYSTORE_KEY" in java.environ(), "KAFKA_SSL_KEYSTORE_KEY" in os.environ, end=" ")
 print(from_environment().catalog_uri in " ".join(java.cmdline()))
 spark.stop()

@@ -88,10 +88,10 @@ def test_of_two_that_fill_one_hole_under_different_numbers_one_is_refused(lab: L
     produce(lab, 9)
     lab.land_well()
     lab.sql("delete from {table} where kafka_partition = 0 and kafka_offset = 1")
-    one = replace(plan(lab, OffsetRange(0, 1, 2)), filling_holes=True)
+    batch = replace(plan(lab, OffsetRange(0, 1, 2)), filling_holes=True)
     # The branch of a replay that was killed has a number, and only one of the two has seen it.
-    other = replace(one, position=replace(one.position, last_batch=one.position.last_batch + 1))
-    plans = [one, other]
+    other = replace(batch, position=replace(batch.position, last_batch=batch.position.last_batch + 1))
+    plans = [batch, other]
     assert lab.lander("first").land(lab.table(), plans[first]).rows == 1
     with pytest.raises(Refused, match="another commit came first"):
         lab.lander("second").land(lab.table(), plans[1 - first])
@@ -102,14 +102,14 @@ def test_of_two_first_writers_one_is_refused(lab: Lab) -> None:
     produce(lab, 6)
     topic = Broker(lab.settings, 10).describe(lab.topic)
     first = BatchPlan(topic, Position(), [OffsetRange(0, 0, 2)])
-    one, other = lab.lander("one"), lab.lander("other")
-    make_namespace(one.catalog, lab.declaration.schema)
-    empty = tables.create(one.catalog, lab.declaration)
+    lander, other = lab.lander("one"), lab.lander("other")
+    make_namespace(lander.catalog, lab.declaration.schema)
+    empty = tables.create(lander.catalog, lab.declaration)
     identity.bind(empty, topic)
     with pytest.raises(Refused):
         tables.create(other.catalog, lab.declaration)
     stale = lab.table()
-    assert one.land(empty, first).rows == 2
+    assert lander.land(empty, first).rows == 2
     with pytest.raises(Refused, match=r"another (process|commit)"):
         other.land(stale, first)
     with pytest.raises(Refused, match="another commit came first"):

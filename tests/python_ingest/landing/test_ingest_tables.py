@@ -204,9 +204,9 @@ def test_a_table_grows_by_adding_and_widening_in_one_commit(catalog: Catalog) ->
 
 def test_two_that_add_columns_at_once_do_not_undo_each_other(catalog: Catalog) -> None:
     made(catalog)
-    one, other = (catalog.load_table(DECLARATION.identifier) for _ in range(2))
+    table, other = (catalog.load_table(DECLARATION.identifier) for _ in range(2))
     adds = {4: writer(record("r", a="int", z="int"))}
-    tables.evolve(one, DECLARATION, replace(FIRST, value=FIRST.value | adds))
+    tables.evolve(table, DECLARATION, replace(FIRST, value=FIRST.value | adds))
     with pytest.raises(Refused):
         tables.evolve(other, DECLARATION, replace(FIRST, value=FIRST.value | {5: writer(record("r", y="int"))}))
     assert SchemaState.of(catalog.load_table(DECLARATION.identifier)).value.keys() == {3, 4}
@@ -214,9 +214,9 @@ def test_two_that_add_columns_at_once_do_not_undo_each_other(catalog: Catalog) -
 
 def test_a_schema_that_adds_no_column_is_noted_beside_one_that_did_meanwhile(catalog: Catalog) -> None:
     made(catalog)
-    one, other = (catalog.load_table(DECLARATION.identifier) for _ in range(2))
+    table, other = (catalog.load_table(DECLARATION.identifier) for _ in range(2))
     adds = {4: writer(record("r", a="int", z="int"))}
-    tables.evolve(one, DECLARATION, replace(FIRST, value=FIRST.value | adds))
+    tables.evolve(table, DECLARATION, replace(FIRST, value=FIRST.value | adds))
     tables.evolve(other, DECLARATION, replace(FIRST, value=FIRST.value | {5: writer(record("r", a="int"))}))
     table = catalog.load_table(DECLARATION.identifier)
     assert SchemaState.of(table).value.keys() == {3, 4, 5}

@@ -52,7 +52,7 @@ def produce(lab: Lab, count: int = 9) -> None:
 def erased(lab: Lab, *persons: Person) -> list[erase.Done]:
     catalog = load_catalog(lab.settings)
     found = erase.find(catalog, [lab.declaration], persons or (Person("customer", "1"),))
-    return [erase.erase(catalog, lab.spark, one, "test") for one in found]
+    return [erase.erase(catalog, lab.spark, rows, "test") for rows in found]
 
 
 def purged(lab: Lab, done: erase.Done) -> Purged:

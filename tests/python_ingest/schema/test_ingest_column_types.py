@@ -89,26 +89,26 @@ def test_the_joined_type_holds_both_and_a_type_that_holds_another_stays() -> Non
     [("struct<value: double>", "map<string, double>"), ("struct<element: string>", "array<string>")],
 )
 def test_a_struct_whose_field_is_named_like_the_part_of_a_map_or_array_is_neither(struct_like: str, other: str) -> None:
-    one, another = of_spark(struct_like), of_spark(other)
+    structure, another = of_spark(struct_like), of_spark(other)
     with pytest.raises(IncompatibleSchema):
-        joined(one, another)
+        joined(structure, another)
     with pytest.raises(IncompatibleSchema):
-        joined(another, one)
+        joined(another, structure)
 
 
 def test_two_types_that_no_column_holds_are_named_with_their_place() -> None:
     rng = random.Random(20261122)
     clashes = 0
     for _ in range(300):
-        one, other = (struct({"x": of_spark(a_type(rng))}) for _ in range(2))
+        kind, other = (struct({"x": of_spark(a_type(rng))}) for _ in range(2))
         try:
-            both = leaves(joined(one, other))
+            both = leaves(joined(kind, other))
         except IncompatibleSchema as refused:
             clashes += 1
             assert refused.field.partition(".")[0] == "x"
             assert "does not fit the column's type" in refused.reason
             with pytest.raises(IncompatibleSchema):
-                joined(other, one)
+                joined(other, kind)
         else:
-            assert both.keys() == {**leaves(one), **leaves(other)}.keys()
+            assert both.keys() == {**leaves(kind), **leaves(other)}.keys()
     assert 100 < clashes < 300

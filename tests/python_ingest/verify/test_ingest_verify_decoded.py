@@ -46,9 +46,9 @@ def changed(rng: random.Random, name: str, kind: DataType) -> str:
     """Return SQL for another value than the one that a column, field or element has, somewhere inside it."""
     if isinstance(kind, StructType):
         chosen = rng.choice(kind.fields)
-        parts = {one.name: f"{name}.{one.name}" for one in kind}
+        parts = {field.name: f"{name}.{field.name}" for field in kind}
         parts[chosen.name] = changed(rng, parts[chosen.name], chosen.dataType)
-        fields = [f"'{one}', {part}" for one, part in parts.items()]
+        fields = [f"'{field}', {part}" for field, part in parts.items()]
         return f"named_struct({', '.join(fields)})"
     if isinstance(kind, ArrayType):
         within = changed(rng, "element", kind.elementType)
@@ -80,13 +80,17 @@ def test_a_changed_value_of_every_type_is_named_by_offset_and_column(lab: Lab, m
     monkeypatch.setattr(verify_report, "PROBLEMS_NAMED", 1000)
     monkeypatch.setattr(bronze_rows, "PIECE_ROWS", 7)
     rng = random.Random(11)
-    written = {f"f{number}": one[0] if isinstance(one, tuple) else one for number, one in enumerate(VALUES.values())}
+    written = {
+        f"f{number}": value[0] if isinstance(value, tuple) else value for number, value in enumerate(VALUES.values())
+    }
     value = lab.encode(lab.register(record("every", **columns(TYPES, 0))), written)
     # Avro decodes a NULL union and an empty record to nothing that could be lost.
-    never_null = {f"f{number}" for number, one in enumerate(VALUES.values()) if one is not None and one != ({}, None)}
+    never_null = {
+        f"f{number}" for number, value in enumerate(VALUES.values()) if value is not None and value != ({}, None)
+    }
     lab.produce(value)
     lab.land_well()
-    types = {one.name: one.dataType for one in lab.spark.table(f"lake.{lab.declaration.identifier}").schema}
+    types = {column.name: column.dataType for column in lab.spark.table(f"lake.{lab.declaration.identifier}").schema}
     types = {name: kind for name, kind in types.items() if re.fullmatch(r"f\d+", name)} | {
         "kafka_key": types["kafka_key"],
         "value_schema_id": types["value_schema_id"],
@@ -103,7 +107,7 @@ def test_a_changed_value_of_every_type_is_named_by_offset_and_column(lab: Lab, m
     lab.land_well()
     assert_columns_say_what_bytes_say(lab, len(plan) + 1)
     cases = {
-        name: " ".join(f"when {offset} then {sql}" for offset, (one, sql) in enumerate(plan, 1) if one == name)
+        name: " ".join(f"when {offset} then {sql}" for offset, (column, sql) in enumerate(plan, 1) if column == name)
         for name in types
     }
     changes = [f"{name} = case kafka_offset {whens} else {name} end" for name, whens in cases.items()]
@@ -113,7 +117,7 @@ def test_a_changed_value_of_every_type_is_named_by_offset_and_column(lab: Lab, m
         re.fullmatch(r"partition 0: offset(?:s \d+ to)? (\d+): another (\w+)[\w.]* than its bytes say", problem)
         for problem in report.problems
     ]
-    assert all(found), [problem for problem, one in zip(report.problems, found, strict=True) if one is None]
+    assert all(found), [problem for problem, match in zip(report.problems, found, strict=True) if match is None]
     named: set[tuple[int, str]] = set()
     for problem in report.problems:
         numbers = re.findall(r"\d+", problem.split(": ")[1])
