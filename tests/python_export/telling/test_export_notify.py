@@ -1,12 +1,7 @@
-"""The outbox, on a real mail server and a real HTTP server: every version and notice is told of, and once.
+"""The outbox, on a real mail server and a real HTTP server: every version and notice is told of, and once."""
 
-And the report that the mail links to.
-"""
-
-import re
 import shutil
 import threading
-from contextlib import nullcontext
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,22 +14,15 @@ from typer.testing import CliRunner
 
 from lakehouse import backup
 from lakehouse.catalog import load_catalog
-from lakehouse.errors import UserError
-from lakehouse.settings import Settings
 from lakehouse.small_table import SmallTable
-from lakehouse.weeks import IsoWeek
 from python_export.cli import outbox as cli_outbox
 from python_export.cli.run import app
 from python_export.datasets.withheld import Withheld
 from python_export.publishing.manifest import Manifest
-from python_export.publishing.publish import publish
-from python_export.publishing.target import LocalTarget, open_target
-from python_export.report import page as report
+from python_export.publishing.target import LocalTarget
 from python_export.telling import outbox
 from python_export.telling.outbox import Notice
 from python_export.variables import Channels
-from tests.python_export.conftest import failing
-from tests.python_export.publishing.test_export_publish import stage
 from tests.python_export.telling.conftest import (
     NEXT_WEEK,
     NO_TIME,
@@ -46,7 +34,6 @@ from tests.python_export.telling.conftest import (
     dead_smtp,
     text_of,
 )
-from tests.support.hostile_rows import draft
 from tests.support.publishing import unlock
 
 
@@ -367,90 +354,3 @@ def test_the_first_run_with_an_outbox_does_not_tell_all_history(lake: Lake, mail
     assert lake.tell(mailbox.env) == []
     [mail] = mailbox.mails
     assert mail["X-Idempotency-Key"] == lake.key(f"events/{WEEK}/v2")
-
-
-@pytest.mark.usefixtures("exports_declared")
-def test_the_report_reads_a_file_as_it_was_written_and_quotes_no_row(
-    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """DuckDB guesses a dialect from the first 20,480 lines; the first quoted cell comes later here."""
-    monkeypatch.setattr(report.thrift, "connect", lambda settings: nullcontext())
-    monkeypatch.setattr(report, "_count", lambda *_: 0)
-    target = open_target(offline_settings)
-    names = ("product_key", "channel_group", "revenue", "quantity", "customer_count", "is_suppressed")
-    columns = [{"name": name, "type": "string", "nulls": 0} for name in names]
-    totals = {"revenue": "0", "quantity": "0", "customer_count": "0"}
-    demand = replace(draft(WEEK), dataset="product_demand", columns=columns, control_totals=totals)
-    rows = f"{','.join(names)}\n" + "shop-1,Digital,1.00,1,10,false\n" * 30_000
-    file = stage(target, rows + '"web, ""shop""",Digital,20000.00,2,10,false\n')
-    publish(target, file, demand, [], file.parent)
-    page = Path(report.write(offline_settings, IsoWeek.parse(WEEK))).read_text()
-    assert '<th scope="row">web, &#34;shop&#34;</th>' in page
-    assert '<td class="number">20,000</td>' in page
-
-    file = stage(target, f"{','.join(names)}\nshop-1,Digital,4111-1111,1,10,false\n")
-    publish(target, file, replace(demand, week=NEXT_WEEK), [], file.parent)
-    with pytest.raises(UserError, match=r"could not be made of the published files \(ConversionException\)") as refusal:
-        report.write(offline_settings, IsoWeek.parse(NEXT_WEEK))
-    assert "4111" not in str(refusal.value)
-
-
-@pytest.mark.usefixtures("exports_declared")
-def test_the_report_takes_the_sales_of_eight_weeks_from_manifests(
-    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of no file a row is read; a version of an older release tells nothing by channel."""
-    monkeypatch.setattr(report.thrift, "connect", lambda settings: nullcontext())
-    monkeypatch.setattr(report, "_count", lambda *_: None)
-    monkeypatch.setattr(report.csv_file, "rows_of", failing)
-    target = open_target(offline_settings)
-    week = IsoWeek.parse(WEEK)
-    for weeks, amount in enumerate(("300.00", "200.00", None, "100.00", "50.00")):
-        by_channel = {"store": {"rows": "2", "net_price": amount}} if amount else {}
-        lines = replace(
-            draft(str(week.minus(weeks))),
-            dataset="order_lines",
-            # The oldest version is of before the charted measure was declared.
-            totals_by={"channel": by_channel if weeks < 4 else {"store": {"rows": "2"}}},
-            control_totals={"net_price": amount or "0"},
-        )
-        file = stage(target, f"{weeks}")
-        publish(target, file, lines, [], file.parent)
-    page = Path(
-        report.write(offline_settings, week, [Notice(WEEK, None, "of W53"), Notice(NEXT_WEEK, None, "other")])
-    ).read_text()
-    assert [name in page for name in ("of W53", "other")] == [True, False]
-    assert '<th scope="row">store</th>' in page
-    labels = re.findall('<div class="tile"><span class="soft">(.*?)</span><b>(.*?)</b>', page)
-    assert labels == [("Net sales", "300"), ("Order lines", "1")]
-    assert re.search(
-        '<h2>Net sales by channel</h2>.*<table id="chart-order_lines">.*<th scope="col">Channel</th>', page, re.S
-    )
-    assert "<title>2020-W50: 100</title>" in page
-    assert "<title>2020-W51" not in page
-    assert "+50.0 %" in page
-
-
-def test_a_report_reads_the_manifests_that_it_shows(offline_settings: Settings) -> None:
-    """All versions of its week, the newest of the week before, and those that sales by channel need; a damaged one
-    gives way to the one before it."""
-    target = open_target(offline_settings)
-    week = IsoWeek(2021, 10)
-    for dataset, label, contents in (
-        ("order_lines", str(week), "ab"),
-        ("order_lines", str(week.minus(7)), "abc"),
-        ("order_lines", str(week.minus(8)), "a"),
-        ("trades", str(week.minus(1)), "ab"),
-        ("trades", str(week.minus(2)), "a"),
-    ):
-        for content in contents:
-            publish(target, stage(target, content), replace(draft(label), dataset=dataset), (), target.staging / "s")
-    damaged = Path(offline_settings.export_root) / "order_lines" / str(week.minus(7)) / "v3"
-    unlock(damaged)
-    (damaged / "manifest.json").write_text("{")
-    assert [manifest.path for manifest in report.needed(target, week, ["order_lines"])] == [
-        f"order_lines/{week.minus(7)}/v2",
-        f"order_lines/{week}/v1",
-        f"order_lines/{week}/v2",
-        f"trades/{week.minus(1)}/v2",
-    ]
