@@ -311,9 +311,11 @@ def test_an_outbox_of_an_older_release_gets_the_columns_it_lacks(catalog: Catalo
 
     older.change(catalog, lambda rows: {"old": row(older, "old")})
     assert outbox.TABLE.rows(catalog)["old"][columns[-1][0]] is None
-    new = row(outbox.TABLE, "new") | {"last_error": "no"}
-    assert outbox.TABLE.change(catalog, lambda rows: {**rows, "new": new})["new"]["last_error"] == "no"
-    assert set(outbox.TABLE.rows(catalog)) == {"old", "new"}
+    new = row(outbox.TABLE, "new") | {"last_error": "no"} | {name: "said" for name, *_ in columns[-2:]}
+    outbox.TABLE.change(catalog, lambda rows: {**rows, "new": new})
+    stored = outbox.TABLE.rows(catalog)
+    assert set(stored) == {"old", "new"}
+    assert stored["new"] == new
 
 
 OLD_COLUMNS = outbox.TABLE.columns[:-2]
