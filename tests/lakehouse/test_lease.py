@@ -16,7 +16,7 @@ from python_export.publishing.manifest import published
 from python_export.publishing.target import open_target
 from python_export.telling import outbox
 from tests.python_export.publishing.test_export_publish import publish_content
-from tests.support.machines import LASTS_SECONDS, WORK_IN_STEPS, Machine
+from tests.support.machines import LASTS_SECONDS, WORK_IN_STEPS, Machine, first_to_speak
 
 Start = Callable[..., Machine]
 PUBLISH = """
@@ -182,7 +182,8 @@ def test_of_two_machines_one_tells_and_one_that_was_stopped_tells_nothing_more(
             machine.ready()
             machine.go()
         until(lambda: taken)
-        waiting, working = (first, second) if first.has_said(1) else (second, first)
+        waiting = first_to_speak(first, second)
+        working = second if waiting is first else first
         assert waiting.line().startswith("waiting for the notify of ")
         # The call is taken, and its answer comes to one that is stopped.
         working.stop()

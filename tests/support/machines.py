@@ -86,10 +86,6 @@ class Machine:
         assert self.process.stdout
         return self.process.stdout.readline().rstrip("\n")
 
-    def has_said(self, seconds: float) -> bool:
-        """Tell whether there is a line, after so long at most."""
-        return bool(select.select([self.process.stdout], [], [], seconds)[0])
-
     def go(self) -> None:
         """Let it go on where it waits to be told."""
         assert self.process.stdin
@@ -107,3 +103,10 @@ class Machine:
     def rest(self) -> list[str]:
         """Wait for its end, and return what it has said since the last line."""
         return self.process.communicate(timeout=60)[0].splitlines()
+
+
+def first_to_speak(*machines: Machine) -> Machine:
+    """Wait until one of some machines says something, and return it; its line is not read yet."""
+    by_output = {machine.process.stdout: machine for machine in machines}
+    [speaking, *_] = select.select([*by_output], [], [], 60)[0]
+    return by_output[speaking]
