@@ -69,7 +69,7 @@ class S3Target(Bucket):
             self._commit((directory / MANIFEST).read_bytes(), f"{path}/{MANIFEST}")
         except FileExistsError:
             for name in files:
-                self._call("delete_object", Key=self._key(name))
+                self.delete(name)
             raise
 
     def read(self, path: str) -> bytes:
@@ -112,7 +112,7 @@ class S3Target(Bucket):
                 abandoned = [objects for folder, objects in folders.items() if UNKNOWN != kept != folder]
                 for path, written in chain(*abandoned):
                     if written <= limit:
-                        self._call("delete_object", Key=self._key(path))
+                        self.delete(path)
             self.abort_uploads(f"{dataset}/", UPLOAD, limit)
 
     def _folder_of(self, version: str) -> str | None:
