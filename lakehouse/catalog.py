@@ -11,12 +11,15 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError, NoSuchViewError, RESTError
+from pyiceberg.io import FileIO
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from requests import RequestException
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, ProgrammingError
 
 from lakehouse.catalog_properties import Kind, for_python, kind
+from lakehouse.commits import refuse_backward_times
 from lakehouse.errors import UserError
 from lakehouse.settings import CATALOG_NAME, Settings
 
@@ -31,6 +34,15 @@ REFUSALS = ("InsufficientPrivilege",)
 MADE_BY_ANOTHER = ("42P07", "23505")
 # What libpq says where it gets no connection, without a code: host, user and database may stand in it, nothing else.
 NO_CONNECTION = re.compile(r"(?:connection to server .* failed: (?:FATAL: +)?|(?=could not translate host name ))(.+)")
+
+
+class OrderedCatalog(SqlCatalog):
+    """A catalog in a database that writes no metadata in which time goes back: Iceberg's Java cannot read it."""
+
+    @staticmethod
+    def _write_metadata(metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:
+        refuse_backward_times(metadata)
+        SqlCatalog._write_metadata(metadata, io, metadata_path)
 
 
 def load_catalog(settings: Settings, create: bool = False) -> Catalog:
@@ -56,7 +68,7 @@ def load_catalog(settings: Settings, create: bool = False) -> Catalog:
         "uri": f"sqlite:///{path}?timeout={int(busy[1]) / 1000 if busy else 30}",
         "init_catalog_tables": str(create).lower(),
     }
-    return SqlCatalog(CATALOG_NAME, **{**for_python(settings), **of_file})
+    return OrderedCatalog(CATALOG_NAME, **{**for_python(settings), **of_file})
 
 
 @cache
@@ -64,10 +76,10 @@ def _on_server(kind: Kind, properties: frozenset[tuple[str, str]]) -> Catalog:
     if kind is Kind.REST:
         return RestCatalog(CATALOG_NAME, **dict(properties))
     try:
-        return SqlCatalog(CATALOG_NAME, **dict(properties))
+        return OrderedCatalog(CATALOG_NAME, **dict(properties))
     except (IntegrityError, ProgrammingError) as error:
         if getattr(error.orig, "pgcode", None) in MADE_BY_ANOTHER:
-            return SqlCatalog(CATALOG_NAME, **dict(properties))
+            return OrderedCatalog(CATALOG_NAME, **dict(properties))
         if is_unavailable(error) or isinstance(error, IntegrityError):
             raise
         # Of the address alone: no table has been read.

@@ -15,9 +15,10 @@ question and what it does; what it then writes is compared by the store it goes 
 
 A mail or a call cannot be compared. It may come twice then, under one idempotency key.
 
-Whether a lease has ended is told by the clock of the one who asks, from a time that its holder's clock gave. A clock
-that is late has it wait longer. One that is early by more than what is left after a renewal that failed, ten minutes,
-may take a lease too early: its holder then ends before its next step.
+Whether a lease has ended follows from the asking machine's clock and a time from its holder's clock. A clock that is
+behind waits longer, and if it is behind by two minutes or more nothing is written (`commits.wait_for_clock`). One that
+is ahead by more than ten minutes, which remain after a failed renewal, may take a lease too early: its holder then ends
+before its next step.
 """
 
 import socket

@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse import connections
-from lakehouse.commits import Refused
+from lakehouse.commits import Refused, wait_for_clock
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from python_ingest.kafka import peek
@@ -70,6 +70,7 @@ class Lander:
             Refused: nothing was committed; plan again.
             UserError: the registry is away, or a record stops a topic that is declared to stop.
         """
+        wait_for_clock(table.metadata.location, table.metadata.last_updated_ms)
         try:
             return self._land(table, plan, self.read(plan.ranges))
         except FarStamp:

@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from lakehouse import lease
 from lakehouse.catalog import load_catalog
 from lakehouse.settings import Settings
 from python_export.publishing.manifest import published
@@ -17,6 +19,7 @@ from python_export.publishing.target import open_target
 from python_export.telling import outbox
 from tests.python_export.publishing.test_export_publish import publish_content
 from tests.support.machines import LASTS_SECONDS, WORK_IN_STEPS, Machine, first_to_speak
+from tests.support.spark_jvm import session_of_its_own
 
 Start = Callable[..., Machine]
 PUBLISH = """
@@ -146,6 +149,24 @@ def test_of_two_machines_of_one_name_the_older_run_ends(start: Start) -> None:
     second.go()
     second.go()
     assert second.rest()[-1] == "second"
+
+
+def test_clocks_that_differ_write_no_metadata_that_java_refuses(start: Start, offline_settings: Settings) -> None:
+    for ahead, behind, expected in (("61", "0", "second"), ("240", "0", "and the clock of behind shows")):
+        first = start("ahead", WORK_IN_STEPS, CLOCK_AHEAD=ahead)
+        first.go()
+        first.go()
+        assert first.rest()[-1] == "second"
+        second = start("behind", WORK_IN_STEPS, CLOCK_AHEAD=behind)
+        second.go()
+        second.go()
+        assert expected in second.rest()[-1]
+    table = load_catalog(offline_settings).load_table(lease.TABLE.identifier)
+    for log in (table.metadata.snapshot_log, table.metadata.metadata_log):
+        stamps = [entry.timestamp_ms for entry in log]
+        assert all(later - earlier >= -60_000 for earlier, later in pairwise([*stamps, table.metadata.last_updated_ms]))
+    with session_of_its_own(offline_settings, "clocks") as spark:
+        assert spark.table("lake.ops.leases").count() == 1
 
 
 def test_a_version_of_a_machine_that_is_stopped_after_it_was_asked_is_refused_by_its_number(

@@ -1,4 +1,7 @@
-"""Machines of a test: processes with a host name and a home of their own, on one lake."""
+"""Machines of a test: processes with their own host name, home and clock, on one lake.
+
+The variable CLOCK_AHEAD sets a machine's clock ahead by so many seconds.
+"""
 
 import os
 import select
@@ -12,8 +15,9 @@ from lakehouse.settings import Settings
 
 LASTS_SECONDS = 3.0
 BEGIN = f"""
-import socket, sys
-from datetime import timedelta
+import os, socket, sys, time
+from datetime import datetime, timedelta
+import pyiceberg.table.update
 from lakehouse import lease
 from lakehouse.catalog import load_catalog
 from lakehouse.environment import environment
@@ -24,6 +28,16 @@ from lakehouse.settings import from_environment
 end_at_sigterm()
 socket.gethostname = lambda: sys.argv[1]
 lease.LASTS, lease.RENEWED_AFTER_SECONDS, lease.ASKED_AFTER_SECONDS = timedelta(seconds={LASTS_SECONDS}), 0.5, 0.1
+ahead = timedelta(seconds=float(os.environ.get("CLOCK_AHEAD", "0")))
+real_time = time.time
+time.time = lambda: real_time() + ahead.total_seconds()
+
+class Clock(datetime):
+    @classmethod
+    def now(cls, tz=None):
+        return datetime.now(tz) + ahead
+
+lease.datetime = pyiceberg.table.update.datetime = Clock
 settings = from_environment()
 catalog = load_catalog(settings)
 

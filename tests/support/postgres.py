@@ -38,7 +38,7 @@ class Postgres:
 
     def create(self) -> None:
         """Create the server's data directory, with the password of its user."""
-        # Its own copy of the programs: the project may be in a directory, such as root's home, that nobody cannot enter.
+        # A copy of the programs: the project may be in a directory, such as root's home, that nobody cannot enter.
         for part in (PACKAGE, PACKAGE.with_name(f"{PACKAGE.name}.libs")):
             shutil.copytree(part, self.directory / part.name, symlinks=True)
         if AS_NOBODY:
