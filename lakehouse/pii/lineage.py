@@ -1,9 +1,9 @@
 """Which classified columns reach each column of a query, raw or masked.
 
 This over-approximates: whatever stands anywhere in an expression reaches its result, so no function, case, window or
-cast is a way out; only a mask is. What decides which rows there are, or in which order (where, join, group by, order
-by), reaches every column. Counting plain columns tells nobody's value. SQL that this module does not know is not
-guessed at: it raises `Unfollowed`.
+cast is a way out; only a mask is. What decides which rows there are, or in which order (where, join, group by,
+distinct, union, order by), reaches every column. Counting plain columns shows no value; counting distinct ones does.
+SQL that this module does not know is not guessed at: it raises `Unfollowed`.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from sqlglot import exp
 from lakehouse.pii.masks import Mask, Masks
 from lakehouse.pii.parse import kind, statement
 from lakehouse.pii.scope import Scope
-from lakehouse.pii.traces import LANDED, MASKING_KEY, NONE, Relation, Traces, Unfollowed, computed, union
+from lakehouse.pii.traces import LANDED, MASKING_KEY, NONE, Relation, Traces, Unfollowed, carried, computed, union
 
 # What hands a value on as it is.
 CARRIES = (exp.Alias, exp.Coalesce, exp.Dot, exp.Paren)
@@ -53,9 +53,10 @@ def _query(node: exp.Expr, scope: Scope) -> Relation:
         if len(left.columns) != len(right.columns):
             raise Unfollowed("the arms of a set operation differ in columns")
         both = zip(left.columns, right.columns, strict=True)
-        columns = tuple((name, traces | others) for (name, traces), (_, others) in both)
-        # Which rows EXCEPT and INTERSECT keep is decided by all columns of both.
-        by_value = NONE if isinstance(node, exp.Union) else computed(left.everything() | right.everything())
+        columns = tuple((name, carried([traces, others])) for (name, traces), (_, others) in both)
+        # Which rows UNION, EXCEPT and INTERSECT keep is decided by all columns of both.
+        keeps_all = isinstance(node, exp.Union) and not node.args.get("distinct")
+        by_value = NONE if keeps_all else computed(left.everything() | right.everything())
         return Relation(columns, left.steering | right.steering | by_value)
     if isinstance(node, exp.Select):
         return _select(node, scope)
@@ -102,7 +103,8 @@ def _select(node: exp.Select, scope: Scope) -> Relation:
             if part is not None and _has_position(part):
                 steering |= union(traces for _, traces in columns)
     if node.args.get("distinct"):
-        steering |= _traces(node.args["distinct"], inner)
+        _only(node.args["distinct"])
+        steering |= union(traces for _, traces in columns)
     steering |= union(source.steering for _, source in inner.sources)
     stars = [projection for projection in node.expressions if projection.is_star]
     merged = any(join.args.get("using") for join in node.args.get("joins") or ())
@@ -163,7 +165,7 @@ def _add(scope: Scope, node: exp.Expr) -> Scope:
         rows = [row.expressions if isinstance(row, exp.Tuple) else [row] for row in node.expressions]
         relation = Relation(
             tuple(
-                (f"col{number}", union(_traces(value, scope) for value in column))
+                (f"col{number}", carried(_traces(value, scope) for value in column))
                 for number, column in enumerate(zip(*rows, strict=True), start=1)
             )
         )
@@ -203,13 +205,17 @@ def _traces(node: exp.Expr | None, scope: Scope) -> Traces:
         return _reference(node, scope)
     if isinstance(node, exp.Query):
         return computed(_query(node, Scope(scope.tables, scope.masks, outer=scope)).everything())
+    if isinstance(node, exp.Count) and isinstance(node.this, exp.Distinct) and _is_plain(node):
+        raw = (trace for trace in _traces(node.this, scope) if trace.mask is None)
+        return frozenset(replace(trace, computed=True, counted=True) for trace in raw)
     if isinstance(node, exp.Transform):
         reached = _transform(node, scope)
     elif (of_parameter := _field_of_parameter(node, scope)) is not None:
         reached = of_parameter
     else:
         parts = [node.this] if isinstance(node, exp.Alias) else node.iter_expressions()
-        reached = union(_traces(part, scope) for part in parts)
+        combine = carried if isinstance(node, exp.Coalesce) else union
+        reached = combine(_traces(part, scope) for part in parts)
     return reached if isinstance(node, CARRIES) or _is_widened(node) else computed(reached)
 
 
@@ -255,11 +261,16 @@ def _field_of_parameter(node: exp.Expr, scope: Scope) -> Traces | None:
 
 
 def _tells_nothing(node: exp.Expr, scope: Scope) -> bool:
-    """Tell whether an expression is a type, the version of the masking key, or a count of plain columns."""
+    """Return whether an expression is a type, the version of the masking key, or a count of plain columns."""
     if isinstance(node, exp.Count):
-        plain = (exp.Distinct, exp.Struct, exp.Column, exp.Identifier, exp.Star, exp.Literal, exp.PropertyEQ)
-        return all(isinstance(part, plain) for child in node.iter_expressions() for part in child.walk())
+        return not isinstance(node.this, exp.Distinct) and _is_plain(node)
     return isinstance(node, exp.DataType) or scope.masks.is_key_version(node)
+
+
+def _is_plain(count: exp.Count) -> bool:
+    """Return whether a count is of columns, and not of conditions on them."""
+    plain = (exp.Distinct, exp.Struct, exp.Column, exp.Identifier, exp.Star, exp.Literal, exp.PropertyEQ)
+    return all(isinstance(part, plain) for child in count.iter_expressions() for part in child.walk())
 
 
 def _reference(node: exp.Expr, scope: Scope) -> Traces:

@@ -10,6 +10,8 @@ from lakehouse.pii.masks import AS_IS, Masks
 from lakehouse.pii.problem import RESTRICTED, STAGING, Problem
 from lakehouse.pii.traces import LANDED, MASKING_KEY, NONE, Relation, Trace, Traces, Unfollowed
 
+# The meta key by which a model states why its numbers of distinct classified values show none of them.
+DISTINCT_COUNTS = "distinct_counts"
 PADS = "spark_catalog.default.pii_pads"
 
 # What the ingester adds to a payload, without the copies of the payload among it.
@@ -83,6 +85,8 @@ def trace(manifest: Mapping[str, Any], masks: Masks) -> Project:
                 )
             )
             continue
+        if node["config"].get("meta", {}).get(DISTINCT_COUNTS):
+            relation = relation.without_counts()
         if node["schema"] == STAGING:
             project.problems.extend(_launders(node, relation))
             project.landed[unique_id] = {

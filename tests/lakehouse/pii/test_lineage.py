@@ -36,6 +36,11 @@ def rendered(value: str, pii: str, mask: str) -> str:
 EMAIL_TOKEN = rendered("email", "email", "pseudonym")
 LAST_FOUR = rendered("people.card_number", "card_number", "last_four")
 PEOPLE = "from deduplicated.people"
+GUESSED = (
+    f"(select person_id, guess, email as value {PEOPLE} inner join (select note as guess from marts.orders) on true"
+    f" union all select person_id, guess, guess {PEOPLE} inner join (select note as guess from marts.orders) on true)"
+)
+"""Each person's value beside each guess of it: they are one value where the guess is right."""
 LEAKS = {
     "alias": f"select email as contact {PEOPLE}",
     "case": f"select case when email like 'a%' then 1 else 0 end as flag {PEOPLE}",
@@ -123,13 +128,32 @@ LEAKS = {
     "values of a subquery": "select (select max(col1) from values ((select max(email) from deduplicated.people)))"
     " as note from (select note as col1 from marts.orders)",
     "semi join": "select order_id from marts.orders as o left semi join deduplicated.people as p on o.note = p.email",
+    "distinct count of a value and a guess": "select person_id, max(if(number = 1, guess, null)) as email from"
+    f" (select person_id, guess, count(distinct value) as number from {GUESSED} group by person_id, guess)"
+    " group by person_id",
+    "distinct count of two columns and a guess": "select person_id, guess from (select person_id, guess,"
+    f" count(distinct struct(value, guess)) as number from {GUESSED} group by person_id, guess) where number = 1",
+    "distinct count over pairs of persons": "select p.person_id, q.person_id as other from deduplicated.people as p"
+    " inner join deduplicated.people as q on true group by p.person_id, q.person_id"
+    " having count(distinct p.email) = count(distinct q.email)",
+    "union with a guess, then a count": "select person_id, count(*) as number from"
+    f" (select person_id, email {PEOPLE} union select person_id, 'x' {PEOPLE}) group by person_id",
+    "distinct with a guess, then a count": "select person_id, count(*) as number from"
+    f" (select distinct person_id, value from {GUESSED}) group by person_id",
+    "distinct with a guess, then row numbers": "select person_id, row_number() over (partition by person_id order by"
+    f" person_id) as number from (select distinct person_id, value from {GUESSED})",
+    "pseudonyms of a value and a guess": f"select {EMAIL_TOKEN} as token from"
+    f" (select email {PEOPLE} union all select 'x' as email)",
+    "pseudonyms of a value or a guess": "select "
+    + rendered("coalesce(email, 'x')", "email", "pseudonym")
+    + f" as token {PEOPLE}",
     "raw beside its mask": f"select {EMAIL_TOKEN} as token, email as contact {PEOPLE}",
 }
 CLEAN = {
     "masked": f"select person_id, {EMAIL_TOKEN} as token, {LAST_FOUR} as digits {PEOPLE}",
     "columns without a class": f"select upper(country) as country {PEOPLE} where country = 'x' order by person_id",
     "star but all": f"select * except (email, card_number, tags) {PEOPLE}",
-    "counts": f"select count(email), count(distinct email), count(distinct struct(email, tags)), count(*) {PEOPLE}",
+    "counts": f"select count(email), count(distinct country), count(*) {PEOPLE}",
     "join on a pseudonym": f"with p as (select {EMAIL_TOKEN} as token {PEOPLE})"
     " select p.token, min(p.token) as least from p inner join p as q on p.token = q.token group by p.token",
     "version of the masking key": f"select {MASKS.key_version.sql(dialect='spark')} as key_version",
