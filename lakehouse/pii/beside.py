@@ -1,5 +1,6 @@
-"""What a dbt project runs or publishes beside the SQL of its models: nothing follows it, so little of it is allowed."""
+"""Checks what a dbt project runs or publishes outside the SQL of its models: lineage does not follow that SQL."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -22,10 +23,24 @@ KNOWN_HOOKS = {
 # Configuration that is SQL and stands in no compiled model.
 SQL_OPTIONS = ("sql_header", "incremental_predicates")
 ASKS = {"run_query", "statement", "adapter", "load_result", "context", "builtins"}
+# Macros of models that were read and show no value: they ask for the names and properties of tables, and for the weeks
+# or versions that one holds.
+KNOWN_QUERIES = {
+    "every_bronze_table",
+    "every_stored_table",
+    "named_parts",
+    "pairs_of",
+    "stored_parts",
+    "table_properties",
+}
+OF_DBT = {"dbt", "dbt_spark"}
+# dbt's tag for the macro of a generic test.
+TEST = re.compile(r"({%-?\s*)(end)?(?:data_)?test\b")
 
 
 def problems(manifest: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield hooks, SQL in configuration, statements that Jinja sends, and exports of a restricted schema."""
+    yield from _macros(manifest)
     for node in manifest["nodes"].values():
         yield from _hooks(node)
         yield from _options(node)
@@ -68,11 +83,38 @@ def _jinja(node: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield what sends SQL of its own: with a condition around it no compilation shows it."""
     if node["resource_type"] not in ("model", "snapshot", "test"):
         return
-    try:
-        tree = jinja2.Environment(extensions=["jinja2.ext.do"]).parse(node["raw_code"])
-    except jinja2.TemplateSyntaxError:
-        yield Problem(f"{node['name']} has Jinja that cannot be read", "Write it without tags of dbt's own")
-        return
-    names = {name.name for name in tree.find_all(nodes.Name)} | {name.attr for name in tree.find_all(nodes.Getattr)}
-    for name in sorted(names & ASKS):
+    for name in _asking(node["raw_code"]):
         yield Problem(f"{node['name']} uses {name} in its Jinja, whose SQL is not proven", "Do without it")
+
+
+def _macros(manifest: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield the macros that models, snapshots and tests call, at any depth, that send SQL and are not known."""
+    waiting = [
+        unique_id
+        for node in manifest["nodes"].values()
+        if node["resource_type"] in ("model", "snapshot", "test")
+        for unique_id in node["depends_on"].get("macros", ())
+    ]
+    called: set[str] = set()
+    while waiting:
+        unique_id = waiting.pop()
+        macro = manifest["macros"].get(unique_id)
+        if macro is None or unique_id in called or macro["package_name"] in OF_DBT:
+            continue
+        called.add(unique_id)
+        waiting += macro["depends_on"]["macros"]
+        names = [] if macro["name"] in KNOWN_QUERIES else _asking(TEST.sub(r"\1\2macro", macro["macro_sql"]))
+        if names:
+            yield Problem(
+                f"Models call macro {macro['name']} with {', '.join(names)}: its SQL is not proven", "Remove it"
+            )
+
+
+def _asking(jinja: str) -> list[str]:
+    """Return by which names Jinja sends SQL."""
+    try:
+        tree = jinja2.Environment(extensions=["jinja2.ext.do"]).parse(jinja)
+    except jinja2.TemplateSyntaxError:
+        return ["Jinja that cannot be read"]
+    names = {name.name for name in tree.find_all(nodes.Name)} | {name.attr for name in tree.find_all(nodes.Getattr)}
+    return sorted(names & ASKS)

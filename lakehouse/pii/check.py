@@ -73,6 +73,7 @@ def leaks_on_the_way(manifest: Mapping[str, Any], unique_ids: Iterable[str]) -> 
             wanted.add(unique_id)
             waiting += manifest["nodes"].get(unique_id, {}).get("depends_on", {}).get("nodes", ())
     part = {
+        "macros": manifest["macros"],
         "sources": {name: node for name, node in manifest["sources"].items() if name in wanted},
         "nodes": {
             name: node

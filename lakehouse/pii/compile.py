@@ -22,6 +22,7 @@ from lakehouse.errors import UserError
 STAND_INS = "sqlfluff:templater:jinja:macros"
 ASKS_A_WAREHOUSE = re.compile(r"\brun_query\b|\badapter\.")
 MACRO = re.compile(r"{%-?\s*macro\s+(\w+)")
+ORIGINAL = "original_"
 HOOKS = ("on-run-start", "on-run-end")
 COPIED = ("models", "seeds", "snapshots", "tests/data")
 
@@ -34,7 +35,7 @@ def compiled_manifest(project: Path) -> dict[str, Any]:
     """
     with tempfile.TemporaryDirectory(prefix="lakehouse-pii-") as name:
         copy = Path(name)
-        operations = _copy(project, copy)
+        operations, replaced = _copy(project, copy)
         finished = subprocess.run(
             [
                 Path(sys.executable).with_name("dbt"),
@@ -55,31 +56,38 @@ def compiled_manifest(project: Path) -> dict[str, Any]:
             )
         manifest: dict[str, Any] = json.loads((copy / "target" / "manifest.json").read_text())
     manifest["nodes"] |= operations
+    macros = {macro["name"]: unique_id for unique_id, macro in manifest["macros"].items()}
+    for name in replaced:
+        manifest["macros"][macros[name]] = manifest["macros"].pop(macros[ORIGINAL + name]) | {"name": name}
     return manifest
 
 
-def _copy(project: Path, copy: Path) -> dict[str, Any]:
-    """Copy what is compiled, and return the project's hooks, which are left out."""
+def _copy(project: Path, copy: Path) -> tuple[dict[str, Any], set[str]]:
+    """Copy what is compiled, and return the project's hooks, which are left out, and the names of replaced macros.
+
+    The original of a replaced macro is kept under another name, for the check of what it sends to a warehouse.
+    """
     for name in COPIED:
         if (project / name).is_dir():
             shutil.copytree(project / name, copy / name)
     config = configparser.ConfigParser(interpolation=None)
     config.read(project / ".sqlfluff")
     stand_ins = dict(config[STAND_INS])
-    used = []
-    (copy / "macros").mkdir()
+    used = set()
     for file in sorted((project / "macros").rglob("*.sql")):
         text = file.read_text()
         replaced = set(MACRO.findall(text)) & stand_ins.keys() if ASKS_A_WAREHOUSE.search(text) else set()
-        if replaced:
-            used += [stand_ins[name] for name in sorted(replaced)]
-        else:
-            shutil.copy(file, copy / "macros" / file.name)
-    (copy / "macros" / "stand_ins.sql").write_text("\n".join(used))
+        for name in replaced:
+            text = re.sub(rf"({{%-?\s*macro\s+)(?={name}\b)", rf"\1{ORIGINAL}", text)
+        used |= replaced
+        target = copy / file.relative_to(project)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+    (copy / "macros" / "stand_ins.sql").write_text("\n".join(stand_ins[name] for name in sorted(used)))
     settings = yaml.safe_load((project / "dbt_project.yml").read_text())
     hooks = {name: settings.pop(name, None) or [] for name in HOOKS}
     (copy / "dbt_project.yml").write_text(yaml.safe_dump(settings))
-    return _operations(hooks)
+    return _operations(hooks), used
 
 
 def _operations(hooks: dict[str, str | list[str]]) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """Default deny over the project itself: as it is it passes, and each thing taken away or added is refused by name."""
 
 import copy
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from lakehouse.catalog import load_catalog
 from lakehouse.environment import PROJECT_ROOT
 from lakehouse.errors import UserError
 from lakehouse.pii import check, masks
-from lakehouse.pii.compile import compiled_manifest
+from lakehouse.pii.compile import COPIED, compiled_manifest
 from lakehouse.settings import Settings
 
 MASKS = masks.load(check.MACROS)
@@ -22,7 +24,7 @@ Manifest = dict[str, Any]
 @pytest.fixture(scope="module")
 def compiled() -> Manifest:
     whole = compiled_manifest(PROJECT_ROOT)
-    return {part: whole[part] for part in ("nodes", "sources")}
+    return {part: whole[part] for part in ("nodes", "sources", "macros")}
 
 
 @pytest.fixture
@@ -170,6 +172,21 @@ def statement_of_the_adapter(manifest: Manifest) -> None:
     node["raw_code"] += "{{ adapter['execute']('select 1') }}"
 
 
+def statement_in_a_macro(manifest: Manifest) -> None:
+    """A model's macro calls another one, which asks the warehouse and may write what it finds into the SQL."""
+    for name, sql, called in (
+        ("outer", "{{ inner() }}", ["inner"]),
+        ("inner", "{{ run_query('select max(email) from deduplicated.people').rows[0][0] }}", []),
+    ):
+        manifest["macros"][f"macro.{PROJECT}.{name}"] = {
+            "name": name,
+            "package_name": PROJECT,
+            "macro_sql": f"{{% macro {name}() %}}{sql}{{% endmacro %}}",
+            "depends_on": {"macros": [f"macro.{PROJECT}.{macro}" for macro in called]},
+        }
+    model(manifest, "dim_products")["depends_on"]["macros"].append(f"macro.{PROJECT}.outer")
+
+
 def result_of_a_test(manifest: Manifest) -> None:
     test = next(node for node in manifest["nodes"].values() if node["resource_type"] == "test")
     test["name"] = "test_of_mails"
@@ -231,6 +248,7 @@ REFUSED = {
     statement_before_the_model: "fct_order_lines has the option sql_header, whose SQL is not proven",
     predicates_of_an_increment: "fct_product_sales has the option incremental_predicates, whose SQL is not proven",
     statement_in_jinja: "dim_products uses run_query in its Jinja",
+    statement_in_a_macro: "Models call macro inner with run_query: its SQL is not proven",
     statement_of_the_adapter: "fct_completed_orders uses adapter in its Jinja",
     result_of_a_test: "test_of_mails shows the result of its fail_calc in logs",
     sum_in_the_report: "int_customers_versions shows a sum of a restricted schema in the report",
@@ -248,6 +266,32 @@ def test_what_is_not_safe_is_refused_by_name(manifest: Manifest) -> None:
         damage(manifest)
     found = "\n".join(messages(manifest))
     assert {damage.__name__ for damage, message in REFUSED.items() if message not in found} == set()
+
+
+def test_the_original_of_a_stand_in_is_checked(tmp_path: Path) -> None:
+    """Also of two files of one name, and where the stand-in itself asks nothing."""
+    for folder in COPIED:
+        (tmp_path / folder).mkdir(parents=True)
+    for name in ("dbt_project.yml", ".sqlfluff"):
+        shutil.copy(PROJECT_ROOT / name, tmp_path / name)
+    shutil.copytree(PROJECT_ROOT / "macros", tmp_path / "macros")
+    folder = tmp_path / "macros" / "more"
+    folder.mkdir()
+    (folder / "weeks.sql").write_text("{% macro leak() %}{{ run_query('select 1').rows[0][0] }}{% endmacro %}")
+    sqlfluff = (tmp_path / ".sqlfluff").read_text()
+    stand_in = "leak = {% macro leak() %}1{% endmacro %}\nmasked ="
+    (tmp_path / ".sqlfluff").write_text(sqlfluff.replace("\nmasked =", f"\n{stand_in}"))
+    (tmp_path / "models" / "leaky.sql").write_text("select {{ leak() }} as x, '{{ last_complete_week() }}' as y")
+    shutil.copy(PROJECT_ROOT / "profiles.yml", tmp_path)
+    found = "\n".join(problem.message for problem in check.problems(compiled_manifest(tmp_path), MASKS))
+    assert "Models call macro leak with run_query: its SQL is not proven" in found
+
+
+def test_batches_are_checked_for_every_bronze_table(manifest: Manifest) -> None:
+    sql = model(manifest, "ops_ingest_batches")["compiled_code"]
+    tables = [node["identifier"] for node in manifest["sources"].values() if node["config"]["meta"].get("kafka")]
+    assert len(tables) == 8
+    assert [name for name in tables if f"from bronze.{name}\n" not in sql] == []
 
 
 def test_what_is_on_the_way_to_an_export_is_judged_alone(manifest: Manifest) -> None:
