@@ -36,12 +36,11 @@
         'create table if not exists ops.pii_key_versions'
         ~ ' (key_version string, known_answer string) using iceberg'
     ) %}
-    {# before the pads are those of this version: a build that still runs with another one reads them too #}
     {% do require_masked_with(version) %}
     {% set copy = key_file ~ '.' ~ version %}
-    {% do show_file('spark_catalog.default.pii_pads', copy) %}
+    {% do show_file('spark_catalog.default.pii_copy', copy) %}
     {% if run_query(
-        'select count(*) from spark_catalog.default.pii_pads'
+        'select count(*) from spark_catalog.default.pii_copy'
         ~ ' where value = (select max(value) from spark_catalog.default.pii_key)'
     ).rows[0][0] != 1 %}
         {% do exceptions.raise_compiler_error(
@@ -51,6 +50,8 @@
     {% endif %}
 
     {% do pin_known_answer(key_file) %}
+    {# last: views, and builds that still run, read the pads, and must not see a key that is refused #}
+    {% do show_file('spark_catalog.default.pii_pads', copy) %}
 {% endmacro %}
 
 
@@ -72,16 +73,15 @@
 
 {# Keep what the key makes of a known text, so that the next run can tell another key. #}
 {% macro pin_known_answer(key_file) %}
-    {% set known_answer = pseudonym("'known word'", 'check') %}
+    {% set known_answer = pseudonym("'known word'", 'check', pads='spark_catalog.default.pii_key') %}
+    {% set version = pii_key_version(pads='spark_catalog.default.pii_key') %}
     {% set pinned %}
         select count(*), count_if(known_answer = {{ known_answer }})
         from ops.pii_key_versions
-        where key_version = {{ pii_key_version() }}
+        where key_version = {{ version }}
     {% endset %}
     {% if run_query(pinned).rows[0][0] == 0 %}
-        {% do run_query(
-            'insert into ops.pii_key_versions select ' ~ pii_key_version() ~ ', ' ~ known_answer
-        ) %}
+        {% do run_query('insert into ops.pii_key_versions select ' ~ version ~ ', ' ~ known_answer) %}
     {% endif %}
     {% if run_query(pinned).rows[0][1] != 1 %}
         {% do exceptions.raise_compiler_error(

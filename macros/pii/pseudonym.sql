@@ -6,15 +6,16 @@
 
     The key never stands in SQL: its two pads come from a table over the 0600
     key file (macros/pii/check_pii_key.sql), read by scalar subqueries, so that
-    two keys fail and none gives NULL.
+    two keys fail and none gives NULL. Only the check of a key that is not in
+    use yet reads other `pads`.
 #}
-{% macro pseudonym(value, class) -%}
+{% macro pseudonym(value, class, pads='spark_catalog.default.pii_pads') -%}
     sha2(
         concat(
-            {{ pii_pad('outer') }},
+            {{ pii_pad('outer', pads) }},
             unhex(sha2(
                 concat(
-                    {{ pii_pad('inner') }},
+                    {{ pii_pad('inner', pads) }},
                     encode(concat('{{ class }}|', cast({{ value }} as string)), 'UTF-8')
                 ),
                 256
@@ -26,16 +27,16 @@
 
 
 {# The version of the key that pseudonyms of this row were made with. #}
-{% macro pii_key_version() -%}
-    (select split_part(pads.value, ':', 1) from spark_catalog.default.pii_pads as pads)
+{% macro pii_key_version(pads='spark_catalog.default.pii_pads') -%}
+    (select split_part(pads.value, ':', 1) from {{ pads }} as pads)
 {%- endmacro %}
 
 
 {# One of the two pads of the HMAC; the table is read from the file of the key. #}
-{% macro pii_pad(which) -%}
+{% macro pii_pad(which, pads) -%}
     {%- set start = {'inner': 1, 'outer': 129}[which] -%}
     (
         select unhex(substr(split_part(pads.value, ':', 2), {{ start }}, 128))
-        from spark_catalog.default.pii_pads as pads
+        from {{ pads }} as pads
     )
 {%- endmacro %}

@@ -43,6 +43,9 @@ def test_a_bad_masking_key_stops_before_any_write(
     assert f"The masking key file {key_file} {message}" in refused.stdout
     assert key[4:40] not in refused.stdout
     assert snapshot(cursor) == before
+    # What the masked views read: never a key that was refused.
+    [[pads]] = rows(cursor, "select value from spark_catalog.default.pii_pads")
+    assert pads == key.strip()
 
 
 def test_a_key_file_that_is_not_named_is_asked_for(masking_key: Settings) -> None:
