@@ -3,6 +3,7 @@
 Each step can be done again and then finds nothing to do, so a killed one is resumed by the same command.
 """
 
+import sys
 import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -24,7 +25,8 @@ from python_export.datasets import build, completeness, declared
 from python_export.datasets.project import Project
 from python_export.publishing.target import open_target
 from python_export.report import page
-from python_export.run import Exported, Exporter
+from python_export.run import Exporter
+from python_export.telling.exported import Exported
 from python_ingest.landing.session import QuietSpark
 from python_ingest.repair import erase
 from python_ingest.repair.erase import Found, Person
@@ -150,7 +152,9 @@ class Erasure:
         receipt.save()
         exported = Exported(completeness.last_week(self.settings, datetime.now(UTC)))
         try:
-            Exporter(self.settings, catalog, self.project, exported, say=self.say, require=self.require).run(None)
+            exporter = Exporter(self.settings, catalog, self.project, exported, say=self.say, require=self.require)
+            # Every version that is withdrawn is to be replaced, however many weeks that takes.
+            replace(exporter, at_most=sys.maxsize).run(None)
         finally:
             published.withdraw(target, receipt.versions, self.say)
             receipt.versions = dict.fromkeys(receipt.versions, WITHDRAWN)

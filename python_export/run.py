@@ -10,14 +10,14 @@ from pyhive import hive
 from pyiceberg.catalog import Catalog
 
 from lakehouse import thrift
-from lakehouse.errors import UserError
+from lakehouse.errors import DeadlineError, UserError
 from lakehouse.failure import as_user_error
 from lakehouse.lease import LeaseLostError
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from python_export.datasets import completeness, declared, gate
 from python_export.datasets.build import build, build_figures, invocation, require_week
-from python_export.datasets.declared import Dataset
+from python_export.datasets.declared import Dataset, Events
 from python_export.datasets.findings import Findings, is_of
 from python_export.datasets.project import Project
 from python_export.datasets.source import Source
@@ -30,45 +30,15 @@ from python_export.files.unload import unload
 from python_export.files.unload_bucket import UnloadBucket
 from python_export.publishing import late
 from python_export.publishing.draft import draft_of
-from python_export.publishing.manifest import Manifest, paths
-from python_export.publishing.publish import Published, publish
+from python_export.publishing.manifest import Manifest
+from python_export.publishing.publish import publish
 from python_export.publishing.retain import retain
 from python_export.publishing.staging import staging, stopped
 from python_export.publishing.target import Target, open_target
 from python_export.telling import outbox
-from python_export.telling.outbox import Notice
+from python_export.telling.exported import Exported
+from python_export.variables import Choices
 
-
-@dataclass
-class Exported:
-    """What a run did so far: versions that are public, what is withheld, warnings; all without data.
-
-    `week` is the newest that it is for. `has_faults` also if no dataset comes from what failed.
-    """
-
-    week: IsoWeek
-    published: list[Published] = field(default_factory=list)
-    withheld: list[Withheld] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    has_faults: bool = False
-
-    def notices(self) -> list[Notice]:
-        """Return what people should know beside the versions, a line each."""
-        return [
-            *(Notice(withheld.week, withheld.dataset, str(withheld)) for withheld in self.withheld),
-            *(Notice(str(self.week), None, f"warning: {text}") for text in self.warnings),
-        ]
-
-    def weeks(self) -> list[IsoWeek]:
-        """Return the weeks of which there is something new, and the newest."""
-        new = {version.manifest.week for version in self.published if not version.unchanged}
-        return [
-            IsoWeek.parse(week)
-            for week in sorted({str(self.week), *new, *(withheld.week for withheld in self.withheld)})
-        ]
-
-
-Due = dict[IsoWeek, list[str]]
 Judged = TypeVar("Judged")
 
 
@@ -88,9 +58,11 @@ class Exporter:
     say: Callable[[str], None] = print
     # Raises if another machine may be at work; asked before each build and each version.
     require: Callable[[], None] = lambda: None
+    # Restated weeks of one run, by default LAKEHOUSE_EXPORT_RESTATE_WEEKS.
+    at_most: int | None = None
 
     def run(self, weeks: Iterable[IsoWeek] | None, names: Iterable[str] = (), with_build: bool = True) -> None:
-        """Export weeks of the named datasets, by default of all; without weeks those that late data has changed.
+        """Export weeks of the named datasets, by default of all; without weeks those that are due.
 
         Raises:
             UserError: the input is wrong, or a step failed.
@@ -109,13 +81,13 @@ class Exporter:
                 self.say("building the figures of all weeks")
                 self.findings.faults += build_figures(self.project)
                 figures = late.figures(self.catalog)
-                due = self._ready(late.changed(self.catalog, target, paths(target), figures, names))
+                due = self._due(target, figures, names)
             else:
-                due = {week: names for week in weeks}
+                due = {week: names for week in sorted(weeks, reverse=True)}
             self._export(due, (), with_build, target, directory, figures)
 
     def publish_built(self, weeks: Sequence[IsoWeek], figures: late.Figures | None) -> None:
-        """Publish weeks of all datasets, which are built, and with figures older weeks that have changed.
+        """Publish weeks of all datasets, which are built, and with figures the older weeks that are due.
 
         Raises:
             UserError: a step failed.
@@ -125,10 +97,11 @@ class Exporter:
         outbox.know_root(self.catalog, target)
         with staging(target.staging, self.say) as directory:
             self._clean(target, names)
-            due = {week: names for week in weeks}
+            for week in weeks:
+                late.record_due(self.catalog, target, week, names)
+            due = {week: names for week in sorted(weeks, reverse=True)}
             if figures is not None:
-                changed = late.changed(self.catalog, target, paths(target), figures, names)
-                due = self._ready({week: changed[week] for week in changed if week not in due}) | due
+                due |= {week: due.get(week, names) for week, names in self._due(target, figures, names).items()}
             self._export(due, weeks, True, target, directory, figures)
 
     def _clean(self, target: Target, names: Iterable[str]) -> None:
@@ -138,50 +111,66 @@ class Exporter:
 
     def _export(
         self,
-        due: Due,
+        due: late.Due,
         built: Collection[IsoWeek],
         with_build: bool,
         target: Target,
         directory: Path,
         figures: late.Figures | None,
     ) -> None:
-        """Build the weeks that are not `built` yet, at once, and publish week by week, the newest first."""
-        order = sorted(due, reverse=True)
+        """Build the weeks that are not `built` yet, at once, and publish week by week, in the order of `due`.
+
+        What fails for a dataset withholds it. If all fails alike, it is raised: then it is no matter of a dataset.
+        """
+        failed: list[tuple[Withheld, Exception]] = []
         for week in due.keys() - self.findings.in_week.keys():
             self.findings.judge(self.settings, self.catalog, week)
         if with_build:
-            self._build({week: due[week] for week in order if week not in built}, with_ancestors=not built)
-        for week in order:
+            self._build({week: due[week] for week in due if week not in built}, with_ancestors=not built)
+        for week in due:
             scratch = directory / str(week)
             scratch.mkdir()
             # What the models say of themselves now: dbt may just have read a newer project.
             datasets = declared.load(self.project)
-            self._publish_week(week, [datasets[name] for name in due[week]], target, scratch)
+            failed += self._publish_week(week, [datasets[name] for name in due[week]], target, scratch)
             if figures is not None:
                 done = [version.manifest for version in self.exported.published if version.manifest.week == str(week)]
                 late.note(self.catalog, target, done, figures)
+        if not self.exported.published and len({type(error) for _, error in failed}) == 1:
+            raise failed[0][1]
+        self.exported.withheld += [withheld for withheld, _ in failed]
         faults = dict.fromkeys([*self.findings.faults, *(fault for week in due for fault in self.findings.of(week))])
         self.exported.has_faults = bool(faults)
         self.exported.warnings += without_dataset(declared.load(self.project).values(), faults)
 
-    def _ready(self, changed: Due) -> Due:
-        """Return the older weeks without what a fault would withhold in all of them: that stays due, with a warning."""
+    def _due(self, target: Target, figures: late.Figures, names: Sequence[str]) -> late.Due:
+        """Return the weeks that are due, but for what a fault withholds in all of them."""
+        at_most = Choices.of(self.project.env).restate_weeks if self.at_most is None else self.at_most
+        due, left = late.due(self.catalog, target, figures, names, self.exported.week, at_most)
+        if left:
+            self.exported.warnings.append(
+                f"{len(left)} older weeks that late data changed are left for the next run, the newest {left[0]}"
+            )
+        return self._ready(due)
+
+    def _ready(self, due: late.Due) -> late.Due:
+        """Return the weeks without datasets that a fault withholds in all of them: these stay due, with a warning."""
         datasets = declared.load(self.project)
-        ready: Due = {}
+        ready: late.Due = {}
         waiting: dict[tuple[str, str], list[IsoWeek]] = {}
-        for week, names in changed.items():
+        for week, names in due.items():
             chosen, all_withheld = withhold([datasets[name] for name in names], self.findings.faults, week)
             if chosen:
                 ready[week] = [dataset.name for dataset in chosen]
             for withheld in all_withheld:
                 waiting.setdefault((withheld.dataset, withheld.reason), []).append(week)
         self.exported.warnings += [
-            f"late data of {name} in {len(weeks)} weeks, the first {min(weeks)}, is not published yet: {reason}"
+            f"{len(weeks)} due weeks of {name}, the first {min(weeks)}, are not published yet: {reason}"
             for (name, reason), weeks in waiting.items()
         ]
         return ready
 
-    def _build(self, due: Due, with_ancestors: bool) -> None:
+    def _build(self, due: late.Due, with_ancestors: bool) -> None:
         """Have dbt build what may be published of some weeks.
 
         What fails in the export models of several weeks is built again week by week: a bad week costs that week.
@@ -219,11 +208,10 @@ class Exporter:
             )
         return found
 
-    def _publish_week(self, week: IsoWeek, chosen: list[Dataset], target: Target, directory: Path) -> None:
-        """Unload and verify every dataset without a fault, then publish one after the other.
-
-        What fails for one withholds that one. If it fails for all, it is raised: then it is no matter of a dataset.
-        """
+    def _publish_week(
+        self, week: IsoWeek, chosen: list[Dataset], target: Target, directory: Path
+    ) -> list[tuple[Withheld, Exception]]:
+        """Unload and verify every dataset without a fault, then publish one after the other; return what failed."""
         kept, _ = withhold(chosen, self.findings.of(week), week)
         self.findings.in_week.setdefault(week, []).extend(gate.faults(self.project, kept))
         kept, withheld = withhold(chosen, self.findings.of(week), week)
@@ -231,13 +219,15 @@ class Exporter:
         staged: list[tuple[Source, Path, Facts]] = []
         failed: dict[str, Exception] = {}
         with thrift.connect(self.settings) as cursor:
-            counts = week_counts(cursor, kept, week)
+            counts: dict[Events, int | None] = {}
             for dataset in kept:
+                counts |= week_counts(cursor, dataset, week, self.exported.warnings.append)
                 try:
                     staged += self._stage(cursor, dataset, week, directory / dataset.name)
+                except DeadlineError:
+                    raise
                 except Exception as error:
                     failed[dataset.name] = error
-        published = 0
         for source, file, facts in staged:
             dataset = source.dataset
             draft = replace(
@@ -250,17 +240,14 @@ class Exporter:
             retained = partial(self._retain, target)
             try:
                 version = publish(target, file, draft, dataset.fields, directory / dataset.name / "scratch", retained)
-            except LeaseLostError:
+            except (DeadlineError, LeaseLostError):
                 raise
             except Exception as error:
                 failed[dataset.name] = error
                 continue
             self.exported.published.append(version)
-            published += 1
-        if failed and not published:
-            raise next(iter(failed.values()))
-        self.exported.withheld += [
-            Withheld(name, str(week), self._said(error, directory).message) for name, error in failed.items()
+        return [
+            (Withheld(name, str(week), self._said(error, directory).message), error) for name, error in failed.items()
         ]
 
     def _stage(

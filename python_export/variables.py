@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, HttpUrl, TypeAdapter, Vali
 
 from lakehouse.errors import UserError
 from lakehouse.security import TRUSTED, require_secret_way
-from lakehouse.variables import Duration, MalformedError, Port, Variables, variable
+from lakehouse.variables import Count, Duration, MalformedError, Port, Variables, variable
 
 DEFAULT_PORTS = {"starttls": 587, "tls": 465, "none": 25}
 WEB_ADDRESS = TypeAdapter(HttpUrl)
@@ -61,6 +61,12 @@ class Choices(Variables):
         "LAKEHOUSE_UNCLASSIFIED",
         "`warn`: files are published without a field that nobody classified; `refuse`: nothing is",
         "warn",
+        read_by=READ_BY,
+    )
+    restate_weeks: Count = variable(
+        "LAKEHOUSE_EXPORT_RESTATE_WEEKS",
+        "how many published weeks that late data changed a run exports again, the newest first",
+        "8",
         read_by=READ_BY,
     )
 

@@ -14,8 +14,8 @@ from lakehouse.lock import locked
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek, weeks_label
 from python_export.datasets.project import Project
-from python_export.run import Exported
 from python_export.telling.deliver import tell_of_failure, tell_of_killed
+from python_export.telling.exported import Exported
 from python_export.variables import Channels
 from weekly_job import history
 from weekly_job.steps import STEPS, Job

@@ -25,8 +25,9 @@ from python_export.datasets.unclassified import unclassified_fields
 from python_export.datasets.withheld import Fault
 from python_export.publishing import late
 from python_export.report import page
-from python_export.run import Exported, Exporter
+from python_export.run import Exporter
 from python_export.telling.deliver import notify
+from python_export.telling.exported import Exported
 from python_ingest.landing.commit import Landed
 from python_ingest.landing.run import Ingester, Options
 from python_ingest.landing.session import QuietSpark

@@ -10,7 +10,7 @@ from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek, weeks_between
 from lakehouse.wide_table import print_wide, wide_table
 from python_export.datasets.completeness import last_week, require_past
-from python_export.run import Exported
+from python_export.telling.exported import Exported
 
 console = Console(highlight=False, soft_wrap=True, markup=False)
 errors = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)

@@ -17,7 +17,7 @@ from lakehouse.failure import as_user_error
 from lakehouse.lease import leased
 from lakehouse.lock import locked
 from lakehouse.settings import Settings, from_environment
-from lakehouse.weeks import weeks_label
+from lakehouse.weeks import IsoWeek, weeks_label
 from lakehouse.wide_table import print_wide, wide_table
 from python_export.cli.outbox import app as outbox_app
 from python_export.cli.outcome import chosen_weeks, end, print_summary
@@ -26,11 +26,13 @@ from python_export.datasets import declared
 from python_export.datasets.build import parse
 from python_export.datasets.completeness import last_week
 from python_export.datasets.project import Project
-from python_export.publishing.manifest import Manifest, ManifestError, published
+from python_export.publishing import late
+from python_export.publishing.manifest import Manifest, ManifestError, paths, published
 from python_export.publishing.target import open_target
 from python_export.report import page
-from python_export.run import Exported, Exporter
+from python_export.run import Exporter
 from python_export.telling.deliver import notify, tell_of_failure, tell_of_killed
+from python_export.telling.exported import Exported
 from python_export.variables import Channels
 
 app = typer.Typer(no_args_is_help=True, help="Weekly CSV files: unload, verify with a second engine, publish.")
@@ -43,7 +45,7 @@ def run(
         str | None, typer.Option(help="ISO week, for instance 2026-W47. Default: the last complete one.")
     ] = None,
     weeks: Annotated[str | None, typer.Option(help="Several weeks with one build: 2026-W40..2026-W46.")] = None,
-    changed: Annotated[bool, typer.Option(help="The published weeks that late data has changed.")] = False,
+    changed: Annotated[bool, typer.Option(help="The due weeks: never published, or changed by late data.")] = False,
     dataset: Annotated[list[str] | None, typer.Option(help="Just this dataset; repeatable. Default: all.")] = None,
     build: Annotated[
         bool, typer.Option(help="Have dbt build and test the export tables first; otherwise they must hold the week.")
@@ -94,6 +96,25 @@ def run(
         tell_of_failure(settings, env, exported.week, error, console.print, notices=exported.notices())
         raise error from (None if isinstance(problem, UserError) else problem)
     end(exported, notify(settings, env, catalog, console.print, exported.notices()))
+
+
+@app.command()
+def skip(
+    week: Annotated[str, typer.Option(help="ISO week, for instance 2026-W47.")],
+    reason: Annotated[str, typer.Option(help="Why the week is not published; kept in ops.exported_figures.")],
+    dataset: Annotated[list[str] | None, typer.Option(help="Just this dataset; repeatable. Default: all.")] = None,
+) -> None:
+    """Take a week that was never published off the due weeks."""
+    env = environment()
+    settings = from_environment(env)
+    target, project = open_target(settings), Project(PROJECT_ROOT, env)
+    parse(project)
+    names = [chosen.name for chosen in declared.choose(declared.load(project), dataset or ())]
+    label = IsoWeek.parse(week)
+    if there := [name for name in names if paths(target, [name], str(label))]:
+        raise UserError(f"{', '.join(there)} {label} is published", "Name other datasets by --dataset")
+    late.skip(load_catalog(settings), target, label, names, reason)
+    console.print(f"{label} is skipped for {', '.join(names)}")
 
 
 @app.command("notify")

@@ -4,7 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import sqlglot
 import yaml
+from sqlglot.errors import ParseError
 
 from lakehouse.errors import UserError
 from python_export.datasets import dictionary
@@ -221,8 +223,14 @@ def _topic(source: dict[str, Any]) -> Topic:
 def _events(manifest: dict[str, Any], declared: dict[str, str] | None) -> Events | None:
     if declared is None:
         return None
-    node = _named(manifest, declared["from"])
-    return Events(node["name"], Table(node["schema"], node["alias"]), declared["at"], declared.get("where", ""))
+    node, where = _named(manifest, declared["from"]), declared.get("where", "")
+    try:
+        sqlglot.parse_one(where or "true", dialect="spark")
+    except ParseError:
+        raise UserError(
+            f"'{where}', by which events of {node['name']} are counted, is not one condition", "Correct it"
+        ) from None
+    return Events(node["name"], Table(node["schema"], node["alias"]), declared["at"], where)
 
 
 def _named(manifest: dict[str, Any], name: str) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Which published weeks late data has changed: the figures of each week now, beside those it was last exported with.
+"""Which weeks are due: every week from a dataset's first due one that was never published, or that late data changed.
 
-The figures of a week (ops.weekly_figures) have a fingerprint of all its rows. What an export last saw of them is
-noted once its version is public, so a run that dies before finds the week changed again, and one that finds the same
-content publishes nothing and notes it too.
+The figures of a week (ops.weekly_figures) have a fingerprint of all its rows. The figures of an exported week are
+recorded once its version is public, so a run that dies before finds the week due again, and one that finds the same
+content publishes nothing and records them too. A week without a version whose figures are recorded has expired.
 """
 
 import json
@@ -15,21 +15,23 @@ from pyiceberg.types import StringType, TimestamptzType
 
 from lakehouse.catalog import load_table
 from lakehouse.small_table import SmallTable
-from lakehouse.weeks import IsoWeek
+from lakehouse.weeks import IsoWeek, weeks_between
 from python_export.datasets.build import FIGURES_TABLE
-from python_export.publishing.manifest import Manifest
+from python_export.publishing.manifest import Manifest, paths
 from python_export.publishing.target import Target
 
 TABLE = SmallTable(
     "ops.exported_figures",
     (
         ("address", StringType(), "<export root>/<dataset>/<week>"),
-        ("figures", StringType(), "the week's row of ops.weekly_figures when it was last exported, as JSON"),
-        ("noted_at", TimestamptzType(), "when that was"),
+        ("figures", StringType(), "the week's row of ops.weekly_figures when last exported, as JSON; null before"),
+        ("noted_at", TimestamptzType(), "when the row was written"),
+        ("skipped", StringType(), "why the week is not to be published; null unless `export skip` named it"),
     ),
 )
 
 Figures = dict[tuple[str, str], str]
+Due = dict[IsoWeek, list[str]]
 # Of a week without rows.
 NONE = "{}"
 
@@ -46,31 +48,66 @@ def as_text(row: dict[str, Any]) -> str:
     return json.dumps(row, sort_keys=True, default=str)
 
 
-def changed(
-    catalog: Catalog, target: Target, versions: Iterable[str], now: Figures, names: Iterable[str]
-) -> dict[IsoWeek, list[str]]:
-    """Return the datasets to be exported again by week, the oldest week first; `versions` are paths of what is there.
+def due(
+    catalog: Catalog, target: Target, now: Figures, names: Iterable[str], until: IsoWeek, at_most: int
+) -> tuple[Due, list[IsoWeek]]:
+    """Return the due datasets by week, in the order to export them, and the weeks that are left for the next run.
 
-    A week counts from its first published dataset on; one that it then lacks is owed if an earlier week has it: it was
-    withheld.
+    Weeks never published come first, the oldest first; then published ones whose figures are not `now` those recorded,
+    the newest first, `at_most` so many. `until` is the last complete week. A dataset's weeks begin with its first
+    published or recorded one.
     """
-    published = {tuple(path.split("/")[:2]) for path in versions}
-    first = {dataset: min(week for name, week in published if name == dataset) for dataset, _ in published}
-    noted = {address: row["figures"] for address, row in TABLE.rows(catalog).items()}
-    found: dict[IsoWeek, list[str]] = {}
-    for week in sorted({week for _, week in published}):
-        for name in names:
-            owed = name in first and first[name] <= week
-            if owed and _differ(noted.get(_address(target, name, week)), now.get((name, week), NONE)):
-                found.setdefault(IsoWeek.parse(week), []).append(name)
-    return found
+    published = {tuple(path.split("/")[:2]) for path in paths(target)}
+    rows = TABLE.rows(catalog)
+    missing: Due = {}
+    changed: Due = {}
+    for name in names:
+        prefix = f"{target.address(name)}/"
+        recorded = {address.removeprefix(prefix): row for address, row in rows.items() if address.startswith(prefix)}
+        labels = {week for dataset, week in published if dataset == name} | recorded.keys()
+        first = IsoWeek.parse(min(labels)) if labels else None
+        for week in weeks_between(f"{first}..{max(first, until)}") if first else ():
+            row = recorded.get(str(week), {})
+            figures = row.get("figures")
+            if row.get("skipped"):
+                continue
+            if (name, str(week)) in published:
+                if _differ(figures, now.get((name, str(week)), NONE)):
+                    changed.setdefault(week, []).append(name)
+            elif figures is None and week <= until:
+                missing.setdefault(week, []).append(name)
+    restated = sorted(changed.keys() - missing.keys(), reverse=True)
+    order = [*sorted(missing), *restated[:at_most]]
+    return {week: missing.get(week, []) + changed.get(week, []) for week in order}, restated[at_most:]
+
+
+def record_due(catalog: Catalog, target: Target, week: IsoWeek, names: Iterable[str]) -> None:
+    """Record that a week of some datasets is due, so that it stays due until it is published."""
+    _add(catalog, target, week, names, None)
+
+
+def skip(catalog: Catalog, target: Target, week: IsoWeek, names: Iterable[str], reason: str) -> None:
+    """Record why a week of some datasets, which was never published, is not to be."""
+    _add(catalog, target, week, names, reason)
+
+
+def _add(catalog: Catalog, target: Target, week: IsoWeek, names: Iterable[str], skipped: str | None) -> None:
+    at = datetime.now(UTC)
+    addresses = [_address(target, name, str(week)) for name in names]
+    new = {address: {"address": address, "figures": None, "noted_at": at, "skipped": skipped} for address in addresses}
+    TABLE.change(catalog, lambda before: {**before, **new} if skipped else {**new, **before})
 
 
 def note(catalog: Catalog, target: Target, exported: Iterable[Manifest], now: Figures) -> None:
-    """Note with which figures datasets were exported."""
+    """Record the figures with which datasets were exported."""
     at = datetime.now(UTC)
     rows = {
-        address: {"address": address, "figures": now.get((manifest.dataset, manifest.week), NONE), "noted_at": at}
+        address: {
+            "address": address,
+            "figures": now.get((manifest.dataset, manifest.week), NONE),
+            "noted_at": at,
+            "skipped": None,
+        }
         for manifest in exported
         if (address := _address(target, manifest.dataset, manifest.week))
     }

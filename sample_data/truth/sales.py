@@ -171,20 +171,49 @@ def excluded(log: Iterable[Record]) -> dict[str, int]:
 def quarantined_lines(log: Iterable[Record], week: str, needed: str | None = None) -> int:
     """Return how many living items a week counts that a dataset leaves out.
 
-    These have no living order, one at an absurd time, or not what the dataset needs, `customerid` or `productid`. The
-    week is that of the order if its time is plausible, else of the item's last change.
+    These have no living order, one at an absurd time, or not what the dataset needs, `customerid` or `productid`.
     """
     log = list(log)
     orders, count = rules.surviving_rows(log, "orders"), 0
     for record in rules.surviving_rows(log, "order_items").values():
-        order = orders.get(record.content["orderid"]) if record.payload else None
-        order_week = rules.event_week(order.content["orderdate"], order) if order and order.payload else None
+        order = orders.get(record.content["orderid"])
+        order_week, counted_in = _weeks_of(record, order)
         in_file = order is not None and not rules.is_deleted(order) and order_week is not None
         if order and in_file and needed:
             in_file = (order.content | record.content)[needed] is not None
-        counted_in = order_week or rules.event_week(record.timestamp_ms, record)
         count += not rules.is_deleted(record) and not in_file and counted_in == week
     return count
+
+
+def unsold_items(log: Iterable[Record], week: str) -> int:
+    """Return how many living items a week counts that are no sale of it."""
+    log = list(log)
+    orders = rules.surviving_rows(log, "orders")
+    sold = {sale.order_item_id for sale in product_sales(log) if sale.week}
+    return sum(
+        not rules.is_deleted(record)
+        and record.content["orderitemid"] not in sold
+        and _weeks_of(record, orders.get(record.content["orderid"]))[1] == week
+        for record in rules.surviving_rows(log, "order_items").values()
+    )
+
+
+def _weeks_of(item: Record, order: Record | None) -> tuple[str | None, str | None]:
+    """Return the week of an item's order, and the week that counts the item: its own last change's without one."""
+    order_week = rules.event_week(order.content["orderdate"], order) if order and order.payload else None
+    return order_week, order_week or rules.event_week(item.timestamp_ms, item)
+
+
+def unmatched_payments(log: Iterable[Record], week: str) -> int:
+    """Return how many payments a week counts that complete no order."""
+    log = list(log)
+    completed = rules.completed_orders(log)
+    return sum(
+        number not in completed
+        and (rules.event_week(payment.content["ts"], payment) or rules.event_week(payment.timestamp_ms, payment))
+        == week
+        for number, payment in rules.surviving_payments(log).items()
+    )
 
 
 def lines(log: Iterable[Record]) -> list[Line]:

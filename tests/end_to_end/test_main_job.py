@@ -199,6 +199,11 @@ def assert_manifests_say_what_is_left_out(lake: Lake, wave: int) -> None:
     for name, needed in {"order_lines": None, "customer_activity": "customerid", "product_demand": "productid"}.items():
         manifest, _ = newest(lake, name)
         assert manifest["quarantined"] == truth_sales.quarantined_lines(log, week, needed) > 0, name
+    for name, left_out in {
+        "completed_orders": truth_sales.unmatched_payments,
+        "product_sales": truth_sales.unsold_items,
+    }.items():
+        assert newest(lake, name)[0]["quarantined"] == left_out(log, week) > 0, name
 
 
 def assert_manifests_say_what_changed(lake: Lake) -> None:

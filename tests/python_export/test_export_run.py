@@ -32,7 +32,8 @@ from python_export.publishing.manifest import SmallGroups
 from python_export.publishing.publish import Published
 from python_export.publishing.retain import reproduce, tag_of
 from python_export.publishing.target import open_target
-from python_export.run import Exported, Exporter
+from python_export.run import Exporter
+from python_export.telling.exported import Exported
 from tests.python_export.publishing.test_export_disk_full import no_room_beyond
 from tests.support.hostile_rows import (
     COLUMNS,
@@ -97,7 +98,7 @@ models:
         export:
           key: [event_id]
           order_by: [event_at, event_id]
-          quarantined: {from: exp_weekly__events, at: event_at, where: is_gift}
+          quarantined: {from: stg_shop__events, at: event_at, where: is_gift or event_at >= timestamp '2021-01-04'}
     columns:
       - name: event_id
         data_type: bigint
@@ -643,6 +644,11 @@ def test_a_dataset_that_cannot_be_published_costs_itself(settings: Settings, wit
     assert [version.manifest.path for version in exported.published] == ["groups/2020-W53/v1"]
     [dataset] = exported.withheld
     assert str(dataset).startswith("events 2020-W53 is withheld: The export stopped: Not a directory ("), dataset
+    # A week that fails costs itself, too.
+    exported = Exported(WEEK)
+    Exporter(settings, load_catalog(settings), with_groups, exported).run([EMPTY_WEEK, WEEK], ["events"])
+    assert [version.manifest.path for version in exported.published] == ["events/2020-W52/v1"]
+    assert [(dataset.dataset, dataset.week) for dataset in exported.withheld] == [("events", "2020-W53")]
     # Where nothing at all can be published, it is no matter of a dataset.
     with pytest.raises(UserError, match="The export stopped: Not a directory"):
         Exporter(settings, load_catalog(settings), with_groups, Exported(WEEK)).run([WEEK], ["events"])

@@ -5,6 +5,7 @@ with payments as (
         has_valid_confirmation_code,
         amount,
         paid_at,
+        counted_at,
         ingested_at
     from {{ ref('int_payments_masked') }}
 
@@ -27,6 +28,7 @@ judged as (
         payments.order_id,
         payments.amount,
         payments.paid_at,
+        payments.counted_at,
         payments.ingested_at,
         orders.ordered_at,
         case
@@ -58,6 +60,7 @@ final as (
         -- time
         ordered_at,
         paid_at,
+        counted_at,
         {{ event_week('paid_at', 'ingested_at') }} as paid_week
 
     from judged

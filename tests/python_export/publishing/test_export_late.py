@@ -1,6 +1,8 @@
-"""Which published weeks late data has changed."""
+"""Which weeks are due: never published, or changed by late data."""
 
-from dataclasses import dataclass, field, replace
+import random
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -9,7 +11,7 @@ from pyiceberg.catalog import Catalog
 
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
-from lakehouse.weeks import weeks_between, weeks_label
+from lakehouse.weeks import IsoWeek, weeks_between, weeks_label
 from python_export.datasets.build import FIGURES_TABLE
 from python_export.publishing import late
 from python_export.publishing.target import Target, open_target
@@ -29,17 +31,20 @@ class Exports:
 
     catalog: Catalog
     target: Target
-    versions: list[str] = field(default_factory=list)
 
-    def publish(self, dataset: str, week: str, now: late.Figures) -> None:
-        self.versions.append(f"{dataset}/{week}/v1")
-        self.note(dataset, week, now)
+    def publish(self, dataset: str, week: str, now: late.Figures | None) -> None:
+        """Publish a week, and record its figures if there are some."""
+        directory = Path(self.target.address(f"{dataset}/{week}/v1"))
+        directory.mkdir(parents=True)
+        (directory / "manifest.json").write_text("{}")
+        if now is not None:
+            self.note(dataset, week, now)
 
     def note(self, dataset: str, week: str, now: late.Figures) -> None:
         late.note(self.catalog, self.target, [replace(draft(week), dataset=dataset)], now)
 
-    def due(self, now: late.Figures) -> dict[str, list[str]]:
-        found = late.changed(self.catalog, self.target, self.versions, now, ("events", "orders"))
+    def due(self, now: late.Figures, until: str = NEW, at_most: int = 99) -> dict[str, list[str]]:
+        found, self.left = late.due(self.catalog, self.target, now, ("events", "orders"), IsoWeek.parse(until), at_most)
         return {str(week): names for week, names in found.items()}
 
 
@@ -67,7 +72,7 @@ def test_a_week_is_due_when_its_figures_changed_and_until_it_was_exported(export
 def test_a_version_without_a_note_is_due(exports: Exports) -> None:
     """A run may die between the version and the note of it; versions of older releases have none."""
     exports.publish("events", NEW, {})
-    exports.versions.append(f"events/{OLD}/v1")
+    exports.publish("events", OLD, None)
     assert exports.due({}) == {OLD: ["events"]}
 
 
@@ -79,10 +84,53 @@ def test_a_dataset_that_was_withheld_is_due_and_one_that_is_new_is_not(exports: 
     assert exports.due({}) == {NEW: ["orders"]}
 
 
-def test_another_export_root_has_notes_of_its_own(exports: Exports, offline_settings: Settings) -> None:
+def test_another_export_root_has_its_own_records(exports: Exports, offline_settings: Settings, tmp_path: Path) -> None:
     exports.publish("events", NEW, {})
-    exports.target = open_target(offline_settings.changed(export_root="/elsewhere"))
+    exports.target = open_target(offline_settings.changed(export_root=str(tmp_path / "elsewhere")))
+    assert exports.due({}) == {}
+    exports.publish("events", NEW, None)
     assert exports.due({}) == {NEW: ["events"]}
+
+
+def test_a_week_in_which_nothing_was_published_stays_due(exports: Exports) -> None:
+    exports.publish("events", OLD, {})
+    assert exports.due({}, until="2021-W02") == {NEW: ["events"], "2021-W01": ["events"], "2021-W02": ["events"]}
+
+
+def test_weeks_never_published_come_before_changed_ones_of_which_a_run_takes_some(exports: Exports) -> None:
+    for number in (40, 41, 42, 44, 46):
+        exports.publish("events", f"2020-W{number}", None)
+    assert [*exports.due({}, until="2020-W47", at_most=2)] == [
+        *("2020-W43", "2020-W45", "2020-W47"),
+        *("2020-W46", "2020-W44"),
+    ]
+    assert [*map(str, exports.left)] == ["2020-W42", "2020-W41", "2020-W40"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_week_is_lost_whatever_happened_to_it(exports: Exports, seed: int) -> None:
+    """Runs on random Mondays that publish, fail or skip each due week, and files that expire."""
+    chance = random.Random(seed)
+    weeks = weeks_between("2020-W50..2021-W06")
+    settled: set[tuple[str, str]] = set()
+    late.record_due(exports.catalog, exports.target, weeks[0], ("events",))
+    for today in sorted({*chance.sample(weeks, 4), weeks[-1]}):
+        for week, names in exports.due({}, until=str(today)).items():
+            for name in names:
+                assert (name, week) not in settled
+                match chance.choice(["publish", "fail", "skip", "expire"]):
+                    case "skip":
+                        late.skip(exports.catalog, exports.target, IsoWeek.parse(week), [name], "no data")
+                    case "publish":
+                        exports.publish(name, week, {})
+                    case "expire":
+                        exports.note(name, week, {})
+                    case _:
+                        continue
+                settled.add((name, week))
+    due = {(name, week) for week, names in exports.due({}, until=str(weeks[-1])).items() for name in names}
+    assert due | settled == {("events", str(week)) for week in weeks}
+    assert not due & settled
 
 
 def test_the_figures_are_those_of_the_table(catalog: Catalog) -> None:

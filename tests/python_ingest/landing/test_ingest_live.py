@@ -22,7 +22,7 @@ from lakehouse.environment import PROJECT_ROOT
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from python_export.datasets.project import Project
-from python_export.run import Exported
+from python_export.telling.exported import Exported
 from python_ingest.kafka.broker import Broker
 from python_ingest.landing.run import Options
 from python_ingest.topics import Declaration

@@ -23,7 +23,7 @@ from lakehouse.catalog import load_catalog
 from lakehouse.errors import UserError
 from lakehouse.weeks import IsoWeek
 from python_export.datasets.project import Project
-from python_export.run import Exported
+from python_export.telling.exported import Exported
 from python_ingest.layout import METADATA_COLUMNS
 from python_ingest.schema.columns import RESERVED
 from python_ingest.verify import bronze_rows, decoded

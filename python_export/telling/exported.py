@@ -1,0 +1,37 @@
+"""What an export run did, as its summary, notifications and report need it."""
+
+from dataclasses import dataclass, field
+
+from lakehouse.weeks import IsoWeek
+from python_export.datasets.withheld import Withheld
+from python_export.publishing.publish import Published
+from python_export.telling.outbox import Notice
+
+
+@dataclass
+class Exported:
+    """What a run did so far: versions that are public, what is withheld, warnings; all without data.
+
+    `week` is the newest that it is for. `has_faults` also if no dataset comes from what failed.
+    """
+
+    week: IsoWeek
+    published: list[Published] = field(default_factory=list)
+    withheld: list[Withheld] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    has_faults: bool = False
+
+    def notices(self) -> list[Notice]:
+        """Return what people should know beside the versions, a line each."""
+        return [
+            *(Notice(withheld.week, withheld.dataset, str(withheld)) for withheld in self.withheld),
+            *(Notice(str(self.week), None, f"warning: {text}") for text in self.warnings),
+        ]
+
+    def weeks(self) -> list[IsoWeek]:
+        """Return the weeks of which there is something new, and the newest."""
+        new = {version.manifest.week for version in self.published if not version.unchanged}
+        return [
+            IsoWeek.parse(week)
+            for week in sorted({str(self.week), *new, *(withheld.week for withheld in self.withheld)})
+        ]
