@@ -62,7 +62,7 @@ def refuse_backward_times(metadata: TableMetadata) -> None:
     """
     snapshots = [entry.timestamp_ms for entry in metadata.snapshot_log[-2:]]
     before = [entry.timestamp_ms for entry in metadata.metadata_log[-1:]] + snapshots
-    if before and min(metadata.last_updated_ms, *snapshots[-1:]) < max(before) - TOLERATED_SECONDS * 1000:
+    if before and min([metadata.last_updated_ms, *snapshots[-1:]]) < max(before) - TOLERATED_SECONDS * 1000:
         wait_for_clock(metadata.location, max(before))
         raise CommitFailedException("The clock was behind the table's last change")
 
