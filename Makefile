@@ -1,7 +1,7 @@
 # The commands people type. `make` alone lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup browser up down demo test test-cluster chaos lint docs bench-ingest bench-build bench-cluster bench-export
+.PHONY: help setup browser up down demo test test-unit test-long test-cluster chaos lint docs bench-ingest bench-build bench-cluster bench-export
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 
@@ -80,11 +80,19 @@ demo: up ## Sample data through Kafka, ingester, dbt and export to weekly CSV fi
 	@echo "The page with charts: $(STATE)/exports/reports/$(DEMO_WEEK).html"
 	@echo "The stack is still up: lakehouse stack status. make down stops it."
 
-test: setup browser lint ## Lint, then run all tests on a stack of their own
-	@$(RUN) pytest --numprocesses 2 --dist loadgroup --durations 15
+PYTEST := $(RUN) pytest --numprocesses 2 --dist loadgroup --durations 15
+
+test: setup browser lint ## Lint, then the tests that need this machine alone, on a stack of their own
+	@$(PYTEST) -m "not long"
+
+test-unit: $(VENV) ## The tests that need no service
+	@$(RUN) pytest --numprocesses 2 --dist worksteal -m "unit and not long"
+
+test-long: setup ## Random sequences, kill matrices and lakes of their own, on this machine
+	@$(PYTEST) -m long
 
 test-cluster: setup $(CLUSTER) ## Run the tests of a lake on servers, on a PostgreSQL of their own
-	@$(RUN) pytest --numprocesses 2 --dist loadgroup --durations 15 tests/cluster
+	@$(PYTEST) tests/cluster
 
 chaos: setup ## Kill two ingesters at random, CHAOS_ROUNDS times (20), and verify each time
 	@CHAOS_ROUNDS=$${CHAOS_ROUNDS:-20} $(RUN) pytest -v tests/python_ingest/landing/test_ingest_kills.py

@@ -1,7 +1,11 @@
 """The session's own stack: real broker, registry and Thrift server on free ports, in a temporary home.
 
+Each test is in one tier, by the fixtures it uses: `unit` needs no service, `stack` a service on this machine, `cluster`
+is all of tests/cluster. A module that starts services itself is marked `stack`. `long` takes a test out of `make test`:
+random sequences, more seeds, kill matrices, lakes of its own.
+
 `make test` has two workers, each with a stack: one for the tests that share a lake, one for all others. A module with a
-lake of its own says which group it is, and goes to the worker that is through first.
+lake of its own names its group, and goes to the worker that is free first.
 """
 
 import os
@@ -10,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,6 +27,7 @@ LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
 DBT = Path(sys.executable).with_name("dbt")
 # Tests that share a lake, or Thrift sessions on it: one worker runs them, in order.
 ON_ONE_LAKE = ("end_to_end", "models")
+SERVICES = {"services", "stack", "weed", "postgres"}
 
 
 def pytest_configure() -> None:
@@ -33,9 +39,19 @@ def pytest_configure() -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        item.add_marker(tier(item))
         if item.get_closest_marker("xdist_group") is None:
             on_one_lake = item.path.parent.name in ON_ONE_LAKE
             item.add_marker(pytest.mark.xdist_group("lake" if on_one_lake else "others"))
+
+
+def tier(item: pytest.Item) -> str:
+    """Return the tier of a test: what has to run for it."""
+    if item.path.parent.name == "cluster":
+        return "cluster"
+    on_s3 = "s3" in getattr(item, "callspec", SimpleNamespace(params={})).params.values()
+    uses_service = on_s3 or SERVICES & {*getattr(item, "fixturenames", ())}
+    return "stack" if uses_service or item.get_closest_marker("stack") else "unit"
 
 
 def run_lakehouse(*arguments: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:

@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 from console import cli
 from tests.conftest import LAKEHOUSE, run_lakehouse
 
+pytestmark = pytest.mark.stack
+
 # What the sub-commands import, and what takes long to.
 HEAVY = {"boto3", "confluent_kafka", "duckdb", "httpx2", "pyarrow", "pyiceberg", "pyspark", "sqlglot"}
 ROOMS = {"local_stack", "python_export", "python_ingest", "sample_data", "spark_server", "weekly_job"}

@@ -34,7 +34,7 @@ from tests.conftest import LAKEHOUSE, run_lakehouse
 from tests.end_to_end.conftest import Lake, succeed
 from tests.support import planted
 
-pytestmark = pytest.mark.xdist_group("erased person")
+pytestmark = [pytest.mark.xdist_group("erased person"), pytest.mark.stack, pytest.mark.long]
 
 SAMPLE = {"orders": 60, "seed": 7, "weeks": 3}
 SIZE = [word for name, value in SAMPLE.items() for word in (f"--{name}", str(value))]

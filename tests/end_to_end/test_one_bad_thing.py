@@ -28,7 +28,7 @@ from tests.end_to_end.conftest import succeed
 from tests.support.evolutions import ADDED, BEYOND_INT, cases, encode, originals
 from weekly_job import history
 
-pytestmark = pytest.mark.xdist_group("one bad thing")
+pytestmark = [pytest.mark.xdist_group("one bad thing"), pytest.mark.stack, pytest.mark.long]
 
 DATASETS = ("order_lines", "completed_orders", "product_sales", "customer_activity", "product_demand")
 

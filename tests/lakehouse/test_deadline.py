@@ -25,6 +25,8 @@ from python_export.datasets.build import build_all
 from python_export.datasets.project import Project
 from python_ingest.cli import operations
 
+pytestmark = pytest.mark.stack
+
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

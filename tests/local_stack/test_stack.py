@@ -21,6 +21,8 @@ from local_stack.temporary import own_environment, running
 from spark_server.spark import CLASS_ARCHIVE
 from tests.conftest import run_lakehouse
 
+pytestmark = pytest.mark.stack
+
 
 def pids() -> dict[str, str]:
     return {path.name: path.read_text() for path in home().glob("*/*.pid")}

@@ -10,6 +10,8 @@ import pytest
 from lakehouse.environment import PROJECT_ROOT
 from tests.conftest import run_dbt
 
+pytestmark = pytest.mark.stack
+
 Nodes = dict[str, dict[str, Any]]
 
 

@@ -28,6 +28,8 @@ from sample_data.log import PAYMENTS, PIZZA, TRADES, shop_topic
 from tests.conftest import run_dbt, run_lakehouse
 from tests.support.evolutions import BEYOND_INT, PRICE, Case, cases, encode, originals
 
+pytestmark = [pytest.mark.stack, pytest.mark.long]
+
 SIZE = {"orders": 40, "seed": 3, "weeks": 2}
 WEEK = IsoWeek.parse("2026-W46")
 Position = tuple[int, int]

@@ -18,6 +18,8 @@ from tests.conftest import run_dbt
 from tests.support import bronze
 from tests.support.shuffled_events import START, Event, Row, waves
 
+pytestmark = pytest.mark.stack
+
 SEEDS = range(5)
 WAVES = 3
 # Views stay as they are, and reference data does not change.

@@ -15,6 +15,8 @@ from lakehouse.thrift import rows
 from tests.conftest import run_dbt
 from tests.models.conftest import write_small_project
 
+pytestmark = [pytest.mark.stack, pytest.mark.long]
+
 MODEL = """
 {{{{ config(materialized='incremental', unique_key='id', incremental_strategy='latest', order_by=['at']) }}}}
 select * from values (1, {at}) as people (id, at), (select {{{{ pii_key_version() }}}} as key_version)

@@ -17,6 +17,8 @@ from sample_data import load, produced_log
 from sample_data.codec import schema_text
 from sample_data.log import TOPICS, Log
 
+pytestmark = pytest.mark.stack
+
 ARGUMENTS = {"orders": 60, "seed": 3, "weeks": 2, "last_week": IsoWeek.parse("2026-W30")}
 
 

@@ -20,6 +20,8 @@ from spark_server import thrift_server
 from tests.conftest import LAKEHOUSE
 from tests.support.secured import Authority
 
+pytestmark = pytest.mark.stack
+
 ALL = "0.0.0.0"
 
 

@@ -15,6 +15,8 @@ from local_stack.temporary import own_environment
 from tests.conftest import run_dbt, run_lakehouse
 from tests.support.secured import Authority
 
+pytestmark = [pytest.mark.stack, pytest.mark.long]
+
 KEY_PASSWORD = "thrift-key-secret"
 
 

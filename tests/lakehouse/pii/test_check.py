@@ -16,6 +16,8 @@ from lakehouse.pii import check, masks
 from lakehouse.pii.compile import COPIED, compiled_manifest
 from lakehouse.settings import Settings
 
+pytestmark = pytest.mark.stack
+
 MASKS = masks.load(check.MACROS)
 PROJECT = "retail_lakehouse"
 Manifest = dict[str, Any]

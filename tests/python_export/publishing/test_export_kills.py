@@ -23,6 +23,8 @@ from tests.support.publishing import (
     start,
 )
 
+pytestmark = pytest.mark.stack
+
 Stop = Callable[[], tuple[int, list[str]]]
 
 

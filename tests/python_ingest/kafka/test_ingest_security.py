@@ -24,6 +24,8 @@ from tests.conftest import LAKEHOUSE, run_lakehouse
 from tests.support.lab import Lab, record
 from tests.support.secured import PASSWORD, USER, Authority, SecuredBroker, grant, secured_broker, secured_registry
 
+pytestmark = [pytest.mark.stack, pytest.mark.long]
+
 USER_INFO = "reader:registry-secret-9b1d"
 TOKEN = "token-secret-c04e"
 KEY_PASSWORD = "key-secret-55ab"

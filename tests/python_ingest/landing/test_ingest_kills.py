@@ -21,6 +21,8 @@ from python_ingest.upkeep.maintain import Retention, maintain_table
 from tests.conftest import LAKEHOUSE, run_lakehouse
 from tests.support.lab import Lab, assert_exactly_once, assert_sorted, laid_out, produce
 
+pytestmark = [pytest.mark.stack, pytest.mark.long]
+
 ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "1"))
 SEED = int(os.environ["CHAOS_SEED"])
 
