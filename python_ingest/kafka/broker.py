@@ -14,6 +14,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_before_delay, wait_exponential
 
@@ -122,6 +123,20 @@ class Broker:
         partitions = [TopicPartition(topic.topic, partition) for partition in topic.end]
         found = self._offsets(topic.topic, partitions, OffsetSpec.for_timestamp(int(moment.timestamp() * 1000)))
         return {partition: topic.end[partition] if offset < 0 else offset for partition, offset in found.items()}
+
+    def is_compacted(self, topic: str) -> bool:
+        """Return whether the log cleaner removes records of a topic that have a later one of their key.
+
+        Raises:
+            UserError: the broker refuses to answer, or it is unreachable.
+        """
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+
+        def ask() -> str:
+            futures = self._client.describe_configs([resource], request_timeout=REQUEST_SECONDS)
+            return str(self._answer(futures[resource])["cleanup.policy"].value)
+
+        return "compact" in self._ask(topic, ask)
 
     def held_back(self, topic: TopicState) -> dict[int, tuple[int, int]]:
         """Return, by partition, the offsets from and until that an open transaction keeps from a committed reader.

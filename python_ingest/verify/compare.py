@@ -138,7 +138,10 @@ class _Partition:
             self._problems(lost, "missing in the table")
             places = pc.index_in(rows["kafka_offset"], offsets)
             foreign = rows["kafka_offset"].filter(pc.is_null(places)).to_pylist()
-            self._problems(foreign, "in the table, but not in the topic")
+            if foreign and self._log.is_compacted():
+                self._report.expired += len(foreign)
+            else:
+                self._problems(foreign, "in the table, but not in the topic")
             rows, records = rows.filter(pc.is_valid(places)), records.take(places.drop_null())
         is_erased = pc.fill_null(pc.starts_with(rows["decode_error"], ERASED), False)
         empty = pc.and_(pc.is_null(rows["kafka_raw_key"]), pc.is_null(rows["kafka_raw_value"]))

@@ -40,7 +40,8 @@ class TopicLog:
         self._topic = topic
         self._wait = wait
         # A consumer would try until the wait is over where a broker turns it away.
-        Broker(settings, wait).check()
+        self._broker = Broker(settings, wait)
+        self._broker.check()
         self._consumer = peek.reader(settings, "lakehouse-verify")
 
     def close(self) -> None:
@@ -63,6 +64,10 @@ class TopicLog:
                 "Create it, or remove its declaration from the dbt source",
             )
         return sorted(metadata.partitions)
+
+    def is_compacted(self) -> bool:
+        """Return whether the log cleaner may have removed records."""
+        return self._broker.is_compacted(self._topic)
 
     def begin(self, partition: int) -> int:
         """Return the first offset that the broker still has."""

@@ -77,8 +77,9 @@ class Lab:
         self.producer = Producer({**kafka, "linger.ms": 0})
         self.registry = SchemaRegistryClient(connections.registry_client(self.settings))
 
-    def make_topic(self, partitions: int = PARTITIONS) -> None:
-        for created in self.admin.create_topics([NewTopic(self.topic, partitions, 1)]).values():
+    def make_topic(self, partitions: int = PARTITIONS, **config: str) -> None:
+        config = {name.replace("_", "."): value for name, value in config.items()}
+        for created in self.admin.create_topics([NewTopic(self.topic, partitions, 1, config=config)]).values():
             created.result()
         self.wait_for_topic(partitions)
 

@@ -2,18 +2,22 @@
 
 import ctypes
 import json
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from pyiceberg.expressions import NotNull
+from pyspark.sql import SparkSession
 
 from lakehouse.errors import UserError
+from lakehouse.settings import Settings
 from python_ingest.kafka.message import headers_of
 from python_ingest.landing import backfill
 from python_ingest.landing.run import Options
 from python_ingest.repair import dead_letters
+from python_ingest.topics import Declaration
 from python_ingest.verify import compare, topic_log
 from python_ingest.verify.compare import verify_topic
 from python_ingest.verify.report import Report, Sample
@@ -33,6 +37,14 @@ def landed(lab: Lab, count: int, options: Options | None = None) -> None:
 
 def report_of(lab: Lab, sample: Sample | None = None) -> Report:
     return verify_topic(lab.settings, lab.declaration, 10, sample)
+
+
+@pytest.fixture
+def compacted(services: Settings, spark: SparkSession, declaration: Declaration) -> Lab:
+    """A lab whose topic has one partition, and is compacted as soon as the broker gets to it."""
+    lab = Lab(services, spark, declaration)
+    lab.make_topic(1, cleanup_policy="compact", segment_ms="100", min_cleanable_dirty_ratio="0.01")
+    return lab
 
 
 def test_every_planted_fault_is_reported_by_its_offset(lab: Lab, models_dir: Path) -> None:
@@ -150,6 +162,28 @@ def test_offsets_without_a_record_are_counted_and_no_problem(lab: Lab) -> None:
     for report in (report_of(lab), report_of(lab, Sample(1, 1))):
         assert (report.offsets, report.records, report.rows, report.empty, report.problems) == (24, 10, 10, 14, [])
         assert "14 offsets without a record: all exactly once" in report.line()
+
+
+def test_rows_of_records_that_compaction_removed_have_expired(compacted: Lab) -> None:
+    schema_id = compacted.register(record("sale", id="int"))
+
+    def produce(*keys: bytes) -> None:
+        for number, key in enumerate(keys):
+            compacted.produce(compacted.encode(schema_id, {"id": number}), 0, key=key)
+
+    produce(b"a", b"b", b"a")
+    compacted.land_well()
+    log = topic_log.TopicLog(compacted.settings, compacted.topic, 10)
+    for _ in range(120):
+        # A segment is compacted once a record comes after it.
+        produce(b"c")
+        [[*_, records]] = log.records(0, 0, 3)
+        if records["kafka_offset"].to_pylist() == [1, 2]:
+            break
+        time.sleep(0.5)
+    log.close()
+    report = report_of(compacted)
+    assert (report.rows, report.expired, report.problems) == (3, 1, []), report
 
 
 def test_rows_that_the_broker_no_longer_has_are_checked_among_themselves(lab: Lab) -> None:
