@@ -166,7 +166,7 @@ class Lander:
         refusal: Exception | None = None
         try:
             rows = decode.rows(records, self.declaration, sides, batch)
-            commit.overwrite(rows, self.declaration.identifier, plan.position, ledger, plan.filling_holes)
+            commit.overwrite(rows, self.declaration.identifier, plan.position, ledger)
         except Refused as refused:
             refusal = refused
         except (PySparkException, Py4JError) as error:

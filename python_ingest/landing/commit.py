@@ -2,8 +2,8 @@
 
 A batch is planned from one snapshot, its base: the next offset of a partition is the one after the
 greatest in the base's files, the batch's number the one after the greatest ever given. The rows are
-committed together with a claim on their offset ranges and on all numbers that the base does not hold:
-Iceberg commits only if no file added after the base can hold an offset of these ranges, or such a number.
+committed together with a claim on all numbers that the base does not hold: Iceberg commits only if no
+file added after the base can hold such a number. Every batch, replay and erasure since the base has one.
 
 - A crash before the commit leaves the table as it was; the same ranges are planned again.
 - A crash after it leaves rows in the table; the next plan starts behind them.
@@ -20,15 +20,13 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import reduce
-from operator import or_
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse import property_keys
@@ -42,13 +40,6 @@ REFUSALS = (
     "org.apache.iceberg.exceptions.ValidationException",
     "org.apache.iceberg.exceptions.CommitFailedException",
 )
-
-
-def in_range(span: OffsetRange) -> Column:
-    """Return the predicate on bronze rows that they lie in a range."""
-    return F.expr(
-        f"kafka_partition = {span.partition} and kafka_offset >= {span.start} and kafka_offset < {span.until}"
-    )
 
 
 @dataclass(frozen=True)
@@ -91,12 +82,12 @@ class Landed:
     notes: tuple[str, ...] = ()
 
 
-def overwrite(rows: DataFrame, identifier: str, base: Position, ledger: Ledger, filling_holes: bool) -> None:
+def overwrite(rows: DataFrame, identifier: str, base: Position, ledger: Ledger) -> None:
     """Commit rows to the table, if nothing was landed or replayed since the base.
 
     `base` is the position that the batch was planned from; if that has no snapshot, Iceberg validates
-    against the table's whole history. Ranges that lie between landed offsets cannot be claimed, for
-    existing files span them: `filling_holes` claims the numbers alone.
+    against the table's whole history. The offsets are not claimed as well: that would refuse nothing more, and cost
+    partitions times files.
 
     Raises:
         Refused: another commit came first.
@@ -108,7 +99,9 @@ def overwrite(rows: DataFrame, identifier: str, base: Position, ledger: Ledger, 
     for name, value in ledger.properties().items():
         writer = writer.option(f"snapshot-property.{name}", value)
     try:
-        writer.overwrite(_claim(base, ledger, filling_holes))
+        # Not the batch's own number alone: of two batches on one base, one may know of a branch with a number, and be
+        # given a greater one than the other.
+        writer.overwrite(F.col("ingest_batch") > base.held_batch)
     except (PySparkException, Py4JError) as error:
         if any(refusal in str(error) for refusal in REFUSALS):
             raise Refused("another commit came first") from None
@@ -167,10 +160,3 @@ def _name(error: PySparkException | Py4JError) -> str:
     if not isinstance(error, Py4JJavaError):
         return type(error).__name__
     return str(root_cause(error.java_exception).getClass().getName())
-
-
-def _claim(base: Position, ledger: Ledger, filling_holes: bool) -> Column:
-    # Not the batch's own number alone: of two batches on one base, one may know of a branch with a number, and be
-    # given a greater one than the other.
-    numbers = F.col("ingest_batch") > base.held_batch
-    return numbers if filling_holes else reduce(or_, map(in_range, ledger.ranges), numbers)

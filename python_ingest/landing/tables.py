@@ -49,6 +49,9 @@ LAYOUT = {
     "write.parquet.compression-level": "1",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
+    # A task holds a record twice, as bytes and as columns, until a row group is written. Without this the writer first
+    # looks at its size after 100 records: 2 GB of records of 10 MB.
+    "write.parquet.row-group-check-min-record-count": "4",
     # A commit opens every manifest, to see what lies in its ranges: there must not be many.
     "commit.manifest.min-count-to-merge": "25",
     **{f"write.metadata.metrics.{name}": mode for name, mode in METRICS.items()},

@@ -125,7 +125,7 @@ def land(spark: SparkSession, base: Position, start: int) -> None:
     )
     ranges = tuple(OffsetRange(partition, start, start + ROWS) for partition in (0, 1))
     ledger = Ledger("test", batch, ranges, {offset_range.partition: offset_range.until for offset_range in ranges}, ())
-    overwrite(rows, ORDERS.identifier, base, ledger, filling_holes=False)
+    overwrite(rows, ORDERS.identifier, base, ledger)
 
 
 def offsets(table: Table) -> list[tuple[int, int]]:

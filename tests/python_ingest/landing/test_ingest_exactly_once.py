@@ -13,6 +13,7 @@ from py4j.protocol import Py4JError
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata
+from pyspark.sql import functions as F
 
 from lakehouse.catalog import make_namespace
 from lakehouse.commits import Refused
@@ -96,6 +97,21 @@ def test_of_two_that_fill_one_hole_under_different_numbers_one_is_refused(lab: L
     with pytest.raises(Refused, match="another commit came first"):
         lab.lander("second").land(lab.table(), plans[1 - first])
     assert_exactly_once(lab, 9)
+
+
+def test_a_batch_of_thousands_of_ranges_is_committed_once(lab: Lab) -> None:
+    produce(lab, 3)
+    lab.land_well()
+    base = PositionReader().read(lab.table())
+    rows = lab.spark.table(f"lake.{lab.declaration.identifier}").withColumn("ingest_batch", F.lit(2))
+    ranges = tuple(OffsetRange(partition, 7, 8) for partition in range(5_000))
+    read_until = {offset_range.partition: offset_range.until for offset_range in ranges}
+    ledger = commit.Ledger("wide", 2, ranges, read_until, ())
+    moved = rows.withColumn("kafka_offset", F.lit(7).cast("bigint"))
+    commit.overwrite(moved, lab.declaration.identifier, base, ledger)
+    assert commit.committed(lab.table(), ledger)
+    with pytest.raises(Refused, match="another commit came first"):
+        commit.overwrite(moved, lab.declaration.identifier, base, replace(ledger, writer="zombie"))
 
 
 def test_of_two_first_writers_one_is_refused(lab: Lab) -> None:
