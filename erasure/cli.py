@@ -22,7 +22,7 @@ console = Console(highlight=False, soft_wrap=True, markup=False)
 def erase(
     subject: Annotated[
         list[str] | None,
-        typer.Option(help="Whose rows: kind=id, as config.meta.subjects of the sources has it; repeatable."),
+        typer.Option(help="Whose rows: source.kind=id, as config.meta.subjects of the dbt sources has it; repeatable."),
     ] = None,
     offset: Annotated[
         list[str] | None,
@@ -60,7 +60,7 @@ def _person(text: str) -> Person:
     kind, found, identifier = text.partition("=")
     if not found or not kind or not identifier.strip():
         # Not quoted: it may be the id of a person.
-        raise UserError("A --subject is not a kind and an id", "Write it as customer=42")
+        raise UserError("A --subject is not a kind and an id", "Write it as shop.customer=42")
     return Person(kind, identifier)
 
 

@@ -74,7 +74,7 @@ class Erasure:
             UserError: nobody declares such a person, or no row is there; or a step failed: the same command goes on.
         """
         declarations = read_declarations(MODELS_DIR)
-        erase.check(declarations, self.request.persons)
+        request = replace(self.request, persons=erase.of_sources(declarations, self.request.persons))
         with ExitStack() as stack:
             for name in ALONE:
                 stack.enter_context(locked(name, self.say))
@@ -86,7 +86,7 @@ class Erasure:
                 for lease in leases:
                     lease.require()
 
-            return replace(self, require=require)._run(catalog, declarations, dry)
+            return replace(self, request=request, require=require)._run(catalog, declarations, dry)
 
     def _run(self, catalog: Catalog, declarations: list[Declaration], dry: bool) -> Exported | None:
         found = self._find(catalog, declarations)

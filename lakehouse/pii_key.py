@@ -1,7 +1,8 @@
-"""The masking key file: one 0600 line `<version>:<hex inner pad><hex outer pad>`, as Spark SQL can use it.
+"""The masking key file: one 0600 line `<version>:<hex inner pad><hex outer pad>:source`, as Spark SQL can use it.
 
-HMAC-SHA256 needs the key only as its two 64-byte pads (RFC 2104), so the file holds those and nothing else. Beside the
-file every version has a copy `<file>.<version>`, which never changes. The SQL side is macros/pii.
+HMAC-SHA256 needs the key only as its two 64-byte pads (RFC 2104). `:source` says that the domain of a pseudonym is
+`<source>.<class>` where a system numbers its persons; in a line without it, of a release before 0.6, it is the class.
+Every version has a copy `<file>.<version>`, which never changes. The SQL side is macros/pii.
 """
 
 import hashlib
@@ -13,7 +14,7 @@ from pathlib import Path
 from lakehouse.errors import UserError
 
 BLOCK_BYTES = 64
-LINE = re.compile(r"(v\d+):([0-9a-f]{256})\n?")
+LINE = re.compile(r"(v\d+):([0-9a-f]{256})(:source)?\n?")
 
 
 def create(path: Path, version: str = "v1") -> None:
@@ -75,15 +76,17 @@ def check(path: Path) -> str:
 def pseudonyms(path: Path, domain: str, value: str) -> dict[str, str]:
     """Return the pseudonym of a value by version of the key, as macros/pii/pseudonym.sql makes it.
 
+    `domain` is a class, or `<source>.<class>`, of which older versions know the class alone.
+
     Raises:
         UserError: as of `check`.
     """
     ensure_copy(path)
-    message = f"{domain}|{value}".encode()
     found = {}
     for copy in path.parent.glob(f"{path.name}.v*"):
         check(copy)
-        version, pads = copy.read_text().strip().split(":")
+        version, pads, *by_source = copy.read_text().strip().split(":")
+        message = f"{domain if by_source else domain.rpartition('.')[2]}|{value}".encode()
         inner, outer = bytes.fromhex(pads[: 2 * BLOCK_BYTES]), bytes.fromhex(pads[2 * BLOCK_BYTES :])
         found[version] = hashlib.sha256(outer + hashlib.sha256(inner + message).digest()).hexdigest()
     return found
@@ -93,7 +96,7 @@ def _write_new_version(path: Path, version: str) -> None:
     key = secrets.token_bytes(32).ljust(BLOCK_BYTES, b"\0")
     inner = bytes(byte ^ 0x36 for byte in key)
     outer = bytes(byte ^ 0x5C for byte in key)
-    line = f"{version}:{inner.hex()}{outer.hex()}\n"
+    line = f"{version}:{inner.hex()}{outer.hex()}:source\n"
     # The copy first: a key that something was masked with must never be lost.
     _write(path.with_name(f"{path.name}.{version}"), line, replace=False)
     _write(path, line, replace=True)

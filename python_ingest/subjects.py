@@ -11,7 +11,7 @@ FIELDS = ("columns", "through")
 
 @dataclass(frozen=True)
 class Subject:
-    """A kind of person, for instance `customer`, whose rows a table has.
+    """A kind of person with its source, for instance `shop.customer`, whose rows a table has.
 
     In one of `columns` stands the person's id, or, with `through`, a value that the person's rows of another bronze
     table have in one of its columns: the address to which a customer's rows point. Nested fields are named by path.
@@ -22,8 +22,8 @@ class Subject:
     through: tuple[tuple[str, str], ...] = ()
 
 
-def read(given: Any, place: str) -> tuple[Subject, ...]:
-    """Return the subjects that a source table declares: a list of columns for each kind, or `columns` and `through`.
+def read(given: Any, source: str, place: str) -> tuple[Subject, ...]:
+    """Return the subjects that a table of a source declares: columns for each kind, or `columns` and `through`.
 
     Raises:
         UserError: the declaration is malformed.
@@ -32,7 +32,7 @@ def read(given: Any, place: str) -> tuple[Subject, ...]:
         return ()
     if not isinstance(given, dict):
         raise UserError(f"{place} is not a mapping", "Write it as customer: [customerid]")
-    return tuple(_subject(str(kind), declared, f"{place}.{kind}") for kind, declared in given.items())
+    return tuple(_subject(f"{source}.{kind}", declared, f"{place}.{kind}") for kind, declared in given.items())
 
 
 def _subject(kind: str, given: Any, place: str) -> Subject:
@@ -69,8 +69,9 @@ def check_through(tables: Mapping[str, tuple[Subject, ...]], place: str) -> None
                 if not any(
                     declared.kind == subject.kind and not declared.through for declared in tables.get(table, ())
                 ):
+                    kind = subject.kind.rpartition(".")[2]
                     raise UserError(
-                        f"{place}: table {name}: subjects.{subject.kind} goes through {table}, which does not declare"
-                        f" where the id of a {subject.kind} stands",
-                        f"Declare config.meta.subjects.{subject.kind} of {table} as a list of columns",
+                        f"{place}: table {name}: subjects.{kind} goes through {table}, which does not declare"
+                        f" where the id of a {kind} stands",
+                        f"Declare config.meta.subjects.{kind} of {table} as a list of columns",
                     )

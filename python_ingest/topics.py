@@ -203,7 +203,7 @@ def _declarations_in(path: Path) -> list[Declaration]:
         schema = str(source.get("schema", source.get("name")))
         place = f"{path}: source {source.get('name')}"
         found = [
-            _declaration(schema, table, f"{path}: table {table.get('name')}")
+            _declaration(schema, str(source.get("name")), table, f"{path}: table {table.get('name')}")
             for table in _list_of_mappings(source, "tables", place)
         ]
         of_source = [declaration for declaration in found if declaration]
@@ -212,7 +212,7 @@ def _declarations_in(path: Path) -> list[Declaration]:
     return declarations
 
 
-def _declaration(schema: str, table: dict[str, Any], place: str) -> Declaration | None:
+def _declaration(schema: str, source: str, table: dict[str, Any], place: str) -> Declaration | None:
     meta = _mapping(_mapping(table.get("config"), f"{place}: config").get("meta"), f"{place}: meta")
     if "kafka" not in meta:
         return None
@@ -224,7 +224,7 @@ def _declaration(schema: str, table: dict[str, Any], place: str) -> Declaration 
     for field, value in (("name", name), ("kafka.topic", kafka.get("topic"))):
         if not isinstance(value, str) or not value:
             raise UserError(f"{place}: {field} is missing or not text", f"Give {field} as text")
-    persons = subjects.read(meta.get("subjects"), f"{place}: subjects")
+    persons = subjects.read(meta.get("subjects"), source, f"{place}: subjects")
     try:
         found = Declaration(schema=schema, table=str(name), columns=_columns(table, place), persons=persons, **kafka)
     except ValidationError as error:

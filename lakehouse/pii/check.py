@@ -15,7 +15,7 @@ from lakehouse.pii.declared import Unknown
 from lakehouse.pii.masks import Masks
 from lakehouse.pii.problem import Problem
 
-MACROS = PROJECT_ROOT / "macros" / "pii"
+MACROS = masks.MACROS
 
 
 def problems(manifest: Mapping[str, Any], known_masks: Masks) -> list[Problem]:

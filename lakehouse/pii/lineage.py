@@ -231,9 +231,14 @@ def _is_widened(node: exp.Expr) -> bool:
 def _masked(mask: Mask, raw: Traces) -> Traces:
     """Return what a mask lets through: of a computed value as much as before, `last_four` of the first four digits say.
 
-    A pseudonym of anything but a carried column of its class tells which values have which pseudonyms.
+    A pseudonym of anything but a carried column of its class tells which values have which pseudonyms. One in the
+    domain of another source is of a person there.
     """
-    taken = {trace for trace in raw if trace.pii == mask.pii and trace.mask is None and not trace.computed}
+    taken = {
+        trace
+        for trace in raw
+        if trace.pii == mask.pii and trace.mask is None and not trace.computed and mask.source in ("", trace.source)
+    }
     left = raw - taken
     if mask.name == "pseudonym" and not taken:
         left |= {MASKING_KEY}

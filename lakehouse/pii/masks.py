@@ -1,4 +1,4 @@
-"""The masks of macros/pii as syntax trees, to tell in compiled SQL whether an expression is one."""
+"""The masks of macros/pii: as syntax trees, to tell in compiled SQL whether an expression is one, and as SQL."""
 
 import json
 from dataclasses import dataclass
@@ -8,19 +8,25 @@ import jinja2
 import sqlglot
 from sqlglot import exp
 
+from lakehouse.environment import PROJECT_ROOT
+
+MACROS = PROJECT_ROOT / "macros" / "pii"
 FILES = ("masks.sql", "pseudonym.sql")
 AS_IS = "none"
+# Where a mask's tree has the value and the name of the source.
 VALUE = "__value__"
+SOURCE = "__source__"
 
 
 @dataclass(frozen=True)
 class Mask:
-    """A mask of a PII class; `tree` has a column `__value__` where the value goes, `value` is what stands there."""
+    """A mask of a PII class; of one that was found, `value` is what it masks and `source` whose domain it uses."""
 
     pii: str
     name: str
     tree: exp.Expr
     value: exp.Expr | None = None
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -34,48 +40,58 @@ class Masks:
     def match(self, node: exp.Expr) -> Mask | None:
         """Return the mask that an expression is, as a whole, with the value it masks."""
         for mask in self.masks:
-            bound: list[exp.Expr] = []
+            bound: dict[str, exp.Expr] = {}
             if _same(mask.tree, node, bound):
-                return Mask(mask.pii, mask.name, mask.tree, bound[0])
+                source = bound[SOURCE].name.rstrip(".") if SOURCE in bound else ""
+                return Mask(mask.pii, mask.name, mask.tree, bound[VALUE], source)
         return None
 
     def is_key_version(self, node: exp.Expr) -> bool:
         """Tell whether an expression is the version of the masking key."""
-        return _same(self.key_version, node, [])
+        return _same(self.key_version, node, {})
 
 
 def load(directory: Path) -> Masks:
     """Return the masks that the macros in a directory render."""
-    environment = jinja2.Environment(autoescape=False)
-    environment.globals["return"] = json.dumps
-    macros = environment.from_string("\n".join((directory / name).read_text() for name in FILES)).module
-
-    def rendered(macro: str, *arguments: str) -> str:
-        return str(getattr(macros, macro)(*arguments))
-
-    classes = {name: tuple(masks) for name, masks in json.loads(rendered("pii_masks")).items()}
+    classes = {name: tuple(masks) for name, masks in json.loads(_rendered(directory, "pii_masks")).items()}
     return Masks(
         classes,
         tuple(
-            Mask(pii, name, _tree(rendered("mask_as", VALUE, pii, name)))
+            Mask(pii, name, _tree(_rendered(directory, "mask_as", VALUE, pii, name, SOURCE)))
             for pii, names in classes.items()
             if pii != AS_IS
             for name in names
         ),
-        _tree(rendered("pii_key_version")),
+        _tree(_rendered(directory, "pii_key_version")),
     )
+
+
+def pseudonym(value: str, pii: str, source: str, pads: str) -> str:
+    """Return in Spark SQL the pseudonym of a value of a class, as the models of a source have it.
+
+    `value` is an expression, such as the name of a column. `pads` is a table or view of one row with the column
+    `value`: the line of the key file, or of the copy of another version, which says by which domain it goes.
+    """
+    return _rendered(MACROS, "mask_as", value, pii, "pseudonym", source, pads)
+
+
+def _rendered(directory: Path, macro: str, *arguments: str) -> str:
+    environment = jinja2.Environment(autoescape=False)
+    environment.globals["return"] = json.dumps
+    macros = environment.from_string("\n".join((directory / name).read_text() for name in FILES)).module
+    return str(getattr(macros, macro)(*arguments))
 
 
 def _tree(sql: str) -> exp.Expr:
     return sqlglot.parse_one(f"select {sql}", dialect="spark", into=exp.Select).selects[0]
 
 
-def _same(template: object, found: object, bound: list[exp.Expr]) -> bool:
-    """Compare trees; what stands where the template has its value goes to `bound`, and must be alike everywhere."""
-    if isinstance(template, exp.Column) and template.name == VALUE:
-        if isinstance(found, exp.Expr):
-            bound.append(found)
-        return bool(bound) and bound[0] == found
+def _same(template: object, found: object, bound: dict[str, exp.Expr]) -> bool:
+    """Compare trees; what stands where the template has its value and source goes to `bound`, alike everywhere."""
+    if isinstance(template, exp.Column) and template.name == VALUE and isinstance(found, exp.Expr):
+        return bound.setdefault(VALUE, found) == found
+    if isinstance(template, exp.Literal) and template.name == f"{SOURCE}." and isinstance(found, exp.Literal):
+        return bound.setdefault(SOURCE, found) == found
     if isinstance(template, list) and isinstance(found, list):
         return len(template) == len(found) and all(
             _same(of_template, of_found, bound) for of_template, of_found in zip(template, found, strict=True)

@@ -272,8 +272,10 @@ def _bronze(name: str, source: Mapping[str, Any]) -> Relation:
 def _as_declared(node: Mapping[str, Any], relation: Relation) -> Relation:
     """Return a staging model's columns with the classes that its yml declares, whatever its SQL does."""
     columns: list[tuple[str, Traces]] = []
+    # Unique ids are source.<project>.<source>.<table>.
+    sources = [name.split(".")[2] for name in node["depends_on"]["nodes"] if name.startswith("source.")]
     for name, _ in relation.columns:
         declared = node["columns"].get(name, {}).get("config", {}).get("meta", {}).get("pii", "unclassified")
-        raw = Trace(f"{node['name']}.{name}", declared)
+        raw = Trace(f"{node['name']}.{name}", declared, source=sources[0] if sources else "")
         columns.append((name, NONE if declared == AS_IS else frozenset({raw})))
     return Relation(tuple(columns))

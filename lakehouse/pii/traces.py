@@ -14,7 +14,7 @@ class Trace:
 
     `computed` says that it went through more than being carried along: a function, a cast, a comparison, a decision on
     rows. No mask is for that: what it would let out of the value is not what the mask says. `counted` says that only
-    the number of distinct values is used.
+    the number of distinct values is used. `source` is the dbt source that the column is of.
     """
 
     column: str
@@ -22,6 +22,7 @@ class Trace:
     mask: str | None = None
     computed: bool = False
     counted: bool = False
+    source: str = ""
 
 
 Traces = frozenset[Trace]

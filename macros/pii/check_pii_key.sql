@@ -22,7 +22,8 @@
     {% do run_query('create schema if not exists spark_catalog.default') %}
     {% do show_file('spark_catalog.default.pii_key', key_file) %}
     {% set found = run_query(
-        "select count(*), count_if(value rlike '^v[0-9]+:[0-9a-f]{256}$'), max(split_part(value, ':', 1))"
+        "select count(*), count_if(value rlike '^v[0-9]+:[0-9a-f]{256}(:source)?$'),"
+        ~ " max(split_part(value, ':', 1)), max(split_part(value, ':', 3))"
         ~ ' from spark_catalog.default.pii_key'
     ).rows[0] %}
     {% if found[0] != 1 or found[1] != 1 %}
@@ -31,6 +32,13 @@
         ) %}
     {% endif %}
     {% set version = found[2] %}
+    {% if not found[3] %}
+        {% do exceptions.raise_compiler_error(
+            'The masking key file ' ~ key_file ~ ' is of a release that gave equal numbers of two systems one'
+            ~ ' pseudonym. Run `lakehouse pii rotate`,'
+            ~ ' then `dbt build --full-refresh --select path:models/intermediate/masked+`.'
+        ) %}
+    {% endif %}
     {% do run_query('create schema if not exists ops') %}
     {% do run_query(
         'create table if not exists ops.pii_key_versions'
@@ -73,7 +81,7 @@
 
 {# Keep what the key makes of a known text, so that the next run can tell another key. #}
 {% macro pin_known_answer(key_file) %}
-    {% set known_answer = pseudonym("'known word'", 'check', pads='spark_catalog.default.pii_key') %}
+    {% set known_answer = pseudonym("'known word'", 'check', 'known', pads='spark_catalog.default.pii_key') %}
     {% set version = pii_key_version(pads='spark_catalog.default.pii_key') %}
     {% set pinned %}
         select count(*), count_if(known_answer = {{ known_answer }})

@@ -15,13 +15,15 @@
     {%- if not execute or model.resource_type == 'unit_test' -%}
         {{ value or column }}
     {%- else -%}
-        {{ mask(value or column, pii_class(staging_model, column), as) }}
+        {%- set node = staging_node(staging_model, column) -%}
+        {%- set source = node.depends_on.nodes[0].split('.')[2] -%}
+        {{ mask(value or column, pii_class(node, column), as, source) }}
     {%- endif -%}
 {%- endmacro %}
 
 
-{# The PII class that a staging column is declared to have. #}
-{% macro pii_class(staging_model, column) -%}
+{# The staging model of a column. #}
+{% macro staging_node(staging_model, column) -%}
     {%- set node = graph.nodes.values()
         | selectattr('resource_type', 'equalto', 'model')
         | selectattr('name', 'equalto', staging_model)
@@ -32,10 +34,16 @@
             ~ column ~ '.'
         ) -%}
     {%- endif -%}
+    {{ return(node) }}
+{%- endmacro %}
+
+
+{# The PII class that a staging column is declared to have. #}
+{% macro pii_class(node, column) -%}
     {%- set class = node.columns.get(column, {}).get('config', {}).get('meta', {}).get('pii') -%}
     {%- if not class -%}
         {%- do exceptions.raise_compiler_error(
-            staging_model ~ '.' ~ column ~ ' has no PII class. Declare config.meta.pii in ' ~ staging_model
+            node.name ~ '.' ~ column ~ ' has no PII class. Declare config.meta.pii in ' ~ node.name
             ~ '.yml: one of ' ~ pii_masks() | join(', ') ~ '.'
         ) -%}
     {%- endif -%}
@@ -44,7 +52,7 @@
 
 
 {# A value through a mask of its class: the class's default, or the one asked for. #}
-{% macro mask(value, class, as=none) -%}
+{% macro mask(value, class, as=none, source='') -%}
     {%- set masks = pii_masks() -%}
     {%- if class not in masks -%}
         {%- do exceptions.raise_compiler_error(
@@ -59,5 +67,5 @@
             'PII class ' ~ class ~ ' has no mask ' ~ as ~ '. It has ' ~ masks[class] | join(', ') ~ '.'
         ) -%}
     {%- endif -%}
-    {{ mask_as(value, class, as or masks[class][0]) }}
+    {{ mask_as(value, class, as or masks[class][0], source) }}
 {%- endmacro %}

@@ -25,15 +25,16 @@
 {%- endmacro %}
 
 
-{# A value of a class through one mask. NULL stays NULL, and so does a text
+{# A value of a class, from a dbt source, through one mask. NULL stays NULL, and so does a text
    without content: it identifies nobody, and must not make all who lack a
    value look like one person. #}
-{% macro mask_as(value, class, mask) -%}
+{% macro mask_as(value, class, mask, source='', pads='spark_catalog.default.pii_pads') -%}
     {%- set value = normalised(value, class) -%}
     {%- if mask == 'as_is' -%}
         {{ value }}
     {%- elif mask == 'pseudonym' -%}
-        {{ pseudonym(value, class) }}
+        {# numbers of persons are those of one system; an e-mail or a card is the same everywhere #}
+        {{ pseudonym(value, class, source if class in ['user', 'customer'] else '', pads) }}
     {%- elif mask == 'last_four' -%}
         {# a number that is too short to be a card's would be shown whole #}
         nullif(regexp_extract({{ value }}, '^[0-9]{8,15}([0-9]{4})$', 1), '')

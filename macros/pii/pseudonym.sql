@@ -1,22 +1,31 @@
 {#
-    A pseudonym is HMAC-SHA256(key, '<class>|<value>') as 64 hex digits; models
-    reach it through masked() alone, which normalises the value. The class
-    separates domains: the same text as user and as customer has two
-    pseudonyms. NULL stays NULL.
+    A pseudonym is HMAC-SHA256(key, '<domain>|<value>') as 64 hex digits; models
+    reach it through masked() alone, which normalises the value. The domain is
+    the class, behind the name of the source if that numbers its persons itself:
+    customer 42 of two systems is two persons and has two pseudonyms. Versions of
+    the key from before release 0.6 know the class alone. NULL stays NULL.
 
     The key never stands in SQL: its two pads come from a table over the 0600
     key file (macros/pii/check_pii_key.sql), read by scalar subqueries, so that
     two keys fail and none gives NULL. Only the check of a key that is not in
     use yet reads other `pads`.
 #}
-{% macro pseudonym(value, class, pads='spark_catalog.default.pii_pads') -%}
+{% macro pseudonym(value, class, source='', pads='spark_catalog.default.pii_pads') -%}
     sha2(
         concat(
             {{ pii_pad('outer', pads) }},
             unhex(sha2(
                 concat(
                     {{ pii_pad('inner', pads) }},
-                    encode(concat('{{ class }}|', cast({{ value }} as string)), 'UTF-8')
+                    encode(
+                        concat(
+                            {%- if source %}
+                            {{ pii_source(source, pads) }},
+                            {%- endif %}
+                            '{{ class }}|', cast({{ value }} as string)
+                        ),
+                        'UTF-8'
+                    )
                 ),
                 256
             ))
@@ -29,6 +38,15 @@
 {# The version of the key that pseudonyms of this row were made with. #}
 {% macro pii_key_version(pads='spark_catalog.default.pii_pads') -%}
     (select split_part(pads.value, ':', 1) from {{ pads }} as pads)
+{%- endmacro %}
+
+
+{# What stands before the class in a domain: the key's line says whether its version knows sources. #}
+{% macro pii_source(source, pads) -%}
+    (
+        select if(split_part(pads.value, ':', 3) = 'source', '{{ source }}.', '')
+        from {{ pads }} as pads
+    )
 {%- endmacro %}
 
 

@@ -8,7 +8,7 @@ every batch that was planned before it is refused.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -40,7 +40,7 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True)
 class Person:
-    """Whose rows are erased: a kind of subject that the sources declare, and the id, as text."""
+    """Whose rows are erased: a kind of subject that the sources declare, such as `shop.customer`, and the id."""
 
     kind: str
     id: str
@@ -68,19 +68,28 @@ class Done:
     at: datetime
 
 
-def check(declarations: Iterable[Declaration], persons: Iterable[Person]) -> None:
-    """Raise unless the sources say where the rows of such persons are.
+def of_sources(declarations: Iterable[Declaration], persons: Iterable[Person]) -> tuple[Person, ...]:
+    """Return persons with the source that numbers them: equal numbers in two sources are two persons.
 
     Raises:
-        UserError: no source declares the kind of one.
+        UserError: no source declares the kind of one, or two do and none is named.
     """
     kinds = sorted({subject.kind for declaration in declarations for subject in declaration.persons})
+    resolved = []
     for person in persons:
-        if person.kind not in kinds:
+        meant = [kind for kind in kinds if person.kind in (kind, kind.rpartition(".")[2])]
+        if len(meant) > 1:
+            raise UserError(
+                f"{person.kind} is a kind of person in {len(meant)} sources, and equal ids are not the same person",
+                f"Name one of {', '.join(meant)}; --subject is repeatable",
+            )
+        if not meant:
             raise UserError(
                 f"No dbt source says where the rows of a {person.kind} are",
                 f"Choose from {', '.join(kinds) or 'none'}, or declare it in config.meta.subjects of the source tables",
             )
+        resolved.append(replace(person, kind=meant[0]))
+    return tuple(resolved)
 
 
 def find(catalog: Catalog, declarations: Iterable[Declaration], persons: Iterable[Person]) -> list[Found]:

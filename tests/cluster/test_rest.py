@@ -107,7 +107,7 @@ def test_a_store_that_is_away_is_not_called_damaged(settings: Settings, monkeypa
     assert "cannot be used (AWS Error" in str(said)
 
 
-@pytest.mark.parametrize("command", ["weekly", "export run", "erase --subject customer=42"])
+@pytest.mark.parametrize("command", ["weekly", "export run", "erase --subject shop.customer=42"])
 def test_a_catalog_without_views_is_told_before_a_model_is_built(
     settings: Settings, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,7 +41,7 @@ SIZE = [word for name, value in SAMPLE.items() for word in (f"--{name}", str(val
 CUSTOMER, ADDRESS, CARD = 1_918_273_645, "ADDR-1918273645", "4929-1746-3388-2051"
 # One in each of the last two weeks.
 ORDERS = (7_700_001, 7_700_002)
-ERASE = ("erase", "--subject", f"customer={CUSTOMER}")
+ERASE = ("erase", "--subject", f"shop.customer={CUSTOMER}", "--subject", f"payments.customer={CUSTOMER}")
 # How many rows each table has of the person alone.
 ROWS = {
     "deduplicated.int_customers_versions": 2,
@@ -171,7 +171,7 @@ def artefacts(folder: str = ".") -> Iterator[tuple[str, bytes]]:
 
 
 def patterns(lake: Lake, person: Log) -> planted.Index:
-    pseudonyms = pii_key.pseudonyms(lake.settings.needed("pii_key_file"), "customer", str(CUSTOMER))
+    pseudonyms = pii_key.pseudonyms(lake.settings.needed("pii_key_file"), "payments.customer", str(CUSTOMER))
     return planted.index_of_texts(
         {**pii_values(person), "address": {ADDRESS}, "customer": {f"shop-{CUSTOMER}", *pseudonyms.values()}}
     )

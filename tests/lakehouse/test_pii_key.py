@@ -13,7 +13,8 @@ from lakehouse.errors import UserError
 def test_the_pads_compute_the_same_hmac_as_python(tmp_path: Path) -> None:
     path = tmp_path / "pii.key"
     pii_key.create(path)
-    version, pads = path.read_text().strip().split(":")
+    version, pads, domains = path.read_text().strip().split(":")
+    assert domains == "source"
     inner, outer = bytes.fromhex(pads[:128]), bytes.fromhex(pads[128:])
     key = bytes(byte ^ 0x36 for byte in inner)
     by_pads = hashlib.sha256(outer + hashlib.sha256(inner + b"user|1").digest()).hexdigest()
@@ -78,11 +79,14 @@ def test_a_bad_key_file_is_named_and_its_content_is_not(tmp_path: Path, damage: 
 def test_pseudonyms_are_those_of_every_version_of_the_key(tmp_path: Path) -> None:
     path = tmp_path / "pii.key"
     pii_key.create(path)
+    # As a release before 0.6 wrote it.
+    for file in (path, tmp_path / "pii.key.v1"):
+        file.write_text(file.read_text().replace(":source", ""))
     pii_key.rotate(path)
     expected = {}
-    for copy in tmp_path.glob("pii.key.v*"):
-        version, pads = copy.read_text().strip().split(":")
+    for copy, domain in (("v1", "customer"), ("v2", "shop.customer")):
+        pads = (tmp_path / f"pii.key.{copy}").read_text().strip().split(":")[1]
         key = bytes(byte ^ 0x36 for byte in bytes.fromhex(pads[:128]))
-        expected[version] = hmac.new(key, b"customer|42", "sha256").hexdigest()
-    assert pii_key.pseudonyms(path, "customer", "42") == expected
-    assert expected.keys() == {"v1", "v2"}
+        expected[copy] = hmac.new(key, f"{domain}|42".encode(), "sha256").hexdigest()
+    assert pii_key.pseudonyms(path, "shop.customer", "42") == expected
+    assert pii_key.pseudonyms(path, "payments.customer", "42")["v2"] != expected["v2"]

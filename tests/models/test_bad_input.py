@@ -23,6 +23,7 @@ def snapshot(cursor: hive.Cursor) -> list[tuple]:
         ("missing", "is missing or does not hold exactly one key"),
         ("two keys", "is missing or does not hold exactly one key"),
         ("without its copy", "has no copy"),
+        ("an earlier release's key", "is of a release that gave equal numbers of two systems one pseudonym"),
         ("another key", "holds another key than the one this warehouse is masked with"),
     ],
 )
@@ -36,6 +37,8 @@ def test_a_bad_masking_key_stops_before_any_write(
         key_file.write_text(key * 2)
     elif damage == "without its copy":
         key_file.write_text(key)
+    elif damage == "an earlier release's key":
+        key_file.write_text(key.replace(":source", ""))
     elif damage == "another key":
         pii_key.create(key_file)
     refused = run_dbt("build", "--select", "channels", LAKEHOUSE_PII_KEY_FILE=str(key_file))

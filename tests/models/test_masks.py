@@ -4,19 +4,22 @@ import hmac
 from collections.abc import Callable
 
 from dbt.cli.main import dbtRunner
+from pyhive import hive
 
 from lakehouse.environment import PROJECT_ROOT
+from lakehouse.pii import masks
 from lakehouse.settings import Settings
+from lakehouse.thrift import rows
 
 Show = Callable[[str], list[dict]]
 
-# Class, value as SQL, and what it is normalised to.
+# Class, value as SQL, and what it is normalised to, after its domain.
 PSEUDONYMS = [
-    ("user", "' User_1 '", "User_1"),
-    ("user", "'user_1'", "user_1"),
-    ("customer", "42", "42"),
-    ("email", "'\t Zoë@Example.COM\r\n'", "zoë@example.com"),
-    ("card_number", "'5555 0000-1111.2222'", "5555000011112222"),
+    ("user", "' User_1 '", "till.user|User_1"),
+    ("user", "'user_1'", "till.user|user_1"),
+    ("customer", "42", "till.customer|42"),
+    ("email", "'\t Zoë@Example.COM\r\n'", "email|zoë@example.com"),
+    ("card_number", "'5555 0000-1111.2222'", "card_number|5555000011112222"),
 ]
 # Class, mask, value as SQL, and its mask.
 MASKS = [
@@ -55,7 +58,7 @@ def test_masks_give_what_plain_python_says(masking_key: Settings, show: Show) ->
     pads = masking_key.pii_key_file.read_text().strip().split(":")[1]
     key = bytes(byte ^ 0x36 for byte in bytes.fromhex(pads[:128]))
     tokens = [
-        (name, "pseudonym", value, hmac.new(key, f"{name}|{plain}".encode(), "sha256").hexdigest())
+        (name, "pseudonym", value, hmac.new(key, plain.encode(), "sha256").hexdigest())
         for name, value, plain in PSEUDONYMS
     ]
     of_text = {(name, mask) for name, mask, *_ in MASKS + tokens} - {("none", "as_is"), ("registration", "month")}
@@ -64,7 +67,8 @@ def test_masks_give_what_plain_python_says(masking_key: Settings, show: Show) ->
     [row] = show(
         "select "
         + ", ".join(
-            f'{{{{ mask("{value}", "{name}", "{mask}") }}}} as c{at}' for at, (name, mask, value, _) in enumerate(cases)
+            f'{{{{ mask("{value}", "{name}", "{mask}", "till") }}}} as c{at}'
+            for at, (name, mask, value, _) in enumerate(cases)
         )
     )
     wrong = [
@@ -84,5 +88,25 @@ def test_masked_follows_the_declared_class_and_refuses_what_may_not_leave(maskin
     assert compiled("masked('stg_shop__customers', 'email', value='versions.email')") == compiled(
         "mask('versions.email', 'email', 'pseudonym')"
     )
+    assert compiled("masked('stg_brokerage__trades', 'user_id')") == compiled(
+        "mask('user_id', 'user', source='brokerage')"
+    )
     for call, message in REFUSED.items():
         assert message in compiled(call)
+
+
+def test_the_line_of_a_key_says_by_which_domain_its_pseudonyms_go(masking_key: Settings, cursor: hive.Cursor) -> None:
+    line = masking_key.pii_key_file.read_text().strip()
+    pads = line.split(":")[1]
+    key = bytes(byte ^ 0x36 for byte in bytes.fromhex(pads[:128]))
+    rows(cursor, f"create or replace temporary view pii_both as select * from values ('{line}') as pads (value)")
+    rows(cursor, f"create or replace temporary view pii_v0 as select * from values ('v0:{pads}') as pads (value)")
+    for pii, view, domain in (
+        ("user", "pii_both", "brokerage.user"),
+        ("user", "pii_v0", "user"),
+        ("email", "pii_both", "email"),
+    ):
+        [[found]] = rows(
+            cursor, f"select {masks.pseudonym('id', pii, 'brokerage', view)} from values (' 7 ') as t (id)"
+        )
+        assert found == hmac.new(key, f"{domain}|7".encode(), "sha256").hexdigest()

@@ -1,10 +1,13 @@
 """Declarations in dbt source files: what is read, and what a mistake in one is answered with."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lakehouse.errors import UserError
+from python_ingest.repair import erase
+from python_ingest.repair.erase import Person
 from python_ingest.spark_types import in_spark
 from python_ingest.subjects import Subject
 from python_ingest.topics import DeadLetterLimit, Declaration, read_declarations, select
@@ -247,8 +250,25 @@ def declared_persons(directory: Path, *subjects: str) -> Path:
 def test_subjects_say_where_a_persons_rows_are(tmp_path: Path) -> None:
     through = "{customer: {columns: [place], through: [t0.home, t0.work.place]}}"
     first, second = read_declarations(declared_persons(tmp_path, "{customer: [id, key.id], user: [name]}", through))
-    assert first.persons == (Subject("customer", ("id", "key.id")), Subject("user", ("name",)))
-    assert second.persons == (Subject("customer", ("place",), (("t0", "home"), ("t0", "work.place"))),)
+    assert first.persons == (Subject("till.customer", ("id", "key.id")), Subject("till.user", ("name",)))
+    assert second.persons == (Subject("till.customer", ("place",), (("t0", "home"), ("t0", "work.place"))),)
+
+
+def test_a_person_is_one_of_a_source(tmp_path: Path) -> None:
+    till = read_declarations(declared_persons(tmp_path, "{customer: [id], user: [name]}"))
+    both = [*till, replace(till[0], topic="shop", table="shop", persons=(Subject("shop.user", ("name",)),))]
+    customer, user = Person("customer", "42"), Person("user", "42")
+    assert erase.of_sources(both, [customer, Person("shop.user", "42")]) == (
+        Person("till.customer", "42"),
+        Person("shop.user", "42"),
+    )
+    assert erase.of_sources(till, [user]) == (Person("till.user", "42"),)
+    with pytest.raises(UserError, match=r"user is a kind of person in 2 sources.* Name one of shop\.user, till\.user"):
+        erase.of_sources(both, [user])
+    with pytest.raises(
+        UserError, match=r"rows of a shop\.customer are\. Choose from shop\.user, till\.customer, till\.u"
+    ):
+        erase.of_sources(both, [Person("shop.customer", "42")])
 
 
 @pytest.mark.parametrize(

@@ -27,10 +27,10 @@ TABLES = {
 }
 
 
-def rendered(value: str, pii: str, mask: str) -> str:
+def rendered(value: str, pii: str, mask: str, source: str = "") -> str:
     """Return a mask as it stands in compiled SQL."""
     [template] = [template for template in MASKS.masks if (template.pii, template.name) == (pii, mask)]
-    return template.tree.sql(dialect="spark").replace(masks.VALUE, value)
+    return template.tree.sql(dialect="spark").replace(masks.VALUE, value).replace(masks.SOURCE, source)
 
 
 EMAIL_TOKEN = rendered("email", "email", "pseudonym")
@@ -221,3 +221,17 @@ def test_a_mask_says_what_it_is_the_mask_of() -> None:
     [(_, _), (_, token), (_, digits)] = follow(CLEAN["masked"], TABLES, MASKS).columns
     assert token == {Trace("people.email", "email", "pseudonym")}
     assert digits == {Trace("people.card_number", "card_number", "last_four")}
+
+
+def test_a_pseudonym_counts_only_in_the_domain_of_the_source_that_numbers_the_person() -> None:
+    user = Trace("trades.user_id", "user", source="brokerage")
+    tables = {**TABLES, "deduplicated.trades": Relation((("user_id", frozenset({user})),))}
+
+    def reaching(source: str) -> set[str | None]:
+        sql = f"select {rendered('user_id', 'user', 'pseudonym', source)} as token from deduplicated.trades"
+        return {
+            trace.mask for trace in dict(follow(sql, tables, MASKS).columns)["token"] if trace.column == user.column
+        }
+
+    assert reaching("brokerage") == {"pseudonym"}
+    assert reaching("storefront") == {None}
