@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -15,6 +16,7 @@ from python_ingest.kafka.wire_format import Ids, count_ids
 
 RECORDS_PER_CALL = 10_000
 SECONDS_PER_CALL = 0.2
+SAMPLE_RECORDS = 10
 
 
 def schema_ids(settings: Settings, topic: str, ranges: list[OffsetRange], wait: float) -> tuple[Ids, Ids]:
@@ -28,6 +30,18 @@ def schema_ids(settings: Settings, topic: str, ranges: list[OffsetRange], wait: 
     """
     messages = _messages(settings, topic, ranges, wait)
     return count_ids((message.value(), message.key()) for message in messages)
+
+
+def mean_bytes(settings: Settings, topic: str, ranges: list[OffsetRange], wait: float) -> int:
+    """Return the mean size of the first records of ranges, key and value; 0 if they hold none.
+
+    Raises:
+        UserError: the broker gives nothing for `wait` seconds.
+    """
+    first = [replace(span, until=min(span.until, span.start + SAMPLE_RECORDS)) for span in ranges]
+    messages = _messages(settings, topic, first, wait)
+    sizes = [len(message.value() or b"") + len(message.key() or b"") for message in messages]
+    return sum(sizes) // max(1, len(sizes))
 
 
 def records(settings: Settings, topic: str, stretch: OffsetRange, wait: float) -> Iterator[Message]:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from py4j.protocol import Py4JError
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import ancestors_of
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -29,6 +30,10 @@ from python_ingest.schema.state import SchemaState, Sides
 from python_ingest.topics import Declaration
 
 FIRST_LOOK = 1_000
+# Of data files, which have a record twice, as bytes and as columns. Tasks hold a good part of a batch at the same time.
+BATCH_BYTES = 512_000_000
+# What a file has besides its rows, which would make few small records look large.
+FILE_BYTES = 20_000
 # Of bytes that only look like registry Avro a batch can name a million ids.
 MOST_NEW_IDS = 100
 
@@ -71,6 +76,8 @@ class Lander:
             UserError: the registry is away, or a record stops a topic that is declared to stop.
         """
         wait_for_clock(table.metadata.location, table.metadata.last_updated_ms)
+        records = BATCH_BYTES // self._record_bytes(table, plan.ranges)
+        plan = replace(plan, ranges=offsets.capped(plan.ranges, records))
         try:
             return self._land(table, plan, self.read(plan.ranges))
         except FarStamp:
@@ -90,6 +97,15 @@ class Lander:
             landed = self._write(table, records, sides, plan)
         notes = SchemaState.of(table).notes
         return replace(landed, notes=tuple(text for name, text in notes.items() if name not in noted))
+
+    def _record_bytes(self, table: Table, ranges: list[OffsetRange]) -> int:
+        """Return the mean size of a record in data files: in those added last, else by the first records of ranges."""
+        for snapshot in ancestors_of(table.current_snapshot(), table.metadata):
+            added = snapshot.summary.additional_properties if snapshot.summary else {}
+            if rows := int(added.get("added-records", 0)):
+                size = int(added["added-files-size"]) - FILE_BYTES * int(added["added-data-files"])
+                return max(1, size // rows)
+        return max(1, 2 * peek.mean_bytes(self.settings, self.declaration.topic, ranges, self.wait))
 
     def _first_look(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
         """Return the first records of a new table: they usually tell all schemas, and the rest is then read once."""

@@ -49,13 +49,13 @@ LAYOUT = {
     "write.parquet.compression-level": "1",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
-    # A task holds a record twice, as bytes and as columns, until a row group is written. Without this the writer first
-    # looks at its size after 100 records: 2 GB of records of 10 MB.
-    "write.parquet.row-group-check-min-record-count": "4",
     # A commit opens every manifest, to see what lies in its ranges: there must not be many.
     "commit.manifest.min-count-to-merge": "25",
     **{f"write.metadata.metrics.{name}": mode for name, mode in METRICS.items()},
 }
+# A task holds a record twice, as bytes and as columns, until a row group is written. By default the writer first looks
+# at its size after 100 records: 2 GB of records of 10 MB. Tables of earlier versions get it, too.
+ROW_GROUPS = {"write.parquet.row-group-check-min-record-count": "4"}
 NAMELESS_PARTITIONS = {"write.object-storage.enabled": "true", "write.object-storage.partitioned-paths": "false"}
 
 
@@ -162,13 +162,13 @@ def evolve(table: Table, declaration: Declaration, state: SchemaState) -> Table:
 
 
 def _declared_properties(declaration: Declaration) -> dict[str, str]:
-    """Return the properties that follow from the declaration.
+    """Return the properties that a table always has, and those that follow from the declaration.
 
     Iceberg names files after their partition, and messages name files: a value of a record must not stand there.
     """
     columns = {term.column for term in declaration.partition_spec or ()}
     of_records = columns & layout.OF_RECORDS or columns - METADATA_COLUMNS.keys()
-    return dict(declaration.table_properties) | (NAMELESS_PARTITIONS if of_records else {})
+    return ROW_GROUPS | dict(declaration.table_properties) | (NAMELESS_PARTITIONS if of_records else {})
 
 
 def other_layout(table: Table, declaration: Declaration) -> str:

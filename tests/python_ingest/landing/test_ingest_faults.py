@@ -30,7 +30,7 @@ from lakehouse.process import Service, free_ports
 from lakehouse.settings import Settings
 from local_stack import kafka
 from python_ingest.kafka import registry
-from python_ingest.landing import far_stamps
+from python_ingest.landing import batch, far_stamps
 from python_ingest.landing.run import Options
 from python_ingest.repair import dead_letters
 from python_ingest.topics import Declaration
@@ -216,6 +216,42 @@ def test_messages_beyond_a_megabyte_land_or_are_dead_letters(lab: Lab) -> None:
     assert (result.records, result.dead_letters) == (5, 1)
     assert [row["decode_error"] is None for row in lab.rows()] == [True, True, True, False, True]
     assert_exactly_once(lab, 5)
+
+
+def large_records(lab: Lab, count: int) -> None:
+    """Produce records of 9 MB that no codec makes smaller, over all partitions."""
+    configure(lab, "max.message.bytes", "10000000")
+    limits = {"message.max.bytes": 10_000_000, "queue.buffering.max.kbytes": 100_000}
+    producer = Producer({**connections.kafka_client(lab.settings), **limits})
+    value = lab.encode(lab.register(record("scan", image="bytes")), {"image": random.Random(9).randbytes(9_000_000)})
+    for index in range(count):
+        producer.produce(lab.topic, value, partition=index % 3)
+        if index % 10 == 9:
+            assert producer.flush(60) == 0
+    assert producer.flush(60) == 0
+
+
+def test_a_batch_is_bounded_by_bytes_before_and_after_the_first_file(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "BATCH_BYTES", 400_000)
+    schema_id = lab.register(record("scan", image="bytes"))
+    rng = random.Random(16)
+    for index in range(60):
+        lab.produce(lab.encode(schema_id, {"image": rng.randbytes(20_000)}), index % 3)
+    result = lab.land_well()
+    summaries = [snapshot.summary for snapshot in lab.table().snapshots()]
+    assert result.batches == len(summaries) > 5
+    assert all(summary is not None and int(summary["added-files-size"]) < 500_000 for summary in summaries)
+    assert_exactly_once(lab, 60)
+
+
+@pytest.mark.long
+def test_large_records_land_in_the_default_heap(lab: Lab, models_dir: Path) -> None:
+    large_records(lab, 300)
+    landed = run_lakehouse("ingest", "run", "--models", str(models_dir), timeout=600)
+    assert (landed.returncode, landed.stderr) == (0, "")
+    places = lab.table().scan(selected_fields=("kafka_partition", "kafka_offset")).to_arrow().to_pylist()
+    assert len({tuple(place.values()) for place in places}) == len(places) == 300
+    assert len(lab.table().snapshots()) > 1
 
 
 def test_clocks_far_off_land_as_they_are(lab: Lab) -> None:

@@ -105,6 +105,9 @@ def test_a_table_has_the_properties_that_are_declared_now(catalog: Catalog) -> N
         assert found.properties["write.parquet.compression-codec"] == "zstd"
     before = found.metadata_location
     assert tables.prepared(catalog, declared).metadata_location == before
+    with found.transaction() as transaction:
+        transaction.remove_properties("write.parquet.row-group-check-min-record-count")  # as of an earlier version
+    assert tables.prepared(catalog, declared).properties["write.parquet.row-group-check-min-record-count"] == "4"
 
 
 def layout_of(table: Table) -> tuple[str, str]:
