@@ -196,7 +196,7 @@ class Broker:
 
     def _forget(self, _: RetryCallState) -> None:
         """Forget what went wrong before a question: it may be over."""
-        self._client.poll(0)
+        self._poll()
         self._to_check = ""
 
     def _answer(self, future: Future[Result]) -> Result:
@@ -205,9 +205,16 @@ class Broker:
             try:
                 return future.result(LOOK_SECONDS)
             except TimeoutError:
-                self._client.poll(0)
+                self._poll()
             if self._to_check:
                 raise UserError(f"Authentication with Kafka at {self._servers} failed", f"Check {self._to_check}")
+
+    def _poll(self) -> None:
+        """Run the callback for errors. The client loses a signal's exception in it, and fails without a reason."""
+        try:
+            self._client.poll(0)
+        except SystemError:
+            raise KeyboardInterrupt from None
 
     def _note(self, error: KafkaError) -> None:
         if error.code() == KafkaError._AUTHENTICATION:

@@ -45,7 +45,6 @@ with lease.leased(catalog, "weekly", say, "export run for 2020-W53", is_told=Tru
 NOTIFY = """
 from python_export.telling.deliver import notify
 
-pytestmark = pytest.mark.stack
 told()
 say([str(problem) for problem in notify(settings, environment(), catalog, say)])
 """
