@@ -47,8 +47,11 @@ def verify(
         for entry in outbox.gone(catalog, target)
         if (not dataset or entry.dataset in dataset) and (not week or entry.week == str(IsoWeek.parse(week)))
     ]
-    if not chosen and not gone:
-        raise UserError(f"Nothing like that is published under {target.address('')}", "See `lakehouse export list`")
+    there = {path.split("/")[0] for path in [*chosen, *gone]}
+    missing = sorted({*(dataset or ())} - there)
+    if missing or not there:
+        what = "".join(f" of {text}" for text in (", ".join(missing), week) if text)
+        raise UserError(f"Nothing{what} is published under {target.address('')}", "See `lakehouse export list`")
     findings = [Finding(path, (GONE,)) for path in gone]
     for path in chosen:
         with tempfile.TemporaryDirectory(prefix="lakehouse-verify-") as scratch:

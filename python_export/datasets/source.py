@@ -77,6 +77,8 @@ class Source:
     # Hashes of the keys of rows that are not published, and how many of them there are by reason.
     without: frozenset[str] = frozenset()
     withheld: Mapping[str, int] = field(default_factory=dict)
+    # Whether the formula guard counts leading quotes; versions of releases before 0.6 do not.
+    guards_quotes: bool = True
 
     @property
     def provenance(self) -> Provenance:

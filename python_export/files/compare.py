@@ -106,7 +106,7 @@ def without_others_than(file: Path, source: Source, withheld: Mapping[str, int],
         load_table(database, source)
         in_file = f"select {_hash(map(name, source.dataset.key))} from {rows_of(file, names)}"
         rows = database.execute(
-            f"select {row_hash(source)} from stored where {_hash(map(_text_of, key))} not in ({in_file})"
+            f"select {row_hash(source)} from stored where {_hash(_texts(source, key))} not in ({in_file})"
         ).fetchall()
     if len(rows) != sum(withheld.values()):
         raise UserError(
@@ -126,7 +126,9 @@ def _measure(database: duckdb.DuckDBPyConnection, source: Source) -> dict[tuple[
         if column.is_numeric:
             figures["total", column.name] = f"cast(coalesce(sum({cell}), 0) as varchar)"
         if column.is_text:
-            figures["guarded", column.name] = f"count(*) filter ({_text_of(column)} is distinct from {_clean(cell)})"
+            figures["guarded", column.name] = (
+                f"count(*) filter ({_text_of(source, column)} is distinct from {_clean(cell)})"
+            )
             figures["nul", column.name] = f"count(*) filter ({_clean(cell)} is distinct from {cell})"
             figures["long", column.name] = f"count(*) filter (length({cell}) > {SPREADSHEET_CELL})"
         if column.name == source.dataset.suppressed:
@@ -159,7 +161,7 @@ def _unreadable(database: duckdb.DuckDBPyConnection, file: Path, source: Source)
 
 def _is_equal(database: duckdb.DuckDBPyConnection, source: Source) -> bool:
     """Tell whether the file has the table's rows, in the order it must have, and no key twice."""
-    content = _hash(map(_text_of, source.columns))
+    content = _hash(_texts(source, source.columns))
     database.execute(f"create table expected as select {content} as content from stored order by {_order(source)}")
     # The longer one has NULL for what the other lacks.
     unequal = "count(*) filter (staged.content is distinct from expected.content)"
@@ -174,7 +176,7 @@ def _differences(
     """Return every way in which the file differs from the table, from all cells of both."""
     rows = rows_of(file, [column.name for column in source.columns])
     database.execute(f"create or replace table staged as select * from {rows}")
-    cells = ", ".join(f"{_text_of(column)} as {name(column.name)}" for column in source.columns)
+    cells = ", ".join(f"{_text_of(source, column)} as {name(column.name)}" for column in source.columns)
     database.execute(f"create or replace table expected as select {cells} from stored order by {_order(source)}")
     in_file, in_table = (_value(database, f"select count(*) from {table}") for table in ("staged", "expected"))
     differences = [f"{in_file} rows instead of {in_table}"] if in_file != in_table else []
@@ -251,12 +253,17 @@ def _hash(cells: Iterable[str]) -> str:
     return f"hash({', '.join(cells)})"
 
 
-def _text_of(column: Column) -> str:
+def _texts(source: Source, columns: Iterable[Column]) -> list[str]:
+    return [_text_of(source, column) for column in columns]
+
+
+def _text_of(source: Source, column: Column) -> str:
     """Return the SQL of the text that a cell must have."""
     cell = name(column.name)
     if column.is_text:
         clean = _clean(cell)
-        return f"case when unicode({clean}) in ({FORMULA}) then '''' || {clean} else {clean} end"
+        bare = f"ltrim({clean}, '''')" if source.guards_quotes else clean
+        return f"case when unicode({bare}) in ({FORMULA}) then '''' || {clean} else {clean} end"
     if column.type == "timestamp":
         # A time finer than milliseconds keeps its digits.
         micros = f"strftime(make_timestamp(epoch_us({cell})), '%Y-%m-%dT%H:%M:%S.%f')"

@@ -71,7 +71,9 @@ def statement(source: Source, place: str) -> str:
     Spark sorts by ranges: its parts, in turn, are in the total order.
     """
     options = ", ".join(f"{spark_sql.literal(name)} {spark_sql.literal(text)}" for name, text in OPTIONS.items())
-    columns = ",\n    ".join(f"{_cell(column)} as {spark_sql.identifier(column.name)}" for column in source.columns)
+    columns = ",\n    ".join(
+        f"{_cell(column, source.guards_quotes)} as {spark_sql.identifier(column.name)}" for column in source.columns
+    )
     order = ", ".join(f"source.{spark_sql.identifier(name)} asc nulls first" for name in source.dataset.order_by)
     return f"""\
 insert overwrite directory {spark_sql.literal(place)} using csv options ({options})
@@ -114,7 +116,7 @@ def _joined(parts: list[Path], whole: Path, start: bytes) -> Path:
     return whole
 
 
-def _cell(column: Column) -> str:
+def _cell(column: Column, guards_quotes: bool) -> str:
     name = f"source.{spark_sql.identifier(column.name)}"
     if column.type.startswith("decimal"):
         return f"cast({name} as string)"
@@ -122,7 +124,9 @@ def _cell(column: Column) -> str:
         starts = ", ".join(f"char({ord(start)})" if start < " " else f"'{start}'" for start in FORMULA_STARTS)
         # Many programs end a text at a NUL, or refuse the whole file.
         clean = f"replace({name}, char(0), '')"
-        return f"case when left({clean}, 1) in ({starts}) then concat('\\'', {clean}) else {clean} end"
+        # Quotes before it count too: `=1` and `'=1` must not become the same cell.
+        bare = f"trim(leading '\\'' from {clean})" if guards_quotes else clean
+        return f"case when left({bare}, 1) in ({starts}) then concat('\\'', {clean}) else {clean} end"
     if column.type == "timestamp":
         fine, finer = (f"date_format({name}, {spark_sql.literal(form)})" for form in (MILLISECONDS, MICROSECONDS))
         return f"if(unix_micros({name}) % 1000 = 0, {fine}, {finer})"

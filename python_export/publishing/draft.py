@@ -7,7 +7,7 @@ from lakehouse.weeks import IsoWeek
 from python_export.datasets.source import Source
 from python_export.files import pii_scan
 from python_export.files.compare import Facts
-from python_export.publishing.manifest import Column, Manifest, SmallGroups
+from python_export.publishing.manifest import FORMULA_GUARD, Column, Manifest, SmallGroups
 
 
 def draft_of(source: Source, week: IsoWeek, facts: Facts) -> Manifest:
@@ -34,6 +34,7 @@ def draft_of(source: Source, week: IsoWeek, facts: Facts) -> Manifest:
         control_totals=facts.control_totals,
         totals_by=facts.totals_by,
         formula_escaped=facts.formula_escaped,
+        formula_guard=FORMULA_GUARD,
         nul_removed=facts.nul_removed,
         warnings=facts.warnings(),
         pii_scan=dict.fromkeys(pii_scan.KINDS, 0),

@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 MANIFEST = "manifest.json"
 REPORTS = "reports"
-VERSION = re.compile(r"(?P<dataset>[^/]+)/(?P<week>\d{4}-W\d\d)/v(?P<number>\d+)")
+VERSION = re.compile(r"(?P<dataset>\w+)/(?P<week>\d{4}-W\d\d)/v(?P<number>[1-9]\d*)")
 # What only this project writes, and what clean-up may delete. Others use a bucket and a directory too.
 UPLOAD = re.compile(r"(?P<version>[^/]+/\d{4}-W\d\d/v\d+)/(?P<folder>lakehouse-[0-9a-f]{16})/[^/]+")
 UNFINISHED = re.compile(r"\.[^.]+\.(json|html)\.[0-9a-f]{8}")

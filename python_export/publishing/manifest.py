@@ -16,6 +16,9 @@ from python_export.publishing.target import Target
 FORMAT = 1
 # What a newer release of the same format says besides is not for this one.
 SAID = ConfigDict(extra="ignore")
+# Which texts have a leading quote: 1 those that a spreadsheet runs as a formula, 2 also those that begin with quotes
+# before that, so that the quote can be taken off again.
+FORMULA_GUARD = 2
 
 
 class ManifestError(UserError):
@@ -71,15 +74,16 @@ class Manifest:
 
     manifest_format: int = FORMAT
 
-    dataset: str
-    week: str
+    # Parts of paths: a manifest must not lead out of its export root.
+    dataset: Annotated[str, StringConstraints(pattern=r"^\w+$")]
+    week: Annotated[str, StringConstraints(pattern=r"^\d{4}-W\d\d$")]
     window_start: str
     window_end: str
     version: int
     supersedes: int | None
     reason: str = ""
     difference: dict[str, int] | None = None
-    file: str
+    file: Annotated[str, StringConstraints(pattern=r"^((lakehouse-[0-9a-f]{16}/)?[^/]+\.csv)?$")]
     bytes: int
     sha256: str
     bom: bool = False
@@ -90,6 +94,7 @@ class Manifest:
     control_totals: dict[str, str]
     totals_by: dict[str, dict[str, dict[str, str]]] = field(default_factory=dict)
     formula_escaped: dict[str, int]
+    formula_guard: int = 1
     nul_removed: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     pii_scan: dict[str, int] | None = None

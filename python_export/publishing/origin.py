@@ -1,5 +1,7 @@
 """What a published version was made from: its table, at the snapshot that its manifest names."""
 
+from dataclasses import replace
+
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 
@@ -9,7 +11,7 @@ from lakehouse.weeks import IsoWeek
 from python_export.datasets import source
 from python_export.datasets.declared import Dataset, Table
 from python_export.datasets.source import Source
-from python_export.publishing.manifest import Manifest
+from python_export.publishing.manifest import FORMULA_GUARD, Manifest
 
 
 class SnapshotErasedError(UserError):
@@ -48,6 +50,6 @@ def at(catalog: Catalog, manifest: Manifest) -> Source:
             f"{manifest.source_table} no longer has the snapshot that {manifest.path} was made from",
             "Versions of release 0.3 were not kept; nothing else should drop the table or its tags",
         )
-    return source.of_snapshot(
-        dataset, table, snapshot_id, IsoWeek.parse(manifest.week) if manifest.week_column else None
-    )
+    week = IsoWeek.parse(manifest.week) if manifest.week_column else None
+    found = source.of_snapshot(dataset, table, snapshot_id, week)
+    return replace(found, guards_quotes=manifest.formula_guard >= FORMULA_GUARD)

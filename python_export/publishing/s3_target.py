@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from lakehouse.errors import UserError
 from python_export.files.bucket import ABANDONED_AFTER, Bucket
-from python_export.publishing.layout import MANIFEST, UPLOAD, web_address
+from python_export.publishing.layout import MANIFEST, UPLOAD, VERSION, web_address
 
 # The folder of a version whose manifest does not tell.
 UNKNOWN = ""
@@ -47,8 +47,8 @@ class S3Target(Bucket):
 
     def versions(self, under: str = "") -> dict[str, datetime]:
         """Return the versions that have a manifest, and when it was written."""
-        suffix = f"/{MANIFEST}"
-        return {path.removesuffix(suffix): written for path, written in self._objects(under) if path.endswith(suffix)}
+        manifests = ((*path.rpartition("/"), written) for path, written in self._objects(under))
+        return {path: written for path, _, name, written in manifests if name == MANIFEST and VERSION.fullmatch(path)}
 
     def folder(self) -> str:
         """Return a folder with a random name, so that no two uploads write the same object."""

@@ -20,7 +20,7 @@ from lakehouse.errors import UserError
 from lakehouse.private import for_readers
 from lakehouse.settings import Settings
 from python_export.files.bucket import ABANDONED_AFTER
-from python_export.publishing.layout import MANIFEST, REPORTS, UNFINISHED, web_address
+from python_export.publishing.layout import MANIFEST, REPORTS, UNFINISHED, VERSION, web_address
 from python_export.publishing.s3_target import S3Target
 from python_export.publishing.staging import BESIDE_VERSIONS
 
@@ -41,7 +41,7 @@ class Target(Protocol):
     def versions(self, under: str = "") -> dict[str, datetime]:
         """Return all versions that readers see, or those under `<dataset>/`: their paths, and when they were written.
 
-        They are in no particular order.
+        They are in no particular order. What others keep under the root is no version.
         """
 
     def folder(self) -> str:
@@ -110,8 +110,9 @@ class LocalTarget:
         """Return the directories of versions, and when each was put in place or withdrawn."""
         # What other runs have in staging may vanish under a walk.
         return {
-            str(path.relative_to(self.root)): datetime.fromtimestamp(path.stat().st_ctime, UTC)
+            name: datetime.fromtimestamp(path.stat().st_ctime, UTC)
             for path in self.root.glob(f"{under or '[!.]*/'}*/v*")
+            if VERSION.fullmatch(name := str(path.relative_to(self.root)))
         }
 
     def folder(self) -> str:
@@ -121,6 +122,8 @@ class LocalTarget:
     def add(self, directory: Path, path: str) -> None:
         """Rename the directory into place, synced and read-only; FileExistsError if there is a version."""
         place = self.root / path
+        # Before the rename: a process that dies after it must leave a version that readers can open.
+        directory.chmod(for_readers(0o755))
         for file in directory.iterdir():
             file.chmod(for_readers(0o444))
             _sync(file)
@@ -180,16 +183,22 @@ class LocalTarget:
         (self.root / path).unlink(missing_ok=True)
 
     def _open(self, folder: Path) -> None:
-        """Have a folder that readers may enter, and all above it up to the root."""
+        """Make a folder that readers may enter, and all above it up to the root; repair one that a dead run left."""
         above = [place for place in (folder, *folder.parents) if place == self.root or self.root in place.parents]
         for place in reversed(above):
-            if not place.exists():
-                place.mkdir(parents=True, exist_ok=True)
+            is_new = not place.exists()
+            place.mkdir(parents=True, exist_ok=True)
+            # A root that was there before has the modes that its owner chose.
+            if is_new or (place != self.root and not place.stat().st_mode & 0o077):
                 place.chmod(for_readers(0o777))
 
     def clean(self, datasets: Iterable[str], abandoned_after: timedelta = ABANDONED_AFTER) -> None:
-        """Delete the hidden files of writers that died before their rename."""
+        """Delete the hidden files of writers that died before their rename; make versions read-only where one died."""
         limit = (datetime.now(UTC) - abandoned_after).timestamp()
+        datasets = [*datasets]
+        for version in (self.root / path for dataset in datasets for path in self.versions(f"{dataset}/")):
+            if version.stat().st_mode & 0o200:
+                version.chmod(for_readers(0o555))
         for place in (*datasets, REPORTS):
             for file in (self.root / place).glob(".*"):
                 # Its writer may rename it at any time.

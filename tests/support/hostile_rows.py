@@ -54,6 +54,10 @@ HOSTILE_TEXTS = [
     ("\uff0d1", "'\uff0d1"),
     ("\uff201", "'\uff201"),
     ("a=1", "a=1"),
+    ("'=1+1", "''=1+1"),
+    ("''-1", "'''-1"),
+    ("'\0=1", "''=1"),
+    ("'", "'"),
 ]
 
 GUARDED = sum((shown or "") != (text or "").replace("\0", "") for text, shown in HOSTILE_TEXTS)

@@ -66,10 +66,22 @@ def before_its_rename(owner: type, name: str) -> None:
     setattr(owner, name, die_at_the_rename)
 
 
+def after_its_rename(owner: type, name: str) -> None:
+    """Have the process die in a step that renames, just after that."""
+    step: Callable[..., None] = getattr(owner, name)
+
+    def die_after_the_rename(*arguments: Any) -> None:
+        after(Path, "rename")
+        step(*arguments)
+
+    setattr(owner, name, die_after_the_rename)
+
+
 POINTS: dict[str, dict[str, tuple[Callable[[type, str], None], type, str]]] = {
     "local": {
         "before the version": (before, LocalTarget, "add"),
         "before the version's rename": (before_its_rename, LocalTarget, "add"),
+        "after the version's rename": (after_its_rename, LocalTarget, "add"),
         "between version and pointer": (after, LocalTarget, "add"),
         "within the pointer": (before_its_rename, LocalTarget, "put"),
         "after the pointer": (after, LocalTarget, "put"),

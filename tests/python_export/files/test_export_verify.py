@@ -5,15 +5,18 @@ import io
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
+from itertools import product
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 
 from lakehouse.errors import UserError
 from python_export.datasets import source
-from python_export.datasets.source import Source
+from python_export.datasets.source import Column, Source
+from python_export.files import compare
 from python_export.files.compare import Facts, verify
 from tests.support.hostile_rows import (
     COLUMNS,
@@ -78,6 +81,7 @@ PLANTS: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
     "formula not guarded": (damage("'=1+1", "=1+1"), "1 cells of note"),
     "full-width formula not guarded": (damage("'\uff1d1", "\uff1d1"), "1 cells of note"),
     "text guarded without need": (damage("a=1", "'a=1"), "1 cells of note"),
+    "formula behind a quote not guarded": (damage("''=1+1", "'=1+1"), "1 cells of note"),
     "amount changed": (damage(",-0.05,", ",-0.06,"), "another control total of amount; 1 cells of amount"),
     "amount is no number": (damage(",-0.05,", ",abc,"), "another control total of amount; 1 cells of amount"),
     "amount rounded": (damage(",-0.10,", ",-0.1,"), "1 cells of amount"),
@@ -107,6 +111,22 @@ def test_refuses_a_damaged_file(hostile_source: Source, tmp_path: Path, plant: s
         check(apply(right_lines()), hostile_source, tmp_path)
     assert expected in refusal.value.message
     assert not [shown for _, shown in HOSTILE_TEXTS if len(shown or "") > 5 and shown in str(refusal.value)]
+
+
+def test_the_formula_guard_can_be_reversed(hostile_source: Source) -> None:
+    texts = ["".join(letters) for length in range(5) for letters in product("'=\t\uff0da", repeat=length)]
+    sql = compare._text_of(hostile_source, Column("note", "string"))
+    query = f"select {sql} from (select unnest(?) as note)"
+    cells = [cell for (cell,) in duckdb.execute(query, [texts]).fetchall()]
+    assert len({*cells}) == len(texts)
+    for text, shown in zip(texts, cells, strict=True):
+        assert shown.lstrip("'")[:1] not in {*"=\t\uff0d"} or shown == f"'{text}"
+
+
+def test_a_version_of_an_older_release_has_the_guard_of_that_release(hostile_source: Source, tmp_path: Path) -> None:
+    old = [line.replace("''=1", "'=1").replace("'''-1", "''-1") for line in right_lines()]
+    facts = check(old, replace(hostile_source, guards_quotes=False), tmp_path)
+    assert facts.formula_escaped == {"note": GUARDED - 3}
 
 
 def test_small_groups_are_counted_by_the_column_that_is_declared(hostile_source: Source, tmp_path: Path) -> None:

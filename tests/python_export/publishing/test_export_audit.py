@@ -124,6 +124,10 @@ PLANTS: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
         lambda at: edit(at / "manifest.json", '"amount": "', '"amounx": "'),
         ("pyarrow cannot read the file as the manifest has it", "the manifest's control_totals are not the table's"),
     ),
+    "file outside the version": (lambda at: edit_manifest(at, file="../../../../secret.csv"), DAMAGED),
+    "file of the system": (lambda at: edit_manifest(at, file="/etc/passwd"), DAMAGED),
+    "dataset outside the root": (lambda at: edit_manifest(at, dataset="../elsewhere"), DAMAGED),
+    "week that is none": (lambda at: edit_manifest(at, week=".."), DAMAGED),
     "manifest damaged": (lambda at: (at / "manifest.json").write_text("{"), DAMAGED),
     "file missing": (lambda at: (at / CSV).unlink(), (f"{CSV} is missing",)),
     "dictionary missing": (lambda at: (at / "dictionary.csv").unlink(), ("dictionary.csv is missing or damaged",)),
@@ -170,7 +174,9 @@ def test_a_right_version_passes_and_every_planted_fault_is_reported(
     right = {"problems": [], "note": ""}
     assert findings == [{"path": VERSION, **right}, {"path": "events/latest.json", **right}]
     nothing = export(offline_settings, monkeypatch, "verify", "--week", "2021-W01")
-    assert str(nothing.exception).startswith("Nothing like that is published")
+    assert str(nothing.exception).startswith("Nothing of 2021-W01 is published")
+    typo = export(offline_settings, monkeypatch, "verify", "--dataset", "events", "--dataset", "event")
+    assert str(typo.exception).startswith("Nothing of event is published")
 
 
 def test_versions_in_a_bucket_are_verified_and_compared(
@@ -239,7 +245,7 @@ def test_a_version_that_is_gone_is_noticed_until_it_is_dropped(
         assert f"{VERSION}: it was published, and is gone" in found.output, options
         assert isinstance(found.exception, UserError)
     outbox.drop(catalog, [outbox.name_of(target, VERSION)])
-    assert str(export(offline_settings, monkeypatch, "verify").exception).startswith("Nothing like that is published")
+    assert str(export(offline_settings, monkeypatch, "verify").exception).startswith("Nothing is published")
 
 
 def test_a_version_is_judged_by_the_search_that_it_was_made_with(

@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import json
+import os
 import re
 import secrets
 from collections.abc import Callable, Iterable
@@ -19,6 +20,7 @@ from botocore.response import StreamingBody
 from click.testing import Result
 from typer.testing import CliRunner
 
+from lakehouse import private
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from local_stack import stack
@@ -173,6 +175,52 @@ def test_a_damaged_old_file_is_superseded_without_a_difference(target: Target, c
 def test_a_published_version_cannot_be_written(offline_settings: Settings) -> None:
     file = Path(publish_content(open_target(offline_settings), "note\na\n").file)
     assert [oct(path.stat().st_mode & 0o222) for path in (file.parent, *file.parent.iterdir())] == ["0o0"] * 5
+
+
+def test_a_version_whose_writer_died_after_the_rename_is_readable_and_the_next_run_closes_it(
+    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(private, "_callers_umask", 0o022)
+    target, version = open_target(offline_settings), Path(offline_settings.export_root) / "events/2020-W53/v1"
+    before = os.umask(private.UMASK)
+    try:
+        with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
+            rename = Path.rename
+
+            def die_after_the_version(path: Path, place: Path) -> None:
+                rename(path, place)
+                if place == version:
+                    raise KeyboardInterrupt
+
+            killed.setattr(Path, "rename", die_after_the_version)
+            publish_content(target, "note\na\n")
+        assert [oct(path.stat().st_mode & 0o777) for path in (version, *version.iterdir())] == ["0o755", *["0o444"] * 4]
+        # Killed before a folder got its mode.
+        version.parents[1].chmod(0o700)
+        target.clean(["events"])
+        assert publish_content(target, "note\na\n").unchanged
+        modes = [oct(path.stat().st_mode & 0o777) for path in (version, *version.parents[:2])]
+        assert modes == ["0o555", "0o755", "0o755"]
+    finally:
+        os.umask(before)
+
+
+def test_what_others_keep_under_the_root_is_no_version(target: Target) -> None:
+    path = publish_content(target, "note\na\n").manifest.path
+    for foreign in (
+        "dbt/target/manifest.json",
+        "models/churn/v1/manifest.json",
+        "a/b/c/2020-W53/v1/manifest.json",
+        "events/2020-W53/v1.bak/manifest.json",
+        "events/2020-W53/v01/manifest.json",
+        "events/2020-W53/manifest.json",
+        "2020-W53/v1/manifest.json",
+    ):
+        target.put(foreign, b"{}")
+    assert [*target.versions()] == [*target.versions("events/")] == [path]
+    unreadable: list[ManifestError] = []
+    assert [manifest.path for manifest in published(target, unreadable=unreadable)] == [path]
+    assert unreadable == []
 
 
 def test_a_stack_is_wiped_with_all_that_it_has_published(
