@@ -11,9 +11,9 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError, NoSuchViewError, RESTError
-from pyiceberg.io import FileIO
-from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table import StagedTable, Table
+from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.typedef import Identifier
 from requests import RequestException
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, ProgrammingError
@@ -39,10 +39,17 @@ NO_CONNECTION = re.compile(r"(?:connection to server .* failed: (?:FATAL: +)?|(?
 class OrderedCatalog(SqlCatalog):
     """A catalog in a database that writes no metadata in which time goes back: Iceberg's Java cannot read it."""
 
-    @staticmethod
-    def _write_metadata(metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:
-        refuse_backward_times(metadata)
-        SqlCatalog._write_metadata(metadata, io, metadata_path)
+    def _update_and_stage_table(
+        self,
+        current_table: Table | None,
+        table_identifier: Identifier,
+        requirements: tuple[TableRequirement, ...],
+        updates: tuple[TableUpdate, ...],
+    ) -> StagedTable:
+        staged = super()._update_and_stage_table(current_table, table_identifier, requirements, updates)
+        if current_table is not None:
+            refuse_backward_times(".".join(table_identifier), current_table.metadata, staged.metadata)
+        return staged
 
 
 def load_catalog(settings: Settings, create: bool = False) -> Catalog:

@@ -1,5 +1,6 @@
 """Changes of a table that another process's commit can come before: refused then, and done again."""
 
+import math
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -36,35 +37,39 @@ class Attempts(Variables):
     )
 
 
-def wait_for_clock(location: str, changed_ms: int) -> None:
-    """Wait until this machine's clock is less than a minute behind a table's last change, in epoch milliseconds.
+def wait_for_clock(table: str, base: TableMetadata) -> None:
+    """Wait until this machine's clock is less than a minute behind the last change of a table.
 
     Raises:
         UserError: the clock is further behind than is worth waiting for.
     """
-    behind = changed_ms / 1000 - TOLERATED_SECONDS - time.time()
+    changed = max(_times(base)) / 1000
+    behind = changed - TOLERATED_SECONDS - time.time()
     if behind > CLOCK_WAIT_SECONDS:
-        changed = datetime.fromtimestamp(changed_ms / 1000, UTC)
+        shown, now = (f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC" for at in (changed, time.time()))
         raise UserError(
-            f"{location} was last changed at {changed:%Y-%m-%d %H:%M:%S} UTC, and the clock of {socket.gethostname()}"
-            f" shows {datetime.fromtimestamp(time.time(), UTC):%Y-%m-%d %H:%M:%S} UTC",
+            f"{table} was last changed at {shown}, and the clock of {socket.gethostname()} shows {now}",
             "Nothing is lost: synchronise the clocks of all machines (NTP), and run again after the later time",
         )
     time.sleep(max(0.0, behind))
 
 
-def refuse_backward_times(metadata: TableMetadata) -> None:
-    """Raise for new metadata in which time goes back, once this machine's clock is right for another attempt.
+def refuse_backward_times(table: str, base: TableMetadata, changed: TableMetadata) -> None:
+    """Raise if time goes back from a table's metadata to the changed one, once the clock is right for another attempt.
 
     Raises:
         CommitFailedException: another attempt has later times.
         UserError: the clock is too far behind.
     """
-    snapshots = [entry.timestamp_ms for entry in metadata.snapshot_log[-2:]]
-    before = [entry.timestamp_ms for entry in metadata.metadata_log[-1:]] + snapshots
-    if before and min([metadata.last_updated_ms, *snapshots[-1:]]) < max(before) - TOLERATED_SECONDS * 1000:
-        wait_for_clock(metadata.location, max(before))
+    # The last entry of the snapshot log is old where the change added none.
+    new = [at for at in _times(changed) if at not in _times(base)]
+    if min(new, default=math.inf) < max(_times(base)) - TOLERATED_SECONDS * 1000:
+        wait_for_clock(table, base)
         raise CommitFailedException("The clock was behind the table's last change")
+
+
+def _times(metadata: TableMetadata) -> list[int]:
+    return [metadata.last_updated_ms, *(entry.timestamp_ms for entry in metadata.snapshot_log[-1:])]
 
 
 @contextmanager

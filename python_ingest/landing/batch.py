@@ -75,7 +75,7 @@ class Lander:
             Refused: nothing was committed; plan again.
             UserError: the registry is away, or a record stops a topic that is declared to stop.
         """
-        wait_for_clock(table.metadata.location, table.metadata.last_updated_ms)
+        wait_for_clock(self.declaration.identifier, table.metadata)
         records = BATCH_BYTES // self._record_bytes(table, plan.ranges)
         plan = replace(plan, ranges=offsets.capped(plan.ranges, records))
         try:

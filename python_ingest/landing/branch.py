@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from lakehouse.commits import Refused
+from lakehouse.commits import Refused, wait_for_clock
 from lakehouse.errors import UserError
 from lakehouse.settings import CATALOG_NAME
 from python_ingest.landing import commit
@@ -44,8 +44,9 @@ def replace_rows(
 
     Raises:
         Refused: another commit came first.
-        UserError: Spark fails.
+        UserError: Spark fails, or the clock is behind the table's last change.
     """
+    wait_for_clock(".".join(table.name()), table.metadata)
     # A session of its own: the ledger goes into the summary of every snapshot that it commits.
     spark = spark.newSession()
     for key, value in ledger.properties().items():

@@ -17,6 +17,7 @@ from pyspark.sql import Row, SparkSession
 
 from lakehouse import property_keys
 from lakehouse.catalog import load_catalog, load_table
+from lakehouse.commits import wait_for_clock
 from lakehouse.errors import UserError
 from lakehouse.settings import CATALOG_NAME, Settings
 from python_ingest.landing.commit import REFUSALS, error_name
@@ -85,11 +86,12 @@ def maintain_table(
     """Maintain one table; return None if it does not exist.
 
     Raises:
-        UserError: one of its files is damaged, or a step fails.
+        UserError: one of its files is damaged, a step fails, or the clock is behind the table's last change.
     """
     table = load_table(load_catalog(settings), identifier)
     if table is None:
         return None
+    wait_for_clock(identifier, table.metadata)
     procedures = Procedures(spark(), identifier)
     before = size_of(table, files_of(table))
     left = merge_files(procedures, table, before.delete_files > 0)

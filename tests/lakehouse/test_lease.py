@@ -42,6 +42,14 @@ with lease.leased(catalog, "weekly", say, "export run for 2020-W53", is_told=Tru
     told()
 """
 
+CLOCK_STEPS_BACK = """
+with lease.leased(catalog, "weekly", say, "weekly 2020-W53") as mine:
+    for seconds in (301, 240):
+        set_clock(seconds)
+        assert mine.renew()
+    say("renewed")
+"""
+
 NOTIFY = """
 from python_export.telling.deliver import notify
 
@@ -162,6 +170,7 @@ def test_clocks_that_differ_write_no_metadata_that_java_refuses(start: Start, of
         second.go()
         second.go()
         assert expected in second.rest()[-1]
+    assert start("ahead", CLOCK_STEPS_BACK, CLOCK_AHEAD="240").rest() == ["renewed"]
     table = load_catalog(offline_settings).load_table(lease.TABLE.identifier)
     for log in (table.metadata.snapshot_log, table.metadata.metadata_log):
         stamps = [entry.timestamp_ms for entry in log]

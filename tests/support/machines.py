@@ -1,6 +1,6 @@
 """Machines of a test: processes with their own host name, home and clock, on one lake.
 
-The variable CLOCK_AHEAD sets a machine's clock ahead by so many seconds.
+The variable CLOCK_AHEAD sets a machine's clock ahead by so many seconds; `set_clock` does so while it works.
 """
 
 import os
@@ -28,8 +28,13 @@ from lakehouse.settings import from_environment
 end_at_sigterm()
 socket.gethostname = lambda: sys.argv[1]
 lease.LASTS, lease.RENEWED_AFTER_SECONDS, lease.ASKED_AFTER_SECONDS = timedelta(seconds={LASTS_SECONDS}), 0.5, 0.1
-ahead = timedelta(seconds=float(os.environ.get("CLOCK_AHEAD", "0")))
 real_time = time.time
+
+def set_clock(seconds):
+    global ahead
+    ahead = timedelta(seconds=float(seconds))
+
+set_clock(os.environ.get("CLOCK_AHEAD", "0"))
 time.time = lambda: real_time() + ahead.total_seconds()
 
 class Clock(datetime):

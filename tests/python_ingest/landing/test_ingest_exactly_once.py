@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pyiceberg.table.update
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions
@@ -191,6 +192,35 @@ def test_a_commit_whose_answer_is_lost_is_found_in_the_table(lab: Lab, monkeypat
     result = lab.land_well()
     assert (result.records, result.batches) == (6, 1)
     assert lab.messages.notes == []
+    assert_exactly_once(lab, 12)
+
+
+def test_a_clock_that_steps_back_while_a_batch_is_written_costs_time_and_no_table(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(lab, 6)
+    lab.land_well()
+    produce(lab, 6, start=6)
+    overwrite, overtaken = commit.overwrite, []
+
+    class Ahead(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:
+            return datetime.now(tz) + timedelta(seconds=62)
+
+    def written_before(*arguments: Any) -> None:
+        if not overtaken:
+            overtaken.append(True)
+            with monkeypatch.context() as patch:
+                patch.setattr(pyiceberg.table.update, "datetime", Ahead)
+                identity.note(lab.table(), {"other": "x"})
+        overwrite(*arguments)
+
+    monkeypatch.setattr(commit, "overwrite", written_before)
+    assert lab.land_well().records == 6
+    assert ["planning again" in note for note in lab.messages.notes] == [True]
+    identity.note(lab.table(), {"other": "y"})
+    assert lab.spark.table(f"lake.{lab.declaration.identifier}").count() == 12
     assert_exactly_once(lab, 12)
 
 
