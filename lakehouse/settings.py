@@ -159,10 +159,11 @@ class Settings(Variables):
         "0s",
         read_by="weekly, export",
     )
-    export_grace: Duration | None = variable(
+    export_grace: Duration = variable(
         "LAKEHOUSE_EXPORT_GRACE",
-        "how long after its end a week waits for topics that are silent; not set: until they speak",
-        None,
+        "how long after its end a week waits for a topic without newer records, unless the topic's"
+        " `config.meta.kafka.silence` says: [operations.md](operations.md)",
+        "24h",
         read_by="weekly, export",
     )
     pii_key_file: Path | None = variable(

@@ -67,11 +67,13 @@ class Exporter:
         Raises:
             UserError: the input is wrong, or a step failed.
         """
-        chosen = declared.choose(declared.load(self.project), names)
+        known = declared.load(self.project)
+        chosen = declared.choose(known, names)
         names = [dataset.name for dataset in chosen]
         with thrift.connect(self.settings) as cursor:
             self.exported.warnings += unclassified_fields(cursor, self.catalog, self.project)
-            self.findings.states = completeness.look(cursor, self.catalog, chosen)
+            self.findings.datasets = chosen
+            self.findings.states = completeness.look(self.settings, cursor, self.catalog, chosen, known.values())
         target = open_target(self.settings)
         outbox.know_root(self.catalog, target)
         with staging(target.staging, self.say) as directory:
@@ -124,7 +126,7 @@ class Exporter:
         """
         failed: list[tuple[Withheld, Exception]] = []
         for week in due.keys() - self.findings.in_week.keys():
-            self.findings.judge(self.settings, self.catalog, week)
+            self.findings.judge(self.settings.export_grace, week)
         if with_build:
             self._build({week: due[week] for week in due if week not in built}, with_ancestors=not built)
         for week in due:
@@ -139,6 +141,8 @@ class Exporter:
         if not self.exported.published and len({type(error) for _, error in failed}) == 1:
             raise failed[0][1]
         self.exported.withheld += [withheld for withheld, _ in failed]
+        warnings = (warning.reason for week in due for warning in self.findings.warnings.get(week, ()))
+        self.exported.warnings += dict.fromkeys(warnings)
         faults = dict.fromkeys([*self.findings.faults, *(fault for week in due for fault in self.findings.of(week))])
         self.exported.has_faults = bool(faults)
         self.exported.warnings += without_dataset(declared.load(self.project).values(), faults)
@@ -230,8 +234,11 @@ class Exporter:
                     failed[dataset.name] = error
         for source, file, facts in staged:
             dataset = source.dataset
+            quiet = [fault.reason for fault in self.findings.warnings.get(week, ()) if fault.withholds(dataset)]
+            draft = draft_of(source, week, facts)
             draft = replace(
-                draft_of(source, week, facts),
+                draft,
+                warnings=[*draft.warnings, *quiet],
                 bom=self.settings.export_bom,
                 quarantined=counts[dataset.quarantined] if dataset.quarantined else None,
                 late=counts[dataset.late] if dataset.late else None,

@@ -10,6 +10,7 @@ from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 from pyiceberg.types import IcebergType, StructType
 
+from lakehouse.durations import seconds
 from lakehouse.environment import PROJECT_ROOT
 from lakehouse.errors import UserError
 from python_ingest import layout, spark_types, subjects
@@ -33,7 +34,7 @@ OF_THE_CLIENT = (
 NOTHING_ELSE = ConfigDict(extra="forbid")
 FIELDS = (
     *("topic", "key", "on_error", "subject", "allow", "max_dead_letters", "table_properties", "partition_spec"),
-    *("sort_order", "client_options"),
+    *("sort_order", "client_options", "producer", "silence"),
 )
 TRANSFORMS = "years, months, days, hours of a column, bucket(16, column), truncate(4, column), or a column"
 
@@ -49,6 +50,14 @@ def _not_of(taken: tuple[str, ...]) -> AfterValidator:
         return name
 
     return AfterValidator(free)
+
+
+def _duration(text: str | None) -> str | None:
+    try:
+        seconds(text or "0s")
+    except UserError:
+        raise ValueError from None
+    return text
 
 
 def _pairs(given: Any) -> Any:
@@ -92,7 +101,7 @@ class Declaration:
     `partition_spec`, and by Kafka's partition, its files are parted, and by `sort_order` its rows are sorted; None for
     what an existing table has. `client_options` are those of the Kafka client that reads the records.
     `subject` says under which subjects of the registry the topic's schemas are: after what, or their names.
-    `persons` says where the rows of a person are.
+    `persons` says where the rows of a person are. The exporter alone reads `producer` and `silence`.
     """
 
     topic: str
@@ -134,6 +143,8 @@ class Declaration:
             description=f"Write it as {{fetch.max.bytes: 52428800}}; {', '.join(OF_THE_CLIENT)} are settings, or fixed"
         ),
     ] = ()
+    producer: Annotated[Name | None, Field(description="Name what writes the topic")] = None
+    silence: Annotated[str | None, AfterValidator(_duration), Field(description="Write it like 30m, 6h or 7d")] = None
     persons: tuple[Subject, ...] = ()
 
     @property

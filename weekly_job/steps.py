@@ -144,8 +144,9 @@ def complete(job: Job) -> str:
     chosen = list(declared.load(job.project).values())
     with thrift.connect(job.settings) as cursor:
         job.exported.warnings += unclassified_fields(cursor, job.catalog, job.project)
-        job.findings.states = completeness.look(cursor, job.catalog, chosen)
-    found = [fault for week in job.weeks for fault in job.findings.judge(job.settings, job.catalog, week)]
+        job.findings.datasets = chosen
+        job.findings.states = completeness.look(job.settings, cursor, job.catalog, chosen)
+    found = [fault for week in job.weeks for fault in job.findings.judge(job.settings.export_grace, week)]
     over = f"{job.label} is over"
     return job.show(over if found else f"{over}, and no topic is behind", found)
 

@@ -1,6 +1,6 @@
-"""Decides whether a week may be exported: it is over, each topic has been read past its end, and could be decoded."""
+"""Decides whether a week may be exported: it is over, each topic has passed its end, and could be decoded."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -25,19 +25,37 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class TopicState:
-    """What a topic's bronze table held when it was looked at.
+    """What a topic's bronze table held when it was read.
 
     `watermarks` has of each partition the newest plausible Kafka timestamp of a record that could be decoded, EPOCH
     without one; `weeks` has by its first microsecond the records that are stamped in a week, and the dead letters among
-    them.
+    them. `unread` are the partitions of which the table lacked records, by the end offsets that the broker had at
+    `asked_at`; `error` says why they are unknown.
     """
 
     watermarks: dict[int, datetime]
     weeks: dict[int, tuple[int, int]]
+    asked_at: datetime
+    unread: frozenset[int] = frozenset()
+    error: str = ""
 
     def of(self, week: IsoWeek) -> tuple[int, int]:
         """Return the records and dead letters that are stamped in a week."""
         return self.weeks.get((week.start - EPOCH) // timedelta(microseconds=1), (0, 0))
+
+    def past(self, week: IsoWeek) -> set[int]:
+        """Return the partitions that hold a decoded record from after a week's end."""
+        return {partition for partition, newest in self.watermarks.items() if newest >= week.end}
+
+    def is_read(self, week: IsoWeek) -> bool:
+        """Tell whether each partition is past a week's end, or read to an end offset asked for after it.
+
+        Without the broker's answer the table's partitions count alone.
+        """
+        past = self.past(week)
+        if self.error:
+            return bool(past) and len(past) == len(self.watermarks)
+        return self.asked_at >= week.end and self.unread <= past
 
 
 def last_week(settings: Settings, now: datetime) -> IsoWeek:
@@ -60,42 +78,69 @@ def require_past(settings: Settings, week: IsoWeek, now: datetime) -> None:
         )
 
 
-def look(cursor: hive.Cursor, catalog: Catalog, datasets: Iterable[Dataset]) -> dict[Topic, TopicState | Fault]:
-    """Return how far the topics of some datasets are; a fault for one whose table cannot be read.
+def look(
+    settings: Settings,
+    cursor: hive.Cursor,
+    catalog: Catalog,
+    datasets: Iterable[Dataset],
+    known: Iterable[Dataset] = (),
+) -> dict[Topic, TopicState | Fault]:
+    """Return how far the topics of some datasets are, and those of the same producers in the known datasets.
 
-    To be asked before a build, so that the build reads all that is counted here.
+    A topic whose table cannot be read has a fault. Ask before a build, so that the build reads all that is counted
+    here.
     """
-    topics = sorted({topic for dataset in datasets for topic in dataset.topics}, key=lambda topic: topic.name)
+    chosen = _topics(datasets)
+    producers = {topic.producer for topic in chosen} - {None}
+    related = (topic for topic in _topics(known) if topic.producer in producers)
     found: dict[Topic, TopicState | Fault] = {}
-    for topic in topics:
+    for topic in dict.fromkeys([*chosen, *related]):
         try:
-            found[topic] = _state(cursor, catalog, topic)
+            found[topic] = _state(settings, cursor, catalog, topic)
         except UserError as error:
             found[topic] = Fault(topic.name, error.message)
     return found
 
 
-def faults(
-    settings: Settings, catalog: Catalog, states: Mapping[Topic, TopicState | Fault], week: IsoWeek, now: datetime
-) -> list[Fault]:
-    """Return what is wrong with a week of each topic: it may lack records, or too many of them are dead letters.
+def _topics(datasets: Iterable[Dataset]) -> list[Topic]:
+    return sorted({topic for dataset in datasets for topic in dataset.topics}, key=lambda topic: topic.name)
 
-    A topic is complete once its watermark is not before the week's end, and each partition that is itself behind holds
-    all that the broker has: a killed ingester may have left it there. With a grace (LAKEHOUSE_EXPORT_GRACE) so is a
-    topic that is silent: at `now`, so long after the week's end, that holds for all its partitions.
+
+def check(
+    states: Mapping[Topic, TopicState | Fault], datasets: Collection[Dataset], week: IsoWeek, grace: timedelta
+) -> tuple[list[Fault], list[Fault]]:
+    """Return what withholds a week of some datasets, by topic, and what is a warning.
+
+    A topic has passed the week's end if it `is_read` and (a) holds a decoded record from after the end, or (b) another
+    topic of its producer does, or (c) its `silence`, by default `grace`, has gone by. By (c) a topic passes with a
+    warning, and not for datasets with suppressed groups: these have one version only. Too many dead letters withhold,
+    too.
     """
-    found = []
-    for topic, state in states.items():
+    read = {topic: state for topic, state in states.items() if isinstance(state, TopicState) and state.is_read(week)}
+    heard = {topic for topic, state in read.items() if state.past(week)}
+    producers = {topic.producer for topic in heard} - {None}
+    found: list[Fault] = []
+    warnings: list[Fault] = []
+    for topic in _topics(datasets):
+        state = states[topic]
         if isinstance(state, Fault):
             found.append(state)
             continue
-        if behind := _behind(settings, catalog, topic, state, week, now):
-            found.append(Fault(topic.name, f"behind: {behind}"))
+        silence = grace if topic.silence is None else topic.silence
+        if topic not in read or not (topic in heard or topic.producer in producers):
+            behind = _behind(topic, state, week)
+            if topic in read and state.asked_at >= week.end + silence:
+                warnings.append(Fault(topic.name, f"{week} is complete by silence: {behind}"))
+                if any(dataset.suppressed and topic in dataset.topics for dataset in datasets):
+                    reason = f"behind: {behind}, and silence completes no dataset with suppressed groups"
+                    found.append(Fault(topic.name, reason, of_suppressed=True))
+            else:
+                found.append(Fault(topic.name, f"behind: {behind}"))
         records, dead_letters = state.of(week)
         if topic.max_dead_letters.exceeded(records, dead_letters):
             share = f"{dead_letters:,} of the {records:,} records of {week}"
             found.append(Fault(topic.name, f"{topic.name}: {share} are dead letters, more than its max_dead_letters"))
-    return found
+    return found, warnings
 
 
 def dead_letters(states: Mapping[Topic, TopicState | Fault], dataset: Dataset, week: IsoWeek) -> int:
@@ -104,9 +149,17 @@ def dead_letters(states: Mapping[Topic, TopicState | Fault], dataset: Dataset, w
     return sum(state.of(week)[1] for state in answered)
 
 
-def _state(cursor: hive.Cursor, catalog: Catalog, topic: Topic) -> TopicState:
-    if not catalog.table_exists((topic.bronze.schema, topic.bronze.name)):
-        return TopicState({}, {})
+def _state(settings: Settings, cursor: hive.Cursor, catalog: Catalog, topic: Topic) -> TopicState | Fault:
+    bronze = (topic.bronze.schema, topic.bronze.name)
+    if not catalog.table_exists(bronze):
+        return Fault(topic.name, f"behind: {topic.name} has landed nothing")
+    asked_at = datetime.now(UTC)
+    unread: set[int] = set()
+    error = ""
+    try:
+        unread = unread_partitions(settings, catalog, topic.name, bronze, BROKER_SECONDS)
+    except UserError as problem:
+        error = problem.message
     rows = spark_sql.run(
         cursor,
         # A record that is stamped beyond what Spark can hold has no stamp: it counts when it came.
@@ -123,29 +176,20 @@ def _state(cursor: hive.Cursor, catalog: Catalog, topic: Topic) -> TopicState:
         watermarks[partition] = max(watermarks.get(partition, EPOCH), EPOCH + timedelta(microseconds=newest or 0))
         records_before, dead_before = weeks.get(monday, (0, 0))
         weeks[monday] = (records_before + records, dead_before + dead)
-    return TopicState(watermarks, weeks)
+    return TopicState(watermarks, weeks, asked_at, frozenset(unread), error)
 
 
-def _behind(
-    settings: Settings, catalog: Catalog, topic: Topic, state: TopicState, week: IsoWeek, now: datetime
-) -> str | None:
-    """Return how far a topic is if it may still lack records of a week."""
-    late = settings.export_grace is not None and now >= week.end + settings.export_grace
+def _behind(topic: Topic, state: TopicState, week: IsoWeek) -> str:
+    """Return how far a topic is that has not passed a week's end."""
     newest = max(state.watermarks.values(), default=EPOCH)
-    passed = {partition for partition, moment in state.watermarks.items() if moment >= week.end}
     if newest == EPOCH:
-        return f"{topic.name} has landed nothing" + (" that could be decoded" if state.weeks else "")
-    if not passed and not late:
-        return f"{topic.name} at {_show(newest)}"
-    if len(passed) == len(state.watermarks):
-        return None
-    try:
-        bronze = (topic.bronze.schema, topic.bronze.name)
-        lacking = unread_partitions(settings, catalog, topic.name, bronze, BROKER_SECONDS) - passed
-    except UserError as error:
-        return f"{topic.name} at {_show(newest)} ({error.message})"
-    partitions = ", ".join(map(str, sorted(lacking)))
-    return f"{topic.name} at {_show(newest)} (partitions not read to their ends: {partitions})" if lacking else None
+        at = f"{topic.name} has landed nothing" + (" that could be decoded" if state.weeks else "")
+    else:
+        at = f"{topic.name} at {_show(newest)}"
+    if state.error:
+        return f"{at} ({state.error})"
+    lacking = ", ".join(map(str, sorted(state.unread - state.past(week))))
+    return f"{at} (partitions not read to their ends: {lacking})" if lacking else at
 
 
 def _show(moment: datetime) -> str:

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import sqlglot
 import yaml
 from sqlglot.errors import ParseError
 
+from lakehouse.durations import seconds
 from lakehouse.errors import UserError
 from python_export.datasets import dictionary
 from python_export.datasets.dictionary import Field
@@ -30,11 +32,16 @@ class Table:
 
 @dataclass(frozen=True)
 class Topic:
-    """A Kafka topic that contributes to a dataset, the bronze table it lands in, and its usual few dead letters."""
+    """A Kafka topic that contributes to a dataset, the bronze table it lands in, and its usual few dead letters.
+
+    `producer` names what writes it, `silence` says how long after a week's end the topic may have no record.
+    """
 
     name: str
     bronze: Table
     max_dead_letters: DeadLetterLimit = field(default_factory=DeadLetterLimit)
+    producer: str | None = None
+    silence: timedelta | None = None
 
 
 @dataclass(frozen=True)
@@ -217,7 +224,8 @@ def _unscanned(node: Mapping[str, Any]) -> dict[str, str]:
 def _topic(source: dict[str, Any]) -> Topic:
     kafka = source["config"]["meta"]["kafka"]
     limit = DeadLetterLimit(**(kafka.get("max_dead_letters") or {}))
-    return Topic(kafka["topic"], Table(source["schema"], source["identifier"]), limit)
+    silence = timedelta(seconds=seconds(text)) if (text := kafka.get("silence")) else None
+    return Topic(kafka["topic"], Table(source["schema"], source["identifier"]), limit, kafka.get("producer"), silence)
 
 
 def _events(manifest: dict[str, Any], declared: dict[str, str] | None) -> Events | None:

@@ -2,15 +2,12 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import timedelta
 
-from pyiceberg.catalog import Catalog
-
-from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from python_export.datasets import completeness
 from python_export.datasets.completeness import TopicState
-from python_export.datasets.declared import Topic
+from python_export.datasets.declared import Dataset, Topic
 from python_export.datasets.withheld import Fault
 
 
@@ -18,13 +15,16 @@ from python_export.datasets.withheld import Fault
 class Findings:
     """What is known of the topics and of the build when files are about to be made.
 
-    `states` are from before the build; each fault withholds the datasets that come from its place, in every week or,
-    of `in_week`, in one. `builds` are the ids of the run's own builds: without any, tables may be of an earlier one.
+    `states` are from before the build, of the topics of `datasets` and of their producers; each fault withholds the
+    datasets that come from its place, in every week or, of `in_week`, in one. `warnings` withhold nothing. `builds` are
+    the ids of the run's own builds: without any, tables may be of an earlier one.
     """
 
     states: Mapping[Topic, TopicState | Fault] = field(default_factory=dict)
+    datasets: Collection[Dataset] = ()
     faults: list[Fault] = field(default_factory=list)
     in_week: dict[IsoWeek, list[Fault]] = field(default_factory=dict)
+    warnings: dict[IsoWeek, list[Fault]] = field(default_factory=dict)
     builds: set[str] = field(default_factory=set)
 
     def of(self, week: IsoWeek) -> list[Fault]:
@@ -40,9 +40,9 @@ class Findings:
             else:
                 self.faults.append(fault)
 
-    def judge(self, settings: Settings, catalog: Catalog, week: IsoWeek) -> list[Fault]:
+    def judge(self, grace: timedelta, week: IsoWeek) -> list[Fault]:
         """Look for topics of which a week is incomplete, add what is found, and return it."""
-        found = completeness.faults(settings, catalog, self.states, week, datetime.now(UTC))
+        found, self.warnings[week] = completeness.check(self.states, self.datasets, week, grace)
         self.in_week.setdefault(week, []).extend(found)
         return found
 

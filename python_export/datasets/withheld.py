@@ -9,10 +9,18 @@ from python_export.datasets.declared import Dataset
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that is wrong, in words without data, and where: a topic's name, or the unique id of a dbt node."""
+    """Something that is wrong, in words without data, and where: a topic's name, or the unique id of a dbt node.
+
+    `of_suppressed`: it is wrong for datasets with suppressed groups alone.
+    """
 
     place: str
     reason: str
+    of_suppressed: bool = False
+
+    def withholds(self, dataset: Dataset) -> bool:
+        """Tell whether a dataset comes from where it is."""
+        return self.place in dataset.lineage and (dataset.suppressed is not None or not self.of_suppressed)
 
 
 @dataclass(frozen=True)
@@ -34,7 +42,7 @@ def withhold(
     kept, withheld = [], []
     faults = list(faults)
     for dataset in datasets:
-        reasons = dict.fromkeys(fault.reason for fault in faults if fault.place in dataset.lineage)
+        reasons = dict.fromkeys(fault.reason for fault in faults if fault.withholds(dataset))
         if reasons:
             withheld.append(Withheld(dataset.name, str(week), "; ".join(reasons)))
         else:

@@ -23,5 +23,5 @@ def unread_partitions(
     position = PositionReader().read(table)
     state = Broker(settings, wait).describe(topic)
     if table.properties.get(property_keys.TOPIC_ID) != state.topic_id:
-        return set(position.next_offsets)
+        return {*position.next_offsets, *state.end}
     return {span.partition for span in offsets.waiting(position, state)}

@@ -84,6 +84,9 @@ def test_the_projects_own_sources_name_the_tables_that_other_tools_rely_on() -> 
             GOOD.replace("on_error: stop", "subject: till"),
             ["table sales", "kafka.subject is 'till'", "topic_record, or"],
         ),
+        (GOOD.replace("on_error: stop", "silence: a day"), ["table sales", "kafka.silence is 'a day'", "6h or 7d"]),
+        (GOOD.replace("on_error: stop", "silence: 6"), ["table sales", "kafka.silence is '6'"]),
+        (GOOD.replace("on_error: stop", "producer: 6"), ["table sales", "kafka.producer is '6'", "what writes"]),
         (GOOD.replace("on_error: stop", "subject: []"), ["table sales", "kafka.subject is '[]'"]),
         (
             GOOD.replace("on_error: stop", "table_properties: zstd"),

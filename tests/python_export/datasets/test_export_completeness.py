@@ -1,9 +1,10 @@
 """When a week may be exported: it is over, late records were waited for, and no topic is behind."""
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import product
 
 import pyarrow as pa
 import pytest
@@ -15,8 +16,17 @@ from lakehouse.catalog import load_catalog, make_namespace
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
-from python_export.datasets.completeness import dead_letters, faults, last_week, look, require_past
-from python_export.datasets.declared import Table, Topic
+from python_export.datasets.completeness import (
+    EPOCH,
+    TopicState,
+    check,
+    dead_letters,
+    last_week,
+    look,
+    require_past,
+)
+from python_export.datasets.declared import Dataset, Table, Topic
+from python_export.datasets.withheld import Fault, withhold
 from python_ingest.kafka.broker import Broker
 from python_ingest.topics import DeadLetterLimit
 from tests.support.hostile_rows import DATASET
@@ -52,6 +62,80 @@ def test_late_records_are_waited_for(offline_settings: Settings) -> None:
         require_past(patient, WEEK, due - INSTANT)
 
 
+QUIET = Topic("shop.addresses", Table("bronze", "addresses"), producer="shop")
+OTHER = Topic("shop.orders", Table("bronze", "orders"), producer="shop")
+FOREIGN = Topic("till.orders", Table("bronze", "till"), producer="till")
+ALONE = Topic("payments", Table("bronze", "payments"))
+GRACE = timedelta(hours=24)
+# Of partition 0 and 1 of a table: no row, none that could be decoded, one from before the end, one from after it.
+NEWEST = (None, EPOCH, END - INSTANT, END)
+
+
+def states() -> Iterator[TopicState]:
+    """Yield what a table of two partitions may hold, and what the broker, which knows a third one, may have more."""
+    moments = (END - INSTANT, END, END + GRACE - INSTANT, END + GRACE)
+    unread = (frozenset(partitions) for partitions in ((), (0,), (1,), (2,), (0, 1)))
+    for (*newest, asked_at), lacking in product(product(NEWEST, NEWEST, moments), [*unread]):
+        watermarks = {partition: moment for partition, moment in enumerate(newest) if moment}
+        yield TopicState(watermarks, {}, asked_at, lacking)
+
+
+def dataset(name: str, topics: tuple[Topic, ...], suppressed: str | None = None) -> Dataset:
+    lineage = frozenset(topic.name for topic in topics)
+    return replace(DATASET, name=name, topics=topics, lineage=lineage, suppressed=suppressed)
+
+
+def test_a_week_is_complete_by_record_producer_or_silence_of_what_was_read_to_its_end() -> None:
+    """Every combination of two partitions, end offsets, times of asking, silences and another topic."""
+    heard = TopicState({0: END}, {}, END + GRACE)
+    others: dict[str, tuple[Topic, TopicState | Fault]] = {
+        "heard": (OTHER, heard),
+        "heard, unread elsewhere": (OTHER, replace(heard, watermarks={0: END, 1: EPOCH}, unread=frozenset({1}))),
+        "silent": (OTHER, replace(heard, watermarks={0: EPOCH})),
+        "unreadable": (OTHER, Fault(OTHER.name, "Spark failed")),
+        "of another producer": (FOREIGN, heard),
+        "of a topic without one": (ALONE, heard),
+    }
+    seen = set()
+    for state, (kind, (other, its)), silence in product(states(), others.items(), (None, GRACE / 2, GRACE * 2)):
+        quiet = replace(QUIET, silence=silence)
+        plain, small = dataset("plain", (quiet,)), dataset("small", (quiet,), "is_suppressed")
+        found, warnings = check({quiet: state, other: its}, [plain, small], WEEK, GRACE)
+
+        is_past = [state.watermarks.get(partition, EPOCH) >= END for partition in (0, 1, 2)]
+        is_read = all(past or partition not in state.unread for partition, past in enumerate(is_past))
+        is_read = is_read and state.asked_at >= END
+        by_record = is_read and (any(is_past) or kind == "heard")
+        by_silence = is_read and not by_record and state.asked_at - END >= (GRACE if silence is None else silence)
+
+        case = f"{state} {kind} {silence}"
+        complete = [it.name for it in withhold([plain, small], found, WEEK)[0]]
+        assert complete == (["plain", "small"] if by_record else ["plain"] if by_silence else []), case
+        assert [warning.place for warning in warnings] == ([quiet.name] if by_silence else []), case
+        assert all(warning.withholds(plain) and warning.withholds(small) for warning in warnings)
+        seen.add((by_record, by_silence))
+    assert seen == {(True, False), (False, True), (False, False)}
+
+
+def test_silence_of_one_topic_completes_no_other_of_its_producer() -> None:
+    """By silence a topic passes with less than a record: the next one of its producer has its own grace."""
+    early, late = replace(QUIET, silence=GRACE / 2), OTHER
+    state = TopicState({0: END - INSTANT}, {}, END + GRACE / 2)
+    found, warnings = check({early: state, late: state}, [dataset("both", (early, late))], WEEK, GRACE)
+    assert [fault.reason for fault in found] == [f"behind: {late.name} at 2021-01-03 23:59:59 UTC"]
+    assert [warning.place for warning in warnings] == [early.name]
+
+
+def test_without_the_broker_a_week_is_complete_if_all_partitions_are_past_its_end() -> None:
+    for newest in product(NEWEST, NEWEST):
+        watermarks = {partition: moment for partition, moment in enumerate(newest) if moment}
+        state = TopicState(watermarks, {}, END + GRACE, error="localhost:9092 is away")
+        found, warnings = check({QUIET: state}, [dataset("plain", (QUIET,))], WEEK, GRACE)
+        assert bool(found) is (not watermarks or min(watermarks.values()) < END), watermarks
+        assert not warnings
+        assert all("localhost:9092 is away" in fault.reason for fault in found)
+
+
 @pytest.fixture
 def produce(stack: Settings, topic: Topic) -> Callable[..., None]:
     """Add a record to the topic, to its first partition or another one."""
@@ -73,38 +157,40 @@ def topic(stack: Settings) -> Topic:
     return Topic(name, Table("bronze_tests", name))
 
 
-def test_a_silent_topic_is_complete_after_the_grace_if_it_is_read_to_the_end(
+def test_a_topic_is_read_to_its_end_by_what_broker_and_table_hold(
     stack: Settings, topic: Topic, produce: Callable[..., None]
 ) -> None:
-    """So is, without a grace, a partition of a topic whose other ones are past the week's end."""
-    patient = stack.changed(export_grace=timedelta(hours=24))
-    due = END + timedelta(hours=24)
+    """An empty topic, records that have not landed, a killed ingester, dead letters, a recreated topic."""
+    patient, impatient = timedelta(days=365_000), timedelta(0)
     catalog = load_catalog(stack)
     make_namespace(catalog, "bronze_tests")
     topic_id = Broker(stack, 10).describe(topic.name).topic_id
-    table = catalog.create_table(
-        ("bronze_tests", topic.name), BRONZE, properties={"lakehouse.topic-id": topic_id, "lakehouse.key": "string"}
-    )
-    produce()
+    of_topic = dataset("one", (topic,))
+    row = {"kafka_partition": 0, "kafka_offset": 0, "ingest_batch": 1, "kafka_timestamp": END - INSTANT}
     with thrift.connect(stack) as cursor:
 
-        def found(settings: Settings, now: datetime) -> list[str]:
-            states = look(cursor, catalog, [replace(DATASET, topics=(topic,))])
-            return [fault.reason for fault in faults(settings, catalog, states, WEEK, now)]
+        def found(grace: timedelta, *others: Topic) -> list[str]:
+            states = look(stack, cursor, catalog, [of_topic], [dataset("other", others)])
+            return [fault.reason for fault in check(states, [of_topic], WEEK, grace)[0]]
 
-        assert found(patient, due) == [f"behind: {topic.name} has landed nothing"]
-        row = {"kafka_partition": 0, "kafka_offset": 0, "ingest_batch": 1, "kafka_timestamp": END - INSTANT}
+        nothing = f"behind: {topic.name} has landed nothing"
+        assert found(impatient) == [nothing]
+        table = catalog.create_table(
+            ("bronze_tests", topic.name), BRONZE, properties={"lakehouse.topic-id": topic_id, "lakehouse.key": "string"}
+        )
+        assert found(patient) == [nothing]
+        assert found(impatient) == []
+        produce()
+        assert found(impatient) == [f"{nothing} (partitions not read to their ends: 0)"]
         table.append(pa.Table.from_pylist([row | {"ingested_at": END}], BRONZE))
         behind = f"behind: {topic.name} at 2021-01-03 23:59:59 UTC"
-        assert found(stack, due) == [behind]
-        assert found(patient, due - INSTANT) == [behind]
-        assert found(patient, due) == []
+        assert found(patient) == [behind]
+        assert found(impatient) == []
         # A record that has not landed may be of the week.
         produce()
-        assert found(stack, due) == [behind]
-        assert found(patient, due) == [f"{behind} (partitions not read to their ends: 0)"]
+        assert found(impatient) == [f"{behind} (partitions not read to their ends: 0)"]
         table.append(pa.Table.from_pylist([row | {"kafka_offset": 1, "ingested_at": END}], BRONZE))
-        assert found(patient, due) == []
+        assert found(impatient) == []
         # An ingester that is killed between two batches leaves partition 1 behind.
         for partition in (0, 1, 1, 0):
             produce(partition)
@@ -113,16 +199,41 @@ def test_a_silent_topic_is_complete_after_the_grace_if_it_is_read_to_the_end(
         table.append(pa.Table.from_pylist([ahead | {"decode_error": "unknown schema id 7"}], BRONZE))
         table.append(pa.Table.from_pylist([slow], BRONZE))
         # What cannot be decoded may be of any time: the watermark stays where it was.
-        assert found(stack, END) == [behind]
+        assert found(patient) == [f"{behind} (partitions not read to their ends: 0, 1)"]
         table.append(pa.Table.from_pylist([ahead | {"kafka_offset": 3}], BRONZE))
         at_the_end = f"behind: {topic.name} at 2021-01-04 00:00:00 UTC (partitions not read to their ends: 1)"
-        assert found(stack, END) == [at_the_end]
+        assert found(patient) == [at_the_end]
         table.append(pa.Table.from_pylist([slow | {"kafka_offset": 1}], BRONZE))
-        assert found(stack, END) == []
+        assert found(patient) == []
         # A topic that was created anew says nothing about the old one.
         with table.transaction() as change:
             change.set_properties({"lakehouse.topic-id": "another"})
-        assert found(patient, due) == [at_the_end]
+        assert found(impatient) == [at_the_end]
+        catalog.create_table(("bronze_tests", "gone"), BRONZE)
+        gone = dataset("gone", (Topic("gone", Table("bronze_tests", "gone")),))
+        [fault] = check(look(stack, cursor, catalog, [gone]), [gone], WEEK, impatient)[0]
+        assert fault.reason.startswith("behind: gone has landed nothing (The topic 'gone' does not exist")
+
+
+def test_another_topic_of_the_producer_is_read_for_a_dataset_that_does_not_come_from_it(
+    stack: Settings, topic: Topic
+) -> None:
+    catalog = load_catalog(stack)
+    make_namespace(catalog, "bronze_tests")
+    topic = replace(topic, producer="shop")
+    heard, unheard = (Topic(f"{topic.name}{end}", Table("bronze_tests", f"{topic.name}{end}")) for end in "ab")
+    for it, rows in ((topic, []), (heard, [END])):
+        properties = {"lakehouse.topic-id": Broker(stack, 10).describe(topic.name).topic_id}
+        table = catalog.create_table((it.bronze.schema, it.bronze.name), BRONZE, properties=properties)
+        row = {"kafka_partition": 0, "kafka_offset": 0, "ingest_batch": 1, "ingested_at": END}
+        table.append(pa.Table.from_pylist([row | {"kafka_timestamp": stamp} for stamp in rows], BRONZE))
+    with thrift.connect(stack) as cursor:
+        for producer, expected in (("shop", []), ("till", [topic.name])):
+            known = [dataset("known", (topic, replace(heard, producer=producer), replace(unheard, producer="till")))]
+            states = look(stack, cursor, catalog, [dataset("one", (topic,))], known)
+            assert len(states) == (2 if producer == "shop" else 1)
+            found, _ = check(states, [dataset("one", (topic,))], WEEK, timedelta(days=365_000))
+            assert [fault.place for fault in found] == expected
 
 
 def test_a_topic_with_too_many_dead_letters_in_the_week_is_not_taken_for_complete(stack: Settings) -> None:
@@ -140,10 +251,10 @@ def test_a_topic_with_too_many_dead_letters_in_the_week_is_not_taken_for_complet
     with thrift.connect(stack) as cursor:
 
         def found(limit: DeadLetterLimit) -> list[str]:
-            dataset = replace(DATASET, topics=(replace(topic, max_dead_letters=limit),))
-            states = look(cursor, catalog, [dataset])
-            assert dead_letters(states, dataset, WEEK) == 30
-            return [fault.reason for fault in faults(stack, catalog, states, WEEK, END)]
+            limited = replace(DATASET, topics=(replace(topic, max_dead_letters=limit),))
+            states = look(stack, cursor, catalog, [limited])
+            assert dead_letters(states, limited, WEEK) == 30
+            return [fault.reason for fault in check(states, [limited], WEEK, GRACE)[0]]
 
         too_many = f"{name}: 30 of the 100 records of 2020-W53 are dead letters, more than its max_dead_letters"
         assert found(DeadLetterLimit()) == [too_many]
@@ -162,8 +273,9 @@ def test_a_topic_whose_table_cannot_be_read_is_at_fault_alone(stack: Settings) -
     row = {"kafka_partition": 0, "kafka_offset": 0, "ingest_batch": 1, "kafka_timestamp": END, "ingested_at": END}
     table.append(pa.Table.from_pylist([row], BRONZE))
     with thrift.connect(stack) as cursor:
-        states = look(cursor, catalog, [replace(DATASET, topics=(absent, foreign, good))])
-    first, second = faults(stack, catalog, states, WEEK, END)
+        datasets = [replace(DATASET, topics=(absent, foreign, good))]
+        states = look(stack, cursor, catalog, datasets)
+    first, second = check(states, datasets, WEEK, GRACE)[0]
     assert (first.place, first.reason) == (absent.name, f"behind: {absent.name} has landed nothing")
     assert second.place == foreign.name
     assert second.reason.startswith(f"Spark failed to read how far {foreign.name} is: ")
