@@ -1,20 +1,19 @@
 {#
     The small-group rule, in one place: whether a cell of an aggregate is too
     small to publish. A cell with fewer persons than var small_group_threshold
-    is. If it is the only one among the cells that share a total, the total
-    would give it away: the next smallest cell is held back as well.
+    is. What the cells that share a total lack would give small ones away, so
+    the next smallest cell is held back with them: its persons alone reach the
+    threshold. Those of small cells do not add up to it for sure, because one
+    person may be in several cells.
 
     `key` decides between cells with as many persons, so that a rerun holds
     back the same ones.
 #}
 {% macro is_suppressed(persons, total, key) -%}
-    {%- set threshold = small_group_threshold() -%}
+    {%- set small = 'count_if(' ~ persons ~ ' < ' ~ small_group_threshold() ~ ') over (partition by ' ~ total ~ ')' -%}
     (
-        {{ persons }} < {{ threshold }}
-        or (
-            count_if({{ persons }} < {{ threshold }}) over (partition by {{ total }}) = 1
-            and row_number() over (partition by {{ total }} order by {{ persons }}, {{ key }}) = 2
-        )
+        {{ small }} > 0
+        and row_number() over (partition by {{ total }} order by {{ persons }}, {{ key }}) <= {{ small }} + 1
     )
 {%- endmacro %}
 

@@ -1,6 +1,7 @@
 """One export run: build, then unload, verify and publish each dataset of some weeks, or withhold it and say why."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,7 @@ from python_export.datasets.project import Project
 from python_export.datasets.source import Source
 from python_export.datasets.unclassified import unclassified_fields
 from python_export.datasets.week_counts import week_counts
-from python_export.datasets.withheld import Fault, Withheld, withhold, without_dataset
+from python_export.datasets.withheld import Fault, Withheld, ready, withhold, without_dataset
 from python_export.files import pii_scan
 from python_export.files.compare import Facts, verify
 from python_export.files.unload import unload
@@ -60,6 +61,8 @@ class Exporter:
     require: Callable[[], None] = lambda: None
     # Restated weeks of one run, by default LAKEHOUSE_EXPORT_RESTATE_WEEKS.
     at_most: int | None = None
+    # Why another version is published of what has its one version; None if it is not.
+    restated: str | None = None
 
     def run(self, weeks: Iterable[IsoWeek] | None, names: Iterable[str] = (), with_build: bool = True) -> None:
         """Export weeks of the named datasets, by default of all; without weeks those that are due.
@@ -74,16 +77,13 @@ class Exporter:
             self.exported.warnings += unclassified_fields(cursor, self.catalog, self.project)
             self.findings.datasets = chosen
             self.findings.states = completeness.look(self.settings, cursor, self.catalog, chosen, known.values())
-        target = open_target(self.settings)
-        outbox.know_root(self.catalog, target)
-        with staging(target.staging, self.say) as directory:
-            self._clean(target, names)
+        with self._target(chosen) as (target, directory):
             figures = None
             if weeks is None:
                 self.say("building the figures of all weeks")
                 self.findings.faults += build_figures(self.project)
                 figures = late.figures(self.catalog)
-                due = self._due(target, figures, names)
+                due = self._due(target, figures, chosen)
             else:
                 due = {week: names for week in sorted(weeks, reverse=True)}
             self._export(due, (), with_build, target, directory, figures)
@@ -94,22 +94,33 @@ class Exporter:
         Raises:
             UserError: a step failed.
         """
-        names = list(declared.load(self.project))
-        target = open_target(self.settings)
-        outbox.know_root(self.catalog, target)
-        with staging(target.staging, self.say) as directory:
-            self._clean(target, names)
-            for week in weeks:
-                late.record_due(self.catalog, target, week, names)
+        datasets = declared.load(self.project)
+        names = list(datasets)
+        with self._target(datasets.values()) as (target, directory):
             due = {week: names for week in sorted(weeks, reverse=True)}
             if figures is not None:
-                due |= {week: due.get(week, names) for week, names in self._due(target, figures, names).items()}
+                older = self._due(target, figures, datasets.values())
+                due |= {week: due.get(week, chosen) for week, chosen in older.items()}
             self._export(due, weeks, True, target, directory, figures)
 
-    def _clean(self, target: Target, names: Iterable[str]) -> None:
-        target.clean(names)
-        if self.settings.export_unload:
-            UnloadBucket.at(self.settings.export_unload).clean()
+    @contextmanager
+    def _target(self, datasets: Collection[Dataset]) -> Iterator[tuple[Target, Path]]:
+        """Yield the export root and a directory of its staging, without what killed runs left.
+
+        Read before and recorded after: which weeks have their one version.
+        """
+        target = open_target(self.settings)
+        is_announced = outbox.know_root(self.catalog, target).mail == outbox.TOLD
+        once = [dataset.name for dataset in datasets if dataset.suppressed]
+        self.findings.published = late.published_once(self.catalog, target, once, is_announced)
+        with staging(target.staging, self.say) as directory:
+            target.clean([dataset.name for dataset in datasets])
+            if self.settings.export_unload:
+                UnloadBucket.at(self.settings.export_unload).clean()
+            try:
+                yield target, directory
+            finally:
+                late.published_once(self.catalog, target, once, is_announced)
 
     def _export(
         self,
@@ -125,6 +136,10 @@ class Exporter:
         What fails for a dataset withholds it. If all fails alike, it is raised: then it is no matter of a dataset.
         """
         failed: list[tuple[Withheld, Exception]] = []
+        if not self.restated:
+            due, versions, warnings = late.without_published(target, due, self.findings.published)
+            self.exported.published += versions
+            self.exported.warnings += warnings
         for week in due.keys() - self.findings.in_week.keys():
             self.findings.judge(self.settings.export_grace, week)
         if with_build:
@@ -138,41 +153,28 @@ class Exporter:
             if figures is not None:
                 done = [version.manifest for version in self.exported.published if version.manifest.week == str(week)]
                 late.note(self.catalog, target, done, figures)
-        if not self.exported.published and len({type(error) for _, error in failed}) == 1:
+        if len(failed) == sum(map(len, due.values())) and len({type(error) for _, error in failed}) == 1:
             raise failed[0][1]
         self.exported.withheld += [withheld for withheld, _ in failed]
-        warnings = (warning.reason for week in due for warning in self.findings.warnings.get(week, ()))
-        self.exported.warnings += dict.fromkeys(warnings)
+        quiet = (warning.reason for week in due for warning in self.findings.warnings.get(week, ()))
+        self.exported.warnings += dict.fromkeys(quiet)
         faults = dict.fromkeys([*self.findings.faults, *(fault for week in due for fault in self.findings.of(week))])
         self.exported.has_faults = bool(faults)
         self.exported.warnings += without_dataset(declared.load(self.project).values(), faults)
 
-    def _due(self, target: Target, figures: late.Figures, names: Sequence[str]) -> late.Due:
+    def _due(self, target: Target, figures: late.Figures, datasets: Collection[Dataset]) -> late.Due:
         """Return the weeks that are due, but for what a fault withholds in all of them."""
         at_most = Choices.of(self.project.env).restate_weeks if self.at_most is None else self.at_most
-        due, left = late.due(self.catalog, target, figures, names, self.exported.week, at_most)
+        names = [dataset.name for dataset in datasets]
+        once = [dataset.name for dataset in datasets if dataset.suppressed]
+        due, left = late.due(self.catalog, target, figures, names, self.exported.week, at_most, once)
         if left:
             self.exported.warnings.append(
                 f"{len(left)} older weeks that late data changed are left for the next run, the newest {left[0]}"
             )
-        return self._ready(due)
-
-    def _ready(self, due: late.Due) -> late.Due:
-        """Return the weeks without datasets that a fault withholds in all of them: these stay due, with a warning."""
-        datasets = declared.load(self.project)
-        ready: late.Due = {}
-        waiting: dict[tuple[str, str], list[IsoWeek]] = {}
-        for week, names in due.items():
-            chosen, all_withheld = withhold([datasets[name] for name in names], self.findings.faults, week)
-            if chosen:
-                ready[week] = [dataset.name for dataset in chosen]
-            for withheld in all_withheld:
-                waiting.setdefault((withheld.dataset, withheld.reason), []).append(week)
-        self.exported.warnings += [
-            f"{len(weeks)} due weeks of {name}, the first {min(weeks)}, are not published yet: {reason}"
-            for (name, reason), weeks in waiting.items()
-        ]
-        return ready
+        due, waiting = ready(due, declared.load(self.project), self.findings.faults)
+        self.exported.warnings += waiting
+        return due
 
     def _build(self, due: late.Due, with_ancestors: bool) -> None:
         """Have dbt build what may be published of some weeks.
@@ -202,16 +204,6 @@ class Exporter:
         self.findings.builds.add(invocation(self.project))
         return found
 
-    def _tested(self, dataset: Dataset, week: IsoWeek) -> Source:
-        """Return the tested week of a dataset; not one that an earlier build has left, if this run has built."""
-        found = require_week(self.catalog, dataset, week)
-        if self.findings.builds and found.provenance.invocation_id not in self.findings.builds:
-            raise UserError(
-                f"{dataset.model} was not tested for {week} by the build of this run",
-                "Run it again: another writer may have come between the build and its tests",
-            )
-        return found
-
     def _publish_week(
         self, week: IsoWeek, chosen: list[Dataset], target: Target, directory: Path
     ) -> list[tuple[Withheld, Exception]]:
@@ -238,6 +230,7 @@ class Exporter:
             draft = draft_of(source, week, facts)
             draft = replace(
                 draft,
+                restated=self.restated,
                 warnings=[*draft.warnings, *quiet],
                 bom=self.settings.export_bom,
                 quarantined=counts[dataset.quarantined] if dataset.quarantined else None,
@@ -262,7 +255,8 @@ class Exporter:
     ) -> list[tuple[Source, Path, Facts]]:
         """Return the file of a dataset, unloaded and verified; nothing if a check has withheld it."""
         name = dataset.name
-        if (found := self._judged(name, week, partial(self._tested, dataset, week))) is None:
+        tested = partial(require_week, self.catalog, dataset, week, self.findings.builds)
+        if (found := self._judged(name, week, tested)) is None:
             return []
         if (source := self._judged(name, week, partial(pii_scan.withhold, found, directory / "scanned"))) is None:
             return []

@@ -24,6 +24,7 @@ from python_export.datasets.project import Project
 from python_export.datasets.unclassified import unclassified_fields
 from python_export.datasets.withheld import Fault
 from python_export.publishing import late
+from python_export.publishing.target import open_target
 from python_export.report import page
 from python_export.run import Exporter
 from python_export.telling.deliver import notify
@@ -142,6 +143,10 @@ def complete(job: Job) -> str:
     """See which topics have passed the week's end, and name what landed that no mask is known for."""
     dbt.parse(job.project)
     chosen = list(declared.load(job.project).values())
+    target = open_target(job.settings)
+    for week in job.weeks:
+        # Before a build that may fail: the week then stays due.
+        late.record_due(job.catalog, target, week, [dataset.name for dataset in chosen])
     with thrift.connect(job.settings) as cursor:
         job.exported.warnings += unclassified_fields(cursor, job.catalog, job.project)
         job.findings.datasets = chosen

@@ -45,7 +45,6 @@
         {% set sql = with_bounds(compiled_code, news, rebuilds) %}
         {% do require_columns(sql, none if rebuilds else this) %}
         {% if model.config.meta.export %}
-            {% set sql = as_published(sql) %}
             {% do record_provenance() %}
         {% endif %}
         {% if rebuilds %}

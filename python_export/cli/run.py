@@ -47,6 +47,10 @@ def run(
     weeks: Annotated[str | None, typer.Option(help="Several weeks with one build: 2026-W40..2026-W46.")] = None,
     changed: Annotated[bool, typer.Option(help="The due weeks: never published, or changed by late data.")] = False,
     dataset: Annotated[list[str] | None, typer.Option(help="Just this dataset; repeatable. Default: all.")] = None,
+    restate: Annotated[
+        str | None, typer.Option(help="Publish another version of a dataset that has one per week; needs --reason.")
+    ] = None,
+    reason: Annotated[str | None, typer.Option(help="Why it is restated; the manifest says so.")] = None,
     build: Annotated[
         bool, typer.Option(help="Have dbt build and test the export tables first; otherwise they must hold the week.")
     ] = True,
@@ -57,9 +61,13 @@ def run(
 
     A dataset that may be incomplete or wrong is withheld, by name and with the reason; the others are published.
 
+    A dataset with suppressed groups is published once per week; --restate publishes another version.
+
     Exit codes: 1 something failed, and the readers are told, of what was published before it too; 3 published, but not
     everybody is told; 4 something failed, and what does not come from it is published.
     """
+    if bool(restate) != bool(reason) or (restate and (not week or dataset)):
+        raise typer.BadParameter("--restate names the dataset, and needs --week and --reason")
     env = environment()
     settings = from_environment(env)
     # What cannot work is to be known now, not when the files are published.
@@ -70,6 +78,7 @@ def run(
         raise typer.BadParameter("--changed finds the weeks itself, by a build")
     newest = last_week(settings, datetime.now(UTC))
     chosen = None if changed else chosen_weeks(settings, datetime.now(UTC), week, weeks)
+    dataset = [restate] if restate else dataset
     project = Project(PROJECT_ROOT, env)
     catalog = load_catalog(settings)
     if build:
@@ -86,7 +95,9 @@ def run(
             step_within(env, "export run"),
         ):
             tell_of_killed(settings, env, exported.week, lease.left, console.print)
-            exporter = Exporter(settings, catalog, project, exported, say=console.print, require=lease.require)
+            exporter = Exporter(
+                settings, catalog, project, exported, say=console.print, require=lease.require, restated=reason
+            )
             exporter.run(chosen, dataset or (), build)
             print_summary(exported)
             for reported_week in exported.weeks():

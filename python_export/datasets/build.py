@@ -4,7 +4,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from pyiceberg.catalog import Catalog
@@ -208,8 +208,8 @@ def _dbt(project: Project, *arguments: str, failed: str) -> None:
         )
 
 
-def require_week(catalog: Catalog, dataset: Dataset, week: IsoWeek) -> source.Source:
-    """Return a week of a dataset's table, as it was tested.
+def require_week(catalog: Catalog, dataset: Dataset, week: IsoWeek, builds: Collection[str] = ()) -> source.Source:
+    """Return a week of a dataset's table, as it was tested: by one of the builds with these ids, if there are any.
 
     Raises:
         UserError: it was not built and tested for the week.
@@ -219,6 +219,11 @@ def require_week(catalog: Catalog, dataset: Dataset, week: IsoWeek) -> source.So
         raise UserError(
             f"{dataset.model} was not built and tested for {week}",
             f"Run `dbt build --select {dataset.model} --vars '{{week: {week}}}'`, or export without --no-build",
+        )
+    if builds and found.provenance.invocation_id not in builds:
+        raise UserError(
+            f"{dataset.model} was not tested for {week} by the build of this run",
+            "Run it again: another writer may have come between the build and its tests",
         )
     return found
 

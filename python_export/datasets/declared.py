@@ -65,7 +65,8 @@ class Dataset:
     leaves out, with the reason. `week_column` holds the label of the week that a row belongs to, None where the table
     holds one week; `at` is the column of its event time, if it has one. `persons` are the columns that say whose a row
     is, each with the kinds of persons: by id or pseudonym, as it is or behind the name of a channel and a dash.
-    `suppressed` is the column that tells of a row whether its group is too small for its figures to be shown, if any.
+    `suppressed` is the column that tells of a row whether its group is too small for its figures to be shown, if any:
+    such a dataset is published once per week, because two versions reveal small groups by their difference.
     """
 
     name: str
@@ -164,11 +165,6 @@ def _dataset(manifest: dict[str, Any], node: dict[str, Any]) -> Dataset:
         raise UserError(
             f"{node['name']} does not declare a total order",
             "Give config.meta.export a `key` and an `order_by` that contains it",
-        )
-    if "persons" in declared and "suppressed" not in declared:
-        raise UserError(
-            f"{node['name']} declares the persons of its groups, and not how a small group is told",
-            "Give config.meta.export a `suppressed`: the column that is true where a group is too small",
         )
     ancestors = ancestors_of(manifest, node["unique_id"])
     sources = [manifest["sources"][name] for name in ancestors if name in manifest["sources"]]

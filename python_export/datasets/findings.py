@@ -16,8 +16,9 @@ class Findings:
     """What is known of the topics and of the build when files are about to be made.
 
     `states` are from before the build, of the topics of `datasets` and of their producers; each fault withholds the
-    datasets that come from its place, in every week or, of `in_week`, in one. `warnings` withhold nothing. `builds` are
-    the ids of the run's own builds: without any, tables may be of an earlier one.
+    datasets that come from its place, in every week or, of `in_week`, in one. `warnings` withhold nothing. `published`
+    are dataset and week of what has its one version. `builds` are the ids of the run's own builds: without any, tables
+    may be of an earlier one.
     """
 
     states: Mapping[Topic, TopicState | Fault] = field(default_factory=dict)
@@ -25,6 +26,7 @@ class Findings:
     faults: list[Fault] = field(default_factory=list)
     in_week: dict[IsoWeek, list[Fault]] = field(default_factory=dict)
     warnings: dict[IsoWeek, list[Fault]] = field(default_factory=dict)
+    published: Collection[tuple[str, str]] = ()
     builds: set[str] = field(default_factory=set)
 
     def of(self, week: IsoWeek) -> list[Fault]:

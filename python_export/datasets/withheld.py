@@ -1,6 +1,6 @@
 """What is not published for a week and why: a fault costs the datasets that come from its place, and no other."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lakehouse.weeks import IsoWeek
@@ -48,6 +48,24 @@ def withhold(
         else:
             kept.append(dataset)
     return kept, withheld
+
+
+def ready(
+    due: Mapping[IsoWeek, Sequence[str]], datasets: Mapping[str, Dataset], faults: Collection[Fault]
+) -> tuple[dict[IsoWeek, list[str]], list[str]]:
+    """Return due weeks without the datasets that a fault withholds in all of them, and a warning for each of these."""
+    kept: dict[IsoWeek, list[str]] = {}
+    waiting: dict[tuple[str, str], list[IsoWeek]] = {}
+    for week, names in due.items():
+        chosen, all_withheld = withhold([datasets[name] for name in names], faults, week)
+        if chosen:
+            kept[week] = [dataset.name for dataset in chosen]
+        for withheld in all_withheld:
+            waiting.setdefault((withheld.dataset, withheld.reason), []).append(week)
+    return kept, [
+        f"{len(weeks)} due weeks of {name}, the first {min(weeks)}, are not published yet: {reason}"
+        for (name, reason), weeks in waiting.items()
+    ]
 
 
 def without_dataset(datasets: Iterable[Dataset], faults: Iterable[Fault]) -> list[str]:

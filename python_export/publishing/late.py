@@ -6,7 +6,7 @@ content publishes nothing and records them too. A week without a version whose f
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,13 +17,14 @@ from lakehouse.catalog import load_table
 from lakehouse.small_table import SmallTable
 from lakehouse.weeks import IsoWeek, weeks_between
 from python_export.datasets.build import FIGURES_TABLE
-from python_export.publishing.manifest import Manifest, paths
+from python_export.publishing.manifest import Manifest, newest, paths
+from python_export.publishing.publish import Published, unchanged
 from python_export.publishing.target import Target
 
 TABLE = SmallTable(
     "ops.exported_figures",
     (
-        ("address", StringType(), "<export root>/<dataset>/<week>"),
+        ("address", StringType(), "<export root>/<dataset>/<week>, or once/<dataset>/<week>: it has its one version"),
         ("figures", StringType(), "the week's row of ops.weekly_figures when last exported, as JSON; null before"),
         ("noted_at", TimestamptzType(), "when the row was written"),
         ("skipped", StringType(), "why the week is not to be published; null unless `export skip` named it"),
@@ -34,6 +35,7 @@ Figures = dict[tuple[str, str], str]
 Due = dict[IsoWeek, list[str]]
 # Of a week without rows.
 NONE = "{}"
+ONCE = "once/"
 
 
 def figures(catalog: Catalog) -> Figures:
@@ -49,13 +51,19 @@ def as_text(row: dict[str, Any]) -> str:
 
 
 def due(
-    catalog: Catalog, target: Target, now: Figures, names: Iterable[str], until: IsoWeek, at_most: int
+    catalog: Catalog,
+    target: Target,
+    now: Figures,
+    names: Iterable[str],
+    until: IsoWeek,
+    at_most: int,
+    once: Collection[str] = (),
 ) -> tuple[Due, list[IsoWeek]]:
     """Return the due datasets by week, in the order to export them, and the weeks that are left for the next run.
 
     Weeks never published come first, the oldest first; then published ones whose figures are not `now` those recorded,
     the newest first, `at_most` so many. `until` is the last complete week. A dataset's weeks begin with its first
-    published or recorded one.
+    published or recorded one. Datasets of `once` have one version per week.
     """
     published = {tuple(path.split("/")[:2]) for path in paths(target)}
     rows = TABLE.rows(catalog)
@@ -72,7 +80,7 @@ def due(
             if row.get("skipped"):
                 continue
             if (name, str(week)) in published:
-                if _differ(figures, now.get((name, str(week)), NONE)):
+                if name not in once and _differ(figures, now.get((name, str(week)), NONE)):
                     changed.setdefault(week, []).append(name)
             elif figures is None and week <= until:
                 missing.setdefault(week, []).append(name)
@@ -84,6 +92,45 @@ def due(
 def record_due(catalog: Catalog, target: Target, week: IsoWeek, names: Iterable[str]) -> None:
     """Record that a week of some datasets is due, so that it stays due until it is published."""
     _add(catalog, target, week, names, None)
+
+
+def published_once(
+    catalog: Catalog, target: Target, names: Collection[str], is_announced: bool
+) -> set[tuple[str, str]]:
+    """Return dataset and week of what has its one version, withdrawn or not, of some datasets that have no more.
+
+    An announced export root counts for the whole lake, from when this has seen its version. Any other is a trial, which
+    counts for itself.
+    """
+    here = {(path.split("/")[0], path.split("/")[1]) for path in paths(target, names)} if names else set()
+    if not is_announced or not names:
+        return here
+    at = datetime.now(UTC)
+    addresses = [f"{ONCE}{dataset}/{week}" for dataset, week in here]
+    new = {address: {"address": address, "figures": None, "noted_at": at, "skipped": None} for address in addresses}
+    rows = TABLE.rows(catalog)
+    if new.keys() - rows.keys():
+        rows = TABLE.change(catalog, lambda before: {**new, **before})
+    recorded = (address.split("/") for address in rows if address.startswith(ONCE))
+    return here | {(dataset, week) for _, dataset, week in recorded}
+
+
+def without_published(
+    target: Target, due: Due, published: Collection[tuple[str, str]]
+) -> tuple[Due, list[Published], list[str]]:
+    """Return due datasets without those that have their one version, these versions, and a warning for each other."""
+    left: Due = {week: [name for name in names if (name, str(week)) not in published] for week, names in due.items()}
+    versions: list[Published] = []
+    warnings: list[str] = []
+    for week, name in ((week, name) for week, names in due.items() for name in names if name not in left[week]):
+        if version := newest(target, name, str(week)):
+            versions.append(unchanged(target, version))
+        else:
+            warnings.append(
+                f"{name} {week} was published, and is withdrawn, unreadable or in another export root: another version"
+                f" needs `lakehouse export run --restate {name} --week {week} --reason ...`"
+            )
+    return left, versions, warnings
 
 
 def skip(catalog: Catalog, target: Target, week: IsoWeek, names: Iterable[str], reason: str) -> None:

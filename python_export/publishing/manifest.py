@@ -82,6 +82,8 @@ class Manifest:
     version: int
     supersedes: int | None
     reason: str = ""
+    # Why another version was published of a dataset that has one per week; None if it was not.
+    restated: str | None = None
     difference: dict[str, int] | None = None
     file: Annotated[str, StringConstraints(pattern=r"^((lakehouse-[0-9a-f]{16}/)?[^/]+\.csv)?$")]
     bytes: int

@@ -50,7 +50,7 @@ def publish(
     before = _readable(target, found[-1]) if found else None
     if before and before.sha256 == sha256 and not before.withdrawn:
         retain(before)
-        return _unchanged(target, before)
+        return unchanged(target, before)
 
     supersedes = int(found[-1].rpartition("/v")[2]) if found else None
     version = (supersedes or 0) + 1
@@ -64,6 +64,8 @@ def publish(
     )
     if found:
         manifest = _with_difference(target, before, manifest, staged, scratch)
+    if draft.restated:
+        manifest = replace(manifest, reason=f"restated, {manifest.reason}: {draft.restated}")
     directory = staged.parent
     file = directory / manifest.file
     file.parent.mkdir(exist_ok=True)
@@ -79,7 +81,7 @@ def publish(
         first = newest(target, draft.dataset, draft.week)
         if first and first.sha256 == sha256:
             retain(first)
-            return _unchanged(target, first)
+            return unchanged(target, first)
         raise UserError(
             f"Another export has published {target.address(manifest.path)} with other content",
             "Run the export again: it compares with what is there then",
@@ -140,7 +142,8 @@ def _complete(described: Iterable[Field], manifest: Manifest) -> list[Field]:
     return [replace(by_name.get(column.name, Field(column.name, "")), type=column.type) for column in manifest.columns]
 
 
-def _unchanged(target: Target, manifest: Manifest) -> Published:
+def unchanged(target: Target, manifest: Manifest) -> Published:
+    """Return a version that was there before."""
     # A run that died between version and pointer is healed here.
     point_to_newest(target, manifest.dataset)
     return Published(manifest, target.address(f"{manifest.path}/{manifest.file}"), unchanged=True)

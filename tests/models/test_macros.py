@@ -1,9 +1,15 @@
 """Macros alone: the week rule and the masking rule against Python's own calendar and HMAC."""
 
 import hmac
+import random
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
+import duckdb
+import jinja2
+import pytest
+
+from lakehouse.environment import PROJECT_ROOT
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 
@@ -48,3 +54,35 @@ def test_pseudonyms_keep_null_and_separate_classes(masking_key: Settings, show: 
     assert row["none"] is None
     assert row["number"] == row["text"]
     assert row["number"] != row["customer"]
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_what_a_total_lacks_is_about_enough_persons(seed: int) -> None:
+    """Cells with persons in common, of two totals: hidden are small ones and, if there are any, one more."""
+    chance, threshold = random.Random(seed), 5
+    persons = {
+        (total, cell): frozenset(chance.sample(range(12), chance.choice((0, 1, 2, 4, 5, 6, 9))))
+        for total in "ab"
+        for cell in range(chance.randrange(1, 8))
+    }
+    # The macro alone: the one behind it reads the variable.
+    text = (PROJECT_ROOT / "macros" / "is_suppressed.sql").read_text().partition("{# Var small_group_threshold")[0]
+    macro = jinja2.Environment().from_string(text, {"small_group_threshold": lambda: threshold}).module.is_suppressed
+    rows = [(*place, len(them)) for place, them in persons.items()]
+    answers = []
+    for _ in range(2):
+        chance.shuffle(rows)
+        values = ", ".join(f"('{total}', {cell}, {count})" for total, cell, count in rows)
+        sql = f"select total, cell from (values {values}) as cells (total, cell, persons)"
+        answers.append({*duckdb.sql(f"{sql} qualify {macro('persons', total='total', key='cell')}").fetchall()})
+    [hidden, again] = answers
+    assert hidden == again
+    for total in "ab":
+        cells = {place: them for place, them in persons.items() if place[0] == total}
+        small = {place for place, them in cells.items() if len(them) < threshold}
+        mine = hidden & cells.keys()
+        assert small <= mine
+        assert len(mine - small) == bool(small and cells.keys() - small)
+        # Of a total whose cells are all hidden nothing is shown.
+        if mine and mine != cells.keys():
+            assert len(frozenset().union(*(cells[place] for place in mine))) >= threshold

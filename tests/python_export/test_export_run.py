@@ -16,24 +16,27 @@ import frictionless
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
-from lakehouse import thrift
+from lakehouse import connections, thrift
 from lakehouse.catalog import load_catalog
 from lakehouse.environment import PROJECT_ROOT, environment
 from lakehouse.errors import DeadlineError, UserError
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from local_stack import stack as stack_services
-from python_export.datasets import spark_sql
+from python_export.datasets import completeness, declared, spark_sql
+from python_export.datasets.build import build, invocation
 from python_export.datasets.project import Project
 from python_export.files import unload
-from python_export.publishing import origin
-from python_export.publishing.manifest import SmallGroups
+from python_export.publishing import origin, withdraw
 from python_export.publishing.publish import Published
 from python_export.publishing.retain import reproduce, tag_of
 from python_export.publishing.target import open_target
 from python_export.run import Exporter
+from python_export.telling import outbox
 from python_export.telling.exported import Exported
+from python_ingest.kafka.broker import Broker
 from tests.python_export.publishing.test_export_disk_full import no_room_beyond
 from tests.support.hostile_rows import (
     COLUMNS,
@@ -50,6 +53,7 @@ from tests.support.hostile_rows import (
 WEEK = IsoWeek(2020, 53)
 NEXT_WEEK = IsoWeek(2021, 1)
 EMPTY_WEEK = IsoWeek(2020, 52)
+AFTER = IsoWeek(2021, 2).start
 SCHEMA_NAME = "export_test"
 
 DBT_PROJECT = """
@@ -128,7 +132,10 @@ sources:
 """
 # Notes stand for products, quantities for customers.
 GROUPS = """
-{{ config(incremental_strategy='named_parts', parts='exported_weeks', partition_by='ordered_week') }}
+{{ config(
+    incremental_strategy='named_parts', parts='exported_weeks', partition_by='ordered_week',
+    on_schema_change='append_new_columns'
+) }}
 with demand as (
     select
         {{ iso_week('event_at') }} as ordered_week, note, count(distinct quantity) as customers, sum(amount) as revenue
@@ -148,7 +155,7 @@ GROUPS_YML = """
 version: 2
 models:
   - name: exp_weekly__groups
-    config: {meta: {export: {key: [note], order_by: [note], persons: customers, suppressed: is_suppressed}}}
+    config: {meta: {export: {key: [note], order_by: [note], suppressed: is_suppressed}}}
 """
 BRONZE = pa.schema(
     [
@@ -391,9 +398,10 @@ def test_a_complete_week_without_rows_is_a_header(settings: Settings, shop: Proj
 
 def test_a_week_that_a_topic_has_not_passed_is_withheld(settings: Settings, shop: Project, land: Land) -> None:
     land(hostile_rows())
-    assert withheld(settings, shop) == "behind: shop.events at 2021-01-03 23:59:59 UTC"
+    missing = "(The topic 'shop.events' does not exist"
+    assert withheld(settings, shop).startswith(f"behind: shop.events at 2021-01-03 23:59:59 UTC {missing}")
     land([])
-    assert withheld(settings, shop) == "behind: shop.events has landed nothing"
+    assert withheld(settings, shop).startswith(f"behind: shop.events has landed nothing {missing}")
     assert public_files(settings) == {}
 
 
@@ -578,61 +586,128 @@ def with_groups(shop: Project) -> Iterator[Project]:
     subprocess.run([dbt, "parse"], cwd=shop.directory, env=shop.env, check=True, capture_output=True)
 
 
-def test_a_later_version_tells_nothing_of_few_persons(settings: Settings, with_groups: Project, land: Land) -> None:
-    """Each version beside all earlier ones: figures differ by those of ten customers or more, or not at all."""
+def test_a_dataset_of_small_groups_is_published_once_per_week(
+    settings: Settings, with_groups: Project, land: Land, tmp_path: Path
+) -> None:
+    """A trial and a failed upload do not count; late data, a withdrawal and another root change nothing."""
+    catalog = load_catalog(settings)
+    outbox.adopt(catalog, open_target(settings))
 
-    def published(customers: dict[str, int], amount: int = 1) -> tuple[Published, dict[str, tuple[str, ...]]]:
-        land(
-            [
-                (100 * place + number, MONDAY, note, Decimal(amount), None, number, None, None)
-                for place, (note, count) in enumerate(customers.items())
-                for number in range(count)
-            ]
-            + [in_next_week(9999)]
-        )
-        exported = Exported(WEEK)
-        Exporter(settings, load_catalog(settings), with_groups, exported).run([WEEK], ["groups"])
-        assert (exported.withheld, exported.warnings) == ([], [])
-        [version] = exported.published
-        with file_of(version).open(newline="") as stream:
-            return version, {row["note"]: (row["customers"], row["revenue"]) for row in csv.DictReader(stream)}
+    def sell(customers: int) -> None:
+        rows = [(number, MONDAY, "a", Decimal(1), None, number, None, None) for number in range(customers)]
+        land([*rows, *(in_next_week(1000 + number, "b") for number in range(12)), (9999, AFTER, *[None] * 6)])
 
-    hidden = ("", "")
-    first, shown = published({"a": 20, "b": 20, "c": 9, "d": 3, "gone": 30})
-    assert shown == {"a": ("20", "20.00"), "b": ("20", "20.00"), "c": hidden, "d": hidden, "gone": ("30", "30.00")}
+    def groups(week: IsoWeek = WEEK, restated: str | None = None, **changed: str) -> Exported:
+        exported = Exported(week)
+        exporter = Exporter(settings.changed(**changed), catalog, with_groups, exported, restated=restated)
+        exporter.run([week], ["groups"])
+        assert exported.withheld == []
+        return exported
 
-    # One late customer of a, and one of c, who makes it large enough: each would be the difference to the first.
-    again, shown = published({"a": 21, "b": 20, "c": 10, "d": 3, "gone": 30})
-    assert (again.unchanged, again.manifest.version) == (True, 1)
+    sell(20)
+    assert not groups(export_root=str(tmp_path / "trial")).published[0].unchanged
+    sell(21)
+    folder = Path(settings.export_root) / "groups" / str(WEEK)
+    folder.parent.mkdir(parents=True)
+    folder.write_text("a file")
+    with pytest.raises(UserError, match="The export stopped: Not a directory"):
+        groups()
+    folder.unlink()
+    sell(22)
+    [first] = groups().published
+    assert (first.manifest.path, first.manifest.control_totals["customers"]) == ("groups/2020-W53/v1", "22")
+    files = public_files(settings)
 
-    # Ten customers of b, a new group of ten and one of two, and one that has gone.
-    second, shown = published({"a": 29, "b": 30, "c": 40, "d": 3, "e": 10, "f": 2})
-    assert shown == {
-        **{"a": ("20", "20.00"), "b": ("30", "30.00"), "c": hidden, "d": hidden},
-        **{"e": ("10", "10.00"), "f": hidden},
-    }
-    assert (second.manifest.version, second.manifest.small_groups) == (2, SmallGroups(threshold=10, suppressed=3))
+    sell(23)
+    model = with_groups.directory / "models" / "exports" / "exp_weekly__groups.sql"
+    model.write_text(GROUPS.replace("as revenue\nfrom judged", "as revenue, 1 as more\nfrom judged"))
+    again = groups()
+    assert ([version.unchanged for version in again.published], again.warnings) == ([True], [])
+    assert public_files(settings) == files
+    # Changed columns hold from the next unpublished week.
+    [other] = groups(NEXT_WEEK).published
+    assert (other.manifest.version, other.manifest.column_names[-1]) == (1, "more")
 
-    # Far from the second version, but not from the first; what comes back, too; and what has become small.
-    third, shown = published({"a": 40, "b": 21, "c": 40, "d": 3, "e": 9, "f": 2, "gone": 31})
-    assert shown == {
-        **{"a": ("40", "40.00"), "b": ("30", "30.00"), "c": hidden, "d": hidden},
-        **{"e": hidden, "f": hidden, "gone": ("30", "30.00")},
-    }
-    # Other figures of the same customers may be those of one of them.
-    repriced, _ = published({"a": 40, "b": 21, "c": 40, "d": 3, "e": 9, "f": 2, "gone": 31}, amount=2)
-    assert (repriced.unchanged, repriced.manifest.version) == (True, 3)
-    # The table made anew knows its published versions, too.
-    dbt = [Path(sys.executable).with_name("dbt"), "build", "--full-refresh", "--select", "exp_weekly__groups"]
-    weeks = ["--vars", f"week: {WEEK}"]
-    subprocess.run([*dbt, *weeks], cwd=with_groups.directory, env=with_groups.env, check=True, capture_output=True)
-    assert published({"a": 41, "b": 21, "c": 40, "d": 3, "e": 9, "f": 2, "gone": 31})[0].unchanged
+    # Another root that readers know is of the same lake.
+    moved = {"export_root": str(tmp_path / "moved")}
+    outbox.adopt(catalog, open_target(settings.changed(**moved)))
+    elsewhere = groups(**moved)
+    needed = "another version needs `lakehouse export run --restate groups --week 2020-W53 --reason ...`"
+    assert elsewhere.published == []
+    assert [warning.endswith(needed) for warning in elsewhere.warnings] == [True]
 
-    scratch = Path(settings.export_root) / ".staging"
-    with thrift.connect(settings) as cursor:
-        for version in (first, second, third):
-            file = reproduce(cursor, load_catalog(settings), version.manifest, scratch / version.manifest.path)
-            assert file.read_bytes() == file_of(version).read_bytes()
+    withdraw.withdraw(open_target(settings), first.manifest.path, "a person was erased")
+    assert [warning.endswith(needed) for warning in groups().warnings] == [True]
+    [second] = groups(restated="prices were wrong").published
+    manifest = json.loads((file_of(second).parent / "manifest.json").read_text())
+    assert (manifest["version"], manifest["supersedes"], manifest["restated"]) == (2, 1, "prices were wrong")
+    assert manifest["reason"] == "restated, v1 was withdrawn: prices were wrong"
+    assert manifest["control_totals"]["customers"] == "23"
+    sell(24)
+    assert groups().published[0].manifest.version == 2
+    [third] = groups(restated="one more").published
+    assert third.manifest.reason == "restated, late or corrected data: one more"
+
+
+def test_an_empty_topic_completes_a_week_by_silence_but_none_of_small_groups(
+    settings: Settings, with_groups: Project, land: Land
+) -> None:
+    admin = AdminClient(connections.kafka_client(settings))
+    admin.create_topics([NewTopic("shop.events", 1, 1)])["shop.events"].result()
+    table = load_catalog(settings).load_table((SCHEMA_NAME, "events"))
+    topic_id = Broker(settings, 10).describe("shop.events").topic_id
+    try:
+        with table.transaction() as change:
+            change.set_properties({"lakehouse.topic-id": topic_id})
+        land([])
+        exported = exporting(settings, with_groups)
+    finally:
+        with table.transaction() as change:
+            change.remove_properties("lakehouse.topic-id")
+        admin.delete_topics(["shop.events"])["shop.events"].result()
+    silence = "2020-W53 is complete by silence: shop.events has landed nothing"
+    assert exported.warnings == [silence]
+    [published] = exported.published
+    assert (published.manifest.path, published.manifest.warnings) == ("events/2020-W53/v1", [silence])
+    [withheld] = exported.withheld
+    assert str(withheld).startswith("groups 2020-W53 is withheld: behind: shop.events has landed nothing, and silence")
+
+
+def test_a_missed_week_is_published_by_the_next_run_and_a_failing_one_costs_itself(
+    settings: Settings, shop: Project, land: Land
+) -> None:
+    """The job is down over several Mondays: the last week comes first, then missed ones, then changed ones."""
+    first, failing, missed, last = (WEEK.minus(3), WEEK.minus(2), WEEK.minus(1), WEEK)
+    rows = [(number, week.start, "x", *[None] * 5) for number, week in enumerate((first, failing, missed, last))]
+    land([*rows, in_next_week(1000)])
+    export(settings, shop, first)
+    land([*rows, (10, first.start, "late", *[None] * 5), in_next_week(1000)])
+    folder = Path(settings.export_root) / "events" / str(failing)
+    folder.write_text("a file")
+    catalog = load_catalog(settings)
+
+    def run() -> Exported:
+        datasets = declared.load(shop)
+        exported = Exported(last)
+        exporter = Exporter(settings, catalog, shop, exported)
+        exporter.findings.datasets = [*datasets.values()]
+        with thrift.connect(settings) as cursor:
+            exporter.findings.states = completeness.look(settings, cursor, catalog, datasets.values())
+        assert build(shop, [*datasets.values()], [last], with_ancestors=True) == []
+        exporter.findings.builds.add(invocation(shop))
+        exporter.publish_built([last], {})
+        return exported
+
+    exported = run()
+    versions = [version.manifest.path for version in exported.published]
+    assert versions == [f"events/{last}/v1", f"events/{missed}/v1", f"events/{first}/v2"]
+    assert [withheld.week for withheld in exported.withheld] == [str(failing)]
+    folder.unlink()
+    exported = run()
+    assert exported.withheld == []
+    assert [version.manifest.path for version in exported.published if not version.unchanged] == [
+        f"events/{failing}/v1"
+    ]
 
 
 def test_a_dataset_that_cannot_be_published_costs_itself(settings: Settings, with_groups: Project, land: Land) -> None:

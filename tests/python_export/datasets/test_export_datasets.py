@@ -175,15 +175,6 @@ def test_what_is_shown_is_what_models_declare_and_a_misspelt_word_is_named(
         of_export("exp_weekly__one", {"shown": {"mesures": ["price"]}})
 
 
-def test_groups_of_persons_say_how_a_small_one_is_told(manifest: dict[str, Any]) -> None:
-    export = manifest["nodes"]["model.p.exp_weekly__one"]["config"]["meta"]["export"]
-    export["persons"] = "customers"
-    with pytest.raises(
-        UserError, match="exp_weekly__one declares the persons of its groups, and not how a small group"
-    ):
-        declared.of_manifest(manifest)
-
-
 def test_without_a_manifest_the_remedy_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="Run `dbt build`"):
         declared.load(Project(tmp_path, {"DBT_TARGET_PATH": "elsewhere"}))

@@ -1,6 +1,8 @@
 """Which weeks are due: never published, or changed by late data."""
 
 import random
+import shutil
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek, weeks_between, weeks_label
 from python_export.datasets.build import FIGURES_TABLE
 from python_export.publishing import late
+from python_export.publishing.manifest import Manifest
 from python_export.publishing.target import Target, open_target
 from tests.support.hostile_rows import draft
 
@@ -32,19 +35,22 @@ class Exports:
     catalog: Catalog
     target: Target
 
-    def publish(self, dataset: str, week: str, now: late.Figures | None) -> None:
+    def publish(self, dataset: str, week: str, now: late.Figures | None, manifest: Manifest | None = None) -> None:
         """Publish a week, and record its figures if there are some."""
         directory = Path(self.target.address(f"{dataset}/{week}/v1"))
         directory.mkdir(parents=True)
-        (directory / "manifest.json").write_text("{}")
+        (directory / "manifest.json").write_text(manifest.text() if manifest else "{}")
         if now is not None:
             self.note(dataset, week, now)
 
     def note(self, dataset: str, week: str, now: late.Figures) -> None:
         late.note(self.catalog, self.target, [replace(draft(week), dataset=dataset)], now)
 
-    def due(self, now: late.Figures, until: str = NEW, at_most: int = 99) -> dict[str, list[str]]:
-        found, self.left = late.due(self.catalog, self.target, now, ("events", "orders"), IsoWeek.parse(until), at_most)
+    def due(
+        self, now: late.Figures, until: str = NEW, at_most: int = 99, once: Collection[str] = ()
+    ) -> dict[str, list[str]]:
+        names, last = ("events", "orders"), IsoWeek.parse(until)
+        found, self.left = late.due(self.catalog, self.target, now, names, last, at_most, once)
         return {str(week): names for week, names in found.items()}
 
 
@@ -105,6 +111,45 @@ def test_weeks_never_published_come_before_changed_ones_of_which_a_run_takes_som
         *("2020-W46", "2020-W44"),
     ]
     assert [*map(str, exports.left)] == ["2020-W42", "2020-W41", "2020-W40"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_week_has_its_one_version_once_a_root_that_readers_know_had_one(
+    exports: Exports, offline_settings: Settings, tmp_path: Path, seed: int
+) -> None:
+    """Runs in two announced roots and two trials, some of which fail; versions that are withdrawn or moved away."""
+    chance = random.Random(seed)
+    roots = [open_target(offline_settings.changed(export_root=str(tmp_path / name))) for name in "abcd"]
+    in_lake: set[tuple[str, str]] = set()
+    in_root: dict[Target, set[tuple[str, str]]] = {root: set() for root in roots}
+    for _ in range(12):
+        exports.target = root = chance.choice(roots)
+        is_announced = root in roots[:2]
+        once = late.published_once(exports.catalog, root, ["events"], is_announced)
+        assert once == in_root[root] | (in_lake if is_announced else set())
+        week = chance.choice((OLD, NEW))
+        due, versions, warnings = late.without_published(root, {IsoWeek.parse(week): ["events", "orders"]}, once)
+        assert due == {IsoWeek.parse(week): ["orders"] if ("events", week) in once else ["events", "orders"]}
+        is_there = ("events", week) in in_root[root]
+        assert [version.unchanged for version in versions] == [True] * is_there
+        assert len(warnings) == (("events", week) in once and not is_there)
+        if ("events", week) not in once and chance.random() < 0.7:
+            exports.publish("events", week, None, draft(week))
+            in_root[root].add(("events", week))
+            in_lake |= in_root[root] if is_announced else set()
+        late.published_once(exports.catalog, root, ["events"], is_announced)
+        if is_there and chance.random() < 0.3:
+            shutil.rmtree(root.address(f"events/{week}"))
+            in_root[root].remove(("events", week))
+    assert late.published_once(exports.catalog, roots[0], [], True) == set()
+
+
+def test_late_data_makes_no_week_due_of_a_dataset_with_one_version(exports: Exports) -> None:
+    for dataset in ("events", "orders"):
+        exports.publish(dataset, OLD, {})
+    now = {("events", OLD): figures(), ("orders", OLD): figures()}
+    assert exports.due(now, until=OLD) == {OLD: ["events", "orders"]}
+    assert exports.due(now, until=NEW, once=["events"]) == {NEW: ["events", "orders"], OLD: ["orders"]}
 
 
 @pytest.mark.parametrize("seed", range(20))
