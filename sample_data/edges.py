@@ -80,7 +80,7 @@ def store_order_edges(plan: Plan, customers: list[Payload], rng: Random) -> list
 
 
 def disordered_products(plan: Plan, row: Payload) -> list[Draft]:
-    """Return updates of one product where the last to arrive is not the latest, and two at the same instant."""
+    """Return updates of one product: two at the same instant, then the latest, whose clock is an hour behind."""
     moment = plan.end_ms - 10 * HOUR
     first, second, third = ({**row, "stock": 1_000 + step} for step in range(3))
     return [

@@ -1,12 +1,13 @@
 """The second wave: what arrives after the first one was exported, late news about old keys included."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 from sample_data import brokerage, payments, shop, storefront
 from sample_data.edges import AWAITED_ORDER
 from sample_data.faults import damage
-from sample_data.log import PAYMENTS, PIZZA, TABLES, Draft, Log, Payload, copy, ends, number, shop_topic
+from sample_data.log import PARTITIONS, PAYMENTS, PIZZA, TABLES, Draft, Log, Payload, copy, ends, number, shop_topic
 from sample_data.plan import DAY, HOUR, MINUTE, Plan
 from sample_data.shop_changes import change, delete
 from sample_data.shop_orders import ShopOrder, item_changes, order_changes, place
@@ -78,13 +79,18 @@ def _past_changed(before: Log, plan: Plan, rng: Random) -> list[Draft]:
         moment, arrival_ms = sale.event_ms, _news(plan, rng)
         if moment > plan.second_wave.limit_ms:
             continue  # at an absurd time: Kafka would refuse a record of then
-        product = _row(products[item_products[sale.order_item_id]][0].content)
+        product = _row(products[item_products[sale.order_item_id]][0][1].content)
         repriced = {**product, "productname": "Late news", "price": sale.price + 1}
-        drafts.append(change("products", repriced, moment, arrival_ms=arrival_ms))
-        customer = _row(customers[sale.customer_id][0].content)
+        drafts.append(_moved(change("products", repriced, moment, arrival_ms=arrival_ms)))
+        customer = _row(customers[sale.customer_id][0][1].content)
         moved = {**customer, "shipping_address_id": customer["billing_address_id"]}
-        drafts.append(change("customers", moved, moment, arrival_ms=arrival_ms))
+        drafts.append(_moved(change("customers", moved, moment, arrival_ms=arrival_ms)))
     return drafts
+
+
+def _moved(draft: Draft) -> Draft:
+    """Return a change in another partition: in that of its key a later offset would come after what is known."""
+    return replace(draft, partition=(draft.partition + 1) % PARTITIONS)
 
 
 def _row(payload: Payload) -> Payload:

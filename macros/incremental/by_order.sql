@@ -1,9 +1,9 @@
 {#
-    incremental_strategy='earliest' or 'latest': the model reads new rows of
-    one source, reduced to one row per unique_key by earliest_of or latest_of.
-    A run puts them into the table by one MERGE, atomic: a new key is inserted,
-    a known key replaced only by a row that stands before ('earliest') or after
-    ('latest') its own, by order_by. So reading a batch again changes nothing.
+    incremental_strategy='earliest': the model reads new rows of one source,
+    reduced to one row per unique_key by earliest_of. A run puts them into the
+    table by one MERGE, atomic: a new key is inserted, a known key replaced only
+    by a row that is before its own, by order_by. So reading a batch again
+    changes nothing.
 
     A table in buckets of its key (partition_by) is not shuffled for it: each
     bucket is joined with the new rows of its own, a storage-partitioned join.
@@ -18,14 +18,8 @@
 {%- endmacro %}
 
 
-{% macro latest_of(key, order_by) -%}
-    row_number() over (partition by {{ key }} order by {{ order_by | join(' desc, ') }} desc)
-{%- endmacro %}
-
-
-{% macro merge_by_order(target, sql, strategy) %}
+{% macro merge_by_order(target, sql) %}
     {% set key, order_by = config.require('unique_key'), config.require('order_by') %}
-    {% set comparison = {'earliest': '<', 'latest': '>'}[strategy] %}
     {% set slice = make_temp_relation(target, '__slice') %}
     {% call statement('slice') %}
         {{ create_table_as(true, slice, sql) }}
@@ -39,7 +33,7 @@
         using {{ slice }} as slice
         on stored.{{ key }} = slice.{{ key }}
         when matched
-            and struct(slice.{{ order_by | join(', slice.') }}) {{ comparison }} struct(stored.{{ order_by | join(', stored.') }})
+            and struct(slice.{{ order_by | join(', slice.') }}) < struct(stored.{{ order_by | join(', stored.') }})
             then update set *
         when not matched then insert *
     {% endcall %}

@@ -10,8 +10,10 @@
       (macros/incremental/columns.sql).
 
     Config incremental_strategy says what a run does with the rows it computes:
-    earliest, latest: of each unique_key the row stays that is first or last by
-        order_by (macros/incremental/by_order.sql).
+    earliest: of each unique_key the row stays that is first by order_by
+        (macros/incremental/by_order.sql).
+    latest_change: of each unique_key the latest change in Kafka's order stays
+        (macros/incremental/latest_change.sql).
     affected_keys: the rows of keys that a change can have an effect on are put
         in the place of the old ones (macros/incremental/affected.sql).
     named_parts: the parts that the run names are put in the place of the old
@@ -23,7 +25,7 @@
         {{ return(dbt.materialization_incremental_spark()) }}
     {% endif %}
     {% set strategy = config.require('incremental_strategy') %}
-    {% if strategy not in ('earliest', 'latest', 'affected_keys', 'named_parts', 'whole') %}
+    {% if strategy not in ('earliest', 'latest_change', 'affected_keys', 'named_parts', 'whole') %}
         {% do exceptions.raise_compiler_error(model.name ~ ': there is no incremental_strategy ' ~ strategy) %}
     {% endif %}
     {% set existing = load_relation(this) %}
@@ -58,8 +60,10 @@
             {{ merge_affected(this, sql) }}
         {% elif strategy == 'named_parts' %}
             {{ replace_parts(this, sql) }}
+        {% elif strategy == 'latest_change' %}
+            {{ merge_latest_change(this, sql) }}
         {% else %}
-            {{ merge_by_order(this, sql, strategy) }}
+            {{ merge_by_order(this, sql) }}
         {% endif %}
         {# Rows of another bronze table, or of a table that was put back, have numbers that readers have passed. #}
         {% do record_read(this, news, is_renewed=is_new or not news.is_continued) %}

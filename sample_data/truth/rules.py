@@ -22,6 +22,8 @@ _FIRST_PLAUSIBLE_MS = int(datetime(2000, 1, 1, tzinfo=UTC).timestamp()) * 1000
 _CENT = Decimal("0.01")
 
 Key = TypeVar("Key")
+Change = tuple[int, Record]
+"""The time of a change in Kafka's order, in epoch milliseconds, and its record."""
 
 
 def week_of(event_ms: int) -> str:
@@ -94,18 +96,31 @@ def surviving_store_orders(log: Iterable[Record]) -> dict[tuple[int, int], Recor
     return kept
 
 
-def changes(log: Iterable[Record], table: str) -> dict[int | str, list[Record]]:
+def in_order(changes: Iterable[Record]) -> list[Change]:
+    """Return the changes of one key in Kafka's order, each with its time: the greatest of its partition up to it.
+
+    Within a partition the offset decides, across partitions that time, then the partition.
+    """
+    newest: dict[int, int] = {}
+    timed = []
+    for record in sorted(changes, key=lambda record: (record.partition, record.offset)):
+        newest[record.partition] = max(newest.get(record.partition, record.timestamp_ms), record.timestamp_ms)
+        timed.append((newest[record.partition], record))
+    return sorted(timed, key=lambda change: (change[0], change[1].partition, change[1].offset))
+
+
+def changes(log: Iterable[Record], table: str) -> dict[int | str, list[Change]]:
     """Return the changes per primary key of a shop table in their order, deletes and tombstones included."""
-    found = defaultdict(list)
-    for record in sorted((record for record in log if record.topic == shop_topic(table)), key=_arrival):
-        if record.error is None:
-            found[_row_key(record, table)].append(record)
-    return dict(found)
+    of_keys = defaultdict(list)
+    for record in log:
+        if record.topic == shop_topic(table) and record.error is None:
+            of_keys[_row_key(record, table)].append(record)
+    return {key: in_order(records) for key, records in of_keys.items()}
 
 
 def surviving_rows(log: Iterable[Record], table: str) -> dict[int | str, Record]:
     """Return the latest change per primary key of a shop table, deletes and tombstones included (see `is_deleted`)."""
-    return {key: of_key[-1] for key, of_key in changes(log, table).items()}
+    return {key: of_key[-1][1] for key, of_key in changes(log, table).items()}
 
 
 def _row_key(record: Record, table: str) -> int | str:

@@ -21,7 +21,7 @@ _CHANNELS = {
     "android": ("mobile", "Digital"),
     "app": ("mobile", "Digital"),
 }
-Changes = dict[int | str, list[Record]]
+Changes = dict[int | str, list[rules.Change]]
 Key = tuple[str | int, ...]
 
 
@@ -83,13 +83,13 @@ class Trade:
     total_price: Decimal
 
 
-def as_of(changes: list[Record], moment_ms: int) -> tuple[Record | None, bool]:
+def as_of(changes: list[rules.Change], moment_ms: int) -> tuple[Record | None, bool]:
     """Return the newest of a row's changes up to a moment, and whether it is in fact the first one from after it.
 
     There is none when it is a delete.
     """
-    before = [change for change in changes if change.timestamp_ms <= moment_ms]
-    found = before[-1] if before else changes[0]
+    before = [record for time_ms, record in changes if time_ms <= moment_ms]
+    found = before[-1] if before else changes[0][1]
     return (None, False) if rules.is_deleted(found) else (found, not before)
 
 

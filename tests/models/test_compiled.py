@@ -45,7 +45,8 @@ def test_nothing_is_joined_below_a_merge_that_is_storage_partitioned(compiled: N
     merged = [
         name
         for name, node in compiled.items()
-        if node["config"].get("incremental_strategy") in ("earliest", "latest") and node["config"].get("partition_by")
+        if node["config"].get("incremental_strategy") in ("earliest", "latest_change")
+        and node["config"].get("partition_by")
     ]
     assert len(merged) >= 5
     for name in merged:

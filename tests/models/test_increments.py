@@ -14,9 +14,11 @@ from lakehouse.catalog import load_catalog, make_namespace
 from local_stack.temporary import running
 from python_ingest.landing.tables import prepared
 from python_ingest.topics import read_declarations
+from sample_data.log import Record
+from sample_data.truth import rules
 from tests.conftest import run_dbt
 from tests.support import bronze
-from tests.support.shuffled_events import START, Event, Row, waves
+from tests.support.shuffled_events import START, Event, Row, events, waves
 
 pytestmark = pytest.mark.stack
 
@@ -102,6 +104,49 @@ def test_any_increments_of_each_seed_equal_one_build(own_lake: Catalog) -> None:
         assert rebuilt[name], f"{name} is empty"
     for name, changed in changes.items():
         assert len(+changed) == 3, f"{name}: {changed}"
+
+
+def in_order(table: str, key: str) -> dict[int | str, list[rules.Change]]:
+    """Return the changes of each key of a shop table in Kafka's order, by plain Python."""
+    of_keys = defaultdict(list)
+    for seed in SEEDS:
+        for event in events(seed):
+            if event.table == f"shiftleft_public_{table}":
+                row, time_ms = event.row, int(event.row["kafka_timestamp"].timestamp() * 1000)
+                position = (table, row["kafka_partition"], time_ms, time_ms)
+                of_keys[row["kafka_key"][key]].append(Record(*position, None, None, offset=row["kafka_offset"]))
+    return {number: rules.in_order(records) for number, records in of_keys.items()}
+
+
+@pytest.mark.parametrize(("table", "key"), [("orders", "order_id"), ("order_items", "order_item_id")])
+def test_the_latest_change_is_that_of_plain_python(own_lake: Catalog, table: str, key: str) -> None:
+    expected = {
+        number: (changes[-1][0], changes[-1][1].partition, changes[-1][1].offset)
+        for number, changes in in_order(table, key.replace("_", "")).items()
+    }
+    stored = own_lake.load_table(f"deduplicated.int_{table}_deduplicated").scan().to_arrow().to_pylist()
+    assert {
+        row[key]: (row["monotone_timestamp"].timestamp() * 1000, row["kafka_partition"], row["kafka_offset"])
+        for row in stored
+    } == expected
+
+
+@pytest.mark.parametrize(
+    ("table", "key"), [("products", "product_id"), ("customers", "customer_id"), ("addresses", "address_id")]
+)
+def test_periods_of_validity_are_those_of_plain_python(own_lake: Catalog, table: str, key: str) -> None:
+    expected = {}
+    for changes in in_order(table, key.replace("_", "")).values():
+        times = [time_ms for time_ms, _ in changes]
+        for (valid_from, record), valid_to in zip(changes, [*times[1:], None], strict=True):
+            expected[f"{record.partition}-{record.offset}"] = (valid_from, valid_to)
+    stored = own_lake.load_table(f"deduplicated.int_{table}_versions").scan().to_arrow().to_pylist()
+    assert {
+        row["version_key"]: tuple(
+            moment and moment.timestamp() * 1000 for moment in (row["valid_from"], row["valid_to"])
+        )
+        for row in stored
+    } == expected
 
 
 def test_batches_that_are_read_again_change_nothing(own_lake: Catalog) -> None:

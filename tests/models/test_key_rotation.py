@@ -18,7 +18,7 @@ from tests.models.conftest import write_small_project
 pytestmark = [pytest.mark.stack, pytest.mark.long]
 
 MODEL = """
-{{{{ config(materialized='incremental', unique_key='id', incremental_strategy='latest', order_by=['at']) }}}}
+{{{{ config(materialized='incremental', unique_key='id', incremental_strategy='earliest', order_by=['at']) }}}}
 select * from values (1, {at}) as people (id, at), (select {{{{ pii_key_version() }}}} as key_version)
 """
 
@@ -43,10 +43,10 @@ def test_a_build_after_a_rotation_stops_until_tables_may_be_masked_anew(
     write_small_project(tmp_path, **{"on-run-start": ["{{ check_pii_key() }}"]})
     (tmp_path / "models" / "people.yml").write_text("models: [{name: people, columns: [{name: key_version}]}]")
 
-    moments = count()
+    moments = count(step=-1)
 
     def run(*arguments: str) -> str:
-        """Run the model with a newer row than before; return dbt's complaint."""
+        """Run the model with an earlier row than before; return dbt's complaint."""
         (tmp_path / "models" / "people.sql").write_text(MODEL.format(at=next(moments)))
         directories = ("--project-dir", str(tmp_path), "--profiles-dir", str(PROJECT_ROOT))
         result = dbtRunner().invoke(["--quiet", "run", *arguments, *directories])

@@ -17,6 +17,7 @@ Row = dict[str, Any]
 START = datetime(2026, 10, 5, tzinfo=UTC)
 HOUR, DAY, WINDOW = timedelta(hours=1), timedelta(days=1), timedelta(hours=96)
 INSTANT = timedelta(milliseconds=1)
+AHEAD = 11 * 365 * DAY
 ORDERS, ITEMS, PRODUCTS, CUSTOMERS, ADDRESSES, STORE_ORDERS = 900, 1_400, 60, 50, 50, 700
 # Columns with keys, or with references to them: of numbers, and of text.
 NUMBERS = {"order_id", "customer_id", "store_id", "orderid", "orderitemid", "productid", "customerid"}
@@ -74,12 +75,15 @@ def waves(seed: int, count: int) -> Iterator[list[Event]]:
 
 
 def _position(rng: Random, event: Event, offset: int) -> Row:
-    # Few instants: ties in Kafka's time are frequent, and partition and offset have to decide.
+    # Few instants: ties in Kafka's time are frequent, and partition and offset have to decide. The clocks of the
+    # shop's connectors go back from one offset to the next, some are years ahead, and keys move between partitions.
+    is_ahead = event.table.startswith("shiftleft") and rng.randrange(60) == 0
+    moment = START + rng.randrange(28 * 4) * 6 * HOUR + is_ahead * AHEAD
     return {
         "kafka_topic": event.table,
         "kafka_partition": rng.randrange(3),
         "kafka_offset": offset,
-        "kafka_timestamp": event.row.get("kafka_timestamp") or START + rng.randrange(28 * 4) * 6 * HOUR,
+        "kafka_timestamp": event.row.get("kafka_timestamp") or moment,
         "kafka_raw_value": event.row.get("kafka_raw_value", b"not read by any model"),
     }
 

@@ -1,20 +1,55 @@
-{% set order_by = ['kafka_timestamp', 'kafka_partition', 'kafka_offset'] %}
+{% set change_columns = [
+    'kafka_offset',
+    'order_id',
+    'product_id',
+    'quantity',
+    'is_deleted',
+    'kafka_timestamp',
+    'ingested_at',
+] %}
 {{ config(
     unique_key='order_item_id',
-    incremental_strategy='latest',
-    order_by=order_by,
+    incremental_strategy='latest_change',
+    change_columns=change_columns,
     partition_by='bucket(16, order_item_id)',
 ) }}
 
-with ranked as (
+-- of each partition the last change, at the greatest time of the key there
+with changes as (
 
     select
-        *,
-        {{ latest_of('order_item_id', order_by) }} as rank_in_key
+        order_item_id,
+        kafka_partition,
+        max(kafka_timestamp) as monotone_timestamp,
+        max({{ struct_of(change_columns) }}) as last_change,
+        max(ingest_batch) as ingest_batch
     from {{ ref('stg_shop__order_items') }}
     where
         {{ in_new_batches('shop', 'shiftleft_public_order_items') }}
         and order_item_id is not null
+    group by order_item_id, kafka_partition
+
+),
+
+by_key as (
+
+    select
+        order_item_id,
+        array_sort(
+            collect_list(struct(monotone_timestamp, kafka_partition, last_change))
+        ) as last_changes,
+        max(ingest_batch) as ingest_batch
+    from changes
+    group by order_item_id
+
+),
+
+latest as (
+
+    select
+        *,
+        array_max(last_changes) as latest
+    from by_key
 
 ),
 
@@ -23,21 +58,22 @@ final as (
     select
         order_item_id,
 
-        order_id,
-        product_id,
+        latest.last_change.order_id,
+        latest.last_change.product_id,
 
-        quantity,
+        latest.last_change.quantity,
 
-        is_deleted,
+        latest.last_change.is_deleted,
 
-        kafka_timestamp,
-        kafka_partition,
-        kafka_offset,
+        latest.monotone_timestamp,
+        latest.last_change.kafka_timestamp,
+        latest.kafka_partition,
+        latest.last_change.kafka_offset,
         ingest_batch,
-        ingested_at
+        latest.last_change.ingested_at,
+        array_except(last_changes, array(latest)) as other_partitions
 
-    from ranked
-    where rank_in_key = 1
+    from latest
 
 )
 

@@ -4,16 +4,25 @@ with changes as (
 
     select
         *,
-        lead(kafka_timestamp) over in_order as valid_to,
-        row_number() over in_order = 1 as is_first_version
+        {{ monotone_timestamp('product_id') }} as monotone_timestamp
     from {{ ref('stg_shop__products') }}
     where
         {{ in_new_batches('shop', 'shiftleft_public_products') }}
         and product_id is not null
+
+),
+
+periods as (
+
+    select
+        *,
+        lead(monotone_timestamp) over in_order as valid_to,
+        row_number() over in_order = 1 as is_first_version
+    from changes
     window
         in_order as (
             partition by product_id
-            order by kafka_timestamp, kafka_partition, kafka_offset
+            order by monotone_timestamp, kafka_partition, kafka_offset
         )
 
 ),
@@ -40,14 +49,14 @@ final as (
         -- change
         is_deleted,
         is_first_version,
-        kafka_timestamp as valid_from,
+        monotone_timestamp as valid_from,
         valid_to,
 
         -- position
         ingest_batch,
         ingested_at
 
-    from changes
+    from periods
 
 )
 

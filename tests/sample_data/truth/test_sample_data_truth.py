@@ -8,7 +8,7 @@ import pytest
 
 from sample_data import payments, shop, storefront
 from sample_data.brokerage import draft as trade
-from sample_data.log import number
+from sample_data.log import PARTITIONS, number, partition_of
 from sample_data.plan import DAY, HOUR
 from sample_data.shop_changes import change, delete, tombstone
 from sample_data.truth import rules
@@ -71,11 +71,30 @@ def test_a_payment_completes_nothing_when_the_order_is_deleted_or_missing_or_the
     assert not rules.completed_orders(number([order, paid(NOON, NOON, 0, code="0")], {}))
 
 
-def test_the_latest_row_is_latest_by_kafka_timestamp_and_not_by_offset():
-    early, late = ordered(NOON + 5, NOON), ordered(NOON, NOON + 1)
-    log = number([late, replace(early, arrival_ms=NOON + 2)], {})
-    survivor = rules.surviving_rows(log, "orders")[1]
-    assert (survivor.offset, survivor.payload["orderdate"]) == (0, NOON)
+def at(partition, timestamp_ms, arrival_ms):
+    return replace(ordered(NOON, timestamp_ms), partition=partition, arrival_ms=arrival_ms)
+
+
+@pytest.mark.parametrize(
+    ("drafts", "order"),
+    [
+        pytest.param([at(0, NOON, 1), at(0, NOON - 60_000, 2)], [(0, 0, NOON), (0, 1, NOON)], id="clock_set_back"),
+        pytest.param(
+            [at(0, NOON + DAY, 1), at(0, NOON, 2), at(1, NOON + 1, 3)],
+            [(1, 0, NOON + 1), (0, 0, NOON + DAY), (0, 1, NOON + DAY)],
+            id="clock_ahead",
+        ),
+        pytest.param(
+            [at(2, NOON, 1), at(1, NOON + 1, 2), at(1, NOON - 1, 3)],
+            [(2, 0, NOON), (1, 0, NOON + 1), (1, 1, NOON + 1)],
+            id="partition_added",
+        ),
+        pytest.param([at(1, NOON, 1), at(0, NOON, 2)], [(0, 0, NOON), (1, 0, NOON)], id="tie"),
+    ],
+)
+def test_changes_are_in_kafkas_order(drafts, order):
+    [changes] = rules.changes(number(drafts, {}), "orders").values()
+    assert [(record.partition, record.offset, time_ms) for time_ms, record in changes] == order
 
 
 def test_a_tombstone_alone_deletes_and_a_later_row_revives():
@@ -116,12 +135,13 @@ def test_a_sale_has_the_price_and_address_as_of_its_order():
     product = {**shop.product(5, Random(1)), "productname": "n"}
     customer = shop.customer(5, ["home"], Random(1))
     home = shop.address("home", Random(1))
+    elsewhere = (partition_of(5) + 1) % PARTITIONS
     log = sold(
         *(NOON + hours * HOUR - early for hours in range(4) for early in (1, 0)),
         product_changes=[
             change("products", {**product, "price": Decimal("1.00")}, NOON),
-            # arrives after the change that it comes before
-            change("products", {**product, "price": Decimal("2.00")}, NOON + HOUR, arrival_ms=NOON + 9 * HOUR),
+            # arrives last, in another partition, and comes before the delete
+            replace(change("products", {**product, "price": Decimal("2.00")}, NOON + HOUR), partition=elsewhere),
             *delete("products", product, NOON + 2 * HOUR),
             change("products", {**product, "price": Decimal("4.00")}, NOON + 3 * HOUR),
         ],

@@ -1,0 +1,74 @@
+{#
+    incremental_strategy='latest_change': the model reads new changes of one
+    source and keeps, per unique_key, the latest in Kafka's own order.
+
+    Within a partition the offset decides, whatever the clocks say. Partitions
+    (a topic got more of them, and its keys moved) are compared by monotone_timestamp,
+    the greatest timestamp of the key's records in the partition, then by their
+    number. So a clock that is set back undoes no change, and a stamp far ahead
+    touches the keys that have it and no other.
+
+    The table has the latest change of each key, and in other_partitions the last
+    ones of its other partitions: a record that is filled in there later, by a
+    backfill or a replay, can make one of them the latest. ingest_batch is the
+    newest one with a record of the key, because any of them can change the row.
+
+    Config: change_columns, those of the record that the row is made of, the offset
+    first. The MERGE is storage-partitioned as that of macros/incremental/by_order.sql:
+    nothing is joined below it.
+#}
+
+
+{# The greatest Kafka timestamp of a key's records in a partition up to this one. #}
+{% macro monotone_timestamp(key) -%}
+    max(kafka_timestamp) over (partition by {{ key }}, kafka_partition order by kafka_offset)
+{%- endmacro %}
+
+
+{% macro struct_of(columns, prefix='') -%}
+    struct({{ prefix }}{{ columns | join(', ' ~ prefix) }})
+{%- endmacro %}
+
+
+{% macro merge_latest_change(target, sql) %}
+    {% set key, change = config.require('unique_key'), config.require('change_columns') %}
+    {% set slice = make_temp_relation(target, '__slice') %}
+    {% call statement('slice') %}
+        {{ create_table_as(true, slice, sql) }}
+    {% endcall %}
+    {% set known %}
+        concat(
+            {% for side in ('stored.', 'slice.') %}
+            array(struct({{ side }}monotone_timestamp, {{ side }}kafka_partition, {{ struct_of(change, side) }} as last_change)),
+            {{ side }}other_partitions {{ ',' if not loop.last }}
+            {% endfor %}
+        )
+    {% endset %}
+    {# One element per partition: its last change, at the greatest time of both sides. #}
+    {% set changes %}
+        transform(
+            array_distinct(transform({{ known }}, change -> change.kafka_partition)),
+            place -> struct(
+                array_max(filter({{ known }}, change -> change.kafka_partition = place).monotone_timestamp) as monotone_timestamp,
+                place as kafka_partition,
+                array_max(filter({{ known }}, change -> change.kafka_partition = place).last_change) as last_change
+            )
+        )
+    {% endset %}
+    {% do run_query('set spark.sql.sources.v2.bucketing.enabled = true') %}
+    {% call statement('main') %}
+        merge into {{ target }} as stored
+        using {{ slice }} as slice
+        on stored.{{ key }} = slice.{{ key }}
+        when matched then update set
+            monotone_timestamp = array_max({{ changes }}).monotone_timestamp,
+            kafka_partition = array_max({{ changes }}).kafka_partition,
+            {% for column in change %}
+            {{ column }} = array_max({{ changes }}).last_change.{{ column }},
+            {% endfor %}
+            other_partitions = array_sort(array_except({{ changes }}, array(array_max({{ changes }})))),
+            ingest_batch = greatest(stored.ingest_batch, slice.ingest_batch)
+        when not matched then insert *
+    {% endcall %}
+    {% do run_query('reset spark.sql.sources.v2.bucketing.enabled') %}
+{% endmacro %}
