@@ -22,8 +22,10 @@ with figures as (
             try_sum(cast({{ quantity }} as bigint)) as quantity,
             try_cast(try_sum({{ money }}) as decimal(18, 2)) as money,
             cast(max({{ key_version }}) as string) as key_version,
-            -- changes with any value of any row of the week
-            cast(sum(cast(xxhash64(*) as decimal(20, 0))) as string) as fingerprint
+            -- changes with any exported value of any row of the week
+            cast(sum(cast(
+                xxhash64({{ exported_columns(dataset) }}) as decimal(20, 0)
+            )) as string) as fingerprint
         from {{ mart }}
         group by {{ week }}
         {% if not loop.last %}

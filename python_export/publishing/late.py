@@ -1,6 +1,6 @@
 """Which weeks are due: every week from a dataset's first due one that was never published, or that late data changed.
 
-The figures of a week (ops.weekly_figures) have a fingerprint of all its rows. The figures of an exported week are
+The figures of a week (ops.weekly_figures) have a fingerprint of what is exported. The figures of an exported week are
 recorded once its version is public, so a run that dies before finds the week due again, and one that finds the same
 content publishes nothing and records them too. A week without a version whose figures are recorded has expired.
 """

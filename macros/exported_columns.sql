@@ -1,0 +1,13 @@
+{# The columns of a dataset's mart that its export model publishes, as both ymls have them. #}
+{% macro exported_columns(dataset) -%}
+    {%- if execute -%}
+        {%- set of_mart, exported = [], [] -%}
+        {%- for node in graph.nodes.values() if node.name == 'exp_weekly__' ~ dataset -%}
+            {%- do exported.extend(node.columns) -%}
+            {%- for unique_id in node.depends_on.nodes -%}
+                {%- do of_mart.extend(graph.nodes[unique_id].columns) -%}
+            {%- endfor -%}
+        {%- endfor -%}
+        {{ exported | select('in', of_mart) | sort | join(', ') }}
+    {%- endif -%}
+{%- endmacro %}
