@@ -5,6 +5,7 @@ import uuid
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Thread
 from typing import Annotated
 
 import typer
@@ -70,8 +71,8 @@ def run(
 ) -> None:
     """Land what the broker has at this moment, batch by batch; then say what was landed.
 
-    With --follow each topic gets a batch per turn, and its next one at once if more is waiting; Ctrl-C or SIGTERM ends
-    it after the batches in hand, with exit code 0.
+    With --follow each topic gets a batch at an interval, and its next one at once if more is waiting; Ctrl-C or SIGTERM
+    ends it after the batches in hand, with exit code 0.
     Exit code 1 if a topic could not be landed, 4 if more of a topic's records are dead letters than its declaration
     allows; the others are landed all the same.
     """
@@ -194,20 +195,27 @@ def _run(
                 errors.print(f"error: {result.error}", markup=False)
             if result.over_limit:
                 errors.print(f"warning: {too_many_dead_letters(result)}", markup=False)
-        if metrics_file is not None:
-            _write_metrics(metrics_file, settings, chosen, options.wait)
         # A process cannot start a second one.
         if pause is not None and spark.gone() and not ingester.stopping.is_set():
             raise UserError("Spark's Java process has ended", f"See {log_file()}, and run it again: nothing is lost")
+
+    def write_metrics() -> None:
+        while metrics_file is not None:
+            _write_metrics(metrics_file, settings, chosen, options.wait)
+            if pause is None or ingester.stopping.wait(pause):
+                return
 
     with ConsoleReporter(console) as reporter:
         ingester = Ingester(settings, spark, options, reporter)
         if pause is None:
             results = ingester.catch_up(chosen)
             tell(results)
+            write_metrics()
         else:
+            # Beside the batches: a broker that does not answer must not hold them up.
+            Thread(target=write_metrics, daemon=True).start()
             with stopped_by_signals(ingester.stopping):
-                results = following(ingester, chosen, pause, tell)
+                results = following(ingester, chosen, pause, lambda result: tell([result]))
     spark.stop()
     console.print(summary(results))
     for result in results:

@@ -99,25 +99,22 @@ class Ingester:
         self.broker.check()
         load_catalog(self.settings, create=True)
         self._loops: dict[str, _TopicLoop] = {}
+        self.topics_at_once = self.options.topics_at_once or self.settings.topics_at_once
         self.stopping = threading.Event()
         """Set by whoever wants the run to end: it does after the batches in hand."""
 
-    def catch_up(self, declarations: list[Declaration], batches: int | None = None) -> list[TopicResult]:
-        """Land what the broker has of each topic at this moment, or so many batches of it.
+    def catch_up(self, declarations: list[Declaration]) -> list[TopicResult]:
+        """Land what the broker has of each topic at this moment.
 
         A topic that fails does not stop the others.
         """
-        for declaration in declarations:
-            if declaration.topic not in self._loops:
-                # A registry's client of its own: what it remembers as missing, another topic's producer may register.
-                registry = Registry(self.settings, self.options.wait)
-                self._loops[declaration.topic] = _TopicLoop(self, declaration, registry)
         results = [TopicResult(declaration.topic) for declaration in declarations]
-        pool = ThreadPoolExecutor(self.options.topics_at_once or self.settings.topics_at_once)
+        loops = [self._loop(declaration) for declaration in declarations]
+        pool = ThreadPoolExecutor(self.topics_at_once)
         try:
             # Of all topics first: a run ends, and the last topic has its turn, however fast the others grow.
-            list(pool.map(lambda result: self._try(result, self._loops[result.topic].take_ends), results))
-            list(pool.map(lambda result: self._try(result, self._loops[result.topic].land, batches), results))
+            list(pool.map(lambda loop, result: self._try(result, loop.take_ends), loops, results))
+            list(pool.map(lambda loop, result: self._try(result, loop.land, None), loops, results))
         except BaseException:
             # A thread that is in a batch begins no other one.
             self.stopping.set()
@@ -128,6 +125,20 @@ class Ingester:
         for declaration, result in zip(declarations, results, strict=True):
             result.over_limit = declaration.max_dead_letters.exceeded(result.records, result.dead_letters)
         return results
+
+    def turn(self, declaration: Declaration) -> TopicResult:
+        """Land one batch of what the broker has of a topic at this moment."""
+        loop, result = self._loop(declaration), TopicResult(declaration.topic)
+        self._try(result, loop.take_ends)
+        self._try(result, loop.land, 1)
+        return result
+
+    def _loop(self, declaration: Declaration) -> "_TopicLoop":
+        if declaration.topic not in self._loops:
+            # A registry's client of its own: what it remembers as missing, another topic's producer may register.
+            registry = Registry(self.settings, self.options.wait)
+            self._loops[declaration.topic] = _TopicLoop(self, declaration, registry)
+        return self._loops[declaration.topic]
 
     def _try(self, result: TopicResult, step: Callable[..., None], *arguments: int | None) -> None:
         if result.error is not None:

@@ -1,0 +1,122 @@
+"""When each topic that is followed gets its next batch, and what counts as too many dead letters meanwhile."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from lakehouse.errors import UserError
+from python_ingest.landing import follow as following
+from python_ingest.landing.follow import follow
+from python_ingest.landing.run import Ingester, TopicResult
+from python_ingest.topics import Declaration
+
+
+class Turns:
+    """Has the batches that a function makes of a topic and the number of its turn."""
+
+    def __init__(self, batch: Callable[[str, int], TopicResult], topics_at_once: int = 3) -> None:
+        self.stopping = threading.Event()
+        self.topics_at_once = topics_at_once
+        self.turns: Counter[str] = Counter()
+        self._batch = batch
+
+    def turn(self, declaration: Declaration) -> TopicResult:
+        self.turns[declaration.topic] += 1
+        return self._batch(declaration.topic, self.turns[declaration.topic])
+
+    def follow(self, topics: str, every: float, after: Callable[[TopicResult], None]) -> list[TopicResult]:
+        watchdog = threading.Timer(60, self.stopping.set)
+        watchdog.start()
+        try:
+            declarations = [Declaration(topic, "bronze", topic) for topic in topics]
+            return follow(cast(Ingester, cast(Any, self)), declarations, every, after)
+        finally:
+            watchdog.cancel()
+
+
+def test_a_topic_that_takes_long_holds_up_no_other() -> None:
+    seen: list[str] = []
+    released = threading.Event()
+
+    def batch(topic: str, _: int) -> TopicResult:
+        if topic == "a":
+            assert released.wait(30), "the others waited for it"
+        return TopicResult(topic, records=1, lag=0)
+
+    def after(result: TopicResult) -> None:
+        seen.append(result.topic)
+        if seen.count("b") >= 3 and seen.count("c") >= 3:
+            released.set()
+        if "a" in seen:
+            turns.stopping.set()
+
+    turns = Turns(batch)
+    totals = {total.topic: total for total in turns.follow("abc", 0.01, after)}
+    assert seen.index("a") >= 6
+    assert [totals[topic].records for topic in "abc"] == [turns.turns[topic] for topic in "abc"]
+
+
+@pytest.mark.parametrize("topics_at_once", [1, 2, 3])
+def test_a_topic_that_is_behind_goes_on_at_once_and_starves_no_other(topics_at_once: int) -> None:
+    seen: list[str] = []
+
+    def after(result: TopicResult) -> None:
+        seen.append(result.topic)
+        if seen.count("b") >= 3 and seen.count("c") >= 3 and seen.count("a") > 20:
+            turns.stopping.set()
+
+    turns = Turns(lambda topic, _: TopicResult(topic, lag=int(topic == "a")), topics_at_once)
+    turns.follow("abc", 0.01, after)
+    assert turns.turns["a"] > 20
+
+
+def test_one_that_fails_is_tried_again_when_it_is_due_and_a_stop_waits_for_batches_in_hand() -> None:
+    failure = UserError("no leader", "wait")
+
+    def batch(topic: str, turn: int) -> TopicResult:
+        if topic == "b" and turn == 2:
+            turns.stopping.set()
+            return TopicResult("b", records=7, lag=5)
+        return TopicResult(topic, lag=5, error=failure if topic == "a" else None)
+
+    turns = Turns(batch)
+    failing, other = turns.follow("ab", 1000, lambda _: None)
+    assert (failing.error, other.records) == (failure, 7)
+    assert turns.turns == {"a": 1, "b": 2}
+
+
+def test_dead_letters_are_judged_by_the_last_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(following, "RECENT_SECONDS", 3600.0)
+    monkeypatch.setattr(following.time, "monotonic", lambda: now[0])
+    # A hundred million good records, then an hour later nothing but dead letters, then good ones again.
+    batches = [(100_000_000, 0), (3_000, 3_000), (3_000, 3_000), (1_000_000, 0), (30, 30), (30, 30)]
+    warned: list[bool] = []
+
+    def batch(topic: str, turn: int) -> TopicResult:
+        records, dead_letters = batches[turn - 1]
+        return TopicResult(topic, records, dead_letters, lag=1)
+
+    def after(result: TopicResult) -> None:
+        warned.append(result.over_limit)
+        now[0] += 3601 if len(warned) in (1, 4) else 1
+        if len(warned) == len(batches):
+            turns.stopping.set()
+
+    turns = Turns(batch)
+    (total,) = turns.follow("a", 1, after)
+    assert warned == [False, True, False, False, True, False]
+    assert (total.records, total.over_limit) == (101_006_060, True)
+
+
+def test_an_error_of_what_is_done_after_a_turn_ends_it() -> None:
+    def after(_: TopicResult) -> None:
+        raise UserError("Spark's Java process has ended", "run again")
+
+    turns = Turns(lambda topic, _: TopicResult(topic, lag=1))
+    with pytest.raises(UserError, match="has ended"):
+        turns.follow("ab", 1, after)
+    assert turns.stopping.is_set()
