@@ -2,6 +2,7 @@
 
 import errno
 import re
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -10,7 +11,7 @@ from pathlib import Path
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import NoSuchTableError, NoSuchViewError, RESTError
+from pyiceberg.exceptions import NoSuchTableError, NoSuchViewError, RESTError, ValidationError
 from pyiceberg.table import StagedTable, Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
@@ -28,6 +29,8 @@ STORE_ERROR = re.compile(r"AWS Error \w+")
 STORE_REMEDY = (
     "Nothing is lost: check that its store answers, this user's rights and limits (open files, room), and run again"
 )
+# What readers of Parquet, Avro and JSON raise for damaged or missing files.
+DAMAGE = (ValueError, LookupError, EOFError, OSError, SystemError, zlib.error, ValidationError)
 DAMAGED_DATABASE = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 REFUSALS = ("InsufficientPrivilege",)
 # What PostgreSQL says to the second of two processes that make the catalog's tables: the table is there, or its type.
@@ -137,10 +140,12 @@ def load_table(catalog: Catalog, identifier: str) -> Table | None:
         UserError: its metadata file is missing or damaged; it is named.
     """
     try:
-        with readable(f"{_metadata_of(catalog, identifier)},"):
-            return catalog.load_table(identifier)
+        return catalog.load_table(identifier)
     except NoSuchTableError:
         return None
+    except Exception:
+        with readable(f"{_metadata_of(catalog, identifier)},"):
+            raise
 
 
 def _metadata_of(catalog: Catalog, identifier: str) -> str:
@@ -149,23 +154,27 @@ def _metadata_of(catalog: Catalog, identifier: str) -> str:
     if not isinstance(catalog, SqlCatalog):
         return what
     place, _, name = identifier.rpartition(".")
-    query = text("select metadata_location from iceberg_tables where table_namespace = :place and table_name = :name")
+    query = text(
+        "select metadata_location from iceberg_tables"
+        " where catalog_name = :catalog and table_namespace = :place and table_name = :name"
+    )
     with catalog.engine.connect() as connection:
-        return f"{connection.execute(query, {'place': place, 'name': name}).scalar()}, {what}"
+        row = {"catalog": catalog.name, "place": place, "name": name}
+        return f"{connection.execute(query, row).scalar()}, {what}"
 
 
 @contextmanager
 def readable(what: str) -> Iterator[None]:
     """Name what is read inside the block if it is damaged: its reader only knows at which byte it stumbled.
 
+    Errors that damaged bytes do not cause, such as a lack of memory, pass.
+
     Raises:
         UserError: it is missing or damaged, or its store cannot be reached.
     """
     try:
         yield
-    except (NoSuchTableError, UserError):
-        raise
-    except Exception as error:  # damaged bytes make a reader fail in any way
+    except DAMAGE as error:
         if _is_of_catalog(error):
             raise
         if is_unavailable(error):
