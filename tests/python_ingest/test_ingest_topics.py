@@ -92,12 +92,27 @@ def test_the_projects_own_sources_name_the_tables_that_other_tools_rely_on() -> 
             GOOD.replace("on_error: stop", "table_properties: zstd"),
             ["table sales", "kafka.table_properties is not a mapping", "Write it as {write.target-file-size-bytes:"],
         ),
-        (
-            GOOD.replace("on_error: stop", "table_properties: {lakehouse.topic: other}"),
-            ["table sales", "kafka.table_properties is 'lakehouse.topic'", "are the ingester's"],
+        *(
+            (
+                GOOD.replace("on_error: stop", f"table_properties: {{{name}: {setting}}}"),
+                [
+                    "table sales",
+                    f"kafka.table_properties is \"('{name}', '{setting}')\"",
+                    "the names allowed begin with",
+                ],
+            )
+            for name, setting in (
+                ("lakehouse.topic", "other"),
+                ("gc.enabled", "false"),
+                ("write.wap.enabled", "true"),
+                ("write.metadata.path", "/tmp"),
+                ("write.merge.isolation-level", "snapshot"),
+                ("write.target-file-size-bytes", "512MB"),
+                ("history.expire.max-snapshot-age-ms", "1d"),
+            )
         ),
         (
-            GOOD.replace("on_error: stop", "table_properties: {write.format.default: }"),
+            GOOD.replace("on_error: stop", "table_properties: {owner: }"),
             ["table sales", "kafka.table_properties is 'None'"],
         ),
         *(
@@ -204,11 +219,14 @@ def test_a_column_that_cannot_be_is_named(tmp_path: Path, columns: str, words: s
 
 
 def test_table_properties_are_declared_as_yaml_writes_them(tmp_path: Path) -> None:
-    text = GOOD.replace("on_error: stop", "table_properties: {a.b: 5, c: true, d: zstd}")
+    text = GOOD.replace(
+        "on_error: stop",
+        "table_properties: {read.split.target-size: 5, read.parquet.vectorization.enabled: true, owner: zstd}",
+    )
     assert read_declarations(written(tmp_path, text))[0].table_properties == (
-        ("a.b", "5"),
-        ("c", "true"),
-        ("d", "zstd"),
+        ("read.split.target-size", "5"),
+        ("read.parquet.vectorization.enabled", "true"),
+        ("owner", "zstd"),
     )
 
 
