@@ -25,6 +25,7 @@ from python_ingest.landing import commit, decode, far_stamps, offsets, tables
 from python_ingest.landing.commit import Landed, Ledger
 from python_ingest.landing.decode import Batch
 from python_ingest.landing.offsets import Position
+from python_ingest.landing.session import log_file
 from python_ingest.schema.learn import TopicSchemas
 from python_ingest.schema.state import SchemaState, Sides
 from python_ingest.topics import Declaration
@@ -42,7 +43,11 @@ class NewSchemaId(Exception):
     """A record was written with a schema id that the decoder was not told of."""
 
 
-class FarStamp(Refused):
+class SparkFailed(UserError):
+    """Spark ended a batch, and no other commit was the cause. Nothing was committed."""
+
+
+class FarStamp(SparkFailed):
     """Spark's Kafka source met a record that is stamped later than it can hold."""
 
 
@@ -73,6 +78,7 @@ class Lander:
 
         Raises:
             Refused: nothing was committed; plan again.
+            SparkFailed: nothing was committed.
             UserError: the registry is away, or a record stops a topic that is declared to stop.
         """
         wait_for_clock(self.declaration.identifier, table.metadata)
@@ -146,6 +152,8 @@ class Lander:
             "endingOffsets": json.dumps({topic: {span.partition: span.until for span in ranges}}),
             "includeHeaders": "true",
             "failOnDataLoss": "true",
+            # Else a reader makes a topic that was deleted, where brokers allow that.
+            "kafka.allow.auto.create.topics": "false",
             "minPartitions": str(tasks_per_range * len(ranges)),
             "kafkaConsumer.pollTimeoutMs": str(int(self.wait * 1000)),
             **{f"kafka.{name}": value for name, value in self.declaration.client_options},
@@ -180,6 +188,10 @@ class Lander:
         read_until = plan.topic.begin | plan.position.next_offsets | read
         ledger = Ledger(self.writer, batch.number, tuple(plan.ranges), read_until, ids)
         refusal: Exception | None = None
+        # A batch without rows adds no file: no claim would refuse the one that has its number.
+        snapshot = table.refresh().current_snapshot()
+        if plan.position.snapshot_id != (snapshot and snapshot.snapshot_id):
+            raise Refused("another commit came first")
         try:
             rows = decode.rows(records, self.declaration, sides, batch)
             commit.overwrite(rows, self.declaration.identifier, plan.position, ledger)
@@ -206,6 +218,6 @@ class Lander:
                 " nothing of this batch was landed",
                 "Correct the cause, or declare on_error: dead_letter",
             )
-        if commit.error_name(error).endswith("ArithmeticException"):
-            return FarStamp(f"Spark failed ({commit.error_name(error)})")
-        return Refused(f"Spark failed ({commit.error_name(error)})")
+        name = commit.error_name(error)
+        failure = FarStamp if name.endswith("ArithmeticException") else SparkFailed
+        return failure(f"{self.declaration.topic}: Spark failed ({name})", f"See {log_file()}")

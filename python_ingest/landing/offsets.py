@@ -26,13 +26,15 @@ class Position:
     `next_offsets` maps a partition to the offset after its last landed record, or to where it began
     when the table was made and it had none. `last_batch` is the greatest batch number ever given: 0
     for a table without rows, and never less after a rollback, because readers downstream remember the
-    numbers they have seen. `held_batch` is the greatest of this snapshot's rows.
+    numbers they have seen. `held_batch` is the greatest of this snapshot's rows. Without `has_ledger` the snapshot that
+    says where partitions without rows began has expired.
     """
 
     snapshot_id: int | None = None
     next_offsets: dict[int, int] = field(default_factory=dict)
     last_batch: int = 0
     held_batch: int = 0
+    has_ledger: bool = True
 
 
 class PositionReader:
@@ -64,16 +66,23 @@ class PositionReader:
                 entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
             parts[path] = _joined(_file_position(entry.data_file, table.schema()) for entry in entries)
         self._manifests = parts
-        joined = _joined([_ledger_position(snapshot, table), *parts.values()])
+        ledger = _ledger_position(snapshot, table)
+        joined = _joined([ledger, *parts.values()])
         last_batch = max(joined.last_batch, _last_number(table))
-        return Position(snapshot.snapshot_id, joined.next_offsets, last_batch, joined.last_batch)
+        return Position(
+            snapshot.snapshot_id, joined.next_offsets, last_batch, joined.last_batch, has_ledger=ledger.has_ledger
+        )
 
 
 def lost(position: Position, topic: TopicState) -> list[OffsetRange]:
-    """Return the ranges that the broker deleted before they were landed."""
+    """Return the ranges that the broker deleted before they were landed.
+
+    Without a ledger an unknown partition counts from 0: it may have been empty when the table was made.
+    """
+    unknown = {} if position.has_ledger else dict.fromkeys(topic.begin, 0)
     return [
         OffsetRange(partition, landed, topic.begin[partition])
-        for partition, landed in sorted(position.next_offsets.items())
+        for partition, landed in sorted((unknown | position.next_offsets).items())
         if topic.begin.get(partition, 0) > landed
     ]
 
@@ -147,7 +156,7 @@ def _ledger_position(current: Snapshot, table: Table) -> Position:
             return Position(None, ends, int(entries[property_keys.BATCH]))
         if summary is None or summary.operation != Operation.REPLACE:
             break
-    return Position()
+    return Position(has_ledger=False)
 
 
 def _last_number(table: Table) -> int:

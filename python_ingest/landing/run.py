@@ -21,12 +21,14 @@ from python_ingest.kafka.broker import Broker, TopicState
 from python_ingest.kafka.offset_range import OffsetRange
 from python_ingest.kafka.registry import Registry
 from python_ingest.landing import backfill, identity, offsets, tables
-from python_ingest.landing.batch import BatchPlan, Lander, NewSchemaId
+from python_ingest.landing.batch import BatchPlan, Lander, NewSchemaId, SparkFailed
 from python_ingest.landing.commit import Landed
 from python_ingest.landing.offsets import Position, PositionReader
-from python_ingest.landing.session import log_file
 from python_ingest.schema.learn import TopicSchemas
 from python_ingest.topics import Declaration
+
+# A store that is busy, or a file that another process moves, may be over by then.
+RETRY_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -192,7 +194,7 @@ class _TopicLoop:
         Raises:
             UserError: the topic cannot be landed; batches before stay committed.
         """
-        failures = 0
+        failures = spark_failures = 0
         planned_from: Position | None = None
         while not self._stopping.is_set():
             try:
@@ -206,7 +208,7 @@ class _TopicLoop:
                 identity.accept_gaps(table, topic.topic, gaps, self._options.accept_gap)
                 if position != planned_from:
                     # Whoever came first, the topic got on: only standing still counts as failing.
-                    failures, planned_from = 0, position
+                    failures, spark_failures, planned_from = 0, 0, position
                 plan = self._plan(table, topic, position, result)
                 if result.batches == batches or not plan.ranges:
                     return
@@ -217,9 +219,17 @@ class _TopicLoop:
                 if failures == self._attempts:
                     raise UserError(
                         f"{self._declaration.topic}: {reason}, {failures} times in a row",
-                        f"See whether another ingester works on this table, and {log_file()}",
+                        "See whether another ingester works on this table",
                     ) from None
                 self._reporter.note(self._declaration.topic, f"nothing was committed: {reason}; planning again")
+            except SparkFailed as failure:
+                if spark_failures:
+                    raise
+                spark_failures = 1
+                self._reporter.note(
+                    self._declaration.topic, f"nothing was committed: {failure.message}; planning again in some seconds"
+                )
+                self._stopping.wait(RETRY_SECONDS)
             else:
                 result.records += landed.rows
                 result.dead_letters += landed.dead_letters

@@ -85,6 +85,23 @@ def test_a_stale_writer_is_refused_whatever_its_offsets(lab: Lab) -> None:
     assert_exactly_once(lab, 18)
 
 
+def test_a_batch_without_rows_has_its_number_alone(lab: Lab) -> None:
+    transactions(lab, lab.register(SALE), "commit", "abort")
+    lab.land_well(Options(max_records=5, wait=10))
+    produce(lab, 3, partitions=(1,))
+    end = Broker(lab.settings, 10).describe(lab.topic).end[0]
+    empty = plan(lab, OffsetRange(0, end - 1, end))
+    rows = plan(lab, OffsetRange(1, 0, 3))
+    assert lab.lander("first").land(lab.table(), empty).rows == 0
+    for stale in (empty, rows):
+        with pytest.raises(Refused, match="another commit came first"):
+            lab.lander("second").land(lab.table(), stale)
+    lab.land_well()
+    numbers = [snapshot.summary["lakehouse.batch"] for snapshot in lab.table().snapshots() if snapshot.summary]
+    assert len(numbers) == len({*numbers})
+    assert_exactly_once(lab, 8)
+
+
 @pytest.mark.parametrize("first", [0, 1])
 def test_of_two_that_fill_one_hole_under_different_numbers_one_is_refused(lab: Lab, first: int) -> None:
     produce(lab, 9)
@@ -340,6 +357,20 @@ def test_what_retention_takes_from_a_partition_that_was_empty_at_first_is_a_gap(
         deleted.result()
     assert "retention deleted offsets 0 to 2 of partition 0" in str(lab.land().error)
     assert_exactly_once(lab, 4)
+    assert lab.land_well(Options(wait=10, accept_gap=True)).records == 1
+    assert_exactly_once(lab, 5)
+
+
+def test_what_retention_takes_is_a_gap_also_when_others_expire_the_snapshot_that_says_so(lab: Lab) -> None:
+    produce(lab, 4, partitions=(1,))
+    lab.land_well(Options(max_records=2, wait=10))
+    name = lab.declaration.identifier
+    lab.sql(f"call lake.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))")
+    lab.sql(f"call lake.system.expire_snapshots(table => '{name}', older_than => now(), retain_last => 1)")
+    produce(lab, 4, start=4, partitions=(0,))
+    for deleted in lab.admin.delete_records([TopicPartition(lab.topic, 0, 3)]).values():
+        deleted.result()
+    assert "retention deleted offsets 0 to 2 of partition 0" in str(lab.land().error)
     assert lab.land_well(Options(wait=10, accept_gap=True)).records == 1
     assert_exactly_once(lab, 5)
 

@@ -23,6 +23,7 @@ from typing import Any
 import psutil
 import pytest
 from confluent_kafka import Producer
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from lakehouse import connections
@@ -30,7 +31,7 @@ from lakehouse.process import Service, free_ports
 from lakehouse.settings import Settings
 from local_stack import kafka
 from python_ingest.kafka import registry
-from python_ingest.landing import batch, far_stamps
+from python_ingest.landing import batch, commit, far_stamps, run
 from python_ingest.landing.run import Options
 from python_ingest.repair import dead_letters
 from python_ingest.topics import Declaration
@@ -310,7 +311,7 @@ def test_a_catalog_that_is_locked_is_waited_for_then_named_and_nothing_is_lost(
     with locked_catalog(lab.settings):
         refused = run_lakehouse("ingest", "run", "--models", str(models_dir))
     assert refused.returncode == 1
-    assert f"error: {lab.topic}: Spark failed (org.sqlite.SQLiteException), 5 times in a row" in refused.stderr
+    assert f"error: {lab.topic}: Spark failed (org.sqlite.SQLiteException). See" in refused.stderr
     assert len(lab.rows()) == 6
     assert lab.land_well().records == 6
     assert_exactly_once(lab, 12)
@@ -356,6 +357,32 @@ def test_a_damaged_or_missing_metadata_file_is_named(lab: Lab) -> None:
     assert_exactly_once(lab, 12)
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_failure_of_spark_is_tried_once_more_and_blames_no_other_ingester(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    produce(lab, 6)
+    lab.land_well()
+    produce(lab, 6)
+    overwrite, calls = commit.overwrite, []
+
+    def failing(*arguments: Any) -> None:
+        calls.append(arguments)
+        if len(calls) <= times:
+            raise Py4JError("the store is busy")
+        overwrite(*arguments)
+
+    monkeypatch.setattr(commit, "overwrite", failing)
+    monkeypatch.setattr(run, "RETRY_SECONDS", 0.0)
+    result = lab.land()
+    assert len(calls) == 2
+    if times == 1:
+        assert (result.error, result.records) == (None, 6)
+    else:
+        assert str(result.error).startswith(f"{lab.topic}: Spark failed (Py4JError). See ")
+        assert_exactly_once(lab, 6)
+
+
 def test_a_full_disk_fails_the_run_and_little_memory_does_not(lab: Lab, models_dir: Path) -> None:
     """A limit on the size of files stands for the full disk: unlike one, it needs no rights."""
     produce(lab, 6)
@@ -373,7 +400,7 @@ def test_a_full_disk_fails_the_run_and_little_memory_does_not(lab: Lab, models_d
         check=False,
     )
     assert full.returncode == 1
-    assert f"error: {lab.topic}: Spark failed (java.io.IOException: File too large), 5 times in a row" in full.stderr
+    assert f"error: {lab.topic}: Spark failed (java.io.IOException: File too large). See" in full.stderr
     assert len(lab.rows()) == 6
     low = {**os.environ, "PYSPARK_SUBMIT_ARGS": "--driver-memory 512m pyspark-shell"}
     again = subprocess.run(command, env=low, capture_output=True, text=True, check=False)

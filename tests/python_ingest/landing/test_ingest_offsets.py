@@ -28,6 +28,12 @@ def test_what_retention_took_before_it_was_landed_is_lost() -> None:
     assert lost(Position(1, {0: 8}), state) == []
 
 
+def test_without_the_ledger_what_retention_took_from_an_unknown_partition_is_lost() -> None:
+    state = topic({0: 0, 1: 50, 2: 0}, {0: 9, 1: 100, 2: 3})
+    assert lost(Position(1, {0: 9}), state) == []
+    assert lost(Position(1, {0: 9}, has_ledger=False), state) == [OffsetRange(1, 0, 50)]
+
+
 @pytest.mark.parametrize(
     ("begin", "end", "words"),
     [
