@@ -176,7 +176,7 @@ def quarantined_lines(log: Iterable[Record], week: str, needed: str | None = Non
     log = list(log)
     orders, count = rules.surviving_rows(log, "orders"), 0
     for record in rules.surviving_rows(log, "order_items").values():
-        order = orders.get(record.content["orderid"])
+        order = orders.get(record.content["orderid"]) if record.payload else None
         order_week, counted_in = _weeks_of(record, order)
         in_file = order is not None and not rules.is_deleted(order) and order_week is not None
         if order and in_file and needed:
