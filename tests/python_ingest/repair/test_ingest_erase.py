@@ -189,7 +189,7 @@ def until_the_branch_is_written(self, statement, *more):
 
 SparkSession.sql = until_the_branch_is_written
 catalog = load_catalog(settings)
-[found] = erase.find(catalog, [declaration], [erase.Person("customer", "1")])
+[found] = erase.find(catalog, [declaration], [erase.Person("lab.customer", "1")])
 erase.erase(catalog, session(settings, "killed"), found, "killed")
 """
 
