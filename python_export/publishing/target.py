@@ -186,10 +186,11 @@ class LocalTarget:
         """Make a folder that readers may enter, and all above it up to the root; repair one that a dead run left."""
         above = [place for place in (folder, *folder.parents) if place == self.root or self.root in place.parents]
         for place in reversed(above):
-            is_new = not place.exists()
-            place.mkdir(parents=True, exist_ok=True)
+            # What is there may be a file: that is the error of the rename, not another export's version.
+            if is_new := not place.exists():
+                place.mkdir(parents=True, exist_ok=True)
             # A root that was there before has the modes that its owner chose.
-            if is_new or (place != self.root and not place.stat().st_mode & 0o077):
+            if is_new or (place != self.root and place.is_dir() and not place.stat().st_mode & 0o077):
                 place.chmod(for_readers(0o777))
 
     def clean(self, datasets: Iterable[str], abandoned_after: timedelta = ABANDONED_AFTER) -> None:

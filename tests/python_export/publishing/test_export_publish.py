@@ -205,6 +205,14 @@ def test_a_version_whose_writer_died_after_the_rename_is_readable_and_the_next_r
         os.umask(before)
 
 
+def test_a_file_in_the_way_of_a_week_is_named(offline_settings: Settings) -> None:
+    week = Path(offline_settings.export_root) / "events" / "2020-W53"
+    week.parent.mkdir(parents=True)
+    week.write_text("a file")
+    with pytest.raises(NotADirectoryError):
+        publish_content(open_target(offline_settings), "note\na\n")
+
+
 def test_what_others_keep_under_the_root_is_no_version(target: Target) -> None:
     path = publish_content(target, "note\na\n").manifest.path
     for foreign in (
