@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, tzinfo
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pyarrow as pa
@@ -88,7 +89,8 @@ class Clock:
                 return datetime.fromtimestamp(clock.now, UTC)
 
         patch.setattr(time, "time", lambda: clock.now)
-        patch.setattr(time, "sleep", self.sleep)
+        # Not for all: other threads of this process sleep, too.
+        patch.setattr(commits, "time", SimpleNamespace(time=lambda: clock.now, sleep=self.sleep))
         patch.setattr(pyiceberg.table.update, "datetime", Time)
 
     def sleep(self, seconds: float) -> None:
