@@ -31,6 +31,12 @@ METADATA_COLUMNS: dict[str, IcebergType] = {
     "ingest_batch": LongType(),
     "ingested_at": TimestamptzType(),
 }
+# Table properties that begin like this may be declared: they change neither what is read nor what a commit means.
+TABLE_PROPERTIES = (
+    *("write.target-file-size-bytes", "write.parquet.", "write.metadata.previous-versions-max", "read.split."),
+    *("read.parquet.", "history.expire.", "commit.manifest.", "commit.retry.", "comment", "owner"),
+)
+WHOLE_NUMBER = re.compile(r".*-(bytes|ms|max|count|retries|keep|level)")
 # Of these columns, what producers have written or what quotes it.
 OF_RECORDS = {"kafka_key", "kafka_raw_key", "kafka_raw_value", "kafka_headers", "decode_error", "key_error"}
 # By the names that Spark and Iceberg know: of what is written with a number, that comes first.
@@ -171,3 +177,11 @@ def sorted_by(order: SortOrder, schema: Schema) -> tuple[Term, ...]:
         Term(str(schema.find_column_name(field.source_id)), field.transform, field.direction, field.null_order)
         for field in order.fields
     )
+
+
+def table_property(given: tuple[str, str]) -> tuple[str, str]:
+    """Return name and setting of a table property; raise ValueError for one that may not be declared."""
+    name, setting = given
+    if not name.startswith(TABLE_PROPERTIES) or (WHOLE_NUMBER.fullmatch(name) and not setting.isdecimal()):
+        raise ValueError
+    return given

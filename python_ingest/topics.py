@@ -1,6 +1,5 @@
 """Which topics are landed: what the dbt source files declare under config.meta.kafka."""
 
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -24,12 +23,6 @@ OnError = Literal["dead_letter", "stop", "skip"]
 # How a producer's serializer names the subject of a schema: after the topic, the record, or both.
 SubjectNaming = Literal["topic", "record", "topic_record"]
 Name = Annotated[str, Field(min_length=1)]
-# Table properties that begin like this may be declared: they change neither what is read nor what a commit means.
-TABLE_PROPERTIES = (
-    *("write.target-file-size-bytes", "write.parquet.", "write.metadata.previous-versions-max", "read.split."),
-    *("read.parquet.", "history.expire.", "commit.manifest.", "commit.retry.", "comment", "owner"),
-)
-WHOLE_NUMBER = re.compile(r".*-(bytes|ms|max|count|retries|keep|level)")
 # Options of Kafka's client that begin like this say what is read, or who reads: they have variables, or are fixed.
 OF_THE_CLIENT = (
     *("bootstrap.", "config.", "security.", "sasl.", "ssl.", "group.", "key.", "value.", "isolation."),
@@ -63,13 +56,6 @@ def _duration(text: str | None) -> str | None:
     except UserError:
         raise ValueError from None
     return text
-
-
-def _table_property(given: tuple[str, str]) -> tuple[str, str]:
-    name, setting = given
-    if not name.startswith(TABLE_PROPERTIES) or (WHOLE_NUMBER.fullmatch(name) and not setting.isdecimal()):
-        raise ValueError
-    return given
 
 
 def _pairs(given: Any) -> Any:
@@ -133,11 +119,11 @@ class Declaration:
     ] = "topic"
     allow: Annotated[tuple[Name, ...], Field(description="Write it as [amount, customer.name]")] = ()
     table_properties: Annotated[
-        tuple[Annotated[tuple[Name, str], AfterValidator(_table_property)], ...],
+        tuple[Annotated[tuple[Name, str], AfterValidator(layout.table_property)], ...],
         BeforeValidator(_pairs),
         Field(
             description="Write it as {write.target-file-size-bytes: 268435456}; the names allowed begin with"
-            f" {', '.join(TABLE_PROPERTIES)}"
+            f" {', '.join(layout.TABLE_PROPERTIES)}"
         ),
     ] = ()
     partition_spec: Annotated[
