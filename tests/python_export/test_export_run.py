@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from pyiceberg.exceptions import NoSuchTableError
 
 from lakehouse import connections, thrift
 from lakehouse.catalog import load_catalog
@@ -29,7 +31,7 @@ from python_export.datasets import completeness, declared, spark_sql
 from python_export.datasets.build import build, invocation
 from python_export.datasets.project import Project
 from python_export.files import unload
-from python_export.publishing import origin, withdraw
+from python_export.publishing import late, origin, withdraw
 from python_export.publishing.publish import Published
 from python_export.publishing.retain import reproduce, tag_of
 from python_export.publishing.target import open_target
@@ -568,8 +570,10 @@ def test_sql_that_lets_personal_data_out_publishes_nothing(settings: Settings, s
 
 
 @pytest.fixture
-def with_groups(shop: Project) -> Iterator[Project]:
-    """The project with one more dataset, whose small groups are left out."""
+def with_groups(stack: Settings, shop: Project) -> Iterator[Project]:
+    """The project with one more dataset, whose small groups are left out, and of which no week is published."""
+    with suppress(NoSuchTableError):
+        load_catalog(stack).drop_table(late.TABLE.identifier)
     dbt = Path(sys.executable).with_name("dbt")
     files = {
         shop.directory / "models" / "exports" / "exp_weekly__groups.sql": GROUPS,

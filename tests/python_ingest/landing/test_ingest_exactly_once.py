@@ -223,7 +223,8 @@ def test_a_clock_that_steps_back_while_a_batch_is_written_costs_time_and_no_tabl
     class Ahead(datetime):
         @classmethod
         def now(cls, tz: Any = None) -> datetime:
-            return datetime.now(tz) + timedelta(seconds=62)
+            # Far enough that a slow machine does not catch up before the batch is written.
+            return datetime.now(tz) + timedelta(seconds=90)
 
     def written_before(*arguments: Any) -> None:
         if not overtaken:
