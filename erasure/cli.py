@@ -6,12 +6,14 @@ import typer
 from rich.console import Console
 
 from erasure.job import Erasure, Request
+from lakehouse.catalog import load_catalog
 from lakehouse.deadline import step_within
 from lakehouse.environment import PROJECT_ROOT, environment
 from lakehouse.errors import UserError
 from lakehouse.settings import from_environment
 from python_export.cli.outcome import end, print_summary
 from python_export.datasets.project import Project
+from python_export.telling.deliver import notify
 from python_ingest.repair.erase import Person
 
 app = typer.Typer(invoke_without_command=True)
@@ -40,7 +42,7 @@ def erase(
     weekly job, export or maintenance runs meanwhile; the ingester may. Kafka keeps its records.
 
     Exit codes: 1 nothing like that is in any table, and was not erased before, or a step failed: give the command
-    again; 4 everything is erased and withdrawn, and a new version is withheld.
+    again; 3 readers were not notified; 4 everything is erased and withdrawn, and a new version is withheld.
     """
     request = Request(tuple(map(_person, subject or ())), tuple(map(_record, offset or ())))
     if not request.persons and not request.records:
@@ -53,7 +55,7 @@ def erase(
         exported = Erasure(settings, project, request, console.print, withdraws=published).run(dry_run)
     if exported is not None:
         print_summary(exported)
-        end(exported, [])
+        end(exported, notify(settings, env, load_catalog(settings), console.print, exported.notices()))
 
 
 def _person(text: str) -> Person:

@@ -119,10 +119,12 @@ def wipe() -> None:
     """Delete all data of the local stack. Its services must be down.
 
     Raises:
-        UserError: as of `require_mark`.
+        UserError: as of `require_mark`, or a file could not be deleted.
     """
     require_mark()
     # Nothing can be deleted from a published version's directory as it is.
     for version in home().glob("**/v*/manifest.json"):
         version.parent.chmod(0o700)
     shutil.rmtree(home(), ignore_errors=True)
+    if home().exists():
+        raise UserError(f"Files in {home()} could not be deleted", "Delete them as their owner, then give it again")

@@ -35,10 +35,9 @@ from python_export.publishing.manifest import Manifest
 from python_export.publishing.publish import publish
 from python_export.publishing.retain import retain
 from python_export.publishing.staging import staging, stopped
-from python_export.publishing.target import Target, open_target
-from python_export.telling import outbox
+from python_export.publishing.target import Target, is_announced, open_target
 from python_export.telling.exported import Exported
-from python_export.variables import Choices
+from python_export.variables import Channels, Choices
 
 Judged = TypeVar("Judged")
 
@@ -110,9 +109,9 @@ class Exporter:
         Read before and recorded after: which weeks have their one version.
         """
         target = open_target(self.settings)
-        is_announced = outbox.know_root(self.catalog, target).mail == outbox.TOLD
+        announced = is_announced(self.settings, target, Channels.of(self.project.env).root)
         once = [dataset.name for dataset in datasets if dataset.suppressed]
-        self.findings.published = late.published_once(self.catalog, target, once, is_announced)
+        self.findings.published = late.published_once(self.catalog, target, once, announced)
         with staging(target.staging, self.say) as directory:
             target.clean([dataset.name for dataset in datasets])
             if self.settings.export_unload:
@@ -120,7 +119,7 @@ class Exporter:
             try:
                 yield target, directory
             finally:
-                late.published_once(self.catalog, target, once, is_announced)
+                late.published_once(self.catalog, target, once, announced)
 
     def _export(
         self,

@@ -149,10 +149,18 @@ class Webhook(Variables):
 
 
 class Channels(Variables):
-    """The configured channels, and for how long each is asked again in a run before it is left to the next."""
+    """The configured channels, whose versions they announce, and for how long each is retried in a run."""
 
     smtp: Smtp | None = None
     webhook: Webhook | None = None
+    root: str | None = variable(
+        "LAKEHOUSE_NOTIFY_ROOT",
+        "the export root whose versions readers are notified of; exports to another one, a trial for instance, are not"
+        " announced",
+        None,
+        read_by=READ_BY,
+        shown="`LAKEHOUSE_EXPORT_ROOT`",
+    )
     patience: Duration = variable(
         "LAKEHOUSE_NOTIFY_TIMEOUT",
         'how long a mail server or webhook that says "later" is asked again in a run',

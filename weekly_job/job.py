@@ -52,7 +52,8 @@ def _tell_of_killed(job: Job) -> None:
         error = UserError(
             f"The run of {killed.started_at:%Y-%m-%d %H:%M:%S} UTC for {killed.week} was killed", "This one resumes it"
         )
-        tell_of_failure(job.settings, job.env, job.weeks[-1], error, job.say, killed.started_at)
+        last = IsoWeek.parse(killed.week[-len(str(job.weeks[-1])) :])
+        tell_of_failure(job.settings, job.env, last, error, job.say, killed.started_at)
 
 
 def _run_steps(job: Job, console: Console) -> None:

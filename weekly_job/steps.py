@@ -210,7 +210,8 @@ def write_report(job: Job) -> str:
 def tell(job: Job) -> str:
     """Tell the readers."""
     lines: list[str] = []
-    job.not_told = notify(job.settings, job.env, job.catalog, lines.append, job.exported.notices())
+    exported = job.exported
+    job.not_told = notify(job.settings, job.env, job.catalog, lines.append, exported.notices(), exported.weeks())
     return "; ".join([*lines, *(problem.message for problem in job.not_told)]) or "nothing new"
 
 

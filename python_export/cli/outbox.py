@@ -11,7 +11,6 @@ from lakehouse.errors import UserError
 from lakehouse.settings import from_environment
 from lakehouse.wide_table import print_wide, wide_table
 from python_export.cli.outcome import end
-from python_export.publishing.target import open_target
 from python_export.telling import outbox
 from python_export.telling.deliver import notify
 from python_export.variables import Channels
@@ -58,15 +57,6 @@ def drop(keys: Keys) -> None:
     """Tell nobody of these rows, and let `lakehouse export verify` miss them no more."""
     _require_rows(keys)
     outbox.drop(load_catalog(from_environment()), keys)
-
-
-@app.command()
-def adopt() -> None:
-    """Tell readers of the export root that LAKEHOUSE_EXPORT_ROOT names too, from now on."""
-    settings = from_environment()
-    target = open_target(settings)
-    outbox.adopt(load_catalog(settings), target)
-    console.print(f"readers are told of {target.address('')}")
 
 
 def _require_rows(keys: list[str]) -> None:

@@ -106,7 +106,7 @@ def run(
         error = as_user_error(problem, settings)
         tell_of_failure(settings, env, exported.week, error, console.print, notices=exported.notices())
         raise error from (None if isinstance(problem, UserError) else problem)
-    end(exported, notify(settings, env, catalog, console.print, exported.notices()))
+    end(exported, notify(settings, env, catalog, console.print, exported.notices(), exported.weeks()))
 
 
 @app.command()

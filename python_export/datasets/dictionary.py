@@ -2,11 +2,14 @@
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 FILE = "dictionary.csv"
+# As in the cells of a file: a spreadsheet runs such a text as a formula.
+FORMULA = re.compile("'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,8 @@ def text(described: Iterable[Field]) -> str:
     writer.writeheader()
     for field in described:
         row = {**asdict(field), "nullable": str(field.nullable).lower()}
-        writer.writerow({**row, "allowed_values": " | ".join(field.allowed_values)})
+        row["allowed_values"] = " | ".join(field.allowed_values)
+        writer.writerow({name: f"'{text}" if FORMULA.match(text) else text for name, text in row.items()})
     return stream.getvalue()
 
 

@@ -10,6 +10,8 @@ import duckdb
 from lakehouse.errors import UserError
 
 MEMORY_LIMIT = "1GB"
+# DuckDB's own limit is 2 MB; its buffer, without a size, would be 16 times the limit.
+LONGEST_ROW_BYTES = 32 * 1024 * 1024
 
 
 def connect(scratch: Path) -> duckdb.DuckDBPyConnection:
@@ -51,7 +53,8 @@ def rows_of(file: Path, columns: Iterable[str]) -> str:
     types = ", ".join(f"{text(name)}: 'varchar'" for name in columns)
     return (
         f"read_csv({text(str(file))}, columns = {{{types}}}, auto_detect = false, header = true, "
-        """delim = ',', quote = '"', escape = '"', nullstr = '', allow_quoted_nulls = false)"""
+        """delim = ',', quote = '"', escape = '"', nullstr = '', allow_quoted_nulls = false, """
+        f"max_line_size = {LONGEST_ROW_BYTES}, buffer_size = {LONGEST_ROW_BYTES})"
     )
 
 

@@ -223,5 +223,11 @@ def _sync(path: Path) -> None:
 
 
 def root_id(target: Target) -> str:
-    """Return a short name of an export root, for keys and tags."""
-    return hashlib.sha256(target.address("").rstrip("/").encode()).hexdigest()[:8]
+    """Return a short name of an export root, for keys and tags; of a directory the same by every path to it."""
+    place = str(target.root.resolve()) if isinstance(target, LocalTarget) else target.address("").rstrip("/")
+    return hashlib.sha256(place.encode()).hexdigest()[:8]
+
+
+def is_announced(settings: Settings, target: Target, root: str | None) -> bool:
+    """Return whether readers are notified of an export root: `root` is LAKEHOUSE_NOTIFY_ROOT, without it they are."""
+    return root is None or root_id(open_target(settings.changed(export_root=root))) == root_id(target)

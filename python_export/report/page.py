@@ -40,15 +40,16 @@ NOTHING_BUILT: dict[str, Any] = {"nodes": {}}
 
 @dataclass(frozen=True)
 class Group:
-    """One value of a chart: its total in the newest weeks, the last of them the report's; None if not published."""
+    """One value of a chart: its total in the report's week, and in the newest weeks; None where not published."""
 
     name: str
+    now: Decimal
     history: list[Decimal | None]
 
     @property
     def figure(self) -> Figure:
         """The newest week beside the one before."""
-        return Figure(self.name, self.history[-1] or Decimal(0), self.history[-2])
+        return Figure(self.name, self.now, self.history[-2])
 
 
 @dataclass(frozen=True)
@@ -65,15 +66,19 @@ class Top:
 
 
 def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = ()) -> str:
-    """Write the report of a week in the place of an older one, and return its address. On its top stand its notices.
+    """Write the report of a week in the place of an older one, and return its address. On its top are its notices.
+
+    A chart without a published version of the week says so, and a ranking without a readable file is left out.
 
     Raises:
-        UserError: a manifest or a file is damaged, or Spark could not count.
+        UserError: Spark could not count.
     """
+    own_notices = [notice for notice in notices if notice.week == str(week)]
     target = open_target(settings)
     project = Project(PROJECT_ROOT, environment())
     manifest = project.manifest() if project.manifest_path.is_file() else NOTHING_BUILT
-    datasets = declared.of_manifest(manifest) if manifest["nodes"] else {}
+    # The datasets of this root's audience.
+    datasets = declared.load(project) if manifest["nodes"] else {}
     shown = {name: dataset.shown for name, dataset in datasets.items()}
     charts = {name: of_dataset.chart for name, of_dataset in shown.items() if of_dataset.chart}
     with thrift.connect(settings) as cursor:
@@ -85,11 +90,13 @@ def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = ()) -> 
         if announcement.manifest.week == str(week)
     ]
     newest = {announcement.manifest.dataset: announcement for announcement in told}
-    rankings = {
-        name: _top(target, versions, dataset, dataset.shown.ranking, week)
-        for name, dataset in datasets.items()
-        if dataset.shown.ranking
-    }
+    rankings, lines = {}, [notice.text for notice in own_notices]
+    for name, dataset in datasets.items():
+        if ranking := dataset.shown.ranking:
+            try:
+                rankings[name] = _top(target, versions, dataset, ranking, week)
+            except (FileNotFoundError, UserError):
+                lines.append(f"'{ranking.title}' is left out: see what `lakehouse export verify --week {week}` reports")
     page = TEMPLATE.render(
         title=declared.title(project),
         week=week,
@@ -99,7 +106,8 @@ def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = ()) -> 
         charts={name: (chart, _groups(versions, name, chart, week)) for name, chart in charts.items()},
         rankings={name: top for name, top in rankings.items() if top},
         left_out={label: count for label, count in counts.items() if count is not None},
-        notices=[notice.text for notice in notices if notice.week == str(week)],
+        withheld={notice.dataset: notice.text for notice in own_notices if notice.dataset},
+        notices=lines,
         told=told,
         newest=newest,
     )
@@ -139,17 +147,30 @@ def _weeks(week: IsoWeek) -> list[IsoWeek]:
     return [week.minus(weeks) for weeks in reversed(range(WEEKS))]
 
 
-def _groups(versions: list[Manifest], dataset: str, chart: Chart, week: IsoWeek) -> list[Group]:
-    """Return the values of a chart in the shown weeks, the one with the largest total first."""
-    totals: dict[str, dict[IsoWeek, Decimal]] = {}
+def _groups(versions: list[Manifest], dataset: str, chart: Chart, week: IsoWeek) -> list[Group] | None:
+    """Return the values of a chart in the shown weeks, the one with the largest total first.
+
+    None if no version of the week has these totals. A value that a published week lacks is 0 there.
+    """
+    totals: dict[IsoWeek, dict[str, Decimal]] = {}
     for shown_week in _weeks(week):
         version = _newest(versions, dataset, shown_week)
-        for name, by_column in (version.totals_by.get(chart.by, {}) if version else {}).items():
-            # A version of before the measure was declared has no figure of it.
-            if chart.of in by_column:
-                totals.setdefault(name or "unknown", {})[shown_week] = Decimal(by_column[chart.of])
-    found = [Group(name, [by_week.get(shown_week) for shown_week in _weeks(week)]) for name, by_week in totals.items()]
-    return sorted(found, key=lambda group: (-group.figure.now, group.name))
+        by_value = version.totals_by.get(chart.by) if version else None
+        # A version of before the measure was declared has no figure of it.
+        if by_value is not None and all(chart.of in by_column for by_column in by_value.values()):
+            totals[shown_week] = {name or "unknown": Decimal(of[chart.of]) for name, of in by_value.items()}
+    if week not in totals:
+        return None
+    zero = Decimal(0)
+    found = [
+        Group(
+            name,
+            totals[week].get(name, zero),
+            [totals[shown_week].get(name, zero) if shown_week in totals else None for shown_week in _weeks(week)],
+        )
+        for name in {name for by_name in totals.values() for name in by_name}
+    ]
+    return sorted(found, key=lambda group: (-group.now, group.name))
 
 
 def _top(target: Target, versions: list[Manifest], dataset: Dataset, ranking: Ranking, week: IsoWeek) -> Top | None:

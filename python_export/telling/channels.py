@@ -118,7 +118,7 @@ def post(webhook: Webhook, key: str, body: Mapping[str, Any]) -> None:
 
 def _seconds(retry_after: str) -> float:
     """Return how long a Retry-After header asks to wait: it is a number of seconds or a date."""
-    if retry_after.isdigit():
+    if retry_after.isascii() and retry_after.isdigit():
         return float(retry_after)
     try:
         return max(0.0, (parsedate_to_datetime(retry_after) - datetime.now(UTC)).total_seconds())

@@ -28,7 +28,7 @@ from python_export.datasets import declared
 from python_export.datasets.project import Project
 from python_export.datasets.shown import Shown
 from python_export.publishing.manifest import Manifest, ManifestError, newest, read
-from python_export.publishing.target import Target, open_target
+from python_export.publishing.target import Target, is_announced, open_target
 from python_export.telling import messages, outbox
 from python_export.telling.announce import announcements, counted
 from python_export.telling.channels import ChannelDownError, TemporaryError
@@ -42,9 +42,17 @@ Say = Callable[[str], None]
 
 
 def notify(
-    settings: Settings, env: Mapping[str, str], catalog: Catalog, say: Say, notices: Iterable[Notice] = ()
+    settings: Settings,
+    env: Mapping[str, str],
+    catalog: Catalog,
+    say: Say,
+    notices: Iterable[Notice] = (),
+    weeks: Iterable[IsoWeek] = (),
 ) -> list[UserError]:
-    """Write the rows that published versions and notices lack, deliver what is owed, and return who is not told, why.
+    """Write the rows that versions and notices lack, deliver what is pending, and return what was not delivered.
+
+    `weeks` are those that the notices are complete for. For an export root that is not the announced one nothing is
+    written or sent.
 
     Raises:
         UserError: a channel is configured wrongly, or the outbox cannot be written.
@@ -53,24 +61,18 @@ def notify(
     with locked("notify", say), leased(catalog, "notify", say, "notify") as lease:
         target = open_target(settings)
         unreadable: list[ManifestError] = []
+        if not is_announced(settings, target, channels.root):
+            say(f"no notification: {target.address('')} is not {channels.root}, the {channels.variable('root')}")
+            return []
         outbox.record_versions(catalog, target, channels, unreadable)
-        outbox.record_notices(catalog, target, notices, channels)
-        if outbox.know_root(catalog, target).mail != outbox.TOLD:
-            say(
-                f"nobody is told of {target.address('')}: readers are told of another export root;"
-                " `lakehouse export outbox adopt` adds this one"
-            )
+        outbox.record_notices(catalog, target, notices, channels, map(str, weeks))
         if not channels.smtp and not channels.webhook:
-            say("nobody is told: neither LAKEHOUSE_SMTP_HOST nor LAKEHOUSE_WEBHOOK_URL is set")
-        owed = [entry for entry in outbox.entries(catalog) if outbox.OWED in {entry.mail, entry.webhook}]
+            say("no notification: neither LAKEHOUSE_SMTP_HOST nor LAKEHOUSE_WEBHOOK_URL is set")
+        # Another root has other readers.
+        owed = [entry for entry in outbox.entries(catalog) if _is_owed(entry) and outbox.is_of(target, entry)]
         versions = [entry for entry in owed if entry.kind == outbox.VERSION]
         told = _announcements(target, versions, _shown(env, say), unreadable)
-        # What is of another root has other readers, and a version that somebody has taken away is told to nobody.
-        mine: dict[str, Callable[[str], bool]] = {
-            outbox.VERSION: told.__contains__,
-            outbox.NOTICE: partial(outbox.is_notice_of, target),
-        }
-        owed = [entry for entry in owed if entry.kind not in mine or mine[entry.kind](entry.idempotency_key)]
+        owed = [entry for entry in owed if entry.kind != outbox.VERSION or entry.idempotency_key in told]
         return [*unreadable, *_deliver(catalog, channels, target, owed, told, say, lease.require)]
 
 
@@ -139,16 +141,16 @@ def _shown(env: Mapping[str, str], say: Say) -> dict[str, Shown]:
 def _announcements(
     target: Target, owed: list[Entry], shown: Mapping[str, Shown], unreadable: list[ManifestError]
 ) -> Told:
-    """Return what to tell of owed versions that are under an export root, by their keys."""
+    """Return what to announce of pending versions of an export root, by their keys; not of withdrawn ones."""
     chosen: dict[str, Manifest] = {}
     before: list[Manifest] = []
     for entry in owed:
-        if entry.idempotency_key != outbox.name_of(target, entry.path):
-            continue
         try:
             manifest = read(target, entry.path)
         except ManifestError as error:
             unreadable.append(error)
+            continue
+        if manifest.withdrawn:
             continue
         chosen[entry.path] = manifest
         week_before = newest(target, manifest.dataset, str(IsoWeek.parse(manifest.week).minus(1)))
@@ -230,7 +232,12 @@ def _send_all(
 
 def _what(about: list[Entry]) -> str:
     kinds = Counter(entry.kind for entry in about)
-    words = {outbox.VERSION: "version", outbox.FAILURE: "failed run", outbox.NOTICE: "notice"}
+    words = {
+        outbox.VERSION: "version",
+        outbox.WITHDRAWN: "withdrawal",
+        outbox.FAILURE: "failed run",
+        outbox.NOTICE: "notice",
+    }
     return " and ".join(counted(kinds[kind], word) for kind, word in words.items() if kinds[kind])
 
 

@@ -12,27 +12,31 @@ from email.utils import format_datetime
 from lakehouse.weeks import IsoWeek
 from python_export.publishing.target import Target
 from python_export.telling.announce import TEMPLATES, Announcement, counted, report_path
-from python_export.telling.outbox import NOTICE, Entry
+from python_export.telling.outbox import NOTICE, WITHDRAWN, Entry
 from python_export.variables import Smtp
 
 
 def mail_of_week(
     smtp: Smtp, target: Target, week: IsoWeek, told: list[Announcement], entries: list[Entry]
 ) -> EmailMessage:
-    """Return the mail about versions and notices of one week."""
+    """Return the mail about versions, withdrawals and notices of one week."""
     replaced = sum(announcement.manifest.supersedes is not None for announcement in told)
     withheld = sum(entry.kind == NOTICE and entry.dataset is not None for entry in entries)
     by_weight = sorted(entries, key=lambda entry: (entry.dataset is None, entry.error or ""))
+    withdrawals = [entry.error for entry in by_weight if entry.kind == WITHDRAWN]
     notices = [entry.error for entry in by_weight if entry.kind == NOTICE]
     parts = [
         f"{counted(len(told), 'file')} published" + (f", {replaced} of them anew" if replaced else "") if told else "",
+        f"{counted(len(withdrawals), 'file')} withdrawn" if withdrawals else "",
         f"{withheld} withheld" if withheld else "",
         counted(len(notices) - withheld, "warning") if len(notices) > withheld else "",
     ]
     subject = f"{week}: {', '.join(part for part in parts if part)}"
     values = {"week": week, "last_day": week.end - timedelta(days=1), "report": target.address(report_path(week))}
     values["report_link"] = target.link(report_path(week))
-    return _mail(smtp, smtp.recipients, subject, "published", entries, told=told, notices=notices, **values)
+    return _mail(
+        smtp, smtp.recipients, subject, "published", entries, told=told, notices=[*withdrawals, *notices], **values
+    )
 
 
 def mail_of_failures(smtp: Smtp, week: str, entries: list[Entry]) -> EmailMessage:

@@ -97,6 +97,10 @@ def _line(entry: Entry) -> dict[str, Any]:
     told = {"week": entry.week, "at": entry.recorded_at.isoformat()}
     if entry.kind == outbox.FAILURE:
         return {"event": "failed", **told, "error": entry.error}
+    if entry.kind == outbox.WITHDRAWN:
+        version = {"dataset": entry.dataset, "version": entry.version, "sha256": entry.sha256}
+        path = f"{(entry.export_root or '').rstrip('/')}/{entry.path}"
+        return {"event": "withdrawn", **told, **version, "path": path, "text": entry.error}
     return {"event": "notice", **told, "dataset": entry.dataset, "text": entry.error}
 
 
@@ -112,6 +116,7 @@ def _version(announcement: Announcement) -> dict[str, Any]:
         "rows": manifest.rows,
         "control_totals": manifest.control_totals,
         "path": announcement.address,
+        "link": announcement.link,
         "bytes": manifest.bytes,
         "sha256": manifest.sha256,
         "created_at": manifest.created_at,

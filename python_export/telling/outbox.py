@@ -1,51 +1,52 @@
-"""Who has been told what: the Iceberg table ops.export_outbox, one row per published version, failed run, or notice.
+"""The outbox, the Iceberg table ops.export_outbox: a row per published or withdrawn version, failed run, or notice.
 
-A row is owed to every channel that was configured when it was written, until that channel has taken it. Versions get
-their rows from what is published, so one that a crash left without a row gets it from the next run.
-
-Readers are told of the first export root, and of others that are adopted. Versions elsewhere are a trial, and those
-from before the outbox knew of a root are nothing new: they have rows, and nothing is owed for them.
+A row is pending for every channel that was configured when it was written, until that channel has taken it. Versions
+get their rows from what is under the export root, so one that a crash left without a row gets it from the next run.
 """
 
 import hashlib
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.types import IntegerType, StringType, TimestamptzType
 
 from lakehouse.small_table import Rows, SmallTable
-from python_export.publishing.manifest import Manifest, ManifestError, read
+from python_export.publishing.manifest import ManifestError, read
 from python_export.publishing.target import Target, root_id
 from python_export.variables import Channels
 
-OWED, TAKEN, NONE = "pending", "delivered", "no channel"
-OLD, TRIAL, DROPPED = "before the outbox", "another export root", "dropped"
-VERSION, FAILURE, NOTICE, ROOT = "version", "failure", "notice", "root"
-TOLD = "told"  # of a root that readers are told of
+OWED, TAKEN, NONE, DROPPED = "pending", "delivered", "no channel", "dropped"
+VERSION, FAILURE, NOTICE, WITHDRAWN = "version", "failure", "notice", "withdrawn"
+# The first notification of a lake with an export root of years must not repeat these years.
+NEWS_AGE = timedelta(days=30)
 Channel = Literal["mail", "webhook"]
 MOVING = re.compile(r"(?<![\w.])\d[\d,.:-]*(?!\w)")
 
 TABLE = SmallTable(
     "ops.export_outbox",
     (
-        ("idempotency_key", StringType(), "<root>/<dataset>/<week>/v<N>, failure/<week>/<time>, notice/..."),
-        ("kind", StringType(), "version, failure, notice, or root: since when the outbox knows an export root"),
-        ("week", StringType(), "ISO week, except of a root"),
+        (
+            "idempotency_key",
+            StringType(),
+            "<root>/<dataset>/<week>/v<N>, failure/<week>/<time>, notice/..., withdrawn/...",
+        ),
+        ("kind", StringType(), "version, failure, notice or withdrawn"),
+        ("week", StringType(), "ISO week"),
         ("dataset", StringType(), "of a version; of a notice, the one that is withheld, if any"),
         ("version", IntegerType(), "of a version"),
         ("sha256", StringType(), "of a version's file"),
-        ("error", StringType(), "of a failure or a notice: what the command said"),
+        ("error", StringType(), "the text of a failure, a notice or a withdrawal"),
         ("recorded_at", TimestamptzType(), "when the row was written"),
-        ("mail", StringType(), "pending, delivered, dropped, no channel, before the outbox, or another export root"),
+        ("mail", StringType(), "pending, delivered, dropped, no channel, or withdrawn before it was delivered"),
         ("webhook", StringType(), "the same"),
         ("failed_attempts", IntegerType(), "how often a channel did not take the message"),
         ("last_error", StringType(), "why it did not, the last time"),
         ("settled_at", TimestamptzType(), "since when nothing is pending"),
-        ("export_root", StringType(), "of a version or a root: its address"),
+        ("export_root", StringType(), "of a version: the address of its root"),
         ("waiting_for", StringType(), "recipients that the mail is pending for, if others have it"),
     ),
 )
@@ -86,85 +87,49 @@ class Notice:
     text: str
 
 
-def know_root(catalog: Catalog, target: Target) -> Entry:
-    """Return the row of an export root, which is written the first time. That comes before anything is published there.
-
-    The first root of a lake is the one that readers are told of. Rows of a release that knew no roots belong to it if
-    they are of versions that are there.
-    """
-    key, now = f"root/{root_id(target)}", datetime.now(UTC)
-    entries_by_key = {name: Entry(**row) for name, row in TABLE.rows(catalog).items()}
-    if key in entries_by_key:
-        return entries_by_key[key]
-    unclaimed = {
-        name: entry.path
-        for name, entry in entries_by_key.items()
-        if entry.kind == VERSION and not entry.export_root and _is_there(target, entry)
-    }
-
-    def add(rows: Rows) -> Rows:
-        if key in rows:
-            return rows
-        mine = {name: rows[name] for name in unclaimed if name in rows}
-        others = {name: row for name, row in rows.items() if name not in mine}
-        is_first = not any(row["kind"] in {ROOT, VERSION} for row in others.values())
-        state = TOLD if is_first or mine else TRIAL
-        since = min((row["recorded_at"] for row in mine.values()), default=now).replace(microsecond=0)
-        root = Entry(key, ROOT, None, None, None, None, None, since, state, state, export_root=target.address(""))
-        claimed = {
-            name_of(target, unclaimed[name]): row
-            | {"idempotency_key": name_of(target, unclaimed[name]), "export_root": target.address("")}
-            for name, row in mine.items()
-        }
-        return {**others, **claimed, key: asdict(root)}
-
-    return Entry(**TABLE.change(catalog, add)[key])
-
-
-def adopt(catalog: Catalog, target: Target) -> None:
-    """Tell readers of this export root too from now on."""
-    key = know_root(catalog, target).idempotency_key
-    _update(catalog, lambda entry: entry.idempotency_key == key, lambda entry: replace(entry, mail=TOLD, webhook=TOLD))
-
-
 def name_of(target: Target, path: str) -> str:
     """Return the key of a version."""
     return f"{root_id(target)}/{path}"
 
 
 def record_versions(catalog: Catalog, target: Target, channels: Channels, unreadable: list[ManifestError]) -> None:
-    """Add the published versions that have no row yet; `unreadable` gets what is to be said of those left out.
+    """Add the published and withdrawn versions that have no row yet; `unreadable` gets the errors of those left out.
 
     A version that was moved away and published again with other content is a new one, so it loses the row that it had.
-    Only manifests of versions without a row, or written after it, are read.
+    Only manifests of versions without a row, or written after it, are read. What was published or withdrawn long ago is
+    no news: nothing is pending for it.
     """
-    root = know_root(catalog, target)
-    recorded_at = {entry.idempotency_key: entry.recorded_at for entry in entries(catalog)}
-    found = []
-    for path, written in target.versions().items():
-        recorded = recorded_at.get(name_of(target, path))
-        if recorded is None or written > recorded:
-            try:
-                manifest = read(target, path)
-                found += [] if manifest.withdrawn else [manifest]
-            except ManifestError as error:
-                unreadable.append(error)
+    recorded_at: dict[str, datetime] = {}
+    for entry in entries(catalog):
+        if entry.kind in {VERSION, WITHDRAWN}:
+            key = entry.idempotency_key.removeprefix(f"{WITHDRAWN}/")
+            recorded_at[key] = max(entry.recorded_at, recorded_at.get(key, entry.recorded_at))
     now = datetime.now(UTC)
-    new = [
-        Entry(
-            name_of(target, manifest.path),
-            VERSION,
+    new = []
+    for path, written in target.versions().items():
+        key = name_of(target, path)
+        if key in recorded_at and written <= recorded_at[key]:
+            continue
+        try:
+            manifest = read(target, path)
+        except ManifestError as error:
+            unreadable.append(error)
+            continue
+        withdrawn = manifest.withdrawn
+        at = datetime.fromisoformat(withdrawn.on if withdrawn else manifest.created_at).replace(tzinfo=UTC)
+        entry = Entry(
+            f"{WITHDRAWN}/{key}" if withdrawn else key,
+            WITHDRAWN if withdrawn else VERSION,
             manifest.week,
             manifest.dataset,
             manifest.version,
             manifest.sha256,
-            None,
+            f"{path} was withdrawn on {withdrawn.on}: {withdrawn.reason}. Delete your copies." if withdrawn else None,
             now,
-            *_states_of(manifest, root, channels),
+            *(_states(channels) if at > now - NEWS_AGE else (NONE, NONE)),
             export_root=target.address(""),
         )
-        for manifest in found
-    ]
+        new.append(entry)
     if new:
         _add(catalog, new)
 
@@ -175,35 +140,53 @@ def failure(week: str, error: str, channels: Channels, at: datetime) -> Entry:
     return Entry(name, FAILURE, week, None, None, None, error, at, *_states(channels))
 
 
-def record_notices(catalog: Catalog, target: Target, notices: Iterable[Notice], channels: Channels) -> None:
-    """Add the notices that have no row yet: the same one of a week is told once, whatever its numbers are by then."""
-    root, now = know_root(catalog, target), datetime.now(UTC)
-    states = _states(channels) if root.mail == TOLD else (TRIAL, TRIAL)
-    keys = {
-        notice: f"{notice.week}/{hashlib.sha256(MOVING.sub('', notice.text).encode()).hexdigest()[:16]}"
+def record_notices(
+    catalog: Catalog, target: Target, notices: Iterable[Notice], channels: Channels, weeks: Iterable[str] = ()
+) -> None:
+    """Add the notices that are news: new ones, and those in which a number has become longer, as from 99 to 100.
+
+    `weeks` are those that the notices are complete for: a delivered one that they lack is mended. It loses its row, so
+    that it is news when it comes back.
+    """
+    now, root, checked = datetime.now(UTC), f"{NOTICE}/{root_id(target)}/", {*weeks}
+    given = {
+        f"{root}{notice.week}/{hashlib.sha256(MOVING.sub('', notice.text).encode()).hexdigest()[:16]}": notice
         for notice in notices
     }
-    new = [
-        Entry(
-            f"notice/{root_id(target)}/{key}",
-            NOTICE,
-            notice.week,
-            notice.dataset,
-            None,
-            None,
-            notice.text,
-            now,
-            *states,
-        )
-        for notice, key in keys.items()
-    ]
-    if new:
-        _add(catalog, new)
+
+    def record(rows: Rows) -> Rows:
+        known: dict[str, str] = {}
+        mended = set()
+        for key, row in rows.items():
+            name = "/".join(key.split("/")[:4])
+            if name in given:
+                known[name] = row["error"]
+            elif key.startswith(root) and row["week"] in checked and OWED not in {row["mail"], row["webhook"]}:
+                mended.add(key)
+        new = {
+            key: asdict(
+                Entry(key, NOTICE, notice.week, notice.dataset, None, None, notice.text, now, *_states(channels))
+            )
+            for name, notice in given.items()
+            if name not in known or _grew(known[name], notice.text)
+            for key in [f"{name}/{now:%Y-%m-%dT%H:%M:%S.%fZ}"]
+        }
+        return {key: row for key, row in rows.items() if key not in mended} | new
+
+    if given or checked:
+        TABLE.change(catalog, record)
 
 
-def is_notice_of(target: Target, key: str) -> bool:
-    """Tell whether a notice is about an export root, by its key."""
-    return key.startswith(f"notice/{root_id(target)}/")
+def _grew(before: str, after: str) -> bool:
+    """Return whether a number of a notice has more digits than in the earlier notice of the same words."""
+    lengths = ([len(re.sub(r"[.].*|\D", "", number)) for number in MOVING.findall(text)] for text in (before, after))
+    return any(new > old for old, new in zip(*lengths, strict=False))
+
+
+def is_of(target: Target, entry: Entry) -> bool:
+    """Return whether a row is about an export root; a failure is about all."""
+    root = entry.idempotency_key.removeprefix(f"{entry.kind}/").partition("/")[0]
+    return entry.kind == FAILURE or root == root_id(target)
 
 
 def record_failure(catalog: Catalog, entry: Entry) -> None:
@@ -212,15 +195,15 @@ def record_failure(catalog: Catalog, entry: Entry) -> None:
 
 
 def entries(catalog: Catalog) -> list[Entry]:
-    """Return all rows but those of roots."""
-    return [entry for entry in (Entry(**row) for row in TABLE.rows(catalog).values()) if entry.kind != ROOT]
+    """Return all rows; those of roots are of release 0.5."""
+    return [entry for entry in (Entry(**row) for row in TABLE.rows(catalog).values()) if entry.kind != "root"]
 
 
 def gone(catalog: Catalog, target: Target) -> list[Entry]:
     """Return the versions of an export root that have a row and are not there any more, but for dropped ones."""
     there = {name_of(target, path) for path in target.versions()}
-    mine = [entry for entry in entries(catalog) if entry.export_root == target.address("") and entry.mail != DROPPED]
-    return [entry for entry in mine if entry.idempotency_key not in there]
+    versions = [entry for entry in entries(catalog) if entry.kind == VERSION and is_of(target, entry)]
+    return [entry for entry in versions if entry.mail != DROPPED and entry.idempotency_key not in there]
 
 
 def settle(catalog: Catalog, group: Iterable[Entry], channel: Channel) -> None:
@@ -270,21 +253,6 @@ def _settled(entry: Entry) -> Entry:
     return entry if OWED in {entry.mail, entry.webhook} else replace(entry, settled_at=datetime.now(UTC))
 
 
-def _is_there(target: Target, entry: Entry) -> bool:
-    try:
-        return read(target, entry.path).sha256 == entry.sha256
-    except ManifestError:
-        return False
-
-
-def _states_of(manifest: Manifest, root: Entry, channels: Channels) -> tuple[str, str]:
-    if root.mail != TOLD:
-        return TRIAL, TRIAL
-    if datetime.fromisoformat(manifest.created_at) < root.recorded_at:
-        return OLD, OLD
-    return _states(channels)
-
-
 def _one_of(group: Iterable[Entry]) -> Callable[[Entry], bool]:
     keys = {entry.idempotency_key for entry in group}
     return lambda entry: entry.idempotency_key in keys
@@ -300,6 +268,13 @@ def _add(catalog: Catalog, new: list[Entry]) -> None:
 
     def add(rows: Rows) -> Rows:
         unchanged = {key: row for key, row in rows.items() if key not in added or row["sha256"] == added[key]["sha256"]}
+        for entry in new:
+            # A version that is withdrawn before readers have heard of it is not announced.
+            key = entry.idempotency_key.removeprefix(f"{WITHDRAWN}/")
+            if entry.kind == WITHDRAWN and key in unchanged:
+                version = Entry(**unchanged[key])
+                mail, webhook = (WITHDRAWN if state == OWED else state for state in (version.mail, version.webhook))
+                unchanged[key] = asdict(_settled(replace(version, mail=mail, webhook=webhook, waiting_for=None)))
         return {**added, **unchanged}
 
     TABLE.change(catalog, add)

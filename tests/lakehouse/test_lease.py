@@ -202,7 +202,6 @@ def test_of_two_machines_one_tells_and_one_that_was_stopped_tells_nothing_more(
 ) -> None:
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
     target = open_target(offline_settings)
-    outbox.know_root(load_catalog(offline_settings), target)
     keys = []
     for week in ("2020-W53", "2021-W01"):
         keys.append(outbox.name_of(target, publish_content(target, "a", week).manifest.path))

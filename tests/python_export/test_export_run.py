@@ -36,7 +36,6 @@ from python_export.publishing.publish import Published
 from python_export.publishing.retain import reproduce, tag_of
 from python_export.publishing.target import open_target
 from python_export.run import Exporter
-from python_export.telling import outbox
 from python_export.telling.exported import Exported
 from python_ingest.kafka.broker import Broker
 from tests.python_export.publishing.test_export_disk_full import no_room_beyond
@@ -595,15 +594,17 @@ def test_a_dataset_of_small_groups_is_published_once_per_week(
 ) -> None:
     """A trial and a failed upload do not count; late data, a withdrawal and another root change nothing."""
     catalog = load_catalog(settings)
-    outbox.adopt(catalog, open_target(settings))
 
     def sell(customers: int) -> None:
         rows = [(number, MONDAY, "a", Decimal(1), None, number, None, None) for number in range(customers)]
         land([*rows, *(in_next_week(1000 + number, "b") for number in range(12)), (9999, AFTER, *[None] * 6)])
 
-    def groups(week: IsoWeek = WEEK, restated: str | None = None, **changed: str) -> Exported:
+    def groups(
+        week: IsoWeek = WEEK, restated: str | None = None, announced: str = settings.export_root, **changed: str
+    ) -> Exported:
         exported = Exported(week)
-        exporter = Exporter(settings.changed(**changed), catalog, with_groups, exported, restated=restated)
+        project = replace(with_groups, env=with_groups.env | {"LAKEHOUSE_NOTIFY_ROOT": announced})
+        exporter = Exporter(settings.changed(**changed), catalog, project, exported, restated=restated)
         exporter.run([week], ["groups"])
         assert exported.withheld == []
         return exported
@@ -634,8 +635,7 @@ def test_a_dataset_of_small_groups_is_published_once_per_week(
 
     # Another root that readers know is of the same lake.
     moved = {"export_root": str(tmp_path / "moved")}
-    outbox.adopt(catalog, open_target(settings.changed(**moved)))
-    elsewhere = groups(**moved)
+    elsewhere = groups(announced=moved["export_root"], **moved)
     needed = "another version needs `lakehouse export run --restate groups --week 2020-W53 --reason ...`"
     assert elsewhere.published == []
     assert [warning.endswith(needed) for warning in elsewhere.warnings] == [True]

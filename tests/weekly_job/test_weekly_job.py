@@ -75,6 +75,23 @@ def test_a_failure_is_written_down_and_told_and_quotes_no_row(
     assert (told.kind, told.week, told.error) == ("failure", "2020-W53", f"build: {line.message}")
 
 
+def test_a_killed_run_is_told_of_once_whichever_weeks_the_next_are_for(
+    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = load_catalog(offline_settings, create=True)
+    history.begin(catalog, "2020-W51..2020-W52")
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(history, "begin", die)
+    # Each is killed before it has noted that the run before it was.
+    for weeks in ([WEEK], [WEEK.minus(1), WEEK]):
+        with pytest.raises(KeyboardInterrupt):
+            job.run(offline_settings, {}, Project(Path(), {}), weeks, Console(quiet=True))
+    assert [(entry.kind, entry.week) for entry in outbox.entries(catalog)] == [("failure", "2020-W52")]
+
+
 def test_what_a_failed_run_had_published_is_written_down(
     offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

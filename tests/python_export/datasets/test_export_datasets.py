@@ -1,5 +1,7 @@
 """The datasets and their lineage, as dbt's manifest tells them, and what is built for them."""
 
+import csv
+import io
 import json
 import os
 import re
@@ -14,9 +16,10 @@ from lakehouse.environment import PROJECT_ROOT
 from lakehouse.errors import UserError
 from lakehouse.pii.compile import compiled_manifest
 from lakehouse.weeks import IsoWeek
-from python_export.datasets import declared, source
+from python_export.datasets import declared, dictionary, source
 from python_export.datasets.build import build, failures, parse, require_week
 from python_export.datasets.declared import Table, Topic
+from python_export.datasets.dictionary import Field
 from python_export.datasets.project import Project
 from python_export.datasets.shown import Headline, Shown, of_export
 from python_export.datasets.withheld import Fault, withhold, without_dataset
@@ -303,3 +306,10 @@ def test_every_dataset_is_in_what_is_listed_by_hand() -> None:
         assert unique_id in reads["ops_reconciliation"] & exposed, model
         has_key = "key_version" in nodes[model]["columns"]
         assert has_key == (unique_id in reads["assert_exports__one_key_version"]), model
+
+
+def test_no_text_of_the_dictionary_is_run_by_a_spreadsheet() -> None:
+    field = Field("note", "string", "=1", description="@SUM(A1)", allowed_values=("-1", "1"))
+    [row] = csv.DictReader(io.StringIO(dictionary.text([field])))
+    assert (row["unit"], row["description"], row["allowed_values"]) == ("'=1", "'@SUM(A1)", "'-1 | 1")
+    assert row["name"] == "note"

@@ -164,6 +164,12 @@ def test_reads_the_recorded_snapshot_not_a_later_one(hostile_source: Source, cat
     assert check(right_lines(), recorded, tmp_path).rows == len(HOSTILE_TEXTS) + 1
 
 
+def test_a_row_of_many_megabytes_is_compared(catalog: Catalog, tmp_path: Path) -> None:
+    rows = [(*hostile_rows()[0][:2], '"' * 8_000_000, *hostile_rows()[0][3:])]
+    catalog.create_table(("shop", "exp_weekly__events"), SCHEMA).append(arrow_table(rows))
+    assert check(right_lines(rows), source.find(catalog, DATASET), tmp_path).rows == 1
+
+
 def test_a_time_finer_than_milliseconds_must_not_be_cut(hostile_source: Source, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="1 cells of event_at"):
         check(damage("59.999999Z", "59.999Z")(right_lines()), hostile_source, tmp_path)

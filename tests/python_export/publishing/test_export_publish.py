@@ -237,6 +237,9 @@ def test_a_stack_is_wiped_with_all_that_it_has_published(
     publish_content(open_target(offline_settings), "note\na\n")
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
     (tmp_path / stack.MARK).touch()
+    with monkeypatch.context() as undeletable, pytest.raises(UserError, match="could not be deleted"):
+        undeletable.setattr("shutil.rmtree", lambda *_, **__: None)
+        stack.wipe()
     stack.wipe()
     assert not tmp_path.exists()
 

@@ -144,9 +144,51 @@ def test_the_report_reads_a_file_as_it_was_written_and_quotes_no_row(
 
     unreadable = f"{','.join(names)}\nshop-1,Digital,4111-1111,1,10,false\n"
     publish_file(offline_settings, unreadable, replace(demand, week=NEXT_WEEK))
-    with pytest.raises(UserError, match=r"could not be made of the published files \(ConversionException\)") as refusal:
-        report.write(offline_settings, IsoWeek.parse(NEXT_WEEK))
-    assert "4111" not in str(refusal.value)
+    page = Path(report.write(offline_settings, IsoWeek.parse(NEXT_WEEK))).read_text()
+    assert "ranking-product_demand" not in page
+    assert f"is left out: see what `lakehouse export verify --week {NEXT_WEEK}` reports" in page
+    assert "4111" not in page
+
+
+def test_a_dataset_that_is_not_published_is_shown_as_withheld_and_never_as_zero(
+    offline_settings: Settings, library: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library["exp_weekly__shelves"]["export"]["audience"] = "partners"
+    write_manifest(tmp_path, "ops", library)
+    monkeypatch.setenv("LAKEHOUSE_EXPORT_AUDIENCE", "")
+    before = replace(draft("2020-W52"), dataset="loans", totals_by={"branch": {"north": {"rows": "2", "loans": "7"}}})
+    publish_file(offline_settings, "title,loans\n", before)
+    withheld = Notice(WEEK, "loans", "loans 2020-W53 is withheld: behind: payments")
+    page = page_of(offline_settings, [withheld])
+    assert page.count(withheld.text) == 2
+    assert "shelves is not published for 2020-W53" in page
+    for shown_as_zero in ("-100.0", ">0<", "None.", 'id="chart-'):
+        assert shown_as_zero not in page
+    # A channel without a row in a published week is 0.
+    published(offline_settings, "loans", ["title,loans"], {"loans": "0"})
+    after = replace(draft(NEXT_WEEK), dataset="loans", totals_by={"branch": {"south": {"rows": "2", "loans": "5"}}})
+    publish_file(offline_settings, "title,loans\n", after)
+    page = Path(report.write(offline_settings, IsoWeek.parse(NEXT_WEEK))).read_text()
+    assert re.findall(r'<th scope="row">(north|south)</th>.*?<td class="number">(\d+)</td>', page, re.S) == [
+        ("south", "5"),
+        ("north", "0"),
+    ]
+    # The root of another audience has no chart of what is not meant for it.
+    monkeypatch.setenv("LAKEHOUSE_EXPORT_AUDIENCE", "partners")
+    page = Path(report.write(offline_settings, IsoWeek.parse("2021-W02"))).read_text()
+    assert re.findall(r"(\w+) is not published", page) == ["shelves"]
+
+
+def test_a_missing_file_costs_its_ranking(offline_settings: Settings, library: dict[str, Any], tmp_path: Path) -> None:
+    write_manifest(tmp_path, "ops", library)
+    for dataset in ("loans", "shelves"):
+        published(offline_settings, dataset, ["title,loans", "book 1,1"], {"loans": "1"})
+    root = Path(offline_settings.export_root)
+    unlock(root / "loans")
+    (root / f"loans/{WEEK}/v1/loans_{WEEK}_v1.csv").unlink()
+    page = page_of(offline_settings)
+    assert {"chart-loans", "chart-shelves", "notices", "quality", "files"} == set(re.findall(r'id="(.*?)"', page))
+    assert "Read most" in page
 
 
 @pytest.mark.usefixtures("exports_declared")

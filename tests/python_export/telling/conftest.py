@@ -56,9 +56,10 @@ class Lake:
         """Return the key under which a version is told of."""
         return outbox.name_of(self.target, path)
 
-    def tell(self, env: dict[str, str], notices: Iterable[Notice] = ()) -> list[str]:
-        """Notify, and return why somebody was not told."""
-        return [str(problem) for problem in deliver.notify(self.settings, env, self.catalog, print, notices)]
+    def tell(self, env: dict[str, str], notices: Iterable[Notice] = (), weeks: Iterable[str] = ()) -> list[str]:
+        """Notify, and return what was not delivered."""
+        checked = map(IsoWeek.parse, weeks)
+        return [str(problem) for problem in deliver.notify(self.settings, env, self.catalog, print, notices, checked)]
 
     def tell_of_failure(self, env: dict[str, str], error: UserError = FAILED) -> list[str]:
         """Tell that the run for the week failed, and return what is said meanwhile."""
@@ -144,11 +145,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def lake(request: pytest.FixtureRequest, offline_settings: Settings, catalog: Catalog) -> Lake:
-    """A lake whose outbox knows the export root before anything is published there, as in every run."""
     name = "published_to" if "published_to" in request.fixturenames else "offline_settings"
-    lake = Lake(request.getfixturevalue(name), catalog)
-    outbox.know_root(catalog, lake.target)
-    return lake
+    return Lake(request.getfixturevalue(name), catalog)
 
 
 @pytest.fixture

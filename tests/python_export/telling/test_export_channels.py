@@ -110,12 +110,16 @@ def test_a_busy_webhook_is_asked_again_when_it_says(lake: Lake, webhook: Calls) 
     assert lake.tell(env) == []
     first, second = webhook.asked_at
     assert second - first >= 1
+    # A digit to Python, and no number of seconds.
+    lake.publish("of another busy answer")
+    webhook.busy = ["\u00b2"]
+    assert lake.tell(env) == []
     # What would take longer than the run has is left to the next one.
     lake.publish("b")
     webhook.busy = [format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)]
     [problem] = lake.tell(env)
     assert "answered 429" in problem
-    assert len(webhook.asked_at) == 3
+    assert len(webhook.asked_at) == 5
 
 
 def test_a_mail_server_with_tls_and_a_login(lake: Lake, tmp_path: Path) -> None:

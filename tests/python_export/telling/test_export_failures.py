@@ -69,6 +69,9 @@ def test_telling_of_a_failure_never_takes_its_place(lake: Lake, monkeypatch: pyt
 def test_a_failure_is_told_when_it_cannot_be_noted(
     lake: Lake, mailbox: Mailbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
+    # Its outbox is there, as after every run.
+    lake.publish("a")
+    lake.tell({})
     impatient = lake.settings.changed(catalog_uri=f"{lake.settings.catalog_uri}?busy_timeout=100")
     database = Path(lake.settings.catalog_uri.removeprefix("jdbc:sqlite:"))
     with ExitStack() as stack:

@@ -2,7 +2,7 @@
 
 import shutil
 import threading
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,15 +12,19 @@ from click.testing import Result
 from pyiceberg.catalog import Catalog
 from typer.testing import CliRunner
 
+from erasure import cli as cli_erasure
+from erasure.job import Erasure
 from lakehouse import backup
 from lakehouse.catalog import load_catalog
 from lakehouse.small_table import SmallTable
+from lakehouse.weeks import IsoWeek
 from python_export.cli import outbox as cli_outbox
 from python_export.cli.run import app
 from python_export.datasets.withheld import Withheld
-from python_export.publishing.manifest import Manifest
-from python_export.publishing.target import LocalTarget
+from python_export.publishing.target import LocalTarget, open_target
+from python_export.publishing.withdraw import withdraw
 from python_export.telling import outbox
+from python_export.telling.exported import Exported
 from python_export.telling.outbox import Notice
 from python_export.variables import Channels
 from tests.python_export.telling.conftest import (
@@ -228,7 +232,7 @@ def test_one_damaged_manifest_holds_up_no_mail_and_told_ones_are_not_read_again(
 def test_without_a_channel_nothing_is_owed(lake: Lake, mailbox: Mailbox, capsys: pytest.CaptureFixture[str]) -> None:
     lake.publish("a")
     assert lake.tell({}) == []
-    assert "nobody is told" in capsys.readouterr().out
+    assert "no notification: neither" in capsys.readouterr().out
     assert lake.tell(mailbox.env) == []
     assert mailbox.mails == []
 
@@ -251,34 +255,122 @@ def test_rows_written_at_the_same_time_are_all_kept_and_none_twice(lake: Lake) -
     assert sorted(rows["idempotency_key"].to_pylist()) == [lake.key(f"events/{WEEK}/v{number}") for number in (1, 2, 3)]
 
 
-def test_a_trial_to_another_root_tells_nobody_until_it_is_adopted(
-    lake: Lake, mailbox: Mailbox, outbox_command: Command, capsys: pytest.CaptureFixture[str]
+def test_versions_of_a_root_that_is_not_announced_are_not(
+    lake: Lake, mailbox: Mailbox, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    (tmp_path / "link").symlink_to(lake.settings.export_root)
+    announced = mailbox.env | {"LAKEHOUSE_NOTIFY_ROOT": str(tmp_path / "link")}
     trial = replace(lake, settings=lake.settings.changed(export_root=f"{lake.settings.export_root}-trial"))
     for root, content in ((lake, "a"), (trial, "other")):
-        outbox.know_root(root.catalog, root.target)
         root.publish(content)
-        assert root.tell(mailbox.env) == []
-    assert "readers are told of another export root" in capsys.readouterr().out
-    assert len(mailbox.mails) == 1
-    states = {entry.export_root: (entry.mail, entry.sha256) for entry in lake.entries}
-    assert states[lake.target.address("")][0] == "delivered"
-    assert states[trial.target.address("")][0] == "another export root"
-    assert len({sha256 for _, sha256 in states.values()}) == 2
+        assert root.tell(announced, [Notice(WEEK, None, f"warning: {content}")]) == []
+    assert f"no notification: {trial.target.address('')} is not {tmp_path / 'link'}" in capsys.readouterr().out
+    [mail] = mailbox.mails
+    assert {entry.mail for entry in lake.entries} == {"delivered"}
+    assert trial.target.address("") not in text_of(mail)
 
-    assert outbox_command(trial, "adopt").exit_code == 0
+    # Each root has readers, and its rows wait for a run of that root.
     trial.publish("late")
-    assert trial.tell(mailbox.env) == []
-    assert trial.target.address("") in text_of(mailbox.mails[1])
-    assert len(mailbox.mails) == 2
-    # The other root's readers are told by the runs for it, of its notices too.
-    lake.publish("late")
-    assert lake.tell({}) == []
-    assert len(lake.tell(mailbox.env | dead_smtp(), [Notice(WEEK, None, "warning: late")])) == 1
-    assert trial.tell(mailbox.env) == []
-    assert len(mailbox.mails) == 2
+    assert len(trial.tell(mailbox.env | dead_smtp(), [Notice(WEEK, None, "warning: late")])) == 1
     assert lake.tell(mailbox.env) == []
-    assert mailbox.mails[2]["Subject"] == f"{WEEK}: 1 warning"
+    assert len(mailbox.mails) == 1
+    assert trial.tell(mailbox.env) == []
+    assert mailbox.mails[1]["Subject"] == f"{WEEK}: 2 files published, 1 of them anew, 1 warning"
+
+
+def test_a_root_is_the_same_by_every_path_to_it(lake: Lake, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(lake.settings.export_root)
+    for path in ("link", "x/../exports", "exports/"):
+        other = lake.settings.changed(export_root=str(tmp_path / path))
+        assert outbox.name_of(open_target(other), "v1") == lake.key("v1")
+
+
+def test_a_notice_is_sent_again_when_a_number_in_it_gets_longer_or_when_it_comes_back(
+    lake: Lake, mailbox: Mailbox
+) -> None:
+    def tell(*texts: str) -> int:
+        before = len(mailbox.mails)
+        notices = [Notice(WEEK, None, f"warning: {text}") for text in texts]
+        assert lake.tell(mailbox.env, notices, weeks=[WEEK]) == []
+        return len(mailbox.mails) - before
+
+    letters = "{} of {} records until 2020-12-31 00:00:00 UTC are dead letters"
+    assert tell(letters.format("30", "1,000")) == 1
+    assert tell(letters.format("99", "2,000")) == 0
+    assert tell(letters.format("900,000", "1,000,000")) == 1
+    assert tell(letters.format("90,000", "1,000,000"), "other") == 1
+    assert tell("other") == 0
+    # Mended, and it comes back; the other one has stayed.
+    assert tell(letters.format("30", "1,000"), "other") == 1
+    assert len({mail["X-Idempotency-Key"] for mail in mailbox.mails}) == len(mailbox.mails)
+    assert len({mail["Message-ID"] for mail in mailbox.mails}) == len(mailbox.mails)
+    # A run that failed, or was for another week, does not know what is mended.
+    lake.tell_of_failure(mailbox.env)
+    assert lake.tell(mailbox.env, weeks=[NEXT_WEEK]) == []
+    assert tell(letters.format("30", "1,000"), "other") == 0
+
+
+def test_a_notice_that_was_not_delivered_waits_though_it_is_mended(lake: Lake, mailbox: Mailbox) -> None:
+    warning = Notice(WEEK, None, "warning: no")
+    assert len(lake.tell(mailbox.env | dead_smtp(), [warning], weeks=[WEEK])) == 1
+    assert lake.tell(mailbox.env, weeks=[WEEK]) == []
+    assert mailbox.subjects == [f"{WEEK}: 1 warning"]
+    assert lake.tell(mailbox.env, weeks=[WEEK]) == []
+    assert lake.tell(mailbox.env, [warning], weeks=[WEEK]) == []
+    assert len(mailbox.mails) == 2
+
+
+@pytest.mark.usefixtures("published_to")
+def test_a_withdrawn_version_is_announced_as_withdrawn(lake: Lake, mailbox: Mailbox, webhook: Calls) -> None:
+    env = mailbox.env | {"LAKEHOUSE_WEBHOOK_URL": webhook.url}
+    told = lake.publish("note\na\n").manifest
+    assert lake.tell(env) == []
+    lake.publish("note\nb\n")
+    # The second is not announced when it is withdrawn.
+    assert len(lake.tell(env | dead_smtp() | {"LAKEHOUSE_WEBHOOK_URL": "http://127.0.0.1:1"})) == 2
+    for version in (1, 2):
+        withdraw(lake.target, f"events/{WEEK}/v{version}", "a person was erased whose rows it held")
+    lake.publish("note\nc\n")
+    for _ in range(2):
+        assert lake.tell(env) == []
+    assert mailbox.subjects[1:] == [f"{WEEK}: 1 file published, 1 of them anew, 2 files withdrawn"]
+    text = text_of(mailbox.mails[1])
+    for version in (1, 2):
+        assert f"events/{WEEK}/v{version} was withdrawn on {datetime.now(UTC):%Y-%m-%d}: a person was erased" in text
+    events = [(body["event"], body["version"]) for _, body in webhook.taken]
+    assert sorted(events) == [("published", 1), ("published", 3), ("withdrawn", 1), ("withdrawn", 2)]
+    [(headers, body)] = [
+        (headers, body) for headers, body in webhook.taken if (body["event"], body["version"]) == ("withdrawn", 1)
+    ]
+    assert headers["Idempotency-Key"] == f"withdrawn/{lake.key(told.path)}"
+    assert body["path"] == lake.target.address(told.path)
+    assert {name: body[name] for name in ("dataset", "week", "sha256")} == {
+        "dataset": "events",
+        "week": WEEK,
+        "sha256": told.sha256,
+    }
+    states = {entry.idempotency_key: entry.mail for entry in lake.entries}
+    assert [states[lake.key(f"events/{WEEK}/v{version}")] for version in (1, 2, 3)] == [
+        "delivered",
+        "withdrawn",
+        "delivered",
+    ]
+    assert outbox.gone(lake.catalog, lake.target) == []
+
+
+def test_an_erasure_announces_what_it_withdrew(lake: Lake, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    def erase(*_: object) -> Exported:
+        withdraw(lake.target, f"events/{WEEK}/v1", "a person was erased whose rows it held")
+        return Exported(IsoWeek.parse(WEEK), published=[lake.publish("b")])
+
+    lake.publish("a")
+    assert lake.tell(mailbox.env) == []
+    monkeypatch.setattr(Erasure, "run", erase)
+    monkeypatch.setattr(cli_erasure, "from_environment", lambda env: lake.settings)
+    monkeypatch.setattr(cli_erasure, "environment", lambda: mailbox.env)
+    done = CliRunner().invoke(cli_erasure.app, ["--subject", "customer=42", "--published"])
+    assert done.exit_code == 0, done.exception
+    assert mailbox.subjects[1:] == [f"{WEEK}: 1 file published, 1 of them anew, 1 file withdrawn"]
 
 
 def test_rows_are_listed_tried_again_and_dropped(lake: Lake, mailbox: Mailbox, outbox_command: Command) -> None:
@@ -318,40 +410,11 @@ def test_an_outbox_of_an_older_release_gets_the_columns_it_lacks(catalog: Catalo
     assert stored["new"] == new
 
 
-OLD_COLUMNS = outbox.TABLE.columns[:-2]
-
-
-def of_the_last_release(catalog: Catalog, state: str, manifest: Manifest) -> None:
-    """Put the outbox of the release that knew no export roots in the place of ours."""
-    catalog.drop_table("ops.export_outbox")
-    now = datetime.now(UTC)
-    entry = outbox.Entry(
-        manifest.path, "version", manifest.week, manifest.dataset, 1, manifest.sha256, None, now, state, "no channel"
-    )
-    row = {name: asdict(entry)[name] for name, _, _ in OLD_COLUMNS}
-    SmallTable("ops.export_outbox", OLD_COLUMNS).change(catalog, lambda _: {manifest.path: row})
-
-
-@pytest.mark.parametrize(("state", "mails"), [("delivered", 0), ("pending", 1)])
-def test_an_outbox_of_the_last_release_is_carried_on(lake: Lake, mailbox: Mailbox, state: str, mails: int) -> None:
-    of_the_last_release(lake.catalog, state, lake.publish("a").manifest)
-    assert lake.tell(mailbox.env) == []
-    assert len(mailbox.mails) == mails
-    lake.publish("b")
-    assert lake.tell(mailbox.env) == []
-    assert len(mailbox.mails) == mails + 1
-    assert [entry.idempotency_key for entry in lake.entries] == [
-        lake.key(f"events/{WEEK}/v{number}") for number in (1, 2)
-    ]
-
-
 def test_the_first_run_with_an_outbox_does_not_tell_all_history(lake: Lake, mailbox: Mailbox) -> None:
     old = lake.publish("a").manifest
     unlock(lake.target.root)
     text = (lake.target.root / old.path / "manifest.json").read_text()
     (lake.target.root / old.path / "manifest.json").write_text(text.replace(old.created_at, "2020-01-01T00:00:00Z"))
-    lake.catalog.drop_table("ops.export_outbox")
-    outbox.know_root(lake.catalog, lake.target)
     lake.publish("b")
     assert lake.tell(mailbox.env) == []
     [mail] = mailbox.mails
