@@ -2,7 +2,7 @@
 
 Tables that were written before have these keys too, so a name never changes. Macros and models have some of them as
 text: macros/incremental/ (watermark.sql, provenance.sql, replace_parts.sql), macros/tag_tested.sql, models/ops/; what
-macros alone know, lakehouse.seeds, is not here.
+macros alone know, lakehouse.seeds and lakehouse.masks, is not here.
 """
 
 # Properties of a bronze table: what it is filled from, and as what.
@@ -32,6 +32,10 @@ NOTED_AT = "lakehouse.noted-at"
 
 # Properties of an export table: when a snapshot was let go of by an erasure; its id follows.
 ERASED_SNAPSHOT = "lakehouse.erased-snapshot."
+
+# Properties of an export table: which snapshot was tested of a week, which follows, and the SHA-256 of the compiled SQL
+# of the export and all that it comes from.
+SQL = "lakehouse.sql."
 
 # Summaries of the snapshots of an export table: the build that wrote one of them.
 INVOCATION_ID = "lakehouse.invocation-id"

@@ -155,6 +155,8 @@
         'lakehouse.seeds': seeds_read(),
         'lakehouse.noted-at': before['current-snapshot-id'],
     } %}
+    {% set masks = masks_behind(model.unique_id) %}
+    {% if masks %}{% do properties.update({'lakehouse.masks': masks}) %}{% endif %}
     {% for upstream in news.upstreams %}
         {% do properties.update({upstream.note: upstream.id ~ '/' ~ upstream.until}) %}
     {% endfor %}

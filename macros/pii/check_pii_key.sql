@@ -2,7 +2,7 @@
     Runs before every command that writes: makes the masking key readable for
     macros/pii/pseudonym.sql and stops unless it is one key, the one this
     warehouse is masked with, and the one that incremental tables were masked
-    with so far.
+    with so far, by the masks that there are now.
 
     What Spark reads is the key file's copy <file>.<version>, which never
     changes: a rotation takes effect at the next command, not in the middle of
@@ -58,6 +58,7 @@
     {% endif %}
 
     {% do pin_known_answer(key_file) %}
+    {% do require_same_masks() %}
     {# last: views, and builds that still run, read the pads, and must not see a key that is refused #}
     {% do show_file('spark_catalog.default.pii_pads', copy) %}
 {% endmacro %}

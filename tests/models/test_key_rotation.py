@@ -1,8 +1,10 @@
-"""After a rotation no build mixes two key versions: it stops until all incremental tables may be masked anew."""
+"""No build mixes two key versions or two forms of a mask: it stops until all incremental tables may be masked again."""
 
+import shutil
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 from dbt.cli.main import dbtRunner
@@ -17,6 +19,26 @@ from tests.models.conftest import write_small_project
 
 pytestmark = [pytest.mark.stack, pytest.mark.long]
 
+# A project of three layers, whose table keeps the initials of people.
+LAYERS = {
+    "staging.sql": "select id, name from {{ source('till', 'people') }}",
+    "masked.sql": "select id, {{ masked('staging', 'name') }} as name_masked, {at} as at from {{ ref('staging') }}",
+    "initials.sql": """
+        {{ config(materialized='incremental', unique_key='id', incremental_strategy='latest', order_by=['at']) }}
+        select * from {{ ref('masked') }}""",
+    "copied.sql": """
+        {{ config(materialized='incremental', unique_key='id', incremental_strategy='latest', order_by=['at']) }}
+        select * from {{ ref('initials') }}""",
+    "layers.yml": """
+        sources: [{name: till, schema: small, tables: [{name: people}]}]
+        models:
+          - {name: staging, config: {schema: staging, alias: stg_small__people, materialized: view}, columns: [
+              {name: name, config: {meta: {pii: person_name}}}]}
+          - {name: masked, config: {schema: masked, alias: int_small_people_masked, materialized: view}}
+          - name: initials
+          - name: copied
+    """,
+}
 MODEL = """
 {{{{ config(materialized='incremental', unique_key='id', incremental_strategy='earliest', order_by=['at']) }}}}
 select * from values (1, {at}) as people (id, at), (select {{{{ pii_key_version() }}}} as key_version)
@@ -65,4 +87,55 @@ def test_a_build_after_a_rotation_stops_until_tables_may_be_masked_anew(
     assert versions() == [(old,)]
     assert run("--full-refresh") == ""
     assert versions() == [(new,)]
+    assert run() == ""
+
+
+@pytest.fixture
+def people(masking_key: Settings, cursor: hive.Cursor) -> Iterator[None]:
+    """A bronze table of one person."""
+    rows(cursor, "create schema if not exists small")
+    rows(cursor, "create or replace table small.people using iceberg as select 1 as id, 'Ann Bee' as name")
+    yield
+    for kind, name in (
+        ("view", "masked.int_small_people_masked"),
+        ("view", "staging.stg_small__people"),
+        ("table", "small.initials"),
+        ("table", "small.copied"),
+        ("table", "small.people"),
+    ):
+        rows(cursor, f"drop {kind} if exists {name}")
+
+
+def test_a_build_after_a_change_of_a_mask_stops_until_all_that_is_masked_is_built_at_once(
+    people: None, cursor: hive.Cursor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DBT_TARGET_PATH", str(tmp_path / "target"))
+    monkeypatch.setenv("DBT_LOG_PATH", str(tmp_path / "logs"))
+    macros = tmp_path / "macros"
+    shutil.copytree(PROJECT_ROOT / "macros", macros)
+    write_small_project(tmp_path, **{"on-run-start": ["{{ check_pii_key() }}"], "macro-paths": [str(macros)]})
+    moments = count()
+
+    def run(*arguments: str) -> str:
+        """Run the project on a newer row than before; return dbt's complaint."""
+        for name, text in LAYERS.items():
+            (tmp_path / "models" / name).write_text(dedent(text).replace("{at}", str(next(moments))))
+        directories = ("--project-dir", str(tmp_path), "--profiles-dir", str(PROJECT_ROOT))
+        result = dbtRunner().invoke(["--quiet", "run", *arguments, *directories])
+        return "" if result.success else str(result.exception or result.result.results[0].message)
+
+    def stored() -> list[list[tuple[str]]]:
+        return [rows(cursor, f"select name_masked from small.{name}") for name in ("initials", "copied")]
+
+    assert run() == ""
+    assert run() == ""
+    assert stored() == [[("A*** B***",)]] * 2
+    masks = macros / "pii" / "masks.sql"
+    masks.write_text(masks.read_text().replace("$1***", "$1+++"))
+    assert "Masks have changed, but small.copied, small.initials was masked by their former SQL" in run()
+    # Built from the other, it would hold the former mask.
+    assert "Masks have changed" in run("--full-refresh", "--select", "copied")
+    assert stored() == [[("A*** B***",)]] * 2
+    assert run("--full-refresh") == ""
+    assert stored() == [[("A+++ B+++",)]] * 2
     assert run() == ""
