@@ -257,6 +257,9 @@ class Exporter:
         tested = partial(require_week, self.catalog, dataset, week, self.findings.builds)
         if (found := self._judged(name, week, tested)) is None:
             return []
+        proven = partial(gate.require_proven, self.project, found)
+        if not self.findings.builds and self._judged(name, week, proven) is None:
+            return []
         if (source := self._judged(name, week, partial(pii_scan.withhold, found, directory / "scanned"))) is None:
             return []
         self.say(f"{name}: unloading")

@@ -1,12 +1,20 @@
 """Judges the SQL that dbt ran for an export, and for all that it comes from, before anything of it is published."""
 
+import hashlib
+import re
 from collections.abc import Iterable
 from typing import Any
 
+from lakehouse import property_keys
+from lakehouse.errors import UserError
 from lakehouse.pii.check import leaks_on_the_way
-from python_export.datasets.declared import Dataset
+from python_export.datasets.declared import Dataset, ancestors_of
 from python_export.datasets.project import Project
+from python_export.datasets.source import Source
 from python_export.datasets.withheld import Fault
+
+# The weeks that a run names.
+WEEKS = re.compile(r"'[0-9]{4}-W[0-9]{2}'(, '[0-9]{4}-W[0-9]{2}')*")
 
 
 def faults(project: Project, datasets: Iterable[Dataset]) -> list[Fault]:
@@ -22,6 +30,28 @@ def faults(project: Project, datasets: Iterable[Dataset]) -> list[Fault]:
         for unique_id in chosen
         for problem in leaks_on_the_way(manifest, [unique_id])
     ]
+
+
+def require_proven(project: Project, source: Source) -> Source:
+    """Return a tested week if the SQL that `faults` judges has made it (macros/tag_tested.sql notes its hash).
+
+    Raises:
+        UserError: other SQL made it, or its build did not include all that it comes from.
+    """
+    manifest, model = _as_run(project), source.dataset.model
+    [unique_id] = [
+        name for name, node in manifest["nodes"].items() if (node["name"], node["resource_type"]) == (model, "model")
+    ]
+    lineage = sorted(name for name in (unique_id, *ancestors_of(manifest, unique_id)) if name.startswith("model."))
+    compiled = (WEEKS.sub("", manifest["nodes"][name].get("compiled_code") or "") for name in lineage)
+    text = "\n".join(f"{name}\n{sql}" for name, sql in zip(lineage, compiled, strict=True))
+    proven = f"{source.snapshot_id}/{hashlib.sha256(text.encode()).hexdigest()}"
+    if source.table.properties.get(f"{property_keys.SQL}{source.week}") != proven:
+        raise UserError(
+            f"{model} was not built for {source.week} from the SQL in {project.target / 'compiled'}",
+            f"Run `dbt build --select +{model} --vars '{{week: {source.week}}}'`, or export without --no-build",
+        )
+    return source
 
 
 def _as_run(project: Project) -> dict[str, Any]:

@@ -487,6 +487,18 @@ def test_without_a_build_the_table_must_hold_the_week(settings: Settings, shop: 
     land([*hostile_rows(), in_next_week(1000)])
     export(settings, shop)
     assert export(settings, shop, with_build=False).unchanged
+    # What dbt has compiled since is proven, and it is not what made the rows.
+    model = shop.directory / "models" / "exports" / "exp_weekly__events.sql"
+    dbt = Path(sys.executable).with_name("dbt")
+    for sql, is_refused in ((f"{MODEL}\n-- it's \\ corrected", True), (MODEL, False)):
+        model.write_text(sql)
+        subprocess.run([dbt, "compile"], cwd=shop.directory, env=shop.env, check=True, capture_output=True)
+        exported = exporting(settings, shop, with_build=False)
+        assert [
+            "exp_weekly__events was not built for 2020-W53 from the SQL in" in dataset.reason
+            for dataset in exported.withheld
+        ] == [True] * is_refused
+        assert len(exported.published) == (not is_refused)
     never_built = EMPTY_WEEK.minus(9)
     exported = exporting(settings, shop, never_built, with_build=False)
     assert [str(dataset) for dataset in exported.withheld] == [
