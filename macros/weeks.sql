@@ -62,29 +62,30 @@
 
 
 {# Whether an event time can be right: from this century, and not more than an
-   hour ahead of when it landed. #}
-{% macro is_plausible(moment, landed_at) -%}
+   hour ahead of its record's own timestamp. So it is the same whenever the record
+   lands. #}
+{% macro is_event_time_valid(moment, recorded_at='kafka_timestamp') -%}
     coalesce(
         {{ moment }} >= timestamp '2000-01-01 00:00:00'
-        and {{ moment }} <= {{ landed_at }} + interval 1 hour,
+        and {{ moment }} <= {{ recorded_at }} + interval 1 hour,
         false
     )
 {%- endmacro %}
 
 
-{# The label of the week of an event; NULL without a plausible time: such an
-   event is kept, but belongs to no week. #}
-{% macro event_week(moment, landed_at) -%}
-    case when {{ is_plausible(moment, landed_at) }} then {{ iso_week(moment) }} end
+{# The label of the week of an event; NULL without a valid time: such an event is
+   kept, but belongs to no week. #}
+{% macro event_week(moment, is_valid='is_event_time_valid') -%}
+    case when {{ is_valid }} then {{ iso_week(moment) }} end
 {%- endmacro %}
 
 
 {# The moment by which a week counts what its files leave out: the event's own if it is
-   plausible, else when the newest record of `row` was made, else when that landed. #}
-{% macro counted_at(moment, landed_at, row) -%}
+   valid, else when the newest record of `row` was made, else when that landed. #}
+{% macro counted_at(moment, is_valid, row) -%}
     case
-        when {{ is_plausible(moment, landed_at) }} then {{ moment }}
-        when {{ is_plausible(row ~ '.kafka_timestamp', row ~ '.ingested_at') }} then {{ row }}.kafka_timestamp
+        when {{ is_valid }} then {{ moment }}
+        when {{ is_event_time_valid(row ~ '.kafka_timestamp', row ~ '.ingested_at') }} then {{ row }}.kafka_timestamp
         else {{ row }}.ingested_at
     end
 {%- endmacro %}

@@ -1,4 +1,4 @@
-"""Records on the edges of the rules: week boundaries, the 96 hour window, ties, conflicts and absurd times."""
+"""Records on the edges of the rules: week boundaries, the 96 hour window, ties, conflicts and invalid times."""
 
 from decimal import Decimal
 from random import Random
@@ -118,7 +118,7 @@ def sale_edges(plan: Plan, rng: Random) -> list[Draft]:
     """Return orders at the instants when what they are joined with changes.
 
     The product is re-priced, is deleted and returns, and its buyer moves. More are on the edges of the 30 days, and at
-    absurd times.
+    invalid times.
     """
     number = 999_011
     home, new_home = (shop.address(f"ADDR-EDGE-{number + step}", rng) for step in range(2))
@@ -147,7 +147,7 @@ def sale_edges(plan: Plan, rng: Random) -> list[Draft]:
     return drafts
 
 
-def absurd_records(rng: Random, customers: list[Payload], traders: list[tuple[str, str]]) -> list[Draft]:
-    """Return a store order and a trade whose Kafka timestamp, their event time, is absurd."""
+def long_ago(rng: Random, customers: list[Payload], traders: list[tuple[str, str]]) -> list[Draft]:
+    """Return a store order and a trade whose Kafka timestamp, their event time, is from 1970."""
     order = storefront.order(1, EDGE_STORE_ORDER + 900, rng.choice(customers), rng)
     return [storefront.draft(order, EPOCH_MS, None), brokerage.draft(rng.choice(traders), EPOCH_MS, rng)]

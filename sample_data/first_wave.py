@@ -32,5 +32,5 @@ def first_wave(plan: Plan) -> Log:
     rng = plan.rng("trades")
     traders = brokerage.traders(5 + plan.orders // 20, rng)
     drafts += brokerage.trades(plan.orders, traders, plan.end_ms, span, rng)
-    drafts += edges.absurd_records(plan.rng("absurd"), people, traders)
+    drafts += edges.long_ago(plan.rng("absurd"), people, traders)
     return number(drafts + damage(drafts, plan.end_ms - DAY), {})

@@ -78,7 +78,7 @@ def _past_changed(before: Log, plan: Plan, rng: Random) -> list[Draft]:
     for sale in rng.sample(of_known, k=min(len(sales), 5)):
         moment, arrival_ms = sale.event_ms, _news(plan, rng)
         if moment > plan.second_wave.limit_ms:
-            continue  # at an absurd time: Kafka would refuse a record of then
+            continue  # at an invalid time: Kafka would refuse a record of then
         product = _row(products[item_products[sale.order_item_id]][0][1].content)
         repriced = {**product, "productname": "Late news", "price": sale.price + 1}
         drafts.append(_moved(change("products", repriced, moment, arrival_ms=arrival_ms)))

@@ -18,6 +18,14 @@
 {%- endmacro %}
 
 
+{# The terms of an order, columns or `not <column>`, of one side of the MERGE. #}
+{% macro terms_of(side, order_by) -%}
+    {% for term in order_by -%}
+        {{ 'not ' if term.startswith('not ') }}{{ side }}.{{ term | replace('not ', '') }}{{ ', ' if not loop.last }}
+    {%- endfor %}
+{%- endmacro %}
+
+
 {% macro merge_by_order(target, sql) %}
     {% set key, order_by = config.require('unique_key'), config.require('order_by') %}
     {% set slice = make_temp_relation(target, '__slice') %}
@@ -33,7 +41,7 @@
         using {{ slice }} as slice
         on stored.{{ key }} = slice.{{ key }}
         when matched
-            and struct(slice.{{ order_by | join(', slice.') }}) < struct(stored.{{ order_by | join(', stored.') }})
+            and struct({{ terms_of('slice', order_by) }}) < struct({{ terms_of('stored', order_by) }})
             then update set *
         when not matched then insert *
     {% endcall %}

@@ -63,8 +63,8 @@ final as (
         -- time
         orders.ordered_at,
         payments.paid_at,
-        {{ is_plausible('payments.paid_at', 'payments.ingested_at') }} as has_plausible_time,
-        {{ event_week('payments.paid_at', 'payments.ingested_at') }} as paid_week
+        payments.is_event_time_valid,
+        {{ event_week('payments.paid_at', 'payments.is_event_time_valid') }} as paid_week
 
     from payments
     inner join orders

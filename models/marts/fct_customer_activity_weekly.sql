@@ -3,7 +3,7 @@ with order_lines as (
     select *
     from {{ ref('fct_order_lines') }}
     where
-        has_plausible_time
+        is_event_time_valid
         and customer_key is not null
 
 ),

@@ -25,7 +25,7 @@ product_sales as (
     from {{ ref('fct_product_sales') }}
     where
         customer_id is not null
-        and has_plausible_time
+        and is_event_time_valid
 
 ),
 

@@ -57,7 +57,7 @@ order_lines as (
             customer_key,
             key_version,
             ordered_at,
-            ingested_at
+            is_event_time_valid
         from {{ lines }}
         where {{ in_affected(key, affected) }}
         {% if not loop.last %}
@@ -117,8 +117,8 @@ final as (
 
         -- time
         normalised.ordered_at,
-        {{ is_plausible('normalised.ordered_at', 'normalised.ingested_at') }} as has_plausible_time,
-        {{ event_week('normalised.ordered_at', 'normalised.ingested_at') }} as ordered_week
+        normalised.is_event_time_valid,
+        {{ event_week('normalised.ordered_at', 'normalised.is_event_time_valid') }} as ordered_week
 
     from normalised
     left join channels

@@ -3,17 +3,17 @@ with lines as (
     select
         order_line_key,
         true as has_order,
-        {{ is_plausible('ordered_at', 'ingested_at') }} as has_plausible_time,
+        is_event_time_valid,
         customer_key is not null as has_customer,
         product_id is not null as has_product,
         -- its time is Kafka's: there is no other one to count it by
-        if({{ is_plausible('ordered_at', 'ingested_at') }}, ordered_at, ingested_at) as counted_at
+        if(is_event_time_valid, ordered_at, ingested_at) as counted_at
     from {{ ref('int_store_order_lines_exploded') }}
     union all
     select
         concat('shop-', order_item_id) as order_line_key,
         has_order,
-        has_plausible_time,
+        is_event_time_valid,
         customer_id is not null as has_customer,
         product_id is not null as has_product,
         counted_at
@@ -29,7 +29,7 @@ final as (
 
         -- what it lacks
         has_order,
-        has_plausible_time,
+        is_event_time_valid,
         has_customer,
         has_product,
 
@@ -37,7 +37,7 @@ final as (
         counted_at
 
     from lines
-    where not (has_order and has_plausible_time and has_customer and has_product)
+    where not (has_order and is_event_time_valid and has_customer and has_product)
 
 )
 

@@ -69,10 +69,10 @@ final as (
 
         -- flags
         is_backdated_dimension,
-        {{ is_plausible('ordered_at', 'ingested_at') }} as has_plausible_time,
+        is_event_time_valid,
 
         -- time
-        {{ event_week('ordered_at', 'ingested_at') }} as ordered_week
+        {{ event_week('ordered_at') }} as ordered_week
 
     from sold
 

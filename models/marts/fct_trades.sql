@@ -42,8 +42,8 @@ final as (
 
         -- time
         traded_at,
-        {{ is_plausible('traded_at', 'ingested_at') }} as has_plausible_time,
-        {{ event_week('traded_at', 'ingested_at') }} as traded_week
+        is_event_time_valid,
+        {{ event_week('traded_at') }} as traded_week
 
     from trades
 

@@ -1,6 +1,6 @@
 {# Model, column, what is wrong, and the condition that tells it. #}
 {% set no_key = 'missing: no model after staging has the record' %}
-{% set no_time = 'missing or absurd: in no week' %}
+{% set no_time = 'missing or invalid: in no week' %}
 {% set too_large = 'does not fit its type: NULL' %}
 {% set flaws = [
     (ref('stg_payments__payments'), 'order_id', no_key, 'order_id is null'),
@@ -10,10 +10,10 @@
     (ref('stg_shop__products'), 'product_id', no_key, 'product_id is null'),
     (ref('stg_shop__orders'), 'order_id', no_key, 'order_id is null'),
     (ref('stg_shop__order_items'), 'order_item_id', no_key, 'order_item_id is null'),
-    (ref('int_payments_deduplicated'), 'paid_at', no_time, 'has_absurd_time'),
-    (ref('int_store_orders_deduplicated'), 'ordered_at', no_time, 'has_absurd_time'),
+    (ref('int_payments_deduplicated'), 'paid_at', no_time, 'not is_event_time_valid'),
+    (ref('int_store_orders_deduplicated'), 'ordered_at', no_time, 'not is_event_time_valid'),
     (ref('int_orders_deduplicated'), 'ordered_at', no_time,
-        'not is_deleted and not ' ~ is_plausible('ordered_at', 'ingested_at')),
+        'not is_deleted and not is_event_time_valid'),
     (ref('int_store_orders_deduplicated'), 'order_lines', 'missing: no order line',
         'coalesce(size(order_lines), 0) <= 0'),
     (ref('stg_payments__payments'), 'amount', too_large, 'has_lost_amount'),

@@ -26,7 +26,7 @@
         ref('stg_shop__order_items'), 'order_item_id', ref('int_order_items_deduplicated'), 'true'),
 ] %}
 {# Figures, and the lines of which they leave out. #}
-{% set has_week = 'has_order and has_plausible_time' %}
+{% set has_week = 'has_order and is_event_time_valid' %}
 {% set aggregates = [
     (ref('fct_customer_activity_weekly'), 'not (' ~ has_week ~ ' and has_customer)'),
     (ref('fct_product_demand_weekly'), 'not (' ~ has_week ~ ' and has_product)'),

@@ -18,7 +18,7 @@ from sample_data.plan import HOUR
 
 _GOOD_CODE = re.compile(r"[A-Z0-9]{8}")
 _WINDOW_MS = 96 * HOUR
-_FIRST_PLAUSIBLE_MS = int(datetime(2000, 1, 1, tzinfo=UTC).timestamp()) * 1000
+_FIRST_VALID_MS = int(datetime(2000, 1, 1, tzinfo=UTC).timestamp()) * 1000
 _CENT = Decimal("0.01")
 
 Key = TypeVar("Key")
@@ -31,14 +31,14 @@ def week_of(event_ms: int) -> str:
     return str(IsoWeek.of(datetime.fromtimestamp(event_ms // 1000, UTC)))
 
 
-def is_absurd(event_ms: int | None, record: Record) -> bool:
-    """Tell whether an event has no time, or one from before this century or an hour ahead of its record's arrival."""
-    return event_ms is None or not _FIRST_PLAUSIBLE_MS <= event_ms <= record.arrival_ms + HOUR
+def is_valid(event_ms: int | None, record: Record) -> bool:
+    """Return whether an event time is from this century and at most an hour ahead of its record's timestamp."""
+    return event_ms is not None and _FIRST_VALID_MS <= event_ms <= record.timestamp_ms + HOUR
 
 
 def event_week(event_ms: int | None, record: Record) -> str | None:
-    """Return the week of an event, none of one at an absurd time."""
-    return None if event_ms is None or is_absurd(event_ms, record) else week_of(event_ms)
+    """Return the week of an event, None for one at an invalid time."""
+    return week_of(event_ms) if event_ms is not None and is_valid(event_ms, record) else None
 
 
 def money(amount: float) -> Decimal:
@@ -65,19 +65,19 @@ def _arrival(record: Record) -> tuple[int, int, int]:
 
 
 def _payment_order(record: Record) -> tuple[bool, int, int, int, int]:
-    # None among the absurd ones comes first, as NULL does.
+    # None among the invalid ones comes first, as NULL does.
     paid_ms = record.content["ts"]
-    return is_absurd(paid_ms, record), -(2**63) if paid_ms is None else paid_ms, *_arrival(record)
+    return not is_valid(paid_ms, record), -(2**63) if paid_ms is None else paid_ms, *_arrival(record)
 
 
 def _store_order_order(record: Record) -> tuple[bool, int, int, int]:
-    return is_absurd(record.timestamp_ms, record), *_arrival(record)
+    return not is_valid(record.timestamp_ms, record), *_arrival(record)
 
 
 def surviving_payments(log: Iterable[Record]) -> dict[int, Record]:
     """Return the payment that stays per order id: the earliest by (ts, Kafka timestamp, partition, offset).
 
-    One at an absurd time stays only if there is no other.
+    One at an invalid time stays only if there is no other.
     """
     kept: dict[int, Record] = {}
     for record in sorted(decoded(log, PAYMENTS), key=_payment_order):
@@ -88,7 +88,7 @@ def surviving_payments(log: Iterable[Record]) -> dict[int, Record]:
 def surviving_store_orders(log: Iterable[Record]) -> dict[tuple[int, int], Record]:
     """Return the store order that stays per (store_id, store_order_id): the earliest, its event time is Kafka's.
 
-    One at an absurd time stays only if there is no other.
+    One at an invalid time stays only if there is no other.
     """
     kept: dict[tuple[int, int], Record] = {}
     for record in sorted(decoded(log, PIZZA), key=_store_order_order):

@@ -171,7 +171,7 @@ def excluded(log: Iterable[Record]) -> dict[str, int]:
 def quarantined_lines(log: Iterable[Record], week: str, needed: str | None = None) -> int:
     """Return how many living items a week counts that a dataset leaves out.
 
-    These have no living order, one at an absurd time, or not what the dataset needs, `customerid` or `productid`.
+    These have no living order, one at an invalid time, or not what the dataset needs, `customerid` or `productid`.
     """
     log = list(log)
     orders, count = rules.surviving_rows(log, "orders"), 0

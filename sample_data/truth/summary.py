@@ -40,7 +40,7 @@ def _sum(amounts: Iterable[Decimal]) -> str:
 def _by_week(
     items: Iterable[Happened], week_of: Callable[[Happened], str | None], figures: Callable[[list[Happened]], Figures]
 ) -> dict[str, Figures]:
-    """Return the figures per week; what happened at an absurd time belongs to none."""
+    """Return the figures per week; what happened at an invalid time belongs to none."""
     weeks = defaultdict(list)
     for item in items:
         week = week_of(item)

@@ -106,7 +106,7 @@ def assert_deduplicated_is_the_truth(lake: Lake) -> None:
 
 
 def assert_marts_are_the_truth(lake: Lake) -> None:
-    """Week by week and in all; what happened at an absurd time is there too, without a week."""
+    """Week by week and in all; what happened at an invalid time is there too, without a week."""
     for name, figures in FIGURES.items():
         mart, expected = f"marts.fct_{figures['mart']}", lake.truth[name]
         sums = ", ".join(f"sum({column})" for column in figures["sums"])

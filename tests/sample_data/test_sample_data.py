@@ -335,7 +335,7 @@ def test_arguments_out_of_range_are_refused(wrong, message):
 
 
 def test_no_record_is_from_further_ahead_than_kafka_takes() -> None:
-    """Whatever the seed draws, changes of the time of a sale at an absurd time included: seed 11 did."""
+    """Whatever the seed draws, changes of the time of a sale at an invalid time included: seed 11 did."""
     for orders, seed in ((120, 11), (20, 2), (5, 5), (60, 12)):
         log = produced_log(orders=orders, seed=seed, weeks=3, last_week=IsoWeek(2026, 46), wave=2)
         end = IsoWeek(2026, 46).end.timestamp() * 1000

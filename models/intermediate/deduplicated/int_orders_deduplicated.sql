@@ -4,6 +4,7 @@
     'order_status',
     'channel_spelling',
     'ordered_at',
+    'is_event_time_valid',
     'is_deleted',
     'kafka_timestamp',
     'ingested_at',
@@ -65,6 +66,7 @@ final as (
         latest.last_change.channel_spelling,
 
         latest.last_change.ordered_at,
+        latest.last_change.is_event_time_valid,
 
         latest.last_change.is_deleted,
 

@@ -1,5 +1,5 @@
 {% set order_by = [
-    'has_absurd_time', 'paid_at', 'kafka_timestamp', 'kafka_partition', 'kafka_offset'
+    'not is_event_time_valid', 'paid_at', 'kafka_timestamp', 'kafka_partition', 'kafka_offset'
 ] %}
 {{ config(
     unique_key='order_id',
@@ -8,25 +8,16 @@
     partition_by='bucket(16, order_id)',
 ) }}
 
-with payments as (
-
-    select
-        *,
-        not {{ is_plausible('paid_at', 'ingested_at') }} as has_absurd_time
-    from {{ ref('stg_payments__payments') }}
-    where
-        {{ in_new_batches('payments', 'payments') }}
-        and order_id is not null
-
-),
-
--- an absurd time is no time to be the earliest by
-ranked as (
+-- an invalid time is no time to be the earliest by
+with ranked as (
 
     select
         *,
         {{ earliest_of('order_id', order_by) }} as rank_in_key
-    from payments
+    from {{ ref('stg_payments__payments') }}
+    where
+        {{ in_new_batches('payments', 'payments') }}
+        and order_id is not null
 
 ),
 
@@ -46,7 +37,7 @@ final as (
         card_expiration,
 
         paid_at,
-        has_absurd_time,
+        is_event_time_valid,
 
         kafka_timestamp,
         kafka_partition,

@@ -1,4 +1,6 @@
-{% set order_by = ['has_absurd_time', 'kafka_timestamp', 'kafka_partition', 'kafka_offset'] %}
+{% set order_by = [
+    'not is_event_time_valid', 'kafka_timestamp', 'kafka_partition', 'kafka_offset'
+] %}
 {{ config(
     unique_key='store_order_key',
     incremental_strategy='earliest',
@@ -6,25 +8,16 @@
     partition_by='bucket(16, store_order_key)',
 ) }}
 
-with store_orders as (
-
-    select
-        *,
-        not {{ is_plausible('ordered_at', 'ingested_at') }} as has_absurd_time
-    from {{ ref('stg_storefront__store_orders') }}
-    where
-        {{ in_new_batches('storefront', 'pizza_orders') }}
-        and store_order_key is not null
-
-),
-
--- an absurd time is no time to be the earliest by
-ranked as (
+-- an invalid time is no time to be the earliest by
+with ranked as (
 
     select
         *,
         {{ earliest_of('store_order_key', order_by) }} as rank_in_key
-    from store_orders
+    from {{ ref('stg_storefront__store_orders') }}
+    where
+        {{ in_new_batches('storefront', 'pizza_orders') }}
+        and store_order_key is not null
 
 ),
 
@@ -46,7 +39,7 @@ final as (
         registered_epoch_ms,
 
         ordered_at,
-        has_absurd_time,
+        is_event_time_valid,
 
         kafka_timestamp,
         kafka_partition,

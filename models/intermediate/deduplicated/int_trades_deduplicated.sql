@@ -31,6 +31,7 @@ final as (
         user_id,
 
         traded_at,
+        is_event_time_valid,
 
         kafka_timestamp,
         kafka_partition,

@@ -6,7 +6,7 @@ with payments as (
         amount,
         paid_at,
         counted_at,
-        ingested_at
+        is_event_time_valid
     from {{ ref('int_payments_masked') }}
 
 ),
@@ -29,7 +29,7 @@ judged as (
         payments.amount,
         payments.paid_at,
         payments.counted_at,
-        payments.ingested_at,
+        payments.is_event_time_valid,
         orders.ordered_at,
         case
             when not payments.has_valid_confirmation_code then 'bad code'
@@ -61,7 +61,7 @@ final as (
         ordered_at,
         paid_at,
         counted_at,
-        {{ event_week('paid_at', 'ingested_at') }} as paid_week
+        {{ event_week('paid_at') }} as paid_week
 
     from judged
     where unmatched_reason is not null

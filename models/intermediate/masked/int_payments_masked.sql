@@ -7,7 +7,7 @@ with payments as (
         payment_method,
         amount,
         paid_at,
-        has_absurd_time,
+        is_event_time_valid,
         kafka_timestamp,
         ingest_batch,
         ingested_at
@@ -36,8 +36,8 @@ final as (
 
         -- time
         paid_at,
-        has_absurd_time,
-        {{ counted_at('paid_at', 'ingested_at', 'payments') }} as counted_at,
+        is_event_time_valid,
+        {{ counted_at('paid_at', 'is_event_time_valid', 'payments') }} as counted_at,
         ingest_batch,
         ingested_at
 

@@ -11,6 +11,7 @@ with store_orders as (
         user_id,
         region_id,
         ordered_at,
+        is_event_time_valid,
         ingest_batch,
         ingested_at
     from {{ ref('int_store_orders_deduplicated') }}
@@ -38,6 +39,7 @@ final as (
 
         -- time
         ordered_at,
+        is_event_time_valid,
         ingest_batch,
         ingested_at
 

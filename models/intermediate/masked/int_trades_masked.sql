@@ -8,8 +8,8 @@ with trades as (
         price,
         user_id,
         traded_at,
-        ingest_batch,
-        ingested_at
+        is_event_time_valid,
+        ingest_batch
     from {{ ref('int_trades_deduplicated') }}
 
 ),
@@ -34,8 +34,8 @@ final as (
 
         -- time
         traded_at,
-        ingest_batch,
-        ingested_at
+        is_event_time_valid,
+        ingest_batch
 
     from trades
 

@@ -35,7 +35,7 @@ orders as (
         channel_spelling,
         is_deleted,
         ordered_at,
-        ingested_at
+        is_event_time_valid
     from {{ ref('int_orders_deduplicated') }}
 
 ),
@@ -69,9 +69,9 @@ final as (
         coalesce(not orders.is_deleted, false) as has_order,
         orders.channel_spelling,
         orders.ordered_at,
-        orders.ingested_at,
-        {{ is_plausible('orders.ordered_at', 'orders.ingested_at') }} as has_plausible_time,
-        {{ counted_at('orders.ordered_at', 'orders.ingested_at', 'order_items') }} as counted_at,
+        coalesce(orders.is_event_time_valid, false) as is_event_time_valid,
+        {{ counted_at('orders.ordered_at', 'orders.is_event_time_valid', 'order_items') }}
+            as counted_at,
 
         -- product
         products.brand,

@@ -69,7 +69,7 @@ final as (
 
         -- time
         order_items.ordered_at,
-        order_items.ingested_at
+        order_items.is_event_time_valid
 
     from order_items
     left join customers

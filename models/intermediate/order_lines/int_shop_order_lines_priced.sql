@@ -35,7 +35,7 @@ final as (
 
         -- time
         ordered_at,
-        ingested_at
+        is_event_time_valid
 
     from order_items
 

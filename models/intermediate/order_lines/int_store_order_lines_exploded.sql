@@ -43,6 +43,7 @@ final as (
 
         -- time
         ordered_at,
+        is_event_time_valid,
         ingested_at
 
     from exploded

@@ -28,6 +28,7 @@ final as (
 
         -- the payload has no event time: the record's own stands in
         kafka_timestamp as traded_at,
+        {{ is_event_time_valid('kafka_timestamp') }} as is_event_time_valid,
 
         -- position
         kafka_timestamp,

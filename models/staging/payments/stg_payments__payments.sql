@@ -30,6 +30,7 @@ final as (
 
         -- time
         ts as paid_at,
+        {{ is_event_time_valid('ts') }} as is_event_time_valid,
 
         -- position
         kafka_timestamp,

@@ -22,6 +22,7 @@ final as (
 
         -- time: the shop writes it without a zone and means UTC
         cast(orderdate as timestamp) as ordered_at,
+        {{ is_event_time_valid('cast(orderdate as timestamp)') }} as is_event_time_valid,
 
         -- change: a tombstone deletes, a row deletes if it says so
         kafka_raw_value is null or coalesce(__deleted = 'true', false) as is_deleted,

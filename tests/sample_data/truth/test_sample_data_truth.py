@@ -32,7 +32,7 @@ def ordered(orderdate, timestamp_ms=NOON, orderid=1):
     ("loser", "winner"),
     [
         pytest.param((NOON, NOON, 0, 0), (NOON - 1, NOON + HOUR, 2, 1), id="event_time"),
-        pytest.param((1, NOON, 0, NOON), (NOON, NOON + HOUR, 2, NOON), id="plausible_time"),
+        pytest.param((1, NOON, 0, NOON), (NOON, NOON + HOUR, 2, NOON), id="valid_time"),
         pytest.param((NOON, NOON, 0, 0), (NOON, NOON - 1, 2, 1), id="kafka_timestamp"),
         pytest.param((NOON, NOON, 1, 0), (NOON, NOON, 0, 1), id="partition"),
         pytest.param((NOON, NOON, 1, 1), (NOON, NOON, 1, 0), id="offset"),
@@ -165,7 +165,7 @@ def test_a_sale_has_the_price_and_address_as_of_its_order():
     assert truth_sales.customers_30d(sales, NOON - 1 + 30 * DAY) == {5: (Decimal("20.00"), 5)}
 
 
-def test_a_line_is_a_line_without_a_price_too_and_an_absurd_time_has_no_week():
+def test_a_line_is_a_line_without_a_price_too_and_an_invalid_time_has_no_week():
     nameless = {**shop.product(5, Random(1)), "productname": "", "price": Decimal("3.00")}
     log = sold(1, NOON, 10 * NOON, product_changes=[change("products", nameless, NOON)], channel=" Kiosk")
     lines = sorted(truth_sales.lines(log), key=lambda line: line.order)
