@@ -18,6 +18,7 @@ final as (
         order_count,
         line_count,
         quantity,
+        unpriced_line_count,
         revenue,
 
         first_ordered_at,

@@ -25,7 +25,7 @@ final as (
         coupon_code,
 
         product_key,
-        product_id,
+        nullif(product_id, -1) as product_id,
         category,
         quantity,
         unit_price,

@@ -13,7 +13,7 @@ judged as (
     select
         *,
         {{ is_suppressed(
-            'customer_count', total='ordered_week, channel_group', key='product_key'
+            'customer_count', total='ordered_week, channel_group', key='product_key, category'
         ) }}
             as is_suppressed
     from product_demand
@@ -26,12 +26,14 @@ final as (
         ordered_week,
         channel_group,
         product_key,
+        category,
 
         is_suppressed,
         if(is_suppressed, null, quantity) as quantity,
         if(is_suppressed, null, line_count) as line_count,
         if(is_suppressed, null, order_count) as order_count,
         if(is_suppressed, null, customer_count) as customer_count,
+        if(is_suppressed, null, unpriced_line_count) as unpriced_line_count,
         if(is_suppressed, null, revenue) as revenue
 
     from judged

@@ -20,7 +20,7 @@ final as (
         product_name,
         price,
 
-        customer_id,
+        nullif(customer_id, -1) as customer_id,
         customer_name_masked,
         shipping_city,
         shipping_state,

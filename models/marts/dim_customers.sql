@@ -2,9 +2,7 @@ with customers as (
 
     select *
     from {{ ref('int_customers_masked') }}
-    where
-        valid_to is null
-        and not is_deleted
+    where valid_to is null
 
 ),
 
@@ -23,11 +21,30 @@ addresses as (
 
 ),
 
+orders as (
+
+    select customer_id
+    from {{ ref('int_orders_deduplicated') }}
+    where customer_id is not null
+
+),
+
+-- every number that a fact can have, so that no join loses one
+members as (
+
+    select customer_id from customers
+    union
+    select customer_id from orders
+    union
+    select cast(-1 as bigint) as customer_id
+
+),
+
 final as (
 
     select
         -- key
-        customers.customer_id,
+        members.customer_id,
 
         -- attributes
         customers.segment,
@@ -47,10 +64,13 @@ final as (
         customers.email_pseudonym,
         customers.key_version,
 
-        -- time
+        -- change
+        coalesce(customers.is_deleted, false) as is_deleted,
         customers.valid_from as changed_at
 
-    from customers
+    from members
+    left join customers
+        on members.customer_id = customers.customer_id
     left join addresses as shipping
         on customers.shipping_address_id = shipping.address_id
     left join addresses as billing

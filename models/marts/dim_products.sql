@@ -2,9 +2,26 @@ with products as (
 
     select *
     from {{ ref('int_products_versions') }}
-    where
-        valid_to is null
-        and not is_deleted
+    where valid_to is null
+
+),
+
+order_items as (
+
+    select product_id
+    from {{ ref('int_order_items_deduplicated') }}
+    where product_id is not null
+
+),
+
+-- every number that a fact can have, so that no join loses one
+members as (
+
+    select product_id from products
+    union
+    select product_id from order_items
+    union
+    select cast(-1 as bigint) as product_id
 
 ),
 
@@ -12,24 +29,27 @@ final as (
 
     select
         -- key
-        product_id,
+        members.product_id,
 
         -- attributes
-        brand,
-        product_name,
-        category,
-        description,
-        color,
-        size,
-        stock,
+        products.brand,
+        products.product_name,
+        products.category,
+        products.description,
+        products.color,
+        products.size,
+        products.stock,
 
         -- money
-        price,
+        products.price,
 
-        -- time
-        valid_from as changed_at
+        -- change
+        coalesce(products.is_deleted, false) as is_deleted,
+        products.valid_from as changed_at
 
-    from products
+    from members
+    left join products
+        on members.product_id = products.product_id
 
 )
 

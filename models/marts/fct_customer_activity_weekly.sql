@@ -19,8 +19,9 @@ final as (
         -- measures
         count(distinct order_key) as order_count,
         count(*) as line_count,
-        case when count(quantity) > 0 then try_sum(quantity) else 0 end as quantity,
-        coalesce(sum(net_price), 0) as revenue,
+        try_sum(quantity) as quantity,
+        count_if(net_price is null) as unpriced_line_count,
+        sum(net_price) as revenue,
 
         -- time
         min(ordered_at) as first_ordered_at,

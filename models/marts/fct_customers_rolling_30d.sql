@@ -24,7 +24,7 @@ product_sales as (
         ordered_at
     from {{ ref('fct_product_sales') }}
     where
-        customer_id is not null
+        customer_id <> -1
         and is_event_time_valid
 
 ),
@@ -36,7 +36,8 @@ final as (
         product_sales.customer_id,
 
         -- measures
-        coalesce(sum(product_sales.total_amount), 0) as total_amount_30d,
+        sum(product_sales.total_amount) as total_amount_30d,
+        count_if(product_sales.total_amount is null) as unpriced_line_count,
         count(distinct product_sales.order_id) as order_count_30d,
 
         -- time

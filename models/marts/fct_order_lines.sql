@@ -103,8 +103,8 @@ final as (
         normalised.region_id,
         normalised.coupon_code,
         normalised.product_key,
-        normalised.product_id,
-        normalised.category,
+        coalesce(normalised.product_id, -1) as product_id,
+        nullif({{ trimmed('normalised.category') }}, '') as category,
 
         -- measures
         normalised.quantity,

@@ -15,19 +15,22 @@ final as (
         ordered_week,
         channel_group,
         product_key,
+        category,
 
         -- measures
-        case when count(quantity) > 0 then try_sum(quantity) else 0 end as quantity,
+        try_sum(quantity) as quantity,
         count(*) as line_count,
         count(distinct order_key) as order_count,
         count(distinct customer_key) as customer_count,
-        coalesce(sum(net_price), 0) as revenue
+        count_if(net_price is null) as unpriced_line_count,
+        sum(net_price) as revenue
 
     from order_lines
     group by
         ordered_week,
         channel_group,
-        product_key
+        product_key,
+        category
 
 )
 

@@ -57,7 +57,7 @@ final as (
         price,
 
         -- customer
-        customer_id,
+        coalesce(customer_id, -1) as customer_id,
         customer_name_masked,
         shipping_city,
         shipping_state,

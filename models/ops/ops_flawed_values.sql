@@ -2,6 +2,7 @@
 {% set no_key = 'missing: no model after staging has the record' %}
 {% set no_time = 'missing or invalid: in no week' %}
 {% set too_large = 'does not fit its type: NULL' %}
+{% set no_sum = 'no value is known, or their sum does not fit its type: NULL' %}
 {% set flaws = [
     (ref('stg_payments__payments'), 'order_id', no_key, 'order_id is null'),
     (ref('stg_storefront__store_orders'), 'store_order_key', no_key, 'store_order_key is null'),
@@ -25,8 +26,8 @@
         'total_amount is null and quantity is not null and price is not null'),
     (ref('fct_trades'), 'total_price', too_large,
         'total_price is null and quantity is not null and price is not null'),
-    (ref('fct_customer_activity_weekly'), 'quantity', too_large, 'quantity is null'),
-    (ref('fct_product_demand_weekly'), 'quantity', too_large, 'quantity is null'),
+    (ref('fct_customer_activity_weekly'), 'quantity', no_sum, 'quantity is null'),
+    (ref('fct_product_demand_weekly'), 'quantity', no_sum, 'quantity is null'),
 ] %}
 
 with flaws as (

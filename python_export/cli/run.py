@@ -23,7 +23,7 @@ from python_export.cli.outbox import app as outbox_app
 from python_export.cli.outcome import chosen_weeks, end, print_summary
 from python_export.cli.versions import diff, reproduce, verify
 from python_export.datasets import declared
-from python_export.datasets.build import parse
+from python_export.datasets.build import parse, restate_30d
 from python_export.datasets.completeness import last_week
 from python_export.datasets.project import Project
 from python_export.publishing import late
@@ -126,6 +126,24 @@ def skip(
         raise UserError(f"{', '.join(there)} {label} is published", "Name other datasets by --dataset")
     late.skip(load_catalog(settings), target, label, names, reason)
     console.print(f"{label} is skipped for {', '.join(names)}")
+
+
+@app.command("restate-30d")
+def restate_figures(week: Annotated[str, typer.Option(help="ISO week, for instance 2026-W47.")]) -> None:
+    """Build the 30-day figures as of the end of a week again, with what has landed since."""
+    env = environment()
+    settings = from_environment(env)
+    settings.needed("pii_key_file")
+    [label] = chosen_weeks(settings, datetime.now(UTC), week, None)
+    catalog = load_catalog(settings)
+    require_views(catalog, settings)
+    with (
+        locked("weekly", console.print),
+        leased(catalog, "weekly", console.print, f"export restate-30d for {label}"),
+        step_within(env, "export restate-30d"),
+    ):
+        restate_30d(Project(PROJECT_ROOT, env), label)
+    console.print(f"The 30-day figures as of {label.end:%Y-%m-%d %H:%M} UTC are restated")
 
 
 @app.command("notify")

@@ -26,6 +26,7 @@ FAILED = ("error", "fail", "runtime error")
 FIGURES = "ops_weekly_figures"
 """The model of the figures of all weeks."""
 FIGURES_TABLE = "ops.weekly_figures"
+ROLLING_30D = "fct_customers_rolling_30d"
 # Where dbt reads the project from, beside dbt_project.yml.
 SOURCES = ("models", "macros", "seeds", "snapshots")
 BUILDABLE = ("--indirect-selection", "buildable")
@@ -68,6 +69,17 @@ def build_figures(project: Project) -> list[Fault]:
         UserError: as of `build`.
     """
     return _build(project, (), *BUILDABLE, "--select", f"+{FIGURES}")
+
+
+def restate_30d(project: Project, week: IsoWeek) -> None:
+    """Run `dbt build` on the 30-day figures as of the end of a week, and on what they come from.
+
+    Raises:
+        UserError: a model or a test failed.
+    """
+    if faults := _build(project, (week,), *BUILDABLE, "--select", f"+{ROLLING_30D}"):
+        reasons = "; ".join(dict.fromkeys(fault.reason for fault in faults))
+        raise UserError(f"The 30-day figures of {week} are not restated: {reasons}", f"dbt's log is {project.log}")
 
 
 def rerun(project: Project, weeks: Sequence[IsoWeek], *models: str) -> None:

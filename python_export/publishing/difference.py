@@ -41,6 +41,11 @@ def difference(
     changed = ", ".join(
         f"case when old.{name(column)} is distinct from new.{name(column)} then {text(column)} end" for column in both
     )
+    # NULL is a value of a key, but not in a column that the old version lacks.
+    same = [
+        f"old.{name(column)} {'is not distinct from' if column in both else '='} new.{name(column)}"
+        for column in new.key
+    ]
     lacking = "".join(
         f", cast(null as varchar) as {name(column)}" for column in new.key if column not in old.column_names
     )
@@ -60,7 +65,7 @@ def difference(
                 list_filter([{changed}], lambda changed: changed is not null) as columns
             from (select *, true as "is there"{lacking} from {rows_of(old_file, old.column_names)}) as old
             full outer join (select *, true as "is there" from {rows_of(new_file, new.column_names)}) as new
-                on {" and ".join(f"old.{column} = new.{column}" for column in key)}
+                on {" and ".join(same)}
             where old."is there" is null or new."is there" is null or len(columns) > 0
             """
         )

@@ -4,7 +4,7 @@ Like `truth` it reads the log alone. A row as of a moment is found by walking it
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -22,7 +22,7 @@ _CHANNELS = {
     "app": ("mobile", "Digital"),
 }
 Changes = dict[int | str, list[rules.Change]]
-Key = tuple[str | int, ...]
+Key = tuple[str | int | None, ...]
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,24 @@ class Line:
     line_number: int | None
     customer: Key
     product: Key
+    category: str | None
     channel: str
     channel_group: str
     week: str | None
     quantity: int
-    net_price: Decimal
+    net_price: Decimal | None
+
+
+@dataclass(frozen=True)
+class Totals:
+    """The figures of a group of order lines; `revenue` is None if no line has a price."""
+
+    order_count: int
+    customer_count: int
+    line_count: int
+    unpriced_line_count: int
+    quantity: int
+    revenue: Decimal | None
 
 
 @dataclass(frozen=True)
@@ -228,6 +241,7 @@ def lines(log: Iterable[Record]) -> list[Line]:
                     line_number,
                     ("store", record.content["customer"]["userid"]),
                     ("store", line["product_id"]),
+                    _category(line),
                     *_CHANNELS["store"],
                     rules.event_week(record.timestamp_ms, record),
                     line["quantity"],
@@ -240,21 +254,54 @@ def lines(log: Iterable[Record]) -> list[Line]:
         order = item.order.content
         spelling = (order["channel"] or "").strip().lower() or "online"
         channel, channel_group = _CHANNELS.get(spelling, (spelling, "Other"))
-        price = item.product.content["price"] if item.product else Decimal(0)
+        price = item.product.content["price"] if item.product else None
         found.append(
             Line(
                 ("shop", order["orderid"]),
                 None,
                 ("shop", order["customerid"]),
                 ("shop", item.product_id),
+                _category(item.product.content) if item.product else None,
                 channel,
                 channel_group,
                 rules.event_week(order["orderdate"], item.order),
                 item.quantity,
-                item.quantity * price,
+                None if price is None else item.quantity * price,
             )
         )
     return found
+
+
+def demand(lines: Iterable[Line]) -> dict[Key, Totals]:
+    """Return the figures of order lines per channel group, product and category."""
+    return _totals(lines, lambda line: (line.channel_group, "-".join(map(str, line.product)), line.category))
+
+
+def activity(lines: Iterable[Line]) -> dict[Key, Totals]:
+    """Return the figures of order lines per customer."""
+    return _totals(lines, lambda line: line.customer)
+
+
+def _totals(lines: Iterable[Line], key_of: Callable[[Line], Key]) -> dict[Key, Totals]:
+    groups = defaultdict(list)
+    for line in lines:
+        groups[key_of(line)].append(line)
+    totals = {}
+    for key, group in groups.items():
+        prices = [line.net_price for line in group if line.net_price is not None]
+        totals[key] = Totals(
+            order_count=len({line.order for line in group}),
+            customer_count=len({line.customer for line in group}),
+            line_count=len(group),
+            unpriced_line_count=len(group) - len(prices),
+            quantity=sum(line.quantity for line in group),
+            revenue=sum(prices, Decimal("0.00")) if prices else None,
+        )
+    return totals
+
+
+def _category(row: Payload) -> str | None:
+    return (row["category"] or "").strip() or None
 
 
 def customers_30d(sales: Iterable[Sale], as_of_ms: int) -> dict[int, tuple[Decimal, int]]:

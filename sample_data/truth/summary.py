@@ -1,7 +1,7 @@
 """The truth as counts and totals: what `truth.json` holds. No value of a person is in it."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from decimal import Decimal
 from typing import TypeVar
 
@@ -9,7 +9,7 @@ from sample_data.log import PARTITIONS, TABLES, TOPICS, Log, Record
 from sample_data.plan import Plan
 from sample_data.truth import rules
 from sample_data.truth import sales as truth_sales
-from sample_data.truth.sales import Line, Sale, Trade
+from sample_data.truth.sales import Line, Sale, Totals, Trade
 
 Figures = dict[str, int | str]
 Happened = TypeVar("Happened")
@@ -33,8 +33,8 @@ def _table(log: Log, table: str) -> dict[str, int]:
     return {"rows": len(rows), "deleted": sum(map(rules.is_deleted, rows))}
 
 
-def _sum(amounts: Iterable[Decimal]) -> str:
-    return str(sum(amounts, Decimal("0.00")))
+def _sum(amounts: Iterable[Decimal | None]) -> str:
+    return str(sum((amount for amount in amounts if amount is not None), Decimal("0.00")))
 
 
 def _by_week(
@@ -70,23 +70,22 @@ def _sale_figures(sales: list[Sale]) -> Figures:
 
 
 def _demand_figures(lines: list[Line]) -> Figures:
-    return {
-        "rows": len({(line.channel_group, line.product) for line in lines}),
-        "line_count": len(lines),
-        "order_count": len({(line.channel_group, line.product, line.order) for line in lines}),
-        "customer_count": len({(line.channel_group, line.product, line.customer) for line in lines}),
-        "quantity": sum(line.quantity for line in lines),
-        "revenue": _sum(line.net_price for line in lines),
-    }
+    return _total_figures(truth_sales.demand(lines).values())
 
 
 def _activity_figures(lines: list[Line]) -> Figures:
+    return _total_figures(truth_sales.activity(lines).values())
+
+
+def _total_figures(groups: Collection[Totals]) -> Figures:
     return {
-        "rows": len({line.customer for line in lines}),
-        "order_count": len({line.order for line in lines}),
-        "line_count": len(lines),
-        "quantity": sum(line.quantity for line in lines),
-        "revenue": _sum(line.net_price for line in lines),
+        "rows": len(groups),
+        "order_count": sum(group.order_count for group in groups),
+        "customer_count": sum(group.customer_count for group in groups),
+        "line_count": sum(group.line_count for group in groups),
+        "unpriced_line_count": sum(group.unpriced_line_count for group in groups),
+        "quantity": sum(group.quantity for group in groups),
+        "revenue": _sum(group.revenue for group in groups),
     }
 
 

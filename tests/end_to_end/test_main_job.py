@@ -7,6 +7,7 @@ import csv
 import json
 import subprocess
 import sys
+from collections import Counter
 from decimal import Decimal
 from pathlib import Path
 
@@ -16,7 +17,9 @@ from lakehouse import thrift
 from lakehouse.catalog import load_catalog
 from lakehouse.environment import PROJECT_ROOT, home
 from lakehouse.erd import mermaid
+from lakehouse.weeks import IsoWeek
 from sample_data import produced_log
+from sample_data.truth import rules
 from sample_data.truth import sales as truth_sales
 from tests.conftest import run_dbt, run_lakehouse
 from tests.end_to_end.conftest import SIZE, Lake, persons, produce, succeed
@@ -39,12 +42,12 @@ FIGURES = {
     "customer_activity": {
         "mart": "customer_activity_weekly",
         "week": "ordered_week",
-        "sums": ("order_count", "line_count", "quantity", "revenue"),
+        "sums": ("order_count", "line_count", "unpriced_line_count", "quantity", "revenue"),
     },
     "product_demand": {
         "mart": "product_demand_weekly",
         "week": "ordered_week",
-        "sums": ("order_count", "line_count", "customer_count", "quantity", "revenue"),
+        "sums": ("order_count", "line_count", "unpriced_line_count", "customer_count", "quantity", "revenue"),
     },
     "trades": {"mart": "trades", "week": "traded_week", "sums": ("total_price",)},
 }
@@ -126,6 +129,22 @@ def assert_marts_are_the_truth(lake: Lake) -> None:
     }
 
 
+def end_ms(week: IsoWeek) -> int:
+    return int(week.end.timestamp()) * 1000
+
+
+def customers_30d(lake: Lake, week: IsoWeek) -> dict[int, tuple[Decimal, int]]:
+    """Return the 30-day figures as of the end of a week by customer."""
+    figures = "select customer_id, total_amount_30d, order_count_30d from rows"
+    as_of = f"as_of = timestamptz '{week.end.isoformat()}' and unpriced_line_count = 0"
+    found = lake.query("marts.fct_customers_rolling_30d", f"{figures} where {as_of}")
+    return {customer: (amount, orders) for customer, amount, orders in found}
+
+
+def restate_30d(week: IsoWeek) -> subprocess.CompletedProcess[str]:
+    return run_lakehouse("export", "restate-30d", "--week", str(week))
+
+
 def assert_sales_are_the_truth(lake: Lake, wave: int) -> None:
     """Row by row: the price, the addresses and the flag as of each order, and what customers bought in 30 days."""
     sales = truth_sales.product_sales(produced_log(**SIZE, wave=wave))
@@ -142,17 +161,44 @@ def assert_sales_are_the_truth(lake: Lake, wave: int) -> None:
         )
         for sale in sales
     }
-    end_ms = int(lake.last_week.end.timestamp()) * 1000
-    as_of = f"as_of = timestamptz '{lake.last_week.end.isoformat()}'"
-    figures = f"select customer_id, total_amount_30d, order_count_30d from rows where {as_of}"
-    assert {
-        customer: (amount, orders)
-        for customer, amount, orders in lake.query("marts.fct_customers_rolling_30d", figures)
-    } == truth_sales.customers_30d(sales, end_ms)
-    for table in ("customers", "products"):
-        [(rows,)] = lake.query(f"marts.dim_{table}", "select count(*) from rows")
-        expected = lake.truth["entities"][table]
-        assert rows == expected["rows"] - expected["deleted"], table
+    assert customers_30d(lake, lake.last_week) == truth_sales.customers_30d(sales, end_ms(lake.last_week))
+
+
+def assert_dimensions_are_the_truth(lake: Lake, wave: int) -> None:
+    """Every customer and product that a fact can name is a row: deleted ones and the unknown one too."""
+    log = list(produced_log(**SIZE, wave=wave))
+    for table, fact, key in (("customers", "orders", "customerid"), ("products", "order_items", "productid")):
+        members = rules.surviving_rows(log, table)
+        named = {row.content[key] for row in rules.surviving_rows(log, fact).values() if row.payload}
+        expected = dict.fromkeys({-1, *named} - {None}, False) | {
+            number: rules.is_deleted(row) for number, row in members.items()
+        }
+        number = f"{table.removesuffix('s')}_id"
+        assert dict(lake.query(f"marts.dim_{table}", f"select {number}, is_deleted from rows")) == expected, table
+        assert True in expected.values(), table
+
+
+def assert_groups_are_the_truth(lake: Lake, wave: int) -> None:
+    """Row by row: the last week's figures per product and per customer, whose number in a store is a pseudonym."""
+    week = str(lake.last_week)
+    lines = [line for line in truth_sales.lines(produced_log(**SIZE, wave=wave)) if line.week == week]
+    figures = "order_count, line_count, unpriced_line_count, quantity, revenue"
+    demand = lake.query(
+        "marts.fct_product_demand_weekly",
+        f"select channel_group, product_key, category, customer_count, {figures} from rows"
+        f" where ordered_week = '{week}'",
+    )
+    expected = {(*key, group.customer_count, *_figures(group)) for key, group in truth_sales.demand(lines).items()}
+    assert (len(demand), set(demand)) == (len(expected), expected)
+    assert {None, 0} <= {revenue for *_, revenue in demand}, "no group without a price, or none at price 0"
+    activity = lake.query(
+        "marts.fct_customer_activity_weekly", f"select {figures} from rows where ordered_week = '{week}'"
+    )
+    assert Counter(activity) == Counter(map(_figures, truth_sales.activity(lines).values()))
+
+
+def _figures(group: truth_sales.Totals) -> tuple[object, ...]:
+    return group.order_count, group.line_count, group.unpriced_line_count, group.quantity, group.revenue
 
 
 def assert_lists_are_the_truth(lake: Lake) -> None:
@@ -245,6 +291,8 @@ def test_first_wave_is_the_truth(lake: Lake, first_wave: object) -> None:
     assert_deduplicated_is_the_truth(lake)
     assert_marts_are_the_truth(lake)
     assert_sales_are_the_truth(lake, wave=1)
+    assert_dimensions_are_the_truth(lake, wave=1)
+    assert_groups_are_the_truth(lake, wave=1)
     assert_lists_are_the_truth(lake)
     assert_csv_is_the_truth(lake, version=1)
     assert_manifests_say_what_is_left_out(lake, wave=1)
@@ -254,7 +302,8 @@ def test_figures_of_few_customers_are_not_published(lake: Lake, first_wave: obje
     cells: dict[str, list[tuple[int, str]]] = {}
     for group, customers, product in lake.query(
         "marts.fct_product_demand_weekly",
-        f"select channel_group, customer_count, product_key from rows where ordered_week = '{lake.last_week}'",
+        "select channel_group, customer_count, concat_ws('/', product_key, category) from rows"
+        f" where ordered_week = '{lake.last_week}'",
     ):
         cells.setdefault(group, []).append((customers, product))
     hidden = set()
@@ -265,11 +314,15 @@ def test_figures_of_few_customers_are_not_published(lake: Lake, first_wave: obje
     _, rows = newest(lake, "product_demand")
     assert len(rows) == sum(map(len, cells.values()))
     assert hidden
-    for row in rows:
-        is_hidden = (row["channel_group"], row["product_key"]) in hidden
-        assert row["is_suppressed"] == str(is_hidden).lower()
-        figures = [row[name] for name in ("quantity", "line_count", "order_count", "customer_count", "revenue")]
-        assert (figures == [""] * 5) == is_hidden
+    figures = "quantity, line_count, order_count, customer_count, unpriced_line_count, revenue"
+    for group, product, is_suppressed, *published in lake.query(
+        "exports.exp_weekly__product_demand",
+        f"select channel_group, concat_ws('/', product_key, category), is_suppressed, {figures} from rows"
+        f" where ordered_week = '{lake.last_week}'",
+    ):
+        assert is_suppressed == ((group, product) in hidden)
+        assert (published == [None] * 6) == is_suppressed
+    assert sum(row["is_suppressed"] == "true" for row in rows) == len(hidden)
 
 
 def test_every_package_is_one_by_the_standard(lake: Lake, first_wave: object) -> None:
@@ -337,7 +390,9 @@ def test_second_wave_is_the_truth_and_old_files_stay(lake: Lake, first_wave: obj
         # The ledger keeps what it has recorded when the snapshots are gone.
         thrift.rows(cursor, "call lake.system.expire_snapshots('bronze.payments', now(), 1)")
     leave_overtaken_replay(lake)
-    before = lake.truth
+    before, last_but_one = lake.truth, lake.last_week.minus(1)
+    succeed({"restate-30d": lambda: restate_30d(last_but_one)})
+    early = customers_30d(lake, last_but_one)
     succeed({"sample-data": lambda: produce(wave=2), "weekly": lambda: run_lakehouse("weekly", timeout=900)})
     assert lake.truth["parameters"]["wave"] == 2
     for name in EXPORTED + AGGREGATED:
@@ -352,11 +407,17 @@ def test_second_wave_is_the_truth_and_old_files_stay(lake: Lake, first_wave: obj
     assert_deduplicated_is_the_truth(lake)
     assert_marts_are_the_truth(lake)
     assert_sales_are_the_truth(lake, wave=2)
+    assert_dimensions_are_the_truth(lake, wave=2)
+    assert_groups_are_the_truth(lake, wave=2)
     assert_lists_are_the_truth(lake)
     assert_csv_is_the_truth(lake, version=2)
     assert_manifests_say_what_is_left_out(lake, wave=2)
     assert {path: path.read_bytes() for path in files} == files
     assert_manifests_say_what_changed(lake)
+    sales = truth_sales.product_sales(produced_log(**SIZE, wave=2))
+    assert customers_30d(lake, last_but_one) == early != truth_sales.customers_30d(sales, end_ms(last_but_one))
+    succeed({"restate-30d": lambda: restate_30d(last_but_one)})
+    assert customers_30d(lake, last_but_one) == truth_sales.customers_30d(sales, end_ms(last_but_one))
 
 
 def test_a_merge_does_not_shuffle_its_target(lake: Lake, first_wave: object) -> None:

@@ -146,6 +146,15 @@ def test_a_key_that_the_old_version_lacks_makes_every_row_another(target: Target
     assert second.manifest.reason == "other columns, late or corrected data"
 
 
+@pytest.mark.parametrize("published_to", ["local"], indirect=True)
+def test_a_row_whose_key_is_null_in_part_is_the_same_row_in_both_versions(target: Target) -> None:
+    columns = [{"name": name, "type": "string", "nulls": 0} for name in ("part", "note", "figure")]
+    manifest = replace(draft("2020-W53"), key=["part", "note"], columns=columns)
+    for content in ("part,note,figure\n1,,a\n2,,b\n", "part,note,figure\n1,,a\n2,,c\n"):
+        second = publish(target, stage(target, content), manifest, (), target.staging / "scratch")
+    assert second.manifest.difference == {"added": 0, "removed": 0, "changed": 1}
+
+
 def overwrite(target: Target, path: str, content: bytes | None) -> None:
     """Damage what is published, as no user of it could."""
     if isinstance(target, S3Target):

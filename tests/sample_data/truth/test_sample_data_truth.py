@@ -174,7 +174,18 @@ def test_a_line_is_a_line_without_a_price_too_and_an_invalid_time_has_no_week():
     assert truth_sales.product_sales(log) == []
     unknown = sold(NOON, product_changes=[], channel=None)
     [line] = truth_sales.lines(unknown)
-    assert (line.channel, line.net_price) == ("online", 0)
+    assert (line.channel, line.net_price) == ("online", None)
+
+
+def test_a_sum_over_no_known_price_is_none_and_one_over_some_leaves_the_others_out():
+    [unpriced] = truth_sales.lines(sold(NOON, product_changes=[], channel=None))
+    priced = replace(unpriced, net_price=Decimal("6.00"), category="Hats")
+    free = replace(unpriced, net_price=Decimal("0.00"), category="Bags")
+    lines = [unpriced, priced, replace(priced, net_price=None), free]
+    figures = {key[2]: (cell.unpriced_line_count, cell.revenue) for key, cell in truth_sales.demand(lines).items()}
+    assert figures == {None: (1, None), "Hats": (1, Decimal("6.00")), "Bags": (0, Decimal("0.00"))}
+    [total] = truth_sales.activity(lines).values()
+    assert (total.line_count, total.unpriced_line_count, total.revenue) == (4, 2, Decimal("6.00"))
 
 
 def test_trades_are_cents_and_none_is_dropped():
