@@ -63,6 +63,7 @@ final as (
         -- time
         orders.ordered_at,
         payments.paid_at,
+        payments.counted_at,
         payments.is_event_time_valid,
         {{ event_week('payments.paid_at', 'payments.is_event_time_valid') }} as paid_week
 

@@ -6,8 +6,7 @@ with lines as (
         is_event_time_valid,
         customer_key is not null as has_customer,
         product_id is not null as has_product,
-        -- its time is Kafka's: there is no other one to count it by
-        if(is_event_time_valid, ordered_at, ingested_at) as counted_at
+        counted_at
     from {{ ref('int_store_order_lines_exploded') }}
     union all
     select

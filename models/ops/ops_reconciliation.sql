@@ -31,6 +31,10 @@
     (ref('fct_customer_activity_weekly'), 'not (' ~ has_week ~ ' and has_customer)'),
     (ref('fct_product_demand_weekly'), 'not (' ~ has_week ~ ' and has_product)'),
 ] %}
+{# The events of the exported weeks, by the moment that a week counts them by. #}
+{% set in_weeks = in_exported_weeks(iso_week('counted_at')) %}
+{% set lines_of_weeks = rows_of(ref('int_store_order_lines_exploded'), in_weeks)
+    ~ ' + ' ~ rows_of(ref('int_order_items_priced'), in_weeks) %}
 {% set exports = [
     (ref('exp_weekly__completed_orders'), ref('fct_completed_orders'), 'paid_week'),
     (ref('exp_weekly__order_lines'), ref('fct_order_lines'), 'ordered_week'),
@@ -86,6 +90,48 @@ with checks as (
             [
                 rows_of(mart, figure='coalesce(sum(line_count), 0)'),
                 rows_of(ref('fct_order_lines_left_out'), left_out),
+            ]
+        ) }}
+    {% endfor %}
+    -- a week's events are in its file, or listed with the reason why they are not
+    union all
+    {{ equation(
+        'payments of the weeks = export + unmatched + without a week', ref('exp_weekly__completed_orders'),
+        rows_of(ref('int_payments_masked'), in_weeks),
+        [
+            rows_of(ref('exp_weekly__completed_orders'), in_exported_weeks('paid_week')),
+            rows_of(ref('int_payments_unmatched'), in_weeks),
+            rows_of(ref('fct_completed_orders'), 'paid_week is null and ' ~ in_weeks),
+        ]
+    ) }}
+    union all
+    {{ equation(
+        'order lines of the weeks = export + left out', ref('exp_weekly__order_lines'),
+        lines_of_weeks,
+        [
+            rows_of(ref('exp_weekly__order_lines'), in_exported_weeks('ordered_week')),
+            rows_of(ref('fct_order_lines_left_out'), 'not (' ~ has_week ~ ') and ' ~ in_weeks),
+        ]
+    ) }}
+    union all
+    {{ equation(
+        'items of the weeks = export + excluded + without a week', ref('exp_weekly__product_sales'),
+        rows_of(ref('int_order_items_priced'), in_weeks),
+        [
+            rows_of(ref('exp_weekly__product_sales'), in_exported_weeks('ordered_week')),
+            rows_of(ref('int_order_items_priced'), 'exclusion_reason is not null and ' ~ in_weeks),
+            rows_of(ref('fct_product_sales'), 'ordered_week is null and order_item_id in ('
+                ~ 'select order_item_id from ' ~ ref('int_order_items_priced') ~ ' where ' ~ in_weeks ~ ')'),
+        ]
+    ) }}
+    {% for mart, left_out in aggregates %}
+        union all
+        {{ equation(
+            'order lines of the weeks = counted + left out', mart,
+            lines_of_weeks,
+            [
+                rows_of(mart, in_exported_weeks('ordered_week'), 'coalesce(sum(line_count), 0)'),
+                rows_of(ref('fct_order_lines_left_out'), left_out ~ ' and ' ~ in_weeks),
             ]
         ) }}
     {% endfor %}

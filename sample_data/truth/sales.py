@@ -211,6 +211,28 @@ def unsold_items(log: Iterable[Record], week: str) -> int:
     )
 
 
+def events(log: Iterable[Record], week: str) -> dict[str, int]:
+    """Return how many events a week counts, in its files or kept out of them: of what each dataset is made of."""
+    log = list(log)
+    orders = rules.surviving_rows(log, "orders")
+    payments = [(record.content["ts"], record) for record in rules.surviving_payments(log).values()]
+    living = [row for row in rules.surviving_rows(log, "order_items").values() if not rules.is_deleted(row)]
+    items = sum(_weeks_of(item, orders.get(item.content["orderid"]))[1] == week for item in living)
+    store_lines = sum(
+        len(order.content["order_lines"])
+        for order in rules.surviving_store_orders(log).values()
+        if (rules.event_week(order.timestamp_ms, order) or rules.week_of(order.arrival_ms)) == week
+    )
+    return {
+        "completed_orders": sum(
+            (rules.event_week(ts, payment) or rules.event_week(payment.timestamp_ms, payment)) == week
+            for ts, payment in payments
+        ),
+        "product_sales": items,
+        **dict.fromkeys(("order_lines", "customer_activity", "product_demand"), items + store_lines),
+    }
+
+
 def _weeks_of(item: Record, order: Record | None) -> tuple[str | None, str | None]:
     """Return the week of an item's order, and the week that counts the item: its own last change's without one."""
     order_week = rules.event_week(order.content["orderdate"], order) if order and order.payload else None

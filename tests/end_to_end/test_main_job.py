@@ -5,6 +5,7 @@ The tests of this module run in order and share one lake: what is tested is a hi
 
 import csv
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -258,6 +259,17 @@ def assert_manifests_say_what_is_left_out(lake: Lake, wave: int) -> None:
         assert newest(lake, name)[0]["quarantined"] == left_out(log, week) > 0, name
 
 
+def assert_weeks_add_up(lake: Lake, wave: int) -> None:
+    """All events of the last week are counted: in the file, or with the reason why they are not."""
+    checks = lake.query(
+        "ops.reconciliation",
+        "select subject, left_rows, right_rows from rows where check_name like '% of the weeks = %'",
+    )
+    events = truth_sales.events(produced_log(**SIZE, wave=wave), str(lake.last_week))
+    found = {re.sub("exp_weekly__|fct_|_weekly$", "", subject): sides for subject, *sides in checks}
+    assert found == {name: [count, count] for name, count in events.items()}
+
+
 def assert_manifests_say_what_changed(lake: Lake) -> None:
     """How many events came after the end of their week, and which rows differ from version 1."""
     late = {"completed_orders": ("payments", "paid_at"), "order_lines": ("orders", "ordered_at")}
@@ -296,6 +308,7 @@ def test_first_wave_is_the_truth(lake: Lake, first_wave: object) -> None:
     assert_lists_are_the_truth(lake)
     assert_csv_is_the_truth(lake, version=1)
     assert_manifests_say_what_is_left_out(lake, wave=1)
+    assert_weeks_add_up(lake, wave=1)
 
 
 def test_figures_of_few_customers_are_not_published(lake: Lake, first_wave: object) -> None:
@@ -412,6 +425,7 @@ def test_second_wave_is_the_truth_and_old_files_stay(lake: Lake, first_wave: obj
     assert_lists_are_the_truth(lake)
     assert_csv_is_the_truth(lake, version=2)
     assert_manifests_say_what_is_left_out(lake, wave=2)
+    assert_weeks_add_up(lake, wave=2)
     assert {path: path.read_bytes() for path in files} == files
     assert_manifests_say_what_changed(lake)
     sales = truth_sales.product_sales(produced_log(**SIZE, wave=2))
