@@ -136,6 +136,10 @@ PLANTS: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
         ("dictionary.csv does not have the file's columns",),
     ),
     "package missing": (lambda at: (at / "datapackage.json").unlink(), ("datapackage.json is missing or damaged",)),
+    "package is no object": (
+        lambda at: (at / "datapackage.json").write_text("[]"),
+        ("datapackage.json is missing or damaged",),
+    ),
     "package edited": (
         lambda at: edit(at / "datapackage.json", "sha256:", "sha256:0"),
         ("does not describe the file",),
