@@ -2,14 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+from typing import Any, get_args, get_type_hints
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.types import IcebergType, NestedField
+from pyiceberg.types import IcebergType, IntegerType, NestedField, StringType, TimestamptzType
 
 from lakehouse.catalog import load_table, make_namespace
 from lakehouse.commits import until_committed
@@ -24,8 +25,19 @@ PROPERTIES = {
     "history.expire.max-snapshot-age-ms": "3600000",
 }
 
+TYPES: dict[type, IcebergType] = {str: StringType(), int: IntegerType(), datetime: TimestamptzType()}
+
 Row = dict[str, Any]
 Rows = dict[str, Row]
+
+
+def columns_of(row: type) -> tuple[tuple[str, IcebergType, str], ...]:
+    """Return the columns of a dataclass whose fields are annotated with their meaning."""
+    annotations = ((name, *get_args(hint)) for name, hint in get_type_hints(row, include_extras=True).items())
+    return tuple(
+        (name, next(TYPES[kind] for kind in (data_type, *get_args(data_type)) if kind in TYPES), meaning)
+        for name, data_type, meaning in annotations
+    )
 
 
 @dataclass(frozen=True)

@@ -2,45 +2,32 @@
 
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from typing import Annotated
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.types import StringType, TimestamptzType
 
-from lakehouse.small_table import Rows, SmallTable
+from lakehouse.small_table import Rows, SmallTable, columns_of
 
 RUNNING, KILLED = "running", "killed"
-
-TABLE = SmallTable(
-    "ops.weekly_runs",
-    (
-        ("run_id", StringType(), "when the run started, to the microsecond"),
-        ("week", StringType(), "ISO week that it was to publish, or the first and the last of several"),
-        ("started_at", TimestamptzType(), "when it started"),
-        ("ended_at", TimestamptzType(), "when it ended; null while it runs, and if it was killed"),
-        ("outcome", StringType(), "running, published, unchanged, withheld, not told, failed, or killed"),
-        ("failed_step", StringType(), "the step that failed"),
-        ("message", StringType(), "why, as the command said it"),
-        ("versions", StringType(), "what it published anew, as <dataset>/<week>/v<N>"),
-        ("withheld", StringType(), "datasets that it did not publish, each with the reason"),
-        ("warnings", StringType(), "what else was not as usual"),
-    ),
-)
 
 
 @dataclass(frozen=True)
 class Run:
-    """A row of the history; the columns are described in TABLE."""
+    """A row of the history."""
 
-    run_id: str
-    week: str
-    started_at: datetime
-    ended_at: datetime | None = None
-    outcome: str = RUNNING
-    failed_step: str | None = None
-    message: str | None = None
-    versions: str | None = None
-    withheld: str | None = None
-    warnings: str | None = None
+    run_id: Annotated[str, "when the run started, to the microsecond"]
+    week: Annotated[str, "ISO week that it was to publish, or the first and the last of several"]
+    started_at: Annotated[datetime, "when it started"]
+    ended_at: Annotated[datetime | None, "when it ended; null while it runs, and if it was killed"] = None
+    outcome: Annotated[str, "running, published, unchanged, withheld, not told, failed, or killed"] = RUNNING
+    failed_step: Annotated[str | None, "the step that failed"] = None
+    message: Annotated[str | None, "why, as the command said it"] = None
+    versions: Annotated[str | None, "what it published anew, as <dataset>/<week>/v<N>"] = None
+    withheld: Annotated[str | None, "datasets that it did not publish, each with the reason"] = None
+    warnings: Annotated[str | None, "what else was not as usual"] = None
+
+
+TABLE = SmallTable("ops.weekly_runs", columns_of(Run))
 
 
 def killed(catalog: Catalog) -> list[Run]:
@@ -61,29 +48,10 @@ def begin(catalog: Catalog, week: str) -> Run:
     return run
 
 
-def end(
-    catalog: Catalog,
-    run: Run,
-    outcome: str,
-    *,
-    failed_step: str | None = None,
-    message: str | None = None,
-    versions: str | None,
-    withheld: str | None,
-    warnings: str | None,
-) -> None:
-    """Write down how a run ended."""
-    ended = replace(
-        run,
-        ended_at=datetime.now(UTC),
-        outcome=outcome,
-        failed_step=failed_step,
-        message=message,
-        versions=versions,
-        withheld=withheld,
-        warnings=warnings,
-    )
-    TABLE.change(catalog, lambda rows: {**rows, run.run_id: asdict(ended)})
+def end(catalog: Catalog, run: Run, outcome: str, **facts: str | None) -> None:
+    """Record how a run ended; `facts` are other columns."""
+    ended = asdict(replace(run, ended_at=datetime.now(UTC), outcome=outcome, **facts))  # type: ignore[arg-type]
+    TABLE.change(catalog, lambda rows: {**rows, run.run_id: ended})
 
 
 def runs(catalog: Catalog) -> list[Run]:

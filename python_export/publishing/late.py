@@ -6,30 +6,33 @@ content publishes nothing and records them too. A week without a version whose f
 """
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.types import StringType, TimestamptzType
 
 from lakehouse.catalog import load_table
-from lakehouse.small_table import SmallTable
+from lakehouse.small_table import Rows, SmallTable, columns_of
 from lakehouse.weeks import IsoWeek, weeks_between
 from python_export.datasets.build import FIGURES_TABLE
 from python_export.publishing.manifest import Manifest, newest, paths
 from python_export.publishing.publish import Published, unchanged
 from python_export.publishing.target import Target
 
-TABLE = SmallTable(
-    "ops.exported_figures",
-    (
-        ("address", StringType(), "<export root>/<dataset>/<week>, or once/<dataset>/<week>: it has its one version"),
-        ("figures", StringType(), "the week's row of ops.weekly_figures when last exported, as JSON; null before"),
-        ("noted_at", TimestamptzType(), "when the row was written"),
-        ("skipped", StringType(), "why the week is not to be published; null unless `export skip` named it"),
-    ),
-)
+
+@dataclass(frozen=True)
+class Row:
+    """What is recorded of a week of a dataset."""
+
+    address: Annotated[str, "<export root>/<dataset>/<week>, or once/<dataset>/<week>: it has its one version"]
+    figures: Annotated[str | None, "the week's row of ops.weekly_figures when last exported, as JSON; null before"]
+    noted_at: Annotated[datetime, "when the row was written"]
+    skipped: Annotated[str | None, "why the week is not to be published; null unless `export skip` named it"] = None
+
+
+TABLE = SmallTable("ops.exported_figures", columns_of(Row))
 
 Figures = dict[tuple[str, str], str]
 Due = dict[IsoWeek, list[str]]
@@ -105,9 +108,7 @@ def published_once(
     here = {(path.split("/")[0], path.split("/")[1]) for path in paths(target, names)} if names else set()
     if not is_announced or not names:
         return here
-    at = datetime.now(UTC)
-    addresses = [f"{ONCE}{dataset}/{week}" for dataset, week in here]
-    new = {address: {"address": address, "figures": None, "noted_at": at, "skipped": None} for address in addresses}
+    new = _rows({f"{ONCE}{dataset}/{week}": None for dataset, week in here})
     rows = TABLE.rows(catalog)
     if new.keys() - rows.keys():
         rows = TABLE.change(catalog, lambda before: {**new, **before})
@@ -139,26 +140,24 @@ def skip(catalog: Catalog, target: Target, week: IsoWeek, names: Iterable[str], 
 
 
 def _add(catalog: Catalog, target: Target, week: IsoWeek, names: Iterable[str], skipped: str | None) -> None:
-    at = datetime.now(UTC)
-    addresses = [_address(target, name, str(week)) for name in names]
-    new = {address: {"address": address, "figures": None, "noted_at": at, "skipped": skipped} for address in addresses}
+    new = _rows({_address(target, name, str(week)): None for name in names}, skipped)
     TABLE.change(catalog, lambda before: {**before, **new} if skipped else {**new, **before})
 
 
 def note(catalog: Catalog, target: Target, exported: Iterable[Manifest], now: Figures) -> None:
     """Record the figures with which datasets were exported."""
-    at = datetime.now(UTC)
-    rows = {
-        address: {
-            "address": address,
-            "figures": now.get((manifest.dataset, manifest.week), NONE),
-            "noted_at": at,
-            "skipped": None,
+    rows = _rows(
+        {
+            _address(target, manifest.dataset, manifest.week): now.get((manifest.dataset, manifest.week), NONE)
+            for manifest in exported
         }
-        for manifest in exported
-        if (address := _address(target, manifest.dataset, manifest.week))
-    }
+    )
     TABLE.change(catalog, lambda before: {**before, **rows})
+
+
+def _rows(figures: Mapping[str, str | None], skipped: str | None = None) -> Rows:
+    at = datetime.now(UTC)
+    return {address: asdict(Row(address, text, at, skipped)) for address, text in figures.items()}
 
 
 def _differ(noted: str | None, now: str) -> bool:

@@ -9,12 +9,11 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import Annotated, Literal
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.types import IntegerType, StringType, TimestamptzType
 
-from lakehouse.small_table import Rows, SmallTable
+from lakehouse.small_table import Rows, SmallTable, columns_of
 from python_export.publishing.manifest import ManifestError, read
 from python_export.publishing.target import Target, root_id
 from python_export.variables import Channels
@@ -26,56 +25,34 @@ NEWS_AGE = timedelta(days=30)
 Channel = Literal["mail", "webhook"]
 MOVING = re.compile(r"(?<![\w.])\d[\d,.:-]*(?!\w)")
 
-TABLE = SmallTable(
-    "ops.export_outbox",
-    (
-        (
-            "idempotency_key",
-            StringType(),
-            "<root>/<dataset>/<week>/v<N>, failure/<week>/<time>, notice/..., withdrawn/...",
-        ),
-        ("kind", StringType(), "version, failure, notice or withdrawn"),
-        ("week", StringType(), "ISO week"),
-        ("dataset", StringType(), "of a version; of a notice, the one that is withheld, if any"),
-        ("version", IntegerType(), "of a version"),
-        ("sha256", StringType(), "of a version's file"),
-        ("error", StringType(), "the text of a failure, a notice or a withdrawal"),
-        ("recorded_at", TimestamptzType(), "when the row was written"),
-        ("mail", StringType(), "pending, delivered, dropped, no channel, or withdrawn before it was delivered"),
-        ("webhook", StringType(), "the same"),
-        ("failed_attempts", IntegerType(), "how often a channel did not take the message"),
-        ("last_error", StringType(), "why it did not, the last time"),
-        ("settled_at", TimestamptzType(), "since when nothing is pending"),
-        ("export_root", StringType(), "of a version: the address of its root"),
-        ("waiting_for", StringType(), "recipients that the mail is pending for, if others have it"),
-    ),
-)
-
 
 @dataclass(frozen=True)
 class Entry:
-    """A row of the outbox; the columns are described in TABLE."""
+    """A row of the outbox."""
 
-    idempotency_key: str
-    kind: str
-    week: str | None
-    dataset: str | None
-    version: int | None
-    sha256: str | None
-    error: str | None
-    recorded_at: datetime
-    mail: str
-    webhook: str
-    failed_attempts: int = 0
-    last_error: str | None = None
-    settled_at: datetime | None = None
-    export_root: str | None = None
-    waiting_for: str | None = None
+    idempotency_key: Annotated[str, "<root>/<dataset>/<week>/v<N>, failure/<week>/<time>, notice/..., withdrawn/..."]
+    kind: Annotated[str, "version, failure, notice or withdrawn"]
+    week: Annotated[str | None, "ISO week"]
+    dataset: Annotated[str | None, "of a version; of a notice, the one that is withheld, if any"]
+    version: Annotated[int | None, "of a version"]
+    sha256: Annotated[str | None, "of a version's file"]
+    error: Annotated[str | None, "the text of a failure, a notice or a withdrawal"]
+    recorded_at: Annotated[datetime, "when the row was written"]
+    mail: Annotated[str, "pending, delivered, dropped, no channel, or withdrawn before it was delivered"]
+    webhook: Annotated[str, "the same"]
+    failed_attempts: Annotated[int, "how often a channel did not take the message"] = 0
+    last_error: Annotated[str | None, "why it did not, the last time"] = None
+    settled_at: Annotated[datetime | None, "since when nothing is pending"] = None
+    export_root: Annotated[str | None, "of a version: the address of its root"] = None
+    waiting_for: Annotated[str | None, "recipients that the mail is pending for, if others have it"] = None
 
     @property
     def path(self) -> str:
         """Where a version is under its export root."""
         return f"{self.dataset}/{self.week}/v{self.version}"
+
+
+TABLE = SmallTable("ops.export_outbox", columns_of(Entry))
 
 
 @dataclass(frozen=True)
