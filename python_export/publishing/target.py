@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Protocol
 from urllib.parse import urlsplit
 
 from lakehouse.errors import UserError
@@ -23,67 +22,6 @@ from python_export.files.bucket import ABANDONED_AFTER
 from python_export.publishing.layout import MANIFEST, REPORTS, UNFINISHED, VERSION, web_address
 from python_export.publishing.s3_target import S3Target
 from python_export.publishing.staging import BESIDE_VERSIONS
-
-
-class Target(Protocol):
-    """An export root."""
-
-    @property
-    def staging(self) -> Path:
-        """A local directory for files on their way."""
-
-    def address(self, path: str) -> str:
-        """Return where people find a path: a file name or a URL."""
-
-    def link(self, path: str) -> str | None:
-        """Return the web address of a path, if LAKEHOUSE_EXPORT_URL says where the export root is on the web."""
-
-    def versions(self, under: str = "") -> dict[str, datetime]:
-        """Return all versions that readers see, or those under `<dataset>/`: their paths, and when they were written.
-
-        They are in no particular order. What others keep under the root is no version.
-        """
-
-    def folder(self) -> str:
-        """Return what the files of a new version have before their names: `<folder>/`, or nothing."""
-
-    def add(self, directory: Path, path: str) -> None:
-        """Make a local directory with a manifest visible as a version; FileExistsError if there is one."""
-
-    def read(self, path: str) -> bytes:
-        """Return the content of a file; FileNotFoundError if there is none."""
-
-    def fetch(self, path: str, scratch: Path) -> Path:
-        """Return a file as a local one, in `scratch` if it is remote; FileNotFoundError if there is none."""
-
-    def put(self, path: str, content: bytes) -> None:
-        """Write a file outside of versions at once, in the place of one that is there."""
-
-    def withdraw(self, path: str, manifest: bytes) -> None:
-        """Put a manifest in the place of a version's, and delete all else of it. It can be done again."""
-
-    def delete(self, path: str) -> None:
-        """Delete a file outside of versions, if it is there."""
-
-    def clean(self, datasets: Iterable[str], abandoned_after: timedelta = ABANDONED_AFTER) -> None:
-        """Delete what writers of these datasets that died have left, where that is not in `staging`."""
-
-
-def open_target(settings: Settings) -> Target:
-    """Return the target that LAKEHOUSE_EXPORT_ROOT names.
-
-    Raises:
-        UserError: it is not set, is a URL, but not one of a bucket, or the AWS_* variables are wrong.
-    """
-    root = settings.needed("export_root")
-    if "://" not in root:
-        return LocalTarget(Path(root).absolute(), settings.export_url)
-    url = urlsplit(root)
-    if url.scheme != "s3" or not url.netloc:
-        raise UserError(
-            f"LAKEHOUSE_EXPORT_ROOT is {root}", "Give a local directory or an address like s3://bucket/prefix"
-        )
-    return S3Target.at(root, settings.export_staging, settings.export_url)
 
 
 @dataclass(frozen=True)
@@ -99,7 +37,7 @@ class LocalTarget:
         return self.root / BESIDE_VERSIONS
 
     def address(self, path: str) -> str:
-        """Return the name of a file or directory, with the root before it."""
+        """Return where people find a path."""
         return str(self.root / path)
 
     def link(self, path: str) -> str | None:
@@ -107,7 +45,10 @@ class LocalTarget:
         return web_address(self.url, path)
 
     def versions(self, under: str = "") -> dict[str, datetime]:
-        """Return the directories of versions, and when each was put in place or withdrawn."""
+        """Return the versions that readers see, or those under `<dataset>/`, and when each was written or withdrawn.
+
+        Files that others keep under the root are not versions.
+        """
         # What other runs have in staging may vanish under a walk.
         return {
             name: datetime.fromtimestamp(path.stat().st_ctime, UTC)
@@ -206,6 +147,26 @@ class LocalTarget:
                 with suppress(FileNotFoundError):
                     if UNFINISHED.fullmatch(file.name) and file.stat().st_mtime <= limit:
                         file.unlink()
+
+
+Target = LocalTarget | S3Target
+
+
+def open_target(settings: Settings) -> Target:
+    """Return the target that LAKEHOUSE_EXPORT_ROOT names.
+
+    Raises:
+        UserError: it is not set, is a URL, but not one of a bucket, or the AWS_* variables are wrong.
+    """
+    root = settings.needed("export_root")
+    if "://" not in root:
+        return LocalTarget(Path(root).absolute(), settings.export_url)
+    url = urlsplit(root)
+    if url.scheme != "s3" or not url.netloc:
+        raise UserError(
+            f"LAKEHOUSE_EXPORT_ROOT is {root}", "Give a local directory or an address like s3://bucket/prefix"
+        )
+    return S3Target.at(root, settings.export_staging, settings.export_url)
 
 
 def digest(file: Path) -> str:
