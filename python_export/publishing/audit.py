@@ -18,10 +18,10 @@ from lakehouse.errors import UserError
 from python_export.datasets import dictionary
 from python_export.files import pii_scan
 from python_export.files.compare import verify, without_others_than
-from python_export.publishing import datapackage, origin
+from python_export.publishing import datapackage
 from python_export.publishing.manifest import Column, Manifest, Withdrawn, newest, paths, published, read
-from python_export.publishing.origin import SnapshotErasedError
 from python_export.publishing.parsers import PARSERS, REFUSALS, Reading
+from python_export.publishing.retain import SnapshotErasedError, source_snapshot
 from python_export.publishing.target import Target, digest
 
 
@@ -145,7 +145,7 @@ def _reading(manifest: Manifest, reading: Reading) -> list[str]:
 def _table(manifest: Manifest, catalog: Catalog, file: Path, scratch: Path) -> list[str]:
     """Return how the file differs from the table at the recorded snapshot, and that from the manifest."""
     try:
-        found = origin.at(catalog, manifest)
+        found = source_snapshot(catalog, manifest)
         # What was looked for when the version was made need not be what is looked for today.
         table = pii_scan.as_published(found, manifest.withheld_rows, scratch) or without_others_than(
             file, found, manifest.withheld_rows, scratch

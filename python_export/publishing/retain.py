@@ -1,17 +1,27 @@
-"""Keeps the snapshot of each published version, by a tag that expiry respects, and writes its file again from it."""
+"""Keeps the snapshot of each published version by a tag that expiry respects, and reads it again."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from pyhive import hive
 from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
 
+from lakehouse import property_keys
 from lakehouse.commits import until_committed
 from lakehouse.errors import UserError
+from lakehouse.weeks import IsoWeek
+from python_export.datasets import source
+from python_export.datasets.declared import Dataset, Table
+from python_export.datasets.source import Source
 from python_export.files import pii_scan
 from python_export.files.unload import unload
-from python_export.publishing import origin
-from python_export.publishing.manifest import Manifest
+from python_export.publishing.manifest import FORMULA_GUARD, Manifest
 from python_export.publishing.target import Target, digest, root_id
+
+
+class SnapshotErasedError(UserError):
+    """The snapshot that a version was made from was let go of because somebody was erased from it."""
 
 
 def retain(catalog: Catalog, target: Target, manifest: Manifest) -> None:
@@ -43,6 +53,43 @@ def tag_of(target: Target, manifest: Manifest) -> str:
     return f"export-{root_id(target)}-{manifest.week}-v{manifest.version}"
 
 
+def source_snapshot(catalog: Catalog, manifest: Manifest) -> Source:
+    """Return the table of a published version at the snapshot that the version was made from.
+
+    Raises:
+        UserError: the table or the snapshot is gone.
+    """
+    dataset = Dataset(
+        name=manifest.dataset,
+        model=manifest.source_table,
+        table=Table(*manifest.source_identifier),
+        key=tuple(manifest.key),
+        order_by=tuple(manifest.order_by),
+        topics=(),
+        unscanned=manifest.pii_scan_off,
+        week_column=manifest.week_column,
+    )
+    snapshot_id = int(manifest.source_snapshot_id)
+    try:
+        table = catalog.load_table(manifest.source_identifier)
+    except NoSuchTableError:
+        table = None
+    erased_on = table and table.properties.get(f"{property_keys.ERASED_SNAPSHOT}{snapshot_id}")
+    if erased_on:
+        raise SnapshotErasedError(
+            f"its snapshot was erased on {erased_on}, with a person whom it held: nothing to compare the file with",
+            "Its file is as published; such a version cannot be written again",
+        )
+    if table is None or table.snapshot_by_id(snapshot_id) is None or not manifest.key:
+        raise UserError(
+            f"{manifest.source_table} no longer has the snapshot that {manifest.path} was made from",
+            "Versions of release 0.3 were not kept; nothing else should drop the table or its tags",
+        )
+    week = IsoWeek.parse(manifest.week) if manifest.week_column else None
+    found = source.of_snapshot(dataset, table, snapshot_id, week)
+    return replace(found, guards_quotes=manifest.formula_guard >= FORMULA_GUARD)
+
+
 def reproduce(
     cursor: hive.Cursor, catalog: Catalog, manifest: Manifest, directory: Path, by_way_of: str | None = None
 ) -> Path:
@@ -52,13 +99,13 @@ def reproduce(
         UserError: the snapshot has expired, Spark failed, or not every byte is the same.
     """
     scratch = directory.with_name(f"{directory.name}.scanned")
-    source = pii_scan.as_published(origin.at(catalog, manifest), manifest.withheld_rows, scratch)
-    if source is None:
+    scanned = pii_scan.as_published(source_snapshot(catalog, manifest), manifest.withheld_rows, scratch)
+    if scanned is None:
         raise UserError(
             f"{manifest.path} was made by another search for personal data, which has withheld other rows",
             "Its release writes it again",
         )
-    file = unload(cursor, source, directory, manifest.bom, by_way_of)
+    file = unload(cursor, scanned, directory, manifest.bom, by_way_of)
     if digest(file) != manifest.sha256:
         raise UserError(
             f"The file of {manifest.path} that its snapshot gives is not the published one",

@@ -1,7 +1,11 @@
 """What a channel has to take: one mail per week for its new versions and notices, one webhook call per row."""
 
-from collections.abc import Callable, Iterator
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
+from email.message import EmailMessage
+from email.utils import format_datetime
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -10,9 +14,8 @@ from lakehouse.errors import UserError
 from lakehouse.weeks import IsoWeek
 from python_export.publishing.target import Target
 from python_export.telling import channels, outbox
-from python_export.telling.announce import Announcement
+from python_export.telling.announce import TEMPLATES, Announcement, counted, report_path
 from python_export.telling.channels import TemporaryError
-from python_export.telling.mail import mail_of_failures, mail_of_week
 from python_export.telling.outbox import Entry
 from python_export.variables import Smtp, Webhook
 
@@ -71,15 +74,62 @@ def mails(smtp: Smtp, target: Target | None, told: Told, owed: list[Entry]) -> I
     for (week, failed, waiting_for), group in groupby(sorted(owed, key=subject), subject):
         about = list(group)
         if failed:
-            mail, recipients = mail_of_failures(smtp, week, about), smtp.alerts
+            mail, recipients = _mail_of_failures(smtp, week, about), smtp.alerts
         else:
             assert target is not None, "without an export root only failures are told"  # noqa: S101
             published = [told[entry.idempotency_key] for entry in about if entry.kind == outbox.VERSION]
-            mail, recipients = mail_of_week(smtp, target, IsoWeek.parse(week), published, about), smtp.recipients
+            mail, recipients = _mail_of_week(smtp, target, IsoWeek.parse(week), published, about), smtp.recipients
         # Who has been taken out of the list does not wait any more.
         waiting = [address for address in recipients if not waiting_for or address in waiting_for.split(", ")]
         send = partial(channels.send, smtp, mail) if waiting else (lambda _: None)
         yield Message(about, send, waiting, bool(waiting_for))
+
+
+def _mail_of_week(
+    smtp: Smtp, target: Target, week: IsoWeek, told: list[Announcement], entries: list[Entry]
+) -> EmailMessage:
+    """Return the mail about versions, withdrawals and notices of one week."""
+    replaced = sum(announcement.manifest.supersedes is not None for announcement in told)
+    withheld = sum(entry.kind == outbox.NOTICE and entry.dataset is not None for entry in entries)
+    by_weight = sorted(entries, key=lambda entry: (entry.dataset is None, entry.error or ""))
+    withdrawals = [entry.error for entry in by_weight if entry.kind == outbox.WITHDRAWN]
+    notices = [entry.error for entry in by_weight if entry.kind == outbox.NOTICE]
+    parts = [
+        f"{counted(len(told), 'file')} published" + (f", {replaced} of them anew" if replaced else "") if told else "",
+        f"{counted(len(withdrawals), 'file')} withdrawn" if withdrawals else "",
+        f"{withheld} withheld" if withheld else "",
+        counted(len(notices) - withheld, "warning") if len(notices) > withheld else "",
+    ]
+    subject = f"{week}: {', '.join(part for part in parts if part)}"
+    values = {"week": week, "last_day": week.end - timedelta(days=1), "report": target.address(report_path(week))}
+    values["report_link"] = target.link(report_path(week))
+    return _mail(
+        smtp, smtp.recipients, subject, "published", entries, told=told, notices=[*withdrawals, *notices], **values
+    )
+
+
+def _mail_of_failures(smtp: Smtp, week: str, entries: list[Entry]) -> EmailMessage:
+    """Return the mail about failed runs for one week."""
+    subject = f"{week}: the weekly files failed"
+    return _mail(smtp, smtp.alerts, subject, "failed", entries, week=week, entries=entries)
+
+
+def _mail(
+    smtp: Smtp, recipients: Iterable[str], subject: str, template: str, about: list[Entry], **values: object
+) -> EmailMessage:
+    message = EmailMessage()
+    message["Subject"] = subject
+    message["From"] = smtp.sender
+    message["To"] = ", ".join(recipients)
+    message["Date"] = format_datetime(max(entry.recorded_at for entry in about))
+    # The same message sent twice has the same id, so that mail servers and readers know it for one.
+    keys = ", ".join(entry.idempotency_key for entry in about)
+    told = keys + "".join(entry.sha256 or "" for entry in about)
+    message["Message-ID"] = f"<{hashlib.sha256(told.encode()).hexdigest()[:32]}@retail-lakehouse>"
+    message["X-Idempotency-Key"] = keys
+    message.set_content(TEMPLATES.get_template(f"{template}.txt").render(values, subject=subject))
+    message.add_alternative(TEMPLATES.get_template(f"{template}.html").render(values, subject=subject), subtype="html")
+    return message
 
 
 def calls(webhook: Webhook, told: Told, owed: list[Entry]) -> Iterator[Message]:

@@ -31,7 +31,7 @@ from python_export.datasets import completeness, declared, spark_sql
 from python_export.datasets.build import build, invocation
 from python_export.datasets.project import Project
 from python_export.files import unload
-from python_export.publishing import late, origin, withdraw
+from python_export.publishing import late, retain, withdraw
 from python_export.publishing.publish import Published
 from python_export.publishing.retain import reproduce, tag_of
 from python_export.publishing.target import open_target
@@ -384,7 +384,7 @@ def assert_reproducible_after_expiry(settings: Settings, *versions: Published) -
         thrift.rows(cursor, f"alter table {table} drop tag `{tag_of(open_target(settings), first)}`")
         thrift.rows(cursor, expire)
     with pytest.raises(UserError, match="no longer has the snapshot that events/2020-W53/v1 was made from"):
-        origin.at(catalog, first)
+        retain.source_snapshot(catalog, first)
 
 
 def test_a_complete_week_without_rows_is_a_header(settings: Settings, shop: Project, land: Land) -> None:

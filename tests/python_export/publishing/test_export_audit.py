@@ -20,11 +20,10 @@ from python_export.datasets import source
 from python_export.datasets.source import Source
 from python_export.files import pii_scan
 from python_export.files.compare import verify
-from python_export.publishing import origin
 from python_export.publishing.draft import draft_of
 from python_export.publishing.manifest import Manifest
 from python_export.publishing.publish import publish
-from python_export.publishing.retain import retain, tag_of
+from python_export.publishing.retain import retain, source_snapshot, tag_of
 from python_export.publishing.target import digest, open_target
 from python_export.publishing.withdraw import withdraw
 from python_export.telling import outbox
@@ -229,7 +228,7 @@ def test_the_tag_of_a_version_moves_with_the_version_and_outlives_its_week(
     retain(catalog, target, replace(manifest, source_snapshot_id=newer))
     assert str(table.refresh().refs()[tag].snapshot_id) == newer
     with pytest.raises(UserError, match="no longer has the snapshot"):
-        origin.at(catalog, replace(manifest, source_snapshot_id="1"))
+        source_snapshot(catalog, replace(manifest, source_snapshot_id="1"))
 
 
 def test_a_version_that_is_gone_is_noticed_until_it_is_dropped(
