@@ -105,7 +105,7 @@ class Lease:
             if held["holder"] and held["holder"] != self._holder and held["expires_at"] > now:
                 return rows
             self.left = Killed(held["run"], held["expires_at"]) if held["run"] else None
-            self.number, self._since = (held["number"] or 0) + 1, now
+            self.number, self._since = held["number"] + 1, now
             return {**rows, self._name: self._row(now)}
 
         row = TABLE.change(self._catalog, change)[self._name]
@@ -125,7 +125,6 @@ class Lease:
         self._ended.set()
 
         def change(rows: Rows) -> Rows:
-            # An earlier release goes by the time alone.
             free: Row = {"holder": None, "expires_at": datetime.now(UTC)} | ({} if is_killed else {"run": None})
             return {**rows, self._name: rows[self._name] | free} if self._is_mine(rows.get(self._name)) else rows
 
@@ -155,8 +154,6 @@ class Lease:
 
 def _described(row: Row) -> str:
     """Return who has a lease: host and home, what it does, since when."""
-    if row["since"] is None:  # of an older release
-        return str(row["holder"])
     return f"{row['holder']} ({row['command']}, since {row['since']:%Y-%m-%d %H:%M:%S} UTC)"
 
 

@@ -10,11 +10,10 @@ from jinja2 import nodes
 from lakehouse.pii.problem import RESTRICTED, Problem
 
 EXPORTED = "exp_"
-# Hooks that were read and tell no value: they check the masking key, the options and the lease, rename tables, and tag
-# what was tested.
+# Hooks that were read and tell no value: they check the masking key, the options and the lease, and tag what was
+# tested.
 KNOWN_HOOKS = {
     "{{ check_pii_key() }}",
-    "{{ rename_former_relations() }}",
     "{{ require_lease() }}",
     "{{ require_lease(at_end=true) }}",
     "{{ require_whole_input() }}",

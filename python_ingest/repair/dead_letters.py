@@ -56,7 +56,7 @@ def summary(table: Table) -> list[DeadLetters]:
     """Count what could not be decoded by reason and schema id, the most frequent first. No payload is read."""
     counts: Counter[tuple[str, str, int | None]] = Counter()
     details: dict[tuple[str, str, int | None], str] = {}
-    for part, column in _error_columns(table).items():
+    for part, column in ERRORS.items():
         for row in _rows(table, erased.failed(column), (column, f"{part}_schema_id")):
             reason, _, detail = row[column].partition(": ")
             group = part, reason, row[f"{part}_schema_id"]
@@ -70,7 +70,7 @@ def summary(table: Table) -> list[DeadLetters]:
 
 def raw(table: Table, limit: int) -> list[dict[str, Any]]:
     """Return what could not be decoded with position, messages, key and value in hexadecimal. This shows payloads."""
-    columns = tuple(_error_columns(table).values())
+    columns = tuple(ERRORS.values())
     names = ("kafka_partition", "kafka_offset", *columns, "kafka_raw_key", "kafka_raw_value")
     found = []
     for row in _rows(table, _any(map(erased.failed, columns)), names, limit):
@@ -117,8 +117,6 @@ def _replace(lander: Lander, table: Table, sides: Sides, reason: str | None) -> 
     declaration = replace(lander.declaration, on_error="dead_letter")
 
     def decoded(landed: DataFrame) -> DataFrame:
-        if "key_error" not in landed.columns:  # a snapshot of an earlier version
-            landed = landed.withColumn("key_error", F.lit(None).cast("string"))
         dead = landed.where(_dead(reason))
         return _with_fewer_errors(decode.rows(_as_records(dead), declaration, sides, batch), dead)
 
@@ -144,11 +142,6 @@ def _with_fewer_errors(rows: DataFrame, dead: DataFrame) -> DataFrame:
     not_worse = "(_decode is not null or decode_error is null) and (_key is not null or key_error is null)"
     joined = rows.join(before, F.expr("kafka_partition = _partition and kafka_offset = _offset"))
     return joined.where(f"({better}) and {not_worse}").select(*rows.columns)
-
-
-def _error_columns(table: Table) -> dict[str, str]:
-    """Return the columns with errors, by part; a table of an earlier version has none for keys."""
-    return {part: column for part, column in ERRORS.items() if column in table.schema().column_names}
 
 
 def _as_records(dead: DataFrame) -> DataFrame:
