@@ -25,4 +25,7 @@ def rotate() -> None:
     old = pii_key.check(path)
     version = pii_key.rotate(path)
     typer.echo(f"{path} holds {version} now; {old} is kept in {path}.{old}")
+    typer.echo(
+        "In a pod or container both are lost when it ends: replace the secret that they come from first", err=True
+    )
     typer.echo("Mask anew with: dbt build --full-refresh --select path:models/intermediate/masked+")

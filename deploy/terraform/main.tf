@@ -20,6 +20,12 @@ variable "export_bucket" {
   type        = string
 }
 
+variable "audiences" {
+  description = "Prefix in the export bucket of each audience's root (LAKEHOUSE_EXPORT_AUDIENCE, LAKEHOUSE_EXPORT_ROOT)"
+  type        = map(string)
+  default     = { analysts = "analysts", partners = "partners" }
+}
+
 variable "trusted" {
   description = "ARN of the role or user that the hosts or pods of drivers and executors have, which may take the jobs' role"
   type        = string
@@ -125,15 +131,22 @@ data "aws_iam_policy_document" "jobs" {
   }
 }
 
-# Readers of weekly files. Tables hold raw personal data: analysts have no right in the lake's bucket.
-data "aws_iam_policy_document" "analysts" {
+# Readers of weekly files, each audience of its prefix alone: files of two audiences undo the suppression of small groups.
+# Tables hold raw personal data: readers have no right in the lake's bucket.
+data "aws_iam_policy_document" "readers" {
+  for_each = var.audiences
   statement {
     actions   = ["s3:ListBucket"]
     resources = [aws_s3_bucket.this["export"].arn]
+    condition {
+      test     = "StringLike"
+      variable = "s3:prefix"
+      values   = ["${each.value}/*"]
+    }
   }
   statement {
     actions   = ["s3:GetObject"]
-    resources = ["${aws_s3_bucket.this["export"].arn}/*"]
+    resources = ["${aws_s3_bucket.this["export"].arn}/${each.value}/*"]
   }
 }
 
@@ -176,9 +189,10 @@ resource "aws_iam_role_policy" "jobs" {
   policy = each.value
 }
 
-resource "aws_iam_policy" "analysts" {
-  name   = "lakehouse-analysts"
-  policy = data.aws_iam_policy_document.analysts.json
+resource "aws_iam_policy" "readers" {
+  for_each = data.aws_iam_policy_document.readers
+  name     = "lakehouse-${each.key}"
+  policy   = each.value.json
 }
 
 output "jobs_role" {
@@ -186,7 +200,7 @@ output "jobs_role" {
   value       = aws_iam_role.jobs.arn
 }
 
-output "analysts_policy" {
-  description = "To be attached to the group of analysts"
-  value       = aws_iam_policy.analysts.arn
+output "reader_policies" {
+  description = "For the group of each audience"
+  value       = { for audience, policy in aws_iam_policy.readers : audience => policy.arn }
 }

@@ -161,6 +161,70 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
     assert (verified.returncode, verified.stderr) == (0, "")
 
 
+def test_a_container_that_reads_a_secret_of_another_user_is_root() -> None:
+    """Secrets are files of user 10001. SeaweedFS's own entrypoint would drop root."""
+    objects = COMPOSE["services"]["objects"]
+    assert (objects["user"], objects["entrypoint"]) == ("0", ["weed"])
+
+
+def test_each_audience_reads_its_prefix_alone() -> None:
+    terraform = (DEPLOY / "terraform" / "main.tf").read_text()
+    readers = terraform[terraform.index('"aws_iam_policy_document" "readers"') :].partition("\n}\n")[0]
+    resources = re.findall(r'\["export"\]\.arn}(.*)"\]', readers)
+    assert resources == ["/${each.value}/*"]
+    assert 'values   = ["${each.value}/*"]' in readers
+    assert terraform.count('/*"]') == 2 + readers.count('/*"]'), "another policy reads a whole bucket"
+
+
+def test_what_fails_or_is_withheld_alerts() -> None:
+    services = {unit.name: unit.read_text() for unit in UNITS if unit.suffix == ".service"}
+    alert = services.pop("lakehouse-alert@.service")
+    assert "%i" in alert
+    for name, unit in services.items():
+        assert "\nOnFailure=lakehouse-alert@%n.service\n" in unit, name
+        codes = re.findall(r"^SuccessExitStatus=(.*)$", unit, re.M)
+        assert {"1", "2", "3", "4"}.isdisjoint(codes[0].split()), name
+
+
+def test_an_eviction_is_no_failure_of_a_job() -> None:
+    for name, job in kind("CronJob").items():
+        first, *others = job["spec"]["jobTemplate"]["spec"]["podFailurePolicy"]["rules"]
+        assert first == {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}, name
+        assert all(set(rule["onExitCodes"]["values"]) == {2, 3, 4} for rule in others)
+    assert len(found(OBJECTS, "podFailurePolicy")) == 2
+
+
+def test_images_are_always_pulled() -> None:
+    lists = [*found(OBJECTS, "containers"), *found(OBJECTS, "initContainers")]
+    containers = [container for listed in lists for container in listed]
+    assert containers
+    assert {container["imagePullPolicy"] for container in containers} == {"Always"}
+    assert re.search(r"image\.pullPolicy +Always", kind("ConfigMap")["files"]["data"]["spark.conf"])
+
+
+def test_a_renewed_certificate_restarts_the_thrift_server_with_it(tmp_path: Path) -> None:
+    (container,) = pods()["thrift"]["spec"]["containers"]
+    given, run = tmp_path / "given", tmp_path / "run"
+    given.mkdir()
+    run.mkdir()
+
+    def here(command: list[str]) -> list[str]:
+        paths = {"/mnt/given": str(given), "/run/lakehouse": str(run), "exec tini -- deploy/image/entrypoint": "echo"}
+        for path, ours in paths.items():
+            command = [word.replace(path, ours) for word in command]
+        return command
+
+    # The probe of the port needs a server.
+    probe = [word.partition(" && ")[0] for word in here(container["livenessProbe"]["exec"]["command"])]
+    for certificate in ("first", "renewed"):
+        (given / "tls.crt").write_text(certificate)
+        assert subprocess.run(probe, capture_output=True, check=False).returncode
+        started = subprocess.run(here(container["command"] + container["args"]), capture_output=True, check=True)
+        assert started.stdout == b"thrift\n"
+        assert subprocess.run(probe, capture_output=True, check=False).returncode == 0
+        assert (run / "tls.crt").stat().st_mode & 0o777 == 0o400
+
+
 def test_an_image_which_has_no_git_says_what_it_was_made_of(tmp_path: Path) -> None:
     assert Project(tmp_path, {"LAKEHOUSE_GIT_COMMIT": "abc"}).commit() == "abc"
     assert Project(tmp_path, {}).commit() is None
