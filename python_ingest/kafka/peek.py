@@ -1,6 +1,5 @@
 """A quick look into ranges of records: which schema ids stand in them, or when their first records were produced."""
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -53,9 +52,16 @@ def records(settings: Settings, topic: str, stretch: OffsetRange, wait: float) -
     return (message for message in _messages(settings, topic, [stretch], wait) if place_of(message)[1] < stretch.until)
 
 
-def _messages(settings: Settings, topic: str, ranges: list[OffsetRange], wait: float) -> Iterator[Message]:
-    """Yield the committed records of ranges, and perhaps a few behind them."""
-    consumer = reader(settings)
+def _messages(
+    settings: Settings,
+    topic: str,
+    ranges: list[OffsetRange],
+    wait: float,
+    isolation: str = "read_committed",
+    first_alone: bool = False,
+) -> Iterator[Message]:
+    """Yield the records of ranges, one per partition, and perhaps a few behind them; or the first of each alone."""
+    consumer = reader(settings, isolation=isolation)
     left = {stretch.partition: stretch.until for stretch in ranges}
     consumer.assign([TopicPartition(topic, stretch.partition, stretch.start) for stretch in ranges])
     silent = 0.0
@@ -68,12 +74,12 @@ def _messages(settings: Settings, topic: str, ranges: list[OffsetRange], wait: f
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
             for message in messages:
                 # First: an error of the consumer itself has no place.
-                if _at_end(message, left):
-                    partition, _ = place_of(message)
-                    if left.pop(partition, None) is not None:
-                        consumer.pause([TopicPartition(topic, partition)])
-                if message.error() is None:
+                is_end = _at_end(message, left)
+                partition, _ = place_of(message)
+                if message.error() is None and (partition in left or not first_alone):
                     yield message
+                if (is_end or first_alone) and left.pop(partition, None) is not None:
+                    consumer.pause([TopicPartition(topic, partition)])
     except KafkaException as error:
         raise unanswered(settings, topic, error.args[0]) from None
     finally:
@@ -81,29 +87,18 @@ def _messages(settings: Settings, topic: str, ranges: list[OffsetRange], wait: f
 
 
 def first_timestamps(
-    settings: Settings, topic: str, ranges: list[OffsetRange], wait: float, isolation: str = "read_committed"
-) -> list[float | None]:
-    """Return the timestamp of the first record that a reader of this isolation sees in each range.
+    settings: Settings, topic: str, ranges: list[OffsetRange], wait: float, isolation: str
+) -> list[float]:
+    """Return the timestamp of the first record that a reader of this isolation sees in each range, one per partition.
 
-    It is in seconds since 1970, and None if the range holds no record.
+    It is in seconds since 1970. A range without a record has none.
 
     Raises:
         UserError: the broker gives nothing for `wait` seconds.
     """
-    consumer = reader(settings, isolation=isolation)
-    found: list[float | None] = []
-    try:
-        for stretch in ranges:
-            consumer.assign([TopicPartition(topic, stretch.partition, stretch.start)])
-            message = _next(consumer, wait)
-            nothing = message.error() is not None and _at_end(message, {})
-            in_range = not nothing and place_of(message)[1] < stretch.until
-            found.append(message.timestamp()[1] / 1000 if in_range else None)
-        return found
-    except KafkaException as error:
-        raise unanswered(settings, topic, error.args[0]) from None
-    finally:
-        consumer.close()
+    until = {span.partition: span.until for span in ranges}
+    first = _messages(settings, topic, ranges, wait, isolation, first_alone=True)
+    return [message.timestamp()[1] / 1000 for message in first if place_of(message)[1] < until[place_of(message)[0]]]
 
 
 def reader(settings: Settings, group: str = "lakehouse-ingest-peek", isolation: str = "read_committed") -> Consumer:
@@ -138,20 +133,6 @@ def _at_end(message: Message, left: dict[int, int]) -> bool:
     if error.code() == KafkaError._PARTITION_EOF:
         return True
     raise KafkaException(error)
-
-
-def _next(consumer: Consumer, wait: float) -> Message:
-    """Return the next message, be it the end of a partition.
-
-    Raises:
-        KafkaException: there is none for `wait` seconds.
-    """
-    deadline = time.monotonic() + wait
-    while (left := deadline - time.monotonic()) > 0:
-        message = consumer.poll(left)
-        if message is not None and not _passes(message):
-            return message
-    raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
 
 def _passes(message: Message) -> bool:

@@ -1,8 +1,7 @@
 """What the broker has and the table lacks before its position: a beginning never read, rows that are gone."""
 
-from collections import defaultdict
-from itertools import repeat
-from operator import attrgetter
+from collections.abc import Iterator
+from contextlib import closing
 
 from pyiceberg.table import Table
 
@@ -10,66 +9,75 @@ from lakehouse.catalog import readable
 from lakehouse.settings import Settings
 from python_ingest.kafka import peek
 from python_ingest.kafka.broker import TopicState
-from python_ingest.kafka.offset_range import OffsetRange, stretches
+from python_ingest.kafka.message import place_of
+from python_ingest.kafka.offset_range import HeldOffsets, OffsetRange
 from python_ingest.landing.offsets import Position
 
+# So many offsets are read sooner than a consumer is positioned behind them.
+OFFSETS_PER_SEEK = 100_000
 
-def holes(
-    settings: Settings,
-    table: Table,
-    topic: TopicState,
-    position: Position,
-    wait: float,
-    empty: set[OffsetRange],
+
+def first_gaps(
+    settings: Settings, table: Table, topic: TopicState, position: Position, wait: float, searched: dict[int, int]
 ) -> list[OffsetRange]:
-    """Return the stretches of offsets below the position that hold records a committed reader sees, and no row.
+    """Return each partition's first gap below the position that holds a record for a committed reader.
 
-    Files without a hole of their own are known from statistics; of a partition with other files (transactions, log
-    compaction, deleted rows) the offsets are read. Stretches without a record stay so; they are noted in `empty`, and
-    not asked for again.
+    `searched` maps a partition to the offset before which no gap is left, and is updated: of gaps without a record
+    (transaction markers, log compaction) each is read once. A later process finds rows deleted there meanwhile.
 
     Raises:
         UserError: the broker gives nothing for `wait` seconds.
     """
-    held = _held(table)
-    candidates = []
-    for partition, until in sorted(position.next_offsets.items()):
-        at = topic.begin[partition]
-        for landed in [*sorted(held[partition], key=attrgetter("start")), OffsetRange(partition, until, until)]:
-            candidate = OffsetRange(partition, at, landed.start)
-            if landed.start > at and candidate not in empty:
-                candidates.append(candidate)
-            at = max(at, landed.until)
-    if not candidates:
-        return []
-    stamps = peek.first_timestamps(settings, topic.topic, candidates, wait)
-    found = [candidate for candidate, stamp in zip(candidates, stamps, strict=True) if stamp is not None]
-    empty.update(set(candidates) - set(found))
+    found = []
+    with closing(HeldOffsets()) as held:
+        _read_offsets(table, held, searched)
+        for partition, until in sorted(position.next_offsets.items()):
+            first = max(topic.begin[partition], searched.get(partition, 0))
+            held.find_gaps(partition, first, until)
+            rows = held.query("select first, until from gaps where first >= $1 order by first", first)
+            gaps = (OffsetRange(partition, *row) for row in rows)
+            gap = _first_with_record(settings, topic.topic, gaps, until, wait)
+            searched[partition] = gap.start if gap else until
+            found += [gap] if gap else []
     return found
 
 
-def _held(table: Table) -> dict[int, list[OffsetRange]]:
-    held: dict[int, list[OffsetRange]] = defaultdict(list)
-    with_holes = set()
+def _first_with_record(
+    settings: Settings, topic: str, gaps: Iterator[OffsetRange], until: int, wait: float
+) -> OffsetRange | None:
+    """Read through neighbouring gaps in one pass, and return the first that holds a record."""
+    gap = next(gaps, None)
+    while gap is not None:
+        for message in peek.records(settings, topic, OffsetRange(gap.partition, gap.start, until), wait):
+            _, offset = place_of(message)
+            while gap is not None and gap.until <= offset:
+                gap = next(gaps, None)
+            if gap is None or gap.start <= offset:
+                return gap
+            if gap.start - offset > OFFSETS_PER_SEEK:
+                break
+        else:
+            return None
+    return None
+
+
+def _read_offsets(table: Table, held: HeldOffsets, searched: dict[int, int]) -> None:
+    """Add the offsets that a table holds, from where a partition is searched.
+
+    Files without a gap are known from statistics. Of a partition with other files the offsets are read.
+    """
+    with_gaps = set()
     for file in table.inspect.data_files().select(["record_count", "readable_metrics"]).to_pylist():
         bounds = file["readable_metrics"]["kafka_offset"]
         partition = file["readable_metrics"]["kafka_partition"]["lower_bound"]
-        span = OffsetRange(partition, bounds["lower_bound"], bounds["upper_bound"] + 1)
-        if file["record_count"] == span.until - span.start:
-            held[partition].append(span)
+        first, last = bounds["lower_bound"], bounds["upper_bound"]
+        if file["record_count"] == last + 1 - first:
+            held.add_range(partition, first, last + 1)
         else:
-            with_holes.add(partition)
-    for partition in with_holes:
-        held[partition] = _stretches(table, partition)
-    return held
-
-
-def _stretches(table: Table, partition: int) -> list[OffsetRange]:
-    """Return stretches of offsets, unbroken within a piece of a file, that a table holds of a partition."""
-    scan = table.scan(f"kafka_partition = {partition}", selected_fields=("kafka_offset",))
-    found: list[OffsetRange] = []
-    with readable(f"A file of {'.'.join(table.name())}"):
-        for piece in scan.to_arrow_batch_reader():
-            unbroken = stretches(piece["kafka_offset"]).to_pydict()
-            found += map(OffsetRange, repeat(partition), unbroken["first"], unbroken["until"])
-    return found
+            with_gaps.add(partition)
+    for partition in with_gaps:
+        wanted = f"kafka_partition = {partition} and kafka_offset >= {searched.get(partition, 0)}"
+        scan = table.scan(wanted, selected_fields=("kafka_offset",))
+        with readable(f"A file of {'.'.join(table.name())}"):
+            for piece in scan.to_arrow_batch_reader():
+                held.add(partition, piece["kafka_offset"])

@@ -163,7 +163,7 @@ class _TopicLoop:
         self._declaration = declaration
         self._ends: dict[int, int] = {}
         self._positions = PositionReader()
-        self._empty: set[OffsetRange] = set()
+        self._searched: dict[int, int] = {}
         self._lander = Lander(
             settings=ingester.settings,
             spark=ingester.spark,
@@ -242,15 +242,14 @@ class _TopicLoop:
 
     def _plan(self, table: Table, topic: TopicState, position: Position, result: TopicResult) -> BatchPlan:
         waiting = offsets.before(offsets.waiting(position, topic), self._ends)
-        holes = offsets.before(self._holes(table, topic, position), self._ends)
-        result.lag = offsets.count(waiting) + offsets.count(holes)
-        self._reporter.waiting(topic.topic, result.lag)
         # One range per partition and batch: Spark's Kafka source takes no more.
-        first_holes = list({hole.partition: hole for hole in reversed(holes)}.values())
-        ranges = offsets.capped(first_holes or waiting, self._options.max_records)
-        return BatchPlan(topic, position, ranges, filling_holes=bool(holes))
+        gaps = offsets.before(self._first_gaps(table, topic, position), self._ends)
+        result.lag = offsets.count(waiting) + offsets.count(gaps)
+        self._reporter.waiting(topic.topic, result.lag)
+        ranges = offsets.capped(gaps or waiting, self._options.max_records)
+        return BatchPlan(topic, position, ranges, filling_holes=bool(gaps))
 
-    def _holes(self, table: Table, topic: TopicState, position: Position) -> list[OffsetRange]:
+    def _first_gaps(self, table: Table, topic: TopicState, position: Position) -> list[OffsetRange]:
         if not self._options.from_earliest:
             return []
-        return backfill.holes(self._lander.settings, table, topic, position, self._options.wait, self._empty)
+        return backfill.first_gaps(self._lander.settings, table, topic, position, self._options.wait, self._searched)

@@ -164,4 +164,4 @@ def _age_of_oldest(
 ) -> float:
     """Return how many seconds ago the oldest record in the ranges was produced; 0 if they hold none."""
     stamps = peek.first_timestamps(settings, topic, ranges, wait, isolation) if ranges else []
-    return max([0.0, *(time.time() - stamp for stamp in stamps if stamp is not None)])
+    return max([0.0, *(time.time() - stamp for stamp in stamps)])

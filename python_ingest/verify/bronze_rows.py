@@ -5,8 +5,6 @@ import math
 import random
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,52 +18,12 @@ from pyiceberg.types import IcebergType
 
 from lakehouse import property_keys
 from lakehouse.catalog import readable
-from python_ingest.kafka.offset_range import STRETCHES, stretches
+from python_ingest.kafka.offset_range import HeldOffsets
 from python_ingest.verify.topic_log import RECORD
 
 PIECE_ROWS = 10_000
 PIECE_BYTES = 16 * 1024 * 1024
 ERASED = "erased: "
-
-
-@dataclass
-class Holding:
-    """What the table holds of one partition: its files, and the stretches of offsets without a hole in each.
-
-    A file comes with its first offset and the one after its last. An offset that a file holds twice is in two.
-    """
-
-    rows: int = 0
-    files: list[tuple[FileScanTask, int, int]] = field(default_factory=list)
-    parts: list[pa.Table] = field(default_factory=list)
-
-    def add(self, file: FileScanTask, offsets: pa.ChunkedArray) -> None:
-        """Add the offsets of a file, in any order."""
-        unbroken = stretches(offsets.combine_chunks())
-        self.rows += len(offsets)
-        self.files.append((file, unbroken["first"][0].as_py(), unbroken["until"][-1].as_py()))
-        self.parts.append(unbroken)
-
-    @cached_property
-    def unbroken(self) -> pa.Table:
-        """The unbroken stretches of all files; ask when all are added."""
-        return pa.concat_tables([STRETCHES.empty_table(), *self.parts])
-
-    def stretches(self, first: int, until: int) -> pa.Table:
-        """Return the offsets from `first` to `until` as stretches with equally many rows per offset.
-
-        No row lies outside of these. The columns are `first`, `until` and `times`, which is 0 in a hole.
-        """
-        starts, ends = self.unbroken["first"], self.unbroken["until"]
-        edges = pa.table(
-            {
-                "at": pa.chunked_array([*starts.chunks, *ends.chunks, [first, until]], pa.int64()),
-                "step": pa.chunked_array([pa.repeat(1, len(starts)), pa.repeat(-1, len(ends)), [0, 0]], pa.int64()),
-            }
-        )
-        edges = edges.group_by("at").aggregate([("step", "sum")]).sort_by("at").combine_chunks()
-        times = pc.cumulative_sum(edges["step_sum"])
-        return pa.table({"first": edges["at"][:-1], "until": edges["at"][1:], "times": times[:-1]})
 
 
 class BronzeTable:
@@ -74,16 +32,16 @@ class BronzeTable:
     Every method raises UserError, with the name of the file, if a file of the table is damaged or missing.
     """
 
-    def __init__(self, table: Table, topic: str) -> None:
+    def __init__(self, table: Table, topic: str, held: HeldOffsets) -> None:
         self._table = table
         self._topic = topic
+        self._files_of: dict[int, list[tuple[FileScanTask, int, int]]] = defaultdict(list)
         self.foreign_rows = 0
         self.unnumbered_rows = 0
-        self.holdings: dict[int, Holding] = defaultdict(Holding)
-        """What is held of each partition."""
+        self.held = held
 
     def scan(self) -> None:
-        """Fill `holdings`, and count `foreign_rows` and `unnumbered_rows`.
+        """Fill `held`, and count `foreign_rows` and `unnumbered_rows`.
 
         Foreign ones name no offset, or another topic; unnumbered ones have no batch number, or one beyond the greatest
         that a snapshot tells of.
@@ -97,8 +55,10 @@ class BronzeTable:
             placed = pc.field("kafka_partition").is_valid() & pc.field("kafka_offset").is_valid()
             own = rows.filter((pc.field("kafka_topic") == self._topic) & placed)
             for partition in pc.unique(own["kafka_partition"]).to_pylist():
-                offsets = own.filter(pc.field("kafka_partition") == partition)["kafka_offset"]
-                self.holdings[partition].add(file, offsets)
+                offsets = own.filter(pc.field("kafka_partition") == partition)["kafka_offset"].combine_chunks()
+                first, last = pc.min_max(offsets).values()
+                self._files_of[partition].append((file, first.as_py(), last.as_py()))
+                self.held.add(partition, offsets)
             self.foreign_rows += len(rows) - len(own)
 
     def rows(self, partition: int, first: int, until: int) -> pa.Table:
@@ -110,10 +70,14 @@ class BronzeTable:
         )
         schema = RECORD.append(pa.field("decode_error", pa.large_string()))
         found = [schema.empty_table()]
-        for file, start, end in self.holdings[partition].files:
-            if start < until and end > first:
+        for file, start, last in self._files_of[partition]:
+            if start < until and last >= first:
                 found.append(self._read(file, wanted, names).select(names).cast(schema))
         return pa.concat_tables(found)
+
+    def partitions(self) -> set[int]:
+        """Return the partitions of which there are rows, or that a batch has read."""
+        return self._files_of.keys() | self.read_until().keys()
 
     def columns(self) -> dict[str, IcebergType]:
         """Return the types of the columns."""
@@ -166,14 +130,23 @@ class BronzeTable:
         gaps = {name: until for name, until in self._table.properties.items() if name.startswith(prefix)}
         return [(int(name.removeprefix(prefix)), int(until)) for name, until in gaps.items()]
 
-    def batches(self) -> Iterator[tuple[str, dict[int, tuple[int, int]], int]]:
-        """Yield number, offset ranges and rows of every batch whose snapshot still exists."""
+    def incomplete_batches(self) -> Iterator[str]:
+        """Yield what differs between the rows that batches landed and those in their offset ranges.
+
+        Only batches whose snapshot still exists are compared.
+        """
+        landed: dict[int, int] = {}
+        ranges = []
         for summary in self._summaries():
-            ranges = json.loads(summary.get(property_keys.RANGES, "{}"))
-            # A replay has none: it decodes rows again that are there.
-            if ranges:
-                spans = {int(partition): (first, until) for partition, (first, until) in ranges.items()}
-                yield summary[property_keys.BATCH], spans, int(summary.get("added-records", 0))
+            # A replay has no ranges: it decodes rows again that are there.
+            for partition, (first, until) in json.loads(summary.get(property_keys.RANGES, "{}")).items():
+                number = int(summary[property_keys.BATCH])
+                landed[number] = int(summary.get("added-records", 0))
+                ranges.append({"id": number, "partition": int(partition), "first": first, "until": until})
+        held = self.held.counts(ranges)
+        for number, rows in landed.items():
+            if held.get(number, 0) != rows:
+                yield f"batch {number} landed {rows} rows, and {held.get(number, 0)} are there"
 
     def _summaries(self) -> Iterator[dict[str, str]]:
         for snapshot in ancestors_of(self._table.current_snapshot(), self._table.metadata):
@@ -215,10 +188,3 @@ def _without(rows: pa.Table, start: int, deleted: list[pa.ChunkedArray]) -> pa.T
 def is_erased(error: str | None) -> bool:
     """Tell by a row's decode_error whether nothing is left of its record but position and timestamp."""
     return error is not None and error.startswith(ERASED)
-
-
-def overlap(ranges: pa.Table, first: int, until: int) -> int:
-    """Return how many offsets of ranges (columns `first` and `until`) lie from `first` to before `until`."""
-    touching = ranges.filter((pc.field("first") < until) & (pc.field("until") > first))
-    ends, starts = pc.min_element_wise(touching["until"], until), pc.max_element_wise(touching["first"], first)
-    return int(pc.sum(pc.subtract(ends, starts), min_count=0).as_py())

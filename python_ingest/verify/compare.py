@@ -1,22 +1,22 @@
 """The independent check: what a Kafka consumer reads against what PyIceberg reads, without Spark.
 
 It shares the declarations with the ingester, and nothing of the way rows are planned or written. Memory is bounded
-by the largest data file's offsets and by pieces of records, not by the table.
+by the largest data file's offsets, by pieces of records and by DuckDB's limit, not by the table.
 """
 
 import math
 import random
-from collections.abc import Iterator
-from itertools import islice
+from contextlib import closing
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.catalog import load_catalog, load_table
 from lakehouse.settings import Settings
+from python_ingest.kafka.offset_range import HeldOffsets
 from python_ingest.kafka.registry import Registry
 from python_ingest.topics import Declaration
-from python_ingest.verify.bronze_rows import ERASED, BronzeTable, overlap
+from python_ingest.verify.bronze_rows import ERASED, BronzeTable
 from python_ingest.verify.decoded import compare_decoded
 from python_ingest.verify.report import PROBLEMS_NAMED, Report, Sample, place
 from python_ingest.verify.topic_log import TopicLog
@@ -45,30 +45,28 @@ def verify_topic(
     """
     report = Report(declaration.topic, declaration.identifier, sample=sample)
     table = load_table(load_catalog(settings), declaration.identifier)
-    log = TopicLog(settings, declaration.topic, wait)
-    try:
+    with closing(TopicLog(settings, declaration.topic, wait)) as log, closing(HeldOffsets()) as held:
         partitions = log.partitions()
         if table is None:
             # A topic may be declared and have no record yet.
             if any(map(log.holds_records, partitions)):
                 report.add(f"there is no table {declaration.identifier}")
             return report
-        bronze = BronzeTable(table, declaration.topic)
+        bronze = BronzeTable(table, declaration.topic, held)
         bronze.scan()
         if bronze.foreign_rows:
             report.add(f"{bronze.foreign_rows} rows name no offset, or another topic")
         if bronze.unnumbered_rows:
             report.add(f"{bronze.unnumbered_rows} rows have no batch number, or one that was never given")
-        for partition in sorted(bronze.holdings.keys() | bronze.read_until().keys()):
+        for partition in sorted(bronze.partitions()):
             if partition in partitions:
                 _Partition(report, bronze, log, partition, declaration.on_error == "skip").verify()
             else:
                 report.add(f"partition {partition} is in the table, but not in the topic")
-    finally:
-        log.close()
-    _compare_ledger(report, bronze)
-    if decoded:
-        compare_decoded(report, bronze, declaration.key, Registry(settings, wait))
+        for problem in bronze.incomplete_batches():
+            report.add(problem)
+        if decoded:
+            compare_decoded(report, bronze, declaration.key, Registry(settings, wait))
     return report
 
 
@@ -85,46 +83,56 @@ class _Partition:
         self._missing = 0
 
     def verify(self) -> None:
-        report = self._report
-        held = self._bronze.holdings[self._partition]
-        begin = self._log.begin(self._partition)
-        claimed = self._bronze.read_until().get(self._partition, begin)
-        first = min([begin, claimed, *(first for _, first, _ in held.files)])
-        until = max([claimed, *(until for _, _, until in held.files)])
-        stretches = held.stretches(first, until)
-        for start, end, times in _tuples(stretches.filter(pc.field("times") > 1)):
-            report.add(f"partition {self._partition}: {place(start, end - 1)}: there {times} times")
-        holes = stretches.filter(pc.field("times") == 0)
-        for chosen in self._chosen(begin, until, holes):
-            for piece in self._log.records(self._partition, *chosen):
+        report, partition, held = self._report, self._partition, self._bronze.held
+        begin = self._log.begin(partition)
+        held.find_gaps(partition, begin, self._bronze.read_until().get(partition, begin))
+        first, until = held.span(partition)
+        duplicates = held.query("select first, until from duplicates where partition = $1 order by all", partition)
+        for start, end in duplicates:
+            report.add(f"partition {partition}: {place(start, end - 1)}: more than once in the table")
+        for chosen in self._chosen(begin, until):
+            for piece in self._log.records(partition, *chosen):
                 self._compare(*piece)
-        for start, end, _ in islice(_tuples(holes.filter(pc.field("first") < begin)), PROBLEMS_NAMED):
+        expired_gaps = held.query(
+            "select first, until from gaps where partition = $1 and first < $2 order by all limit $3",
+            partition,
+            begin,
+            PROBLEMS_NAMED,
+        )
+        for start, end in expired_gaps:
             if (start, end) not in self._accepted:
-                stretch = place(start, min(end, begin) - 1)
                 report.notes.append(
-                    f"partition {self._partition}: {stretch}: no row, and the broker no longer has them"
+                    f"partition {partition}: {place(start, end - 1)}: no row, and the broker no longer has them"
                 )
-        accepted = sum(overlap(holes, *gap) for gap in self._accepted)
-        unconfirmed = overlap(holes, first, begin) - sum(
-            overlap(holes, start, min(end, begin)) for start, end in self._accepted
+        accepted = sum(held.count("gaps", partition, *gap) for gap in self._accepted)
+        unconfirmed = held.count("gaps", partition, first, begin) - sum(
+            held.count("gaps", partition, start, min(end, begin)) for start, end in self._accepted
         )
         report.offsets += until - first
-        report.rows += held.rows
-        report.expired += overlap(held.unbroken, first, begin)
+        report.rows += held.count("held", partition, first, until)
+        report.expired += held.count("held", partition, first, begin)
         report.accepted += accepted
         report.unconfirmed += unconfirmed
-        report.empty += overlap(holes, first, until) - accepted - unconfirmed - self._missing
+        report.empty += held.count("gaps", partition, first, until) - accepted - unconfirmed - self._missing
 
-    def _chosen(self, begin: int, until: int, holes: pa.Table) -> list[Range]:
-        """Return the ranges to compare: all that the broker has, or the drawn chunks and those with holes."""
+    def _chosen(self, begin: int, until: int) -> list[Range]:
+        """Return the ranges to compare: all that the broker has, or the drawn chunks and those with gaps."""
         sample = self._report.sample
         if sample is None:
             return [(begin, until)] if begin < until else []
         chunks = range(begin, until, CHUNK_OFFSETS)
         draw = random.Random(f"{sample.seed} {self._partition}")
         drawn = set(draw.sample(chunks, math.ceil(len(chunks) * sample.percent / 100)))
-        for start, end, _ in _tuples(holes.filter(pc.field("until") > begin)):
-            drawn.update(chunks[max(0, start - begin) // CHUNK_OFFSETS : (end - 1 - begin) // CHUNK_OFFSETS + 1])
+        with_gaps = self._bronze.held.query(
+            """
+            select distinct unnest(range((first - $2) // $3, (until - 1 - $2) // $3 + 1)) from gaps
+            where partition = $1 and first >= $2
+            """,
+            self._partition,
+            begin,
+            CHUNK_OFFSETS,
+        )
+        drawn.update(chunks[chunk] for (chunk,) in with_gaps)
         return [(chunk, min(chunk + CHUNK_OFFSETS, until)) for chunk in sorted(drawn)]
 
     def _compare(self, first: int, until: int, records: pa.Table) -> None:
@@ -171,15 +179,3 @@ class _Partition:
 
     def _problems(self, offsets: list[int], what: str) -> None:
         self._report.add_offsets(self._partition, offsets, what)
-
-
-def _compare_ledger(report: Report, bronze: BronzeTable) -> None:
-    for batch, ranges, landed in bronze.batches():
-        held = sum(overlap(bronze.holdings[partition].unbroken, *span) for partition, span in ranges.items())
-        if held != landed:
-            report.add(f"batch {batch} landed {landed} rows, and {held} are there")
-
-
-def _tuples(stretches: pa.Table) -> Iterator[tuple[int, int, int]]:
-    for batch in stretches.to_batches(max_chunksize=10_000):
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)

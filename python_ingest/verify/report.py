@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from python_ingest.kafka.offset_range import stretches
+from python_ingest.kafka.offset_range import offset_ranges
 
 PROBLEMS_NAMED = 10
 
@@ -60,9 +60,9 @@ class Report:
             self.problems.append(problem)
 
     def add_offsets(self, partition: int, offsets: Iterable[int], what: str) -> None:
-        """Add a problem for every stretch of offsets."""
-        for stretch in stretches(pa.array(set(offsets), pa.int64())).to_pylist():
-            self.add(f"partition {partition}: {place(stretch['first'], stretch['until'] - 1)}: {what}")
+        """Add a problem for every range of offsets."""
+        for span in offset_ranges(pa.array(set(offsets), pa.int64())).to_pylist():
+            self.add(f"partition {partition}: {place(span['first'], span['until'] - 1)}: {what}")
 
     def line(self) -> str:
         """Return the outcome in a line."""
@@ -93,5 +93,5 @@ class Report:
 
 
 def place(first: int, last: int) -> str:
-    """Return how a stretch of offsets is called."""
+    """Return the name of a range of offsets."""
     return f"offset {first}" if first == last else f"offsets {first} to {last}"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyiceberg.table.update
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions
 from py4j.protocol import Py4JError
 from pyiceberg.catalog.sql import SqlCatalog
@@ -391,13 +391,24 @@ def test_from_earliest_lands_what_is_missing_and_nothing_twice(lab: Lab) -> None
     assert lab.table().current_snapshot() == snapshot
 
 
+class Seeking(Consumer):
+    assigned = 0
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        type(self).assigned += 1
+        super().assign(partitions)
+
+
 def test_from_earliest_passes_over_offsets_without_records(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     schema_id = lab.register(SALE)
     transactions(lab, schema_id, "commit", "abort", "commit")
     lab.land_well()
     snapshot = lab.table().current_snapshot()
     ingester = lab.ingester(Options(wait=10, from_earliest=True))
-    (first,) = ingester.catch_up([lab.declaration])
+    with monkeypatch.context() as patch:
+        patch.setattr(peek, "Consumer", Seeking)
+        (first,) = ingester.catch_up([lab.declaration])
+    assert Seeking.assigned == 1  # markers and aborted records of all transactions are passed in one go
     with monkeypatch.context() as patch:
         patch.setattr(peek, "reader", None)  # what holds no record is not asked for again
         (again,) = ingester.catch_up([lab.declaration])
