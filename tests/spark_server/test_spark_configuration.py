@@ -1,6 +1,7 @@
 """Spark's configuration: the user's file lies over ours, and whoever misses jars is told how to get them."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from lakehouse.errors import UserError
 from lakehouse.security import KafkaSecurity
 from lakehouse.settings import Settings
-from spark_server import spark, thrift_server
+from spark_server import java, spark, thrift_server
 
 
 def last_values(path: Path) -> dict[str, str]:
@@ -37,6 +38,25 @@ def test_the_users_file_lies_over_the_defaults_and_what_a_server_says_over_that(
     assert said["spark.sql.session.timeZone"] == "UTC"
     assert said["spark.sql.catalog.lake.uri"] == own.catalog_uri
     assert r"secret=\\s" in spark.write_properties(own, tmp_path / "other.properties").read_text()
+
+
+def test_java_options_of_the_user_leave_the_limits_of_avro(own: Settings, tmp_path: Path) -> None:
+    """As Spark's own launcher builds the command of a driver."""
+    assert own.spark_conf
+    own.spark_conf.write_text("spark.driver.extraJavaOptions -Dmine=1\n")
+    properties = spark.write_properties(own, tmp_path / "spark.properties")
+    [jar] = spark.SPARK_HOME.glob("jars/spark-launcher_*.jar")
+    launcher = ["-cp", str(jar), "org.apache.spark.launcher.Main"]
+    submit = ["org.apache.spark.deploy.SparkSubmit", "--properties-file", str(properties), "pyspark-shell"]
+    command = subprocess.run(
+        [java.executable(), *launcher, *submit],
+        env=spark.process_environment(own, properties) | {"SPARK_SCALA_VERSION": "2.13"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert "\0-Dmine=1\0" in command
+    assert "-Dorg.apache.avro.limits.bytes.maxLength=67108864" in command
 
 
 def test_only_a_driver_with_executors_of_its_own_is_kept_to_loopback(
