@@ -17,7 +17,6 @@ from pyspark.sql import functions as F
 
 from lakehouse.catalog import readable
 from lakehouse.commits import until_committed
-from python_ingest.kafka import wire_format
 from python_ingest.landing import branch, decode, erased, tables
 from python_ingest.landing.batch import Lander
 from python_ingest.landing.commit import Ledger
@@ -89,11 +88,14 @@ def replay(lander: Lander, reason: str | None) -> Replayed:
 
     def replayed() -> Replayed:
         table = tables.prepared(lander.catalog, lander.declaration)
-        dead = _rows(table, condition, ("kafka_raw_value", "kafka_raw_key"))
-        values, keys = wire_format.count_ids((row["kafka_raw_value"], row["kafka_raw_key"]) for row in dead)
-        looked_at = values.total()
+        dead = Counter(tuple(row.values()) for row in _rows(table, condition, ("value_schema_id", "key_schema_id")))
+        looked_at = dead.total()
         if not looked_at:
             return Replayed(0, 0)
+        values, keys = Counter[int | None](), Counter[int | None]()
+        for (value_id, key_id), rows in dead.items():
+            values[value_id] += rows
+            keys[key_id] += rows
         avro_keys = keys if lander.declaration.key == "avro" else ()
         state = SchemaState.of(table)
         learned = lander.schemas.learn(state, values, avro_keys, MOST_IDS)
