@@ -1,6 +1,7 @@
 """The ingester's Spark session, started when it is needed, its log kept off the terminal."""
 
 import os
+import shutil
 import sys
 import threading
 from pathlib import Path
@@ -18,6 +19,8 @@ from lakehouse.errors import UserError
 from lakehouse.settings import CATALOG_NAME, Settings
 from spark_server.spark import master, session
 
+LOG_BYTES = 64 * 1024 * 1024
+
 
 class QuietSpark:
     """Gives the Spark session; the first call starts it. Threads may call it at the same time."""
@@ -34,6 +37,7 @@ class QuietSpark:
             UserError: Spark does not start, or cannot open the catalog.
         """
         with self._lock:
+            rotate(log_file())
             if self._session is None:
                 self._session = _start(self._settings, log_file())
             return self._session
@@ -52,6 +56,13 @@ class QuietSpark:
 def log_file() -> Path:
     """Return where Spark's log goes."""
     return home() / "ingest" / "spark.log"
+
+
+def rotate(log: Path) -> None:
+    """Empty a log of more than LOG_BYTES into `<name>.1`. A JVM may go on: it appends to what it has open."""
+    if log.exists() and log.stat().st_size > LOG_BYTES:
+        shutil.copyfile(log, log.with_name(f"{log.name}.1"))
+        os.truncate(log, 0)
 
 
 def _start(settings: Settings, log: Path) -> SparkSession:

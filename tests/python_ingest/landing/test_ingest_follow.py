@@ -3,12 +3,14 @@
 import threading
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from lakehouse.errors import UserError
 from python_ingest.landing import follow as following
+from python_ingest.landing import session
 from python_ingest.landing.follow import follow
 from python_ingest.landing.run import Ingester, TopicResult
 from python_ingest.topics import Declaration
@@ -120,3 +122,15 @@ def test_an_error_of_what_is_done_after_a_turn_ends_it() -> None:
     with pytest.raises(UserError, match="has ended"):
         turns.follow("ab", 1, after)
     assert turns.stopping.is_set()
+
+
+def test_a_log_that_a_process_appends_to_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "LOG_BYTES", 10)
+    log = tmp_path / "spark.log"
+    session.rotate(log)
+    with log.open("ab", buffering=0) as appended:
+        for line in (b"first line\n", b"second\n", b"third\n", b"4\n"):
+            appended.write(line)
+            session.rotate(log)
+    assert log.read_bytes() == b"4\n"
+    assert (tmp_path / "spark.log.1").read_bytes() == b"second\nthird\n"
