@@ -17,7 +17,7 @@ from pyiceberg.table.snapshots import ancestors_of
 from pyiceberg.types import IcebergType
 
 from lakehouse import property_keys
-from lakehouse.catalog import readable
+from lakehouse.catalog import load_table, readable
 from python_ingest.kafka.offset_range import HeldOffsets
 from python_ingest.verify.topic_log import RECORD
 
@@ -60,6 +60,11 @@ class BronzeTable:
                 self._files_of[partition].append((file, first.as_py(), last.as_py()))
                 self.held.add(partition, offsets)
             self.foreign_rows += len(rows) - len(own)
+
+    def renew(self) -> None:
+        """Get credentials of the store again, which a catalog may vend for an hour. The snapshot stays."""
+        table = load_table(self._table.catalog, ".".join(self._table.name()))
+        self._table.io = table.io if table else self._table.io
 
     def rows(self, partition: int, first: int, until: int) -> pa.Table:
         """Return the rows of a stretch of offsets, in any order: the columns of RECORD and `decode_error`."""
@@ -104,6 +109,7 @@ class BronzeTable:
             path, rows = file.file.file_path, _piece_rows(file)
             if path not in starts:
                 continue
+            self.renew()
             with readable(path), self._table.io.new_input(path).open() as opened:
                 at = 0
                 for batch in pq.ParquetFile(opened).iter_batches(rows):

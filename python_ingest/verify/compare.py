@@ -58,8 +58,13 @@ def verify_topic(
             report.add(f"{bronze.foreign_rows} rows name no offset, or another topic")
         if bronze.unnumbered_rows:
             report.add(f"{bronze.unnumbered_rows} rows have no batch number, or one that was never given")
-        for partition in sorted(bronze.partitions()):
+        known = bronze.partitions()
+        for partition in sorted({*partitions} - known):
+            if log.holds_records(partition):
+                report.notes.append(f"partition {partition}: has records, and no batch has read it")
+        for partition in sorted(known):
             if partition in partitions:
+                bronze.renew()
                 _Partition(report, bronze, log, partition, declaration.on_error == "skip").verify()
             else:
                 report.add(f"partition {partition} is in the table, but not in the topic")

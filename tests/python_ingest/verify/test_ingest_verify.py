@@ -3,12 +3,17 @@
 import ctypes
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from weakref import WeakKeyDictionary
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import NewPartitions
 from pyiceberg.expressions import NotNull
+from pyiceberg.io import InputFile
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyspark.sql import SparkSession
 
 from lakehouse.errors import UserError
@@ -211,6 +216,35 @@ def test_an_accepted_gap_is_reported_as_accepted(lab: Lab) -> None:
     report = report_of(lab)
     assert (report.accepted, report.empty) == (2, 0)
     assert report.problems == ["batch 1 landed 12 rows, and 10 are there"]
+
+
+def test_a_partition_that_no_batch_has_read_is_noted(lab: Lab) -> None:
+    landed(lab, 6)
+    for created in lab.admin.create_partitions([NewPartitions(lab.topic, 5)]).values():
+        created.result()
+    lab.wait_for_topic(5)
+    assert report_of(lab).notes == []
+    producing = replace(lab)  # a producer that knows the new partitions
+    producing.produce(b"later", 3)
+    producing.flush()
+    report = report_of(lab)
+    assert (report.problems, report.notes) == ([], ["partition 3: has records, and no batch has read it"])
+
+
+def test_credentials_are_asked_for_again_in_every_partition(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    landed(lab, 6)
+    opened: WeakKeyDictionary[PyArrowFileIO, int] = WeakKeyDictionary()
+    new_input = PyArrowFileIO.new_input
+
+    def expiring(self: PyArrowFileIO, location: str) -> InputFile:
+        opened[self] = opened.get(self, 0) + location.endswith(".parquet")
+        if opened[self] > 3:
+            raise PermissionError("ExpiredToken")
+        return new_input(self, location)
+
+    monkeypatch.setattr(PyArrowFileIO, "new_input", expiring)
+    report = verify_topic(lab.settings, lab.declaration, 10, decoded=True)
+    assert (report.records, report.decoded, report.problems) == (6, 6, [])
 
 
 def test_a_damaged_file_is_named(lab: Lab, models_dir: Path) -> None:
