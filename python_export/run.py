@@ -265,8 +265,13 @@ class Exporter:
         self.say(f"{name}: unloading")
         unloaded = unload(cursor, source, directory / "unloaded", self.settings.export_bom, self.settings.export_unload)
         self.say(f"{name}: verifying")
-        facts = self._judged(name, week, partial(verify, unloaded, source, directory / "verified"))
+        facts = self._judged(name, week, partial(self._verified, unloaded, source, directory / "verified"))
         return [(source, _alone(unloaded, directory / "version"), facts)] if facts else []
+
+    def _verified(self, file: Path, source: Source, scratch: Path) -> Facts:
+        facts = verify(file, source, scratch)
+        gate.require_persons(source.dataset, facts.k_anonymity, Choices.of(self.project.env).min_persons)
+        return facts
 
     def _retain(self, target: Target, manifest: Manifest) -> None:
         """Have the right to publish a version whose number is chosen, and tag its snapshot.

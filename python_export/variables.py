@@ -63,6 +63,12 @@ class Choices(Variables):
         "warn",
         read_by=READ_BY,
     )
+    min_persons: Count = variable(
+        "LAKEHOUSE_EXPORT_MIN_PERSONS",
+        "how many persons the audience requires per combination of quasi-identifiers; a file with fewer is withheld",
+        "1",
+        read_by=READ_BY,
+    )
     restate_weeks: Count = variable(
         "LAKEHOUSE_EXPORT_RESTATE_WEEKS",
         "how many published weeks that late data changed a run exports again, the newest first",

@@ -9,7 +9,7 @@ from pyiceberg.catalog import Catalog
 
 from lakehouse.environment import PROJECT_ROOT
 from lakehouse.errors import UserError
-from lakehouse.pii import beside, declared, masks, proof
+from lakehouse.pii import beside, declared, masks, proof, quasi
 from lakehouse.pii.compile import compiled_manifest
 from lakehouse.pii.declared import Unknown
 from lakehouse.pii.masks import Masks
@@ -24,6 +24,7 @@ def problems(manifest: Mapping[str, Any], known_masks: Masks) -> list[Problem]:
     return [
         *declared.unmapped(manifest, project),
         *declared.of_two_classes(manifest, project),
+        *quasi.unlabelled(manifest, known_masks),
         *_problems_of_models(manifest, project, known_masks),
     ]
 

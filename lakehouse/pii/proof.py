@@ -64,10 +64,10 @@ class Project:
 
 def trace(manifest: Mapping[str, Any], masks: Masks) -> Project:
     """Follow every column of a compiled project from bronze to where it is read."""
-    tables = {PADS: Relation((("value", frozenset({MASKING_KEY})),)), **_metadata_tables(manifest)}
+    tables = {PADS: Relation((("value", frozenset({MASKING_KEY})),)), **metadata_tables(manifest)}
     project = Project({}, {}, [])
-    for unique_id, node in _in_order(manifest):
-        name = _name(node)
+    for unique_id, node in in_order(manifest):
+        name = table_name(node)
         try:
             if node["resource_type"] == "source":
                 relation = _bronze(name, node)
@@ -103,15 +103,16 @@ def trace(manifest: Mapping[str, Any], masks: Masks) -> Project:
     return project
 
 
-def _name(node: Mapping[str, Any]) -> str:
+def table_name(node: Mapping[str, Any]) -> str:
+    """Return the name of a node's relation as it stands in SQL."""
     return f"{node['schema']}.{node.get('identifier') or node['alias']}".lower()
 
 
-def _metadata_tables(manifest: Mapping[str, Any]) -> dict[str, Relation]:
+def metadata_tables(manifest: Mapping[str, Any]) -> dict[str, Relation]:
     """Return the metadata tables of all relations, which may be read without being built after them."""
     bounds = [f"readable_metrics.{column}" for column in WITHOUT_PAYLOAD]
     return {
-        f"{_name(node)}.{metadata}": Relation(tuple((column, NONE) for column in (*columns, *bounds)))
+        f"{table_name(node)}.{metadata}": Relation(tuple((column, NONE) for column in (*columns, *bounds)))
         for node in (*manifest["sources"].values(), *manifest["nodes"].values())
         for metadata, columns in METADATA_TABLES.items()
     }
@@ -165,7 +166,7 @@ def counted(manifest: Mapping[str, Any], project: Project, masks: Masks) -> Iter
             if not said or said["from"] not in places or places[said["from"]][0] not in project.relations:
                 continue
             unique_id, source = places[said["from"]]
-            table = _name(source)
+            table = table_name(source)
             sql = f"select {said['at']} as counted_at from {table} where {said.get('where') or 'true'}"
             try:
                 found = follow(sql, {table: project.relations[unique_id]}, masks).everything()
@@ -240,7 +241,7 @@ def _quotes(node: Mapping[str, Any], columns: Iterable[tuple[str, Traces]]) -> I
             )
 
 
-def _in_order(manifest: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+def in_order(manifest: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
     """Return sources, seeds, models, snapshots and tests that store rows, each after what it reads."""
     nodes = {**manifest["sources"], **manifest["nodes"]}
     graph = {unique_id: node.get("depends_on", {}).get("nodes", []) for unique_id, node in nodes.items()}

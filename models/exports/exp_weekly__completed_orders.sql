@@ -17,7 +17,6 @@ final as (
         order_id,
         ordered_at,
         order_status,
-        customer_id,
 
         confirmation_code,
         payment_method,

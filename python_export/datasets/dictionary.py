@@ -10,6 +10,8 @@ from typing import Any
 FILE = "dictionary.csv"
 # As in the cells of a file: a spreadsheet runs such a text as a formula.
 FORMULA = re.compile("'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
+# The masks that leave something which, with other columns, singles out a person.
+GENERALISING = {"initials", "last_four", "month", "postal_area", "year"}
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,7 @@ class Field:
 
     `pii` is the class of the personal data it comes from and `mask` what became of it, and in which rows if not in all;
     both may be empty.
+    `is_quasi_identifier` tells that, with others, it singles out a person though none of them names one.
     `nullable` unless a test says otherwise; `allowed_values` are those of an accepted_values test, none if any will do.
     """
 
@@ -29,6 +32,7 @@ class Field:
     pii: str = ""
     mask: str = ""
     allowed_values: tuple[str, ...] = ()
+    is_quasi_identifier: bool = False
 
 
 def of_model(manifest: Mapping[str, Any], node: Mapping[str, Any]) -> tuple[Field, ...]:
@@ -52,19 +56,22 @@ def of_model(manifest: Mapping[str, Any], node: Mapping[str, Any]) -> tuple[Fiel
                 pii=meta.get("pii", ""),
                 mask=" ".join(meta[name] for name in ("mask", "masked_rows") if name in meta),
                 allowed_values=accepted.get(name, ()),
+                is_quasi_identifier=bool(meta.get("quasi")) or meta.get("mask") in GENERALISING,
             )
         )
     return tuple(found)
 
 
-def text(described: Iterable[Field]) -> str:
-    """Return the fields as CSV."""
+def text(described: Iterable[Field], k_anonymity: int | None = None) -> str:
+    """Return the fields as CSV; a quasi-identifier's row has the fewest persons of one combination of all of them."""
     stream = io.StringIO()
-    writer = csv.DictWriter(stream, [column.name for column in fields(Field)], lineterminator="\n")
+    names = [column.name for column in fields(Field) if column.name != "is_quasi_identifier"]
+    writer = csv.DictWriter(stream, [*names, "k_anonymity"], lineterminator="\n")
     writer.writeheader()
     for field in described:
         row = {**asdict(field), "nullable": str(field.nullable).lower()}
         row["allowed_values"] = " | ".join(field.allowed_values)
+        row["k_anonymity"] = str(k_anonymity or "") if row.pop("is_quasi_identifier") else ""
         writer.writerow({name: f"'{text}" if FORMULA.match(text) else text for name, text in row.items()})
     return stream.getvalue()
 

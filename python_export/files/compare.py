@@ -16,7 +16,7 @@ import duckdb
 from lakehouse.errors import UserError
 from python_export.datasets.source import Column, Source
 from python_export.files.csv_file import MEMORY_LIMIT, name, one_row, reading, rows_of
-from python_export.files.stored import load_table, row_hash
+from python_export.files.stored import k_anonymity, load_table, row_hash
 
 # The code points of = + - @ tab CR LF, and of the full-width forms.
 FORMULA = "61, 43, 45, 64, 9, 13, 10, 65309, 65291, 65293, 65312"
@@ -36,6 +36,7 @@ class Facts:
     the small groups and `key_version` is that of all pseudonyms; they are None without the column that says so.
     `withheld` counts the rows that may hold personal data, by what was found where. `totals_by` has, of each column
     that the model names, by its values the number of rows and the sum of each numeric column as exact decimal text.
+    `k_anonymity` is the fewest persons of one combination of quasi-identifiers, None without these or without persons.
     """
 
     rows: int
@@ -48,6 +49,7 @@ class Facts:
     key_version: str | None
     withheld: dict[str, int]
     totals_by: dict[str, dict[str, dict[str, str]]]
+    k_anonymity: int | None = None
 
     def warnings(self) -> list[str]:
         """Return what a spreadsheet would cut off, and what the file lacks of the table."""
@@ -85,7 +87,8 @@ def verify(file: Path, source: Source, scratch: Path) -> Facts:
         if measured.get(("first key", "")) != measured.get(("last key", "")):
             differences.append("pseudonyms of more than one version of the masking key")
         if not differences:
-            return _facts(source, measured, _totals_by(database, source))
+            facts = _facts(source, measured, _totals_by(database, source))
+            return replace(facts, k_anonymity=k_anonymity(database, source))
     raise UserError(
         f"{source.dataset.name}: the unloaded file differs from the table, so nothing is published: "
         + "; ".join(differences),

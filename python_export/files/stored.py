@@ -5,7 +5,7 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression, EqualTo, Refere
 from pyiceberg.expressions.literals import literal
 
 from python_export.datasets.source import Column, Source
-from python_export.files.csv_file import name, text
+from python_export.files.csv_file import name, one_row, text
 
 
 def load_table(database: duckdb.DuckDBPyConnection, source: Source) -> None:
@@ -33,6 +33,20 @@ def load_table(database: duckdb.DuckDBPyConnection, source: Source) -> None:
         conditions.append(f"{row_hash(source)} not in (select row from withheld)")
     where = " and ".join(conditions) or "true"
     database.execute(f"create {relation} stored as select * from {rows} as stored where {where}")
+
+
+def k_anonymity(database: duckdb.DuckDBPyConnection, source: Source) -> int | None:
+    """Return the fewest persons in `stored` per combination of quasi-identifiers; None without these or persons."""
+    names = [column.name for column in source.columns]
+    quasi = [field.name for field in source.dataset.fields if field.is_quasi_identifier and field.name in names]
+    persons = [f"nullif(count(distinct {name(column)}), 0)" for column in source.dataset.persons if column in names]
+    if not quasi or not persons:
+        return None
+    # Of several columns of persons the one with the fewest; a row without a person singles out none.
+    fewest = persons[0] if len(persons) == 1 else f"least({', '.join(persons)})"
+    groups = f"select {fewest} as persons from stored group by {', '.join(map(name, quasi))}"
+    found: int | None = one_row(database, f"select min(persons) from ({groups})")[0]
+    return found
 
 
 def row_hash(source: Source) -> str:

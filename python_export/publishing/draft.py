@@ -41,6 +41,8 @@ def draft_of(source: Source, week: IsoWeek, facts: Facts) -> Manifest:
         pii_scan_off=dict(source.dataset.unscanned),
         withheld_rows=facts.withheld,
         key_version=facts.key_version,
+        quasi_identifiers=[field.name for field in source.dataset.fields if field.is_quasi_identifier],
+        k_anonymity=facts.k_anonymity,
         small_groups=None
         if threshold is None or facts.suppressed is None
         else SmallGroups(threshold=threshold, suppressed=facts.suppressed),

@@ -69,7 +69,9 @@ class Manifest:
     `quarantined` the week's events that quality rules keep out, `late` those that came after its end, `dead_letters`
     the records stamped in the week, of the topics that the dataset comes from, that could not be decoded.
     `pii_scan_off` has the columns that were not looked through and why, `withheld_rows` the number of rows that may
-    hold personal data by what was found where. Older versions lack some of what has a default here.
+    hold personal data by what was found where. `k_anonymity` is the smallest number of distinct persons per combination
+    of the values of `quasi_identifiers`, None without these or where no column says whose a row is. Older versions
+    lack some of what has a default here.
     """
 
     manifest_format: int = FORMAT
@@ -103,6 +105,8 @@ class Manifest:
     pii_scan_off: dict[str, str] = field(default_factory=dict)
     withheld_rows: dict[str, int] = field(default_factory=dict)
     key_version: str | None = None
+    quasi_identifiers: list[str] = field(default_factory=list)
+    k_anonymity: int | None = None
     small_groups: SmallGroups | None = None
     quarantined: int | None = None
     late: int | None = None

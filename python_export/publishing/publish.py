@@ -72,7 +72,7 @@ def publish(
     staged.rename(file)
     described = _complete(described, manifest)
     file.with_name(datapackage.FILE).write_text(datapackage.text(manifest, described))
-    file.with_name(dictionary.FILE).write_text(dictionary.text(described))
+    file.with_name(dictionary.FILE).write_text(dictionary.text(described, manifest.k_anonymity))
     (directory / MANIFEST).write_text(manifest.text())
     retain(manifest)
     try:

@@ -112,6 +112,12 @@ models:
       - name: amount
         data_type: decimal(12,2)
         config: {meta: {unit: currency units}}
+      - name: quantity
+        data_type: int
+        config: {meta: {subjects: [shop.customer]}}
+      - name: is_gift
+        data_type: boolean
+        config: {meta: {quasi: true}}
 """
 SOURCES_YML = """
 version: 2
@@ -336,6 +342,27 @@ def assert_described(version: Path, rows: int) -> None:
         "false",
     )
     assert [fields["amount"][name] for name in ("type", "unit")] == ["decimal(12,2)", "currency units"]
+
+
+def test_fewer_persons_than_an_audience_requires_withhold_the_file(
+    settings: Settings, shop: Project, land: Land
+) -> None:
+    """Quantities stand for persons, `is_gift` for what singles them out; the row of NULLs has no person."""
+    land([*hostile_rows(), in_next_week(1000)])
+    persons = {gift: {row[5] for row in hostile_rows() if row[7] is gift} for gift in (True, False)}
+    fewest = min(map(len, persons.values()))
+
+    def requiring(minimum: int) -> Project:
+        return Project(shop.directory, {**shop.env, "LAKEHOUSE_EXPORT_MIN_PERSONS": str(minimum)})
+
+    refusal = f"a combination of is_gift has {fewest} persons, and the audience requires {fewest + 1}"
+    assert withheld(settings, requiring(fewest + 1)) == refusal
+    assert public_files(settings) == {}
+
+    published = export(settings, requiring(fewest))
+    assert (published.manifest.quasi_identifiers, published.manifest.k_anonymity) == (["is_gift"], fewest)
+    with (file_of(published).parent / "dictionary.csv").open(newline="", encoding="utf-8") as stream:
+        assert {row["name"] for row in csv.DictReader(stream) if row["k_anonymity"] == str(fewest)} == {"is_gift"}
 
 
 def test_same_data_is_one_version_and_late_data_the_next(settings: Settings, shop: Project, land: Land) -> None:

@@ -131,6 +131,11 @@ LEAKS = {
     "distinct count of a value and a guess": "select person_id, max(if(number = 1, guess, null)) as email from"
     f" (select person_id, guess, count(distinct value) as number from {GUESSED} group by person_id, guess)"
     " group by person_id",
+    "distinct count of a value and generated guesses": "select person_id, max(if(number = 1, guess, null)) as email"
+    " from (select person_id, guess, count(distinct value) as number from"
+    f" (select person_id, guess, email as value {PEOPLE} lateral view explode(sequence(1, 156)) as guess union all"
+    f" select person_id, guess, string(guess) as value {PEOPLE} lateral view explode(sequence(1, 156)) as guess)"
+    " group by person_id, guess) group by person_id",
     "distinct count of two columns and a guess": "select person_id, guess from (select person_id, guess,"
     f" count(distinct struct(value, guess)) as number from {GUESSED} group by person_id, guess) where number = 1",
     "distinct count over pairs of persons": "select p.person_id, q.person_id as other from deduplicated.people as p"

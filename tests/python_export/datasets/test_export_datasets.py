@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ from pyiceberg.catalog import Catalog
 
 from lakehouse.environment import PROJECT_ROOT
 from lakehouse.errors import UserError
+from lakehouse.pii import masks
 from lakehouse.pii.compile import compiled_manifest
 from lakehouse.weeks import IsoWeek
-from python_export.datasets import declared, dictionary, source
+from python_export.datasets import declared, dictionary, gate, source
 from python_export.datasets.build import build, failures, parse, require_week
 from python_export.datasets.declared import Table, Topic
 from python_export.datasets.dictionary import Field
@@ -313,3 +315,31 @@ def test_no_text_of_the_dictionary_is_run_by_a_spreadsheet() -> None:
     [row] = csv.DictReader(io.StringIO(dictionary.text([field])))
     assert (row["unit"], row["description"], row["allowed_values"]) == ("'=1", "'@SUM(A1)", "'-1 | 1")
     assert row["name"] == "note"
+
+
+def test_a_mask_that_keeps_a_part_of_the_value_leaves_a_quasi_identifier(manifest: dict[str, Any]) -> None:
+    """A new mask is either a pseudonym or among those that generalise."""
+    names = {name for ways in masks.load(masks.MACROS).classes.values() for name in ways}
+    metas: dict[str, dict[str, Any]] = {name: {"pii": "birth", "mask": name} for name in sorted(names)}
+    metas |= {"city": {"quasi": True}, "price": {}}
+    exported = manifest["nodes"]["model.p.exp_weekly__one"]
+    exported["columns"] = {
+        name: {"data_type": "string", "description": "", "config": {"meta": meta}} for name, meta in metas.items()
+    }
+    described = dictionary.of_model(manifest, exported)
+    quasi = {field.name for field in described if field.is_quasi_identifier}
+    assert quasi == {"city", *names - {"pseudonym", "as_is"}}
+
+    rows = list(csv.DictReader(io.StringIO(dictionary.text(described, 7))))
+    assert {row["name"]: row["k_anonymity"] for row in rows} == {name: "7" if name in quasi else "" for name in metas}
+    assert {row["k_anonymity"] for row in csv.DictReader(io.StringIO(dictionary.text(described)))} == {""}
+
+
+@pytest.mark.parametrize(("k_anonymity", "minimum", "withholds"), [(None, 5, False), (1, 1, False), (4, 5, True)])
+def test_an_audience_gets_no_combination_of_fewer_persons_than_it_requires(
+    k_anonymity: int | None, minimum: int, withholds: bool
+) -> None:
+    fields = (Field("city", "string", is_quasi_identifier=True), Field("price", "bigint"))
+    expected = pytest.raises(UserError, match="a combination of city has 4 persons, and the audience requires 5")
+    with expected if withholds else nullcontext():
+        gate.require_persons(replace(DATASET, fields=fields), k_anonymity, minimum)

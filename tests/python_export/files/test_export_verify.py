@@ -4,9 +4,11 @@ import csv
 import io
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import date
 from decimal import Decimal
 from itertools import product
 from pathlib import Path
+from random import Random
 
 import duckdb
 import pyarrow as pa
@@ -15,6 +17,7 @@ from pyiceberg.catalog import Catalog
 
 from lakehouse.errors import UserError
 from python_export.datasets import source
+from python_export.datasets.dictionary import Field
 from python_export.datasets.source import Column, Source
 from python_export.files import compare
 from python_export.files.compare import Facts, verify
@@ -23,6 +26,7 @@ from tests.support.hostile_rows import (
     DATASET,
     GUARDED,
     HOSTILE_TEXTS,
+    MONDAY,
     SCHEMA,
     WITH_NUL,
     arrow_table,
@@ -135,6 +139,57 @@ def test_small_groups_are_counted_by_the_column_that_is_declared(hostile_source:
     assert gifts
     assert check(right_lines(), declared, tmp_path).suppressed == gifts
     assert check(right_lines(), hostile_source, tmp_path).suppressed is None
+
+
+def fewest_persons(rows: list[tuple], quasi: list[str], persons: list[str]) -> int | None:
+    """Return in plain Python the fewest distinct persons of one combination, of the persons that have the fewest."""
+    combinations = {tuple(row[COLUMNS.index(name)] for name in quasi) for row in rows}
+    counts = [
+        len(
+            {
+                row[COLUMNS.index(person)]
+                for row in rows
+                if tuple(row[COLUMNS.index(name)] for name in quasi) == combination
+            }
+            - {None}
+        )
+        for combination in combinations
+        for person in persons
+    ]
+    return min((count for count in counts if count), default=None)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_k_anonymity_is_the_fewest_persons_of_a_combination(catalog: Catalog, tmp_path: Path, seed: int) -> None:
+    """Over values with NULL among them; a row without a person singles out none."""
+    random = Random(seed)
+    rows = [
+        (
+            number,
+            MONDAY,
+            "plain",
+            random.choice([None, Decimal(random.randint(1, 6))]),
+            None,
+            random.choice([None, *range(1, 5)]) if seed else None,
+            random.choice([None, date(2020, 1, 1), date(2020, 2, 1)]),
+            random.choice([None, True, False]),
+        )
+        for number in range(random.choice([8, 60, 200]))
+    ]
+    quasi = random.choice([["sold_on"], ["sold_on", "is_gift"], ["note", "sold_on", "is_gift"]])
+    persons = random.choice([["quantity"], ["quantity", "amount"]]) if seed else ["quantity"]
+    catalog.create_table(("shop", "exp_weekly__events"), SCHEMA).append(arrow_table(rows))
+    fields = tuple(Field(name, "", is_quasi_identifier=name in quasi) for name in COLUMNS)
+    found = source.find(catalog, DATASET)
+
+    def k_anonymity(**declared: object) -> int | None:
+        table = replace(found, dataset=replace(found.dataset, **declared))
+        return check(right_lines(rows), table, tmp_path).k_anonymity
+
+    said = dict.fromkeys(persons, ("shop.customer",))
+    assert k_anonymity(fields=fields, persons=said) == fewest_persons(rows, quasi, persons)
+    assert k_anonymity(fields=fields) is None
+    assert k_anonymity(persons=said) is None
 
 
 def test_pseudonyms_of_two_keys_are_not_published_together(catalog: Catalog, tmp_path: Path) -> None:

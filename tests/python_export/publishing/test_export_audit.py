@@ -43,7 +43,9 @@ def publish_lines(settings: Settings, table: Source, lines: list[str]) -> Manife
     staged.parent.mkdir(parents=True)
     staged.write_bytes(("\n".join(lines) + "\n").encode())
     facts = verify(staged, table, target.staging / "scratch")
-    return publish(target, staged, draft_of(table, WEEK, facts), (), target.staging / "scratch").manifest
+    return publish(
+        target, staged, draft_of(table, WEEK, facts), table.dataset.fields, target.staging / "scratch"
+    ).manifest
 
 
 def export(settings: Settings, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Result:
