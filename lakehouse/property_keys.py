@@ -49,6 +49,11 @@ def schema(side: str) -> str:
     return f"lakehouse.{side}-schema."
 
 
+def fingerprint(side: str) -> str:
+    """Return what the properties with the fingerprints of a side's schemas begin with; an id follows."""
+    return f"lakehouse.{side}-schema-fingerprint."
+
+
 def accepted_gap(partition: int) -> str:
     """Return what the properties with the accepted gaps of a partition begin with; the first offset follows."""
     return f"lakehouse.accepted-gap.{partition}."

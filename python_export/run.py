@@ -22,7 +22,7 @@ from python_export.datasets.declared import Dataset, Events
 from python_export.datasets.findings import Findings, is_of
 from python_export.datasets.project import Project
 from python_export.datasets.source import Source
-from python_export.datasets.unclassified import unclassified_fields
+from python_export.datasets.unclassified import omitted_fields, unclassified_fields
 from python_export.datasets.week_counts import week_counts
 from python_export.datasets.withheld import Fault, Withheld, ready, withhold, without_dataset
 from python_export.files import pii_scan
@@ -73,7 +73,9 @@ class Exporter:
         chosen = declared.choose(known, names)
         names = [dataset.name for dataset in chosen]
         with thrift.connect(self.settings) as cursor:
-            self.exported.warnings += unclassified_fields(cursor, self.catalog, self.project)
+            faults, warnings = omitted_fields(self.catalog, self.project)
+            self.findings.faults += faults
+            self.exported.warnings += warnings + unclassified_fields(cursor, self.catalog, self.project)
             self.findings.datasets = chosen
             self.findings.states = completeness.look(self.settings, cursor, self.catalog, chosen, known.values())
         with self._target(chosen) as (target, directory):

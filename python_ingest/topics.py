@@ -94,7 +94,7 @@ class Declaration:
     `dead_letter` keeps it with its raw bytes, `skip` keeps only its position and the reason,
     `stop` commits nothing of the batch. Beyond `max_dead_letters` something is wrong with the topic.
     `columns` are those that the source gives a type, which is the least that they hold.
-    `allow` lists fields, by path, that may be dropped beside an added one, or become narrower.
+    `allow` lists fields, by path, that may be dropped beside an added one, become narrower, or be omitted.
     `table_properties` are Iceberg's, beside and before those that every bronze table has. By the terms of
     `partition_spec`, and by Kafka's partition, its files are parted, and by `sort_order` its rows are sorted; None for
     what an existing table has. `client_options` are those of the Kafka client that reads the records.

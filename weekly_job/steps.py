@@ -21,7 +21,7 @@ from python_export.datasets import build as dbt
 from python_export.datasets import completeness, declared
 from python_export.datasets.findings import Findings
 from python_export.datasets.project import Project
-from python_export.datasets.unclassified import unclassified_fields
+from python_export.datasets.unclassified import omitted_fields, unclassified_fields
 from python_export.datasets.withheld import Fault
 from python_export.publishing import late
 from python_export.publishing.target import open_target
@@ -148,7 +148,9 @@ def complete(job: Job) -> str:
         # Before a build that may fail: the week then stays due.
         late.record_due(job.catalog, target, week, [dataset.name for dataset in chosen])
     with thrift.connect(job.settings) as cursor:
-        job.exported.warnings += unclassified_fields(cursor, job.catalog, job.project)
+        faults, warnings = omitted_fields(job.catalog, job.project)
+        job.add("", faults)
+        job.exported.warnings += warnings + unclassified_fields(cursor, job.catalog, job.project)
         job.findings.datasets = chosen
         job.findings.states = completeness.look(job.settings, cursor, job.catalog, chosen)
     found = [fault for week in job.weeks for fault in job.findings.judge(job.settings.export_grace, week)]

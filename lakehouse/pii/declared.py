@@ -60,7 +60,7 @@ def undeclared(manifest: Mapping[str, Any], project: Project) -> Iterator[Proble
 def unmapped(manifest: Mapping[str, Any], project: Project) -> Iterator[Problem]:
     """Yield payload fields that staging neither maps nor is said not to use, and those of which both is the case."""
     read = {field for columns in project.landed.values() for fields in columns.values() for field in fields}
-    for source in _landed_tables(manifest):
+    for source in landed_tables(manifest):
         table = f"{source['schema']}.{source['identifier']}".lower()
         unused = _unused(source)
         for field in sorted(_declared_fields(source)):
@@ -90,7 +90,7 @@ def of_two_classes(manifest: Mapping[str, Any], project: Project) -> Iterator[Pr
 
 def unknown(manifest: Mapping[str, Any], catalog: Catalog) -> Iterator[Unknown]:
     """Yield the fields that bronze tables have and no source declares: a later schema version brought them."""
-    for source in _landed_tables(manifest):
+    for source in landed_tables(manifest):
         try:
             table = load_table(catalog, f"{source['schema']}.{source['identifier']}")
         except UserError:
@@ -107,13 +107,20 @@ def unknown(manifest: Mapping[str, Any], catalog: Catalog) -> Iterator[Unknown]:
                     yield Unknown(field, topic, source["schema"], source["identifier"])
 
 
+def maps(source: Mapping[str, Any], field: str) -> bool:
+    """Return whether staging maps a payload field, a part of it, or what holds it: all that is declared and in use."""
+    unused = _unused(source)
+    return any(_is_or_holds(field.lower(), other) for other in _declared_fields(source) if not _listed(other, unused))
+
+
 def _staging_models(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [
         node for node in manifest["nodes"].values() if node["resource_type"] == "model" and node["schema"] == STAGING
     ]
 
 
-def _landed_tables(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def landed_tables(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the source tables that topics are landed in."""
     return [source for source in manifest["sources"].values() if source["config"].get("meta", {}).get("kafka")]
 
 

@@ -1,4 +1,6 @@
-"""Names the fields that a later schema version brought and nobody has classified: no model reads them until then."""
+"""Names fields that schemas brought and no file has: those without a class, and those that no column can hold."""
+
+from contextlib import suppress
 
 from pyhive import hive
 from pyiceberg.catalog import Catalog
@@ -7,11 +9,14 @@ from pyiceberg.types import IcebergType, ListType, MapType, StructType
 from lakehouse.catalog import load_table
 from lakehouse.errors import UserError
 from lakehouse.pii.check import require_classified
-from lakehouse.pii.declared import Unknown
+from lakehouse.pii.declared import Unknown, landed_tables, maps
 from python_export.datasets import spark_sql
 from python_export.datasets.declared import Table
 from python_export.datasets.project import Project
+from python_export.datasets.withheld import Fault
 from python_export.variables import Choices
+from python_ingest.schema.merge import CASE_TWIN
+from python_ingest.schema.state import SchemaState
 
 
 def unclassified_fields(cursor: hive.Cursor, catalog: Catalog, project: Project) -> list[str]:
@@ -23,6 +28,27 @@ def unclassified_fields(cursor: hive.Cursor, catalog: Catalog, project: Project)
     strict = Choices.of(project.env).unclassified == "refuse"
     unknown = require_classified(project.manifest(), catalog, strict=strict)
     return [_warning(cursor, catalog, field) for field in unknown]
+
+
+def omitted_fields(catalog: Catalog, project: Project) -> tuple[list[Fault], list[str]]:
+    """Return what is wrong with topics of which staging maps a field that no column can hold, and warnings of others.
+
+    A field that the topic's declaration names in `allow` is published as NULL, with a warning.
+    """
+    faults, warnings = [], []
+    for source in landed_tables(project.manifest()):
+        kafka = source["config"]["meta"]["kafka"]
+        with suppress(UserError):  # of a damaged table, which withholds by itself
+            table = load_table(catalog, f"{source['schema']}.{source['identifier']}")
+            for path, reason in SchemaState.of(table).omitted_fields():
+                text = f"{kafka['topic']}: {path} is omitted, {reason}: it is NULL in the table"
+                allowed = any(f"{path}.".startswith(f"{other}.") for other in kafka.get("allow") or ())
+                if allowed or reason == CASE_TWIN or not maps(source, path):
+                    warnings.append(text)
+                else:
+                    remedy = f"change the schema, or declare allow: [{path}] to publish without its values"
+                    faults.append(Fault(kafka["topic"], f"{text}; {remedy}"))
+    return faults, warnings
 
 
 def _warning(cursor: hive.Cursor, catalog: Catalog, field: Unknown) -> str:

@@ -1,16 +1,22 @@
 """The types of an Avro schema as JSON has it, and how Avro names them."""
 
+from collections.abc import Iterator
 from typing import NotRequired, TypeAlias, TypedDict
 
 
 class AvroField(TypedDict):
-    """A field of a record. `optional` is no word of Avro's, but the writer's form's: a record may lack the field."""
+    """A field of a record.
+
+    Two keys are the writer's form's, not Avro's: `optional`, a record may lack the field, and `omitted`, no column can
+    hold it: its name and the reason.
+    """
 
     name: str
     type: "AvroSchema"
     aliases: NotRequired[list[str]]
     default: NotRequired[object]
     optional: NotRequired[bool]
+    omitted: NotRequired[str]
 
 
 class AvroType(TypedDict):
@@ -37,6 +43,19 @@ NAMED = ("record", "enum", "fixed")
 def qualified_name(name: str, namespace: str | None) -> str:
     """Return a type's name with its namespace, which is part of the name itself if that has dots."""
     return name if "." in name or not namespace else f"{namespace}.{name}"
+
+
+def omitted_fields(schema: AvroSchema, place: str = "") -> Iterator[tuple[str, str]]:
+    """Yield path and reason of each field that a writer's form omits; nothing but a field is a step of a path."""
+    for branch in schema if isinstance(schema, list) else [schema]:
+        if isinstance(branch, dict):
+            yield from omitted_fields(branch.get("items", branch.get("values", "null")), place)
+            for field in branch.get("fields", ()):
+                name, _, reason = field.get("omitted", "").partition(": ")
+                if reason:
+                    yield f"{place}{name}", reason
+                else:
+                    yield from omitted_fields(field["type"], f"{place}{field['name']}.")
 
 
 def simple_name(branch: AvroSchema) -> str:

@@ -16,7 +16,10 @@ from lakehouse.settings import Settings
 # A subject, a version, a schema that the registry does not have.
 NOT_FOUND = (40401, 40402, 40403)
 ATTEMPTS_WHEN_UNKNOWN = 3
-UNKNOWN_SECONDS = 300.0
+# A missing id is asked for again after 1, 2, 4 ... seconds.
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
+# Bytes that only look like registry Avro name any number of ids.
+MOST_MISSING = 1_000
 REQUEST_SECONDS = 5
 Answer = TypeVar("Answer")
 
@@ -37,35 +40,28 @@ class Registry:
     """Schemas by id. An outage is waited for, up to `wait` seconds; it never looks like a 404."""
 
     def __init__(self, settings: Settings, wait: float) -> None:
+        self.settings = settings
         self._url = settings.schema_registry_url
         self._wait = wait
         self._client = SchemaRegistryClient(
             {**connections.registry_client(settings), "max.retries": 0, "timeout": REQUEST_SECONDS}
         )
         self._cache: dict[int, Registered] = {}
-        self._missing: dict[int, float] = {}
-
-    def schema(self, schema_id: int) -> Registered | None:
-        """Return the schema, or None if the registry says that it has no such id, or lacks a schema it refers to.
-
-        Raises:
-            UserError: as for `schemas`.
-        """
-        return self.schemas([schema_id]).get(schema_id)
+        # When to ask for a missing id again, and the pause before that.
+        self._missing: dict[int, tuple[float, float]] = {}
 
     def schemas(self, schema_ids: Iterable[int]) -> dict[int, Registered]:
         """Return the schemas by id, without those that the registry does not have, or lacks a schema they refer to.
 
         It is asked again twice for what it does not have, because a replica may lag behind a producer: in rounds, for
-        bytes that only look like registry Avro can name many ids. That it lacks an id is remembered for
-        `UNKNOWN_SECONDS` and not for ever, because the schema may be registered later.
+        bytes that only look like registry Avro can name many ids. Later calls ask again after 1, 2, 4 ... 300 s.
 
         Raises:
             UserError: the registry is unreachable, turns this client away, or answers what is no registry's.
         """
         wanted = set(schema_ids) - self.missing()
         for attempt in range(ATTEMPTS_WHEN_UNKNOWN):
-            missing = sorted(wanted - set(self._cache))
+            missing = sorted(wanted - set(self._cache) - (set(self._missing) if attempt else set()))
             if attempt and missing:
                 time.sleep(0.2 * attempt)
             for schema_id in missing:
@@ -73,14 +69,33 @@ class Registry:
                 registered = self._with_references(schema) if schema is not None else None
                 if registered is not None:
                     self._cache[schema_id] = registered
-        self._missing = self._missing | dict.fromkeys(wanted - set(self._cache), time.monotonic())
+        for schema_id in wanted - set(self._cache):
+            _, before = self._missing.pop(schema_id, (0.0, 0.0))
+            pause = min(2 * before, LONGEST_PAUSE) or FIRST_PAUSE
+            self._missing[schema_id] = time.monotonic() + pause, pause
+        while len(self._missing) > MOST_MISSING:
+            del self._missing[next(iter(self._missing))]
         return {schema_id: self._cache[schema_id] for schema_id in wanted & set(self._cache)}
 
     def missing(self) -> set[int]:
-        """Return the ids that the registry was asked for lately and does not have."""
-        since = time.monotonic() - UNKNOWN_SECONDS
-        self._missing = {schema_id: asked for schema_id, asked in self._missing.items() if asked > since}
-        return set(self._missing)
+        """Return the ids that the registry does not have, and that it is not time to ask for again."""
+        now = time.monotonic()
+        return {schema_id for schema_id, (due, _) in self._missing.items() if due > now} - self._cache.keys()
+
+    def recovered(self, missing: Iterable[int] = ()) -> set[int]:
+        """Ask for the missing ids that are due, and for `missing`; return those found, until `forget_missing`.
+
+        Raises:
+            UserError: as for `schemas`.
+        """
+        self._missing = dict.fromkeys(missing, (0.0, 0.0)) | self._missing
+        self.schemas(self._missing)
+        return self._missing.keys() & self._cache.keys()
+
+    def forget_missing(self, schema_ids: Iterable[int]) -> None:
+        """Forget that the registry lacked ids."""
+        for schema_id in schema_ids:
+            self._missing.pop(schema_id, None)
 
     def latest(self, subject: str) -> tuple[int, Registered] | None:
         """Return the newest version's id and schema, or None if there is no such subject.

@@ -21,7 +21,7 @@ from lakehouse.settings import Settings
 from python_ingest.kafka import peek
 from python_ingest.kafka.broker import TopicState
 from python_ingest.kafka.offset_range import OffsetRange
-from python_ingest.landing import commit, decode, far_stamps, offsets, tables
+from python_ingest.landing import commit, decode, far_stamps, identity, offsets, tables
 from python_ingest.landing.commit import Landed, Ledger
 from python_ingest.landing.decode import Batch
 from python_ingest.landing.offsets import Position
@@ -181,6 +181,8 @@ class Lander:
             raise self._translated(error) from None
 
     def _write(self, table: Table, records: DataFrame, sides: Sides, plan: BatchPlan) -> Landed:
+        if fingerprints := self.schemas.check(SchemaState.of(table), table.properties):
+            identity.note(table, fingerprints)
         batch = Batch(plan.position.last_batch + 1, datetime.now(UTC))
         ids = tuple(sorted(sides.value.writers))
         read = {} if plan.filling_holes else {span.partition: span.until for span in plan.ranges}

@@ -53,15 +53,22 @@ def below(place: str, name: str) -> str:
 
 
 def fields(schema: AvroSchema | None) -> dict[str, AvroField]:
-    """Return the fields of a record that may be null, by name; {} for all else."""
+    """Return the fields of a record that may be null, by name, without omitted ones; {} for all else."""
     some = not_null(schema or "null")
-    return {field["name"]: field for field in some.get("fields", ())} if isinstance(some, dict) else {}
+    found = some.get("fields", ()) if isinstance(some, dict) else ()
+    return {field["name"]: field for field in found if "omitted" not in field}
+
+
+def omitted(field: AvroField, name: str, reason: str) -> AvroField:
+    """Return a field of a writer's form as omitted, under a name that no column has."""
+    return AvroField(name=f"_omitted_{name}", type=field["type"], omitted=f"{name}: {reason}")
 
 
 def parts(schema: AvroSchema | None) -> dict[str, AvroSchema]:
     """Return what a schema is made of, by the name of the step down to it; {} if it has no parts.
 
     These are the fields of a record, the `element` of an array, the `value` of a map, the members of a union but null.
+    Omitted fields are no part.
     """
     some = not_null(schema or "null")
     if isinstance(some, list):

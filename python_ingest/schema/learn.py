@@ -3,21 +3,25 @@
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pyiceberg.types import StructType
 
 from lakehouse import property_keys
-from python_ingest.kafka.avro_schema import AvroSchema
+from lakehouse.errors import UserError
+from python_ingest.kafka.avro_schema import AvroSchema, omitted_fields
 from python_ingest.kafka.registry import Registered, Registry
 from python_ingest.schema import merge, writer_form
-from python_ingest.schema.avro import IncompatibleSchema
+from python_ingest.schema.avro import IncompatibleSchema, holds_nothing
 from python_ingest.schema.column_types import joined, with_names_of
 from python_ingest.schema.columns import landed_columns
 from python_ingest.schema.state import SchemaState, Side, Sides
 from python_ingest.topics import Declaration
 
 FOREIGN_SECONDS = 300.0
+# A registry that does not answer, or lacks a known schema, is not asked for known ones again for so long.
+UNCHECKED_SECONDS = 60.0
 # A schema of a plain type may be under hundreds of subjects.
 NAMED = 3
 
@@ -42,10 +46,45 @@ class TopicSchemas:
     declaration: Declaration
     _rejected: dict[str, dict[int, str]] = field(default_factory=lambda: {"value": {}, "key": {}})
     _foreign_since: dict[tuple[str, int], float] = field(default_factory=dict)
+    _checked: set[tuple[str, int]] = field(default_factory=set)
+    _check_from: float = 0.0
 
     def learned_by(self, state: SchemaState) -> Sides:
         """Return how to decode what a table's state already holds, without asking the registry."""
         return self.learn(state, (), ()).sides
+
+    def check(self, state: SchemaState, noted: Mapping[str, str]) -> dict[str, str]:
+        """Compare fingerprints of known schemas with the registry's, each once; return those that are not `noted`.
+
+        A table without a fingerprint takes the first answer. A registry that is away stops no known schema.
+
+        Raises:
+            UserError: an id has another schema than the one that the table's rows were decoded by.
+        """
+        ids = [("value", schema_id) for schema_id in state.value] + [("key", schema_id) for schema_id in state.key]
+        wanted = set(ids) - self._checked
+        if not wanted or time.monotonic() < self._check_from:
+            return {}
+        registered: dict[int, Registered] = {}
+        with suppress(UserError):
+            registered = Registry(self.registry.settings, wait=0).schemas(schema_id for _, schema_id in wanted)
+        new = {}
+        for side, schema_id in wanted:
+            if schema_id not in registered:
+                self._check_from = time.monotonic() + UNCHECKED_SECONDS
+                continue
+            name = f"{property_keys.fingerprint(side)}{schema_id}"
+            found = writer_form.fingerprint(registered[schema_id].text, registered[schema_id].references)
+            if noted.get(name, found) != found:
+                raise UserError(
+                    f"{self.declaration.topic}: schema id {schema_id} of its {side}s is another schema in the registry"
+                    " now than when its records were landed",
+                    "Restore the registry's ids, or land the topic in a new table (declare another name)",
+                )
+            self._checked.add((side, schema_id))
+            if name not in noted:
+                new[name] = found
+        return new
 
     def learn(
         self,
@@ -158,7 +197,9 @@ def fitted(
     writer = merge.with_column_names(names, writer_form.writer_form(registered.text, registered.references))
     joined(columns, landed_columns(side, merge.merge(reader, writer)))
     merge.refuse_narrowing(merge.merge_all(older), writer, declaration.allow)
-    notes = []
+    notes = [f"{path} is omitted, {reason}: NULL in the table" for path, reason in omitted_fields(writer)]
+    if notes and holds_nothing(writer):
+        raise IncompatibleSchema("", f"no field can be a column: {notes[0]}")
     for dropped, added, required in merge.replaced_fields(older[max(older)] if older else None, writer):
         if dropped in declaration.allow:
             continue

@@ -4,6 +4,7 @@ The reader's form holds every field of every version, all of them optional. One 
 hold several Avro types: an enum and a string, milliseconds and microseconds, fixed of two sizes.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 
 from python_ingest.kafka.avro_schema import AvroField, AvroSchema, AvroType
@@ -17,14 +18,16 @@ from python_ingest.schema.avro import (
     made_of,
     member,
     not_null,
+    omitted,
     optional,
     parts,
 )
-from python_ingest.schema.writer_form import LOGICAL, refuse_names_that_differ_by_case
+from python_ingest.schema.writer_form import LOGICAL
 
 WIDER = {("int", "long"): "long", ("float", "double"): "double"}
 # What differs in Avro and is the same in a column.
 SAME = {"enum": "string", "fixed": "bytes"}
+CASE_TWIN = "its name differs from another by case only"
 NESTED = ("record", "array", "map", "union")
 LARGEST_DECIMAL_BYTES = 16
 
@@ -60,7 +63,8 @@ def merge(reader: AvroSchema | None, writer: AvroSchema, place: str = "") -> Avr
     for name, part in parts(new).items():
         if not holds_nothing(part):
             merged[name] = merge(merged.get(name), part, below(place, name))
-    refuse_names_that_differ_by_case(list(merged), place)
+    if len({*map(str.lower, merged)}) < len(merged):
+        raise IncompatibleSchema(place, "names of two fields differ by case only")
     was = fields(reader)
     is_now = {name: field for name, field in fields(new).items() if not holds_nothing(field["type"])}
     return _reader(new, merged, {name: [*_aliases(was, name), *_aliases(is_now, name)] for name in merged})
@@ -78,7 +82,8 @@ def with_column_names(reader: AvroSchema | None, writer: AvroSchema, place: str 
     """Return a writer's form with each field named as the column it belongs to, by its own name or an alias.
 
     A column is known by every name and alias that the versions landed in it have. The bytes do not depend on names,
-    so a form is renamed once, when it is learned, and the order of merging does not matter.
+    so a form is renamed once, when it is learned, and the order of merging does not matter. Of names that differ by
+    case only the one that the table has stays; fields with the others are omitted.
 
     Raises:
         IncompatibleSchema: it cannot be told which column a field belongs to.
@@ -93,12 +98,15 @@ def with_column_names(reader: AvroSchema | None, writer: AvroSchema, place: str 
             with_column_names(members.get(name), branch, below(place, name))
             for name, branch in zip(names, writer, strict=True)
         ]
-    if isinstance(writer, str) or avro_type(old) != avro_type(writer):
+    if isinstance(writer, str):
         return writer
+    old = old if avro_type(old) == avro_type(writer) else "null"
     if writer["type"] == "record":
         return {**writer, "fields": _renamed_fields(old, writer, place)}
     before = parts(old)
-    renamed = {name: with_column_names(before[name], part, below(place, name)) for name, part in parts(writer).items()}
+    renamed = {
+        name: with_column_names(before.get(name), part, below(place, name)) for name, part in parts(writer).items()
+    }
     return made_of(writer, renamed)
 
 
@@ -165,12 +173,16 @@ def _aliases(of: Mapping[str, AvroField], name: str) -> list[str]:
     return of[name].get("aliases", []) if name in of else []
 
 
-def _renamed_fields(old: AvroSchema, writer: AvroSchema, place: str) -> list[AvroField]:
+def _renamed_fields(old: AvroSchema, writer: AvroType, place: str) -> list[AvroField]:
     before = fields(old)
     columns = {alias: name for name in before for alias in _aliases(before, name)} | {name: name for name in before}
     taken: dict[str, str] = {}
     renamed = []
-    for name, field in fields(writer).items():
+    for field in writer["fields"]:
+        if "omitted" in field:
+            renamed.append(field)
+            continue
+        name = field["name"]
         aliases = field.get("aliases", [])
         # Its own name decides; its aliases are asked only where that is no column's.
         found = {columns[name]} if name in columns else {columns[alias] for alias in aliases if alias in columns}
@@ -186,7 +198,17 @@ def _renamed_fields(old: AvroSchema, writer: AvroSchema, place: str) -> list[Avr
         if others := sorted({name, *aliases} - {column}):
             new["aliases"] = others
         renamed.append(new)
-    return renamed
+    # A field that a schema had has a default in the reader's form. A column that only the source declares has none, and
+    # takes a name in another case.
+    landed = {name for name, field in before.items() if "default" in field}
+    cases = Counter(map(str.lower, landed | {*taken}))
+    kept = landed | {name for name in before if name.lower() not in map(str.lower, landed)}
+    return [
+        omitted(field, field["name"], CASE_TWIN)
+        if field["name"] in taken and cases[field["name"].lower()] > 1 and field["name"] not in kept
+        else field
+        for field in renamed
+    ]
 
 
 def _fit(dropped: AvroSchema, added: AvroSchema) -> bool:

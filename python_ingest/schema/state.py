@@ -9,10 +9,10 @@ from pyiceberg.types import StructType
 
 from lakehouse import property_keys
 from python_ingest import spark_types
-from python_ingest.kafka.avro_schema import AvroSchema
+from python_ingest.kafka.avro_schema import AvroSchema, omitted_fields
 from python_ingest.schema import merge
 from python_ingest.schema.column_types import joined_columns
-from python_ingest.schema.columns import decoded_columns, landed_columns
+from python_ingest.schema.columns import decoded_columns, landed_columns, landed_name
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,12 @@ class SchemaState:
         """Return the columns that hold what the table has and what the schemas give."""
         held = joined_columns(self.columns, landed_columns("value", merge.merge_all(self.value)))
         return joined_columns(held, landed_columns("key", merge.merge_all(self.key)))
+
+    def omitted_fields(self) -> list[tuple[str, str]]:
+        """Return column, or path, and reason of each field that no column can hold: in the table it is NULL."""
+        values = {(landed_name(path), why) for writer in self.value.values() for path, why in omitted_fields(writer)}
+        keys = {(f"kafka_key.{path}", why) for writer in self.key.values() for path, why in omitted_fields(writer)}
+        return sorted(values | keys)
 
     def properties(self) -> dict[str, str]:
         """Return the state as table properties."""

@@ -19,6 +19,7 @@ HELP = {
     "over_limit": "1 if these are more than the topic's declaration allows, 0 if not.",
     "erased": "Rows that were erased.",
     "key_errors": "Rows whose key could not be decoded.",
+    "omitted_fields": "Fields of landed schemas that no column can hold.",
     "last_batch": "Number of the last batch.",
     "newest_record_timestamp_seconds": "Greatest Kafka timestamp that was landed.",
     "landed_timestamp_seconds": "Time of the last batch.",

@@ -51,6 +51,7 @@ class TopicStatus:
     recent_dead_letters: int | None = None
     over_limit: bool | None = None
     key_errors: int | None = None
+    omitted_fields: int | None = None
     erased: int | None = None
     newest_record: datetime | None = None
     landed_at: datetime | None = None
@@ -124,7 +125,9 @@ def _describe_table(status: TopicStatus, table: Table, declaration: Declaration)
     position = PositionReader().read(table)
     status.next_offsets, status.last_batch = position.next_offsets, position.last_batch
     status.size = size_of(table, files)
-    status.notes = [text for _, text in sorted(SchemaState.of(table).notes.items())]
+    state = SchemaState.of(table)
+    status.notes = [text for _, text in sorted(state.notes.items())]
+    status.omitted_fields = len(state.omitted_fields())
     data = [file for file in files if file.content == DataFileContent.DATA]
     emptied = erased.rows_by_file(table)
     status.newest_record = _greatest(data, table, "kafka_timestamp")

@@ -7,7 +7,7 @@ encoding, and some that Avro's Java library takes are none to fastavro. Times st
 
 import io
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Context, Decimal
 from itertools import count
@@ -21,6 +21,8 @@ from python_ingest.kafka.avro_schema import NAMED, AvroField, AvroSchema, AvroTy
 Convert = Callable[[Any], Any]
 _Read = tuple[AvroSchema, Convert]
 HEADER_BYTES = 5
+# A type is written out wherever it is used: a schema with more than this is not read.
+MOST_TYPES = 50_000
 NUMBERS = ({"int", "long"}, {"float", "double"})
 MILLISECONDS = ("timestamp-millis", "local-timestamp-millis")
 EXACT = Context(prec=80)
@@ -61,7 +63,7 @@ class Reader:
 
     A record's fields belong in the columns `fields`, any other value in one of the type `plain`; None if there is no
     such column. `names` are as `renamed` gives them. A record is read as a dict by the names of its columns; a column
-    that the schema lacks is left out.
+    that the schema lacks is left out, and so is a field whose path is `omitted`.
 
     Raises:
         Unreadable: the schema is not Avro.
@@ -74,10 +76,15 @@ class Reader:
         fields: IcebergType | None,
         plain: IcebergType | None,
         names: Mapping[str, Sequence[str]],
+        omitted: Collection[str] = (),
     ) -> None:
         self._named: dict[str, tuple[AvroType, str]] = {}
         self._names = names
+        self._omitted = omitted
         self._numbers = count()
+        # The records that the current place is in, and their names.
+        self._open: dict[int, str] = {}
+        self._place = ""
         try:
             for document in map(json.loads, [*references, text]):
                 self._define(document, "")
@@ -127,6 +134,8 @@ class Reader:
 
     def _read_as(self, schema: AvroSchema, namespace: str, column: IcebergType | None) -> _Read:
         """Return the schema for fastavro, and what makes of its values those of the column."""
+        if next(self._numbers) > MOST_TYPES:
+            raise ValueError
         if isinstance(schema, list):
             return self._union(schema, namespace, column)
         if isinstance(schema, dict) and schema["type"] not in NAMED:
@@ -191,18 +200,22 @@ class Reader:
         return union, convert_member
 
     def _record(self, schema: AvroType, namespace: str, column: IcebergType | None) -> _Read:
+        if id(schema) in self._open:
+            return self._open[id(schema)], _same
         below = _below(column)
-        fields: list[AvroField] = []
+        record = self._record_of([])
+        self._open[id(schema)] = record["name"]
         parts: list[tuple[str, str, Convert]] = []
         for field in schema["fields"]:
             name, place = self._column(field, below), f"f{next(self._numbers)}"
+            outer, self._place = self._place, f"{self._place}{name}."
             plain, convert = self._read_as(field["type"], namespace, below.get(name))
-            fields.append({"name": place, "type": plain})
-            parts.append((place, name, convert))
-        return (
-            self._record_of(fields),
-            lambda found: {name: convert(found[place]) for place, name, convert in parts},
-        )
+            self._place = outer
+            record["fields"].append({"name": place, "type": plain})
+            if f"{outer}{field['name']}" not in self._omitted:
+                parts.append((place, name, convert))
+        del self._open[id(schema)]
+        return record, lambda found: {name: convert(found[place]) for place, name, convert in parts}
 
     def _column(self, field: AvroField, below: Mapping[str, IcebergType]) -> str:
         """Return the column of a field: of its own name, else of the nearest name that a schema says to be the same."""

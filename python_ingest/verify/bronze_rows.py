@@ -18,6 +18,7 @@ from pyiceberg.types import IcebergType
 
 from lakehouse import property_keys
 from lakehouse.catalog import load_table, readable
+from python_ingest.kafka.avro_schema import omitted_fields
 from python_ingest.kafka.offset_range import HeldOffsets
 from python_ingest.verify.topic_log import RECORD
 
@@ -88,10 +89,14 @@ class BronzeTable:
         """Return the types of the columns."""
         return {field.name: field.field_type for field in self._table.schema().fields}
 
-    def schemas(self, side: str) -> set[int]:
-        """Return the ids of the schemas whose fields have columns, of the values or of the keys."""
+    def schemas(self, side: str) -> dict[int, set[str]]:
+        """Return the ids of the schemas whose fields have columns, with the paths of those that have none."""
         prefix = property_keys.schema(side)
-        return {int(name.removeprefix(prefix)) for name in self._table.properties if name.startswith(prefix)}
+        return {
+            int(name.removeprefix(prefix)): {path for path, _ in omitted_fields(json.loads(form))}
+            for name, form in self._table.properties.items()
+            if name.startswith(prefix)
+        }
 
     def pieces(self, percent: float, seed: int) -> Iterator[pa.Table]:
         """Yield the rows piece by piece, of so many percent of the pieces, with the columns that their file has.

@@ -177,11 +177,12 @@ class _Comparison:
 class _Schemas:
     """The schemas of the values or of the keys.
 
-    The `known` ones have columns: `fields` those of a record, or the one of the type `column`.
+    The `known` ones have columns, but for the paths of omitted fields: `fields` those of a record, or the one of the
+    type `column`.
     """
 
     def __init__(
-        self, registry: Registry, known: set[int], fields: dict[str, IcebergType], column: IcebergType | None
+        self, registry: Registry, known: dict[int, set[str]], fields: dict[str, IcebergType], column: IcebergType | None
     ) -> None:
         self.known = known
         self._registry = registry
@@ -235,9 +236,8 @@ class _Schemas:
             texts = [
                 text for schema in self._registered.values() if schema for text in (schema.text, *schema.references)
             ]
-            self._readers[number] = Reader(
-                registered.text, registered.references, self._fields, self._column, renamed(texts)
-            )
+            columns = self._fields, self._column, renamed(texts), self.known.get(number, ())
+            self._readers[number] = Reader(registered.text, registered.references, *columns)
         return self._readers[number]
 
 

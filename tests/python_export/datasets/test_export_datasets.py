@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 from pyiceberg.catalog import Catalog
+from pyiceberg.schema import Schema
+from pyiceberg.types import IntegerType, NestedField
 
 from lakehouse.environment import PROJECT_ROOT
 from lakehouse.errors import UserError
@@ -24,8 +26,11 @@ from python_export.datasets.declared import Table, Topic
 from python_export.datasets.dictionary import Field
 from python_export.datasets.project import Project
 from python_export.datasets.shown import Headline, Shown, of_export
+from python_export.datasets.unclassified import omitted_fields
 from python_export.datasets.withheld import Fault, withhold, without_dataset
+from python_ingest.schema.writer_form import writer_form
 from tests.support.hostile_rows import DATASET, arrow_table, hostile_rows
+from tests.support.lab import record
 
 
 def node(name: str, kind: str = "model", materialized: str = "table", **meta: Any) -> dict[str, Any]:
@@ -109,6 +114,35 @@ def test_a_fault_withholds_what_comes_from_its_place_alone(tmp_path: Path, manif
     assert reasons(behind, again, stray) == {"two": "behind: shop.other"}
     assert reasons(failed, behind) == {"one": "stg_sales failed", "two": "stg_sales failed; behind: shop.other"}
     assert without_dataset(found, [behind, failed, stray, stray]) == ["ops failed"]
+
+
+def test_a_mapped_field_that_no_column_holds_withholds_until_it_is_allowed(
+    tmp_path: Path, manifest: dict[str, Any], catalog: Catalog
+) -> None:
+    wide = {"type": "bytes", "logicalType": "decimal", "precision": 50}
+    form = writer_form(json.dumps(record("r", id="int", price=wide, place=record("p", code="int", up=["null", "r"]))))
+    properties = {"lakehouse.value-schema.7": json.dumps(form)}
+    catalog.create_namespace_if_not_exists("bronze")
+    catalog.create_table("bronze.sales", Schema(NestedField(1, "id", IntegerType())), properties=properties)
+    sales = manifest["sources"]["source.p.sales"]
+    sales["columns"] = {"id": {"data_type": "int"}, "price": {"data_type": "decimal(10,2)"}}
+    found = project(tmp_path, manifest)
+
+    def omitted() -> tuple[list[Fault], list[str]]:
+        found.manifest_path.write_text(json.dumps(manifest))
+        return omitted_fields(catalog, found)
+
+    faults, warnings = omitted()
+    place = "shop.sales: place.up is omitted, a type that contains itself cannot be a column: it is NULL in the table"
+    assert warnings == [place]
+    [fault] = faults
+    assert fault.place == "shop.sales"
+    assert fault.reason.startswith("shop.sales: price is omitted, a decimal column has 1 to 38 digits")
+    assert [dataset.name for dataset in withhold(declared.load(found).values(), faults, IsoWeek(2026, 46))[0]] == []
+    sales["columns"]["place"] = {"data_type": "struct<code: int, up: string>"}
+    assert [len(part) for part in omitted()] == [2, 0]
+    sales["config"]["meta"]["kafka"]["allow"] = ["price", "place"]
+    assert [len(part) for part in omitted()] == [0, 2]
 
 
 def test_wrong_numbers_are_of_a_table_or_of_what_it_is_made_from(manifest: dict[str, Any]) -> None:

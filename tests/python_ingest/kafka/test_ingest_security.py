@@ -263,7 +263,7 @@ def test_a_registry_that_is_not_trusted_or_turns_us_away_is_not_waited_for(
 ) -> None:
     wrong = {name: secured.other_ca if value == "other" else value for name, value in wrong.items()}
     with pytest.raises(UserError, match=words):
-        Registry(secured.settings(getattr(secured, way), wrong), LONG).schema(1)
+        Registry(secured.settings(getattr(secured, way), wrong), LONG).schemas([1])
 
 
 def test_a_wrong_password_is_one_line_and_exit_code_1(

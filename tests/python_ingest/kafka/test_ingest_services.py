@@ -81,8 +81,7 @@ UNKNOWN = (404, {"error_code": 40403, "message": "Schema not found"})
 @pytest.mark.parametrize("status", [500, 502, 503, 429])
 def test_an_outage_of_the_registry_is_waited_for(offline_settings: Settings, status: int) -> None:
     with registry_answering((status, {"error_code": status}), FOUND) as (url, asked):
-        schema = registry_at(url, offline_settings).schema(7)
-        assert schema is not None
+        schema = registry_at(url, offline_settings).schemas([7])[7]
         assert (schema.schema_type, schema.text) == ("AVRO", '"int"')
         assert len(asked) == 2
 
@@ -90,22 +89,74 @@ def test_an_outage_of_the_registry_is_waited_for(offline_settings: Settings, sta
 def test_a_schema_is_asked_for_once(offline_settings: Settings) -> None:
     with registry_answering(FOUND) as (url, asked):
         registry = registry_at(url, offline_settings)
-        assert registry.schema(7) == registry.schema(7)
+        assert registry.schemas([7]).get(7) == registry.schemas([7]).get(7)
         assert len(asked) == 1
 
 
-def test_an_unknown_id_is_asked_for_again_and_remembered_for_a_while(
+def test_a_missing_id_is_asked_for_again_after_pauses_that_double(
     offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with registry_answering(UNKNOWN, UNKNOWN, UNKNOWN, FOUND) as (url, asked):
+    class Clock:
+        now = 0.0
+
+        def monotonic(self) -> float:
+            return self.now
+
+        def sleep(self, _: float) -> None: ...
+
+    clock = Clock()
+    monkeypatch.setattr("python_ingest.kafka.registry.time", clock)
+    with registry_answering(*[UNKNOWN] * 16, FOUND) as (url, asked):
         registry = registry_at(url, offline_settings)
-        assert registry.schema(7) is None
-        assert registry.schema(7) is None
-        assert (len(asked), registry.missing()) == (3, {7})
-        monkeypatch.setattr("python_ingest.kafka.registry.UNKNOWN_SECONDS", 0)
-        assert registry.missing() == set()
-        assert registry.schema(7) is not None
-        assert len(asked) == 4
+        asked_at = []
+        while registry.schemas([7]).get(7) is None:
+            asked_at += [clock.now] * (len(asked) - len(asked_at))
+            clock.now += 1
+        assert asked_at == [0, 0, 0, 1, 3, 7, 15, 31, 63, 127, 255, 511, 811, 1111, 1411, 1711]
+        assert (registry.missing(), registry.recovered()) == (set(), {7})
+        registry.forget_missing({7})
+        assert registry.recovered() == set()
+        assert registry.recovered([7]) == {7}
+
+
+def test_no_more_missing_ids_are_remembered_than_are_asked_for(offline_settings: Settings) -> None:
+    with registry_answering(UNKNOWN) as (url, _):
+        registry = registry_at(url, offline_settings)
+        for first in range(0, 1_200, 400):
+            registry.schemas(range(first, first + 400))
+        assert registry.missing() <= set(range(200, 1_200))
+
+
+def test_a_known_id_that_means_another_schema_stops_its_topic_by_name(
+    offline_settings: Settings, declaration: Declaration
+) -> None:
+    def registered(*fields: str) -> tuple[int, dict]:
+        return 200, {"schema": json.dumps(record("sale", **dict.fromkeys(fields, "int")))}
+
+    def asking(url: str) -> TopicSchemas:
+        return TopicSchemas(registry_at(url, offline_settings), declaration)
+
+    with registry_answering(registered("amount", "fee"), subject=f"{declaration.topic}-value") as (url, asked):
+        schemas = asking(url)
+        state = schemas.learn(SchemaState(), [7], ()).state
+        noted = schemas.check(state, {})
+        assert list(noted) == ["lakehouse.value-schema-fingerprint.7"]
+        questions = len(asked)
+        assert (schemas.check(state, noted), len(asked)) == ({}, questions)
+        # A table without a fingerprint takes the first answer, and one that has it is compared with it.
+        assert asking(url).check(state, {}) == noted
+        assert asking(url).check(state, noted) == {}
+    with registry_answering(registered("fee", "amount")) as (url, _):
+        assert asking(url).check(state, {}) != noted
+        with pytest.raises(UserError, match=rf"{declaration.topic}: schema id 7 of its values is another schema"):
+            asking(url).check(state, noted)
+    # What is away, or was emptied, stops no known schema, and is not asked by every batch.
+    with registry_answering(UNKNOWN) as (url, asked):
+        schemas = asking(url)
+        for _ in range(3):
+            assert schemas.check(state, noted) == {}
+        assert len(asked) == 3
+    assert asking(f"http://{NOWHERE}").check(state, noted) == {}
 
 
 def test_a_batch_asks_for_few_of_many_unknown_ids_and_for_those_that_come_often(
@@ -132,13 +183,13 @@ def test_an_answer_that_is_no_registrys_is_an_error_and_not_an_unknown_id(
     offline_settings: Settings, answer: tuple[int, dict]
 ) -> None:
     with registry_answering(answer) as (url, _), pytest.raises(UserError, match=f"answered {answer[0]}"):
-        registry_at(url, offline_settings).schema(7)
+        registry_at(url, offline_settings).schemas([7])
 
 
 def test_an_outage_longer_than_the_wait_is_named(offline_settings: Settings) -> None:
     started = time.monotonic()
     with pytest.raises(UserError, match=r"registry at http://127.0.0.1:1 does not answer.*SCHEMA_REGISTRY_URL"):
-        registry_at(f"http://{NOWHERE}", offline_settings, 0.5).schema(7)
+        registry_at(f"http://{NOWHERE}", offline_settings, 0.5).schemas([7])
     assert time.monotonic() - started < 20
 
 

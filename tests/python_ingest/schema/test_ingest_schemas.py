@@ -6,8 +6,9 @@ from itertools import permutations
 from typing import Any
 
 import pytest
-from pyiceberg.types import ListType, MapType, StructType
+from pyiceberg.types import IntegerType, ListType, MapType, NestedField, StructType
 
+from python_ingest.kafka.avro_schema import omitted_fields
 from python_ingest.schema import column_types
 from python_ingest.schema.avro import IncompatibleSchema
 from python_ingest.schema.merge import merge, merge_all, read_as, with_column_names
@@ -167,9 +168,21 @@ def test_a_renamed_type_changes_nothing_outside_a_union() -> None:
     assert columns(reader)["x"].keys() == {"member_int", "member_old", "member_new"}
 
 
-def test_fields_that_differ_by_case_only_across_versions_are_refused() -> None:
-    with pytest.raises(IncompatibleSchema, match="ID: differs from id by case only"):
-        learned(record("r", id="int"), record("r", ID="int"))
+def test_of_names_that_differ_by_case_only_the_one_that_the_table_has_lands() -> None:
+    def left_out(*versions: Any) -> list[list[str]]:
+        return [[path for path, _ in omitted_fields(writer)] for writer in learned(*versions)[1]]
+
+    one, other = record("r", k="int", id="int"), record("r", k="int", ID="int")
+    both = record("r", k="int", id="int", ID="int")
+    assert left_out(one, other, both, one) == [[], ["ID"], ["ID"], []]
+    assert left_out(both, one, other) == [["id", "ID"], [], ["ID"]]
+    nested = [record("r", below=version | {"name": "s"}) for version in (one, both)]
+    assert left_out(*nested) == [[], ["below.ID"]]
+    # A column that only the source declares takes the one name of a version, whatever its case.
+    declared = column_types.with_names_of(StructType(NestedField(1, "id", IntegerType(), required=False)), None)
+    for version, omitted in ((other, []), (both, ["ID"])):
+        writer = with_column_names(declared, writer_form(json.dumps(version)))
+        assert [path for path, _ in omitted_fields(writer)] == omitted
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from lakehouse.environment import PROJECT_ROOT
 from lakehouse.settings import Settings
-from python_ingest.schema.avro import IncompatibleSchema
+from python_ingest.kafka.avro_schema import omitted_fields
 from python_ingest.schema.writer_form import writer_form
 from python_ingest.topics import Declaration
 from tests.support.lab import Lab, assert_columns_say_what_bytes_say, record
@@ -194,10 +194,32 @@ def test_a_type_is_landed_as_documented(typed: Read, number: int, row: list[str]
 
 
 @pytest.mark.parametrize(("schema", "reason"), NO_COLUMN)
-def test_what_cannot_be_a_column_is_refused_as_documented(schema: str, reason: str) -> None:
-    with pytest.raises(IncompatibleSchema) as refused:
-        writer_form(json.dumps(record("r", x=json.loads(schema))))
-    assert str(refused.value) == reason
+def test_what_cannot_be_a_column_is_omitted_as_documented(schema: str, reason: str) -> None:
+    form = writer_form(json.dumps(record("r", k="int", x=json.loads(schema))))
+    assert list(omitted_fields(form)) == [("x", reason)]
+
+
+def test_what_cannot_be_a_column_costs_the_field_and_not_the_record(services: Settings, spark: SparkSession) -> None:
+    lab = a_lab(services, spark)
+    values = [None, Decimal(10**38), [None, None], {}, "A", 7]
+    written = {"k": 1, **{f"f{number}": value for number, value in enumerate(values)}, "ID": 3, "id": 4}
+    fields = {f"f{number}": json.loads(schema) for number, (schema, _) in enumerate(NO_COLUMN)}
+    lab.produce(lab.encode(lab.register(record("r", k="int", **fields, ID="int", id="int")), written | {"f0": written}))
+    result = lab.land_well()
+    assert result.dead_letters == 0
+    assert len(result.notes) == 1
+    for number, (_, reason) in enumerate(NO_COLUMN):
+        assert f"f{number} is omitted, {reason}" in result.notes[0]
+    found = read(lab)
+    assert not {*written} - {"k"} & {*found.iceberg}
+    assert found.rows[0]["k"] == 1
+    assert_columns_say_what_bytes_say(lab, 1)
+    # Of the two names the table has one from now on.
+    lab.produce(lab.encode(lab.register(record("r", k="int", id="int")), {"k": 2, "id": 5}))
+    lab.produce(lab.encode(lab.register(record("r", k="int", id="int", ID="int")), {"k": 3, "id": 6, "ID": 7}))
+    assert lab.land_well().dead_letters == 0
+    assert [row["id"] for row in lab.rows()] == [None, 5, 6]
+    assert_columns_say_what_bytes_say(lab, 3)
 
 
 @pytest.fixture(scope="module")
