@@ -14,6 +14,10 @@ class UserError(Exception):
         self.message = message
         self.remedy = remedy
 
+    def __reduce__(self) -> tuple[type["UserError"], tuple[str, str]]:
+        """Return what it is made of: it passes between processes."""
+        return UserError, (self.message, self.remedy)
+
 
 class DeadlineError(UserError):
     """Something took longer than it may."""

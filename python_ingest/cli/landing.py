@@ -2,8 +2,10 @@
 
 import os
 import uuid
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from datetime import UTC, datetime
+from multiprocessing import get_context
 from pathlib import Path
 from threading import Thread
 from typing import Annotated
@@ -180,6 +182,27 @@ def _lander(models: Path, topic: str, wait: float) -> tuple[Lander, QuietSpark]:
     return Lander(settings, spark, catalog, declaration, schemas, str(uuid.uuid4()), wait), spark
 
 
+def _catch_up(settings: Settings, chosen: list[Declaration], options: Options) -> list[TopicResult]:
+    """Land topics. If Spark's Java process is lost, land each that failed in a process of its own: one is the cause."""
+    spark = QuietSpark(settings)
+    with ConsoleReporter(console) as reporter:
+        results = Ingester(settings, spark, options, reporter).catch_up(chosen)
+    if not spark.gone():
+        spark.stop()
+    elif len(chosen) == 1:
+        results[0].error = UserError(
+            f"{results[0].topic}: Spark's Java process ended while this topic was landed, for instance for its memory",
+            f"Raise spark.driver.memory in the file of LAKEHOUSE_SPARK_CONF, or lower --max-records; see {log_file()}",
+        )
+    else:
+        errors.print("warning: Spark's Java process has ended: topics that failed are landed one by one", markup=False)
+        for at, declaration in enumerate(chosen):
+            if results[at].error is not None:
+                with ProcessPoolExecutor(1, get_context("spawn")) as process:
+                    (results[at],) = process.submit(_catch_up, settings, [declaration], options).result()
+    return results
+
+
 def _run(
     settings: Settings,
     chosen: list[Declaration],
@@ -196,7 +219,7 @@ def _run(
             if result.over_limit:
                 errors.print(f"warning: {too_many_dead_letters(result)}", markup=False)
         # A process cannot start a second one.
-        if pause is not None and spark.gone() and not ingester.stopping.is_set():
+        if spark.gone() and not ingester.stopping.is_set():
             raise UserError("Spark's Java process has ended", f"See {log_file()}, and run it again: nothing is lost")
 
     def write_metrics() -> None:
@@ -205,13 +228,13 @@ def _run(
             if pause is None or ingester.stopping.wait(pause):
                 return
 
-    with ConsoleReporter(console) as reporter:
-        ingester = Ingester(settings, spark, options, reporter)
-        if pause is None:
-            results = ingester.catch_up(chosen)
-            tell(results)
-            write_metrics()
-        else:
+    if pause is None:
+        results = _catch_up(settings, chosen, options)
+        tell(results)
+        write_metrics()
+    else:
+        with ConsoleReporter(console) as reporter:
+            ingester = Ingester(settings, spark, options, reporter, after_turn=letters.Recovery(reporter))
             # Beside the batches: a broker that does not answer must not hold them up.
             Thread(target=write_metrics, daemon=True).start()
             with stopped_by_signals(ingester.stopping):

@@ -94,6 +94,7 @@ class Ingester:
     options: Options
     reporter: Reporter
     writer: str = field(default_factory=lambda: str(uuid.uuid4()))
+    after_turn: Callable[[Lander], None] = lambda _: None
 
     def __post_init__(self) -> None:
         self.broker = Broker(self.settings, self.options.wait)
@@ -133,6 +134,7 @@ class Ingester:
         loop, result = self._loop(declaration), TopicResult(declaration.topic)
         self._try(result, loop.take_ends)
         self._try(result, loop.land, 1)
+        self._try(result, lambda _: self.after_turn(loop.lander))
         return result
 
     def _loop(self, declaration: Declaration) -> "_TopicLoop":
@@ -164,7 +166,7 @@ class _TopicLoop:
         self._ends: dict[int, int] = {}
         self._positions = PositionReader()
         self._searched: dict[int, int] = {}
-        self._lander = Lander(
+        self.lander = Lander(
             settings=ingester.settings,
             spark=ingester.spark,
             catalog=load_catalog(ingester.settings),
@@ -182,8 +184,8 @@ class _TopicLoop:
         Raises:
             UserError: the table cannot be made, or the broker does not tell.
         """
-        make_namespace(self._lander.catalog, self._declaration.schema)
-        tables.prepared(self._lander.catalog, self._declaration, lambda line: self._reporter.note(result.topic, line))
+        make_namespace(self.lander.catalog, self._declaration.schema)
+        tables.prepared(self.lander.catalog, self._declaration, lambda line: self._reporter.note(result.topic, line))
         topic = self._broker.describe(self._declaration.topic)
         until = self._options.until
         self._ends = topic.end if until is None else self._broker.offsets_at(topic, until)
@@ -199,7 +201,7 @@ class _TopicLoop:
         while not self._stopping.is_set():
             try:
                 # The table first: the broker's ends are then never behind it, whatever others land meanwhile.
-                table = tables.prepared(self._lander.catalog, self._declaration)
+                table = tables.prepared(self.lander.catalog, self._declaration)
                 topic = self._broker.describe(self._declaration.topic)
                 identity.bind(table, topic)
                 position = self._positions.read(table)
@@ -212,7 +214,7 @@ class _TopicLoop:
                 plan = self._plan(table, topic, position, result)
                 if result.batches == batches or not plan.ranges:
                     return
-                landed = self._lander.land(table, plan)
+                landed = self.lander.land(table, plan)
             except (Refused, NewSchemaId) as refused:
                 failures += 1
                 reason = str(refused) or "a schema id appeared"
@@ -252,4 +254,4 @@ class _TopicLoop:
     def _first_gaps(self, table: Table, topic: TopicState, position: Position) -> list[OffsetRange]:
         if not self._options.from_earliest:
             return []
-        return backfill.first_gaps(self._lander.settings, table, topic, position, self._options.wait, self._searched)
+        return backfill.first_gaps(self.lander.settings, table, topic, position, self._options.wait, self._searched)

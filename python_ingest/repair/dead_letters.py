@@ -22,6 +22,7 @@ from python_ingest.landing.batch import Lander
 from python_ingest.landing.commit import Ledger
 from python_ingest.landing.decode import Batch
 from python_ingest.landing.offsets import PositionReader
+from python_ingest.landing.run import Reporter
 from python_ingest.schema.state import SchemaState, Sides
 
 # Of bytes that only look like registry Avro the dead letters of a table can name a million ids.
@@ -108,6 +109,32 @@ def replay(lander: Lander, reason: str | None) -> Replayed:
         f"{lander.declaration.identifier}: nothing was replayed, other commits came first",
         "Replay when the ingester of this topic has caught up",
     )
+
+
+class Recovery:
+    """Replays dead letters whose schema ids the registry lacked and has now."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+        self._seeded: set[str] = set()
+
+    def __call__(self, lander: Lander) -> None:
+        """Replay these dead letters of a topic. The first call reads the ids that the table's dead letters have.
+
+        Raises:
+            UserError: as for `replay`.
+        """
+        registry, topic = lander.schemas.registry, lander.declaration.topic
+        missing: list[int] = []
+        if topic not in self._seeded:
+            letters = summary(tables.existing(lander.catalog, lander.declaration))
+            ids = [letter.schema_id for letter in letters if letter.reason == "unknown_schema_id"]
+            missing = [schema_id for schema_id in ids if schema_id is not None and schema_id >= 0][:MOST_IDS]
+        recovered = registry.recovered(missing)
+        self._seeded.add(topic)
+        if recovered and (decoded := replay(lander, "unknown_schema_id").decoded):
+            self._reporter.note(topic, f"{decoded:,} dead letters are decoded: their schemas are registered now")
+        registry.forget_missing(recovered)
 
 
 def _replace(lander: Lander, table: Table, sides: Sides, reason: str | None) -> int:

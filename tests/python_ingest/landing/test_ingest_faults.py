@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from confluent_kafka import Producer
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from lakehouse import connections
+from lakehouse import connections, private
 from lakehouse.process import Service, free_ports
 from lakehouse.settings import Settings
 from local_stack import kafka
@@ -38,7 +38,7 @@ from python_ingest.topics import Declaration
 from python_ingest.verify.compare import verify_topic
 from tests.conftest import LAKEHOUSE, run_lakehouse
 from tests.python_ingest.kafka.test_ingest_services import SILENCE, registry_answering
-from tests.support.lab import Lab, Messages, configure, record
+from tests.support.lab import Lab, Messages, configure, declared_in, record
 
 SALE = record("sale", id="int")
 
@@ -253,6 +253,77 @@ def test_large_records_land_in_the_default_heap(lab: Lab, models_dir: Path) -> N
     places = lab.table().scan(selected_fields=("kafka_partition", "kafka_offset")).to_arrow().to_pylist()
     assert len({tuple(place.values()) for place in places}) == len(places) == 300
     assert len(lab.table().snapshots()) > 1
+
+
+def test_a_topic_that_ends_the_jvm_is_named_and_the_others_land(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record of 90 MB, in a heap of 512 MB, ends the JVM of a run with two other topics."""
+    name, topic = lab.declaration.table, lab.topic
+    others = [
+        Lab(lab.settings, lab.spark, replace(lab.declaration, topic=f"{topic}{end}", table=f"{name}{end}"))
+        for end in ("a", "b")
+    ]
+    for other in others:
+        other.make_topic()
+        produce(other, 6)
+    configure(lab, "max.message.bytes", "95000000")
+    producer = Producer({**connections.kafka_client(lab.settings), "message.max.bytes": 95_000_000})
+    schema_id = lab.register(record("scan", image="bytes"))
+    producer.produce(lab.topic, lab.encode(schema_id, {"image": random.Random(9).randbytes(90_000_000)}), partition=0)
+    assert producer.flush(120) == 0
+    for number, one in enumerate([others[0], lab, others[1]]):
+        file = declared_in(tmp_path, one.declaration) / "_lab__sources.yml"
+        file.rename(tmp_path / f"_lab{number}__sources.yml")
+    small_heap = tmp_path / "spark.conf"
+    private.write(small_heap, "spark.driver.memory 512m\n")
+    monkeypatch.setenv("LAKEHOUSE_SPARK_CONF", str(small_heap))
+    landed = run_lakehouse("ingest", "run", "--models", str(tmp_path))
+    assert landed.returncode == 1, landed.stdout
+    assert "Spark's Java process has ended: topics that failed are landed one by one" in landed.stderr
+    assert f"error: {lab.topic}: Spark's Java process ended while this topic was landed" in landed.stderr
+    assert landed.stderr.count("error: ") == 1
+    for other in others:
+        assert_exactly_once(other, 6)
+
+
+def test_dead_letters_are_replayed_once_their_schema_is_registered_while_following(lab: Lab, models_dir: Path) -> None:
+    """Those of before the start, and those that it lands itself."""
+
+    def schema(name: str) -> dict[str, Any]:
+        return record(name, id="int") | {"doc": lab.topic}
+
+    def produce_ahead() -> int:
+        probe = lab.register(schema(f"probe{lab.topic}{time.time_ns()}".replace(".", "")))
+        value = lab.encode(probe, {"id": 1})
+        lab.produce(b"\x00" + (probe + 1).to_bytes(4, "big") + value[5:])
+        lab.flush()
+        return probe + 1
+
+    def register_late(missing: int) -> None:
+        assert lab.register(schema(f"late{missing}")) == missing, "another schema was registered in between"
+
+    missing = produce_ahead()
+    assert lab.land_well().dead_letters == 1
+    register_late(missing)
+    follower = subprocess.Popen(
+        [LAKEHOUSE, "ingest", "run", "--follow", "--every", "200ms", "--models", str(models_dir)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    watchdog = threading.Timer(300, follower.kill)
+    watchdog.start()
+    try:
+        read_until(follower.stdout, "1 dead letters are decoded")
+        missing = produce_ahead()
+        read_until(follower.stdout, "records landed")
+        register_late(missing)
+        read_until(follower.stdout, "1 dead letters are decoded")
+    finally:
+        watchdog.cancel()
+        follower.send_signal(signal.SIGINT)
+        follower.communicate()
+    assert [(row["decode_error"], row["id"]) for row in lab.rows()] == [(None, 1), (None, 1)]
 
 
 def test_clocks_far_off_land_as_they_are(lab: Lab) -> None:
