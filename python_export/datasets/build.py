@@ -29,7 +29,6 @@ FIGURES_TABLE = "ops.weekly_figures"
 ROLLING_30D = "fct_customers_rolling_30d"
 # Where dbt reads the project from, beside dbt_project.yml.
 SOURCES = ("models", "macros", "seeds", "snapshots")
-BUILDABLE = ("--indirect-selection", "buildable")
 # dbt's own complaints about the project; the lines that follow, up to an empty one, explain them.
 PROJECT_FAILED = ("Compilation Error", "Parsing Error", "Dbt Internal Error", "Could not find profile")
 
@@ -50,7 +49,7 @@ def build(
         models = [f"+{name}" for dataset in datasets for name in dataset.models]
     else:
         models = [dataset.model for dataset in datasets]
-    return _build(project, weeks, *BUILDABLE, "--select", *dict.fromkeys(models))
+    return _build(project, weeks, "--select", *dict.fromkeys(models))
 
 
 def build_all(project: Project, weeks: Sequence[IsoWeek]) -> list[Fault]:
@@ -68,7 +67,7 @@ def build_figures(project: Project) -> list[Fault]:
     Raises:
         UserError: as of `build`.
     """
-    return _build(project, (), *BUILDABLE, "--select", f"+{FIGURES}")
+    return _build(project, (), "--select", f"+{FIGURES}")
 
 
 def restate_30d(project: Project, week: IsoWeek) -> None:
@@ -77,7 +76,7 @@ def restate_30d(project: Project, week: IsoWeek) -> None:
     Raises:
         UserError: a model or a test failed.
     """
-    if faults := _build(project, (week,), *BUILDABLE, "--select", f"+{ROLLING_30D}"):
+    if faults := _build(project, (week,), "--select", f"+{ROLLING_30D}"):
         reasons = "; ".join(dict.fromkeys(fault.reason for fault in faults))
         raise UserError(f"The 30-day figures of {week} are not restated: {reasons}", f"dbt's log is {project.log}")
 

@@ -177,7 +177,7 @@ def _dataset(manifest: dict[str, Any], node: dict[str, Any]) -> Dataset:
         key=key,
         order_by=order_by,
         topics=tuple(sorted(topics, key=lambda topic: topic.name)),
-        fields=dictionary.of_model(manifest, node),
+        fields=dictionary.of_model(node),
         quarantined=_events(manifest, declared.get("quarantined")),
         late=_events(manifest, declared.get("late")),
         unscanned=_unscanned(node),

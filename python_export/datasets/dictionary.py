@@ -21,7 +21,8 @@ class Field:
     `pii` is the class of the personal data it comes from and `mask` what became of it, and in which rows if not in all;
     both may be empty.
     `is_quasi_identifier` tells that, with others, it singles out a person though none of them names one.
-    `nullable` unless a test says otherwise; `allowed_values` are those of an accepted_values test, none if any will do.
+    `nullable` unless the contract has a constraint not_null; `allowed_values` are those of `meta.allowed_values`, none
+    if any will do.
     """
 
     name: str
@@ -35,14 +36,8 @@ class Field:
     is_quasi_identifier: bool = False
 
 
-def of_model(manifest: Mapping[str, Any], node: Mapping[str, Any]) -> tuple[Field, ...]:
-    """Return the fields of an export model; the values of a column are also tested on the models it comes from."""
-    not_null = {test["column_name"] for test in _tests(manifest, "not_null", {node["unique_id"]})}
-    sources = {node["unique_id"], *manifest["parent_map"].get(node["unique_id"], [])}
-    accepted = {
-        test["column_name"]: tuple(map(str, test["test_metadata"]["kwargs"]["values"]))
-        for test in _tests(manifest, "accepted_values", sources)
-    }
+def of_model(node: Mapping[str, Any]) -> tuple[Field, ...]:
+    """Return the fields of an export model."""
     found = []
     for name, column in node["columns"].items():
         meta = column["config"].get("meta", {})
@@ -51,11 +46,11 @@ def of_model(manifest: Mapping[str, Any], node: Mapping[str, Any]) -> tuple[Fiel
                 name=name,
                 type=column["data_type"] or "",
                 unit=meta.get("unit", ""),
-                nullable=name not in not_null,
+                nullable=all(constraint["type"] != "not_null" for constraint in column.get("constraints", ())),
                 description=" ".join(column["description"].split()),
                 pii=meta.get("pii", ""),
                 mask=" ".join(meta[name] for name in ("mask", "masked_rows") if name in meta),
-                allowed_values=accepted.get(name, ()),
+                allowed_values=tuple(map(str, meta.get("allowed_values", ()))),
                 is_quasi_identifier=bool(meta.get("quasi")) or meta.get("mask") in GENERALISING,
             )
         )
@@ -74,13 +69,3 @@ def text(described: Iterable[Field], k_anonymity: int | None = None) -> str:
         row["k_anonymity"] = str(k_anonymity or "") if row.pop("is_quasi_identifier") else ""
         writer.writerow({name: f"'{text}" if FORMULA.match(text) else text for name, text in row.items()})
     return stream.getvalue()
-
-
-def _tests(manifest: Mapping[str, Any], test: str, models: set[str]) -> list[Mapping[str, Any]]:
-    return [
-        node
-        for node in manifest["nodes"].values()
-        if node["resource_type"] == "test"
-        and (node.get("test_metadata") or {}).get("name") == test
-        and node["attached_node"] in models
-    ]

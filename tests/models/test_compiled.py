@@ -168,3 +168,31 @@ def test_each_macro_that_the_project_calls_is_described_with_its_arguments(manif
         if not argument["description"]
     ]
     assert named == []
+
+
+@pytest.mark.parametrize(("selected", "compared"), [("ops_reconciliation", False), ("+ops_reconciliation", True)])
+def test_reconciliation_is_judged_where_all_that_it_compares_was_built(
+    tmp_path: Path, selected: str, compared: bool
+) -> None:
+    target = ("--target-path", str(tmp_path), "--log-path", str(tmp_path))
+    finished = run_dbt(
+        *("--quiet", "compile", "--no-introspect", "--no-populate-cache", "--select", selected, *target),
+        *("--exclude", "ops_commits", "resource_type:unit_test"),
+        LAKEHOUSE_THRIFT_PORT="1",
+    )
+    assert finished.returncode == 0, finished.stdout[-2000:]
+    nodes = json.loads((tmp_path / "manifest.json").read_text())["nodes"].values()
+    [test] = [node for node in nodes if (node.get("test_metadata") or {}).get("name") == "adds_up"]
+    assert test["compiled_code"].rstrip().endswith(str(compared).lower())
+
+
+def test_a_model_that_is_built_alone_is_compared_with_none_that_is_older() -> None:
+    """As people build it: the tests of what comes from it would be red on good data."""
+    finished = run_dbt(
+        *("--quiet", "ls", "--select", "int_payments_deduplicated", "fct_product_sales", "--resource-type", "test"),
+        LAKEHOUSE_THRIFT_PORT="1",
+    )
+    assert finished.returncode == 0, finished.stdout[-2000:]
+    tests = {line.rpartition(".")[2] for line in finished.stdout.splitlines()}
+    assert "keeps_contract_fct_product_sales_" in tests
+    assert not {name for name in tests if name.startswith("assert_") or "_exp_weekly_" in name}

@@ -62,7 +62,7 @@ name: export_test
 version: "1.0"
 profile: retail_lakehouse
 vars: {week: ""}
-flags: {send_anonymous_usage_stats: false}
+flags: {send_anonymous_usage_stats: false, indirect_selection: buildable}
 on-run-end: ["{{ tag_tested(results) }}"]
 models:
   +file_format: iceberg
@@ -108,6 +108,7 @@ models:
       - name: event_id
         data_type: bigint
         description: Number of the event, "quoted".
+        constraints: [{type: not_null}]
         data_tests: [unique, not_null]
       - name: amount
         data_type: decimal(12,2)

@@ -344,6 +344,35 @@ def test_every_dataset_is_in_what_is_listed_by_hand() -> None:
         assert has_key == (unique_id in reads["assert_exports__one_key_version"]), model
 
 
+def test_each_published_column_is_not_null_or_has_the_reason_why_it_can_be() -> None:
+    nodes = compiled_manifest(PROJECT_ROOT)["nodes"].values()
+    tested = {
+        node["attached_node"]
+        for node in nodes
+        if (node.get("test_metadata") or {}).get("name") == "keeps_contract" and node["config"]["enabled"]
+    }
+    models = [node for node in nodes if node["resource_type"] == "model" and node["schema"] in ("marts", "exports")]
+    assert len(models) >= 15
+    for model in models:
+        assert model["unique_id"] in tested, model["name"]
+        for name, column in model["columns"].items():
+            is_required = {"not_null"} == {constraint["type"] for constraint in column["constraints"]}
+            assert is_required != bool(column["config"]["meta"].get("nullable")), (model["name"], name)
+
+
+def test_the_dictionary_has_what_the_contract_says() -> None:
+    datasets = declared.of_manifest(compiled_manifest(PROJECT_ROOT))
+    fields = {field.name: field for field in datasets["product_demand"].fields}
+    assert {name for name, field in fields.items() if not field.nullable} == {
+        "ordered_week",
+        "channel_group",
+        "product_key",
+        "is_suppressed",
+    }
+    assert fields["channel_group"].allowed_values == ("Physical", "Digital", "Other")
+    assert fields["category"].allowed_values == ()
+
+
 def test_no_text_of_the_dictionary_is_run_by_a_spreadsheet() -> None:
     field = Field("note", "string", "=1", description="@SUM(A1)", allowed_values=("-1", "1"))
     [row] = csv.DictReader(io.StringIO(dictionary.text([field])))
