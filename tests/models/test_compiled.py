@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from lakehouse.environment import PROJECT_ROOT
 from tests.conftest import run_dbt
+from tests.models.conftest import write_small_project
 
 pytestmark = pytest.mark.stack
 
@@ -170,19 +172,25 @@ def test_each_macro_that_the_project_calls_is_described_with_its_arguments(manif
     assert named == []
 
 
-@pytest.mark.parametrize(("selected", "compared"), [("ops_reconciliation", False), ("+ops_reconciliation", True)])
+@pytest.mark.parametrize(("selected", "compared"), [("checks", False), ("+checks", True)])
 def test_reconciliation_is_judged_where_all_that_it_compares_was_built(
     tmp_path: Path, selected: str, compared: bool
 ) -> None:
-    target = ("--target-path", str(tmp_path), "--log-path", str(tmp_path))
+    write_small_project(tmp_path)
+    shutil.copytree(PROJECT_ROOT / "tests" / "data" / "generic", tmp_path / "tests" / "generic")
+    (tmp_path / "models" / "table_before.sql").write_text("select 1 as difference")
+    (tmp_path / "models" / "checks.sql").write_text("select difference from {{ ref('table_before') }}")
+    checks = {"name": "checks", "columns": [{"name": "difference", "data_tests": ["adds_up"]}]}
+    (tmp_path / "models" / "checks.yml").write_text(yaml.safe_dump({"models": [checks]}))
     finished = run_dbt(
-        *("--quiet", "compile", "--no-introspect", "--no-populate-cache", "--select", selected, *target),
-        *("--exclude", "ops_commits", "resource_type:unit_test"),
+        *("--quiet", "compile", "--no-introspect", "--no-populate-cache", "--select", selected),
+        directory=tmp_path,
+        DBT_TARGET_PATH=str(tmp_path / "target"),
         LAKEHOUSE_THRIFT_PORT="1",
     )
     assert finished.returncode == 0, finished.stdout[-2000:]
-    nodes = json.loads((tmp_path / "manifest.json").read_text())["nodes"].values()
-    [test] = [node for node in nodes if (node.get("test_metadata") or {}).get("name") == "adds_up"]
+    nodes = json.loads((tmp_path / "target" / "manifest.json").read_text())["nodes"].values()
+    [test] = [node for node in nodes if node["resource_type"] == "test"]
     assert test["compiled_code"].rstrip().endswith(str(compared).lower())
 
 
