@@ -42,8 +42,9 @@
     {% if differences %}
         {% do exceptions.raise_compiler_error(
             table ~ ' was built with other columns: ' ~ differences | join('; ')
-            ~ '. Run `dbt build --full-refresh --select ' ~ model.name ~ '+`, or, if old rows may have NULL in a new'
-            ~ ' column, set on_schema_change: append_new_columns.'
+            ~ ('. Run `dbt build --full-refresh --select ' ~ model.name ~ '+`, or, if'
+                if model.config.full_refresh is not false else '. It keeps rows that nothing else has: if')
+            ~ ' old rows may have NULL in a new column, set on_schema_change: append_new_columns.'
         ) %}
     {% endif %}
 {% endmacro %}

@@ -229,7 +229,8 @@ def require_week(catalog: Catalog, dataset: Dataset, week: IsoWeek, builds: Coll
     if found is None:
         raise UserError(
             f"{dataset.model} was not built and tested for {week}",
-            f"Run `dbt build --select +{dataset.model} --vars '{{week: {week}}}'`, or export without --no-build",
+            f"Run `dbt build --select +{dataset.model} --vars '{{week: {week}}}'`, or export without --no-build. "
+            "`dbt retry` is not enough: it tests a part",
         )
     if builds and found.provenance.invocation_id not in builds:
         raise UserError(

@@ -36,6 +36,7 @@ def test_the_users_file_lies_over_the_defaults_and_what_a_server_says_over_that(
     assert said["spark.sql.shuffle.partitions"] == "48"
     assert said["spark.authenticate.secret"] == "other"
     assert said["spark.sql.session.timeZone"] == "UTC"
+    assert said["spark.sql.ansi.enabled"] == "true"
     assert said["spark.sql.catalog.lake.uri"] == own.catalog_uri
     assert r"secret=\\s" in spark.write_properties(own, tmp_path / "other.properties").read_text()
 
