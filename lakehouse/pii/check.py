@@ -25,6 +25,7 @@ def problems(manifest: Mapping[str, Any], known_masks: Masks) -> list[Problem]:
         *declared.unmapped(manifest, project),
         *declared.of_two_classes(manifest, project),
         *quasi.unlabelled(manifest, known_masks),
+        *declared.without_subjects(manifest, project),
         *_problems_of_models(manifest, project, known_masks),
     ]
 

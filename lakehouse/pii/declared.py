@@ -14,6 +14,8 @@ from lakehouse.pii.masks import AS_IS, Masks
 from lakehouse.pii.problem import STAGING, Problem
 from lakehouse.pii.proof import COPIES_OF_PAYLOAD, WITHOUT_PAYLOAD, Project
 
+# Classes of columns that say whose a row is.
+PERSONS = ("user", "customer")
 CLASSIFY = "Map it in staging with a class, or list it in config.meta.unused of the source table"
 
 
@@ -86,6 +88,42 @@ def of_two_classes(manifest: Mapping[str, Any], project: Project) -> Iterator[Pr
         if len(set(columns.values())) > 1:
             listed = ", ".join(f"{column} ({declared})" for column, declared in columns.items())
             yield Problem(f"{field} has one class, but is in {listed}", "Give these columns the same class")
+
+
+def without_subjects(manifest: Mapping[str, Any], project: Project) -> Iterator[Problem]:
+    """Yield the columns with a person's id or pseudonym that no `subjects` declares: an erasure must search them."""
+    subjects = {
+        f"{source['schema']}.{source['identifier']}".lower(): source["config"]["meta"].get("subjects", {})
+        for source in landed_tables(manifest)
+    }
+    for node in _staging_models(manifest):
+        for name, fields in project.landed.get(node["unique_id"], {}).items():
+            kind = node["columns"].get(name, {}).get("config", {}).get("meta", {}).get("pii")
+            for schema, table, path in (field.split(".", 2) for field in sorted(fields if kind in PERSONS else ())):
+                declared = subjects.get(f"{schema}.{table}", {}).get(kind, [])
+                columns = declared["columns"] if isinstance(declared, dict) else declared
+                if path not in map(str.lower, columns):
+                    yield Problem(
+                        f"{schema}.{table} has the id of a {kind} in {path}, and no subjects that says so",
+                        f"Add it to config.meta.subjects.{kind} of the source table",
+                    )
+    for unique_id in sorted(project.relations.keys() & manifest["nodes"].keys()):
+        node = manifest["nodes"][unique_id]
+        is_export = "export" in node["config"].get("meta", {})
+        for name, traces in project.relations[unique_id].columns if is_export else ():
+            meta = node["columns"].get(name, {}).get("config", {}).get("meta", {})
+            # What decides on rows is in every column, computed.
+            is_labelled = meta.get("pii") in PERSONS and meta.get("mask") == "pseudonym"
+            kinds = {
+                f"{trace.source}.{trace.pii}"
+                for trace in traces
+                if trace.pii in PERSONS and trace.mask == "pseudonym" and (is_labelled or not trace.computed)
+            }
+            for kind in sorted(kinds - {*meta.get("subjects", ())}):
+                yield Problem(
+                    f"{node['name']}.{name} has the pseudonym of a {kind}, and no subjects that says so",
+                    f"Add {kind} to config.meta.subjects of the column",
+                )
 
 
 def unknown(manifest: Mapping[str, Any], catalog: Catalog) -> Iterator[Unknown]:

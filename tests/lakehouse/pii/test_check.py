@@ -228,6 +228,10 @@ def mislabelled_in_the_dictionary(manifest: Manifest) -> None:
     model(manifest, "exp_weekly__product_sales")["columns"]["customer_name_masked"]["config"]["meta"]["mask"] = "year"
 
 
+def ids_without_subjects(manifest: Manifest) -> None:
+    source(manifest, "storefront.pizza_orders")["config"]["meta"]["subjects"] = {"user": ["kafka_key"]}
+
+
 REFUSED = {
     no_class: "stg_shop__customers.segment has no PII class",
     unknown_class: "stg_shop__customers.shipping_address_id has the PII class shoe_size, which does not exist",
@@ -259,6 +263,7 @@ REFUSED = {
     count_by_a_card_number: "exp_weekly__completed_orders counts as late by stg_payments__payments.card_number",
     laundering_staging_model: "stg_brokerage__trades.symbol is made of stg_shop__customers.customer_name, which has",
     raw_bytes_without_a_class: "stg_payments__payments.confirmation_code holds bronze.payments.kafka_raw_value, a",
+    ids_without_subjects: "bronze.pizza_orders has the id of a user in customer.userid, and no subjects",
     mislabelled_in_the_dictionary: "exp_weekly__product_sales.customer_name_masked holds person_name as",
 }
 
@@ -268,6 +273,15 @@ def test_what_is_not_safe_is_refused_by_name(manifest: Manifest) -> None:
         damage(manifest)
     found = "\n".join(messages(manifest))
     assert {damage.__name__ for damage, message in REFUSED.items() if message not in found} == set()
+
+
+def test_a_pseudonym_of_an_export_needs_subjects_also_where_it_decides_on_rows(manifest: Manifest) -> None:
+    model(manifest, "exp_weekly__completed_orders")["columns"]["payer_pseudonym"]["config"]["meta"]["subjects"] = []
+    del model(manifest, "exp_weekly__customer_activity")["columns"]["customer_key"]["config"]["meta"]["subjects"]
+    assert [message.partition(", and no subjects")[0] for message in messages(manifest)] == [
+        "exp_weekly__completed_orders.payer_pseudonym has the pseudonym of a payments.customer",
+        "exp_weekly__customer_activity.customer_key has the pseudonym of a storefront.user",
+    ]
 
 
 def test_the_original_of_a_stand_in_is_checked(tmp_path: Path) -> None:
