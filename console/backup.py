@@ -5,10 +5,15 @@ from typing import Annotated
 
 import typer
 
+from erasure.cli import report
+from erasure.job import again
 from lakehouse.backup import restore, save
 from lakehouse.catalog import load_catalog
+from lakehouse.environment import PROJECT_ROOT, environment
 from lakehouse.errors import UserError
 from lakehouse.settings import from_environment
+from python_export.datasets.project import Project
+from python_ingest.repair import receipts
 
 app = typer.Typer(no_args_is_help=True, help="Where all tables stand, for a backup, and back into a catalog.")
 
@@ -18,12 +23,23 @@ def save_to(path: Annotated[Path, typer.Argument(help="The file to write.")]) ->
     """Write where all tables stand, before the files of the warehouse are copied."""
     if not path.absolute().parent.is_dir():
         raise UserError(f"There is no directory {path.absolute().parent}", "Make it, or name another file")
-    typer.echo(f"tables saved: {save(load_catalog(from_environment()), path)}")
+    catalog = load_catalog(from_environment())
+    # A restore has to find it, whether or not somebody was erased yet.
+    receipts.TABLE.change(catalog, lambda rows: rows)
+    typer.echo(f"tables saved: {save(catalog, path)}")
 
 
 @app.command(name="restore")
 def restore_from(
     path: Annotated[Path, typer.Argument(help="What `save` has written.")],
 ) -> None:
-    """Give an empty catalog the tables whose files are back at their places."""
-    typer.echo(f"tables restored: {restore(load_catalog(from_environment(), create=True), path)}")
+    """Give an empty catalog the tables whose files are back at their places, then erase again who was erased since.
+
+    No reader may see the lake before this has ended with exit code 0 or 4; the Thrift server has to run.
+    If it stops after the tables are restored: `lakehouse erase --again`.
+    """
+    env = environment()
+    settings = from_environment(env)
+    catalog = load_catalog(settings, create=True)
+    typer.echo(f"tables restored: {restore(catalog, path, newest={receipts.TABLE.identifier})}")
+    report(settings, env, again(settings, Project(PROJECT_ROOT, env), typer.echo))

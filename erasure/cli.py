@@ -1,19 +1,22 @@
 """`lakehouse erase`."""
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from erasure.job import Erasure, Request
+from erasure.job import Erasure
+from erasure.job import again as erase_again
 from lakehouse.catalog import load_catalog
 from lakehouse.deadline import step_within
 from lakehouse.environment import PROJECT_ROOT, environment
 from lakehouse.errors import UserError
-from lakehouse.settings import from_environment
+from lakehouse.settings import Settings, from_environment
 from python_export.cli.outcome import end, print_summary
 from python_export.datasets.project import Project
 from python_export.telling.deliver import notify
+from python_export.telling.exported import Exported
 from python_ingest.repair.erase import Person
 
 app = typer.Typer(invoke_without_command=True)
@@ -30,6 +33,10 @@ def erase(
         list[str] | None,
         typer.Option(help="Also a record, as topic:partition:offset, such as a dead letter; repeatable."),
     ] = None,
+    again: Annotated[
+        bool,
+        typer.Option("--again", help="After a restore: erase and withdraw once more what ops.erasures names."),
+    ] = False,
     published: Annotated[
         bool,
         typer.Option("--published", help="Also withdraw the published versions that hold rows, and publish new ones."),
@@ -42,20 +49,29 @@ def erase(
     weekly job, export or maintenance runs meanwhile; the ingester may. Kafka keeps its records.
 
     Exit codes: 1 nothing like that is in any table, and was not erased before, or a step failed: give the command
-    again; 3 readers were not notified; 4 everything is erased and withdrawn, and a new version is withheld.
+    again; 3 readers were not notified; 4 everything is erased and withdrawn, and a new version is withheld, or a
+    published version cannot be searched.
     """
-    request = Request(tuple(map(_person, subject or ())), tuple(map(_record, offset or ())))
-    if not request.persons and not request.records:
-        raise typer.BadParameter("name a --subject or an --offset")
+    persons, records = tuple(map(_person, subject or ())), tuple(map(_record, offset or ()))
+    if again == bool(persons or records):
+        raise typer.BadParameter("name a --subject or an --offset, or give --again alone")
     env = environment()
     settings = from_environment(env)
     settings.needed("export_root")
     with step_within(env, "erase"):
         project = Project(PROJECT_ROOT, env)
-        exported = Erasure(settings, project, request, console.print, withdraws=published).run(dry_run)
-    if exported is not None:
-        print_summary(exported)
-        end(exported, notify(settings, env, load_catalog(settings), console.print, exported.notices()))
+        if again:
+            exported = erase_again(settings, project, console.print, dry_run)
+        else:
+            exported = Erasure(settings, project, console.print, persons, records, published).run(dry_run)
+    report(settings, env, exported, notifies=(again or published) and not dry_run)
+
+
+def report(settings: Settings, env: Mapping[str, str], exported: Exported, notifies: bool = True) -> None:
+    """Print what was published, notify readers, and end the command with its exit code."""
+    print_summary(exported)
+    catalog = load_catalog(settings)
+    end(exported, notify(settings, env, catalog, console.print, exported.notices()) if notifies else [])
 
 
 def _person(text: str) -> Person:

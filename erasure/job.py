@@ -6,15 +6,14 @@ Each step can be done again and then finds nothing to do, so a killed one is res
 import sys
 import uuid
 from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from pyiceberg.catalog import Catalog
 
-from erasure import published, receipts
-from erasure.published import Versions
-from erasure.receipts import DONE, Receipt
+from erasure import published
 from lakehouse.catalog import load_catalog, load_table, require_views
 from lakehouse.errors import UserError
 from lakehouse.lease import leased
@@ -23,13 +22,16 @@ from lakehouse.pii.problem import RESTRICTED
 from lakehouse.settings import Settings
 from python_export.datasets import build, completeness, declared
 from python_export.datasets.project import Project
-from python_export.publishing.target import open_target
+from python_export.files.unload_bucket import UnloadBucket
+from python_export.publishing.target import Target, open_target
 from python_export.report import page
 from python_export.run import Exporter
+from python_export.telling import outbox
 from python_export.telling.exported import Exported
 from python_ingest.landing.session import QuietSpark
-from python_ingest.repair import erase
+from python_ingest.repair import erase, receipts
 from python_ingest.repair.erase import Found, Person
+from python_ingest.repair.receipts import DONE, Receipt
 from python_ingest.topics import MODELS_DIR, Declaration, read_declarations
 from python_ingest.upkeep.maintain import built_tables
 from python_ingest.upkeep.purge import purge_table
@@ -41,40 +43,28 @@ HELD, WITHDRAWN = "holds rows", "withdrawn"
 
 
 @dataclass(frozen=True)
-class Request:
-    """What is to be erased: the rows of persons, and records by topic, partition and offset."""
-
-    persons: tuple[Person, ...]
-    records: tuple[tuple[str, int, int], ...]
-
-    @property
-    def places(self) -> list[str]:
-        """The records as they are written on the command line."""
-        return [":".join(map(str, record)) for record in self.records]
-
-
-@dataclass(frozen=True)
 class Erasure:
-    """What the steps of one erasure share. `say` takes a line, which never names a person."""
+    """Erases the rows of persons, and records by topic, partition and offset. `say` takes lines that name no person."""
 
     settings: Settings
     project: Project
-    request: Request
     say: Callable[[str], None]
+    persons: tuple[Person, ...]
+    records: tuple[tuple[str, int, int], ...] = ()
     withdraws: bool = False
     # Raises if another machine may be at work.
     require: Callable[[], None] = lambda: None
 
-    def run(self, dry: bool) -> Exported | None:
-        """Erase, unless it is a dry run, and say what was done.
+    def run(self, dry: bool) -> Exported:
+        """Erase, unless it is a dry run; return what was published, with a warning for what cannot be searched.
 
-        With `withdraws` also take back what is published, and return what was published in its place.
+        With `withdraws` also withdraw what is published, and publish new versions.
 
         Raises:
             UserError: nobody declares such a person, or no row is there; or a step failed: the same command goes on.
         """
         declarations = read_declarations(MODELS_DIR)
-        request = replace(self.request, persons=erase.of_sources(declarations, self.request.persons))
+        persons = erase.of_sources(declarations, self.persons)
         with ExitStack() as stack:
             for name in ALONE:
                 stack.enter_context(locked(name, self.say))
@@ -86,46 +76,59 @@ class Erasure:
                 for lease in leases:
                     lease.require()
 
-            return replace(self, request=request, require=require)._run(catalog, declarations, dry)
+            exported = Exported(completeness.last_week(self.settings, datetime.now(UTC)))
+            job = replace(self, persons=persons, require=require)
+            not_searched = job._run(catalog, declarations, exported, dry)
+        exported.warnings += [f"not searched: {line}" for line in not_searched]
+        exported.has_faults |= bool(not_searched)
+        return exported
 
-    def _run(self, catalog: Catalog, declarations: list[Declaration], dry: bool) -> Exported | None:
-        found = self._find(catalog, declarations)
+    def _run(self, catalog: Catalog, declarations: list[Declaration], exported: Exported, dry: bool) -> list[str]:
+        places = [":".join(map(str, record)) for record in self.records]
+        named = erase.named(catalog, declarations, self.records)
+        found = erase.joined([*erase.find(catalog, declarations, self.persons), *named])
         rows = {table.declaration.identifier: len(table.places) for table in found if table.places}
-        before = receipts.of_request(self.settings.needed("pii_key_file"), self.request.persons, self.request.places)
-        for other in receipts.every():
-            if other.state != DONE and other.id not in {receipt.id for receipt in before}:
-                self.say(f"the erasure of {other.begun_at} is not finished: give its command again ({other.path})")
+        key_file = self.settings.needed("pii_key_file")
+        before = receipts.of_request(catalog, key_file, self.persons, places)
         build.parse(self.project, anew=True)
         self._require_known(catalog, declarations)
-        self._tell_of_shared(found)
+        for of_table in found:
+            if of_table.shared:
+                self.say(f"{of_table.declaration.identifier}: {of_table.shared:,} that others' rows name too are kept")
         for table, count in rows.items():
             self.say(f"{table}: {count:,} rows" + (" would be erased" if dry else ""))
         is_new = not before or before[-1].state == DONE
-        versions = self._versions()
-        self._tell_of_versions(versions)
-        if not rows and is_new and not (before and self.withdraws and versions.rows):
+        targets, not_searched = self._targets(catalog)
+        versions = self._versions(targets, not_searched)
+        for path, count in versions.items():
+            self.say(f"{path} is published and holds {count:,} rows of the person, masked")
+        if not rows and is_new and not (before and self.withdraws and versions):
             if not before:
                 raise UserError(
                     "No row of what you name is in any bronze table, and no receipt in"
-                    f" {receipts.directory()} says that one was",
+                    f" {receipts.TABLE.identifier} says that one was",
                     "Check the id; `lakehouse ingest run` first if its records are not landed yet",
                 )
             self.say(f"It was erased on {before[-1].ended_at}, and no row has come since: nothing to do")
-            return None
+            return not_searched
         if dry:
-            return None
-        receipt = before[-1] if not is_new else self._begin()
-        receipt.versions |= dict.fromkeys(versions.rows, HELD)
+            return not_searched
+        receipt = before[-1] if not is_new else receipts.begin(key_file, self.persons, places)
+        receipt.versions |= dict.fromkeys(versions, HELD)
+        receipt.not_searched = not_searched
+        receipt.save(catalog)
         if rows or receipt.tables:
             self._erase(catalog, found, receipt)
             self.require()
             self._rebuild(receipt)
             self._purge(catalog, receipt)
             self._tell_of_kafka(declarations, receipt)
-        exported = self._withdraw(catalog, receipt) if self.withdraws else None
-        receipt.end()
-        self.say(f"receipt: {receipt.path}")
-        return exported
+        self._clean(targets, receipt)
+        if self.withdraws:
+            self._withdraw(catalog, targets, exported, receipt)
+        receipt.end(catalog)
+        self.say(f"receipt: {receipt.name} of {receipts.TABLE.identifier}")
+        return receipt.not_searched
 
     def _require_known(self, catalog: Catalog, declarations: list[Declaration]) -> None:
         """Refuse a lake with a table of raw data that is neither landed nor built any more: who is in it, nobody knows.
@@ -145,38 +148,29 @@ class Erasure:
                         f"Drop it by `drop table {name} purge`, or declare it again; then give the same command",
                     )
 
-    def _withdraw(self, catalog: Catalog, receipt: Receipt) -> Exported:
-        """Publish the weeks that have changed, then take the old versions back, whether or not there are new ones."""
-        target = open_target(self.settings)
+    def _withdraw(self, catalog: Catalog, targets: list[Target], exported: Exported, receipt: Receipt) -> None:
+        """Publish the weeks that have changed, then withdraw the old versions, whether or not there are new ones."""
         self.require()
-        receipt.save()
-        exported = Exported(completeness.last_week(self.settings, datetime.now(UTC)))
         try:
             exporter = Exporter(self.settings, catalog, self.project, exported, say=self.say, require=self.require)
             # Every version that is withdrawn is to be replaced, however many weeks that takes.
             replace(exporter, at_most=sys.maxsize).run(None)
         finally:
-            published.withdraw(target, receipt.versions, self.say)
+            published.withdraw(targets, receipt.versions, self.say)
             receipt.versions = dict.fromkeys(receipt.versions, WITHDRAWN)
             new = {file.manifest.path for file in exported.published if not file.unchanged}
             receipt.replaced_by = sorted({*receipt.replaced_by, *new})
-            receipt.save()
+            receipt.save(catalog)
         for week in exported.weeks():
             page.write(self.settings, week, exported.notices())
-        return exported
 
-    def _find(self, catalog: Catalog, declarations: list[Declaration]) -> list[Found]:
-        return erase.joined(
-            [
-                *erase.find(catalog, declarations, self.request.persons),
-                *erase.named(catalog, declarations, self.request.records),
-            ]
-        )
-
-    def _begin(self) -> Receipt:
-        receipt = receipts.begin(self.settings.needed("pii_key_file"), self.request.persons, self.request.places)
-        receipt.save()
-        return receipt
+    def _clean(self, targets: list[Target], receipt: Receipt) -> None:
+        """Delete what dead exports left in export roots and unloads: nothing exports while this has the lease."""
+        self.require()
+        names = declared.of_manifest(self.project.manifest())
+        receipt.not_searched += published.clean(targets, names, self.say)
+        if self.settings.export_unload:
+            UnloadBucket.at(self.settings.export_unload).clean(published.ALL_AGES)
 
     def _erase(self, catalog: Catalog, found: list[Found], receipt: Receipt) -> None:
         spark, writer = QuietSpark(self.settings), f"{erase.WRITER}{uuid.uuid4()}"
@@ -185,17 +179,14 @@ class Erasure:
             name = table.declaration.identifier
             # Known before it is done: what a kill leaves is let go of all the same.
             receipt.tables.setdefault(name, {"rows": 0, "erased_at": None})
-            receipt.save()
+            receipt.save(catalog)
             if table.places:
                 self.require()
-                done = erase.erase(catalog, spark(), table, writer)
-                entry = receipt.tables[name]
-                receipt.tables[name] = {
-                    "rows": entry["rows"] + done.rows,
-                    "erased_at": f"{done.at:%Y-%m-%dT%H:%M:%S.%fZ}",
-                }
-                receipt.save()
-                self.say(f"{name}: {done.rows:,} rows are erased")
+                rows = erase.erase(catalog, spark(), table, writer)
+                at = erase.erased_at(catalog, spark(), name).isoformat()
+                receipt.tables[name] = {"rows": receipt.tables[name]["rows"] + rows, "erased_at": at}
+                receipt.save(catalog)
+                self.say(f"{name}: {rows:,} rows are erased")
         spark.stop()
 
     def _rebuild(self, receipt: Receipt) -> None:
@@ -209,32 +200,27 @@ class Erasure:
     def _purge(self, catalog: Catalog, receipt: Receipt) -> None:
         spark = QuietSpark(self.settings)
         for name, entry in receipt.tables.items():
-            at = datetime.fromisoformat(entry["erased_at"]) if entry["erased_at"] else erase.erased_at(catalog, name)
-            self.require()
-            self._let_go(catalog, spark, name, at, receipt)
+            noted = entry["erased_at"]
+            at = datetime.fromisoformat(noted) if noted else erase.erased_at(catalog, spark(), name)
+            self._purge_table(catalog, spark, name, at, receipt)
         rebuilt = self._rebuilt(receipt)
+        # Nothing else writes these meanwhile, and the clock of a store may be ahead.
+        at = datetime.now(UTC) + timedelta(days=1)
         for name in built_tables(self.settings):
             if name in rebuilt:
-                self.require()
-                self._let_go(catalog, spark, name, datetime.now(UTC), receipt)
+                self._purge_table(catalog, spark, name, at, receipt)
         spark.stop()
         purged = receipt.purged.values()
         self.say(
             f"{len(receipt.purged)} tables let go of {sum(entry['snapshots'] for entry in purged):,} snapshots"
             f" and {sum(entry['orphans'] for entry in purged):,} files that nothing refers to"
         )
-        if tags := sorted({tag for entry in purged for tag in entry["tags"]}):
-            self.say(f"tags that kept older snapshots are removed: {', '.join(tags)}")
 
-    def _let_go(self, catalog: Catalog, spark: QuietSpark, name: str, at: datetime, receipt: Receipt) -> None:
-        done = purge_table(catalog, spark(), name, at)
-        before = receipt.purged.get(name, {"tags": [], "snapshots": 0, "orphans": 0})
-        receipt.purged[name] = {
-            "tags": sorted({*before["tags"], *done.tags}),
-            "snapshots": before["snapshots"] + done.snapshots,
-            "orphans": before["orphans"] + done.orphans,
-        }
-        receipt.save()
+    def _purge_table(self, catalog: Catalog, spark: QuietSpark, name: str, at: datetime, receipt: Receipt) -> None:
+        done = asdict(purge_table(catalog, spark(), name, at, self.require))
+        before = receipt.purged.get(name)
+        receipt.purged[name] = {key: before[key] + count for key, count in done.items()} if before else done
+        receipt.save(catalog)
 
     def _sources(self, receipt: Receipt) -> dict[str, str]:
         """Return dbt's sources of the tables: how a selection names each, and its unique id."""
@@ -256,22 +242,22 @@ class Erasure:
         nodes = [manifest["nodes"][name] for name in seen if name in manifest["nodes"]]
         return {f"{node['schema']}.{node['alias']}" for node in nodes if node["resource_type"] in ("model", "snapshot")}
 
-    def _versions(self) -> Versions:
-        datasets = declared.load(self.project).values()
-        return published.find(
-            open_target(self.settings), datasets, self.settings.needed("pii_key_file"), self.request.persons
-        )
+    def _targets(self, catalog: Catalog) -> tuple[list[Target], list[str]]:
+        """Return every export root that versions were published to, and what this machine cannot open of them."""
+        targets, missing = [open_target(self.settings)], []
+        known = {entry.export_root for entry in outbox.entries(catalog) if entry.mail != outbox.DROPPED}
+        for root in sorted(filter(None, known - {targets[0].address("")})):
+            if "://" in root or Path(root).is_dir():
+                targets.append(open_target(self.settings.changed(export_root=root)))
+            else:
+                missing.append(f"{root} is missing; `lakehouse export outbox drop` removes versions that are deleted")
+        return targets, missing
 
-    def _tell_of_shared(self, found: list[Found]) -> None:
-        for table in found:
-            if table.shared:
-                self.say(f"{table.declaration.identifier}: {table.shared:,} that others' rows name too are kept")
-
-    def _tell_of_versions(self, versions: Versions) -> None:
-        for path, rows in versions.rows.items():
-            self.say(f"{path} is published and holds {rows:,} rows of the person, masked")
-        for line in versions.unknown:
-            self.say(f"not looked through: {line}")
+    def _versions(self, targets: list[Target], not_searched: list[str]) -> dict[str, int]:
+        spark, persons = QuietSpark(self.settings), self.persons
+        hashes = published.pseudonyms(spark(), self.settings.needed("pii_key_file"), persons) if persons else set()
+        spark.stop()
+        return published.find(targets, persons, hashes, published.person_columns(self.project.manifest()), not_searched)
 
     def _tell_of_kafka(self, declarations: list[Declaration], receipt: Receipt) -> None:
         topics = [declaration.topic for declaration in declarations if declaration.identifier in receipt.tables]
@@ -279,3 +265,24 @@ class Erasure:
             f"Kafka still has the records of {', '.join(topics)} until retention deletes them, or a tombstone and"
             " compaction do: see docs/operations.md"
         )
+
+
+def again(settings: Settings, project: Project, say: Callable[[str], None], dry: bool = False) -> Exported:
+    """Erase once more all that receipts name: a restored lake is as it was before. Published versions are withdrawn.
+
+    Raises:
+        UserError: as of `Erasure.run`.
+    """
+    catalog, declarations = load_catalog(settings), read_declarations(MODELS_DIR)
+    everyone = erase.everyone(catalog, declarations)
+    persons, places = receipts.named(catalog, settings.needed("pii_key_file"), everyone)
+    records = []
+    for topic, partition, offset in (place.rsplit(":", 2) for place in places):
+        record = topic, int(partition), int(offset)
+        # The restored table may end before it.
+        with suppress(UserError):
+            records += [record] if erase.named(catalog, declarations, [record]) else []
+    if not persons and not records:
+        say("nothing that a receipt names is in any bronze table")
+        return Exported(completeness.last_week(settings, datetime.now(UTC)))
+    return Erasure(settings, project, say, tuple(persons), tuple(records), withdraws=True).run(dry)

@@ -1,98 +1,148 @@
-"""The published versions that hold rows of a person: which they are, and how they are taken back."""
+"""The published versions that hold rows of a person: which they are, and how they are withdrawn."""
 
 import re
 import tempfile
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from lakehouse import pii_key
-from python_export.datasets.declared import Dataset
-from python_export.files.csv_file import connect, name, rows_of
-from python_export.publishing.manifest import Manifest, ManifestError, paths, read
+from lakehouse.errors import UserError
+from lakehouse.pii import masks
+from python_export.files.csv_file import name, one_row, reading, rows_of
+from python_export.publishing.manifest import Manifest, paths, read
+from python_export.publishing.staging import staging
 from python_export.publishing.target import Target
-from python_export.publishing.withdraw import withdraw as take_back
+from python_export.publishing.withdraw import withdraw as withdraw_version
 from python_ingest.repair.erase import Person
 
+# The clock of a store may be ahead.
+ALL_AGES = timedelta(days=-1)
 REASON = "a person was erased whose rows it held"
+# Columns that say whose a row is, each with the kinds of persons.
+PersonColumns = Mapping[str, Collection[str]]
 
 
-@dataclass
-class Versions:
-    """What published versions hold of some persons, by path.
+def pseudonyms(spark: SparkSession, key_file: Path, persons: Iterable[Person]) -> set[str]:
+    """Return the pseudonyms of persons by every version of the masking key, as the models' own macro makes them.
 
-    `rows` counts the rows of each version that has some, `unknown` are those that could not be looked through, each
-    with the reason.
-    """
-
-    rows: dict[str, int] = field(default_factory=dict)
-    unknown: list[str] = field(default_factory=list)
-
-
-def find(target: Target, datasets: Iterable[Dataset], key_file: Path, persons: Iterable[Person]) -> Versions:
-    """Look through every version that is published under an export root, in the columns that say whose a row is.
+    Key and ids reach Spark as rows of views, so no statement, plan or log has them.
 
     Raises:
         UserError: the masking key cannot be read.
     """
-    by_name = {dataset.name: dataset for dataset in datasets}
-    patterns = _patterns(key_file, persons)
-    found = Versions()
-    for path in paths(target):
-        dataset = by_name.get(path.split("/")[0])
-        if dataset is None:
-            found.unknown.append(f"{path}: no model of this project makes it")
-            continue
-        try:
-            manifest = read(target, path)
-            rows = 0 if manifest.withdrawn else _rows(target, manifest, dataset, patterns)
-        except ManifestError as error:
-            found.unknown.append(f"{path}: {error.message}")
-        except FileNotFoundError:
-            found.unknown.append(f"{path}: its file is missing")
-        else:
-            found.rows |= {path: rows} if rows else {}
+    pii_key.ensure_copy(key_file)
+    found: set[str] = set()
+    for copy in key_file.parent.glob(f"{key_file.name}.v*"):
+        pii_key.check(copy)
+        spark.createDataFrame([(copy.read_text().strip(),)], "value string").createOrReplaceTempView("erasure_pads")
+        for person in persons:
+            source, _, pii = person.kind.rpartition(".")
+            spark.createDataFrame([(person.id,)], "id string").createOrReplaceTempView("erasure_ids")
+            sql = f"select {masks.pseudonym('id', pii, source, 'erasure_pads')} from erasure_ids"
+            found.update(row[0] for row in spark.sql(sql).collect() if row[0])
     return found
 
 
-def withdraw(target: Target, versions: Iterable[str], say: Callable[[str], None]) -> None:
-    """Take versions back, those too that an erasure which was killed has begun to take back.
+def person_columns(manifest: Mapping[str, Any]) -> PersonColumns:
+    """Return every column that a model of dbt's manifest declares to say whose a row is."""
+    return _joined(
+        {name: column["config"].get("meta", {}).get("subjects", ()) for name, column in node.get("columns", {}).items()}
+        for node in manifest["nodes"].values()
+    )
+
+
+def find(
+    targets: Iterable[Target],
+    persons: Collection[Person],
+    hashes: Iterable[str],
+    declared: PersonColumns,
+    not_searched: list[str],
+) -> dict[str, int]:
+    """Return how many rows of persons each published version has that has some, by address.
+
+    All columns are searched for pseudonyms, `hashes`; those that say whose a row is, for ids. A manifest names these
+    columns. For a version of an older release they are all that a model declares, or a manifest. `not_searched` gets
+    the versions that cannot be searched, each with the reason.
+    """
+    found: dict[str, int] = {}
+    manifests = []
+    for target in targets:
+        with _noted(not_searched, target.address("")):
+            for path in paths(target):
+                with _noted(not_searched, target.address(path)):
+                    manifests.append((target, read(target, path)))
+    everywhere = _joined([declared, *(manifest.persons or {} for _, manifest in manifests)])
+    for target, manifest in manifests:
+        columns = everywhere if manifest.persons is None else manifest.persons
+        address = target.address(manifest.path)
+        with _noted(not_searched, address):
+            rows = 0 if manifest.withdrawn else _rows(target, manifest, "|".join(sorted(hashes)), persons, columns)
+            found |= {address: rows} if rows else {}
+    return found
+
+
+def withdraw(targets: Iterable[Target], addresses: Collection[str], say: Callable[[str], None]) -> None:
+    """Withdraw versions, and complete the withdrawals that an earlier command began.
 
     Raises:
         UserError: a manifest cannot be read.
     """
-    for path in versions:
-        take_back(target, path, REASON)
-        say(f"{path} is withdrawn")
+    for target in targets:
+        for path in paths(target):
+            if target.address(path) in addresses:
+                withdraw_version(target, path, REASON)
+                say(f"{target.address(path)} is withdrawn")
 
 
-def _patterns(key_file: Path, persons: Iterable[Person]) -> dict[str, str]:
-    """Return of each kind of person what a cell must be to name one of them.
-
-    It is the id, or a pseudonym by any version of the key, as it is or behind the name of a channel.
-    """
-    values: dict[str, set[str]] = {}
-    for person in persons:
-        value = person.id.strip()
-        names = {value, *pii_key.pseudonyms(key_file, person.kind, value).values()}
-        values.setdefault(person.kind, set()).update(map(re.escape, names))
-    return {kind: f"(?:[a-z]+-)?(?:{'|'.join(sorted(names))})" for kind, names in values.items()}
+def clean(targets: Iterable[Target], names: Collection[str], say: Callable[[str], None]) -> list[str]:
+    """Delete what dead exports left of datasets in export roots and their staging areas; return what is not deleted."""
+    left: list[str] = []
+    for target in targets:
+        with _noted(left, target.address("")), staging(target.staging, say):
+            target.clean({*names, *(path.partition("/")[0] for path in paths(target))}, ALL_AGES)
+    return left
 
 
-def _rows(target: Target, manifest: Manifest, dataset: Dataset, patterns: dict[str, str]) -> int:
-    conditions = [
-        (f"coalesce(regexp_full_match({name(column)}, ?), false)", patterns[kind])
-        for column, kinds in dataset.persons.items()
-        if column in manifest.column_names
-        for kind in kinds
-        if kind in patterns
-    ]
+@contextmanager
+def _noted(not_searched: list[str], address: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        not_searched.append(f"{address}: its file is missing")
+    except UserError as error:
+        not_searched.append(f"{address}: {error.message}")
+
+
+def _joined(declarations: Iterable[PersonColumns]) -> PersonColumns:
+    columns: dict[str, set[str]] = defaultdict(set)
+    for column, kinds in (item for declared in declarations for item in declared.items()):
+        columns[column].update(kinds)
+    return columns
+
+
+def _rows(target: Target, manifest: Manifest, hashes: str, persons: Collection[Person], columns: PersonColumns) -> int:
+    """Count the rows of a file that name one of the persons."""
+    everything = ", ".join(map(name, manifest.column_names))
+    conditions = [f"regexp_matches(lower(concat_ws(chr(31), {everything})), $hashes)"] if hashes else []
+    parameters = {"hashes": hashes} if hashes else {}
+    for number, column in enumerate(sorted(columns.keys() & {*manifest.column_names})):
+        ids = {person.id.strip() for person in persons if person.kind in columns[column]}
+        if ids:
+            conditions.append(f"coalesce(regexp_full_match(trim({name(column)}), $ids{number}), false)")
+            # As it is or behind the name of a channel; the guard against formulas may come before it.
+            parameters[f"ids{number}"] = f"'?(?:[a-z]+-)?(?:{'|'.join(map(re.escape, sorted(ids)))})"
     if not conditions:
         return 0
-    with tempfile.TemporaryDirectory(prefix="lakehouse-erase-") as scratch, connect(Path(scratch) / "db") as database:
+    with (
+        tempfile.TemporaryDirectory(prefix="lakehouse-erase-") as scratch,
+        reading(Path(scratch) / "db", "its file cannot be read", "Restore it from a backup") as database,
+    ):
         file = target.fetch(f"{manifest.path}/{manifest.file}", Path(scratch))
-        sql = (
-            f"select count(*) from {rows_of(file, manifest.column_names)} where {' or '.join(c for c, _ in conditions)}"
-        )
-        [(count,)] = database.execute(sql, [pattern for _, pattern in conditions]).fetchall()
-        return int(count)
+        sql = f"select count(*) from {rows_of(file, manifest.column_names)} where {' or '.join(conditions)}"
+        return int(one_row(database, sql, parameters)[0])

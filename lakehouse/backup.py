@@ -5,11 +5,14 @@ file holds these metadata files whole: the catalog's tables drop theirs after so
 """
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 
+from pyarrow.fs import FileSelector
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import TableAlreadyExistsError
 from pyiceberg.io import load_file_io
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from lakehouse import lease, private
@@ -41,8 +44,10 @@ def _stand(catalog: Catalog, name: str) -> dict[str, str]:
         return {"location": table.metadata_location, "metadata": file.read().decode()}
 
 
-def restore(catalog: Catalog, path: Path) -> int:
+def restore(catalog: Catalog, path: Path, newest: Collection[str] = ()) -> int:
     """Give a catalog the tables that a file names, whose files are back at their places, and return how many.
+
+    A table in `newest` gets the newest state whose files are there, if that is later than the file's.
 
     Raises:
         UserError: the file is none that was saved, or the catalog has a table of one of these names, or does not take
@@ -55,7 +60,8 @@ def restore(catalog: Catalog, path: Path) -> int:
         }
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         raise UserError(f"{path} does not say where tables stand", "Name what `lakehouse backup save` wrote") from None
-    for name, (location, metadata, table_uuid) in saved.items():
+    for name, (saved_at, metadata, table_uuid) in saved.items():
+        location = _newest(catalog, saved_at) if name in newest else saved_at
         output = load_file_io(catalog.properties, location).new_output(location)
         if not output.exists():
             with output.create() as file:
@@ -73,3 +79,12 @@ def restore(catalog: Catalog, path: Path) -> int:
                 "Nothing is lost: restore into a catalog that takes tables back, such as one in PostgreSQL",
             )
     return len(saved)
+
+
+def _newest(catalog: Catalog, location: str) -> str:
+    """Return the newest metadata file beside one, by the number that its name begins with."""
+    scheme, host, path = PyArrowFileIO.parse_location(location, catalog.properties)
+    folder = FileSelector(path.rpartition("/")[0], allow_not_found=True)
+    files = PyArrowFileIO(catalog.properties).fs_by_scheme(scheme, host).get_file_info(folder)
+    names = [file.base_name for file in files if file.base_name.endswith(".metadata.json")]
+    return f"{location.rpartition('/')[0]}/{max([*names, location.rpartition('/')[2]])}"

@@ -162,6 +162,13 @@ def held(name: str) -> str:
     return str(_held.get(name, ""))
 
 
+def holder(catalog: Catalog, name: str, number: str) -> str | None:
+    """Return who has a lease, if it is live and has this number."""
+    row = TABLE.rows(catalog).get(name)
+    is_live = row is not None and row["holder"] and row["expires_at"] > datetime.now(UTC)
+    return _described(row) if row and is_live and str(row["number"]) == number else None
+
+
 @contextmanager
 def leased(
     catalog: Catalog, name: str, say: Callable[[str], None], command: str, is_told: bool = False

@@ -16,6 +16,9 @@ LAST_BATCH = "lakehouse.last-batch"
 # What was learned of a schema and is worth knowing: a side and an id follow.
 NOTE = "lakehouse.note."
 
+# The lease by which a change of rows in place holds the table, and its number: ingesters pause while it is live.
+HELD_BY = "lakehouse.held-by"
+
 # Set before the first row is erased: only such a table is searched for erased rows where they must not be counted.
 HAS_ERASED_ROWS = "lakehouse.has-erased-rows"
 

@@ -32,6 +32,7 @@ from python_export.telling.exported import Exported
 from python_ingest.landing.commit import Landed
 from python_ingest.landing.run import Ingester, Options
 from python_ingest.landing.session import QuietSpark
+from python_ingest.repair import receipts
 from python_ingest.topics import MODELS_DIR, Declaration, read_declarations
 from python_ingest.upkeep.status import undecoded_keys
 from python_ingest.verify.compare import verify_topic
@@ -141,6 +142,7 @@ def _verified(job: Job, topic: Declaration, sample: Sample) -> Report:
 
 def complete(job: Job) -> str:
     """See which topics have passed the week's end, and name what landed that no mask is known for."""
+    job.exported.warnings += receipts.unfinished(job.catalog)
     dbt.parse(job.project)
     chosen = list(declared.load(job.project).values())
     target = open_target(job.settings)

@@ -43,6 +43,7 @@ def draft_of(source: Source, week: IsoWeek, facts: Facts) -> Manifest:
         key_version=facts.key_version,
         quasi_identifiers=[field.name for field in source.dataset.fields if field.is_quasi_identifier],
         k_anonymity=facts.k_anonymity,
+        persons={column: list(kinds) for column, kinds in source.dataset.persons.items()},
         small_groups=None
         if threshold is None or facts.suppressed is None
         else SmallGroups(threshold=threshold, suppressed=facts.suppressed),

@@ -68,6 +68,7 @@ class Manifest:
     what JSON readers hold exactly. `difference` counts the rows that the superseded version has otherwise,
     `quarantined` the week's events that quality rules keep out, `late` those that came after its end, `dead_letters`
     the records stamped in the week, of the topics that the dataset comes from, that could not be decoded.
+    `persons` are the columns that say whose a row is, each with the kinds of persons.
     `pii_scan_off` has the columns that were not looked through and why, `withheld_rows` the number of rows that may
     hold personal data by what was found where. `k_anonymity` is the smallest number of distinct persons per combination
     of the values of `quasi_identifiers`, None without these or where no column says whose a row is. Older versions
@@ -107,6 +108,7 @@ class Manifest:
     key_version: str | None = None
     quasi_identifiers: list[str] = field(default_factory=list)
     k_anonymity: int | None = None
+    persons: dict[str, list[str]] | None = None
     small_groups: SmallGroups | None = None
     quarantined: int | None = None
     late: int | None = None

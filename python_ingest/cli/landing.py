@@ -17,7 +17,7 @@ from lakehouse.durations import seconds
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from python_ingest import topics as declared
-from python_ingest.cli.operations import maintain, status, verify
+from python_ingest.cli.operations import alone, maintain, status, verify
 from python_ingest.cli.options import (
     AsJson,
     MetricsFile,
@@ -135,7 +135,8 @@ def replay(
     if reason is not None and reason not in decode.REASONS:
         raise UserError(f"There is no reason '{reason}'", f"Choose from {', '.join(decode.REASONS)}")
     lander, spark = _lander(models, topic, seconds(wait))
-    outcome = letters.replay(lander, reason)
+    with alone(lander.settings, "maintain", "ingest replay"):
+        outcome = letters.replay(lander, reason)
     spark.stop()
     if as_json:
         print_json(asdict(outcome))

@@ -13,7 +13,7 @@ from lakehouse.catalog import load_catalog
 from lakehouse.durations import seconds
 from lakehouse.errors import UserError
 from lakehouse.failure import as_user_error
-from lakehouse.lease import leased
+from lakehouse.lease import Lease, leased
 from lakehouse.lock import locked
 from lakehouse.settings import Settings, from_environment
 from python_ingest import topics as declared
@@ -95,8 +95,8 @@ def maintain(
         try:
             # A MERGE into a table that is being compacted is refused; an erasure deletes files that nothing refers to,
             # and compaction is about to refer to its own.
-            with _alone(settings, "weekly" if identifier in built else "maintain"):
-                outcome = maintain_table(settings, spark, identifier, retention)
+            with alone(settings, "weekly" if identifier in built else "maintain", "ingest maintain") as lease:
+                outcome = maintain_table(settings, spark, identifier, retention, lease.require)
             # A topic may be declared and not be landed yet; whoever names a table means one that exists.
             if outcome is None and identifier in named:
                 raise UserError(f"There is no table {identifier}", "Name a table as schema.table")
@@ -116,10 +116,10 @@ def maintain(
 
 
 @contextmanager
-def _alone(settings: Settings, name: str) -> Iterator[None]:
+def alone(settings: Settings, name: str, command: str) -> Iterator[Lease]:
     """Have no run of another command with the same lock and lease inside the block, on this machine or another."""
-    with locked(name, errors.print), leased(load_catalog(settings), name, errors.print, "ingest maintain"):
-        yield
+    with locked(name, errors.print), leased(load_catalog(settings), name, errors.print, command) as lease:
+        yield lease
 
 
 def status(

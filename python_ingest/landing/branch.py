@@ -3,27 +3,78 @@
 Iceberg's MERGE cannot be told which snapshot it was planned from. So the new rows are written to a branch that starts
 at the base snapshot, and the table moves to the branch only if it has not moved since. A change that is cut off leaves
 a branch nobody reads, for a day.
+
+A batch that is committed meanwhile refuses the change. So `hold` has ingesters pause for the table: they ask `holder`
+before they plan a batch.
 """
 
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from typing import Any
 
 from py4j.protocol import Py4JError
+from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from lakehouse.commits import Refused, wait_for_clock
+from lakehouse import lease, property_keys
+from lakehouse.commits import Refused, until_committed, wait_for_clock
 from lakehouse.errors import UserError
 from lakehouse.settings import CATALOG_NAME
-from python_ingest.landing import commit
+from python_ingest.landing import commit, identity
 from python_ingest.landing.commit import Ledger
 from python_ingest.landing.offsets import Position
 from python_ingest.landing.session import log_file
 
+# What rows are changed in place by, where a topic is followed.
+LEASE = "maintain"
 # What the branches of this program begin with, by what makes them.
 REPLAY, ERASE = "replay", "erase"
+
+
+@contextmanager
+def hold(catalog: Catalog, identifier: str) -> Iterator[None]:
+    """Have ingesters pause for a table inside the block, if this process has the lease `maintain`, and while it has.
+
+    Raises:
+        UserError: the ingester's commits come first every time.
+    """
+
+    def note(holder: str) -> None:
+        until_committed(
+            lambda: identity.note(catalog.load_table(identifier), {property_keys.HELD_BY: holder}),
+            f"{identifier}: nothing was changed, other commits came first",
+            "Run it again",
+        )
+
+    if not (number := lease.held(LEASE)):
+        yield
+        return
+    note(f"{LEASE} {number}")
+    try:
+        yield
+    finally:
+        with suppress(UserError):
+            note("")
+
+
+def holder(catalog: Catalog, table: Table) -> str | None:
+    """Return who holds a table, if its lease is still live: no batch may be planned then."""
+    name, _, number = table.properties.get(property_keys.HELD_BY, "").partition(" ")
+    return lease.holder(catalog, name, number) if name else None
+
+
+def stored_at(spark: SparkSession, identifier: str, path: str) -> datetime:
+    """Return when a file of a table was written, by the clock of its store, which is also asked about orphan files."""
+    jvm: Any = spark._jvm
+    name = f"{CATALOG_NAME}.{identifier}"
+    table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
+    listed = table.io().listPrefix(path)
+    first = jvm.org.apache.iceberg.relocated.com.google.common.collect.Iterables.getFirst(listed, None)
+    return datetime.fromtimestamp(first.createdAtMillis() / 1000, UTC)
 
 
 def replace_rows(

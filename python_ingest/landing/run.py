@@ -20,7 +20,7 @@ from lakehouse.settings import Settings
 from python_ingest.kafka.broker import Broker, TopicState
 from python_ingest.kafka.offset_range import OffsetRange
 from python_ingest.kafka.registry import Registry
-from python_ingest.landing import backfill, identity, offsets, tables
+from python_ingest.landing import backfill, branch, identity, offsets, tables
 from python_ingest.landing.batch import BatchPlan, Lander, NewSchemaId, SparkFailed
 from python_ingest.landing.commit import Landed
 from python_ingest.landing.offsets import Position, PositionReader
@@ -29,6 +29,7 @@ from python_ingest.topics import Declaration
 
 # A store that is busy, or a file that another process moves, may be over by then.
 RETRY_SECONDS = 5.0
+HELD_PAUSE_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -202,6 +203,12 @@ class _TopicLoop:
             try:
                 # The table first: the broker's ends are then never behind it, whatever others land meanwhile.
                 table = tables.prepared(self.lander.catalog, self._declaration)
+                if holder := branch.holder(self.lander.catalog, table):
+                    self._reporter.note(self._declaration.topic, f"paused: its table is held by {holder}")
+                    if batches is not None:
+                        return
+                    self._stopping.wait(HELD_PAUSE_SECONDS)
+                    continue
                 topic = self._broker.describe(self._declaration.topic)
                 identity.bind(table, topic)
                 position = self._positions.read(table)

@@ -104,11 +104,12 @@ def replay(lander: Lander, reason: str | None) -> Replayed:
             table = tables.evolve(table, lander.declaration, learned.state)
         return Replayed(looked_at, _replace(lander, table, learned.sides, reason))
 
-    return until_committed(
-        replayed,
-        f"{lander.declaration.identifier}: nothing was replayed, other commits came first",
-        "Replay when the ingester of this topic has caught up",
-    )
+    with branch.hold(lander.catalog, lander.declaration.identifier):
+        return until_committed(
+            replayed,
+            f"{lander.declaration.identifier}: nothing was replayed, other commits came first",
+            "Replay when the ingester of this topic has caught up",
+        )
 
 
 class Recovery:

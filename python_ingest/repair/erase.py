@@ -24,7 +24,7 @@ from lakehouse.catalog import load_table, readable
 from lakehouse.commits import until_committed
 from lakehouse.errors import UserError
 from lakehouse.settings import CATALOG_NAME
-from python_ingest.landing import branch, commit, erased, identity
+from python_ingest.landing import branch, erased, identity
 from python_ingest.landing.commit import Ledger
 from python_ingest.landing.offsets import PositionReader
 from python_ingest.subjects import Subject
@@ -57,15 +57,6 @@ class Found:
     declaration: Declaration
     places: frozenset[Place]
     shared: int = 0
-
-
-@dataclass(frozen=True)
-class Done:
-    """How many rows of a table were erased, and when that was committed."""
-
-    table: str
-    rows: int
-    at: datetime
 
 
 def of_sources(declarations: Iterable[Declaration], persons: Iterable[Person]) -> tuple[Person, ...]:
@@ -120,6 +111,17 @@ def find(catalog: Catalog, declarations: Iterable[Declaration], persons: Iterabl
     return sorted(found, key=lambda of_table: not any(subject.through for subject in of_table.declaration.persons))
 
 
+def everyone(catalog: Catalog, declarations: Iterable[Declaration]) -> Iterator[Person]:
+    """Yield every person whose id is in a bronze table, by all columns in which sources declare ids."""
+    for declaration in declarations:
+        table = load_table(catalog, declaration.identifier)
+        for subject in declaration.persons:
+            ids: set[str] = set()
+            for rows in _rows(table, subject.columns) if table is not None and not subject.through else ():
+                ids.update(*(_texts(rows, column).to_pylist() for column in subject.columns))
+            yield from (Person(subject.kind, text) for text in ids if text)
+
+
 def named(
     catalog: Catalog, declarations: Iterable[Declaration], records: Iterable[tuple[str, int, int]]
 ) -> list[Found]:
@@ -163,15 +165,15 @@ def joined(found: Iterable[Found]) -> list[Found]:
     return list(tables.values())
 
 
-def erase(catalog: Catalog, spark: SparkSession, found: Found, writer: str) -> Done:
-    """Empty the rows of one table, those that are not erased yet, in one commit.
+def erase(catalog: Catalog, spark: SparkSession, found: Found, writer: str) -> int:
+    """Empty the rows of one table, those that are not erased yet, in one commit, and return how many they were.
 
     Raises:
         UserError: Spark fails, or the table does not stand still.
     """
     declaration = found.declaration
 
-    def erased_now() -> Done:
+    def erased_now() -> int:
         now = datetime.now(UTC)
         table = catalog.load_table(declaration.identifier)
         if property_keys.HAS_ERASED_ROWS not in table.properties:
@@ -188,26 +190,22 @@ def erase(catalog: Catalog, spark: SparkSession, found: Found, writer: str) -> D
         def emptied(landed: DataFrame) -> DataFrame:
             return _emptied(landed, declaration, found.places, ledger.batch, erased.mark(now))
 
-        rows = branch.replace_rows(spark, table, base, ledger, emptied, where, branch.ERASE)
-        if rows == 0:
-            return Done(declaration.identifier, 0, now)
-        snapshot = commit.committed(table.refresh(), ledger)
-        at = now if snapshot is None else datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
-        return Done(declaration.identifier, rows, at)
+        return branch.replace_rows(spark, table, base, ledger, emptied, where, branch.ERASE)
 
-    return until_committed(
-        erased_now,
-        f"{declaration.identifier}: nothing was erased, other commits came first",
-        "Run it again when the ingester of this topic has caught up",
-    )
+    with branch.hold(catalog, declaration.identifier):
+        return until_committed(
+            erased_now,
+            f"{declaration.identifier}: nothing was erased, other commits came first",
+            "Run it again when the ingester of this topic has caught up",
+        )
 
 
-def erased_at(catalog: Catalog, identifier: str) -> datetime:
-    """Return when a table was erased by a command that was killed before it could note that, or a time before."""
+def erased_at(catalog: Catalog, spark: SparkSession, identifier: str) -> datetime:
+    """Return when rows of a table were last erased, by the clock of its store; without a snapshot that tells, 1970."""
     table = catalog.load_table(identifier)
     for snapshot in ancestors_of(table.current_snapshot(), table.metadata):
         if snapshot.summary and (snapshot.summary[property_keys.WRITER] or "").startswith(WRITER):
-            return datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
+            return branch.stored_at(spark, identifier, snapshot.manifest_list)
     return datetime.fromtimestamp(0, UTC)
 
 

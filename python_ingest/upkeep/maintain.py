@@ -81,9 +81,13 @@ class Maintained:
 
 
 def maintain_table(
-    settings: Settings, spark: Callable[[], SparkSession], identifier: str, retention: Retention
+    settings: Settings,
+    spark: Callable[[], SparkSession],
+    identifier: str,
+    retention: Retention,
+    require: Callable[[], None] = lambda: None,
 ) -> Maintained | None:
-    """Maintain one table; return None if it does not exist.
+    """Maintain one table; return None if it does not exist. `require` raises if another run may be at work.
 
     Raises:
         UserError: one of its files is damaged, a step fails, or the clock is behind the table's last change.
@@ -92,7 +96,7 @@ def maintain_table(
     if table is None:
         return None
     wait_for_clock(identifier, table.metadata)
-    procedures = Procedures(spark(), identifier)
+    procedures = Procedures(spark(), identifier, require)
     before = size_of(table, files_of(table))
     left = merge_files(procedures, table, before.delete_files > 0)
     procedures.call("rewrite_manifests")
@@ -211,10 +215,11 @@ def _map(options: dict[str, str]) -> str:
 
 @dataclass(frozen=True)
 class Procedures:
-    """Iceberg's procedures for one table."""
+    """Iceberg's procedures for one table. `require`, asked before each, raises if another run may be at work."""
 
     spark: SparkSession
     identifier: str
+    require: Callable[[], None] = lambda: None
 
     def call(self, procedure: str, **arguments: str) -> list[Row]:
         """Call a procedure with arguments in SQL, and return its answer."""
@@ -229,6 +234,7 @@ class Procedures:
             UserError: it fails.
         """
         for _ in range(ATTEMPTS):
+            self.require()
             try:
                 return self.spark.sql(statement).collect()
             except (PySparkException, Py4JError) as error:

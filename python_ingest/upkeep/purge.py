@@ -3,6 +3,7 @@
 `maintain` keeps them for days; of an erased person nothing may stay that long.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -27,26 +28,31 @@ PUBLISHED = "export-"
 
 @dataclass(frozen=True)
 class Purged:
-    """What was let go of: tags by name, how many snapshots, and how many files that nothing referred to."""
+    """What was deleted: tags by name, how many snapshots, and how many files that nothing referred to."""
 
-    table: str
-    tags: tuple[str, ...]
+    tags: list[str]
     snapshots: int
     orphans: int
 
 
-def purge_table(catalog: Catalog, spark: SparkSession, identifier: str, written_before: datetime) -> Purged:
+def purge_table(
+    catalog: Catalog,
+    spark: SparkSession,
+    identifier: str,
+    written_before: datetime,
+    require: Callable[[], None] = lambda: None,
+) -> Purged:
     """Keep the current snapshot of a table alone, with the one that says how far its topic was read.
 
-    Files that nothing refers to are deleted if they were written before a time: what comes later may belong to a
-    commit that is going on. Of bronze that is the time of the erasure, because a batch that was planned before it is
-    refused.
+    Files that nothing refers to are deleted if they were written before a time by the clock of their store: later ones
+    may belong to a running commit. Of bronze that is the time of the erasure, because a batch that was planned before
+    it is refused. `require` raises if another run may be at work.
 
     Raises:
         UserError: a step fails; it can be done again.
     """
     table = catalog.load_table(identifier)
-    procedures = Procedures(spark, identifier)
+    procedures = Procedures(spark, identifier, require)
     name = f"{CATALOG_NAME}.{identifier}"
     before = {snapshot.snapshot_id for snapshot in table.snapshots()}
     current = table.current_snapshot()
@@ -70,9 +76,10 @@ def purge_table(catalog: Catalog, spark: SparkSession, identifier: str, written_
         forget_what_was_read(procedures, table)
         now = f"timestamp '{datetime.now(UTC).isoformat(' ')}'"
         procedures.call("expire_snapshots", older_than=now, retain_last=str(snapshots_in_use(table)))
+    require()
     orphans = len(delete_orphans(spark, name, written_before))
     after = {snapshot.snapshot_id for snapshot in table.refresh().snapshots()}
-    return Purged(identifier, tuple(tags), len(before - after), orphans)
+    return Purged(tags, len(before - after), orphans)
 
 
 def delete_orphans(spark: SparkSession, name: str, written_before: datetime) -> list[str]:

@@ -42,7 +42,7 @@ def test_a_layout_declared_later_is_that_of_new_files_and_no_claim_is_lost(lab: 
     assert_exactly_once(lab, 40)
     catalog = load_catalog(lab.settings)
     [found] = erase.find(catalog, [lab.declaration], (Person("seller", "14"),))
-    assert erase.erase(catalog, lab.spark, found, "test").rows == 1
+    assert erase.erase(catalog, lab.spark, found, "test") == 1
     report = verify_topic(lab.settings, lab.declaration, 10, decoded=True)
     assert (report.problems, report.records, report.erased, report.decoded) == ([], 40, 1, 39)
     assert lab.land_well(Options(from_earliest=True, wait=10)).records == 0

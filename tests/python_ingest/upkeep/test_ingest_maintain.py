@@ -7,9 +7,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import Producer
 
 from lakehouse.catalog import load_catalog
+from lakehouse.lease import LeaseLostError
 from python_ingest.landing.run import Options
 from python_ingest.upkeep.maintain import Maintained, Retention, maintain_table
 from python_ingest.verify.compare import verify_topic
@@ -202,3 +204,19 @@ def test_a_damaged_file_is_left_and_the_rest_is_merged(lab: Lab) -> None:
     damaged.write_bytes(whole)
     assert maintain(lab).after.data_files == 3
     assert_exactly_once(lab, 12)
+
+
+def test_a_lease_is_asked_for_before_each_procedure(lab: Lab) -> None:
+    produce(lab, 30)
+    lab.land_well()
+    asked: list[int] = []
+
+    def require() -> None:
+        asked.append(len(lab.table().snapshots()))
+        if len(asked) == 3:
+            raise LeaseLostError("Another run has the lease", "Run it again")
+
+    with pytest.raises(LeaseLostError):
+        maintain_table(lab.settings, lambda: lab.spark, lab.declaration.identifier, AT_ONCE, require)
+    assert len(asked) == 3
+    assert len(lab.table().snapshots()) == asked[-1] >= asked[0]
