@@ -18,12 +18,12 @@ from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from python_export.datasets import completeness, declared, gate
 from python_export.datasets.build import build, build_figures, invocation, require_week
-from python_export.datasets.declared import Dataset, Events
+from python_export.datasets.declared import Dataset
 from python_export.datasets.findings import Findings, is_of
 from python_export.datasets.project import Project
 from python_export.datasets.source import Source
 from python_export.datasets.unclassified import omitted_fields, unclassified_fields
-from python_export.datasets.week_counts import week_counts
+from python_export.datasets.week_counts import Counts, week_counts
 from python_export.datasets.withheld import Fault, Withheld, ready, withhold, without_dataset
 from python_export.files import pii_scan
 from python_export.files.compare import Facts, verify
@@ -216,9 +216,9 @@ class Exporter:
         staged: list[tuple[Source, Path, Facts]] = []
         failed: dict[str, Exception] = {}
         with thrift.connect(self.settings) as cursor:
-            counts: dict[Events, int | None] = {}
+            counts: dict[str, Counts] = {}
             for dataset in kept:
-                counts |= week_counts(cursor, dataset, week, self.exported.warnings.append)
+                counts[dataset.name] = week_counts(cursor, dataset, week, self.exported.warnings.append)
                 try:
                     staged += self._stage(cursor, dataset, week, directory / dataset.name)
                 except DeadlineError:
@@ -234,8 +234,9 @@ class Exporter:
                 restated=self.restated,
                 warnings=[*draft.warnings, *quiet],
                 bom=self.settings.export_bom,
-                quarantined=counts[dataset.quarantined] if dataset.quarantined else None,
-                late=counts[dataset.late] if dataset.late else None,
+                quarantined=counts[dataset.name].quarantined,
+                quarantined_by_reason=counts[dataset.name].by_reason or {},
+                late=counts[dataset.name].late,
                 dead_letters=completeness.dead_letters(self.findings.states, dataset, week),
             )
             retained = partial(self._retain, target)

@@ -157,17 +157,18 @@ def mislabelled(manifest: Mapping[str, Any], project: Project) -> Iterator[Probl
 
 
 def counted(manifest: Mapping[str, Any], project: Project, masks: Masks) -> Iterator[Problem]:
-    """Yield the counts in manifests whose condition, SQL in an export's yml, asks for a classified column."""
+    """Yield the counts in manifests whose SQL, in an export's yml, asks for a classified column."""
     places = {node["name"]: (unique_id, node) for unique_id, node in manifest["nodes"].items()}
     for node in manifest["nodes"].values():
         export = node["config"].get("meta", {}).get("export", {})
-        for kind in ("quarantined", "late"):
-            said = export.get(kind)
-            if not said or said["from"] not in places or places[said["from"]][0] not in project.relations:
+        events = [(kind, said) for kind in ("quarantined", "late") for said in export.get(kind, ())]
+        for kind, said in events:
+            if said["from"] not in places or places[said["from"]][0] not in project.relations:
                 continue
             unique_id, source = places[said["from"]]
             table = table_name(source)
-            sql = f"select {said['at']} as counted_at from {table} where {said.get('where') or 'true'}"
+            asked_for = ", ".join(said[name] for name in ("at", "by", "seen_at") if name in said)
+            sql = f"select {asked_for} from {table} where {said.get('where') or 'true'}"
             try:
                 found = follow(sql, {table: project.relations[unique_id]}, masks).everything()
                 asked = sorted({trace.column for trace in found if trace.mask is None})

@@ -11,7 +11,8 @@
     The table has the latest change of each key, and in other_partitions the last
     ones of its other partitions: a record that is filled in there later, by a
     backfill or a replay, can make one of them the latest. ingest_batch is the
-    newest one with a record of the key, because any of them can change the row.
+    newest one with a record of the key, because any of them can change the row;
+    first_seen_at is the least timestamp of the key's records.
 
     Config: change_columns, those of the record that the row is made of, the offset
     first. The MERGE is storage-partitioned as that of macros/incremental/by_order.sql:
@@ -67,6 +68,7 @@
             {{ column }} = array_max({{ changes }}).last_change.{{ column }},
             {% endfor %}
             other_partitions = array_sort(array_except({{ changes }}, array(array_max({{ changes }})))),
+            first_seen_at = least(stored.first_seen_at, slice.first_seen_at),
             ingest_batch = greatest(stored.ingest_batch, slice.ingest_batch)
         when not matched then insert *
     {% endcall %}

@@ -33,7 +33,8 @@ orders as (
         order_id,
         customer_id,
         order_status,
-        ordered_at
+        ordered_at,
+        first_seen_at
     from {{ ref('int_orders_deduplicated') }}
     where
         not is_deleted
@@ -64,6 +65,7 @@ final as (
         orders.ordered_at,
         payments.paid_at,
         payments.counted_at,
+        greatest(payments.kafka_timestamp, orders.first_seen_at) as known_at,
         payments.is_event_time_valid,
         {{ event_week('payments.paid_at', 'payments.is_event_time_valid') }} as paid_week
 

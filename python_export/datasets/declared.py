@@ -46,12 +46,17 @@ class Topic:
 
 @dataclass(frozen=True)
 class Events:
-    """Events to count for a week: rows of a model by the time in column `at` that meet a condition in SQL, if any."""
+    """Events to count for a week: rows of a model by the time in column `at` that meet a condition in SQL, if any.
+
+    They are counted by the SQL `by`. Of late events the time in column `seen_at` is not before the week's end.
+    """
 
     model: str
     table: Table
     at: str
-    where: str
+    where: str = ""
+    by: str = ""
+    seen_at: str = "kafka_timestamp"
 
 
 @dataclass(frozen=True)
@@ -76,8 +81,8 @@ class Dataset:
     order_by: tuple[str, ...]
     topics: tuple[Topic, ...]
     fields: tuple[Field, ...] = ()
-    quarantined: Events | None = None
-    late: Events | None = None
+    quarantined: tuple[Events, ...] = ()
+    late: tuple[Events, ...] = ()
     unscanned: Mapping[str, str] = field(default_factory=dict)
     audience: str = ""
     lineage: frozenset[str] = frozenset()
@@ -91,12 +96,7 @@ class Dataset:
     @property
     def models(self) -> tuple[str, ...]:
         """The models that file and manifest are read from."""
-        return (self.model, *(events.model for events in self.counted))
-
-    @property
-    def counted(self) -> tuple[Events, ...]:
-        """The kinds of events that are counted for a week."""
-        return tuple(events for events in (self.quarantined, self.late) if events)
+        return (self.model, *(events.model for events in (*self.quarantined, *self.late)))
 
 
 def load(project: Project) -> dict[str, Dataset]:
@@ -169,7 +169,9 @@ def _dataset(manifest: dict[str, Any], node: dict[str, Any]) -> Dataset:
     ancestors = ancestors_of(manifest, node["unique_id"])
     sources = [manifest["sources"][name] for name in ancestors if name in manifest["sources"]]
     topics = [_topic(source) for source in sources if "kafka" in source["config"].get("meta", {})]
-    counted = [declared[kind]["from"] for kind in ("quarantined", "late") if kind in declared]
+    quarantined, late = (
+        tuple(_events(manifest, events) for events in declared.get(kind, ())) for kind in ("quarantined", "late")
+    )
     return Dataset(
         name=node["name"].removeprefix(PREFIX),
         model=node["name"],
@@ -178,8 +180,8 @@ def _dataset(manifest: dict[str, Any], node: dict[str, Any]) -> Dataset:
         order_by=order_by,
         topics=tuple(sorted(topics, key=lambda topic: topic.name)),
         fields=dictionary.of_model(node),
-        quarantined=_events(manifest, declared.get("quarantined")),
-        late=_events(manifest, declared.get("late")),
+        quarantined=quarantined,
+        late=late,
         unscanned=_unscanned(node),
         audience=declared.get("audience", ""),
         totals_by=tuple(declared.get("totals_by", ())),
@@ -187,7 +189,7 @@ def _dataset(manifest: dict[str, Any], node: dict[str, Any]) -> Dataset:
             [
                 node["unique_id"],
                 *ancestors,
-                *(_named(manifest, name)["unique_id"] for name in counted),
+                *(_named(manifest, events.model)["unique_id"] for events in (*quarantined, *late)),
                 *(topic.name for topic in topics),
             ]
         ),
@@ -224,17 +226,17 @@ def _topic(source: dict[str, Any]) -> Topic:
     return Topic(kafka["topic"], Table(source["schema"], source["identifier"]), limit, kafka.get("producer"), silence)
 
 
-def _events(manifest: dict[str, Any], declared: dict[str, str] | None) -> Events | None:
-    if declared is None:
-        return None
-    node, where = _named(manifest, declared["from"]), declared.get("where", "")
-    try:
-        sqlglot.parse_one(where or "true", dialect="spark")
-    except ParseError:
-        raise UserError(
-            f"'{where}', by which events of {node['name']} are counted, is not one condition", "Correct it"
-        ) from None
-    return Events(node["name"], Table(node["schema"], node["alias"]), declared["at"], where)
+def _events(manifest: dict[str, Any], declared: dict[str, str]) -> Events:
+    node = _named(manifest, declared["from"])
+    rest = {name: text for name, text in declared.items() if name not in ("from", "at")}
+    for sql in (rest.get("where", ""), rest.get("by", "")):
+        try:
+            sqlglot.parse_one(sql or "true", dialect="spark")
+        except ParseError:
+            raise UserError(
+                f"'{sql}', by which events of {node['name']} are counted, is not one expression", "Correct it"
+            ) from None
+    return Events(node["name"], Table(node["schema"], node["alias"]), declared["at"], **rest)
 
 
 def _named(manifest: dict[str, Any], name: str) -> dict[str, Any]:

@@ -66,13 +66,13 @@ class Manifest:
     `rows` does not count the header; control totals are exact decimal
     text, `totals_by` has them and the rows by the values of some columns; the snapshot id is text because it exceeds
     what JSON readers hold exactly. `difference` counts the rows that the superseded version has otherwise,
-    `quarantined` the week's events that quality rules keep out, `late` those that came after its end, `dead_letters`
-    the records stamped in the week, of the topics that the dataset comes from, that could not be decoded.
-    `persons` are the columns that say whose a row is, each with the kinds of persons.
-    `pii_scan_off` has the columns that were not looked through and why, `withheld_rows` the number of rows that may
-    hold personal data by what was found where. `k_anonymity` is the smallest number of distinct persons per combination
-    of the values of `quasi_identifiers`, None without these or where no column says whose a row is. Older versions
-    lack some of what has a default here.
+    `quarantined` the week's events that quality rules keep out, also by reason, `late` those of which the first record
+    is from after its end, `dead_letters` the records stamped in the week, of the topics that the dataset comes from,
+    that could not be decoded. `pii_scan_off` has the columns that were not looked through and why, `withheld_rows` the
+    number of rows that may hold personal data by what was found where. `k_anonymity` is the smallest number of distinct
+    persons per combination of the values of `quasi_identifiers`, None without these or where no column says whose a row
+    is. `persons` are the columns that say whose a row is, each with the kinds of persons. Older
+    versions lack some of what has a default here.
     """
 
     manifest_format: int = FORMAT
@@ -111,6 +111,7 @@ class Manifest:
     persons: dict[str, list[str]] | None = None
     small_groups: SmallGroups | None = None
     quarantined: int | None = None
+    quarantined_by_reason: dict[str, int] = field(default_factory=dict)
     late: int | None = None
     dead_letters: int | None = None
     source_table: Annotated[str, StringConstraints(pattern=r"^[^.]+\.[^.]+\.[^.]+$")]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 
+from lakehouse.weeks import IsoWeek
 from sample_data.log import TRADES, Payload, Record
 from sample_data.plan import DAY
 from sample_data.truth import rules
@@ -239,16 +240,43 @@ def _weeks_of(item: Record, order: Record | None) -> tuple[str | None, str | Non
     return order_week, order_week or rules.event_week(item.timestamp_ms, item)
 
 
-def unmatched_payments(log: Iterable[Record], week: str) -> int:
-    """Return how many payments a week counts that complete no order."""
+def rejected_payments(log: Iterable[Record], week: str) -> int:
+    """Return how many payments a week counts that complete no order, or do so at an invalid time."""
     log = list(log)
-    completed = rules.completed_orders(log)
-    return sum(
-        number not in completed
-        and (rules.event_week(payment.content["ts"], payment) or rules.event_week(payment.timestamp_ms, payment))
-        == week
-        for number, payment in rules.surviving_payments(log).items()
+    completed, count = rules.completed_orders(log), 0
+    for number, payment in rules.surviving_payments(log).items():
+        paid_week = rules.event_week(payment.content["ts"], payment)
+        counted_in = paid_week or rules.event_week(payment.timestamp_ms, payment)
+        count += counted_in == week and (number not in completed or paid_week is None)
+    return count
+
+
+def late_events(log: Iterable[Record], week: str) -> dict[str, int]:
+    """Return how many payments that completed an order, and living items, of a week were complete only after its end.
+
+    The first record of payment or item and order counts, whatever has changed later.
+    """
+    log = list(log)
+    end_ms = int(IsoWeek.parse(week).end.timestamp() * 1000)
+    orders = rules.surviving_rows(log, "orders")
+    first = {
+        table: {
+            key: min(record.timestamp_ms for _, record in of_key) for key, of_key in rules.changes(log, table).items()
+        }
+        for table in ("orders", "order_items")
+    }
+    payments = rules.surviving_payments(log)
+    payments_late = sum(
+        rules.event_week(payments[number].content["ts"], payments[number]) == week
+        and max(payments[number].timestamp_ms, first["orders"][number]) >= end_ms
+        for number in rules.completed_orders(log)
     )
+    items_late = 0
+    for key, item in rules.surviving_rows(log, "order_items").items():
+        order = None if rules.is_deleted(item) else orders.get(item.content["orderid"])
+        if order and _weeks_of(item, order)[0] == week:
+            items_late += max(first["order_items"][key], first["orders"][item.content["orderid"]]) >= end_ms
+    return {"completed_orders": payments_late, **dict.fromkeys(("order_lines", "product_sales"), items_late)}
 
 
 def lines(log: Iterable[Record]) -> list[Line]:

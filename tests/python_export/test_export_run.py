@@ -103,7 +103,13 @@ models:
         export:
           key: [event_id]
           order_by: [event_at, event_id]
-          quarantined: {from: stg_shop__events, at: event_at, where: is_gift or event_at >= timestamp '2021-01-04'}
+          quarantined:
+            - from: stg_shop__events
+              at: event_at
+              where: is_gift or event_at >= timestamp '2021-01-04'
+              by: if(tiny is null, 'no tiny', null)
+            - {from: stg_shop__events, at: event_at, where: not is_gift, by: "'no gift'"}
+          late: [{from: stg_shop__events, at: event_at, seen_at: event_at + interval 7 days, where: not is_gift}]
     columns:
       - name: event_id
         data_type: bigint
@@ -321,7 +327,12 @@ def test_hostile_values_reach_three_parsers_unchanged(settings: Settings, shop: 
     table = load_catalog(settings).load_table((SCHEMA_NAME, "exp_weekly__events"))
     assert manifest["source_snapshot_id"] == str(table.current_snapshot().snapshot_id)
     assert manifest["dbt_invocation_id"] == shop.manifest()["metadata"]["invocation_id"]
-    assert manifest["quarantined"] == sum(row[7] or False for row in expected)
+    gifts = [row for row in expected if row[7]]
+    no_gifts = sum(row[7] is False for row in expected)
+    bare = sum(row[4] is None for row in gifts)
+    reasons = {"no gift": no_gifts, "no tiny": bare, "other": len(gifts) - bare}
+    assert manifest["quarantined_by_reason"] == {reason: count for reason, count in reasons.items() if count}
+    assert (manifest["quarantined"], manifest["late"]) == (len(gifts) + no_gifts, no_gifts)
     assert manifest["dead_letters"] == 0
     assert manifest["warnings"] == [
         "1 cells of note are longer than the 32,767 characters of a spreadsheet's cell",

@@ -23,6 +23,7 @@ with changes as (
         order_id,
         kafka_partition,
         max(kafka_timestamp) as monotone_timestamp,
+        min(kafka_timestamp) as first_seen_at,
         max({{ struct_of(change_columns) }}) as last_change,
         max(ingest_batch) as ingest_batch
     from {{ ref('stg_shop__orders') }}
@@ -40,6 +41,7 @@ by_key as (
         array_sort(
             collect_list(struct(monotone_timestamp, kafka_partition, last_change))
         ) as last_changes,
+        min(first_seen_at) as first_seen_at,
         max(ingest_batch) as ingest_batch
     from changes
     group by order_id
@@ -71,6 +73,7 @@ final as (
         latest.last_change.is_deleted,
 
         latest.monotone_timestamp,
+        first_seen_at,
         latest.last_change.kafka_timestamp,
         latest.kafka_partition,
         latest.last_change.kafka_offset,

@@ -38,6 +38,7 @@ final as (
         paid_at,
         is_event_time_valid,
         {{ counted_at('paid_at', 'is_event_time_valid', 'payments') }} as counted_at,
+        kafka_timestamp,
         ingest_batch,
         ingested_at
 

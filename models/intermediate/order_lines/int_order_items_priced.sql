@@ -18,6 +18,7 @@ order_items as (
         order_id,
         product_id,
         quantity,
+        first_seen_at,
         kafka_timestamp,
         ingested_at
     from {{ ref('int_order_items_deduplicated') }}
@@ -35,7 +36,8 @@ orders as (
         channel_spelling,
         is_deleted,
         ordered_at,
-        is_event_time_valid
+        is_event_time_valid,
+        first_seen_at
     from {{ ref('int_orders_deduplicated') }}
 
 ),
@@ -72,6 +74,7 @@ final as (
         coalesce(orders.is_event_time_valid, false) as is_event_time_valid,
         {{ counted_at('orders.ordered_at', 'orders.is_event_time_valid', 'order_items') }}
             as counted_at,
+        greatest(order_items.first_seen_at, orders.first_seen_at) as known_at,
 
         -- product
         products.brand,
