@@ -15,6 +15,7 @@ from sqlalchemy.exc import OperationalError
 from typer.testing import CliRunner
 
 from lakehouse.catalog import load_catalog
+from lakehouse.environment import PROJECT_ROOT
 from lakehouse.errors import UserError
 from lakehouse.lock import locked
 from lakehouse.process import free_ports
@@ -22,7 +23,9 @@ from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from python_export.datasets.project import Project
 from python_export.datasets.withheld import Withheld
+from python_export.publishing import late
 from python_export.publishing.publish import Published
+from python_export.publishing.target import open_target
 from python_export.telling import outbox
 from tests.support.hostile_rows import draft
 from weekly_job import cli, history, job
@@ -242,3 +245,28 @@ with locked("weekly", print):
         subprocess.run(["kill", str(child)], check=True)
     thread.join(10)
     assert entered.is_set()
+
+
+def test_a_week_whose_topics_cannot_be_read_is_recorded_as_due_before_the_build(
+    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    export = {"export": {"key": ["id"], "order_by": ["id"]}}
+    model = {"unique_id": "model.p.exp_weekly__events", "resource_type": "model", "name": "exp_weekly__events"}
+    model |= {"alias": "exp_weekly__events", "schema": "exports", "config": {"meta": export}, "columns": {}}
+    manifest = {"nodes": {model["unique_id"]: model}, "sources": {}, "parent_map": {}}
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    project = Project(PROJECT_ROOT, {"DBT_TARGET_PATH": str(tmp_path)})
+    assert [*STEPS].index("complete") < [*STEPS].index("build")
+    for name in {*STEPS} - {"complete", "build"}:
+        monkeypatch.delitem(STEPS, name)
+    monkeypatch.setitem(STEPS, "build", lambda job: pytest.fail("built"))
+
+    # No Thrift server answers.
+    with pytest.raises(UserError):
+        job.run(offline_settings, {}, project, [WEEK], Console(quiet=True))
+
+    catalog, target = load_catalog(offline_settings), open_target(offline_settings)
+    assert history.runs(catalog)[0].failed_step == "complete"
+    # The next run is for the next week.
+    due, _ = late.due(catalog, target, {}, ["events"], WEEK.minus(-1), 8)
+    assert due.get(WEEK) == ["events"]

@@ -9,11 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from click.testing import Result
 from pyiceberg.catalog import Catalog
+from typer.testing import CliRunner
 
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek, weeks_between, weeks_label
+from python_export.cli import run as cli
 from python_export.datasets.build import FIGURES_TABLE
 from python_export.publishing import late
 from python_export.publishing.manifest import Manifest
@@ -197,3 +200,50 @@ def test_a_range_of_weeks_has_both_ends_and_crosses_a_long_year() -> None:
     for wrong, message in {"2020-W52": "is not a range", "2021-W01..2020-W53": "ends before it begins"}.items():
         with pytest.raises(UserError, match=message):
             weeks_between(wrong)
+
+
+def command(settings: Settings, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Result:
+    monkeypatch.setattr(cli, "from_environment", lambda env=None: settings)
+    return CliRunner().invoke(cli.app, arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--restate", "product_demand"),
+        ("--restate", "product_demand", "--week", NEW),
+        ("--restate", "product_demand", "--reason", "a wrong price"),
+        ("--restate", "product_demand", "--weeks", f"{OLD}..{NEW}", "--reason", "a wrong price"),
+        ("--restate", "product_demand", "--week", NEW, "--reason", "a wrong price", "--dataset", "order_lines"),
+        ("--week", NEW, "--reason", "a wrong price"),
+    ],
+)
+def test_a_restatement_names_dataset_week_and_reason(
+    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    refused = command(offline_settings, monkeypatch, "run", *arguments)
+    assert (refused.exit_code, "--restate names the dataset" in refused.output) == (2, True)
+
+
+def test_a_skipped_week_is_no_longer_due_and_a_published_one_is_not_skipped(
+    exports: Exports, offline_settings: Settings, exports_declared: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = {("events", week): figures() for week in (OLD, NEW)}
+    exports.publish("events", OLD, now)
+    for week in (OLD, NEW):
+        late.record_due(exports.catalog, exports.target, IsoWeek.parse(week), ["events"])
+    assert exports.due(now) == {NEW: ["events"]}
+
+    published = command(offline_settings, monkeypatch, "skip", "--week", OLD, "--reason", "x", "--dataset", "events")
+    assert isinstance(published.exception, UserError)
+    assert published.exception.message == f"events {OLD} is published"
+    unknown = command(offline_settings, monkeypatch, "skip", "--week", NEW, "--reason", "x", "--dataset", "typo")
+    assert isinstance(unknown.exception, UserError)
+    assert exports.due(now) == {NEW: ["events"]}
+
+    skipped = command(
+        offline_settings, monkeypatch, "skip", "--week", NEW, "--reason", "a holiday", "--dataset", "events"
+    )
+    assert (skipped.exit_code, skipped.output) == (0, f"{NEW} is skipped for events\n")
+    assert exports.due(now) == {}
+    assert late.TABLE.rows(exports.catalog)[late._address(exports.target, "events", NEW)]["skipped"] == "a holiday"
