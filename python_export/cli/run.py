@@ -1,7 +1,6 @@
 """`lakehouse export`: the weekly CSV files."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated
@@ -16,7 +15,7 @@ from lakehouse.errors import UserError
 from lakehouse.failure import as_user_error
 from lakehouse.lease import leased
 from lakehouse.lock import locked
-from lakehouse.settings import Settings, from_environment
+from lakehouse.settings import from_environment
 from lakehouse.weeks import IsoWeek, weeks_label
 from lakehouse.wide_table import print_wide, wide_table
 from python_export.cli.outbox import app as outbox_app
@@ -153,7 +152,8 @@ def notify_readers() -> None:
     Exit code 3: not everybody is told; run it again.
     """
     env = environment()
-    _notify(from_environment(env), env)
+    settings = from_environment(env)
+    end(None, notify(settings, env, load_catalog(settings), console.print))
 
 
 @app.command("list")
@@ -199,10 +199,6 @@ def _print_versions(found: list[Manifest]) -> None:
             manifest.sha256[:12],
         )
     print_wide(table)
-
-
-def _notify(settings: Settings, env: Mapping[str, str]) -> None:
-    end(None, notify(settings, env, load_catalog(settings), console.print))
 
 
 app.add_typer(outbox_app, name="outbox")

@@ -93,20 +93,6 @@ class Source:
         )
 
 
-def find(catalog: Catalog, dataset: Dataset) -> Source | None:
-    """Return a dataset's table at its current snapshot, or None when it does not exist or was never written.
-
-    Raises:
-        UserError: a column has a type that CSV cannot hold exactly, or a declared key or order column is missing.
-    """
-    try:
-        table = catalog.load_table((dataset.table.schema, dataset.table.name))
-    except NoSuchTableError:
-        return None
-    snapshot = table.current_snapshot()
-    return of_snapshot(dataset, table, snapshot.snapshot_id) if snapshot else None
-
-
 def tested(catalog: Catalog, dataset: Dataset, week: IsoWeek) -> Source | None:
     """Return a week of a dataset's table at the snapshot that was tested last, or None if none was.
 
@@ -114,7 +100,7 @@ def tested(catalog: Catalog, dataset: Dataset, week: IsoWeek) -> Source | None:
     the table later.
 
     Raises:
-        UserError: as of `find`.
+        UserError: a column has no exact form in CSV, or one that the dataset names is not there.
     """
     try:
         table = catalog.load_table((dataset.table.schema, dataset.table.name))

@@ -100,7 +100,7 @@ def tell_of_failure(
                 stack.enter_context(locked("notify", say))
                 catalog = load_catalog(settings)
                 lease = stack.enter_context(leased(catalog, "notify", say, "notify"))
-                outbox.record_failure(catalog, failures[0])
+                outbox.add(catalog, failures)
                 failures = [
                     entry for entry in outbox.entries(catalog) if entry.kind == outbox.FAILURE and _is_owed(entry)
                 ]

@@ -108,7 +108,7 @@ def record_versions(catalog: Catalog, target: Target, channels: Channels, unread
         )
         new.append(entry)
     if new:
-        _add(catalog, new)
+        add(catalog, new)
 
 
 def failure(week: str, error: str, channels: Channels, at: datetime) -> Entry:
@@ -166,11 +166,6 @@ def is_of(target: Target, entry: Entry) -> bool:
     return entry.kind == FAILURE or root == root_id(target)
 
 
-def record_failure(catalog: Catalog, entry: Entry) -> None:
-    """Add a failed run."""
-    _add(catalog, [entry])
-
-
 def entries(catalog: Catalog) -> list[Entry]:
     """Return all rows; those of roots are of release 0.5."""
     return [entry for entry in (Entry(**row) for row in TABLE.rows(catalog).values()) if entry.kind != "root"]
@@ -190,14 +185,14 @@ def settle(catalog: Catalog, group: Iterable[Entry], channel: Channel) -> None:
         by_mail = channel == "mail"
         return _settled(replace(entry, mail=TAKEN, waiting_for=None) if by_mail else replace(entry, webhook=TAKEN))
 
-    _update(catalog, _one_of(group), settled)
+    _update(catalog, (entry.idempotency_key for entry in group), settled)
 
 
 def note_failure(catalog: Catalog, group: Iterable[Entry], attempts: int, error: str, waiting_for: str | None) -> None:
     """Note that a channel did not take these rows, or that a mail still waits for some recipients."""
     _update(
         catalog,
-        _one_of(group),
+        (entry.idempotency_key for entry in group),
         lambda entry: replace(
             entry,
             failed_attempts=entry.failed_attempts + attempts,
@@ -212,27 +207,18 @@ def owe(catalog: Catalog, keys: Iterable[str], channels: Channels) -> None:
     mail, webhook = _states(channels)
     _update(
         catalog,
-        lambda entry: entry.idempotency_key in {*keys},
+        keys,
         lambda entry: replace(entry, mail=mail, webhook=webhook, settled_at=None, waiting_for=None),
     )
 
 
 def drop(catalog: Catalog, keys: Iterable[str]) -> None:
     """Owe rows to nobody any more."""
-    _update(
-        catalog,
-        lambda entry: entry.idempotency_key in {*keys},
-        lambda entry: _settled(replace(entry, mail=DROPPED, webhook=DROPPED, waiting_for=None)),
-    )
+    _update(catalog, keys, lambda entry: _settled(replace(entry, mail=DROPPED, webhook=DROPPED, waiting_for=None)))
 
 
 def _settled(entry: Entry) -> Entry:
     return entry if OWED in {entry.mail, entry.webhook} else replace(entry, settled_at=datetime.now(UTC))
-
-
-def _one_of(group: Iterable[Entry]) -> Callable[[Entry], bool]:
-    keys = {entry.idempotency_key for entry in group}
-    return lambda entry: entry.idempotency_key in keys
 
 
 def _states(channels: Channels) -> tuple[str, str]:
@@ -240,10 +226,11 @@ def _states(channels: Channels) -> tuple[str, str]:
     return OWED if channels.smtp else NONE, OWED if channels.webhook else NONE
 
 
-def _add(catalog: Catalog, new: list[Entry]) -> None:
+def add(catalog: Catalog, new: list[Entry]) -> None:
+    """Add rows that are not there yet, or of which a version has another file."""
     added = {entry.idempotency_key: asdict(entry) for entry in new}
 
-    def add(rows: Rows) -> Rows:
+    def with_added(rows: Rows) -> Rows:
         unchanged = {key: row for key, row in rows.items() if key not in added or row["sha256"] == added[key]["sha256"]}
         for entry in new:
             # A version that is withdrawn before readers have heard of it is not announced.
@@ -254,12 +241,12 @@ def _add(catalog: Catalog, new: list[Entry]) -> None:
                 unchanged[key] = asdict(_settled(replace(version, mail=mail, webhook=webhook, waiting_for=None)))
         return {**added, **unchanged}
 
-    TABLE.change(catalog, add)
+    TABLE.change(catalog, with_added)
 
 
-def _update(catalog: Catalog, chosen: Callable[[Entry], bool], change: Callable[[Entry], Entry]) -> None:
-    def changed(rows: Rows) -> Rows:
-        found = {name: Entry(**row) for name, row in rows.items()}
-        return {name: asdict(change(entry) if chosen(entry) else entry) for name, entry in found.items()}
-
-    TABLE.change(catalog, changed)
+def _update(catalog: Catalog, keys: Iterable[str], change: Callable[[Entry], Entry]) -> None:
+    chosen = {*keys}
+    TABLE.change(
+        catalog,
+        lambda rows: {key: asdict(change(Entry(**row))) if key in chosen else row for key, row in rows.items()},
+    )

@@ -17,7 +17,6 @@ from lakehouse.catalog import load_catalog
 from lakehouse.errors import UserError
 from lakehouse.process import free_ports
 from lakehouse.settings import Settings
-from python_export.datasets import source
 from python_export.datasets.source import Source
 from python_export.files.compare import verify
 from python_export.files.unload import unload
@@ -29,7 +28,7 @@ from python_ingest.topics import Declaration
 from python_ingest.upkeep.maintain import Retention, maintain_table
 from python_ingest.upkeep.purge import delete_orphans
 from spark_server import thrift_server
-from tests.support.hostile_rows import DATASET, SCHEMA, arrow_table, hostile_rows
+from tests.support.hostile_rows import DATASET, SCHEMA, arrow_table, current_source, hostile_rows
 from tests.support.postgres import Postgres
 from tests.support.spark_jvm import session_of_its_own
 from tests.support.weed import KEY, SECRET, TABLE_BUCKET, Weed
@@ -82,7 +81,7 @@ def hostile_source(lake: Settings) -> Source:
     catalog = load_catalog(lake, create=True)
     catalog.create_namespace_if_not_exists("shop")
     catalog.create_table("shop.exp_weekly__events", SCHEMA).append(arrow_table(hostile_rows()))
-    found = source.find(catalog, DATASET)
+    found = current_source(catalog, DATASET)
     assert found is not None
     return found
 

@@ -13,10 +13,9 @@ from pyiceberg.catalog import Catalog
 from lakehouse.catalog import load_catalog
 from lakehouse.environment import PROJECT_ROOT
 from lakehouse.settings import Settings
-from python_export.datasets import source
 from python_export.datasets.source import Source
 from python_export.publishing.target import Target, open_target
-from tests.support.hostile_rows import DATASET, SCHEMA, arrow_table, hostile_rows
+from tests.support.hostile_rows import DATASET, SCHEMA, arrow_table, current_source, hostile_rows
 from tests.support.weed import Weed
 
 
@@ -54,7 +53,7 @@ def hostile_source(catalog: Catalog) -> Source:
     """The hostile rows in an Iceberg table."""
     table = catalog.create_table(("shop", "exp_weekly__events"), SCHEMA)
     table.append(arrow_table(hostile_rows()))
-    found = source.find(catalog, DATASET)
+    found = current_source(catalog, DATASET)
     assert found is not None
     return found
 

@@ -4,8 +4,10 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 
 import pyarrow as pa
+from pyiceberg.catalog import Catalog
 
 from python_export.datasets.declared import Dataset, Table
+from python_export.datasets.source import Source, of_snapshot
 from python_export.publishing.manifest import Manifest
 
 # The value in the table, and the value a reader of the CSV must get.
@@ -147,6 +149,14 @@ DATASET = Dataset(
     order_by=("event_at", "event_id"),
     topics=(),
 )
+
+
+def current_source(catalog: Catalog, dataset: Dataset) -> Source:
+    """Return a dataset's table as it is now."""
+    table = catalog.load_table((dataset.table.schema, dataset.table.name))
+    snapshot = table.current_snapshot()
+    assert snapshot
+    return of_snapshot(dataset, table, snapshot.snapshot_id)
 
 
 def draft(week: str) -> Manifest:

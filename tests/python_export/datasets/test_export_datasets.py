@@ -20,7 +20,7 @@ from lakehouse.errors import UserError
 from lakehouse.pii import masks
 from lakehouse.pii.compile import compiled_manifest
 from lakehouse.weeks import IsoWeek
-from python_export.datasets import declared, dictionary, gate, source
+from python_export.datasets import declared, dictionary, gate
 from python_export.datasets.build import build, failures, parse, require_week
 from python_export.datasets.declared import Table, Topic
 from python_export.datasets.dictionary import Field
@@ -29,7 +29,7 @@ from python_export.datasets.shown import Headline, Shown, of_export
 from python_export.datasets.unclassified import omitted_fields
 from python_export.datasets.withheld import Fault, withhold, without_dataset
 from python_ingest.schema.writer_form import writer_form
-from tests.support.hostile_rows import DATASET, arrow_table, hostile_rows
+from tests.support.hostile_rows import DATASET, arrow_table, current_source, hostile_rows
 from tests.support.lab import record
 
 
@@ -295,21 +295,21 @@ def test_a_type_without_an_exact_text_form_is_refused(catalog: Catalog) -> None:
     ratios = rows.set_column(3, "amount", rows["amount"].cast("double"))
     catalog.create_table(("shop", "exp_weekly__events"), ratios.schema).append(ratios)
     with pytest.raises(UserError, match="Column amount of exp_weekly__events is a double"):
-        source.find(catalog, DATASET)
+        current_source(catalog, DATASET)
 
 
 def test_a_key_that_is_no_column_is_refused(catalog: Catalog) -> None:
     rows = arrow_table(hostile_rows()).drop(["event_id"])
     catalog.create_table(("shop", "exp_weekly__events"), rows.schema).append(rows)
     with pytest.raises(UserError, match="no column event_id"):
-        source.find(catalog, DATASET)
+        current_source(catalog, DATASET)
 
 
 def test_a_misspelt_column_of_small_groups_is_refused(catalog: Catalog) -> None:
     rows = arrow_table(hostile_rows())
     catalog.create_table(("shop", "exp_weekly__events"), rows.schema).append(rows)
     with pytest.raises(UserError, match="no column is_supressed"):
-        source.find(catalog, replace(DATASET, suppressed="is_supressed"))
+        current_source(catalog, replace(DATASET, suppressed="is_supressed"))
 
 
 def test_an_audience_gets_what_is_meant_for_it(manifest: dict[str, Any], tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from lakehouse import thrift
 from lakehouse.catalog import load_catalog
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
-from python_export.datasets import source
 from python_export.datasets.declared import Dataset, Table
 from python_export.datasets.source import Source
 from python_export.files import pii_scan
@@ -24,7 +23,7 @@ from python_export.files.compare import verify
 from python_export.files.csv_file import connect
 from python_export.files.stored import load_table
 from python_export.files.unload import statement, unload
-from tests.support.hostile_rows import DATASET, arrow_table
+from tests.support.hostile_rows import DATASET, arrow_table, current_source
 
 SCHEMA = pa.schema(
     [
@@ -43,7 +42,7 @@ def events(catalog: Catalog, cells: Iterable[tuple[Any, Any, Any]], dataset: Dat
     rows = [(number, None, *row) for number, row in enumerate(cells)]
     table = catalog.create_table(("shop", "exp_weekly__events"), SCHEMA)
     table.append(arrow_table(rows, SCHEMA))
-    found = source.find(catalog, dataset)
+    found = current_source(catalog, dataset)
     assert found is not None
     return found
 
@@ -142,7 +141,7 @@ def test_the_file_that_spark_writes_is_the_table_without_these_rows(stack: Setti
     with thrift.connect(stack) as cursor:
         thrift.rows(cursor, f"create table lake.default.{table} ({columns}) using iceberg")
         thrift.rows(cursor, f"insert into lake.default.{table} values {rows}")
-        found = source.find(load_catalog(stack), dataset)
+        found = current_source(load_catalog(stack), dataset)
         assert found is not None
         kept = pii_scan.withhold(found, tmp_path / "scanned")
         file = unload(cursor, kept, tmp_path / "unloaded")

@@ -16,7 +16,6 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from lakehouse.errors import UserError
-from python_export.datasets import source
 from python_export.datasets.dictionary import Field
 from python_export.datasets.source import Column, Source
 from python_export.files import compare
@@ -31,6 +30,7 @@ from tests.support.hostile_rows import (
     WITH_NUL,
     arrow_table,
     cell,
+    current_source,
     hostile_rows,
     published_rows,
     right_lines,
@@ -180,7 +180,7 @@ def test_k_anonymity_is_the_fewest_persons_of_a_combination(catalog: Catalog, tm
     persons = random.choice([["quantity"], ["quantity", "amount"]]) if seed else ["quantity"]
     catalog.create_table(("shop", "exp_weekly__events"), SCHEMA).append(arrow_table(rows))
     fields = tuple(Field(name, "", is_quasi_identifier=name in quasi) for name in COLUMNS)
-    found = source.find(catalog, DATASET)
+    found = current_source(catalog, DATASET)
 
     def k_anonymity(**declared: object) -> int | None:
         table = replace(found, dataset=replace(found.dataset, **declared))
@@ -198,7 +198,7 @@ def test_pseudonyms_of_two_keys_are_not_published_together(catalog: Catalog, tmp
     catalog.create_table(("shop", "exp_weekly__events"), schema).append(arrow_table(rows, schema))
     lines = [",".join(schema.names), *(",".join(map(cell, row)) for row in rows)]
     with pytest.raises(UserError, match="pseudonyms of more than one version of the masking key"):
-        check(lines, source.find(catalog, DATASET), tmp_path)
+        check(lines, current_source(catalog, DATASET), tmp_path)
 
 
 def test_refuses_a_file_cut_before_its_last_line_break(hostile_source: Source, tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_refuses_an_empty_file(hostile_source: Source, tmp_path: Path) -> None:
 
 def test_reads_the_recorded_snapshot_not_a_later_one(hostile_source: Source, catalog: Catalog, tmp_path: Path) -> None:
     catalog.load_table(("shop", "exp_weekly__events")).append(arrow_table([(1000, *hostile_rows()[0][1:])]))
-    later = source.find(catalog, DATASET)
+    later = current_source(catalog, DATASET)
     recorded = replace(later, snapshot_id=hostile_source.snapshot_id)
 
     assert check(right_lines(), recorded, tmp_path).rows == len(HOSTILE_TEXTS) + 1
@@ -222,7 +222,7 @@ def test_reads_the_recorded_snapshot_not_a_later_one(hostile_source: Source, cat
 def test_a_row_of_many_megabytes_is_compared(catalog: Catalog, tmp_path: Path) -> None:
     rows = [(*hostile_rows()[0][:2], '"' * 8_000_000, *hostile_rows()[0][3:])]
     catalog.create_table(("shop", "exp_weekly__events"), SCHEMA).append(arrow_table(rows))
-    assert check(right_lines(rows), source.find(catalog, DATASET), tmp_path).rows == 1
+    assert check(right_lines(rows), current_source(catalog, DATASET), tmp_path).rows == 1
 
 
 def test_a_time_finer_than_milliseconds_must_not_be_cut(hostile_source: Source, tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_an_empty_table_is_a_header(catalog: Catalog, tmp_path: Path) -> None:
     table = catalog.create_table(("shop", "exp_weekly__events"), arrow_table([]).schema)
     table.append(arrow_table(hostile_rows()))
     table.delete()
-    facts = check(right_lines()[:1], source.find(catalog, DATASET), tmp_path)
+    facts = check(right_lines()[:1], current_source(catalog, DATASET), tmp_path)
 
     assert facts.rows == 0
     assert facts.control_totals == {"event_id": "0", "amount": "0.00", "tiny": "0.0000000000", "quantity": "0"}

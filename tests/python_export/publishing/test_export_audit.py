@@ -16,7 +16,6 @@ from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from python_export.cli.run import app
-from python_export.datasets import source
 from python_export.datasets.source import Source
 from python_export.files import pii_scan
 from python_export.files.compare import verify
@@ -28,7 +27,7 @@ from python_export.publishing.target import digest, open_target
 from python_export.publishing.withdraw import withdraw
 from python_export.telling import outbox
 from python_export.variables import Channels
-from tests.support.hostile_rows import DATASET, MONDAY, arrow_table, hostile_rows, right_lines
+from tests.support.hostile_rows import DATASET, MONDAY, arrow_table, current_source, hostile_rows, right_lines
 from tests.support.publishing import unlock
 
 WEEK = IsoWeek(2020, 53)
@@ -193,7 +192,7 @@ def test_versions_in_a_bucket_are_verified_and_compared(
     changed = [(*row[:3], None, *row[4:6], None, row[7]) if row[0] == 2 else row for row in rows]
     rows = [*changed, (2000, *rows[0][1:])]
     hostile_source.table.overwrite(arrow_table(rows))
-    second = publish_lines(s3_settings, source.find(catalog, DATASET), right_lines(rows))
+    second = publish_lines(s3_settings, current_source(catalog, DATASET), right_lines(rows))
     assert asdict(second)["difference"] == {"added": 1, "removed": 1, "changed": 1}
 
     assert export(s3_settings, monkeypatch, "verify").exit_code == 0
@@ -260,7 +259,7 @@ def test_a_version_is_judged_by_the_search_that_it_was_made_with(
     publish_lines(offline_settings, hostile_source, right_lines())
     more = (501, MONDAY, "more", *[None] * 5)
     hostile_source.table.append(arrow_table([(500, MONDAY, "a@example.com", *[None] * 5), more]))
-    table = source.find(load_catalog(offline_settings), DATASET)
+    table = current_source(load_catalog(offline_settings), DATASET)
     kept = pii_scan.withhold(table, Path(offline_settings.export_root) / ".staging" / "scan")
     second = publish_lines(offline_settings, kept, right_lines([*hostile_rows(), more]))
     assert second.withheld_rows == {"e-mail address in note": 1}

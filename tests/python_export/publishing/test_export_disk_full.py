@@ -15,14 +15,13 @@ from pyiceberg.catalog import Catalog
 
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
-from python_export.datasets import source
 from python_export.files import csv_file
 from python_export.files.compare import verify
 from python_export.publishing.manifest import published
 from python_export.publishing.publish import publish
 from python_export.publishing.staging import staging
 from python_export.publishing.target import Target, open_target
-from tests.support.hostile_rows import DATASET, MONDAY, SCHEMA, arrow_table, draft
+from tests.support.hostile_rows import DATASET, MONDAY, SCHEMA, arrow_table, current_source, draft
 from tests.support.weed import Weed
 
 MB = 1024 * 1024
@@ -88,7 +87,7 @@ def test_no_room_for_what_outgrows_memory(catalog: Catalog, tmp_path: Path, monk
     monkeypatch.setattr(csv_file, "MEMORY_LIMIT", "120MB")
     rows = [(number, MONDAY, f"4111 {number}" * 20, Decimal(1), Decimal(1), 1, None, True) for number in range(150_000)]
     catalog.create_table(("shop", "exp_weekly__events"), SCHEMA).append(arrow_table(rows))
-    table = source.find(catalog, replace(DATASET, order_by=("note",)))
+    table = current_source(catalog, replace(DATASET, order_by=("note",)))
     file = tmp_path / "staged.csv"
     file.write_text(",".join(SCHEMA.names) + "\n")
     with pytest.raises(UserError) as refusal, no_room_beyond(MB):
