@@ -1,8 +1,13 @@
-{# Both sides of each check are equal. After a command that built only some of the models behind them nothing is
-   compared: new rows are in one table and not yet in another. `dbt test` compares what there is. #}
+{# Both sides of each check are equal. After a command that built only some of the models behind
+   them nothing is compared: new rows are in one table and not yet in another. `dbt test` compares
+   what there is. #}
 {% test adds_up(model, column_name) %}
     {%- set not_built = [] %}
-    {%- for node_id in (lineage_of(context['model'].attached_node) if execute and flags.WHICH != 'test' else []) %}
+    {%- set behind = [] %}
+    {%- if execute and flags.WHICH != 'test' %}
+        {%- set behind = lineage_of(context['model'].attached_node) %}
+    {%- endif %}
+    {%- for node_id in behind %}
         {%- if node_id.startswith('model.') and node_id not in selected_resources %}
             {%- do not_built.append(node_id) %}
         {%- endif %}

@@ -1,9 +1,9 @@
-{# No column is NULL that the contract says is not, and none has other values than `meta.allowed_values`: all columns
-   in one scan. Iceberg enforces no constraint that dbt declares. #}
+{# No column is NULL that the contract says is not, and none has other values than
+   `meta.allowed_values`: all columns in one scan. Iceberg enforces no constraint of dbt's. #}
 {% test keeps_contract(model) %}
     {%- set breaches = [] %}
-    {%- set columns = graph.nodes[context['model'].attached_node].columns if execute else {} %}
-    {%- for name, column in columns.items() %}
+    {%- set tested = context['model'].attached_node %}
+    {%- for name, column in (graph.nodes[tested].columns if execute else {}).items() %}
         {%- if column.constraints | selectattr('type', 'equalto', 'not_null') | list %}
             {%- do breaches.append('if(' ~ name ~ " is null, '" ~ name ~ " is NULL', null)") %}
         {%- endif %}

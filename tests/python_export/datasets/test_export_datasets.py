@@ -389,7 +389,7 @@ def test_a_mask_that_keeps_a_part_of_the_value_leaves_a_quasi_identifier(manifes
     exported["columns"] = {
         name: {"data_type": "string", "description": "", "config": {"meta": meta}} for name, meta in metas.items()
     }
-    described = dictionary.of_model(manifest, exported)
+    described = dictionary.of_model(exported)
     quasi = {field.name for field in described if field.is_quasi_identifier}
     assert quasi == {"city", *names - {"pseudonym", "as_is"}}
 
