@@ -8,6 +8,8 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
+from pyiceberg.catalog import Catalog
+
 from lakehouse import thrift
 from lakehouse.catalog import load_catalog
 from lakehouse.settings import Settings
@@ -51,7 +53,7 @@ def export(settings: Settings, directory: Path) -> Figures:
     catalog = load_catalog(settings)
     target = open_target(settings.changed(export_root=str(directory)))
     steps = [time.monotonic()]
-    table = source.find(catalog, DATASET)
+    table = _current(catalog)
     with thrift.connect(settings) as cursor:
         unloaded = unload(cursor, table, directory / "unloaded")
     steps.append(time.monotonic())
@@ -66,10 +68,15 @@ def export(settings: Settings, directory: Path) -> Figures:
     return dict(zip(("unload", "verify", "publish"), seconds, strict=True))
 
 
+def _current(catalog: Catalog) -> source.Source:
+    table = catalog.load_table((DATASET.table.schema, DATASET.table.name))
+    return source.of_snapshot(DATASET, table, table.metadata.current_snapshot_id)
+
+
 def copy_with_duckdb(settings: Settings, directory: Path) -> Figures:
     """Copy the same rows in the same order to a CSV file, and do nothing else."""
     started = time.monotonic()
-    table = source.find(load_catalog(settings), DATASET)
+    table = _current(load_catalog(settings))
     order = ", ".join(DATASET.order_by)
     with connect(directory) as database:
         load_table(database, table)
