@@ -269,7 +269,7 @@ def assert_weeks_add_up(lake: Lake, wave: int) -> None:
     """All events of the last week are counted: in the file, or with the reason why they are not."""
     checks = lake.query(
         "ops.reconciliation",
-        "select subject, left_rows, right_rows from rows where check_name like '% of the weeks = %'",
+        "select subject, left_rows, right_rows from rows where check_name like '% of the weeks = % + %'",
     )
     events = truth_sales.events(produced_log(**SIZE, wave=wave), str(lake.last_week))
     found = {re.sub("exp_weekly__|fct_|_weekly$", "", subject): sides for subject, *sides in checks}
