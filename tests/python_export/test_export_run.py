@@ -367,8 +367,12 @@ def test_fewer_persons_than_an_audience_requires_withhold_the_file(
     def requiring(minimum: int) -> Project:
         return Project(shop.directory, {**shop.env, "LAKEHOUSE_EXPORT_MIN_PERSONS": str(minimum)})
 
-    refusal = f"a combination of is_gift has {fewest} persons, and the audience requires {fewest + 1}"
-    assert withheld(settings, requiring(fewest + 1)) == refusal
+    exported = exporting(settings, requiring(fewest + 1))
+    assert [str(dataset) for dataset in exported.withheld] == [
+        f"events {WEEK} is withheld: a combination of is_gift has {fewest} persons,"
+        f" and the audience requires {fewest + 1}"
+    ]
+    assert exported.published == []
     assert public_files(settings) == {}
 
     published = export(settings, requiring(fewest))
