@@ -57,8 +57,8 @@ class BronzeTable:
             own = rows.filter((pc.field("kafka_topic") == self._topic) & placed)
             for partition in pc.unique(own["kafka_partition"]).to_pylist():
                 offsets = own.filter(pc.field("kafka_partition") == partition)["kafka_offset"].combine_chunks()
-                first, last = pc.min_max(offsets).values()
-                self._files_of[partition].append((file, first.as_py(), last.as_py()))
+                bounds = pc.min_max(offsets).as_py()
+                self._files_of[partition].append((file, bounds["min"], bounds["max"]))
                 self.held.add(partition, offsets)
             self.foreign_rows += len(rows) - len(own)
 

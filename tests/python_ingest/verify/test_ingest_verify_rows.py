@@ -1,0 +1,31 @@
+"""What verify reads of a bronze table's files, without Kafka and Spark."""
+
+from contextlib import closing
+
+import pyarrow as pa
+
+from lakehouse import property_keys
+from lakehouse.catalog import load_catalog, make_namespace
+from lakehouse.settings import Settings
+from python_ingest.kafka.offset_range import HeldOffsets
+from python_ingest.landing import tables
+from python_ingest.schema.state import SchemaState
+from python_ingest.verify.bronze_rows import BronzeTable
+
+
+def test_batch_numbers_are_judged_in_every_file(offline_settings: Settings) -> None:
+    catalog = load_catalog(offline_settings, create=True)
+    make_namespace(catalog, "bronze")
+    table = catalog.create_table("bronze.sales", tables.table_schema(SchemaState(), "string"))
+    schema = table.schema().as_arrow()
+    # Batches have greater numbers than offsets, then smaller ones; the last number was never given.
+    for number, given, offset in ((5, 5, 0), (6, 6, 1), (7, 7, 900), (8, 7, 901)):
+        row = {"kafka_topic": "sales", "kafka_partition": 0, "kafka_offset": offset, "ingest_batch": number}
+        rows = pa.Table.from_pylist([dict.fromkeys(schema.names) | row], schema)
+        table.append(rows, {property_keys.BATCH: str(given)})
+    with closing(HeldOffsets()) as held:
+        bronze = BronzeTable(table, "sales", held)
+        bronze.scan()
+        held.find_gaps(0)
+        assert (bronze.unnumbered_rows, bronze.foreign_rows, held.span(0)) == (1, 0, (0, 902))
+        assert bronze.rows(0, 1, 901)["kafka_offset"].to_pylist() in ([1, 900], [900, 1])
