@@ -1,5 +1,15 @@
-"""Spark as the tests of the ingester have it."""
+"""Spark in a JVM of its own: that of the ingester's tests would not survive the tests in between."""
 
-from tests.python_ingest.conftest import spark
+from collections.abc import Iterator
 
-__all__ = ["spark"]
+import pytest
+from pyspark.sql import SparkSession
+
+from lakehouse.settings import Settings
+from tests.support.spark_jvm import session_of_its_own
+
+
+@pytest.fixture(scope="module")
+def spark(services: Settings) -> Iterator[SparkSession]:
+    with session_of_its_own(services, "erasure-tests") as spark:
+        yield spark

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -201,10 +202,14 @@ def test_what_dbt_builds_is_maintained_when_no_other_machine_is_at_work(
     offline_settings: Settings, other_machine: Lease, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease, "ASKED_AFTER_SECONDS", 0.05)
-    with pytest.raises(DeadlineError, match="The weekly of elsewhere:"), operations._alone(offline_settings, "weekly"):
+
+    def alone() -> AbstractContextManager[Lease]:
+        return operations.alone(offline_settings, "weekly", "ingest maintain")
+
+    with pytest.raises(DeadlineError, match="The weekly of elsewhere:"), alone():
         pass
     other_machine.give_back()
-    with operations._alone(offline_settings, "weekly"):
+    with alone():
         assert other_machine.take()
 
 
