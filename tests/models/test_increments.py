@@ -298,16 +298,3 @@ def test_a_recreated_topic_is_read_from_its_first_batch(own_lake: Catalog) -> No
         assert own_lake.load_table("deduplicated.int_payments_deduplicated").scan().count() == known + batch
         completed = own_lake.load_table("marts.fct_completed_orders").scan(row_filter=EqualTo("order_id", number))
         assert completed.to_arrow().num_rows == 1
-
-
-def test_a_table_of_ops_with_its_former_name_goes_on_under_the_new_one(own_lake: Catalog) -> None:
-    """Its rows outlive the snapshots that they were made of: it could not be built again."""
-    build("--select", "ops_ingest_batches")
-    table = own_lake.load_table("ops.ingest_batches")
-    own_lake.rename_table("ops.ingest_batches", "ops.ops_ingest_batches")
-    build("--select", "ops_ingest_batches")
-    renamed = own_lake.load_table("ops.ingest_batches")
-    assert renamed.metadata.table_uuid == table.metadata.table_uuid
-    assert renamed.current_snapshot() == table.current_snapshot()
-    assert renamed.scan().count() > 0
-    assert not own_lake.table_exists("ops.ops_ingest_batches")

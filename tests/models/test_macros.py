@@ -32,7 +32,7 @@ def test_the_exported_week_is_the_last_complete_one_unless_one_is_named(stack: S
 
 
 def test_a_pseudonym_is_pythons_hmac(masking_key: Settings, show: Show) -> None:
-    version, pads = masking_key.pii_key_file.read_text().strip().split(":")
+    version, pads, _ = masking_key.pii_key_file.read_text().strip().split(":")
     key = bytes(byte ^ 0x36 for byte in bytes.fromhex(pads[:128]))
     words = ["user_1", "", "Zoë | 東京 \U0001f355", "42"]
     values = ", ".join(f"({position}, '{word}')" for position, word in enumerate(words))

@@ -110,3 +110,6 @@ def test_the_line_of_a_key_says_by_which_domain_its_pseudonyms_go(masking_key: S
             cursor, f"select {masks.pseudonym('id', pii, 'brokerage', view)} from values (' 7 ') as t (id)"
         )
         assert found == hmac.new(key, f"{domain}|7".encode(), "sha256").hexdigest()
+    # SHOW VIEWS lists them in each schema, for all tests of this session.
+    for view in ("pii_both", "pii_v0"):
+        rows(cursor, f"drop view {view}")

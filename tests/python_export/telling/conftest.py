@@ -134,7 +134,7 @@ def smtp_at(port: int) -> dict[str, str]:
 
 def dead_smtp() -> dict[str, str]:
     """Name a mail server that does not answer, to a run that does not wait for it."""
-    return smtp_at(free_ports(1)[0]) | NO_TIME
+    return smtp_at(1) | NO_TIME
 
 
 @pytest.fixture(autouse=True)

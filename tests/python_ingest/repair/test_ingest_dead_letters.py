@@ -11,7 +11,6 @@ from pyspark.sql import DataFrame
 from lakehouse.errors import UserError
 from python_ingest.repair import dead_letters
 from python_ingest.repair.dead_letters import Replayed
-from python_ingest.upkeep.status import topic_statuses
 from python_ingest.verify.compare import verify_topic
 from tests.conftest import run_lakehouse
 from tests.support.lab import Lab, assert_exactly_once, record
@@ -160,17 +159,3 @@ def test_a_key_that_could_not_be_decoded_is_listed_and_repaired_beside_its_value
     assert [row["decode_error"] is None for row in rows] == [True, False, True, True, True]
     assert [row["ingest_batch"] for row in rows] == [2, 2, 2, 1, 1]
     assert_exactly_once(lab, 5)
-
-
-def test_a_table_of_an_earlier_version_gets_the_column_for_errors_of_keys(lab: Lab) -> None:
-    land_dead_letters(lab)
-    lab.sql("alter table {table} drop column key_error")
-    # The newest snapshot is then one without the column, as after an upgrade.
-    lab.sql("update {table} set kafka_topic = kafka_topic")
-    assert [group.part for group in dead_letters.summary(lab.table())] == ["value", "value"]
-    assert len(dead_letters.raw(lab.table(), 20)) == 7
-    (status,) = topic_statuses(lab.settings, [lab.declaration], 10)
-    assert (status.dead_letters, status.key_errors) == (7, 0)
-    assert dead_letters.replay(lab.lander(), None) == Replayed(7, 0)
-    (status,) = topic_statuses(lab.settings, [lab.declaration], 10)
-    assert (status.dead_letters, status.key_errors) == (7, 0)
