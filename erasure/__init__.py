@@ -1,4 +1,1 @@
-"""`lakehouse erase`: a person is erased, from bronze to the published files.
-
-It uses the ingester and the exporter as they are. console/ imports it.
-"""
+"""`lakehouse erase`: a person is erased, from bronze to the published files."""

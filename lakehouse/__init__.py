@@ -1,4 +1,1 @@
-"""The ground: settings, connections, catalog, locks, weeks, errors, keys of properties.
-
-Every package may import it; it imports none.
-"""
+"""The ground: settings, connections, catalog, locks, weeks, errors, keys of properties."""

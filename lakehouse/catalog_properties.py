@@ -160,7 +160,6 @@ def _of_file(settings: Settings) -> dict[str, str]:
 
 
 def _resolved(value: str, path: Path) -> str:
-    """Return a value, or that of the variable that it refers to."""
     if not value.startswith("env:"):
         return value
     name = value.removeprefix("env:")

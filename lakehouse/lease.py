@@ -153,7 +153,6 @@ class Lease:
 
 
 def _described(row: Row) -> str:
-    """Return who has a lease: host and home, what it does, since when."""
     return f"{row['holder']} ({row['command']}, since {row['since']:%Y-%m-%d %H:%M:%S} UTC)"
 
 

@@ -92,8 +92,6 @@ def _socket(settings: Settings) -> TSocket:
 
 
 def _transport(settings: Settings, socket: TSocket) -> TSaslClientTransport:
-    """Return a way to the server that says the password."""
-
     def client() -> Any:
         return hive.get_installed_sasl(
             settings.thrift_host, "PLAIN", username=THRIFT_USER, password=settings.thrift_password

@@ -244,7 +244,6 @@ def _declaration(schema: str, source: str, table: dict[str, Any], place: str) ->
 
 
 def _as_user_error(error: ValidationError, place: str) -> UserError:
-    """Return what to say of the first thing in a declaration that is not what its field may be."""
     first = error.errors(include_url=False)[0]
     # Behind the names of fields the place says which of several types did not fit.
     names = [step for step in map(str, first["loc"]) if step.isidentifier()]

@@ -67,7 +67,6 @@ def _s3a() -> dict[str, str]:
 
 
 def _own(settings: Settings) -> dict[str, str]:
-    """Return what the user's file says."""
     if settings.spark_conf is None:
         return {}
     variable = Settings.variable("spark_conf")
@@ -163,7 +162,6 @@ def _before(own: str, variable: str, default: str = "", separator: str = " ") ->
 
 
 def _java_options() -> str:
-    """Return what has to stand on the JVM's command line."""
     options = [f"-Dlog4j2.configurationFile=file:{LOGGING}"]
     if CLASS_ARCHIVE.exists():
         # An archive that other jars or another Java made is of no use, and no harm: the JVM would only warn, on stdout.

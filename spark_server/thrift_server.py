@@ -59,7 +59,6 @@ def become(settings: Settings) -> NoReturn:
 
 
 def _environment(directory: Path, settings: Settings) -> dict[str, str]:
-    """Return Spark's environment, and in it what only system properties can say."""
     environment = spark.process_environment(settings)
     environment["SPARK_SUBMIT_OPTS"] = " ".join(
         [

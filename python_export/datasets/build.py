@@ -177,7 +177,6 @@ def parse(project: Project, anew: bool = False) -> None:
 
 
 def _is_outdated(project: Project) -> bool:
-    """Return whether dbt's manifest is missing, or of before an upgrade of the project."""
     if not project.manifest_path.is_file():
         return True
     written = project.manifest_path.stat().st_mtime

@@ -180,7 +180,6 @@ def _state(settings: Settings, cursor: hive.Cursor, catalog: Catalog, topic: Top
 
 
 def _behind(topic: Topic, state: TopicState, week: IsoWeek) -> str:
-    """Return how far a topic is that has not passed a week's end."""
     newest = max(state.watermarks.values(), default=EPOCH)
     if newest == EPOCH:
         at = f"{topic.name} has landed nothing" + (" that could be decoded" if state.weeks else "")

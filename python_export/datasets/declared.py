@@ -206,7 +206,6 @@ def _dataset(manifest: dict[str, Any], node: dict[str, Any]) -> Dataset:
 
 
 def _unscanned(node: Mapping[str, Any]) -> dict[str, str]:
-    """Return the columns whose values are not looked at for personal data, each with the reason."""
     reasons = {}
     for name, column in node["columns"].items():
         said = column["config"].get("meta", {}).get("pii_scan")

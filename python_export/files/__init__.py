@@ -1,4 +1,1 @@
-"""One file: unloaded by Spark, and compared with its table by another engine.
-
-publishing/ and what stands above it may import it.
-"""
+"""One file: unloaded by Spark, and compared with its table by another engine."""

@@ -75,7 +75,6 @@ class Bucket:
         return key.removeprefix(f"{self.prefix}/") if self.prefix else key
 
     def _objects(self, under: str = "") -> Iterator[tuple[str, datetime]]:
-        """Yield path and time of every object."""
         for page in self._pages("list_objects_v2", under):
             for listed in page.get("Contents", []):
                 yield self._path(listed["Key"]), listed["LastModified"]

@@ -87,7 +87,6 @@ def audit_pointer(target: Target, dataset: str) -> Finding:
 
 
 def _are_withdrawn(target: Target, dataset: str) -> bool:
-    """Tell whether a dataset has versions, and all were withdrawn."""
     versions = published(target, dataset, with_withdrawn=True)
     return len(versions) == len(paths(target, [dataset])) > 0 and all(version.withdrawn for version in versions)
 
@@ -124,7 +123,6 @@ def _companions(target: Target, manifest: Manifest, path: str) -> list[str]:
 
 
 def _reading(manifest: Manifest, reading: Reading) -> list[str]:
-    """Return how what a parser read differs from the manifest."""
     problems = []
     if reading.rows != manifest.rows:
         problems.append(f"reads {reading.rows} rows instead of {manifest.rows}")

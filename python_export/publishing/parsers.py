@@ -96,5 +96,4 @@ REFUSALS = (duckdb.Error, pa.ArrowException, csv.Error, ValueError, InvalidOpera
 
 
 def _scales(manifest: Manifest) -> dict[str, int]:
-    """Return the decimal places of each numeric column."""
     return {column.name: column.scale for column in manifest.columns if column.name in manifest.control_totals}

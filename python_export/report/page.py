@@ -116,7 +116,6 @@ def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = ()) -> 
 
 
 def _headlines(shown: Mapping[str, Shown], newest: Mapping[str, Announcement]) -> list[tuple[str, Figure]]:
-    """Return the figures at the top with what they are called, in their places."""
     found = []
     for dataset, announcement in newest.items():
         figures = {figure.name: figure for figure in announcement.figures}
@@ -213,7 +212,6 @@ def _newest(versions: Iterable[Manifest], dataset: str, week: IsoWeek) -> Manife
 
 
 def _rows(target: Target, manifest: Manifest, scratch: str) -> str:
-    """Return the SQL of the rows of a published file, all as text."""
     file = target.fetch(f"{manifest.path}/{manifest.file}", Path(scratch))
     return csv_file.rows_of(file, manifest.column_names)
 

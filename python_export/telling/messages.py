@@ -88,7 +88,6 @@ def mails(smtp: Smtp, target: Target | None, told: Told, owed: list[Entry]) -> I
 def _mail_of_week(
     smtp: Smtp, target: Target, week: IsoWeek, told: list[Announcement], entries: list[Entry]
 ) -> EmailMessage:
-    """Return the mail about versions, withdrawals and notices of one week."""
     replaced = sum(announcement.manifest.supersedes is not None for announcement in told)
     withheld = sum(entry.kind == outbox.NOTICE and entry.dataset is not None for entry in entries)
     by_weight = sorted(entries, key=lambda entry: (entry.dataset is None, entry.error or ""))
@@ -109,7 +108,6 @@ def _mail_of_week(
 
 
 def _mail_of_failures(smtp: Smtp, week: str, entries: list[Entry]) -> EmailMessage:
-    """Return the mail about failed runs for one week."""
     subject = f"{week}: the weekly files failed"
     return _mail(smtp, smtp.alerts, subject, "failed", entries, week=week, entries=entries)
 

@@ -222,7 +222,6 @@ def _settled(entry: Entry) -> Entry:
 
 
 def _states(channels: Channels) -> tuple[str, str]:
-    """Return what a new row says of mail and webhook."""
     return OWED if channels.smtp else NONE, OWED if channels.webhook else NONE
 
 

@@ -1,4 +1,1 @@
-"""`lakehouse ingest`: the commands, their options and what they print.
-
-The ingester's top floor: console/ alone imports it.
-"""
+"""`lakehouse ingest`: the commands, their options and what they print."""

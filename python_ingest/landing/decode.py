@@ -157,7 +157,6 @@ def _items_are_utf8(array: Column, items: AvroSchema) -> Column | None:
 
 
 def _payload(side: Side, columns: StructType) -> list[Column]:
-    """Return the table's columns of the payload."""
     payload = F.col("_value.payload")
     is_record = side.reader is not None and avro_type(side.reader) == "record"
     landed = {landed_name(name): payload[name] for name in parts(side.reader)} if is_record else {"value": payload}

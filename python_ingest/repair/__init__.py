@@ -1,4 +1,1 @@
-"""What changes rows that have landed: dead letters that can be decoded now, rows of a person who is erased.
-
-cli/, the weekly job and erasure/ may import it.
-"""
+"""What changes rows that have landed: dead letters that can be decoded now, rows of a person who is erased."""

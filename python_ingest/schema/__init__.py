@@ -1,4 +1,1 @@
-"""What schemas become: a form that all writers of a topic fit in, and the columns it is landed in.
-
-landing/ and what stands above it may import it, but for verify/.
-"""
+"""What schemas become: a form that all writers of a topic fit in, and the columns it is landed in."""

@@ -90,8 +90,6 @@ def full_name(text: str) -> str:
 
 
 class _Expander:
-    """Writes named types out where they are used."""
-
     def __init__(self) -> None:
         self._named: dict[str, tuple[AvroType, str]] = {}
         # The records that the current place is in, and their names in the form.

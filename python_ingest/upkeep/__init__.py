@@ -1,4 +1,1 @@
-"""Maintenance, status and metrics of the bronze tables, and how far a topic is.
-
-cli/, the weekly job, erasure/ and the exporter may import it.
-"""
+"""Maintenance, status and metrics of the bronze tables, and how far a topic is."""

@@ -107,7 +107,6 @@ class Reader:
             raise Unreadable(type(error).__name__) from None
 
     def _define(self, schema: AvroSchema | None, namespace: str) -> None:
-        """Note the named types that a schema defines, wherever they stand, each with its namespace."""
         if isinstance(schema, dict):
             if schema.get("type") in NAMED:
                 full = qualified_name(schema["name"], schema.get("namespace", namespace))
