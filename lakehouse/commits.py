@@ -33,7 +33,6 @@ class Attempts(Variables):
         "LAKEHOUSE_COMMIT_ATTEMPTS",
         "how often a change of a table is tried, and a batch planned, that the commits of others come before",
         "5",
-        read_by="all",
     )
 
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from lakehouse.errors import DeadlineError
-from lakehouse.variables import Limit, Variables, variable
+from lakehouse.variables import Limit, Variables, for_exports, variable
 
 # What is being cleaned up when the time is over may hang as well, so the alarm comes back.
 AGAIN_SECONDS = 30.0
@@ -27,16 +27,13 @@ class Limits(Variables):
         "10m",
         read_by="weekly, erase, ingest",
     )
-    statement: Limit = variable(
+    statement: Limit = for_exports(
         "LAKEHOUSE_STATEMENT_TIMEOUT",
         "how long a statement on the Thrift server may take before that counts as a failure",
         "1h",
-        read_by="weekly, export",
     )
-    build: Limit = variable("LAKEHOUSE_BUILD_TIMEOUT", "the same for a `dbt build`", "6h", read_by="weekly, export")
-    step: Limit = variable(
-        "LAKEHOUSE_STEP_TIMEOUT", "the same for a step of the weekly job", "8h", read_by="weekly, export"
-    )
+    build: Limit = for_exports("LAKEHOUSE_BUILD_TIMEOUT", "the same for a `dbt build`", "6h")
+    step: Limit = for_exports("LAKEHOUSE_STEP_TIMEOUT", "the same for a step of the weekly job", "8h")
 
 
 @contextmanager

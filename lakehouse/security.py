@@ -78,21 +78,17 @@ class KafkaSecurity(Tls):
     """`mechanism`, `username` and `password` are empty unless the protocol starts with SASL."""
 
     protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = variable(
-        "KAFKA_SECURITY_PROTOCOL", "how the brokers are spoken to", "PLAINTEXT", read_by="all"
+        "KAFKA_SECURITY_PROTOCOL", "how the brokers are spoken to", "PLAINTEXT"
     )
     mechanism: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = variable(
-        "KAFKA_SASL_MECHANISM", "with `SASL_*`: how the login is proved", "", read_by="all"
+        "KAFKA_SASL_MECHANISM", "with `SASL_*`: how the login is proved", ""
     )
-    username: str = variable("KAFKA_SASL_USERNAME", "with `SASL_*`: who connects", "", read_by="all")
-    password: str = variable("KAFKA_SASL_PASSWORD", "with `SASL_*`: the password", "", read_by="all", secret=True)
-    ca: str = variable("KAFKA_SSL_CA_LOCATION", f"with `*SSL`: {TRUSTED}", "", read_by="all")
-    certificate: str = variable(
-        "KAFKA_SSL_CERTIFICATE_LOCATION", "with `*SSL`: PEM file of a client certificate", "", read_by="all"
-    )
-    key: str = variable("KAFKA_SSL_KEY_LOCATION", "with `*SSL`: PEM file of the certificate's key", "", read_by="all")
-    key_password: str = variable(
-        "KAFKA_SSL_KEY_PASSWORD", "the password of an encrypted key", "", read_by="all", secret=True
-    )
+    username: str = variable("KAFKA_SASL_USERNAME", "with `SASL_*`: who connects", "")
+    password: str = variable("KAFKA_SASL_PASSWORD", "with `SASL_*`: the password", "", secret=True)
+    ca: str = variable("KAFKA_SSL_CA_LOCATION", f"with `*SSL`: {TRUSTED}", "")
+    certificate: str = variable("KAFKA_SSL_CERTIFICATE_LOCATION", "with `*SSL`: PEM file of a client certificate", "")
+    key: str = variable("KAFKA_SSL_KEY_LOCATION", "with `*SSL`: PEM file of the certificate's key", "")
+    key_password: str = variable("KAFKA_SSL_KEY_PASSWORD", "the password of an encrypted key", "", secret=True)
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -114,24 +110,20 @@ class RegistrySecurity(Tls):
         "SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO",
         "`user:password`; refused with an http URL, but on this machine",
         "",
-        read_by="all",
         secret=True,
     )
     bearer_token: str = variable(
-        "SCHEMA_REGISTRY_BEARER_AUTH_TOKEN", "a token in place of user and password", "", read_by="all", secret=True
+        "SCHEMA_REGISTRY_BEARER_AUTH_TOKEN", "a token in place of user and password", "", secret=True
     )
-    ca: str = variable("SCHEMA_REGISTRY_SSL_CA_LOCATION", f"with an https URL: {TRUSTED}", "", read_by="all")
+    ca: str = variable("SCHEMA_REGISTRY_SSL_CA_LOCATION", f"with an https URL: {TRUSTED}", "")
     certificate: str = variable(
         "SCHEMA_REGISTRY_SSL_CERTIFICATE_LOCATION",
         "with an https URL: PEM file of a client certificate",
         "",
-        read_by="all",
     )
-    key: str = variable(
-        "SCHEMA_REGISTRY_SSL_KEY_LOCATION", "with an https URL: PEM file of the certificate's key", "", read_by="all"
-    )
+    key: str = variable("SCHEMA_REGISTRY_SSL_KEY_LOCATION", "with an https URL: PEM file of the certificate's key", "")
     key_password: str = variable(
-        "SCHEMA_REGISTRY_SSL_KEY_PASSWORD", "the password of an encrypted key", "", read_by="all", secret=True
+        "SCHEMA_REGISTRY_SSL_KEY_PASSWORD", "the password of an encrypted key", "", secret=True
     )
 
     @model_validator(mode="after")

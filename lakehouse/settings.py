@@ -11,7 +11,7 @@ from lakehouse import environment
 from lakehouse.commits import Attempts
 from lakehouse.deadline import Limits
 from lakehouse.security import KafkaSecurity, RegistrySecurity, ThriftSecurity
-from lakehouse.variables import Count, Duration, Flag, MalformedError, Port, Variables, variable
+from lakehouse.variables import Count, Duration, Flag, MalformedError, Port, Variables, for_exports, variable
 
 CATALOG_NAME = "lake"
 THRIFT_USER = "lakehouse"
@@ -62,37 +62,31 @@ def _web(url: str) -> str:
 class Settings(Variables):
     """Addresses and paths, read once per process. What only some parts need is None if it is not set: `needed`."""
 
-    kafka_bootstrap_servers: str = variable(
-        "KAFKA_BOOTSTRAP_SERVERS", "brokers, `host:port[,host:port]`", read_by="all"
-    )
+    kafka_bootstrap_servers: str = variable("KAFKA_BOOTSTRAP_SERVERS", "brokers, `host:port[,host:port]`")
     kafka_client_rack: str = variable(
         "KAFKA_CLIENT_RACK",
         "the rack or zone of this machine: brokers that know theirs let it read from the nearest replica",
         "",
-        read_by="all",
     )
     kafka_security: KafkaSecurity = Field(default_factory=KafkaSecurity)
-    schema_registry_url: str = variable("SCHEMA_REGISTRY_URL", "Confluent-compatible registry API", read_by="all")
+    schema_registry_url: str = variable("SCHEMA_REGISTRY_URL", "Confluent-compatible registry API")
     registry_security: RegistrySecurity = Field(default_factory=RegistrySecurity)
     warehouse: str = variable(
         "LAKEHOUSE_WAREHOUSE",
         "where Iceberg keeps data and metadata: a directory, `s3://bucket/prefix`, or the name by which a REST catalog"
         " knows it",
-        read_by="all",
     )
     catalog_uri: Annotated[str, AfterValidator(_catalog)] = variable(
         "LAKEHOUSE_CATALOG_URI",
         "the Iceberg catalog: `jdbc:sqlite:/path/catalog.db?journal_mode=WAL&busy_timeout=30000`,"
         " `jdbc:postgresql://host/database?user=name`, or `https://host/path` of a REST catalog:"
         " [deploy.md](deploy.md)",
-        read_by="all",
     )
     catalog_properties: Annotated[Path, AfterValidator(Path.absolute)] | None = variable(
         "LAKEHOUSE_CATALOG_PROPERTIES",
         "a 0600 file of lines `name = value`: more properties of the catalog, by the names that Iceberg gives them. A"
         " value `env:NAME` is that of a variable",
         None,
-        read_by="all",
     )
     views: Literal["view", "table"] = variable(
         "LAKEHOUSE_VIEWS",
@@ -109,7 +103,6 @@ class Settings(Variables):
     home: Annotated[Path, AfterValidator(Path.absolute)] = variable(
         "LAKEHOUSE_HOME",
         "state of the local stack, locks, Spark's logs, and `errors.log`",
-        read_by="all",
         factory=environment.home,
         shown="`.lakehouse`",
     )
@@ -122,18 +115,16 @@ class Settings(Variables):
         "50000",
         read_by="ingest, weekly",
     )
-    export_root: str | None = variable(
+    export_root: str | None = for_exports(
         "LAKEHOUSE_EXPORT_ROOT",
         "where weekly files are published: a directory, or `s3://bucket/prefix`, reached with the standard `AWS_*`"
         " variables",
         None,
-        read_by="weekly, export",
         shown="must be set",
     )
-    export_staging: Path = variable(
+    export_staging: Path = for_exports(
         "LAKEHOUSE_EXPORT_STAGING",
         "with `s3://`: a local directory, which the Thrift server sees too if `LAKEHOUSE_EXPORT_UNLOAD` is not set",
-        read_by="weekly, export",
         factory=lambda before: before["home"] / "export-staging",
         shown="`export-staging` in `LAKEHOUSE_HOME`",
     )
@@ -144,27 +135,24 @@ class Settings(Variables):
         None,
         read_by="weekly, export, erase, stack, thrift",
     )
-    export_url: Annotated[str, AfterValidator(_web)] = variable(
-        "LAKEHOUSE_EXPORT_URL", "where the export root is on the web, for links in mails", "", read_by="weekly, export"
+    export_url: Annotated[str, AfterValidator(_web)] = for_exports(
+        "LAKEHOUSE_EXPORT_URL", "where the export root is on the web, for links in mails", ""
     )
-    export_bom: Flag = variable(
+    export_bom: Flag = for_exports(
         "LAKEHOUSE_EXPORT_BOM",
         "`true`: files begin with a byte order mark, for older spreadsheets",
         "false",
-        read_by="weekly, export",
     )
-    export_delay: Duration = variable(
+    export_delay: Duration = for_exports(
         "LAKEHOUSE_EXPORT_DELAY",
         "how long after its end late records of a week are waited for: [operations.md](operations.md)",
         "0s",
-        read_by="weekly, export",
     )
-    export_grace: Duration = variable(
+    export_grace: Duration = for_exports(
         "LAKEHOUSE_EXPORT_GRACE",
         "how long after its end a week waits for a topic without newer records, unless the topic's"
         " `config.meta.kafka.silence` says: [operations.md](operations.md)",
         "24h",
-        read_by="weekly, export",
     )
     pii_key_file: Path | None = variable(
         "LAKEHOUSE_PII_KEY_FILE",

@@ -6,6 +6,7 @@ docs/configuration.md is made from these fields.
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args, get_origin
 
@@ -77,19 +78,22 @@ def variable(
     meaning: str,
     default: Any = ...,
     *,
-    read_by: str,
+    read_by: str = "all",
     secret: bool = False,
     factory: Callable[..., Any] | None = None,
     shown: str = "",
 ) -> Any:
     """Return the field of one variable; without a default it must be set.
 
-    `factory` makes a default out of the fields before it, and `shown` is what the documentation says of that. No
-    message shows a secret.
+    `read_by` names the parts that read it. `factory` makes a default out of the fields before it, and `shown` is what
+    the documentation says of that. No message shows a secret.
     """
     facts: JsonDict = {"read_by": read_by, "shown": shown}
     more: dict[str, Any] = {"default_factory": factory} if factory else {"default": default}
     return Field(alias=name, description=meaning, repr=not secret, json_schema_extra=facts, **more)
+
+
+for_exports = partial(variable, read_by="weekly, export")
 
 
 class Variables(BaseModel):

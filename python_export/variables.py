@@ -8,11 +8,10 @@ from pydantic import AfterValidator, BeforeValidator, HttpUrl, TypeAdapter, Vali
 
 from lakehouse.errors import UserError
 from lakehouse.security import TRUSTED, require_secret_way
-from lakehouse.variables import Count, Duration, MalformedError, Port, Variables, variable
+from lakehouse.variables import Count, Duration, MalformedError, Port, Variables, for_exports
 
 DEFAULT_PORTS = {"starttls": 587, "tls": 465, "none": 25}
 WEB_ADDRESS = TypeAdapter(HttpUrl)
-READ_BY = "weekly, export"
 
 
 def _addresses(given: Any) -> Any:
@@ -50,66 +49,57 @@ Sendable = Annotated[str, AfterValidator(_sendable)]
 class Choices(Variables):
     """Which datasets are exported."""
 
-    audience: str = variable(
+    audience: str = for_exports(
         "LAKEHOUSE_EXPORT_AUDIENCE",
         "the datasets whose `config.meta.export.audience` it is are exported, no others; without it all:"
         " [export.md](export.md)",
         "",
-        read_by=READ_BY,
     )
-    unclassified: Literal["warn", "refuse"] = variable(
+    unclassified: Literal["warn", "refuse"] = for_exports(
         "LAKEHOUSE_UNCLASSIFIED",
         "`warn`: files are published without a field that nobody classified; `refuse`: nothing is",
         "warn",
-        read_by=READ_BY,
     )
-    min_persons: Count = variable(
+    min_persons: Count = for_exports(
         "LAKEHOUSE_EXPORT_MIN_PERSONS",
         "how many persons the audience requires per combination of quasi-identifiers; a file with fewer is withheld",
         "1",
-        read_by=READ_BY,
     )
-    restate_weeks: Count = variable(
+    restate_weeks: Count = for_exports(
         "LAKEHOUSE_EXPORT_RESTATE_WEEKS",
         "how many published weeks that late data changed a run exports again, the newest first",
         "8",
-        read_by=READ_BY,
     )
 
 
 class Smtp(Variables):
     """A mail server and the envelope. `recipients` are told of files, `alerts` of failures."""
 
-    host: str = variable(
-        "LAKEHOUSE_SMTP_HOST", "the mail server that tells of new files", read_by=READ_BY, shown="no mail"
+    host: str = for_exports("LAKEHOUSE_SMTP_HOST", "the mail server that tells of new files", shown="no mail")
+    tls: Literal["starttls", "tls", "none"] = for_exports(
+        "LAKEHOUSE_SMTP_TLS", "how the mail server is spoken to", "starttls"
     )
-    tls: Literal["starttls", "tls", "none"] = variable(
-        "LAKEHOUSE_SMTP_TLS", "how the mail server is spoken to", "starttls", read_by=READ_BY
-    )
-    port: Port = variable(
+    port: Port = for_exports(
         "LAKEHOUSE_SMTP_PORT",
         "port of the mail server",
-        read_by=READ_BY,
         factory=lambda before: DEFAULT_PORTS[before["tls"]],
         shown="by `LAKEHOUSE_SMTP_TLS`: 587, 465 or 25",
     )
-    user: Sendable = variable("LAKEHOUSE_SMTP_USER", "login at the mail server", "", read_by=READ_BY)
-    password: Sendable = variable("LAKEHOUSE_SMTP_PASSWORD", "password of that login", "", read_by=READ_BY, secret=True)
-    ca: str = variable("LAKEHOUSE_SMTP_CA_LOCATION", f"for the mail server: {TRUSTED}", "", read_by=READ_BY)
-    sender: Annotated[str, BeforeValidator(_one_address)] = variable(
-        "LAKEHOUSE_SMTP_FROM", "the sender of mails", "", read_by=READ_BY, shown="must be set with a mail server"
+    user: Sendable = for_exports("LAKEHOUSE_SMTP_USER", "login at the mail server", "")
+    password: Sendable = for_exports("LAKEHOUSE_SMTP_PASSWORD", "password of that login", "", secret=True)
+    ca: str = for_exports("LAKEHOUSE_SMTP_CA_LOCATION", f"for the mail server: {TRUSTED}", "")
+    sender: Annotated[str, BeforeValidator(_one_address)] = for_exports(
+        "LAKEHOUSE_SMTP_FROM", "the sender of mails", "", shown="must be set with a mail server"
     )
-    recipients: Addresses = variable(
+    recipients: Addresses = for_exports(
         "LAKEHOUSE_SMTP_TO",
         "the receivers of mails, with commas",
         "",
-        read_by=READ_BY,
         shown="must be set with a mail server",
     )
-    alerts: Addresses = variable(
+    alerts: Addresses = for_exports(
         "LAKEHOUSE_ALERT_TO",
         "the receivers of failures",
-        read_by=READ_BY,
         factory=lambda before: before["recipients"],
         shown="those of files",
     )
@@ -127,18 +117,16 @@ class Smtp(Variables):
 class Webhook(Variables):
     """A URL that takes JSON; the URL itself is often a secret."""
 
-    url: Annotated[str, AfterValidator(_web_address)] = variable(
+    url: Annotated[str, AfterValidator(_web_address)] = for_exports(
         "LAKEHOUSE_WEBHOOK_URL",
         "where each new file is posted as JSON",
-        read_by=READ_BY,
         shown="nowhere",
         secret=True,
     )
-    token: Sendable = variable(
+    token: Sendable = for_exports(
         "LAKEHOUSE_WEBHOOK_TOKEN",
         "the webhook's bearer token; refused with an http URL, but on this machine",
         "",
-        read_by=READ_BY,
         secret=True,
     )
 
@@ -159,17 +147,15 @@ class Channels(Variables):
 
     smtp: Smtp | None = None
     webhook: Webhook | None = None
-    root: str | None = variable(
+    root: str | None = for_exports(
         "LAKEHOUSE_NOTIFY_ROOT",
         "the export root whose versions readers are notified of; exports to another one, a trial for instance, are not"
         " announced",
         None,
-        read_by=READ_BY,
         shown="`LAKEHOUSE_EXPORT_ROOT`",
     )
-    patience: Duration = variable(
+    patience: Duration = for_exports(
         "LAKEHOUSE_NOTIFY_TIMEOUT",
         'how long a mail server or webhook that says "later" is asked again in a run',
         "2m",
-        read_by=READ_BY,
     )
