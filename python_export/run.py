@@ -269,7 +269,9 @@ class Exporter:
         unloaded = unload(cursor, source, directory / "unloaded", self.settings.export_bom, self.settings.export_unload)
         self.say(f"{name}: verifying")
         facts = self._judged(name, week, partial(self._verified, unloaded, source, directory / "verified"))
-        return [(source, _alone(unloaded, directory / "version"), facts)] if facts else []
+        version = directory / "version"
+        version.mkdir()
+        return [(source, unloaded.rename(version / unloaded.name), facts)] if facts else []
 
     def _verified(self, file: Path, source: Source, scratch: Path) -> Facts:
         facts = verify(file, source, scratch)
@@ -295,8 +297,3 @@ class Exporter:
         except UserError as error:
             self.exported.withheld.append(Withheld(name, str(week), error.message))
             return None
-
-
-def _alone(file: Path, directory: Path) -> Path:
-    directory.mkdir()
-    return file.rename(directory / file.name)
