@@ -114,9 +114,7 @@ def _select(node: exp.Select, scope: Scope) -> Relation:
 
 def _has_position(clause: exp.Expr) -> bool:
     """Tell whether ORDER BY, GROUP BY and the like name a column by its number, or ALL of them."""
-    if clause.args.get("all"):
-        return True
-    if isinstance(clause, exp.Literal | exp.Var):
+    if clause.args.get("all") or isinstance(clause, exp.Literal | exp.Var):
         return True
     listing = (exp.Group, exp.Order, exp.Sort, exp.Cluster, exp.Distribute, exp.Ordered, exp.Tuple, exp.Paren)
     sets = (exp.Cube, exp.Rollup, exp.GroupingSets)
