@@ -169,9 +169,7 @@ def _dataset(manifest: dict[str, Any], node: dict[str, Any]) -> Dataset:
     ancestors = ancestors_of(manifest, node["unique_id"])
     sources = [manifest["sources"][name] for name in ancestors if name in manifest["sources"]]
     topics = [_topic(source) for source in sources if "kafka" in source["config"].get("meta", {})]
-    quarantined, late = (
-        tuple(_events(manifest, events) for events in declared.get(kind, ())) for kind in ("quarantined", "late")
-    )
+    quarantined, late = (_events_of(manifest, node, kind) for kind in ("quarantined", "late"))
     return Dataset(
         name=node["name"].removeprefix(PREFIX),
         model=node["name"],
@@ -223,6 +221,16 @@ def _topic(source: dict[str, Any]) -> Topic:
     limit = DeadLetterLimit(**(kafka.get("max_dead_letters") or {}))
     silence = timedelta(seconds=seconds(text)) if (text := kafka.get("silence")) else None
     return Topic(kafka["topic"], Table(source["schema"], source["identifier"]), limit, kafka.get("producer"), silence)
+
+
+def _events_of(manifest: dict[str, Any], node: dict[str, Any], kind: str) -> tuple[Events, ...]:
+    try:
+        return tuple(_events(manifest, events) for events in node["config"]["meta"]["export"].get(kind, ()))
+    except (KeyError, TypeError, ValueError):
+        raise UserError(
+            f"config.meta.export.{kind} of {node['name']} is not a list of events",
+            "Give each the keys `from`, a model, and `at`, its column of time",
+        ) from None
 
 
 def _events(manifest: dict[str, Any], declared: dict[str, str]) -> Events:

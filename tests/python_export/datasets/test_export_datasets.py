@@ -228,6 +228,27 @@ def test_an_export_without_a_total_order_is_refused(
         declared.load(project(tmp_path, manifest))
 
 
+@pytest.mark.parametrize("kind", ["quarantined", "late"])
+@pytest.mark.parametrize(
+    "events",
+    [
+        {"from": "fct_sales", "at": "sold_at"},
+        ["fct_sales"],
+        [{"from": "fct_sales"}],
+        [{"at": "sold_at"}],
+        [{"from": "fct_sale", "at": "sold_at"}],
+        [{"from": "fct_sales", "at": "sold_at", "until": "now"}],
+    ],
+)
+def test_events_in_another_form_are_refused(
+    tmp_path: Path, manifest: dict[str, Any], kind: str, events: object
+) -> None:
+    meta = manifest["nodes"]["model.p.exp_weekly__two"]["config"]["meta"]
+    meta["export"] = meta["export"] | {kind: events}
+    with pytest.raises(UserError, match=rf"^config.meta.export.{kind} of exp_weekly__two"):
+        declared.load(project(tmp_path, manifest))
+
+
 def test_the_project_is_read_anew_when_it_has_changed(
     tmp_path: Path, manifest: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
