@@ -8,10 +8,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import typer
 
 from lakehouse.environment import PROJECT_ROOT
 from lakehouse.errors import UserError
+from lakehouse.process import Service
 
 
 def run(main: Callable[..., None]) -> None:
@@ -24,5 +26,13 @@ def run(main: Callable[..., None]) -> None:
 
 def dbt(*arguments: str) -> None:
     """Run dbt; a failure ends the benchmark with dbt's own words."""
-    command = [Path(sys.executable).with_name("dbt"), "--no-use-colors", "--quiet", *arguments]
+    command = [str(Path(sys.executable).with_name("dbt")), "--no-use-colors", "--quiet", *arguments]
     subprocess.run(command, cwd=PROJECT_ROOT, check=True)
+
+
+def running_process(service: Service) -> psutil.Process:
+    """Return the process of a service that runs."""
+    process = service.process()
+    if process is None:
+        raise SystemExit(f"error: {service.name} does not run")
+    return process

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from bench import dbt, run
+from bench import dbt, run, running_process
 from bench.build import history
 from lakehouse import thrift
 from lakehouse.catalog import load_catalog
@@ -43,7 +43,7 @@ def main(
             tempfile.TemporaryDirectory(prefix="bench-") as home,
             running(Path(home), "thrift") as (settings, started),
         ):
-            measured[size] = measure(settings, started["thrift"].process(), size, increment)
+            measured[size] = measure(settings, running_process(started["thrift"]), size, increment)
             console.print(figures_of(size, measured[size]))
     if len(measured) > 1:
         console.print(ratios(measured))

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from bench import dbt, run
+from bench import dbt, run, running_process
 from bench.ingest import commands, topic
 from bench.ingest.peer import Peer
 from bench.watch import Watch
@@ -58,7 +58,7 @@ def main(
             if size:
                 cluster = stack.enter_context(running_cluster(home / "cluster", {}, size))
                 variables = {"LAKEHOUSE_SPARK_CONF": str(cluster.user_file())}
-                pids = [service.process().pid for service in (cluster.master, *cluster.workers)]
+                pids = [running_process(service).pid for service in (cluster.master, *cluster.workers)]
             settings, services = stack.enter_context(running(home, "kafka", "registry", more=variables))
             console.print(f"{name_of(size)}: producing {records:,} payments")
             topic.fill(settings, TOPIC, records, original)
@@ -88,7 +88,7 @@ def deduplicate(settings: Settings, server: Service, records: int, cluster: list
     """
     server.start()
     try:
-        watch = Watch(server.process().pid, *cluster)
+        watch = Watch(running_process(server).pid, *cluster)
         cpu, started = watch.cpu_seconds(), time.monotonic()
         dbt("run", "--select", STAGED, DEDUPLICATED)
         figures = Figures(time.monotonic() - started, watch.cpu_seconds() - cpu, watch.peak_bytes())

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from bench import run
+from bench import run, running_process
 from bench.export.work import Figures, copy_with_duckdb, export, in_process
 from lakehouse import thrift
 from local_stack.temporary import running
@@ -58,7 +58,7 @@ def main(
             measured["export"].append(in_process(export, settings, Path(home) / f"exports-{number}"))
             measured["duckdb"].append(in_process(copy_with_duckdb, settings, Path(home) / f"copy-{number}"))
         console.print(table_of(rows, measured))
-        status = Path(f"/proc/{started['thrift'].process().pid}/status").read_text()
+        status = Path(f"/proc/{running_process(started['thrift']).pid}/status").read_text()
         [peak] = [int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")]
         console.print(f"\npeak memory of the Thrift server: {peak // 1024:,} MiB")
 

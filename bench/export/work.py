@@ -16,8 +16,9 @@ from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from python_export.datasets import declared, source
 from python_export.datasets.declared import Dataset
-from python_export.files.compare import load_table, verify
+from python_export.files.compare import verify
 from python_export.files.csv_file import connect
+from python_export.files.stored import load_table
 from python_export.files.unload import unload
 from python_export.publishing.draft import draft_of
 from python_export.publishing.publish import publish
@@ -70,7 +71,8 @@ def export(settings: Settings, directory: Path) -> Figures:
 
 def _current(catalog: Catalog) -> source.Source:
     table = catalog.load_table((DATASET.table.schema, DATASET.table.name))
-    return source.of_snapshot(DATASET, table, table.metadata.current_snapshot_id)
+    [newest] = table.history()[-1:]
+    return source.of_snapshot(DATASET, table, newest.snapshot_id)
 
 
 def copy_with_duckdb(settings: Settings, directory: Path) -> Figures:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import IO, Self, cast
 
 import psutil
 
@@ -43,6 +43,8 @@ class Peer:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, text=True
             )
+        # As both are pipes.
+        self._stdin, self._stdout = cast(IO[str], self._process.stdin), cast(IO[str], self._process.stdout)
         self._watch = Watch(self._process.pid, *also)
         self._cpu = self._watch.cpu_seconds()
 
@@ -51,7 +53,7 @@ class Peer:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self._watch.end()
-        self._process.stdin.close()
+        self._stdin.close()
         try:
             self._process.wait(30)
         except subprocess.TimeoutExpired:
@@ -67,13 +69,13 @@ class Peer:
         """
         started = self._started or time.monotonic()
         self._started = 0.0
-        self._process.stdin.write(f"{table} {batch_records}\n")
-        self._process.stdin.flush()
+        self._stdin.write(f"{table} {batch_records}\n")
+        self._stdin.flush()
         cpu = [self._cpu]
-        answer = self._process.stdout.readline()
+        answer = self._stdout.readline()
         while answer == "batch\n":
             cpu.append(self._watch.cpu_seconds())
-            answer = self._process.stdout.readline()
+            answer = self._stdout.readline()
         seconds = time.monotonic() - started
         if not answer:
             raise SystemExit(f"error: {self.name} died; its log ends with\n{self._end_of_log()}")

@@ -5,10 +5,12 @@ from collections.abc import Callable
 from random import Random
 
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from lakehouse.settings import Settings
+from python_ingest.kafka.broker import LATEST
 from sample_data import payments
 from sample_data.codec import encode, schema_text
 
@@ -66,7 +68,7 @@ def size(settings: Settings, topic: str) -> int:
     """Return how many records the topic holds."""
     admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap_servers})
     partitions = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
-    found = admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.latest()))
+    found = admin.list_offsets(dict.fromkeys(partitions, LATEST))
     return sum(future.result().offset for future in found.values())
 
 

@@ -3,7 +3,7 @@
 import io
 import json
 import sys
-from typing import Any
+from typing import Any, cast
 
 import fastavro
 import pyarrow as pa
@@ -48,9 +48,10 @@ class Writers:
         """Return what a value in the registry's wire format holds."""
         schema_id = int.from_bytes(value[1:HEADER_BYTES], "big")
         if schema_id not in self._parsed:
-            text = self._registry.get_schema(schema_id).schema_str
+            text = cast(str, self._registry.get_schema(schema_id).schema_str)
             self._parsed[schema_id] = fastavro.parse_schema(json.loads(text))
-        return fastavro.schemaless_reader(io.BytesIO(value[HEADER_BYTES:]), self._parsed[schema_id], None)
+        decoded = fastavro.schemaless_reader(io.BytesIO(value[HEADER_BYTES:]), self._parsed[schema_id], None)
+        return cast(dict[str, Any], decoded)
 
 
 def main(topic: str) -> None:
@@ -79,7 +80,7 @@ def make_table(catalog: Catalog, name: str) -> Any:
 
 def as_batch(messages: list[Message], writers: Writers) -> pa.RecordBatch:
     """Decode records into columns."""
-    rows = [writers.decode(message.value()) for message in messages]
+    rows = [writers.decode(cast(bytes, message.value())) for message in messages]
     columns = [[row[name] for row in rows] for name in SCHEMA.names[:8]]
     columns += [
         [message.topic() for message in messages],
