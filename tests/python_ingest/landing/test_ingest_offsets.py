@@ -1,11 +1,21 @@
 """What is read next, given what the table holds and what the broker has."""
 
-import pytest
+import json
+from random import Random
 
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from lakehouse.catalog import load_catalog, make_namespace
 from lakehouse.errors import UserError
+from lakehouse.settings import Settings
 from python_ingest.kafka.broker import TopicState
 from python_ingest.kafka.offset_range import OffsetRange
-from python_ingest.landing.offsets import Position, capped, count, lost, waiting
+from python_ingest.landing import identity, tables
+from python_ingest.landing.offsets import Position, PositionReader, before, capped, count, lost, waiting
+from python_ingest.topics import Declaration
 
 
 def topic(begin: dict[int, int], end: dict[int, int]) -> TopicState:
@@ -50,6 +60,15 @@ def test_retention_up_to_the_next_offset_leaves_no_gap() -> None:
     assert waiting(Position(1, {0: 6}), topic({0: 6}, {0: 8})) == [OffsetRange(0, 6, 8)]
 
 
+def test_behind_an_accepted_gap_it_goes_on_where_the_broker_begins() -> None:
+    assert waiting(Position(1, {0: 6}), topic({0: 8}, {0: 20})) == [OffsetRange(0, 8, 20)]
+
+
+def test_nothing_behind_the_ends_is_read_and_nothing_of_a_partition_without_one() -> None:
+    ranges = [OffsetRange(0, 2, 9), OffsetRange(1, 0, 5), OffsetRange(2, 3, 4), OffsetRange(3, 1, 2)]
+    assert before(ranges, {0: 5, 2: 3, 3: 2}) == [OffsetRange(0, 2, 5), OffsetRange(3, 1, 2)]
+
+
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 10, 1000])
 def test_a_capped_plan_is_a_prefix_of_each_range_and_uses_the_limit(limit: int) -> None:
     ranges = [OffsetRange(0, 10, 12), OffsetRange(1, 0, 500), OffsetRange(2, 7, 8), OffsetRange(3, 0, 90)]
@@ -64,3 +83,62 @@ def test_a_capped_plan_is_a_prefix_of_each_range_and_uses_the_limit(limit: int) 
 def test_what_short_ranges_leave_goes_to_the_long_one() -> None:
     ranges = [OffsetRange(0, 0, 1000), OffsetRange(1, 0, 2)]
     assert capped(ranges, 100) == [OffsetRange(0, 0, 98), OffsetRange(1, 0, 2)]
+
+
+@pytest.fixture
+def catalog(offline_settings: Settings) -> Catalog:
+    catalog = load_catalog(offline_settings, create=True)
+    make_namespace(catalog, "bronze")
+    return catalog
+
+
+@pytest.fixture
+def table(catalog: Catalog) -> Table:
+    return tables.create(catalog, Declaration("sales", "bronze", "sales", "string", "dead_letter", partition_spec=()))
+
+
+def land(table: Table, batch: int, places: list[tuple[int, int]], read_until: dict[int, int] | None = None) -> None:
+    """Append a batch; without `read_until` one without a ledger, as another program may have written it."""
+    rows = [{"kafka_partition": at[0], "kafka_offset": at[1], "ingest_batch": batch} for at in places]
+    ledger = {"lakehouse.batch": str(batch), "lakehouse.read-until": json.dumps(read_until)} if read_until else {}
+    table.append(pa.Table.from_pylist(rows, table.schema().as_arrow()), snapshot_properties=ledger)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_position_is_behind_the_greatest_offsets_of_all_files_whatever_their_order(table: Table, seed: int) -> None:
+    chance, reader = Random(seed), PositionReader()
+    places = [(partition, offset) for partition in range(3) for offset in range(8)]
+    chance.shuffle(places)
+    ends: dict[int, int] = {}
+    for number in range(1, 7):
+        batch = places[4 * number - 4 : 4 * number]
+        land(table, number, batch)
+        for partition, offset in batch:
+            ends[partition] = max(offset + 1, ends.get(partition, 0))
+        for position in (reader.read(table), PositionReader().read(table)):
+            assert (position.next_offsets, position.held_batch, position.has_ledger) == (ends, number, False)
+
+
+def test_a_ledger_counts_until_rows_are_deleted(table: Table) -> None:
+    land(table, 1, [(0, 0), (0, 1), (1, 4)], {0: 5, 1: 6, 2: 7})
+    assert PositionReader().read(table).next_offsets == {0: 5, 1: 6, 2: 7}
+    table.delete("kafka_partition = 0 and kafka_offset = 1")
+    position = PositionReader().read(table)
+    assert (position.next_offsets, position.has_ledger) == ({0: 1, 1: 5}, False)
+
+
+def test_a_number_is_never_less_than_one_that_was_given_though_its_rows_are_gone(table: Table) -> None:
+    land(table, 2, [(0, 0)], {0: 1})
+    land(table, 3, [(0, 1)], {0: 2})
+    table.manage_snapshots().rollback_to_snapshot(table.metadata.snapshots[0].snapshot_id).commit()
+    position = PositionReader().read(table)
+    assert (position.next_offsets, position.held_batch, position.last_batch) == ({0: 1}, 2, 3)
+    identity.note(table, {"lakehouse.last-batch": "9"})
+    assert PositionReader().read(table).last_batch == 9
+
+
+def test_a_file_that_mixes_partitions_is_named(catalog: Catalog, table: Table) -> None:
+    mixed = catalog.create_table("bronze.mixed", table.schema(), properties=tables.LAYOUT)
+    land(mixed, 1, [(0, 0), (1, 0)])
+    with pytest.raises(UserError, match=r"\.parquet lacks statistics of the Kafka columns or mixes Kafka partitions"):
+        PositionReader().read(mixed)
