@@ -33,9 +33,6 @@ def refuse_misspelled(env: Mapping[str, str]) -> None:
 
     It would have no effect, and what comes out could go to the wrong readers. Other names with our prefix may belong
     to somebody else.
-
-    Raises:
-        UserError: there is one.
     """
     ours = [name.removeprefix(PREFIX) for name in variables() if name.startswith(PREFIX)]
     for name in sorted(name for name in env if name.startswith(PREFIX)):

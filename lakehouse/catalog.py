@@ -98,11 +98,7 @@ def _on_server(kind: Kind, properties: frozenset[tuple[str, str]]) -> Catalog:
 
 
 def require_views(catalog: Catalog, settings: Settings) -> None:
-    """Raise if models are to be views, and the catalog has none. One of a database has them.
-
-    Raises:
-        UserError: it has none.
-    """
+    """Raise a UserError if models are to be views, and the catalog has none. One of a database has them."""
     if settings.views == "table" or not isinstance(catalog, RestCatalog):
         return
     try:

@@ -138,11 +138,7 @@ def read_properties(path: Path, variable: str) -> dict[str, str]:
 
 
 def require_closed(path: Path, variable: str) -> None:
-    """Refuse a file of secrets that others may read.
-
-    Raises:
-        UserError: they may.
-    """
+    """Refuse a file of secrets that others may read."""
     if path.stat().st_mode & 0o077:
         raise UserError(f"{path}, which {variable} names, is open to others", f"Run `chmod 600 {path}`")
 

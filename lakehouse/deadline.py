@@ -38,11 +38,7 @@ class Limits(Variables):
 
 @contextmanager
 def step_within(env: Mapping[str, str], what: str) -> Iterator[None]:
-    """End the block when LAKEHOUSE_STEP_TIMEOUT is over, whatever it waits for. For the main thread, and not nested.
-
-    Raises:
-        DeadlineError: it was over.
-    """
+    """End the block by a DeadlineError when LAKEHOUSE_STEP_TIMEOUT is over. For the main thread, and not nested."""
 
     class _OverError(BaseException):
         """No handler of errors on its way is to take it for one of its own."""

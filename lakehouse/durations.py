@@ -6,11 +6,7 @@ from lakehouse.errors import UserError
 
 
 def seconds(text: str) -> float:
-    """Return the seconds of a duration such as `500ms`, `30s`, `5m`, `1h` or `7d`.
-
-    Raises:
-        UserError: it is none.
-    """
+    """Return the seconds of a duration such as `500ms`, `30s`, `5m`, `1h` or `7d`; a UserError for any other text."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", text.strip())
     if not match:
         raise UserError(f"'{text}' is not a duration", "Write it like 500ms, 30s, 5m, 1h or 7d")

@@ -81,11 +81,7 @@ class Lease:
         self._ended = threading.Event()
 
     def require(self) -> None:
-        """Raise if another run may be at work. Asked before each step that two must not do at the same time.
-
-        Raises:
-            LeaseLostError: another run has taken the lease since.
-        """
+        """Raise a LeaseLostError if another run may be at work. Asked before each step that two must not do at once."""
         row = TABLE.rows(self._catalog).get(self._name)
         if row and self._is_mine(row) and (row["expires_at"] > datetime.now(UTC) + LASTS / 2 or self.renew()):
             return

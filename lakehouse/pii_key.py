@@ -36,10 +36,7 @@ def create(path: Path, version: str = "v1") -> None:
 def rotate(path: Path) -> str:
     """Put a new key of the next version in the place of the one in the file, and return the version.
 
-    The old key stays in its copy. Killed in between, the file holds the old key or the new one.
-
-    Raises:
-        UserError: the file is missing, readable by others, or not one line in the expected form.
+    The old key stays in its copy. Killed in between, the file holds the old key or the new one. Raises as `check`.
     """
     current = check(path)
     ensure_copy(path)
@@ -74,12 +71,9 @@ def check(path: Path) -> str:
 
 
 def pseudonyms(path: Path, domain: str, value: str) -> dict[str, str]:
-    """Return the pseudonym of a value by version of the key, as macros/pii/pseudonym.sql makes it.
+    """Return the pseudonym of a value by version of the key, as macros/pii/pseudonym.sql makes it; raises as `check`.
 
     `domain` is a class, or `<source>.<class>`, of which older versions know the class alone.
-
-    Raises:
-        UserError: as of `check`.
     """
     ensure_copy(path)
     found = {}

@@ -79,11 +79,7 @@ class Service:
         return True
 
     def require_ports(self) -> None:
-        """Raise if a port is taken.
-
-        Raises:
-            UserError: one is.
-        """
+        """Raise a UserError if a port is taken."""
         for variable, port in self.ports.items():
             if not _is_free(port):
                 raise UserError(

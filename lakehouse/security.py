@@ -29,11 +29,7 @@ class Tls(Variables):
         key_password: str
 
     def refuse(self, fields: Iterable[str], reason: str) -> None:
-        """Refuse values that would have no effect: whoever sets them expects a safer connection.
-
-        Raises:
-            UserError: one of them is set.
-        """
+        """Refuse values that would have no effect: whoever sets them expects a safer connection."""
         for field in fields:
             if getattr(self, field):
                 raise UserError(f"{self.variable(field)} is set, but {reason}", "Unset the one, or change the other")
@@ -190,9 +186,6 @@ def require_secret_way(variable: str, url: str, secret: str) -> None:
     """Refuse to send a secret where others on the network can read it: by http to another machine.
 
     `variable` holds the URL; `secret` is the variable that holds what would be sent, empty if there is none.
-
-    Raises:
-        UserError: it would be sent in the clear.
     """
     parts = urlsplit(url)
     if secret and parts.scheme == "http" and not is_loopback(parts.hostname or ""):

@@ -194,9 +194,5 @@ class Settings(Variables):
 
 
 def from_environment(env: Mapping[str, str] | None = None) -> Settings:
-    """Return the settings: those of an environment, else of this process and the env file.
-
-    Raises:
-        UserError: a variable is missing, malformed, or contradicts another.
-    """
+    """Return the settings of an environment, else of this process and the env file; raises as `Variables.of`."""
     return Settings.of(environment.environment() if env is None else env)

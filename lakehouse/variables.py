@@ -124,11 +124,7 @@ class Variables(BaseModel):
         return str(cls.model_fields[field].alias)
 
     def needed(self, field: str) -> Any:
-        """Return a value that may be absent, where there is no doing without it.
-
-        Raises:
-            UserError: it is absent.
-        """
+        """Return a value that may be absent, where there is no doing without it; a UserError if it is."""
         value = getattr(self, field)
         if value is None:
             raise _missing(self.variable(field))

@@ -103,11 +103,7 @@ def _mark() -> None:
 
 
 def require_mark() -> None:
-    """Check that the home may be deleted.
-
-    Raises:
-        UserError: it is a directory that the stack did not make.
-    """
+    """Raise a UserError if the home, which may be deleted, is a directory that the stack did not make."""
     if home().exists() and not (home() / MARK).is_file():
         raise UserError(
             f"{home()} held other files before the stack used it, so it is not deleted",
@@ -116,11 +112,7 @@ def require_mark() -> None:
 
 
 def wipe() -> None:
-    """Delete all data of the local stack. Its services must be down.
-
-    Raises:
-        UserError: as of `require_mark`, or a file could not be deleted.
-    """
+    """Delete all data of the local stack, whose services must be down; a UserError if that is refused or fails."""
     require_mark()
     # Nothing can be deleted from a published version's directory as it is.
     for version in home().glob("**/v*/manifest.json"):

@@ -90,11 +90,7 @@ class Exporter:
             self._export(due, (), with_build, target, directory, figures)
 
     def publish_built(self, weeks: Sequence[IsoWeek], figures: late.Figures | None) -> None:
-        """Publish weeks of all datasets, which are built, and with figures the older weeks that are due.
-
-        Raises:
-            UserError: a step failed.
-        """
+        """Publish weeks of all datasets, which are built, and with figures the older weeks that are due."""
         datasets = declared.load(self.project)
         names = list(datasets)
         with self._target(datasets.values()) as (target, directory):

@@ -73,11 +73,7 @@ class Term:
 
 
 def partition_term(given: Any) -> Term:
-    """Read a term as it is written, `days(kafka_timestamp)`.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Read a term as it is written, `days(kafka_timestamp)`; a ValueError if it is none."""
     term = _read(given)
     if term.direction:
         raise ValueError
@@ -115,11 +111,7 @@ ALWAYS = partition_term("kafka_partition")
 
 
 def check(terms: Iterable[Term], columns: StructType, key: str, place: str) -> None:
-    """Refuse terms of columns that a table does not have from its beginning, or that cannot be made of theirs.
-
-    Raises:
-        UserError: there is one.
-    """
+    """Refuse terms of columns that a table does not have from its beginning, or that cannot be made of theirs."""
     key_column = {"string": StringType(), "bytes": BinaryType()}.get(key)
     types: dict[str, IcebergType | None] = {**METADATA_COLUMNS, "kafka_key": key_column, **parts(columns)}
     seen: set[tuple[str, str]] = set()

@@ -56,12 +56,9 @@ def _names(given: Any, place: str) -> tuple[str, ...]:
 
 
 def check_through(tables: Mapping[str, tuple[Subject, ...]], place: str) -> None:
-    """Raise unless every table that a subject goes through says itself where the person's id is.
+    """Raise a UserError unless every table that a subject goes through says itself where the person's id is.
 
     `tables` are those of one source.
-
-    Raises:
-        UserError: one does not.
     """
     for name, subjects in tables.items():
         for subject in subjects:

@@ -184,11 +184,7 @@ def read_declarations(models_dir: Path = MODELS_DIR) -> list[Declaration]:
 
 
 def select(declarations: Iterable[Declaration], topics: Iterable[str]) -> list[Declaration]:
-    """Return the declarations of the named topics, or all of them if none is named.
-
-    Raises:
-        UserError: a name is not declared.
-    """
+    """Return the declarations of the named topics, or all if none is named; a UserError for an undeclared name."""
     by_topic = {declaration.topic: declaration for declaration in declarations}
     names = list(dict.fromkeys(topics))
     for name in names:

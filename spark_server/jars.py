@@ -252,11 +252,7 @@ def _resolved(pom: Path, folder: str) -> set[Artifact]:
 
 
 def require_agreement(pom: Path) -> None:
-    """Check that a lock was made from its pom as it is.
-
-    Raises:
-        UserError: it was not.
-    """
+    """Raise a UserError unless a lock was made from its pom as it is."""
     found = disagreements(pom)
     if found:
         lines = "".join(f"  {line}\n" for line in found)

@@ -97,11 +97,7 @@ def _of_executors(settings: Settings) -> dict[str, str]:
 
 
 def require_jars(settings: Settings | None = None) -> None:
-    """Stop with the remedy when the jars have not been fetched.
-
-    Raises:
-        UserError: there are none.
-    """
+    """Raise a UserError with the remedy when the jars have not been fetched."""
     if not any(JARS_DIR.glob("*.jar")):
         raise UserError(f"The jars are not in {JARS_DIR}", "Run `make setup`")
     on_servers = settings is not None and not catalog_properties.is_on_one_machine(settings)

@@ -28,11 +28,7 @@ COPIED = ("models", "seeds", "snapshots", "tests/data")
 
 
 def compiled_manifest(project: Path) -> dict[str, Any]:
-    """Compile a dbt project and return its manifest.
-
-    Raises:
-        UserError: dbt cannot compile it.
-    """
+    """Return the manifest of a dbt project, compiled; a UserError quotes dbt if it cannot."""
     with tempfile.TemporaryDirectory(prefix="lakehouse-pii-") as name:
         copy = Path(name)
         operations, replaced = _copy(project, copy)

@@ -19,11 +19,7 @@ class Scope:
     outer: "Scope | None" = field(default=None, repr=False)
 
     def column(self, parts: list[str]) -> Traces:
-        """Return what reaches `column`, `source.column`, or a field of either.
-
-        Raises:
-            Unfollowed: there is no such column.
-        """
+        """Return what reaches `column`, `source.column`, or a field of either; Unfollowed if there is none."""
         if len(parts) > 1:
             for name, source in self.sources:
                 found = _of_source(source, parts[1], parts[2:]) if name == parts[0] else None

@@ -53,49 +53,29 @@ def build(
 
 
 def build_all(project: Project, weeks: Sequence[IsoWeek]) -> list[Fault]:
-    """Run `dbt build` on the whole project, so that every table holds what has landed; return what failed.
-
-    Raises:
-        UserError: as of `build`.
-    """
+    """Run `dbt build` on the whole project: every table then holds what has landed. Returns and raises as `build`."""
     return _build(project, weeks)
 
 
 def build_figures(project: Project) -> list[Fault]:
-    """Run `dbt build` on the figures of all weeks, and on what they come from; return what failed.
-
-    Raises:
-        UserError: as of `build`.
-    """
+    """Run `dbt build` on the figures of all weeks, and on what they come from; returns and raises as `build`."""
     return _build(project, (), "--select", f"+{FIGURES}")
 
 
 def restate_30d(project: Project, week: IsoWeek) -> None:
-    """Run `dbt build` on the 30-day figures as of the end of a week, and on what they come from.
-
-    Raises:
-        UserError: a model or a test failed.
-    """
+    """Build the 30-day figures as of the end of a week, and what they come from; a UserError if a part fails."""
     if faults := _build(project, (week,), "--select", f"+{ROLLING_30D}"):
         reasons = "; ".join(dict.fromkeys(fault.reason for fault in faults))
         raise UserError(f"The 30-day figures of {week} are not restated: {reasons}", f"dbt's log is {project.log}")
 
 
 def rerun(project: Project, weeks: Sequence[IsoWeek], *models: str) -> None:
-    """Run some models alone, on their inputs as they are, and none of their tests.
-
-    Raises:
-        UserError: one failed.
-    """
+    """Run some models alone, on their inputs as they are, and none of their tests; a UserError if one fails."""
     _dbt(project, "run", *_for_weeks(weeks), "--select", *models, failed=f"could not run {' and '.join(models)}")
 
 
 def rebuild(project: Project, *selection: str) -> None:
-    """Build what is selected anew as a whole, none of its tests.
-
-    Raises:
-        UserError: a model failed.
-    """
+    """Build what is selected from all its input, none of its tests; a UserError if a model fails."""
     _dbt(
         project,
         "run",
@@ -167,11 +147,7 @@ def _why(message: str) -> str:
 
 
 def parse(project: Project, anew: bool = False) -> None:
-    """Have dbt write its manifest, if there is none yet or the project has changed since, or in any case.
-
-    Raises:
-        UserError: the project has a mistake.
-    """
+    """Have dbt write its manifest, if it is missing or outdated, or `anew`; a UserError if the project is wrong."""
     if anew or _is_outdated(project):
         _dbt(project, "parse", failed="could not read the project")
 

@@ -146,11 +146,7 @@ def of_manifest(manifest: dict[str, Any]) -> dict[str, Dataset]:
 
 
 def choose(datasets: dict[str, Dataset], names: Iterable[str]) -> list[Dataset]:
-    """Return the named datasets, or all when no name is given.
-
-    Raises:
-        UserError: a name is unknown.
-    """
+    """Return the named datasets, or all when no name is given; a UserError for an unknown name."""
     chosen = list(dict.fromkeys(names)) or list(datasets)
     for name in chosen:
         if name not in datasets:

@@ -55,11 +55,7 @@ def require_proven(project: Project, source: Source) -> Source:
 
 
 def require_persons(dataset: Dataset, k_anonymity: int | None, minimum: int) -> None:
-    """Refuse a file in which a combination of quasi-identifiers has fewer persons than its audience requires.
-
-    Raises:
-        UserError: it has.
-    """
+    """Refuse a file in which a combination of quasi-identifiers has fewer persons than its audience requires."""
     if k_anonymity is not None and k_anonymity < minimum:
         quasi = ", ".join(field.name for field in dataset.fields if field.is_quasi_identifier)
         raise UserError(

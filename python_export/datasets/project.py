@@ -50,11 +50,7 @@ class Project:
         return self.target / "run_results.json"
 
     def manifest(self) -> dict[str, Any]:
-        """Return dbt's manifest.
-
-        Raises:
-            UserError: no dbt command has written one yet.
-        """
+        """Return dbt's manifest; a UserError before the first dbt command."""
         path = self.manifest_path
         if not path.is_file():
             raise UserError(f"There is no dbt manifest at {path}", "Run `dbt build` once")

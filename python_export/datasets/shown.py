@@ -82,11 +82,7 @@ SHOWN, LEFT_OUT = TypeAdapter(Shown), TypeAdapter(LeftOut)
 
 
 def of_export(model: str, export: Mapping[str, Any]) -> Shown:
-    """Return what the config.meta.export of a model says.
-
-    Raises:
-        UserError: it says something else.
-    """
+    """Return what the config.meta.export of a model says; a UserError where it is malformed."""
     return _read(SHOWN, export.get("shown", {}), f"config.meta.export.shown of {model}")
 
 

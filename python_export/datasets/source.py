@@ -97,10 +97,7 @@ def tested(catalog: Catalog, dataset: Dataset, week: IsoWeek) -> Source | None:
     """Return a week of a dataset's table at the snapshot that was tested last, or None if none was.
 
     dbt tags it at the end of a build whose tests passed (macros/tag_tested.sql), so it is not what somebody wrote to
-    the table later.
-
-    Raises:
-        UserError: a column has no exact form in CSV, or one that the dataset names is not there.
+    the table later. Raises as `of_snapshot`.
     """
     try:
         table = catalog.load_table((dataset.table.schema, dataset.table.name))

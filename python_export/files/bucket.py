@@ -32,11 +32,7 @@ class Bucket:
 
     @classmethod
     def at(cls, url: str, *more: Any) -> Self:
-        """Return the prefix that a URL names.
-
-        Raises:
-            UserError: the AWS_* variables are wrong.
-        """
+        """Return the prefix that a URL names; a UserError if the AWS_* variables are wrong."""
         parts = urlsplit(url)
         try:
             return cls(parts.netloc, parts.path.strip("/"), *more)

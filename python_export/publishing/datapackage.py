@@ -48,11 +48,7 @@ def text(manifest: Manifest, described: Iterable[dictionary.Field]) -> str:
 
 
 def describes(content: bytes, manifest: Manifest) -> bool:
-    """Return whether a package describes the file of a manifest.
-
-    Raises:
-        ValueError: the content is not a package.
-    """
+    """Return whether a package describes the file of a manifest; a ValueError if it is no package."""
     try:
         [resource] = json.loads(content)["resources"]
         described = resource["path"], resource["bytes"], resource["hash"]

@@ -142,11 +142,7 @@ class S3Target(Bucket):
         raise UserError(f"Others write {self.address(path)} all the time", "Run the export again")
 
     def _require_conditional_writes(self) -> None:
-        """Raise if the store would let one writer replace the version of another.
-
-        Raises:
-            UserError: it takes a write that it was asked to refuse.
-        """
+        """Raise a UserError if the store would let one writer replace the version of another."""
         mark = {"Key": self._key(CONDITIONAL), "Body": b"", "IfNoneMatch": "*"}
         with suppress(FileExistsError, BlockingIOError):
             # The first one ever is right to be taken.

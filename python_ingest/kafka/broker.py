@@ -78,7 +78,10 @@ class TopicState:
 
 
 class Broker:
-    """An admin client that waits for a broker that is away, up to `wait` seconds per question."""
+    """An admin client that waits for a broker that is away, up to `wait` seconds per question.
+
+    Each question raises a UserError if the broker refuses to answer, turns this client away, or stays away.
+    """
 
     def __init__(self, settings: Settings, wait: float) -> None:
         self._servers = settings.kafka_bootstrap_servers
@@ -87,19 +90,11 @@ class Broker:
         self._client = AdminClient({**connections.kafka_client(settings)}, error_cb=self._note)
 
     def check(self) -> None:
-        """Raise unless the broker answers.
-
-        Raises:
-            UserError: it does not, or turns this client away.
-        """
+        """Raise a UserError unless the broker answers."""
         self._ask("", lambda: self._answer(self._client.describe_cluster(request_timeout=REQUEST_SECONDS)))
 
     def describe(self, topic: str) -> TopicState:
-        """Return the topic's identity and offsets.
-
-        Raises:
-            UserError: there is no such topic, the broker refuses to answer, or it is unreachable.
-        """
+        """Return the topic's identity and offsets; a UserError if there is no such topic."""
         limit = {"request_timeout": REQUEST_SECONDS}
         names = TopicCollection([topic])
         cluster = self._ask(topic, lambda: self._answer(self._client.describe_cluster(**limit)))
@@ -115,21 +110,13 @@ class Broker:
         )
 
     def offsets_at(self, topic: TopicState, moment: datetime) -> dict[int, int]:
-        """Return the offset of each partition's first record stamped at a moment or later, or else the partition's end.
-
-        Raises:
-            UserError: the broker refuses to answer, or it is unreachable.
-        """
+        """Return the offset of each partition's first record stamped at a moment or later, else the partition's end."""
         partitions = [TopicPartition(topic.topic, partition) for partition in topic.end]
         found = self._offsets(topic.topic, partitions, OffsetSpec.for_timestamp(int(moment.timestamp() * 1000)))
         return {partition: topic.end[partition] if offset < 0 else offset for partition, offset in found.items()}
 
     def is_compacted(self, topic: str) -> bool:
-        """Return whether the log cleaner removes records of a topic that have a later one of their key.
-
-        Raises:
-            UserError: the broker refuses to answer, or it is unreachable.
-        """
+        """Return whether the log cleaner removes records of a topic that have a later one of their key."""
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
 
         def ask() -> str:
@@ -142,9 +129,6 @@ class Broker:
         """Return, by partition, the offsets from and until that an open transaction keeps from a committed reader.
 
         Partitions that have none are left out.
-
-        Raises:
-            UserError: the broker refuses to answer, or it is unreachable.
         """
         partitions = [TopicPartition(topic.topic, partition) for partition in topic.end]
         # In this order: what comes in between must not look as if it were held back.

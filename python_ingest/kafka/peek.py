@@ -23,20 +23,13 @@ def schema_ids(settings: Settings, topic: str, ranges: list[OffsetRange], wait: 
 
     There may be more than the ranges hold: of a few records behind a range's end, and of keys that only look like
     registry Avro.
-
-    Raises:
-        UserError: the broker gives nothing for `wait` seconds.
     """
     messages = _messages(settings, topic, ranges, wait)
     return count_ids((message.value(), message.key()) for message in messages)
 
 
 def mean_bytes(settings: Settings, topic: str, ranges: list[OffsetRange], wait: float) -> int:
-    """Return the mean size of the first records of ranges, key and value; 0 if they hold none.
-
-    Raises:
-        UserError: the broker gives nothing for `wait` seconds.
-    """
+    """Return the mean size of the first records of ranges, key and value; 0 if they hold none."""
     first = [replace(span, until=min(span.until, span.start + SAMPLE_RECORDS)) for span in ranges]
     messages = _messages(settings, topic, first, wait)
     sizes = [len(message.value() or b"") + len(message.key() or b"") for message in messages]
@@ -44,11 +37,7 @@ def mean_bytes(settings: Settings, topic: str, ranges: list[OffsetRange], wait: 
 
 
 def records(settings: Settings, topic: str, stretch: OffsetRange, wait: float) -> Iterator[Message]:
-    """Yield the committed records of a stretch of offsets in their order.
-
-    Raises:
-        UserError: the broker gives nothing for `wait` seconds.
-    """
+    """Yield the committed records of a stretch of offsets in their order."""
     return (message for message in _messages(settings, topic, [stretch], wait) if place_of(message)[1] < stretch.until)
 
 
@@ -92,9 +81,6 @@ def first_timestamps(
     """Return the timestamp of the first record that a reader of this isolation sees in each range, one per partition.
 
     It is in seconds since 1970. A range without a record has none.
-
-    Raises:
-        UserError: the broker gives nothing for `wait` seconds.
     """
     until = {span.partition: span.until for span in ranges}
     first = _messages(settings, topic, ranges, wait, isolation, first_alone=True)

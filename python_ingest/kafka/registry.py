@@ -37,7 +37,11 @@ class Registered:
 
 
 class Registry:
-    """Schemas by id. An outage is waited for, up to `wait` seconds; it never looks like a 404."""
+    """Schemas by id. An outage is waited for, up to `wait` seconds; it never looks like a 404.
+
+    Each question raises a UserError if the registry is unreachable, turns this client away, or answers what is no
+    registry's.
+    """
 
     def __init__(self, settings: Settings, wait: float) -> None:
         self.settings = settings
@@ -55,9 +59,6 @@ class Registry:
 
         It is asked again twice for what it does not have, because a replica may lag behind a producer: in rounds, for
         bytes that only look like registry Avro can name many ids. Later calls ask again after 1, 2, 4 ... 300 s.
-
-        Raises:
-            UserError: the registry is unreachable, turns this client away, or answers what is no registry's.
         """
         wanted = set(schema_ids) - self.missing()
         for attempt in range(ATTEMPTS_WHEN_UNKNOWN):
@@ -83,11 +84,7 @@ class Registry:
         return {schema_id for schema_id, (due, _) in self._missing.items() if due > now} - self._cache.keys()
 
     def recovered(self, missing: Iterable[int] = ()) -> set[int]:
-        """Ask for the missing ids that are due, and for `missing`; return those found, until `forget_missing`.
-
-        Raises:
-            UserError: as for `schemas`.
-        """
+        """Ask for the missing ids that are due, and for `missing`; return those found, until `forget_missing`."""
         self._missing = dict.fromkeys(missing, (0.0, 0.0)) | self._missing
         self.schemas(self._missing)
         return self._missing.keys() & self._cache.keys()
@@ -98,11 +95,7 @@ class Registry:
             self._missing.pop(schema_id, None)
 
     def latest(self, subject: str) -> tuple[int, Registered] | None:
-        """Return the newest version's id and schema, or None if there is no such subject.
-
-        Raises:
-            UserError: as for `schemas`.
-        """
+        """Return the newest version's id and schema, or None if there is no such subject."""
         version = self._ask(lambda: self._client.get_latest_version(subject))
         registered = self._with_references(version.schema) if version is not None else None
         if version is None or version.schema_id is None or registered is None:
@@ -113,9 +106,6 @@ class Registry:
         """Return the subjects that a schema is registered under, or was before they were deleted.
 
         A registry that does not list them is asked for the allowed ones alone.
-
-        Raises:
-            UserError: as for `schemas`.
         """
         listed = self._ask(partial(self._client.get_schema_versions, schema_id, deleted=True), may_lack=True)
         if listed is not None:

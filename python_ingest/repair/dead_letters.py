@@ -120,11 +120,7 @@ class Recovery:
         self._seeded: set[str] = set()
 
     def __call__(self, lander: Lander) -> None:
-        """Replay these dead letters of a topic. The first call reads the ids that the table's dead letters have.
-
-        Raises:
-            UserError: as for `replay`.
-        """
+        """Replay these of a topic; raises as `replay`. The first call reads the ids of its dead letters."""
         registry, topic = lander.schemas.registry, lander.declaration.topic
         missing: list[int] = []
         if topic not in self._seeded:

@@ -92,11 +92,7 @@ def joined(held: IcebergType, more: IcebergType, place: str = "") -> IcebergType
 
 
 def joined_columns(held: StructType, more: StructType, place: str = "") -> StructType:
-    """Return the columns, or fields, that hold the values of both.
-
-    Raises:
-        IncompatibleSchema: as for `joined`.
-    """
+    """Return the columns, or fields, that hold the values of both; raises as `joined`."""
     fields = spark_types.parts(held)
     names = {name.lower(): name for name in fields}
     for other, column in spark_types.parts(more).items():

@@ -31,11 +31,7 @@ def decoded_columns(columns: StructType, key_format: str | None) -> StructType:
 
 
 def landed_columns(side: str, reader: AvroSchema | None) -> StructType:
-    """Return the columns in which a reader's form of a side (`value` or `key`) is landed.
-
-    Raises:
-        IncompatibleSchema: renaming a field makes it collide with another one.
-    """
+    """Return the columns in which a reader's form of a side (`value`, `key`) is landed; raises as `payload_columns`."""
     if reader is None:
         return spark_types.NO_COLUMNS
     return column_types.struct_of_avro(payload_columns(reader) if side == "value" else {"kafka_key": reader})

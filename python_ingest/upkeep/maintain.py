@@ -42,11 +42,7 @@ class Retention:
     orphans: timedelta = timedelta(days=3)
 
     def check(self) -> None:
-        """Raise unless running readers and writers are safe.
-
-        Raises:
-            UserError: they are not.
-        """
+        """Raise a UserError unless running readers and writers are safe."""
         if self.orphans < SHORTEST_ORPHAN_AGE:
             raise UserError("Orphan files younger than a day may belong to a running commit", "Give at least 1d")
         if self.snapshots is not None and self.snapshots < SHORTEST_SNAPSHOT_AGE:
@@ -228,11 +224,7 @@ class Procedures:
         return self.sql(f"call {CATALOG_NAME}.system.{procedure}({listed})", procedure)
 
     def sql(self, statement: str, step: str) -> list[Row]:
-        """Run a statement, again if another commit comes first.
-
-        Raises:
-            UserError: it fails.
-        """
+        """Run a statement, again if another commit comes first; a UserError if it fails."""
         for _ in range(ATTEMPTS):
             self.require()
             try:

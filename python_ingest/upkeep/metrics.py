@@ -33,11 +33,7 @@ HELP = {
 
 
 def write(path: Path, statuses: list[TopicStatus]) -> None:
-    """Replace the file in one step. A value that is not known is left out.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
+    """Replace the file in one step, without values that are not known; a UserError if it cannot be written."""
     registry = CollectorRegistry()
     gauges = {
         name: Gauge(f"lakehouse_ingest_{name}", text, ["topic"], registry=registry) for name, text in HELP.items()
