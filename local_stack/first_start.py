@@ -1,14 +1,54 @@
-"""The end of `make setup`: a first start of Spark that makes each later one quicker (spark_server/class_archive.py)."""
+"""The end of `make setup`: the Thrift server's authenticator as a jar, and an archive of classes.
+
+The archive holds those that Spark loads, and saves each later start seconds. It is the JVM's own (application class
+data sharing): a Thrift server writes it when it ends, after SQL of the kinds that the ingester, dbt and the export run.
+It belongs to one Java and one set of jars.
+"""
 
 import sys
 import tempfile
 from pathlib import Path
 
-from lakehouse.errors import UserError
-from local_stack import temporary
-from spark_server import class_archive, java, spark
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
+from lakehouse import connections, thrift
+from lakehouse.errors import UserError
+from lakehouse.settings import Settings
+from local_stack import temporary
+from spark_server import compiled, java, spark, thrift_server
+
+SOURCE = Path(thrift_server.__file__).parent / "thrift_auth" / f"{thrift_server.AUTHENTICATOR}.java"
 DUMP_SECONDS = 600
+WRITTEN_AT_EXIT = f"-XX:ArchiveClassesAtExit={spark.CLASS_ARCHIVE} -Xlog:cds=off -Xlog:cds+dynamic=off"
+STATEMENTS = """
+create schema shop;
+create table shop.orders (id int, at timestamp, name string, price decimal(12, 2), lines array<struct<sku: int>>)
+    using iceberg partitioned by (bucket(4, id)) tblproperties ('write.merge.mode' = 'merge-on-read');
+insert into shop.orders
+    select cast(id as int), timestamp_millis(id), concat('n', id), cast(id as decimal(12, 2)),
+        array(named_struct('sku', cast(id as int))) from range(2000);
+create temporary view slice as
+    select * from (select *, row_number() over (partition by id order by at desc) as rank from shop.orders)
+    where rank = 1;
+cache table slice;
+merge into shop.orders as kept using (select id + 1000 as id, at, name, price, lines from slice) as slice
+    on kept.id = slice.id
+    when matched and struct(slice.at) > struct(kept.at) then update set * when not matched then insert *;
+create or replace table shop.weekly using iceberg as
+    select sha2(name, 256) as name, sum(price) as price, count(distinct at) as times from shop.orders
+    left join (select posexplode(lines) as (position, line), id as line_id from shop.orders) on id = line_id
+    group by name;
+select max(readable_metrics.id.upper_bound) from shop.orders.files;
+alter table shop.weekly set tblproperties ('a' = 'b');
+show tblproperties shop.weekly;
+insert overwrite directory '{directory}/csv' using csv options (header 'true')
+    select * from shop.weekly order by name;
+select from_avro(value, '"string"') from (select to_avro(name) as value from shop.orders);
+create temporary view topic using kafka options ('kafka.bootstrap.servers' '{broker}', 'subscribe' 'orders');
+select count(*) from topic
+"""
 
 
 def main() -> None:
@@ -18,18 +58,32 @@ def main() -> None:
         UserError: there is no Java, or a service did not start.
     """
     java.executable()
-    class_archive.make_authenticator()
-    to_be_written = class_archive.to_be_written()
+    compiled.make_jar(SOURCE, thrift_server.AUTHENTICATOR_JAR)
+    spark.CLASS_ARCHIVE.unlink(missing_ok=True)
+    more = {"SPARK_SUBMIT_OPTS": WRITTEN_AT_EXIT}
     with (
         tempfile.TemporaryDirectory(prefix="lakehouse-setup-") as directory,
-        temporary.running(Path(directory), "kafka", "thrift", more=to_be_written) as (settings, services),
+        temporary.running(Path(directory), "kafka", "thrift", more=more) as (settings, services),
     ):
-        class_archive.load_classes(settings, Path(directory))
+        _load_classes(settings, directory)
         if server := services["thrift"].process():
             server.terminate()
             server.wait(DUMP_SECONDS)
     if not spark.CLASS_ARCHIVE.exists():
         print("setup: this Java keeps no class archive, so Spark starts slower", file=sys.stderr)
+
+
+def _load_classes(settings: Settings, directory: str) -> None:
+    """Run SQL of every kind on a Thrift server and a broker that hold nothing else, with a directory for its files."""
+    client = connections.kafka_client(settings)
+    admin = AdminClient(client)
+    admin.create_topics([NewTopic("orders", 1)])["orders"].result()
+    producer = Producer(client)
+    producer.produce("orders", b"value", b"key")
+    producer.flush(10)
+    with thrift.connect(settings) as cursor:
+        for statement in STATEMENTS.split(";"):
+            thrift.rows(cursor, statement.format(directory=directory, broker=settings.kafka_bootstrap_servers))
 
 
 if __name__ == "__main__":

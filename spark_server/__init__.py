@@ -1,1 +1,1 @@
-"""What runs Spark in production and tests: Java, jars, one configuration, the Thrift server, the class archive."""
+"""What runs Spark in production and tests: Java, jars, one configuration, and the Thrift server."""

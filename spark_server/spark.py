@@ -23,7 +23,7 @@ JARS_DIR = PROJECT_ROOT / "spark_server" / "target" / "spark"
 CLUSTER_DIR = JARS_DIR.with_name("cluster")
 """What a lake needs besides that is not on one machine; `make setup EXTRAS=cluster` makes it."""
 CLASS_ARCHIVE = JARS_DIR.with_name("spark.jsa")
-"""What spark_server/class_archive.py makes: the JVM need not load and verify these classes again."""
+"""What local_stack/first_start.py makes: the JVM need not load and verify these classes again."""
 SPARK_HOME = Path(pyspark.__file__).parent
 ESCAPED = str.maketrans({"\\": r"\\", "\n": r"\n"})
 """What a value may hold and a line of Java's properties may not."""
