@@ -4,20 +4,19 @@ import os
 from pathlib import Path
 
 UMASK = 0o077
-_callers_umask: int | None = None
+# The umask of what called the command: there is no way to ask without setting it.
+_callers_umask = os.umask(UMASK)
+os.umask(_callers_umask)
 
 
 def restrict() -> None:
     """Have this process, and what it starts, create files and directories for its user alone."""
-    global _callers_umask  # noqa: PLW0603
-    before = os.umask(UMASK)
-    if _callers_umask is None:
-        _callers_umask = before
+    os.umask(UMASK)
 
 
 def for_readers(mode: int) -> int:
-    """Return the mode that a published file or directory has: what the umask of whoever called the command allows."""
-    return mode & ~(_current_umask() if _callers_umask is None else _callers_umask)
+    """Return the mode that a published file or directory has: what the umask of the command's caller allows."""
+    return mode & ~_callers_umask
 
 
 def directory(path: Path) -> Path:
@@ -35,10 +34,3 @@ def write(path: Path, content: str | bytes) -> Path:
     draft.touch(mode=0o600)
     draft.write_bytes(content.encode() if isinstance(content, str) else content)
     return draft.replace(path)
-
-
-def _current_umask() -> int:
-    # There is no way to ask without setting it.
-    current = os.umask(UMASK)
-    os.umask(current)
-    return current

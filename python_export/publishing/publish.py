@@ -6,6 +6,7 @@ A version never changes, because the next content gets the next number; docs/exp
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from lakehouse.errors import UserError
@@ -14,7 +15,7 @@ from python_export.datasets.dictionary import Field
 from python_export.publishing import datapackage
 from python_export.publishing.difference import ComparisonError, difference
 from python_export.publishing.layout import MANIFEST
-from python_export.publishing.manifest import DamagedManifestError, Manifest, newest, paths, read
+from python_export.publishing.manifest import DamagedManifestError, Manifest, Withdrawn, newest, paths, read
 from python_export.publishing.target import Target, digest
 
 
@@ -169,3 +170,19 @@ def point_to_newest(target: Target, dataset: str) -> None:
         }
         target.put(f"{dataset}/latest.json", (json.dumps(pointer, indent=2) + "\n").encode())
         shown = found
+
+
+def withdraw(target: Target, path: str, reason: str) -> None:
+    """Withdraw the version at a path; done again, it completes what was cut off.
+
+    What its manifest says of the file's values goes with the file. Readers find the newest version that is left.
+
+    Raises:
+        ManifestError: the manifest cannot be read.
+    """
+    manifest = read(target, path)
+    if not manifest.withdrawn:
+        said = Withdrawn(on=f"{datetime.now(UTC):%Y-%m-%d}", reason=reason)
+        manifest = replace(manifest, withdrawn=said, control_totals={}, totals_by={})
+    target.withdraw(path, manifest.text().encode())
+    point_to_newest(target, manifest.dataset)

@@ -13,9 +13,8 @@ from erasure.published import PersonColumns, clean, find, person_columns, pseudo
 from lakehouse import pii_key
 from lakehouse.settings import Settings
 from python_export.datasets.dictionary import Field
-from python_export.publishing.publish import publish
+from python_export.publishing.publish import publish, withdraw
 from python_export.publishing.target import Target, open_target
-from python_export.publishing.withdraw import withdraw
 from python_ingest.repair.erase import Person
 from tests.python_export.publishing.test_export_publish import stage
 from tests.support.hostile_rows import draft

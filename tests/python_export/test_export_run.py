@@ -31,7 +31,7 @@ from python_export.datasets import completeness, declared, spark_sql
 from python_export.datasets.build import build, invocation
 from python_export.datasets.project import Project
 from python_export.files import unload
-from python_export.publishing import late, retain, withdraw
+from python_export.publishing import late, publish, retain
 from python_export.publishing.publish import Published
 from python_export.publishing.retain import reproduce, tag_of
 from python_export.publishing.target import open_target
@@ -696,7 +696,7 @@ def test_a_dataset_of_small_groups_is_published_once_per_week(
     assert elsewhere.published == []
     assert [warning.endswith(needed) for warning in elsewhere.warnings] == [True]
 
-    withdraw.withdraw(open_target(settings), first.manifest.path, "a person was erased")
+    publish.withdraw(open_target(settings), first.manifest.path, "a person was erased")
     assert [warning.endswith(needed) for warning in groups().warnings] == [True]
     [second] = groups(restated="prices were wrong").published
     manifest = json.loads((file_of(second).parent / "manifest.json").read_text())

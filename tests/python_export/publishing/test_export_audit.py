@@ -21,10 +21,9 @@ from python_export.files import pii_scan
 from python_export.files.compare import verify
 from python_export.publishing.draft import draft_of
 from python_export.publishing.manifest import Manifest
-from python_export.publishing.publish import publish
+from python_export.publishing.publish import publish, withdraw
 from python_export.publishing.retain import retain, source_snapshot, tag_of
 from python_export.publishing.target import digest, open_target
-from python_export.publishing.withdraw import withdraw
 from python_export.telling import outbox
 from python_export.variables import Channels
 from tests.support.hostile_rows import DATASET, MONDAY, arrow_table, current_source, hostile_rows, right_lines

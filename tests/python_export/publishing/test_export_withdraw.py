@@ -5,8 +5,8 @@ import json
 import pytest
 
 from python_export.publishing.manifest import Withdrawn, newest, published, read
+from python_export.publishing.publish import withdraw
 from python_export.publishing.target import Target
-from python_export.publishing.withdraw import withdraw
 from tests.python_export.publishing.test_export_publish import pointer, publish_content, tree, without_folders
 
 WEEK = "events/2020-W53"
