@@ -49,22 +49,17 @@ def build(
         models = [f"+{name}" for dataset in datasets for name in dataset.models]
     else:
         models = [dataset.model for dataset in datasets]
-    return _build(project, weeks, "--select", *dict.fromkeys(models))
-
-
-def build_all(project: Project, weeks: Sequence[IsoWeek]) -> list[Fault]:
-    """Run `dbt build` on the whole project: every table then holds what has landed. Returns and raises as `build`."""
-    return _build(project, weeks)
+    return build_all(project, weeks, "--select", *dict.fromkeys(models))
 
 
 def build_figures(project: Project) -> list[Fault]:
     """Run `dbt build` on the figures of all weeks, and on what they come from; returns and raises as `build`."""
-    return _build(project, (), "--select", f"+{FIGURES}")
+    return build_all(project, (), "--select", f"+{FIGURES}")
 
 
 def restate_30d(project: Project, week: IsoWeek) -> None:
     """Build the 30-day figures as of the end of a week, and what they come from; a UserError if a part fails."""
-    if faults := _build(project, (week,), "--select", f"+{ROLLING_30D}"):
+    if faults := build_all(project, (week,), "--select", f"+{ROLLING_30D}"):
         reasons = "; ".join(dict.fromkeys(fault.reason for fault in faults))
         raise UserError(f"The 30-day figures of {week} are not restated: {reasons}", f"dbt's log is {project.log}")
 
@@ -86,7 +81,8 @@ def rebuild(project: Project, *selection: str) -> None:
     )
 
 
-def _build(project: Project, weeks: Sequence[IsoWeek], *selection: str) -> list[Fault]:
+def build_all(project: Project, weeks: Sequence[IsoWeek], *selection: str) -> list[Fault]:
+    """Run `dbt build` on the whole project, or on what is selected; returns and raises as `build`."""
     project.results_path.unlink(missing_ok=True)
     try:
         arguments = ("--exclude-resource-type", "unit_test", *_for_weeks(weeks), *selection)

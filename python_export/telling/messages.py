@@ -68,13 +68,14 @@ class Message:
 def mails(smtp: Smtp, target: Target | None, told: Told, owed: list[Entry]) -> Iterator[Message]:
     """Yield a mail per week of what is owed, and one per week of failed runs."""
 
-    def subject(entry: Entry) -> tuple[str, bool, str]:
+    def by_mail(entry: Entry) -> tuple[str, bool, str]:
         return entry.week or "", entry.kind == outbox.FAILURE, entry.waiting_for or ""
 
-    for (week, failed, waiting_for), group in groupby(sorted(owed, key=subject), subject):
+    for (week, failed, waiting_for), group in groupby(sorted(owed, key=by_mail), by_mail):
         about = list(group)
         if failed:
-            mail, recipients = _mail_of_failures(smtp, week, about), smtp.alerts
+            subject, recipients = f"{week}: the weekly files failed", smtp.alerts
+            mail = _mail(smtp, recipients, subject, "failed", about, week=week, entries=about)
         else:
             assert target is not None, "without an export root only failures are told"  # noqa: S101
             published = [told[entry.idempotency_key] for entry in about if entry.kind == outbox.VERSION]
@@ -105,11 +106,6 @@ def _mail_of_week(
     return _mail(
         smtp, smtp.recipients, subject, "published", entries, told=told, notices=[*withdrawals, *notices], **values
     )
-
-
-def _mail_of_failures(smtp: Smtp, week: str, entries: list[Entry]) -> EmailMessage:
-    subject = f"{week}: the weekly files failed"
-    return _mail(smtp, smtp.alerts, subject, "failed", entries, week=week, entries=entries)
 
 
 def _mail(

@@ -1,5 +1,6 @@
 """A quick look into ranges of records: which schema ids stand in them, or when their first records were produced."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -11,8 +12,9 @@ from lakehouse.settings import Settings
 from python_ingest.kafka.broker import passing
 from python_ingest.kafka.message import place_of
 from python_ingest.kafka.offset_range import OffsetRange
-from python_ingest.kafka.wire_format import Ids, count_ids
+from python_ingest.kafka.wire_format import schema_id
 
+Ids = Counter[int | None]
 RECORDS_PER_CALL = 10_000
 SECONDS_PER_CALL = 0.2
 SAMPLE_RECORDS = 10
@@ -24,8 +26,11 @@ def schema_ids(settings: Settings, topic: str, ranges: list[OffsetRange], wait: 
     There may be more than the ranges hold: of a few records behind a range's end, and of keys that only look like
     registry Avro.
     """
-    messages = _messages(settings, topic, ranges, wait)
-    return count_ids((message.value(), message.key()) for message in messages)
+    values, keys = Ids(), Ids()
+    for message in _messages(settings, topic, ranges, wait):
+        values[schema_id(message.value())] += 1
+        keys[schema_id(message.key())] += 1
+    return values, keys
 
 
 def mean_bytes(settings: Settings, topic: str, ranges: list[OffsetRange], wait: float) -> int:

@@ -15,7 +15,7 @@ from pyiceberg.catalog import Catalog
 
 from console.cli import main
 from python_export import run as export_run
-from python_export.datasets.build import _build
+from python_export.datasets.build import build_all
 from python_export.report import page
 from python_export.telling import outbox
 from weekly_job import steps
@@ -67,7 +67,7 @@ def after_the_first_table() -> None:
         project = arguments[0]
         # A part of the build is enough; the dbt of it goes on without its parent.
         part = ("--select", "path:models/staging", "path:models/intermediate/deduplicated")
-        building = threading.Thread(target=_build, args=(*arguments, *part))
+        building = threading.Thread(target=build_all, args=(*arguments, *part))
         building.start()
         while building.is_alive():
             if project.log.is_file() and "OK created sql incremental model" in project.log.read_text():
