@@ -4,6 +4,7 @@ import pytest
 
 from lakehouse.pii import masks
 from lakehouse.pii.check import MACROS
+from lakehouse.pii.declared import PERSONS
 from lakehouse.pii.lineage import follow
 from lakehouse.pii.proof import PADS
 from lakehouse.pii.traces import MASKING_KEY, NONE, Relation, Trace, Unfollowed
@@ -228,14 +229,15 @@ def test_a_mask_says_what_it_is_the_mask_of() -> None:
     assert digits == {Trace("people.card_number", "card_number", "last_four")}
 
 
-def test_a_pseudonym_counts_only_in_the_domain_of_the_source_that_numbers_the_person() -> None:
-    user = Trace("trades.user_id", "user", source="brokerage")
-    tables = {**TABLES, "deduplicated.trades": Relation((("user_id", frozenset({user})),))}
+@pytest.mark.parametrize("kind", PERSONS)
+def test_a_pseudonym_counts_only_in_the_domain_of_the_source_that_numbers_the_person(kind: str) -> None:
+    person = Trace("trades.person_id", kind, source="brokerage")
+    tables = {**TABLES, "deduplicated.trades": Relation((("person_id", frozenset({person})),))}
 
     def reaching(source: str) -> set[str | None]:
-        sql = f"select {rendered('user_id', 'user', 'pseudonym', source)} as token from deduplicated.trades"
+        sql = f"select {rendered('person_id', kind, 'pseudonym', source)} as token from deduplicated.trades"
         return {
-            trace.mask for trace in dict(follow(sql, tables, MASKS).columns)["token"] if trace.column == user.column
+            trace.mask for trace in dict(follow(sql, tables, MASKS).columns)["token"] if trace.column == person.column
         }
 
     assert reaching("brokerage") == {"pseudonym"}

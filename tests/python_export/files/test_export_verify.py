@@ -225,6 +225,13 @@ def test_a_row_of_many_megabytes_is_compared(catalog: Catalog, tmp_path: Path) -
     assert check(right_lines(rows), current_source(catalog, DATASET), tmp_path).rows == 1
 
 
+def test_a_key_that_the_table_has_twice_is_refused(catalog: Catalog, tmp_path: Path) -> None:
+    rows = [hostile_rows()[0]] * 2
+    catalog.create_table(("shop", "exp_weekly__events"), SCHEMA).append(arrow_table(rows))
+    with pytest.raises(UserError, match=r"1 keys more than once \(event_id\)"):
+        check(right_lines(rows), current_source(catalog, DATASET), tmp_path)
+
+
 def test_a_time_finer_than_milliseconds_must_not_be_cut(hostile_source: Source, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="1 cells of event_at"):
         check(damage("59.999999Z", "59.999Z")(right_lines()), hostile_source, tmp_path)
