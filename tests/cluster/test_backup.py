@@ -46,7 +46,8 @@ def test_a_lake_on_servers_that_was_saved_while_records_came_goes_on_from_there(
         try:
             wait_for_more_than(0, following)
             before = rows()
-            assert done("backup", "save", str(saved)) == "tables saved: 1\n"
+            # That of the topic, and ops.erasures, which a restore reads.
+            assert done("backup", "save", str(saved)) == "tables saved: 2\n"
             assert mirror(lake, copy) > 0
             done("stack", "sample-data", "--orders", "100")
             wait_for_more_than(before, following)
@@ -60,7 +61,7 @@ def test_a_lake_on_servers_that_was_saved_while_records_came_goes_on_from_there(
         cursor.execute(f"drop database {database} with (force)")
     monkeypatch.setenv("LAKEHOUSE_CATALOG_URI", postgres.database(f"{database}_restored"))
     mirror(copy, lake)
-    assert done("backup", "restore", str(saved)) == "tables restored: 1\n"
+    assert done("backup", "restore", str(saved)).startswith("tables restored: 2\n")
     assert rows() == before
 
     done("ingest", "run", TOPIC)
