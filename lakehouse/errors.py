@@ -1,6 +1,7 @@
-"""The error a person is meant to read: what is wrong, and what to do about it."""
+"""The errors that a person reads: what is wrong, and what to do about it."""
 
 import math
+from dataclasses import dataclass
 
 
 class UserError(Exception):
@@ -27,3 +28,15 @@ class DeadlineError(UserError):
             f"{what} has not ended within {math.ceil(limit)} s",
             f"Find out what it waits for, or raise {variable}, and run it again",
         )
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that is wrong, in words without data, and where: a topic's name, or the unique id of a dbt node.
+
+    `of_suppressed`: it is wrong for datasets with suppressed groups alone.
+    """
+
+    place: str
+    reason: str
+    of_suppressed: bool = False

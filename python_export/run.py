@@ -11,20 +11,20 @@ from pyhive import hive
 from pyiceberg.catalog import Catalog
 
 from lakehouse import thrift
-from lakehouse.errors import DeadlineError, UserError
+from lakehouse.errors import DeadlineError, Fault, UserError
 from lakehouse.failure import as_user_error
 from lakehouse.lease import LeaseLostError
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from python_export.datasets import completeness, declared, gate
-from python_export.datasets.build import build, build_figures, invocation, require_week
+from python_export.datasets.build import build, build_figures, invocation
 from python_export.datasets.declared import Dataset
 from python_export.datasets.findings import Findings, is_of
 from python_export.datasets.project import Project
-from python_export.datasets.source import Source
+from python_export.datasets.source import Source, require_week
 from python_export.datasets.unclassified import omitted_fields, unclassified_fields
 from python_export.datasets.week_counts import Counts, week_counts
-from python_export.datasets.withheld import Fault, Withheld, ready, withhold, without_dataset
+from python_export.datasets.withheld import Withheld, ready, withhold, withholds, without_dataset
 from python_export.files import pii_scan
 from python_export.files.compare import Facts, verify
 from python_export.files.unload import unload
@@ -197,7 +197,9 @@ class Exporter:
     def _built(self, chosen: Collection[Dataset], weeks: Sequence[IsoWeek], with_ancestors: bool) -> list[Fault]:
         self.require()
         self.say(f"{', '.join(map(str, weeks))}: building {', '.join(dataset.model for dataset in chosen)}")
-        found = build(self.project, chosen, weeks, with_ancestors)
+        # What they count has ancestors of its own.
+        models = [name for dataset in chosen for name in (dataset.models if with_ancestors else (dataset.model,))]
+        found = build(self.project, models, weeks, with_ancestors)
         self.findings.builds.add(invocation(self.project))
         return found
 
@@ -223,7 +225,7 @@ class Exporter:
                     failed[dataset.name] = error
         for source, file, facts in staged:
             dataset = source.dataset
-            quiet = [fault.reason for fault in self.findings.warnings.get(week, ()) if fault.withholds(dataset)]
+            quiet = [fault.reason for fault in self.findings.warnings.get(week, ()) if withholds(fault, dataset)]
             draft = draft_of(source, week, facts)
             draft = replace(
                 draft,

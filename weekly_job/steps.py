@@ -13,7 +13,7 @@ from pyiceberg.catalog import Catalog
 
 from lakehouse import thrift
 from lakehouse.catalog import load_table
-from lakehouse.errors import UserError
+from lakehouse.errors import Fault, UserError
 from lakehouse.failure import as_user_error
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek, weeks_label
@@ -22,7 +22,6 @@ from python_export.datasets import completeness, declared
 from python_export.datasets.findings import Findings
 from python_export.datasets.project import Project
 from python_export.datasets.unclassified import omitted_fields, unclassified_fields
-from python_export.datasets.withheld import Fault
 from python_export.publishing import late
 from python_export.publishing.target import open_target
 from python_export.report import page

@@ -14,7 +14,7 @@ from lakehouse import thrift
 from lakehouse.catalog import load_catalog
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
-from python_export.datasets import declared, source
+from python_export.datasets import source, spark_sql
 from python_export.datasets.declared import Dataset
 from python_export.files.compare import verify
 from python_export.files.csv_file import connect
@@ -28,7 +28,7 @@ WEEK = IsoWeek(2026, 46)
 DATASET = Dataset(
     name="order_lines",
     model="exp_weekly__order_lines",
-    table=declared.Table("exports", "exp_weekly__order_lines"),
+    table=spark_sql.Table("exports", "exp_weekly__order_lines"),
     key=("order_line_key",),
     order_by=("ordered_at", "order_line_key"),
     topics=(),

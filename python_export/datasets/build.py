@@ -4,21 +4,17 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-
-from pyiceberg.catalog import Catalog
 
 from lakehouse import thrift
 from lakehouse.deadline import Limits
-from lakehouse.errors import DeadlineError, UserError
+from lakehouse.errors import DeadlineError, Fault, UserError
 from lakehouse.lease import held
 from lakehouse.settings import from_environment
 from lakehouse.weeks import IsoWeek
-from python_export.datasets import source, spark_sql
-from python_export.datasets.declared import Dataset, ancestors_of
-from python_export.datasets.project import Project
-from python_export.datasets.withheld import Fault
+from python_export.datasets import spark_sql
+from python_export.datasets.project import Project, ancestors_of
 
 TIME = re.compile(r"^\d\d:\d\d:\d\d ")
 NODE_FAILED = re.compile(r"\d+ of \d+ (?:ERROR|FAIL) .*?(?= \.\.\.|$)")
@@ -34,22 +30,19 @@ PROJECT_FAILED = ("Compilation Error", "Parsing Error", "Dbt Internal Error", "C
 
 
 def build(
-    project: Project, datasets: Iterable[Dataset], weeks: Sequence[IsoWeek], with_ancestors: bool = True
+    project: Project, models: Iterable[str], weeks: Sequence[IsoWeek], with_ancestors: bool = True
 ) -> list[Fault]:
-    """Run `dbt build` on the models of some datasets, for some weeks, and return what failed.
+    """Run `dbt build` on some models, for some weeks, and return what failed.
 
-    With the ancestors, and what they count: when a table was written does not tell whether it was read from before or
-    after records landed. Tests run with the build: a table left by a build whose tests failed must not be exported by
-    the next run. A test that also reads a model which is not built is not run.
+    With the ancestors: when a table was written does not tell whether it was read from before or after records landed.
+    Tests run with the build: a table left by a build whose tests failed must not be exported by the next run. A test
+    that also reads a model which is not built is not run.
 
     Raises:
         UserError: dbt could not begin. It names why, where that quotes no row.
     """
-    if with_ancestors:
-        models = [f"+{name}" for dataset in datasets for name in dataset.models]
-    else:
-        models = [dataset.model for dataset in datasets]
-    return build_all(project, weeks, "--select", *dict.fromkeys(models))
+    prefix = "+" if with_ancestors else ""
+    return build_all(project, weeks, "--select", *(f"{prefix}{name}" for name in dict.fromkeys(models)))
 
 
 def build_figures(project: Project) -> list[Fault]:
@@ -188,27 +181,6 @@ def _dbt(project: Project, *arguments: str, failed: str) -> None:
             f"dbt {failed}, so nothing is published:\n" + "".join(f"  {line}\n" for line in lines),
             f"dbt's log is {project.log}",
         )
-
-
-def require_week(catalog: Catalog, dataset: Dataset, week: IsoWeek, builds: Collection[str] = ()) -> source.Source:
-    """Return a week of a dataset's table, as it was tested: by one of the builds with these ids, if there are any.
-
-    Raises:
-        UserError: it was not built and tested for the week.
-    """
-    found = source.tested(catalog, dataset, week)
-    if found is None:
-        raise UserError(
-            f"{dataset.model} was not built and tested for {week}",
-            f"Run `dbt build --select +{dataset.model} --vars '{{week: {week}}}'`, or export without --no-build. "
-            "`dbt retry` is not enough: it tests a part",
-        )
-    if builds and found.provenance.invocation_id not in builds:
-        raise UserError(
-            f"{dataset.model} was not tested for {week} by the build of this run",
-            "Run it again: another writer may have come between the build and its tests",
-        )
-    return found
 
 
 def problems(output: str) -> list[str]:

@@ -7,12 +7,11 @@ from datetime import UTC, datetime, timedelta
 from pyhive import hive
 from pyiceberg.catalog import Catalog
 
-from lakehouse.errors import UserError
+from lakehouse.errors import Fault, UserError
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from python_export.datasets import spark_sql
 from python_export.datasets.declared import Dataset, Topic
-from python_export.datasets.withheld import Fault
 from python_ingest.upkeep.progress import unread_partitions
 
 # A producer whose clock is ahead must not move the watermark; the broker itself allows an hour.

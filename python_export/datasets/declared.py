@@ -13,21 +13,14 @@ from lakehouse.durations import seconds
 from lakehouse.errors import UserError
 from python_export.datasets import dictionary
 from python_export.datasets.dictionary import Field
-from python_export.datasets.project import Project
+from python_export.datasets.project import Project, ancestors_of
 from python_export.datasets.shown import Shown, of_export
+from python_export.datasets.spark_sql import Table
 from python_export.variables import Choices
 from python_ingest.topics import DeadLetterLimit
 
 PREFIX = "exp_weekly__"
 AUDIENCE = Choices.variable("audience")
-
-
-@dataclass(frozen=True)
-class Table:
-    """The place of a table in the catalog."""
-
-    schema: str
-    name: str
 
 
 @dataclass(frozen=True)
@@ -263,15 +256,3 @@ def places_of(manifest: dict[str, Any], table: str) -> list[str]:
         return [ids[table]]
     parents: list[str] = manifest["parent_map"].get(ids[table], [])
     return parents
-
-
-def ancestors_of(manifest: dict[str, Any], unique_id: str) -> list[str]:
-    """Return the unique ids of all that a node of the manifest is made from."""
-    found: dict[str, None] = {}
-    waiting = [unique_id]
-    while waiting:
-        for parent in manifest["parent_map"].get(waiting.pop(), []):
-            if parent not in found:
-                found[parent] = None
-                waiting.append(parent)
-    return sorted(found)

@@ -4,11 +4,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from lakehouse.errors import Fault
 from lakehouse.weeks import IsoWeek
 from python_export.datasets import completeness
 from python_export.datasets.completeness import TopicState
 from python_export.datasets.declared import Dataset, Topic
-from python_export.datasets.withheld import Fault
 
 
 @dataclass

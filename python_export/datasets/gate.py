@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from lakehouse import property_keys
-from lakehouse.errors import UserError
+from lakehouse.errors import Fault, UserError
 from lakehouse.pii.check import leaks_on_the_way
-from python_export.datasets.declared import Dataset, ancestors_of
-from python_export.datasets.project import Project
+from python_export.datasets.declared import Dataset
+from python_export.datasets.project import Project, ancestors_of
 from python_export.datasets.source import Source
-from python_export.datasets.withheld import Fault
 
 # The weeks that a run names.
 WEEKS = re.compile(r"'[0-9]{4}-W[0-9]{2}'(, '[0-9]{4}-W[0-9]{2}')*")

@@ -56,3 +56,15 @@ class Project:
             raise UserError(f"There is no dbt manifest at {path}", "Run `dbt build` once")
         manifest: dict[str, Any] = json.loads(path.read_text())
         return manifest
+
+
+def ancestors_of(manifest: dict[str, Any], unique_id: str) -> list[str]:
+    """Return the unique ids of all that a node of the manifest is made from."""
+    found: dict[str, None] = {}
+    waiting = [unique_id]
+    while waiting:
+        for parent in manifest["parent_map"].get(waiting.pop(), []):
+            if parent not in found:
+                found[parent] = None
+                waiting.append(parent)
+    return sorted(found)

@@ -1,7 +1,7 @@
 """The rows of a week in a dataset's table, as they stood at one snapshot: their columns, and what made them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from pyiceberg.catalog import Catalog
@@ -105,6 +105,27 @@ def tested(catalog: Catalog, dataset: Dataset, week: IsoWeek) -> Source | None:
         return None
     tag = table.refs().get(f"tested-{week}")
     return of_snapshot(dataset, table, tag.snapshot_id, week) if tag else None
+
+
+def require_week(catalog: Catalog, dataset: Dataset, week: IsoWeek, builds: Collection[str] = ()) -> Source:
+    """Return a week of a dataset's table, as it was tested: by one of the builds with these ids, if there are any.
+
+    Raises:
+        UserError: it was not built and tested for the week.
+    """
+    found = tested(catalog, dataset, week)
+    if found is None:
+        raise UserError(
+            f"{dataset.model} was not built and tested for {week}",
+            f"Run `dbt build --select +{dataset.model} --vars '{{week: {week}}}'`, or export without --no-build. "
+            "`dbt retry` is not enough: it tests a part",
+        )
+    if builds and found.provenance.invocation_id not in builds:
+        raise UserError(
+            f"{dataset.model} was not tested for {week} by the build of this run",
+            "Run it again: another writer may have come between the build and its tests",
+        )
+    return found
 
 
 def of_snapshot(dataset: Dataset, table: IcebergTable, snapshot_id: int, week: IsoWeek | None = None) -> Source:

@@ -1,6 +1,7 @@
 """What the steps that speak to Spark share: quoting, and errors that fit on a line."""
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
 from pyhive import hive
@@ -10,11 +11,18 @@ from thrift.Thrift import TException
 from lakehouse import thrift
 from lakehouse.errors import UserError
 from lakehouse.settings import CATALOG_NAME
-from python_export.datasets.declared import Table
 
 EXCEPTION = "HiveSQLException:"
 ERROR = re.compile(r"(?:\[(?P<condition>[\w.]+)\] )?[\w.$]*?(?P<type>\w+(?:Exception|Error)): (?P<text>.*)")
 ABOUT_THE_STATEMENT = ("AnalysisException", "ParseException")
+
+
+@dataclass(frozen=True)
+class Table:
+    """The place of a table in the catalog."""
+
+    schema: str
+    name: str
 
 
 def identifier(name: str) -> str:

@@ -7,13 +7,12 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from lakehouse.catalog import load_table
-from lakehouse.errors import UserError
+from lakehouse.errors import Fault, UserError
 from lakehouse.pii.check import require_classified
 from lakehouse.pii.declared import Unknown, landed_tables, maps
 from python_export.datasets import spark_sql
-from python_export.datasets.declared import Table
 from python_export.datasets.project import Project
-from python_export.datasets.withheld import Fault
+from python_export.datasets.spark_sql import Table
 from python_export.variables import Choices
 from python_ingest.schema.merge import CASE_TWIN
 from python_ingest.schema.state import SchemaState

@@ -3,24 +3,9 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from lakehouse.errors import Fault
 from lakehouse.weeks import IsoWeek
 from python_export.datasets.declared import Dataset
-
-
-@dataclass(frozen=True)
-class Fault:
-    """Something that is wrong, in words without data, and where: a topic's name, or the unique id of a dbt node.
-
-    `of_suppressed`: it is wrong for datasets with suppressed groups alone.
-    """
-
-    place: str
-    reason: str
-    of_suppressed: bool = False
-
-    def withholds(self, dataset: Dataset) -> bool:
-        """Tell whether a dataset comes from where it is."""
-        return self.place in dataset.lineage and (dataset.suppressed is not None or not self.of_suppressed)
 
 
 @dataclass(frozen=True)
@@ -35,6 +20,11 @@ class Withheld:
         return f"{self.dataset} {self.week} is withheld: {self.reason}"
 
 
+def withholds(fault: Fault, dataset: Dataset) -> bool:
+    """Tell whether a dataset comes from where a fault is."""
+    return fault.place in dataset.lineage and (dataset.suppressed is not None or not fault.of_suppressed)
+
+
 def withhold(
     datasets: Iterable[Dataset], faults: Iterable[Fault], week: IsoWeek
 ) -> tuple[list[Dataset], list[Withheld]]:
@@ -42,7 +32,7 @@ def withhold(
     kept, withheld = [], []
     faults = list(faults)
     for dataset in datasets:
-        reasons = dict.fromkeys(fault.reason for fault in faults if fault.withholds(dataset))
+        reasons = dict.fromkeys(fault.reason for fault in faults if withholds(fault, dataset))
         if reasons:
             withheld.append(Withheld(dataset.name, str(week), "; ".join(reasons)))
         else:

@@ -12,8 +12,9 @@ from lakehouse.commits import until_committed
 from lakehouse.errors import UserError
 from lakehouse.weeks import IsoWeek
 from python_export.datasets import source
-from python_export.datasets.declared import Dataset, Table
+from python_export.datasets.declared import Dataset
 from python_export.datasets.source import Source
+from python_export.datasets.spark_sql import Table
 from python_export.files import pii_scan
 from python_export.files.unload import unload
 from python_export.publishing.manifest import FORMULA_GUARD, Manifest

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from lakehouse import connections, thrift
 from lakehouse.catalog import load_catalog, make_namespace
-from lakehouse.errors import UserError
+from lakehouse.errors import Fault, UserError
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from python_export.datasets.completeness import (
@@ -25,8 +25,9 @@ from python_export.datasets.completeness import (
     look,
     require_past,
 )
-from python_export.datasets.declared import Dataset, Table, Topic
-from python_export.datasets.withheld import Fault, withhold
+from python_export.datasets.declared import Dataset, Topic
+from python_export.datasets.spark_sql import Table
+from python_export.datasets.withheld import withhold, withholds
 from python_ingest.kafka.broker import Broker
 from python_ingest.topics import DeadLetterLimit
 from tests.support.hostile_rows import DATASET
@@ -112,7 +113,7 @@ def test_a_week_is_complete_by_record_producer_or_silence_of_what_was_read_to_it
         complete = [it.name for it in withhold([plain, small], found, WEEK)[0]]
         assert complete == (["plain", "small"] if by_record else ["plain"] if by_silence else []), case
         assert [warning.place for warning in warnings] == ([quiet.name] if by_silence else []), case
-        assert all(warning.withholds(plain) and warning.withholds(small) for warning in warnings)
+        assert all(withholds(warning, plain) and withholds(warning, small) for warning in warnings)
         seen.add((by_record, by_silence))
     assert seen == {(True, False), (False, True), (False, False)}
 

@@ -16,18 +16,20 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, NestedField
 
 from lakehouse.environment import PROJECT_ROOT
-from lakehouse.errors import UserError
+from lakehouse.errors import Fault, UserError
 from lakehouse.pii import masks
 from lakehouse.pii.compile import compiled_manifest
 from lakehouse.weeks import IsoWeek
 from python_export.datasets import declared, dictionary, gate
-from python_export.datasets.build import build, failures, parse, require_week
-from python_export.datasets.declared import Table, Topic
+from python_export.datasets.build import build, failures, parse
+from python_export.datasets.declared import Topic
 from python_export.datasets.dictionary import Field
 from python_export.datasets.project import Project
 from python_export.datasets.shown import Headline, Shown, of_export
+from python_export.datasets.source import require_week
+from python_export.datasets.spark_sql import Table
 from python_export.datasets.unclassified import omitted_fields
-from python_export.datasets.withheld import Fault, withhold, without_dataset
+from python_export.datasets.withheld import withhold, without_dataset
 from python_ingest.schema.writer_form import writer_form
 from tests.support.hostile_rows import DATASET, arrow_table, current_source, hostile_rows
 from tests.support.lab import record
@@ -277,7 +279,7 @@ def test_what_a_model_comes_from_is_always_built_with_it(tmp_path: Path, monkeyp
     dbt.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/arguments\n')
     dbt.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
-    build(Project(tmp_path, os.environ), [DATASET], [IsoWeek(2020, 53)])
+    build(Project(tmp_path, os.environ), [DATASET.model], [IsoWeek(2020, 53)])
     assert (tmp_path / "arguments").read_text().endswith("--select +exp_weekly__events\n")
 
 

@@ -16,8 +16,9 @@ from lakehouse import thrift
 from lakehouse.catalog import load_catalog
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
-from python_export.datasets.declared import Dataset, Table
+from python_export.datasets.declared import Dataset
 from python_export.datasets.source import Source
+from python_export.datasets.spark_sql import Table
 from python_export.files import pii_scan
 from python_export.files.compare import verify
 from python_export.files.csv_file import connect
