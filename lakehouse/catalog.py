@@ -130,11 +130,7 @@ def make_namespace(catalog: Catalog, schema: str) -> None:
 
 
 def load_table(catalog: Catalog, identifier: str) -> Table | None:
-    """Return a table, or None if there is none of this name.
-
-    Raises:
-        UserError: its metadata file is missing or damaged; it is named.
-    """
+    """Return a table, or None if there is none of this name; a UserError names metadata that is missing or damaged."""
     try:
         return catalog.load_table(identifier)
     except NoSuchTableError:

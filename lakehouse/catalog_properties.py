@@ -45,11 +45,7 @@ def is_on_one_machine(settings: Settings) -> bool:
 
 
 def for_spark(settings: Settings) -> dict[str, str]:
-    """Return the properties of Spark's catalog.
-
-    Raises:
-        UserError: the file of properties cannot be taken.
-    """
+    """Return the properties of Spark's catalog; a UserError if the file of properties cannot be taken."""
     of_kind = {
         Kind.SQLITE: {"type": "jdbc", "jdbc.schema-version": "V1"},
         # A statement whose reply is lost is sent again by Iceberg's own class: a table can be lost by that.
@@ -62,11 +58,7 @@ def for_spark(settings: Settings) -> dict[str, str]:
 
 
 def for_python(settings: Settings) -> dict[str, str]:
-    """Return the properties of PyIceberg's catalog; the address of a SQLite is left to whoever opens it.
-
-    Raises:
-        UserError: the file of properties cannot be taken.
-    """
+    """Return the properties of PyIceberg's catalog; raises as `for_spark`. The address of a SQLite is its opener's."""
     given = {**_of_store(settings), **_of_file(settings)}
     properties = {**_of_login(settings, given), **given, "warehouse": settings.warehouse, "uri": settings.catalog_uri}
     if kind(settings) is Kind.POSTGRESQL:

@@ -39,11 +39,7 @@ def locked(name: str, say: Callable[[str], None]) -> Iterator[None]:
 
 
 def lock(file: TextIO, name: str, say: Callable[[str], None]) -> None:
-    """Lock a file until it is closed; `say` gets a line if another process has to be waited for.
-
-    Raises:
-        DeadlineError: the other one has not ended within LAKEHOUSE_LOCK_TIMEOUT.
-    """
+    """Lock a file until it is closed; `say` gets a line and DeadlineError is raised as in `locked`."""
     allowed = Limits.of(environment()).lock.total_seconds()
     start, told = time.monotonic(), False
     while True:

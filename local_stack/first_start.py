@@ -52,11 +52,7 @@ select count(*) from topic
 
 
 def main() -> None:
-    """Make the authenticator's jar and the archive of classes.
-
-    Raises:
-        UserError: there is no Java, or a service did not start.
-    """
+    """Make the authenticator's jar and the archive of classes; a UserError without Java, or if a service fails."""
     java.executable()
     compiled.make_jar(SOURCE, thrift_server.AUTHENTICATOR_JAR)
     spark.CLASS_ARCHIVE.unlink(missing_ok=True)

@@ -64,11 +64,7 @@ class Exporter:
     restated: str | None = None
 
     def run(self, weeks: Iterable[IsoWeek] | None, names: Iterable[str] = (), with_build: bool = True) -> None:
-        """Export weeks of the named datasets, by default of all; without weeks those that are due.
-
-        Raises:
-            UserError: the input is wrong, or a step failed.
-        """
+        """Export weeks of the named datasets, by default of all; without weeks those that are due."""
         known = declared.load(self.project)
         chosen = declared.choose(known, names)
         names = [dataset.name for dataset in chosen]

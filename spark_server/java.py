@@ -13,11 +13,7 @@ REMEDY = "Install it with `apt-get install openjdk-17-jre-headless`, or set JAVA
 
 
 def executable() -> str:
-    """Return the path of a `java` that Spark runs on, from JAVA_HOME, else from PATH.
-
-    Raises:
-        UserError: there is none, or it is of another version.
-    """
+    """Return the path of a `java` that Spark runs on, from JAVA_HOME, else from PATH; a UserError if none fits."""
     java_home = os.environ.get("JAVA_HOME")
     path = shutil.which(str(Path(java_home, "bin", "java")) if java_home else "java")
     if not path:

@@ -166,11 +166,7 @@ def _java_options() -> str:
 
 
 def session(settings: Settings, app_name: str) -> SparkSession:
-    """Return a Spark session with the shared configuration.
-
-    Raises:
-        UserError: there is no Java that runs Spark, or the jars are missing.
-    """
+    """Return a Spark session with the shared configuration; a UserError without a fitting Java or without jars."""
     java.executable()
     require_jars(settings)
     of_executors = _of_executors(settings)

@@ -86,11 +86,7 @@ class Bucket:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Turn refusals into Python's own errors, and everything else into a line.
-
-        Raises:
-            UserError: the store does not answer, or does not know or admit this client.
-        """
+        """Turn refusals into Python's own errors, and everything else into a UserError."""
         try:
             yield
         except ClientError as error:

@@ -55,11 +55,7 @@ def tag_of(target: Target, manifest: Manifest) -> str:
 
 
 def source_snapshot(catalog: Catalog, manifest: Manifest) -> Source:
-    """Return the table of a published version at the snapshot that the version was made from.
-
-    Raises:
-        UserError: the table or the snapshot is gone.
-    """
+    """Return the table of a published version at the snapshot that it was made from; a UserError if that is gone."""
     dataset = Dataset(
         name=manifest.dataset,
         model=manifest.source_table,

@@ -33,11 +33,7 @@ def print_json(value: object) -> None:
 
 
 def prepare(models: Path, topics: list[str] | None) -> tuple[Settings, list[Declaration]]:
-    """Return the settings and the declarations of the named topics, or of all.
-
-    Raises:
-        UserError: a topic is not declared, none is, or a setting is missing.
-    """
+    """Return the settings and the declarations of the named topics, or of all; a UserError if there are none."""
     chosen = declared.select(declared.read_declarations(models), topics or ())
     if not chosen:
         raise UserError("No dbt source declares a topic", "Add config.meta.kafka to a source table")

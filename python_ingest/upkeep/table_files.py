@@ -34,11 +34,7 @@ def target_file_bytes(table: Table) -> int:
 
 
 def files_of(table: Table) -> list[DataFile]:
-    """Return the data and delete files of the current snapshot.
-
-    Raises:
-        UserError: a manifest is damaged or missing; it is named.
-    """
+    """Return the data and delete files of the current snapshot; a UserError names a manifest that cannot be read."""
     snapshot = table.current_snapshot()
     if snapshot is None:
         return []
