@@ -103,8 +103,6 @@ def _bytes(manifest: Manifest, path: str, file: Path) -> list[str]:
 
 
 def _companions(target: Target, manifest: Manifest, path: str) -> list[str]:
-    if not manifest.key:
-        return []  # published by release 0.3, which wrote neither
     problems = []
     file = PurePosixPath(f"{path}/{manifest.file}")
     try:

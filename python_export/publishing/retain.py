@@ -77,10 +77,10 @@ def source_snapshot(catalog: Catalog, manifest: Manifest) -> Source:
             f"its snapshot was erased on {erased_on}, with a person whom it held: nothing to compare the file with",
             "Its file is as published; such a version cannot be written again",
         )
-    if table is None or table.snapshot_by_id(snapshot_id) is None or not manifest.key:
+    if table is None or table.snapshot_by_id(snapshot_id) is None:
         raise UserError(
             f"{manifest.source_table} no longer has the snapshot that {manifest.path} was made from",
-            "Versions of release 0.3 were not kept; nothing else should drop the table or its tags",
+            "Nothing should drop the table or its tags: restore the lake from a backup",
         )
     week = IsoWeek.parse(manifest.week) if manifest.week_column else None
     found = source.of_snapshot(dataset, table, snapshot_id, week)
