@@ -4,6 +4,7 @@ A field says all there is to say of a variable: name, type, default, meaning, an
 docs/configuration.md is made from these fields.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
@@ -14,7 +15,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic.config import JsonDict
 from pydantic.fields import FieldInfo
 
-from lakehouse.durations import seconds
 from lakehouse.errors import UserError
 
 
@@ -25,6 +25,14 @@ class MalformedError(ValueError):
         super().__init__(problem)
         self.problem = problem
         self.remedy = remedy
+
+
+def seconds(text: str) -> float:
+    """Return the seconds of a duration such as `500ms`, `30s`, `5m`, `1h` or `7d`; a UserError for any other text."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", text.strip())
+    if not match:
+        raise UserError(f"'{text}' is not a duration", "Write it like 500ms, 30s, 5m, 1h or 7d")
+    return float(match[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}[match[2] or "s"]
 
 
 def _duration(given: Any) -> Any:

@@ -86,7 +86,9 @@ def services(values: dict[str, str]) -> dict[str, Service]:
 def prepare(values: dict[str, str]) -> None:
     """Check the jars, and create what else the services need: the masking key, which is never replaced."""
     spark.require_jars()
-    _mark()
+    # `wipe` deletes no directory that held other files before.
+    if not home().exists() or not any(home().iterdir()):
+        private.write(private.directory(home()) / MARK, "`lakehouse stack down --wipe` deletes this directory.\n")
     environment_of_dbt = environment()
     for variable, default in (("DBT_TARGET_PATH", "target"), ("DBT_LOG_PATH", "logs")):
         private.directory(PROJECT_ROOT / environment_of_dbt.get(variable, default))
@@ -94,12 +96,6 @@ def prepare(values: dict[str, str]) -> None:
     if not key_file.exists():
         pii_key.create(key_file)
     pii_key.ensure_copy(key_file)
-
-
-def _mark() -> None:
-    """Mark the home as the stack's own, if there was nothing in it: `wipe` deletes no other directory."""
-    if not home().exists() or not any(home().iterdir()):
-        private.write(private.directory(home()) / MARK, "`lakehouse stack down --wipe` deletes this directory.\n")
 
 
 def require_mark() -> None:

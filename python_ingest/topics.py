@@ -10,9 +10,9 @@ from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 from pyiceberg.types import IcebergType, StructType
 
-from lakehouse.durations import seconds
 from lakehouse.environment import PROJECT_ROOT
 from lakehouse.errors import UserError
+from lakehouse.variables import seconds
 from python_ingest import layout, spark_types, subjects
 from python_ingest.layout import Term
 from python_ingest.subjects import Subject

@@ -11,8 +11,7 @@ from rich.console import Console
 from lakehouse.catalog import load_catalog
 from lakehouse.environment import PROJECT_ROOT, environment
 from lakehouse.settings import from_environment
-from lakehouse.wide_table import print_wide, wide_table
-from python_export.cli.outcome import chosen_weeks, end, print_summary
+from python_export.cli.outcome import chosen_weeks, end, print_summary, print_wide, wide_table
 from python_export.datasets.project import Project
 from weekly_job import history, job
 

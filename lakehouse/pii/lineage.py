@@ -122,7 +122,6 @@ def _has_position(clause: exp.Expr) -> bool:
 
 
 def _starred(node: exp.Expr, scope: Scope) -> list[Relation]:
-    """Return the relations whose columns a star stands for."""
     wanted = node.args["table"].name.lower() if isinstance(node, exp.Column) else None
     chosen = [source for name, source in scope.sources if wanted in (None, name)]
     if not chosen:
@@ -148,7 +147,6 @@ def _projection(node: exp.Expr, scope: Scope) -> list[tuple[str, Traces]]:
 
 
 def _add(scope: Scope, node: exp.Expr) -> Scope:
-    """Return the scope with one more item of FROM."""
     if isinstance(node, exp.Table):
         _only(node, "this", "db", "catalog", "alias")
         if not isinstance(node.this, exp.Identifier):
@@ -194,7 +192,6 @@ def _renamed(relation: Relation, alias: exp.TableAlias | None) -> Relation:
 
 
 def _traces(node: exp.Expr | None, scope: Scope) -> Traces:
-    """Return what reaches the result of an expression."""
     if node is None or _tells_nothing(node, scope):
         return NONE
     if mask := scope.masks.match(node):

@@ -9,8 +9,7 @@ from lakehouse.catalog import load_catalog
 from lakehouse.environment import environment
 from lakehouse.errors import UserError
 from lakehouse.settings import from_environment
-from lakehouse.wide_table import print_wide, wide_table
-from python_export.cli.outcome import end
+from python_export.cli.outcome import end, print_wide, wide_table
 from python_export.telling import outbox
 from python_export.telling.deliver import notify
 from python_export.variables import Channels
@@ -60,7 +59,6 @@ def drop(keys: Keys) -> None:
 
 
 def _require_rows(keys: list[str]) -> None:
-    """Raise a UserError if there is no row of one of the keys."""
     present = {entry.idempotency_key for entry in outbox.entries(load_catalog(from_environment()))}
     for key in keys:
         if key not in present:

@@ -4,11 +4,11 @@ from datetime import datetime
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek, weeks_between
-from lakehouse.wide_table import print_wide, wide_table
 from python_export.datasets.completeness import last_week, require_past
 from python_export.telling.exported import Exported
 
@@ -59,3 +59,16 @@ def print_summary(exported: Exported) -> None:
         print_wide(table)
     for notice in exported.notices():
         console.print(notice.text)
+
+
+def wide_table(*headings: str) -> Table:
+    """Return a table for `print_wide`."""
+    table = Table(box=None, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading in {"rows", "bytes"} else "left", no_wrap=True)
+    return table
+
+
+def print_wide(table: Table) -> None:
+    """Print a table as wide as its content: a path that is cut cannot be copied, a message that is cut says little."""
+    Console(width=10_000, markup=False).print(table)

@@ -17,9 +17,8 @@ from lakehouse.lease import leased
 from lakehouse.lock import locked
 from lakehouse.settings import from_environment
 from lakehouse.weeks import IsoWeek, weeks_label
-from lakehouse.wide_table import print_wide, wide_table
 from python_export.cli.outbox import app as outbox_app
-from python_export.cli.outcome import chosen_weeks, end, print_summary
+from python_export.cli.outcome import chosen_weeks, end, print_summary, print_wide, wide_table
 from python_export.cli.versions import diff, reproduce, verify
 from python_export.datasets import declared
 from python_export.datasets.build import parse, restate_30d

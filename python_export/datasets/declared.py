@@ -9,8 +9,8 @@ import sqlglot
 import yaml
 from sqlglot.errors import ParseError
 
-from lakehouse.durations import seconds
 from lakehouse.errors import UserError
+from lakehouse.variables import seconds
 from python_export.datasets import dictionary
 from python_export.datasets.dictionary import Field
 from python_export.datasets.project import Project, ancestors_of

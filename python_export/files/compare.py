@@ -121,7 +121,6 @@ def without_others_than(file: Path, source: Source, withheld: Mapping[str, int],
 
 
 def _measure(database: duckdb.DuckDBPyConnection, source: Source) -> dict[tuple[str, str], Any]:
-    """Return the table's figures by kind and column."""
     figures: dict[tuple[str, str], str] = {("rows", ""): "count(*)"}
     for column in source.columns:
         cell = name(column.name)

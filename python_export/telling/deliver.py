@@ -212,7 +212,13 @@ def _send_all(
             return message.try_once()
 
         try:
-            problem = _patiently(try_once, start + patience - time.monotonic())
+            again = Retrying(
+                retry=retry_if_exception_type(TemporaryError),
+                wait=_pause,
+                stop=stop_before_delay(start + patience - time.monotonic()),
+                reraise=True,
+            )
+            problem = again(try_once)
         except LeaseLostError:
             raise
         except UserError as error:
@@ -239,14 +245,6 @@ def _what(about: list[Entry]) -> str:
         outbox.NOTICE: "notice",
     }
     return " and ".join(counted(kinds[kind], word) for kind, word in words.items() if kinds[kind])
-
-
-def _patiently(work: Callable[[], UserError | None], seconds: float) -> UserError | None:
-    """Do something, and again while a channel says "later" and there is time."""
-    again = Retrying(
-        retry=retry_if_exception_type(TemporaryError), wait=_pause, stop=stop_before_delay(seconds), reraise=True
-    )
-    return again(work)
 
 
 def _pause(state: RetryCallState) -> float:

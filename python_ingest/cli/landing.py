@@ -13,9 +13,9 @@ from typing import Annotated
 import typer
 
 from lakehouse.catalog import load_catalog
-from lakehouse.durations import seconds
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
+from lakehouse.variables import seconds
 from python_ingest import topics as declared
 from python_ingest.cli.operations import alone, maintain, status, verify
 from python_ingest.cli.options import (

@@ -10,12 +10,12 @@ from typing import Annotated
 import typer
 
 from lakehouse.catalog import load_catalog
-from lakehouse.durations import seconds
 from lakehouse.errors import UserError
 from lakehouse.failure import as_user_error
 from lakehouse.lease import Lease, leased
 from lakehouse.lock import locked
 from lakehouse.settings import Settings, from_environment
+from lakehouse.variables import seconds
 from python_ingest import topics as declared
 from python_ingest.cli.options import AsJson, MetricsFile, Models, Topics, Wait, console, errors, prepare, print_json
 from python_ingest.cli.report import columns

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from lakehouse.durations import seconds
 from lakehouse.errors import UserError
+from lakehouse.variables import seconds
 from python_ingest.cli.report import ConsoleReporter, summary
 from python_ingest.landing.commit import Landed
 from python_ingest.landing.run import Options, TopicResult
