@@ -1,34 +1,26 @@
 """Statuses as a text file that Prometheus' node exporter collects."""
 
 from pathlib import Path
+from typing import Annotated, get_args, get_origin, get_type_hints
 
 from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
 from lakehouse.errors import UserError
 from python_ingest.upkeep.status import TopicStatus
+from python_ingest.upkeep.table_files import TableSize
+
+
+def _texts(model: type) -> dict[str, str]:
+    hints = get_type_hints(model, include_extras=True)
+    return {name: get_args(hint)[1] for name, hint in hints.items() if get_origin(hint) is Annotated}
+
 
 HELP = {
     "up": "1 if the topic and its table could be described, 0 if not.",
-    "lag_offsets": "Offsets that are not landed yet.",
-    "lag_seconds": "Age of the oldest record that is not landed yet; 0 without one.",
-    "held_back_offsets": "Offsets behind the last stable one: of an open transaction, and all that came after it.",
-    "held_back_seconds": "Age of the oldest record that an open transaction holds back; 0 without one.",
-    "rows": "Rows in the bronze table.",
-    "dead_letters": "Rows that could not be decoded.",
-    "recent_dead_letters": "Rows of the last week's batches that could not be decoded.",
-    "over_limit": "1 if these are more than the topic's declaration allows, 0 if not.",
-    "erased": "Rows that were erased.",
-    "key_errors": "Rows whose key could not be decoded.",
-    "omitted_fields": "Fields of landed schemas that no column can hold.",
-    "last_batch": "Number of the last batch.",
+    **_texts(TopicStatus),
     "newest_record_timestamp_seconds": "Greatest Kafka timestamp that was landed.",
     "landed_timestamp_seconds": "Time of the last batch.",
-    "data_files": "Data files in the bronze table.",
-    "small_files": "Data files that compaction could merge.",
-    "delete_files": "Delete files in the bronze table.",
-    "data_bytes": "Size of data and delete files.",
-    "manifests": "Manifests of the bronze table's current snapshot.",
-    "snapshots": "Snapshots of the bronze table.",
+    **_texts(TableSize),
 }
 
 

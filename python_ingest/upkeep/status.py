@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Annotated
 
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.table import Table
@@ -28,34 +29,30 @@ LATEST = datetime.max.replace(tzinfo=UTC)
 
 @dataclass
 class TopicStatus:
-    """One topic and its table; what could not be learned because of `error` is None.
+    """One topic and its table; what could not be learned because of `error` is None. A field with a text is a metric.
 
-    `next_offsets` maps a partition to the offset after its last landed record. `lag_offsets` counts the offsets that
-    are left, those of transaction markers included; `lag_seconds` is the age of the oldest record that is left, 0
-    without one. `held_back_offsets` counts those that no committed reader sees yet, of an open transaction and all
-    behind it, `held_back_seconds` is the age of the oldest of them, 0 without one: of a transaction that hangs both
-    grow, and the lag stays 0. `recent_dead_letters` are of the last week's batches, `over_limit` tells that these are
-    more than the declaration allows; `erased` rows are none of them. `newest_record` is the greatest Kafka timestamp
-    landed, `landed_at` the time of the last batch.
+    `next_offsets` maps a partition to the offset after its last landed record. Of a transaction that hangs the figures
+    of what is held back grow, and the lag, which counts transaction markers too, stays 0. Erased rows are no dead
+    letters. `newest_record` is the greatest Kafka timestamp landed, `landed_at` the time of the last batch.
     """
 
     topic: str
     table: str
     next_offsets: dict[int, int] = field(default_factory=dict)
-    lag_offsets: int | None = None
-    lag_seconds: float | None = None
-    held_back_offsets: int | None = None
-    held_back_seconds: float | None = None
-    rows: int | None = None
-    dead_letters: int | None = None
-    recent_dead_letters: int | None = None
-    over_limit: bool | None = None
-    key_errors: int | None = None
-    omitted_fields: int | None = None
-    erased: int | None = None
+    lag_offsets: Annotated[int | None, "Offsets that are not landed yet."] = None
+    lag_seconds: Annotated[float | None, "Age of the oldest record that is not landed yet; 0 without one."] = None
+    held_back_offsets: Annotated[int | None, "Offsets of an open transaction, and all that came after it."] = None
+    held_back_seconds: Annotated[float | None, "Age of the oldest record held back so; 0 without one."] = None
+    rows: Annotated[int | None, "Rows in the bronze table."] = None
+    dead_letters: Annotated[int | None, "Rows that could not be decoded."] = None
+    recent_dead_letters: Annotated[int | None, "Rows of the last week's batches that could not be decoded."] = None
+    over_limit: Annotated[bool | None, "1 if these are more than the topic's declaration allows, 0 if not."] = None
+    key_errors: Annotated[int | None, "Rows whose key could not be decoded."] = None
+    omitted_fields: Annotated[int | None, "Fields of landed schemas that no column can hold."] = None
+    erased: Annotated[int | None, "Rows that were erased."] = None
     newest_record: datetime | None = None
     landed_at: datetime | None = None
-    last_batch: int | None = None
+    last_batch: Annotated[int | None, "Number of the last batch."] = None
     size: TableSize | None = None
     notes: list[str] = field(default_factory=list)
     error: str | None = None

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import Annotated
 
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.table import Table
@@ -14,18 +15,18 @@ TARGET_FILE_BYTES = 128 * 1024 * 1024
 
 @dataclass(frozen=True)
 class TableSize:
-    """Counts of a table's current snapshot; `data_bytes` are of data and delete files.
+    """Counts of a table's current snapshot, each with the text of its metric.
 
     A file is small if it has less than a quarter of the target size, and shares its partition with another such
     file: the two could be one.
     """
 
-    data_files: int
-    small_files: int
-    delete_files: int
-    data_bytes: int
-    manifests: int
-    snapshots: int
+    data_files: Annotated[int, "Data files in the bronze table."]
+    small_files: Annotated[int, "Data files that compaction could merge."]
+    delete_files: Annotated[int, "Delete files in the bronze table."]
+    data_bytes: Annotated[int, "Size of data and delete files."]
+    manifests: Annotated[int, "Manifests of the bronze table's current snapshot."]
+    snapshots: Annotated[int, "Snapshots of the bronze table."]
 
 
 def target_file_bytes(table: Table) -> int:
