@@ -30,11 +30,6 @@ class Run:
 TABLE = SmallTable("ops.weekly_runs", columns_of(Run))
 
 
-def killed(catalog: Catalog) -> list[Run]:
-    """Return the runs that were killed and are not called so yet. The caller holds the job's lock: none is running."""
-    return [run for run in runs(catalog) if run.outcome == RUNNING]
-
-
 def begin(catalog: Catalog, week: str) -> Run:
     """Add a run, and call those killed that were. The caller holds the job's lock."""
     now = datetime.now(UTC)

@@ -48,7 +48,8 @@ def run(settings: Settings, env: Mapping[str, str], project: Project, weeks: lis
 
 
 def _tell_of_killed(job: Job) -> None:
-    for killed in history.killed(job.catalog):
+    # This job has the lock, so none of them is running.
+    for killed in [run for run in history.runs(job.catalog) if run.outcome == history.RUNNING]:
         error = UserError(
             f"The run of {killed.started_at:%Y-%m-%d %H:%M:%S} UTC for {killed.week} was killed", "This one resumes it"
         )

@@ -122,7 +122,7 @@ def skip(
     label = IsoWeek.parse(week)
     if there := [name for name in names if paths(target, [name], str(label))]:
         raise UserError(f"{', '.join(there)} {label} is published", "Name other datasets by --dataset")
-    late.skip(load_catalog(settings), target, label, names, reason)
+    late.record_due(load_catalog(settings), target, label, names, reason)
     console.print(f"{label} is skipped for {', '.join(names)}")
 
 

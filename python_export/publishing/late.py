@@ -92,9 +92,12 @@ def due(
     return {week: missing.get(week, []) + changed.get(week, []) for week in order}, restated[at_most:]
 
 
-def record_due(catalog: Catalog, target: Target, week: IsoWeek, names: Iterable[str]) -> None:
-    """Record that a week of some datasets is due, so that it stays due until it is published."""
-    _add(catalog, target, week, names, None)
+def record_due(
+    catalog: Catalog, target: Target, week: IsoWeek, names: Iterable[str], skipped: str | None = None
+) -> None:
+    """Record that a week of some datasets is due until it is published; or why it is not to be, if it never was."""
+    new = _rows({_address(target, name, str(week)): None for name in names}, skipped)
+    TABLE.change(catalog, lambda before: {**before, **new} if skipped else {**new, **before})
 
 
 def published_once(
@@ -132,16 +135,6 @@ def without_published(
                 f" needs `lakehouse export run --restate {name} --week {week} --reason ...`"
             )
     return left, versions, warnings
-
-
-def skip(catalog: Catalog, target: Target, week: IsoWeek, names: Iterable[str], reason: str) -> None:
-    """Record why a week of some datasets, which was never published, is not to be."""
-    _add(catalog, target, week, names, reason)
-
-
-def _add(catalog: Catalog, target: Target, week: IsoWeek, names: Iterable[str], skipped: str | None) -> None:
-    new = _rows({_address(target, name, str(week)): None for name in names}, skipped)
-    TABLE.change(catalog, lambda before: {**before, **new} if skipped else {**new, **before})
 
 
 def note(catalog: Catalog, target: Target, exported: Iterable[Manifest], now: Figures) -> None:

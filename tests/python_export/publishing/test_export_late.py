@@ -168,7 +168,7 @@ def test_no_week_is_lost_whatever_happened_to_it(exports: Exports, seed: int) ->
                 assert (name, week) not in settled
                 match chance.choice(["publish", "fail", "skip", "expire"]):
                     case "skip":
-                        late.skip(exports.catalog, exports.target, IsoWeek.parse(week), [name], "no data")
+                        late.record_due(exports.catalog, exports.target, IsoWeek.parse(week), [name], "no data")
                     case "publish":
                         exports.publish(name, week, {})
                     case "expire":
