@@ -37,11 +37,7 @@ class Attempts(Variables):
 
 
 def wait_for_clock(table: str, base: TableMetadata) -> None:
-    """Wait until this machine's clock is less than a minute behind the last change of a table.
-
-    Raises:
-        UserError: the clock is further behind than is worth waiting for.
-    """
+    """Wait until this clock is less than a minute behind a table's last change; a UserError if that takes too long."""
     changed = max(_times(base)) / 1000
     behind = changed - TOLERATED_SECONDS - time.time()
     if behind > CLOCK_WAIT_SECONDS:

@@ -18,11 +18,7 @@ LINE = re.compile(r"(v\d+):([0-9a-f]{256})(:source)?\n?")
 
 
 def create(path: Path, version: str = "v1") -> None:
-    """Write a new random 256-bit key to a file that must not exist yet.
-
-    Raises:
-        UserError: there is a file or, from a key file that was lost, a copy.
-    """
+    """Write a new random 256-bit key to a new file; a UserError if it is there, or a copy of one that was lost."""
     copies = sorted(path.parent.glob(f"{path.name}.v*"))
     if path.exists() or copies:
         raise UserError(

@@ -65,11 +65,7 @@ class IsoWeek:
 
 
 def weeks_between(text: str) -> list[IsoWeek]:
-    """Return the weeks that a range names, for instance `2026-W40..2026-W46`, both ends included.
-
-    Raises:
-        UserError: it is no range, or its end is before its start.
-    """
+    """Return the weeks of a range such as `2026-W40..2026-W46`, both ends included; a UserError if it is none."""
     first, dots, last = text.partition("..")
     if not dots:
         raise UserError(f"'{text}' is not a range of weeks", "Write it as 2026-W40..2026-W46")

@@ -44,11 +44,7 @@ class UnloadBucket(Bucket):
         return f"s3a://{self.bucket}/{self._key(folder)}"
 
     def take(self, folder: str, directory: Path) -> None:
-        """Download the parts of an unload to a directory, which is made.
-
-        Raises:
-            UserError: Spark has not committed the unload where this process looks.
-        """
+        """Download the parts of an unload to a new directory; a UserError if Spark has not committed it there."""
         names = [path.removeprefix(f"{folder}/") for path, _ in self._objects(f"{folder}/")]
         if COMMITTED not in names:
             raise UserError(

@@ -1,4 +1,7 @@
-"""A quick look into ranges of records: which schema ids stand in them, or when their first records were produced."""
+"""A quick look into ranges of records: which schema ids stand in them, or when their first records were produced.
+
+Each look raises a UserError if the broker gives nothing for `wait` seconds.
+"""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -24,11 +24,7 @@ def failed(column: str) -> str:
 
 
 def rows_by_file(table: Table) -> dict[str, int]:
-    """Return how many erased rows the data files of the current snapshot have, by path; without those that have none.
-
-    Raises:
-        UserError: a file is damaged.
-    """
+    """Return how many erased rows each current data file has, if any, by path; a UserError if a file is damaged."""
     if property_keys.HAS_ERASED_ROWS not in table.properties:
         return {}
     found = {}

@@ -35,11 +35,7 @@ RECORD = pa.schema(
 
 
 def first(settings: Settings, topic: str, ranges: list[OffsetRange], wait: float) -> dict[int, int]:
-    """Return the offset of the first such record of each range, by partition; without those that have none.
-
-    Raises:
-        UserError: the broker gives nothing for `wait` seconds.
-    """
+    """Return the offset of the first such record of each range, by partition, if any; raises as `peek`."""
     found: dict[int, int] = {}
     for stretch in ranges:
         far = filter(_is_far, peek.records(settings, topic, stretch, wait))
@@ -48,11 +44,7 @@ def first(settings: Settings, topic: str, ranges: list[OffsetRange], wait: float
 
 
 def read(settings: Settings, topic: str, stretch: OffsetRange, wait: float) -> tuple[pa.Table, OffsetRange]:
-    """Return the records of a stretch, or of its beginning if they are many, and the offsets that these cover.
-
-    Raises:
-        UserError: the broker gives nothing for `wait` seconds.
-    """
+    """Return the records of a stretch, or of its beginning if they are many, and their offsets; raises as `peek`."""
     rows = []
     size = 0
     for message in peek.records(settings, topic, stretch, wait):

@@ -31,11 +31,7 @@ class QuietSpark:
         self._session: SparkSession | None = None
 
     def __call__(self) -> SparkSession:
-        """Return the session.
-
-        Raises:
-            UserError: Spark does not start, or cannot open the catalog.
-        """
+        """Return the session; a UserError if Spark does not start, or cannot open the catalog."""
         with self._lock:
             rotate(log_file())
             if self._session is None:

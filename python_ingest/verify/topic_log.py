@@ -49,11 +49,7 @@ class TopicLog:
         self._consumer.close()
 
     def partitions(self) -> list[int]:
-        """Return the numbers of the topic's partitions.
-
-        Raises:
-            UserError: there is no such topic.
-        """
+        """Return the numbers of the topic's partitions; a UserError if there is no such topic."""
         try:
             metadata = self._consumer.list_topics(self._topic, timeout=self._wait).topics[self._topic]
         except KafkaException as error:
