@@ -16,6 +16,7 @@ from python_ingest.spark_types import list_of, parts, struct
 
 METADATA_COLUMNS: dict[str, IcebergType] = {
     "kafka_topic": StringType(),
+    "kafka_generation": IntegerType(),
     "kafka_partition": IntegerType(),
     "kafka_offset": LongType(),
     "kafka_timestamp": TimestamptzType(),

@@ -17,6 +17,7 @@ PADS = "spark_catalog.default.pii_pads"
 # What the ingester adds to a payload, without the copies of the payload among it.
 WITHOUT_PAYLOAD = (
     "kafka_topic",
+    "kafka_generation",
     "kafka_partition",
     "kafka_offset",
     "kafka_timestamp",

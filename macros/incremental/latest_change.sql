@@ -2,7 +2,8 @@
     incremental_strategy='latest_change': the model reads new changes of one
     source and keeps, per unique_key, the latest in Kafka's own order.
 
-    Within a partition the offset decides, whatever the clocks say. Partitions
+    Within a partition the offset decides, whatever the clocks say. A recreated topic
+    has a new generation, which is after all before it. Partitions of one
     (a topic got more of them, and its keys moved) are compared by monotone_timestamp,
     the greatest timestamp of the key's records in the partition, then by their
     number. So a clock that is set back undoes no change, and a stamp far ahead
@@ -22,7 +23,13 @@
 
 {# The greatest Kafka timestamp of a key's records in a partition up to this one. #}
 {% macro monotone_timestamp(key) -%}
-    max(kafka_timestamp) over (partition by {{ key }}, kafka_partition order by kafka_offset)
+    max(kafka_timestamp) over (partition by {{ key }}, kafka_generation, kafka_partition order by kafka_offset)
+{%- endmacro %}
+
+
+{# What names a record of a topic. Generation 0 is left out, as in the keys of before. #}
+{% macro position_key() -%}
+    concat(if(kafka_generation > 0, concat(kafka_generation, '-'), ''), kafka_partition, '-', kafka_offset)
 {%- endmacro %}
 
 
@@ -37,22 +44,24 @@
     {% call statement('slice') %}
         {{ create_table_as(true, slice, sql) }}
     {% endcall %}
+    {% set place_of_change = 'struct(change.kafka_generation, change.kafka_partition)' %}
     {% set known %}
         concat(
             {% for side in ('stored.', 'slice.') %}
-            array(struct({{ side }}monotone_timestamp, {{ side }}kafka_partition, {{ struct_of(change, side) }} as last_change)),
+            array(struct({{ side }}kafka_generation, {{ side }}monotone_timestamp, {{ side }}kafka_partition, {{ struct_of(change, side) }} as last_change)),
             {{ side }}other_partitions {{ ',' if not loop.last }}
             {% endfor %}
         )
     {% endset %}
-    {# One element per partition: its last change, at the greatest time of both sides. #}
+    {# One element per generation and partition: its last change, at the greatest time of both sides. #}
     {% set changes %}
         transform(
-            array_distinct(transform({{ known }}, change -> change.kafka_partition)),
+            array_distinct(transform({{ known }}, change -> {{ place_of_change }})),
             place -> struct(
-                array_max(filter({{ known }}, change -> change.kafka_partition = place).monotone_timestamp) as monotone_timestamp,
-                place as kafka_partition,
-                array_max(filter({{ known }}, change -> change.kafka_partition = place).last_change) as last_change
+                place.kafka_generation,
+                array_max(filter({{ known }}, change -> {{ place_of_change }} = place).monotone_timestamp) as monotone_timestamp,
+                place.kafka_partition,
+                array_max(filter({{ known }}, change -> {{ place_of_change }} = place).last_change) as last_change
             )
         )
     {% endset %}
@@ -62,6 +71,7 @@
         using {{ slice }} as slice
         on stored.{{ key }} = slice.{{ key }}
         when matched then update set
+            kafka_generation = array_max({{ changes }}).kafka_generation,
             monotone_timestamp = array_max({{ changes }}).monotone_timestamp,
             kafka_partition = array_max({{ changes }}).kafka_partition,
             {% for column in change %}

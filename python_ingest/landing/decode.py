@@ -69,6 +69,7 @@ def rows(records: DataFrame, declaration: Declaration, sides: Sides, batch: Batc
         .select(
             *_payload(value, sides.columns),
             F.col("topic").alias("kafka_topic"),
+            F.lit(None).cast("int").alias("kafka_generation"),
             F.col("partition").alias("kafka_partition"),
             F.col("offset").alias("kafka_offset"),
             F.col("timestamp").alias("kafka_timestamp"),

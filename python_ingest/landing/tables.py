@@ -32,6 +32,7 @@ from python_ingest.topics import Declaration
 
 METRICS = {
     "default": "counts",
+    "column.kafka_generation": "full",
     "column.kafka_partition": "full",
     "column.kafka_offset": "full",
     "column.kafka_timestamp": "full",

@@ -23,8 +23,8 @@ from python_ingest.verify.report import Report
 # The ingester's own columns, and the names that Iceberg keeps for itself: a field of such a name has a longer one.
 OWN_COLUMNS = {
     *("kafka_topic", "kafka_partition", "kafka_offset", "kafka_timestamp", "kafka_timestamp_type", "kafka_headers"),
-    *("kafka_key", "kafka_raw_key", "kafka_raw_value", "key_schema_id", "value_schema_id", "key_error"),
-    *("decode_error", "ingest_batch", "ingested_at"),
+    *("kafka_generation", "kafka_key", "kafka_raw_key", "kafka_raw_value", "key_schema_id", "value_schema_id"),
+    *("key_error", "decode_error", "ingest_batch", "ingested_at"),
 }
 RESERVED = {"_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_commit_snapshot_id"}
 # Those of the ingester's columns that follow from the bytes of key and value.

@@ -74,15 +74,17 @@ def waves(seed: int, count: int) -> Iterator[list[Event]]:
     yield from arrived
 
 
-def _position(rng: Random, event: Event, offset: int) -> Row:
+def _position(rng: Random, event: Event, number: int) -> Row:
     # Few instants: ties in Kafka's time are frequent, and partition and offset have to decide. The clocks of the
     # shop's connectors go back from one offset to the next, some are years ahead, and keys move between partitions.
+    # Every second record is of a topic that was recreated, whose offsets begin again.
     is_ahead = event.table.startswith("shiftleft") and rng.randrange(60) == 0
     moment = START + rng.randrange(28 * 4) * 6 * HOUR + is_ahead * AHEAD
     return {
         "kafka_topic": event.table,
+        "kafka_generation": number % 2 or None,
         "kafka_partition": rng.randrange(3),
-        "kafka_offset": offset,
+        "kafka_offset": number // 2,
         "kafka_timestamp": event.row.get("kafka_timestamp") or moment,
         "kafka_raw_value": event.row.get("kafka_raw_value", b"not read by any model"),
     }

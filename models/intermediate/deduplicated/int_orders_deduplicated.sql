@@ -21,6 +21,7 @@ with changes as (
 
     select
         order_id,
+        kafka_generation,
         kafka_partition,
         max(kafka_timestamp) as monotone_timestamp,
         min(kafka_timestamp) as first_seen_at,
@@ -30,7 +31,7 @@ with changes as (
     where
         {{ in_new_batches('shop', 'shiftleft_public_orders') }}
         and order_id is not null
-    group by order_id, kafka_partition
+    group by order_id, kafka_generation, kafka_partition
 
 ),
 
@@ -39,7 +40,7 @@ by_key as (
     select
         order_id,
         array_sort(
-            collect_list(struct(monotone_timestamp, kafka_partition, last_change))
+            collect_list(struct(kafka_generation, monotone_timestamp, kafka_partition, last_change))
         ) as last_changes,
         min(first_seen_at) as first_seen_at,
         max(ingest_batch) as ingest_batch
@@ -75,6 +76,7 @@ final as (
         latest.monotone_timestamp,
         first_seen_at,
         latest.last_change.kafka_timestamp,
+        latest.kafka_generation,
         latest.kafka_partition,
         latest.last_change.kafka_offset,
         ingest_batch,

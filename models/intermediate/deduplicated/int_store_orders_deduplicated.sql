@@ -1,5 +1,5 @@
 {% set order_by = [
-    'not is_event_time_valid', 'kafka_timestamp', 'kafka_partition', 'kafka_offset'
+    'not is_event_time_valid', 'kafka_timestamp', 'kafka_generation', 'kafka_partition', 'kafka_offset'
 ] %}
 {{ config(
     unique_key='store_order_key',
@@ -42,6 +42,7 @@ final as (
         is_event_time_valid,
 
         kafka_timestamp,
+        kafka_generation,
         kafka_partition,
         kafka_offset,
         ingest_batch,

@@ -1,4 +1,4 @@
-{% set order_by = ['kafka_timestamp', 'kafka_partition', 'kafka_offset'] %}
+{% set order_by = ['kafka_timestamp', 'kafka_generation', 'kafka_partition', 'kafka_offset'] %}
 {{ config(
     unique_key='trade_key',
     incremental_strategy='earliest',
@@ -34,6 +34,7 @@ final as (
         is_event_time_valid,
 
         kafka_timestamp,
+        kafka_generation,
         kafka_partition,
         kafka_offset,
         ingest_batch,

@@ -12,17 +12,30 @@ with changes as (
 
 ),
 
+-- a mirrored topic comes with the stamps of before
+starts as (
+
+    select
+        *,
+        max(monotone_timestamp) over (
+            partition by product_id
+            order by kafka_generation, monotone_timestamp, kafka_partition, kafka_offset
+        ) as valid_from
+    from changes
+
+),
+
 periods as (
 
     select
         *,
-        lead(monotone_timestamp) over in_order as valid_to,
+        lead(valid_from) over in_order as valid_to,
         row_number() over in_order = 1 as is_first_version
-    from changes
+    from starts
     window
         in_order as (
             partition by product_id
-            order by monotone_timestamp, kafka_partition, kafka_offset
+            order by kafka_generation, monotone_timestamp, kafka_partition, kafka_offset
         )
 
 ),
@@ -31,7 +44,7 @@ final as (
 
     select
         -- keys
-        concat(kafka_partition, '-', kafka_offset) as version_key,
+        {{ position_key() }} as version_key,
         product_id,
 
         -- attributes
@@ -49,7 +62,7 @@ final as (
         -- change
         is_deleted,
         is_first_version,
-        monotone_timestamp as valid_from,
+        valid_from,
         valid_to,
 
         -- position

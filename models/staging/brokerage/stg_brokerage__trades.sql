@@ -12,7 +12,7 @@ final as (
 
     select
         -- key: trades have none, each record is a trade of its own
-        concat(kafka_partition, '-', kafka_offset) as trade_key,
+        {{ position_key() }} as trade_key,
 
         -- attributes
         side,
@@ -32,6 +32,7 @@ final as (
 
         -- position
         kafka_timestamp,
+        coalesce(kafka_generation, 0) as kafka_generation,
         kafka_partition,
         kafka_offset,
         ingest_batch,

@@ -31,6 +31,7 @@ final as (
 
         -- position
         kafka_timestamp,
+        coalesce(kafka_generation, 0) as kafka_generation,
         kafka_partition,
         kafka_offset,
         ingest_batch,

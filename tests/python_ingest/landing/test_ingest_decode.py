@@ -91,6 +91,7 @@ def test_every_avro_kind_lands_typed_beside_all_kafka_metadata(lab: Lab) -> None
     assert abs(dt.datetime.now(dt.UTC) - ingested_at) < dt.timedelta(minutes=5)
     assert {name: row[name] for name in row if name not in VALUES and name != "ingested_at"} == {
         "kafka_topic": lab.topic,
+        "kafka_generation": None,
         "kafka_partition": 2,
         "kafka_offset": 0,
         "kafka_timestamp": MOMENT,
