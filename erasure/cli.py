@@ -17,7 +17,7 @@ from python_export.cli.outcome import end, print_summary
 from python_export.datasets.project import Project
 from python_export.telling.deliver import notify
 from python_export.telling.exported import Exported
-from python_ingest.repair.erase import Person
+from python_ingest.repair.erase import Person, Record
 
 app = typer.Typer(invoke_without_command=True)
 console = Console(highlight=False, soft_wrap=True, markup=False)
@@ -31,7 +31,7 @@ def erase(
     ] = None,
     offset: Annotated[
         list[str] | None,
-        typer.Option(help="Also a record, as topic:partition:offset, such as a dead letter; repeatable."),
+        typer.Option(help="Also a record, as topic:[generation:]partition:offset, such as a dead letter; repeatable."),
     ] = None,
     again: Annotated[
         bool,
@@ -82,8 +82,9 @@ def _person(text: str) -> Person:
     return Person(kind, identifier)
 
 
-def _record(text: str) -> tuple[str, int, int]:
+def _record(text: str) -> Record:
     topic, *place = text.split(":")
-    if not topic or len(place) != 2 or not all(part.isascii() and part.isdigit() for part in place):
+    if not topic or len(place) not in (2, 3) or not all(part.isascii() and part.isdigit() for part in place):
         raise UserError(f"--offset {text} does not name a record", "Write it as topic:partition:offset")
-    return topic, int(place[0]), int(place[1])
+    generation, partition, offset = (0, *map(int, place))[-3:]
+    return topic, generation, partition, offset

@@ -30,7 +30,7 @@ from python_export.telling import outbox
 from python_export.telling.exported import Exported
 from python_ingest.landing.session import QuietSpark
 from python_ingest.repair import erase, receipts
-from python_ingest.repair.erase import Found, Person
+from python_ingest.repair.erase import Found, Person, Record
 from python_ingest.repair.receipts import DONE, Receipt
 from python_ingest.topics import MODELS_DIR, Declaration, read_declarations
 from python_ingest.upkeep.maintain import built_tables
@@ -50,7 +50,7 @@ class Erasure:
     project: Project
     say: Callable[[str], None]
     persons: tuple[Person, ...]
-    records: tuple[tuple[str, int, int], ...] = ()
+    records: tuple[Record, ...] = ()
     withdraws: bool = False
     # Raises if another machine may be at work.
     require: Callable[[], None] = lambda: None
@@ -276,9 +276,10 @@ def again(settings: Settings, project: Project, say: Callable[[str], None], dry:
     catalog, declarations = load_catalog(settings), read_declarations(MODELS_DIR)
     everyone = erase.everyone(catalog, declarations)
     persons, places = receipts.named(catalog, settings.needed("pii_key_file"), everyone)
-    records = []
-    for topic, partition, offset in (place.rsplit(":", 2) for place in places):
-        record = topic, int(partition), int(offset)
+    records: list[Record] = []
+    for topic, *place in (place.split(":") for place in places):
+        generation, partition, offset = (0, *map(int, place))[-3:]
+        record = topic, generation, partition, offset
         # The restored table may end before it.
         with suppress(UserError):
             records += [record] if erase.named(catalog, declarations, [record]) else []

@@ -5,11 +5,19 @@ text: macros/incremental/ (watermark.sql, provenance.sql, replace_parts.sql), ma
 macros alone know, lakehouse.seeds and lakehouse.masks, is not here.
 """
 
+import json
+from collections.abc import Mapping
+
 # Properties of a bronze table: what it is filled from, and as what.
 TOPIC = "lakehouse.topic"
 TOPIC_ID = "lakehouse.topic-id"
 CLUSTER_ID = "lakehouse.cluster-id"
 KEY_FORMAT = "lakehouse.key"
+# How many times the topic was recreated, and the offset at which each partition is read since then, as JSON; a summary
+# of a snapshot has the first of its batch.
+GENERATION = "lakehouse.generation"
+GENERATION_START = "lakehouse.generation-start"
+ACCEPTED_GAPS = "lakehouse.accepted-gap."
 TABLE_ID = "lakehouse.table-id"
 # The greatest batch number whose snapshot expired after a rollback.
 LAST_BATCH = "lakehouse.last-batch"
@@ -57,6 +65,16 @@ def fingerprint(side: str) -> str:
     return f"lakehouse.{side}-schema-fingerprint."
 
 
+def generation(entries: Mapping[str, str]) -> int:
+    """Return how often a topic was recreated, by the properties of its table or the summary of a batch."""
+    return int(entries.get(GENERATION, 0))
+
+
+def generation_start(properties: Mapping[str, str]) -> dict[int, int]:
+    """Return by partition the first offset that is landed of a recreated topic."""
+    return {int(partition): offset for partition, offset in json.loads(properties.get(GENERATION_START, "{}")).items()}
+
+
 def accepted_gap(partition: int) -> str:
     """Return what the properties with the accepted gaps of a partition begin with; the first offset follows."""
-    return f"lakehouse.accepted-gap.{partition}."
+    return f"{ACCEPTED_GAPS}{partition}."

@@ -109,6 +109,7 @@ def _read(given: Any) -> Term:
 DAY_OF_LANDING = (partition_term("days(ingested_at)"),)
 # Positions are read from the statistics of files, so that a file must not mix Kafka's partitions: docs/exactly-once.md.
 ALWAYS = partition_term("kafka_partition")
+GENERATION = partition_term("kafka_generation")
 
 
 def check(terms: Iterable[Term], columns: StructType, key: str, place: str) -> None:
@@ -132,9 +133,10 @@ def check(terms: Iterable[Term], columns: StructType, key: str, place: str) -> N
         seen.add(what)
 
 
-def partition_terms(declared: tuple[Term, ...]) -> tuple[Term, ...]:
-    """Return by what the files of a table are parted: as declared, and always by Kafka's partition."""
-    return declared if ALWAYS in declared else (*declared, ALWAYS)
+def partition_terms(declared: tuple[Term, ...], generation: int = 0) -> tuple[Term, ...]:
+    """Return by what a table's files are parted: as declared, by Kafka's partition, by a generation above 0."""
+    needed = (ALWAYS, GENERATION) if generation else (ALWAYS,)
+    return (*declared, *(term for term in needed if term not in declared))
 
 
 def partition_spec(declared: tuple[Term, ...] | None, schema: Schema) -> PartitionSpec:

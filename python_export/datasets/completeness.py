@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pyhive import hive
 from pyiceberg.catalog import Catalog
 
+from lakehouse import property_keys
 from lakehouse.errors import Fault, UserError
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
@@ -159,13 +160,16 @@ def _state(settings: Settings, cursor: hive.Cursor, catalog: Catalog, topic: Top
         unread = unread_partitions(settings, catalog, topic.name, bronze, BROKER_SECONDS)
     except UserError as problem:
         error = problem.message
+    # How far the log before a topic was recreated says nothing about the new one.
+    generation = property_keys.generation(catalog.load_table(bronze).properties)
+    of_topic = f" and kafka_generation = {generation}" if generation else ""
     rows = spark_sql.run(
         cursor,
         # A record that is stamped beyond what Spark can hold has no stamp: it counts when it came.
         "select kafka_partition, unix_micros(date_trunc('week', coalesce(kafka_timestamp, ingested_at))),"
         f" count(*), count_if(decode_error is not null and not {IS_ERASED}),"
         f" unix_micros(max(case when (decode_error is null or {IS_ERASED})"
-        f" and kafka_timestamp <= ingested_at + {FUTURE_TOLERANCE} then kafka_timestamp end))"
+        f" and kafka_timestamp <= ingested_at + {FUTURE_TOLERANCE}{of_topic} then kafka_timestamp end))"
         f" from {spark_sql.relation(topic.bronze)} group by 1, 2",
         f"read how far {topic.name} is",
     )

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from lakehouse.catalog import load_catalog
+from lakehouse.commits import until_committed
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from lakehouse.variables import seconds
@@ -31,8 +32,9 @@ from python_ingest.cli.options import (
     print_json,
 )
 from python_ingest.cli.report import ConsoleReporter, columns, summary, too_many_dead_letters
+from python_ingest.kafka.broker import Broker
 from python_ingest.kafka.registry import Registry
-from python_ingest.landing import decode, tables
+from python_ingest.landing import decode, identity, tables
 from python_ingest.landing.batch import Lander
 from python_ingest.landing.follow import follow as following
 from python_ingest.landing.follow import stopped_by_signals
@@ -113,7 +115,8 @@ def dead_letters(
     elif show_raw:
         for row in found:
             errors_of_row = [row["decode_error"], row.get("key_error") and f"key: {row['key_error']}"]
-            place = "{kafka_partition}/{kafka_offset}".format(**row)
+            generation = f"{row['kafka_generation']}/" if row.get("kafka_generation") else ""
+            place = generation + "{kafka_partition}/{kafka_offset}".format(**row)
             console.print(f"{place}: {', '.join(filter(None, errors_of_row))}", markup=False)
             console.print("  key {kafka_raw_key}, value {kafka_raw_value}".format(**row), markup=False)
     else:
@@ -142,6 +145,38 @@ def replay(
         print_json(asdict(outcome))
     else:
         console.print(f"{topic}: {outcome.decoded:,} of {outcome.looked_at:,} dead letters are decoded now")
+
+
+@app.command()
+def rebind(
+    topic: Topic,
+    start: Annotated[str, typer.Option("--from", help="Where to begin: earliest, latest, or a moment (UTC).")],
+    wait: Wait = "30s",
+    models: Models = declared.MODELS_DIR,
+) -> None:
+    """Land a topic that was recreated, or moved to another cluster, in the same table, as its next generation.
+
+    Rows stay, and the offsets of the new topic are separate from theirs. A topic that was copied with its records has
+    them twice with --from earliest: harmless where records have a business key, wrong where each record counts.
+    """
+    settings, (declaration,) = prepare(models, [topic])
+    catalog = load_catalog(settings)
+    tables.existing(catalog, declaration)
+    broker = Broker(settings, seconds(wait))
+    state = broker.describe(topic)
+    offsets = {"earliest": state.begin, "latest": state.end}.get(start)
+    if offsets is None:
+        try:
+            moment = datetime.fromisoformat(start)
+        except ValueError:
+            raise UserError(f"--from {start} is no moment", "Write earliest, latest or 2026-11-09T10:00:00") from None
+        offsets = broker.offsets_at(state, moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+    generation = until_committed(
+        lambda: identity.rebind(tables.prepared(catalog, declaration), declaration, state, offsets),
+        f"{declaration.identifier} was changed by others",
+        "Run the command again",
+    )
+    console.print(f"{topic}: {declaration.identifier} has generation {generation}; run `lakehouse ingest run {topic}`")
 
 
 @app.command()

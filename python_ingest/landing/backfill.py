@@ -5,6 +5,7 @@ from contextlib import closing
 
 from pyiceberg.table import Table
 
+from lakehouse import property_keys
 from lakehouse.catalog import readable
 from lakehouse.settings import Settings
 from python_ingest.kafka import peek
@@ -28,11 +29,11 @@ def first_gaps(
     Raises:
         UserError: the broker gives nothing for `wait` seconds.
     """
-    found = []
+    found, begin = [], property_keys.generation_start(table.properties)
     with closing(HeldOffsets()) as held:
-        _read_offsets(table, held, searched)
+        _read_offsets(table, held, position.generation, searched)
         for partition, until in sorted(position.next_offsets.items()):
-            first = max(topic.begin[partition], searched.get(partition, 0))
+            first = max(topic.begin[partition], begin.get(partition, 0), searched.get(partition, 0))
             held.find_gaps(partition, first, until)
             rows = held.query("select first, until from gaps where first >= $1 order by first", first)
             gaps = (OffsetRange(partition, *row) for row in rows)
@@ -61,13 +62,15 @@ def _first_with_record(
     return None
 
 
-def _read_offsets(table: Table, held: HeldOffsets, searched: dict[int, int]) -> None:
-    """Add the offsets that a table holds, from where a partition is searched.
+def _read_offsets(table: Table, held: HeldOffsets, generation: int, searched: dict[int, int]) -> None:
+    """Add the offsets that a table holds of a generation, from where a partition is searched.
 
     Files without a gap are known from statistics. Of a partition with other files the offsets are read.
     """
     with_gaps = set()
     for file in table.inspect.data_files().select(["record_count", "readable_metrics"]).to_pylist():
+        if (file["readable_metrics"].get("kafka_generation", {}).get("lower_bound") or 0) != generation:
+            continue
         bounds = file["readable_metrics"]["kafka_offset"]
         partition = file["readable_metrics"]["kafka_partition"]["lower_bound"]
         first, last = bounds["lower_bound"], bounds["upper_bound"]
@@ -77,6 +80,7 @@ def _read_offsets(table: Table, held: HeldOffsets, searched: dict[int, int]) -> 
             with_gaps.add(partition)
     for partition in with_gaps:
         wanted = f"kafka_partition = {partition} and kafka_offset >= {searched.get(partition, 0)}"
+        wanted += f" and kafka_generation = {generation}" if generation else ""
         scan = table.scan(wanted, selected_fields=("kafka_offset",))
         with readable(f"A file of {'.'.join(table.name())}"):
             for piece in scan.to_arrow_batch_reader():

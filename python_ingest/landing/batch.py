@@ -14,7 +14,7 @@ from pyiceberg.table.snapshots import ancestors_of
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from lakehouse import connections
+from lakehouse import connections, property_keys
 from lakehouse.commits import Refused, wait_for_clock
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
@@ -183,16 +183,18 @@ class Lander:
     def _write(self, table: Table, records: DataFrame, sides: Sides, plan: BatchPlan) -> Landed:
         if fingerprints := self.schemas.check(SchemaState.of(table), table.properties):
             identity.note(table, fingerprints)
-        batch = Batch(plan.position.last_batch + 1, datetime.now(UTC))
+        generation = plan.position.generation
+        batch = Batch(plan.position.last_batch + 1, datetime.now(UTC), generation)
         ids = tuple(sorted(sides.value.writers))
         read = {} if plan.filling_holes else {span.partition: span.until for span in plan.ranges}
         # Of a partition not read yet its beginning: what retention takes from then on was lost, and not never there.
         read_until = plan.topic.begin | plan.position.next_offsets | read
-        ledger = Ledger(self.writer, batch.number, tuple(plan.ranges), read_until, ids)
+        ledger = Ledger(self.writer, batch.number, tuple(plan.ranges), read_until, ids, generation)
         refusal: Exception | None = None
         # A batch without rows adds no file: no claim would refuse the one that has its number.
         snapshot = table.refresh().current_snapshot()
-        if plan.position.snapshot_id != (snapshot and snapshot.snapshot_id):
+        current = snapshot and snapshot.snapshot_id, property_keys.generation(table.properties)
+        if (plan.position.snapshot_id, generation) != current:
             raise Refused("another commit came first")
         try:
             rows = decode.rows(records, self.declaration, sides, batch)

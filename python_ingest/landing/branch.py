@@ -106,16 +106,20 @@ def replace_rows(
     name = f"{CATALOG_NAME}.{identifier}"
     branch = f"{purpose}_{uuid.uuid4().hex}"
     try:
-        rows = change(spark.read.option("versionAsOf", base.snapshot_id).table(name))
+        landed = spark.read.option("versionAsOf", base.snapshot_id).table(name)
+        if "kafka_generation" not in landed.columns:
+            landed = landed.selectExpr("*", "cast(null as int) as kafka_generation")
+        rows = change(landed)
         found = rows.count()
         if not found:
             return 0
         rows.createOrReplaceTempView("changed")
+        same = " and landed.kafka_generation <=> changed.kafka_generation" if "kafka_generation" in rows.columns else ""
         spark.sql(f"alter table {name} create branch {branch} as of version {base.snapshot_id} retain 1 days")
         spark.sql(
             f"merge into {name}.branch_{branch} as landed using changed"
             " on landed.kafka_partition = changed.kafka_partition and landed.kafka_offset = changed.kafka_offset"
-            f" and ({where})"
+            f"{same} and ({where})"
             " when matched then update set *"
         )
         spark.sql(f"call {CATALOG_NAME}.system.fast_forward('{identifier}', 'main', '{branch}')")

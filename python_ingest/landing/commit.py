@@ -56,6 +56,7 @@ class Ledger:
     ranges: tuple[OffsetRange, ...]
     read_until: Mapping[int, int]
     schema_ids: tuple[int, ...]
+    generation: int = 0
 
     def properties(self) -> dict[str, str]:
         """Return the entries of the snapshot's summary."""
@@ -66,6 +67,7 @@ class Ledger:
             property_keys.RANGES: json.dumps(ranges),
             property_keys.READ_UNTIL: json.dumps(self.read_until),
             property_keys.SCHEMA_IDS: json.dumps(self.schema_ids),
+            **({property_keys.GENERATION: str(self.generation)} if self.generation else {}),
         }
 
 

@@ -42,10 +42,11 @@ class Batch:
 
     number: int
     ingested_at: datetime
+    generation: int = 0
 
 
 def rows(records: DataFrame, declaration: Declaration, sides: Sides, batch: Batch) -> DataFrame:
-    """Return the bronze rows of Kafka records, as Spark's Kafka source gives them with headers."""
+    """Return the bronze rows of Kafka records, as Spark's Kafka source gives them; a replay adds their generation."""
     value, key = sides.value, sides.key
     avro_key = declaration.key == "avro"
     envelopes = {"_value": _envelope("value", value)}
@@ -63,13 +64,14 @@ def rows(records: DataFrame, declaration: Declaration, sides: Sides, batch: Batc
     if declaration.on_error == "stop":
         error = _stop_on(error)
         key_error = _stop_on(F.concat(F.lit("key: "), key_error))
+    generation = F.col("generation") if "generation" in records.columns else F.lit(batch.generation or None)
     return (
         records.withColumns(envelopes)
         .withColumns(valid)
         .select(
             *_payload(value, sides.columns),
             F.col("topic").alias("kafka_topic"),
-            F.lit(None).cast("int").alias("kafka_generation"),
+            generation.cast("int").alias("kafka_generation"),
             F.col("partition").alias("kafka_partition"),
             F.col("offset").alias("kafka_offset"),
             F.col("timestamp").alias("kafka_timestamp"),

@@ -1,5 +1,6 @@
 """Whether a table and a topic still belong together: the same incarnation, and nothing lost in between."""
 
+import json
 from collections.abc import Mapping
 
 from pyiceberg.table import Table
@@ -7,6 +8,7 @@ from pyiceberg.table import Table
 from lakehouse import property_keys
 from lakehouse.commits import committing
 from lakehouse.errors import UserError
+from python_ingest import layout
 from python_ingest.kafka.broker import TopicState
 from python_ingest.kafka.offset_range import OffsetRange
 from python_ingest.landing.offsets import Position
@@ -43,10 +45,44 @@ def check(table: Table, declaration: Declaration, topic: TopicState, position: P
             raise UserError(
                 f"{declaration.identifier} was filled from {label} {stored} (partition {held}),"
                 f" but {declaration.topic} is now {actual}",
-                "Land it in a new table (declare another name), or go back to what the table was filled from"
+                "Go back to what the table was filled from, land it in a new table (declare another name), or, if the"
+                f" topic was recreated, run `lakehouse ingest rebind {declaration.topic}`"
                 if _filled(table)
                 else "The table holds no record: drop it, or go back to what it was made for",
             )
+
+
+def rebind(table: Table, declaration: Declaration, topic: TopicState, start: Mapping[int, int]) -> int:
+    """Bind a table to a topic that was recreated, in one commit, and return its new generation.
+
+    `start` maps each partition to the first offset that is landed.
+
+    Raises:
+        UserError: the table has no rows of a topic with this name and another id.
+        Refused: another process changed the table meanwhile.
+    """
+    name, topic_id = map(table.properties.get, (property_keys.TOPIC, property_keys.TOPIC_ID))
+    if not _filled(table) or name != declaration.topic or topic_id == topic.topic_id:
+        raise UserError(
+            f"{declaration.identifier} has no rows of another {declaration.topic}: nothing changed",
+            f"Run `lakehouse ingest run {declaration.topic}`",
+        )
+    generation = property_keys.generation(table.properties) + 1
+    properties = {
+        property_keys.TOPIC_ID: topic.topic_id,
+        property_keys.CLUSTER_ID: topic.cluster_id,
+        property_keys.GENERATION: str(generation),
+        property_keys.GENERATION_START: json.dumps(start),
+        "write.metadata.metrics.column.kafka_generation": "full",
+    }
+    gaps = [name for name in table.properties if name.startswith(property_keys.ACCEPTED_GAPS)]
+    with committing(), table.transaction() as transaction:
+        if layout.GENERATION not in layout.parted_by(table.spec(), table.schema()):
+            with transaction.update_spec() as update:
+                update.add_field(layout.GENERATION.column, layout.GENERATION.transform, layout.GENERATION.name)
+        transaction.remove_properties(*gaps)
+        transaction.set_properties(properties)
+    return generation
 
 
 def _filled(table: Table) -> bool:

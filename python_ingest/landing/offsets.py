@@ -27,7 +27,8 @@ class Position:
     when the table was made and it had none. `last_batch` is the greatest batch number ever given: 0
     for a table without rows, and never less after a rollback, because readers downstream remember the
     numbers they have seen. `held_batch` is the greatest of this snapshot's rows. Without `has_ledger` the snapshot that
-    says where partitions without rows began has expired.
+    says where partitions without rows began has expired. `generation` counts how often the topic was recreated: batches
+    are numbered across generations, offsets are of the last one.
     """
 
     snapshot_id: int | None = None
@@ -35,6 +36,7 @@ class Position:
     last_batch: int = 0
     held_batch: int = 0
     has_ledger: bool = True
+    generation: int = 0
 
 
 class PositionReader:
@@ -42,6 +44,7 @@ class PositionReader:
 
     def __init__(self) -> None:
         self._manifests: dict[str, Position] = {}
+        self._generation = 0
 
     def read(self, table: Table) -> Position:
         """Return the position in the table's current snapshot.
@@ -49,7 +52,9 @@ class PositionReader:
         Raises:
             UserError: a file is damaged, lacks the statistics or mixes Kafka partitions.
         """
-        snapshot = table.current_snapshot()
+        snapshot, current = table.current_snapshot(), property_keys.generation(table.properties)
+        if current != self._generation:
+            self._manifests, self._generation = {}, current
         if snapshot is None:
             return Position()
         parts: dict[str, Position] = {}
@@ -64,13 +69,14 @@ class PositionReader:
                 continue
             with readable(path):
                 entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
-            parts[path] = _joined(_file_position(entry.data_file, table.schema()) for entry in entries)
+            parts[path] = _joined(_file_position(entry.data_file, table.schema(), current) for entry in entries)
         self._manifests = parts
         ledger = _ledger_position(snapshot, table)
-        joined = _joined([ledger, *parts.values()])
+        start = Position(None, property_keys.generation_start(table.properties))
+        joined = _joined([start, ledger, *parts.values()])
         last_batch = max(joined.last_batch, _last_number(table))
         return Position(
-            snapshot.snapshot_id, joined.next_offsets, last_batch, joined.last_batch, has_ledger=ledger.has_ledger
+            snapshot.snapshot_id, joined.next_offsets, last_batch, joined.last_batch, ledger.has_ledger, current
         )
 
 
@@ -151,6 +157,8 @@ def _ledger_position(current: Snapshot, table: Table) -> Position:
         summary = snapshot.summary
         if summary and property_keys.READ_UNTIL in summary.additional_properties:
             entries = summary.additional_properties
+            if property_keys.generation(entries) != property_keys.generation(table.properties):
+                return Position()  # the properties say where this generation begins
             read_until = json.loads(entries[property_keys.READ_UNTIL])
             ends = {int(partition): offset for partition, offset in read_until.items()}
             return Position(None, ends, int(entries[property_keys.BATCH]))
@@ -171,16 +179,29 @@ def _last_number(table: Table) -> int:
     return max(numbers)
 
 
-def _file_position(file: DataFile, schema: Schema) -> Position:
+def _file_position(file: DataFile, schema: Schema, current: int) -> Position:
     partition = _bounds(file, schema, "kafka_partition")
     offset = _bounds(file, schema, "kafka_offset")
     batch = _bounds(file, schema, "ingest_batch")
-    if partition is None or offset is None or batch is None or partition[0] != partition[1]:
+    of_file = _generation(file, schema)
+    if partition is None or offset is None or batch is None or of_file is None or partition[0] != partition[1]:
         raise UserError(
-            f"{file.file_path} lacks statistics of the Kafka columns or mixes Kafka partitions",
+            f"{file.file_path} lacks statistics of the Kafka columns or mixes Kafka partitions or generations",
             "Restore the table's metrics properties and partitioning, and rewrite the file",
         )
-    return Position(None, {partition[0]: offset[1] + 1}, batch[1])
+    return Position(None, {partition[0]: offset[1] + 1} if of_file == current else {}, batch[1])
+
+
+def _generation(file: DataFile, schema: Schema) -> int | None:
+    """Return the generation of a file's rows, NULL of which is 0; None if it is unknown or there are several."""
+    if "kafka_generation" not in schema.column_names:
+        return 0
+    field_id = schema.find_field("kafka_generation").field_id
+    nulls = (file.null_value_counts or {}).get(field_id, file.record_count)
+    if nulls == file.record_count:
+        return 0
+    bounds = _bounds(file, schema, "kafka_generation")
+    return bounds[0] if bounds and bounds[0] == bounds[1] and not nulls else None
 
 
 def _bounds(file: DataFile, schema: Schema, column: str) -> tuple[int, int] | None:

@@ -166,7 +166,8 @@ class _TopicLoop:
         self._declaration = declaration
         self._ends: dict[int, int] = {}
         self._positions = PositionReader()
-        self._searched: dict[int, int] = {}
+        # By the generation of the topic, and partition.
+        self._searched: dict[int, dict[int, int]] = {}
         self.lander = Lander(
             settings=ingester.settings,
             spark=ingester.spark,
@@ -261,4 +262,5 @@ class _TopicLoop:
     def _first_gaps(self, table: Table, topic: TopicState, position: Position) -> list[OffsetRange]:
         if not self._options.from_earliest:
             return []
-        return backfill.first_gaps(self.lander.settings, table, topic, position, self._options.wait, self._searched)
+        searched = self._searched.setdefault(position.generation, {})
+        return backfill.first_gaps(self.lander.settings, table, topic, position, self._options.wait, searched)

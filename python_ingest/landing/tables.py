@@ -176,7 +176,7 @@ def other_layout(table: Table, declaration: Declaration) -> str:
     """Say by what new files of a table are not parted or sorted yet and are declared to be; empty if there is none."""
     schema, found = table.schema(), []
     if declaration.partition_spec is not None:
-        wanted = layout.partition_terms(declaration.partition_spec)
+        wanted = layout.partition_terms(declaration.partition_spec, property_keys.generation(table.properties))
         if {*wanted} != {*layout.parted_by(table.spec(), schema)}:
             found.append(f"parted by {', '.join(map(str, wanted))}")
     order = declaration.sort_order
@@ -188,7 +188,8 @@ def other_layout(table: Table, declaration: Declaration) -> str:
 def _lay_out(transaction: Transaction, declaration: Declaration) -> None:
     metadata = transaction.table_metadata
     if declaration.partition_spec is not None:
-        wanted = {term.name: term for term in layout.partition_terms(declaration.partition_spec)}
+        terms = layout.partition_terms(declaration.partition_spec, property_keys.generation(metadata.properties))
+        wanted = {term.name: term for term in terms}
         there = dict(zip(layout.parted_by(metadata.spec(), metadata.schema()), metadata.spec().fields, strict=True))
         with transaction.update_spec() as update:
             for term, field in there.items():

@@ -71,7 +71,8 @@ def summary(table: Table) -> list[DeadLetters]:
 def raw(table: Table, limit: int) -> list[dict[str, Any]]:
     """Return what could not be decoded with position, messages, key and value in hexadecimal. This shows payloads."""
     columns = tuple(ERRORS.values())
-    names = ("kafka_partition", "kafka_offset", *columns, "kafka_raw_key", "kafka_raw_value")
+    generation = {"kafka_generation"} & {*table.schema().column_names}
+    names = (*generation, "kafka_partition", "kafka_offset", *columns, "kafka_raw_key", "kafka_raw_value")
     found = []
     for row in _rows(table, _any(map(erased.failed, columns)), names, limit):
         found.append({name: part.hex() if isinstance(part, bytes) else part for name, part in row.items()})
@@ -139,7 +140,7 @@ def _replace(lander: Lander, table: Table, sides: Sides, reason: str | None) -> 
     position = PositionReader().read(table)
     batch = Batch(position.last_batch + 1, datetime.now(UTC))
     ids = tuple(sorted(sides.value.writers))
-    ledger = Ledger(lander.writer, batch.number, (), position.next_offsets, ids)
+    ledger = Ledger(lander.writer, batch.number, (), position.next_offsets, ids, position.generation)
     declaration = replace(lander.declaration, on_error="dead_letter")
 
     def decoded(landed: DataFrame) -> DataFrame:
@@ -162,17 +163,23 @@ def _any(conditions: Iterable[str]) -> str:
 def _with_fewer_errors(rows: DataFrame, dead: DataFrame) -> DataFrame:
     """Return the rows of which a part can be decoded that could not, and no other part got worse."""
     before = dead.selectExpr(
-        "kafka_partition as _partition", "kafka_offset as _offset", "decode_error as _decode", "key_error as _key"
+        "kafka_generation as _generation",
+        "kafka_partition as _partition",
+        "kafka_offset as _offset",
+        "decode_error as _decode",
+        "key_error as _key",
     )
+    same = "kafka_generation <=> _generation and kafka_partition = _partition and kafka_offset = _offset"
     better = "(_decode is not null and decode_error is null) or (_key is not null and key_error is null)"
     not_worse = "(_decode is not null or decode_error is null) and (_key is not null or key_error is null)"
-    joined = rows.join(before, F.expr("kafka_partition = _partition and kafka_offset = _offset"))
+    joined = rows.join(before, F.expr(same))
     return joined.where(f"({better}) and {not_worse}").select(*rows.columns)
 
 
 def _as_records(dead: DataFrame) -> DataFrame:
     return dead.selectExpr(
         "kafka_topic as topic",
+        "kafka_generation as generation",
         "kafka_partition as partition",
         "kafka_offset as offset",
         "kafka_timestamp as timestamp",

@@ -32,10 +32,12 @@ from python_ingest.topics import Declaration
 
 # What the writers of erasures begin with.
 WRITER = "erase-"
-KEPT = {"kafka_topic", "kafka_partition", "kafka_offset", "kafka_timestamp", "kafka_timestamp_type", "ingested_at"}
+POSITION = ("kafka_generation", "kafka_partition", "kafka_offset")
+KEPT = {"kafka_topic", *POSITION, "kafka_timestamp", "kafka_timestamp_type", "ingested_at"}
 
-# Partition and offset of a row.
-Place = tuple[int, int]
+# Generation, partition and offset of a row; a record has its topic before them.
+Place = tuple[int, int, int]
+Record = tuple[str, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -122,10 +124,8 @@ def everyone(catalog: Catalog, declarations: Iterable[Declaration]) -> Iterator[
             yield from (Person(subject.kind, text) for text in ids if text)
 
 
-def named(
-    catalog: Catalog, declarations: Iterable[Declaration], records: Iterable[tuple[str, int, int]]
-) -> list[Found]:
-    """Return the rows of records that are named by topic, partition and offset.
+def named(catalog: Catalog, declarations: Iterable[Declaration], records: Iterable[Record]) -> list[Found]:
+    """Return the rows of records that are named by topic, generation, partition and offset.
 
     Dead letters for instance are: their bytes tell no program whose they are.
 
@@ -137,16 +137,15 @@ def named(
     for topic, *place in records:
         if topic not in by_topic:
             raise UserError(f"No dbt source declares the topic '{topic}'", f"Choose from {', '.join(by_topic)}")
-        wanted[topic].add((place[0], place[1]))
+        wanted[topic].add((place[0], place[1], place[2]))
     found = []
     for topic, places in wanted.items():
         declaration = by_topic[topic]
         table = load_table(catalog, declaration.identifier)
         held = {} if table is None else _errors_at(table, places)
         if lacking := sorted(places - held.keys()):
-            partition, offset = lacking[0]
             raise UserError(
-                f"{declaration.identifier} has no row of {topic}:{partition}:{offset}",
+                f"{declaration.identifier} has no row of {':'.join(map(str, (topic, *lacking[0])))}",
                 f"See `lakehouse ingest dead-letters {topic} --show-raw`",
             )
         left = frozenset(place for place, error in held.items() if not (error or "").startswith(erased.MARK))
@@ -179,8 +178,8 @@ def erase(catalog: Catalog, spark: SparkSession, found: Found, writer: str) -> i
         if property_keys.HAS_ERASED_ROWS not in table.properties:
             identity.note(table, {property_keys.HAS_ERASED_ROWS: "true"})
         base = PositionReader().read(table)
-        ledger = Ledger(writer, base.last_batch + 1, (), base.next_offsets, ())
-        partitions, offsets = zip(*found.places, strict=True)
+        ledger = Ledger(writer, base.last_batch + 1, (), base.next_offsets, (), base.generation)
+        _, partitions, offsets = zip(*found.places, strict=True)
         # All of MERGE's condition that file statistics know.
         where = (
             f"landed.kafka_partition in ({', '.join(map(str, sorted({*partitions})))})"
@@ -213,8 +212,9 @@ def _emptied(landed: DataFrame, declaration: Declaration, places: Iterable[Place
     """Return the rows at some places as they are when erased, with the columns that the table has now."""
     spark = landed.sparkSession
     columns = spark.table(f"{CATALOG_NAME}.{declaration.identifier}").schema
-    chosen = spark.createDataFrame(sorted(places), "_partition int, _offset bigint")
-    rows = landed.join(F.broadcast(chosen), F.expr("kafka_partition = _partition and kafka_offset = _offset"))
+    chosen = spark.createDataFrame(sorted(places), "_generation int, _partition int, _offset bigint")
+    same = "coalesce(kafka_generation, 0) = _generation and kafka_partition = _partition and kafka_offset = _offset"
+    rows = landed.join(F.broadcast(chosen), F.expr(same))
     new = {"decode_error": F.lit(mark), "ingest_batch": F.lit(number).cast("long")}
     new |= {name: F.col(name) for name in KEPT}
     return rows.where(f"decode_error is null or not startswith(decode_error, '{erased.MARK}')").select(
@@ -246,12 +246,11 @@ def _named(
     return mine, others
 
 
-def _rows(table: Table, columns: Iterable[str]) -> Iterator[pa.RecordBatch]:
+def _rows(table: Table, columns: Iterable[str], where: str = "true") -> Iterator[pa.RecordBatch]:
     """Yield positions and some columns, those that the table has; a nested field is named by its path."""
-    there = [name for name in columns if _has(table, name)]
-    names = ("kafka_partition", "kafka_offset", *dict.fromkeys(there))
+    names = dict.fromkeys(name for name in (*POSITION, *columns) if _has(table, name))
     with readable(f"A file of {'.'.join(table.name())}"):
-        yield from table.scan(selected_fields=names).to_arrow_batch_reader()
+        yield from table.scan(where, selected_fields=tuple(names)).to_arrow_batch_reader()
 
 
 def _has(table: Table, column: str) -> bool:
@@ -283,15 +282,14 @@ def _texts(rows: pa.RecordBatch, column: str) -> pa.Array:
 
 
 def _places(rows: pa.RecordBatch) -> Iterator[Place]:
-    return zip(rows["kafka_partition"].to_pylist(), rows["kafka_offset"].to_pylist(), strict=True)
+    for row in rows.select([name for name in POSITION if name in rows.schema.names]).to_pylist():
+        yield row.get("kafka_generation") or 0, row["kafka_partition"], row["kafka_offset"]
 
 
 def _errors_at(table: Table, places: set[Place]) -> dict[Place, str | None]:
     """Return the decode_error of the rows at some places, without those where there is none."""
-    held = {}
-    for partition, offset in places:
-        there = f"kafka_partition = {partition} and kafka_offset = {offset}"
-        with readable(f"A file of {'.'.join(table.name())}"):
-            for row in table.scan(there, selected_fields=("decode_error",)).to_arrow().to_pylist():
-                held[partition, offset] = row["decode_error"]
-    return held
+    held: dict[Place, str | None] = {}
+    for _, partition, offset in places:
+        for rows in _rows(table, ("decode_error",), f"kafka_partition = {partition} and kafka_offset = {offset}"):
+            held.update(zip(_places(rows), rows["decode_error"].to_pylist(), strict=True))
+    return {place: held[place] for place in places & held.keys()}

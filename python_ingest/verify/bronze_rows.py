@@ -25,6 +25,8 @@ from python_ingest.verify.topic_log import RECORD
 PIECE_ROWS = 10_000
 PIECE_BYTES = 16 * 1024 * 1024
 ERASED = "erased: "
+# In `held` a partition of a former generation has another number, below 0: topics have fewer partitions.
+PARTITIONS = 1_000_000
 
 
 class BronzeTable:
@@ -40,6 +42,8 @@ class BronzeTable:
         self.foreign_rows = 0
         self.unnumbered_rows = 0
         self.held = held
+        self.generation = property_keys.generation(table.properties)
+        self.generation_start = property_keys.generation_start(table.properties)
 
     def scan(self) -> None:
         """Fill `held`, and count `foreign_rows` and `unnumbered_rows`.
@@ -48,8 +52,14 @@ class BronzeTable:
         that a snapshot tells of.
         """
         last = max((int(entries.get(property_keys.BATCH, 0)) for entries in self._summaries()), default=0)
+        names = ("kafka_topic", "kafka_partition", "kafka_offset", "ingest_batch")
+        generation = {"kafka_generation"} & self.columns().keys()
         for file in self._files():
-            rows = self._read(file, AlwaysTrue(), ("kafka_topic", "kafka_partition", "kafka_offset", "ingest_batch"))
+            rows = self._read(file, AlwaysTrue(), (*names, *generation))
+            of_rows = pc.fill_null(rows["kafka_generation"], 0) if generation else pa.scalar(0)
+            former = pc.multiply(pc.subtract(self.generation, of_rows), PARTITIONS)
+            numbers = pc.subtract(rows["kafka_partition"], former)
+            rows = rows.set_column(rows.schema.get_field_index("kafka_partition"), "kafka_partition", numbers)
             number = pc.field("ingest_batch")
             given = (number >= 1) & (number <= last) if last else number >= 1
             self.unnumbered_rows += len(rows) - len(rows.filter(given))
@@ -68,11 +78,12 @@ class BronzeTable:
         self._table.io = table.io if table else self._table.io
 
     def rows(self, partition: int, first: int, until: int) -> pa.Table:
-        """Return the rows of a stretch of offsets, in any order: the columns of RECORD and `decode_error`."""
+        """Return the rows of offsets of the current generation, in any order: columns of RECORD and `decode_error`."""
         names = (*RECORD.names, "decode_error")
         wanted = parse(
             f"kafka_topic = '{self._topic}' and kafka_partition = {partition}"
             f" and kafka_offset >= {first} and kafka_offset < {until}"
+            + (f" and kafka_generation = {self.generation}" if self.generation else "")
         )
         schema = RECORD.append(pa.field("decode_error", pa.large_string()))
         found = [schema.empty_table()]
@@ -82,8 +93,13 @@ class BronzeTable:
         return pa.concat_tables(found)
 
     def partitions(self) -> set[int]:
-        """Return the partitions of which there are rows, or that a batch has read."""
+        """Return the partitions of which there are rows, or that a batch has read, by their numbers in `held`."""
         return self._files_of.keys() | self.read_until().keys()
+
+    def label(self, partition: int) -> str:
+        """Return what messages call a partition, by its number in `held`."""
+        former, number = divmod(partition, PARTITIONS)
+        return f"partition {number}" + (f" of generation {self.generation + former}" if former else "")
 
     def columns(self) -> dict[str, IcebergType]:
         """Return the types of the columns."""
@@ -131,8 +147,9 @@ class BronzeTable:
         """
         ends: dict[int, int] = {}
         for summary in self._summaries():
-            for partition, offset in json.loads(summary.get(property_keys.READ_UNTIL, "{}")).items():
-                ends[int(partition)] = max(offset, ends.get(int(partition), 0))
+            for text, offset in json.loads(summary.get(property_keys.READ_UNTIL, "{}")).items():
+                partition = self._number(text, summary)
+                ends[partition] = max(offset, ends.get(partition, 0))
         return ends
 
     def accepted_gaps(self, partition: int) -> list[tuple[int, int]]:
@@ -153,11 +170,16 @@ class BronzeTable:
             for partition, (first, until) in json.loads(summary.get(property_keys.RANGES, "{}")).items():
                 number = int(summary[property_keys.BATCH])
                 landed[number] = int(summary.get("added-records", 0))
-                ranges.append({"id": number, "partition": int(partition), "first": first, "until": until})
+                held_as = self._number(partition, summary)
+                ranges.append({"id": number, "partition": held_as, "first": first, "until": until})
         held = self.held.counts(ranges)
         for number, rows in landed.items():
             if held.get(number, 0) != rows:
                 yield f"batch {number} landed {rows} rows, and {held.get(number, 0)} are there"
+
+    def _number(self, partition: str, summary: dict[str, str]) -> int:
+        """Return the number in `held` of a partition that a batch has read."""
+        return int(partition) - (self.generation - property_keys.generation(summary)) * PARTITIONS
 
     def _summaries(self) -> Iterator[dict[str, str]]:
         for snapshot in ancestors_of(self._table.current_snapshot(), self._table.metadata):

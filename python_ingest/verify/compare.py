@@ -63,7 +63,7 @@ def verify_topic(
             if log.holds_records(partition):
                 report.notes.append(f"partition {partition}: has records, and no batch has read it")
         for partition in sorted(known):
-            if partition in partitions:
+            if partition in partitions or partition < 0:
                 bronze.renew()
                 _Partition(report, bronze, log, partition, declaration.on_error == "skip").verify()
             else:
@@ -83,18 +83,23 @@ class _Partition:
         self._bronze = bronze
         self._log = log
         self._partition = partition
+        self._label = bronze.label(partition)
         self._skipping = skipping
         self._accepted = bronze.accepted_gaps(partition)
         self._missing = 0
 
     def verify(self) -> None:
         report, partition, held = self._report, self._partition, self._bronze.held
-        begin = self._log.begin(partition)
-        held.find_gaps(partition, begin, self._bronze.read_until().get(partition, begin))
+        read_until = self._bronze.read_until().get(partition)
+        if partition < 0:  # the broker has nothing of a former generation
+            begin = max(read_until or 0, held.span(partition)[1] or 0)
+        else:
+            begin = max(self._log.begin(partition), self._bronze.generation_start.get(partition, 0))
+        held.find_gaps(partition, begin, begin if read_until is None else read_until)
         first, until = held.span(partition)
         duplicates = held.query("select first, until from duplicates where partition = $1 order by all", partition)
         for start, end in duplicates:
-            report.add(f"partition {partition}: {place(start, end - 1)}: more than once in the table")
+            report.add(f"{self._label}: {place(start, end - 1)}: more than once in the table")
         for chosen in self._chosen(begin, until):
             for piece in self._log.records(partition, *chosen):
                 self._compare(*piece)
@@ -107,7 +112,7 @@ class _Partition:
         for start, end in expired_gaps:
             if (start, end) not in self._accepted:
                 report.notes.append(
-                    f"partition {partition}: {place(start, end - 1)}: no row, and the broker no longer has them"
+                    f"{self._label}: {place(start, end - 1)}: no row, and the broker no longer has them"
                 )
         accepted = sum(held.count("gaps", partition, *gap) for gap in self._accepted)
         unconfirmed = held.count("gaps", partition, first, begin) - sum(

@@ -17,7 +17,7 @@ from lakehouse.settings import Settings
 from python_ingest import layout, spark_types
 from python_ingest.kafka.broker import TopicState
 from python_ingest.landing import identity, tables
-from python_ingest.landing.offsets import Position
+from python_ingest.landing.offsets import Position, PositionReader
 from python_ingest.landing.tables import table_schema
 from python_ingest.layout import METADATA_COLUMNS, partition_term, sort_term
 from python_ingest.schema import column_types, merge, writer_form
@@ -186,6 +186,55 @@ def test_a_table_without_a_record_may_still_be_filled_from_another_incarnation(c
         identity.bind(table, topic)
         identity.check(table, DECLARATION, topic, Position())
     assert table.properties["lakehouse.topic-id"] == "topic-2"
+
+
+def positions(table: Table, batch: int, places: dict[int, int], generation: int | None) -> None:
+    """Append one row per partition, at an offset."""
+    rows = [
+        {"kafka_generation": generation, "kafka_partition": partition, "kafka_offset": offset, "ingest_batch": batch}
+        for partition, offset in places.items()
+    ]
+    table.append(pa.Table.from_pylist(rows, table.schema().as_arrow()))
+
+
+def test_a_rebound_table_has_the_offsets_of_its_generation_alone(catalog: Catalog) -> None:
+    # PyIceberg writes partitions without a transform alone.
+    declaration = replace(DECLARATION, partition_spec=())
+    table = tables.evolve(tables.create(catalog, declaration), declaration, FIRST)
+    identity.bind(table, TOPIC)
+    with pytest.raises(UserError, match=r"has no rows of another .*: nothing changed"):
+        identity.rebind(table, declaration, replace(TOPIC, topic_id="topic-2"), {0: 0})
+    positions(table, 1, {0: 700, 1: 3}, None)
+    identity.note(table, {"lakehouse.accepted-gap.0.4": "9"})
+    reader = PositionReader()
+    assert reader.read(table).next_offsets == {0: 701, 1: 4}
+    second = replace(TOPIC, topic_id="topic-2", cluster_id="cluster-2")
+    for other, topic in ((declaration, TOPIC), (replace(declaration, topic="renamed"), second)):
+        with pytest.raises(UserError, match=r"has no rows of another .*: nothing changed"):
+            identity.rebind(table, other, topic, {0: 0})
+
+    assert identity.rebind(table, declaration, second, {0: 5, 1: 0}) == 1
+    table = tables.prepared(catalog, declaration)
+    identity.check(table, declaration, second, reader.read(table))
+    position = reader.read(table)
+    assert (position.next_offsets, position.generation, position.has_ledger) == ({0: 5, 1: 0}, 1, False)
+    assert (position.last_batch, position.held_batch) == (1, 1)
+    assert not any(name.startswith("lakehouse.accepted-gap") for name in table.properties)
+    assert layout_of(table)[0] == "kafka_partition, kafka_generation"
+    positions(table, 2, {0: 6}, 1)
+    assert reader.read(table).next_offsets == PositionReader().read(table).next_offsets == {0: 7, 1: 0}
+
+    assert identity.rebind(table, declaration, TOPIC, {0: 0}) == 2
+    assert reader.read(table).next_offsets == {0: 0}
+    assert reader.read(table).last_batch == 2
+
+
+def test_a_file_that_mixes_generations_is_refused(catalog: Catalog) -> None:
+    table = catalog.create_table("bronze.mixed", made(catalog).schema(), properties=tables.LAYOUT)
+    rows = [{"kafka_partition": 0, "kafka_offset": 1, "ingest_batch": 1, "kafka_generation": of} for of in (None, 1)]
+    table.append(pa.Table.from_pylist(rows, table.schema().as_arrow()))
+    with pytest.raises(UserError, match="mixes Kafka partitions or generations"):
+        PositionReader().read(table)
 
 
 def test_another_format_of_keys_is_refused(catalog: Catalog) -> None:

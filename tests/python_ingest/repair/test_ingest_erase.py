@@ -301,21 +301,21 @@ def test_files_of_a_dead_writer_go_and_those_of_a_running_one_stay(lab: Lab) -> 
     assert places_of_person(lab) == set()
 
 
-def test_records_are_named_by_topic_partition_and_offset(lab: Lab) -> None:
+def test_records_are_named_by_topic_generation_partition_and_offset(lab: Lab) -> None:
     produce(lab)
     lab.produce(f"bytes of {PERSON}".encode(), 2)
     lab.land_well()
     catalog = load_catalog(lab.settings)
-    [found] = erase.named(catalog, [lab.declaration], [(lab.topic, 2, 3)])
-    assert found == Found(lab.declaration, frozenset({(2, 3)}))
+    [found] = erase.named(catalog, [lab.declaration], [(lab.topic, 0, 2, 3)])
+    assert found == Found(lab.declaration, frozenset({(0, 2, 3)}))
     assert erase.erase(catalog, lab.spark, found, "test") == 1
-    assert erase.named(catalog, [lab.declaration], [(lab.topic, 2, 3)]) == []
+    assert erase.named(catalog, [lab.declaration], [(lab.topic, 0, 2, 3)]) == []
     assert dead_letters.summary(lab.table()) == []
     assert_verified(lab, 10, 1)
-    with pytest.raises(UserError, match=f"has no row of {lab.topic}:2:99"):
-        erase.named(catalog, [lab.declaration], [(lab.topic, 2, 99)])
+    with pytest.raises(UserError, match=f"has no row of {lab.topic}:0:2:99"):
+        erase.named(catalog, [lab.declaration], [(lab.topic, 0, 2, 99)])
     with pytest.raises(UserError, match="No dbt source declares the topic 'elsewhere'"):
-        erase.named(catalog, [lab.declaration], [("elsewhere", 2, 99)])
+        erase.named(catalog, [lab.declaration], [("elsewhere", 0, 2, 99)])
 
 
 def test_what_another_tables_rows_name_is_found_through_them_unless_others_name_it_too(
@@ -338,7 +338,7 @@ def test_what_another_tables_rows_name_is_found_through_them_unless_others_name_
     catalog = load_catalog(lab.settings)
     everything = [lab.declaration, homes]
     first, second = erase.find(catalog, everything, [Person("customer", " 1 ")])
-    assert (first, second.declaration) == (Found(homes, frozenset({(0, 1)})), lab.declaration)
+    assert (first, second.declaration) == (Found(homes, frozenset({(0, 0, 1)})), lab.declaration)
     lab.sql(f"update {{table}} set who.mail = '{PERSON}' where kafka_partition = 1 and kafka_offset = 2")
     first, _ = erase.find(catalog, everything, [Person("customer", "1")])
     assert first == Found(homes, frozenset(), shared=1)
