@@ -28,4 +28,4 @@ def rotate() -> None:
     typer.echo(
         "In a pod or container both are lost when it ends: replace the secret that they come from first", err=True
     )
-    typer.echo("Mask anew with: dbt build --full-refresh --select path:models/intermediate/masked+")
+    typer.echo("Mask all again: lakehouse weekly --full-refresh")

@@ -26,6 +26,9 @@ def weekly(
         str | None, typer.Option(help="ISO week, for instance 2026-W47. Default: the last complete one.")
     ] = None,
     weeks: Annotated[str | None, typer.Option(help="Several weeks with one build: 2026-W40..2026-W46.")] = None,
+    full_refresh: Annotated[
+        bool, typer.Option("--full-refresh", help="Build all tables again, as after `lakehouse pii rotate`.")
+    ] = False,
 ) -> None:
     """Ingest, verify, build, reconcile, export, notify: for one week, or `runs` to list what it did before.
 
@@ -46,7 +49,7 @@ def weekly(
     now = datetime.now(UTC)
     settings = from_environment(env)
     chosen = chosen_weeks(settings, now, week, weeks)
-    done = job.run(settings, env, Project(PROJECT_ROOT, env), chosen, console)
+    done = job.run(settings, env, Project(PROJECT_ROOT, env), chosen, console, full_refresh)
     console.print()
     print_summary(done.exported)
     end(done.exported, done.not_told)

@@ -21,7 +21,14 @@ from weekly_job import history
 from weekly_job.steps import STEPS, Job
 
 
-def run(settings: Settings, env: Mapping[str, str], project: Project, weeks: list[IsoWeek], console: Console) -> Job:
+def run(
+    settings: Settings,
+    env: Mapping[str, str],
+    project: Project,
+    weeks: list[IsoWeek],
+    console: Console,
+    full_refresh: bool = False,
+) -> Job:
     """Run every step for some weeks, the newest last, and return what they did, with a line on the console for each.
 
     Raises:
@@ -40,7 +47,7 @@ def run(settings: Settings, env: Mapping[str, str], project: Project, weeks: lis
         catalog = load_catalog(settings, create=True)
         require_views(catalog, settings)
         with leased(catalog, "weekly", say, f"weekly {weeks_label(weeks)}") as lease:
-            job = Job(settings, env, project, catalog, say, weeks, Exported(week), require=lease.require)
+            job = Job(settings, env, project, catalog, say, weeks, Exported(week), full_refresh, require=lease.require)
             _tell_of_killed(job)
             tell_of_killed(settings, env, week, lease.left, say)
             _run_steps(job, console)

@@ -55,6 +55,7 @@ class Job:
     say: Callable[[str], None]
     weeks: list[IsoWeek]
     exported: Exported
+    full_refresh: bool = False
     findings: Findings = field(default_factory=Findings)
     built_all: bool = True
     figures: late.Figures | None = None
@@ -161,7 +162,7 @@ def complete(job: Job) -> str:
 
 def build(job: Job) -> str:
     """Have dbt build and test everything."""
-    failed = dbt.build_all(job.project, job.weeks)
+    failed = dbt.build_all(job.project, job.weeks, *(["--full-refresh"] if job.full_refresh else ()))
     job.built_all = not failed
     job.findings.builds.add(dbt.invocation(job.project))
     exports = {dataset.model for dataset in declared.load(job.project).values()}

@@ -35,8 +35,8 @@
     {% if not found[3] %}
         {% do exceptions.raise_compiler_error(
             'The masking key file ' ~ key_file ~ ' is of a release that gave equal numbers of two systems one'
-            ~ ' pseudonym. Run `lakehouse pii rotate`,'
-            ~ ' then `dbt build --full-refresh --select path:models/intermediate/masked+`.'
+            ~ ' pseudonym. Upgrade the lake: `lakehouse pii rotate && lakehouse weekly --full-refresh`'
+            ~ ' (docs/upgrading.md).'
         ) %}
     {% endif %}
     {% do run_query('create schema if not exists ops') %}
@@ -130,7 +130,7 @@
         {% if stale %}
             {% do exceptions.raise_compiler_error(
                 'The masking key is ' ~ version ~ ', but ' ~ stale | join(', ') ~ ' was masked with another version.'
-                ~ ' Mask them anew: `dbt build --full-refresh --select path:models/intermediate/masked+`.'
+                ~ ' Mask all again: `lakehouse weekly --full-refresh`.'
             ) %}
         {% endif %}
     {% endif %}

@@ -21,6 +21,7 @@ from lakehouse.lock import locked
 from lakehouse.process import free_ports
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
+from python_export.datasets import build as dbt
 from python_export.datasets.project import Project
 from python_export.datasets.withheld import Withheld
 from python_export.publishing import late
@@ -200,6 +201,21 @@ def test_weeks_that_contradict_each_other_are_wrong_usage(
     both = ("--week", str(WEEK), "--weeks", f"{WEEK}..{WEEK}")
     assert command(offline_settings, monkeypatch, {}, *both, build=warn).exit_code == 2
     assert history.runs(load_catalog(offline_settings, create=True)) == []
+
+
+@pytest.mark.parametrize("arguments", [(), ("--full-refresh",)])
+def test_dbt_refreshes_in_full_when_the_job_is_asked_to(
+    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    selected: list[tuple[str, ...]] = []
+
+    def build_all(project: Project, weeks: list[IsoWeek], *selection: str) -> None:
+        selected.append(selection)
+        raise UserError("dbt could not build", "See its log")
+
+    monkeypatch.setattr(dbt, "build_all", build_all)
+    command(offline_settings, monkeypatch, {}, *arguments, build=STEPS["build"])
+    assert selected == [arguments]
 
 
 def test_a_run_without_news_says_so(offline_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
