@@ -39,7 +39,8 @@ class SparkCluster:
         self.workers = [
             self._service(
                 f"worker{number}",
-                *ports[2 * number : 2 * number + 2],
+                ports[2 * number],
+                ports[2 * number + 1],
                 "Worker",
                 *("--cores", str(CORES), "--memory", "4g", "--work-dir", str(self.directory / "work"), self.address),
             )
