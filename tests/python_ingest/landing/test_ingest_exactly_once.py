@@ -22,7 +22,7 @@ from python_ingest.kafka import peek
 from python_ingest.kafka.broker import Broker
 from python_ingest.kafka.offset_range import OffsetRange
 from python_ingest.landing import commit, identity, tables
-from python_ingest.landing.batch import BatchPlan
+from python_ingest.landing.batch import BatchPlan, SparkFailed
 from python_ingest.landing.offsets import Position, PositionReader
 from python_ingest.landing.run import Options
 from tests.support.lab import SALE, Lab, Messages, assert_exactly_once, produce
@@ -103,7 +103,9 @@ def test_a_batch_without_rows_has_its_number_alone(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_of_two_that_fill_one_hole_under_different_numbers_one_is_refused(lab: Lab, first: int) -> None:
+def test_of_two_that_fill_one_hole_under_different_numbers_one_is_refused(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
     produce(lab, 9)
     lab.land_well()
     lab.sql("delete from {table} where kafka_partition = 0 and kafka_offset = 1")
@@ -111,7 +113,15 @@ def test_of_two_that_fill_one_hole_under_different_numbers_one_is_refused(lab: L
     # The branch of a replay that was killed has a number, and only one of the two has seen it.
     other = replace(batch, position=replace(batch.position, last_batch=batch.position.last_batch + 1))
     plans = [batch, other]
-    assert lab.lander("first").land(lab.table(), plans[first]).rows == 1
+    overwrite = commit.overwrite
+
+    def overtaken(*arguments: Any) -> None:
+        # The second has seen that its base is the current snapshot: from here on Iceberg alone refuses it.
+        monkeypatch.undo()
+        assert lab.lander("first").land(lab.table(), plans[first]).rows == 1
+        overwrite(*arguments)
+
+    monkeypatch.setattr(commit, "overwrite", overtaken)
     with pytest.raises(Refused, match="another commit came first"):
         lab.lander("second").land(lab.table(), plans[1 - first])
     assert_exactly_once(lab, 9)
@@ -348,6 +358,18 @@ def test_a_gap_left_by_retention_is_refused_with_its_range_until_it_is_accepted(
     first = next(iter(lab.table().snapshots()))
     lab.sql(f"call lake.system.rollback_to_snapshot('{lab.declaration.identifier}', {first.snapshot_id})")
     assert lab.land_well().records == 5
+
+
+def test_a_batch_fails_if_the_broker_no_longer_has_what_was_planned(lab: Lab) -> None:
+    produce(lab, 4, partitions=(1,))
+    lab.land_well()
+    produce(lab, 10, start=4, partitions=(1,))
+    planned = plan(lab, OffsetRange(1, 4, 14))
+    for deleted in lab.admin.delete_records([TopicPartition(lab.topic, 1, 9)]).values():
+        deleted.result()
+    with pytest.raises(SparkFailed):
+        lab.lander().land(lab.table(), planned)
+    assert len(lab.rows()) == 4
 
 
 def test_what_retention_takes_from_a_partition_that_was_empty_at_first_is_a_gap(lab: Lab) -> None:
