@@ -1,5 +1,15 @@
 {{ config(materialized='ephemeral') }}
 
+-- Read by name where a topic has landed; dbt learns here which topics there are.
+-- depends_on: {{ source('brokerage', 'stock_trades') }}
+-- depends_on: {{ source('payments', 'payments') }}
+-- depends_on: {{ source('shop', 'shiftleft_public_addresses') }}
+-- depends_on: {{ source('shop', 'shiftleft_public_customers') }}
+-- depends_on: {{ source('shop', 'shiftleft_public_order_items') }}
+-- depends_on: {{ source('shop', 'shiftleft_public_orders') }}
+-- depends_on: {{ source('shop', 'shiftleft_public_products') }}
+-- depends_on: {{ source('storefront', 'pizza_orders') }}
+
 with commits as (
 
     {% call(topic, table, is_new) every_bronze_table() %}

@@ -3,6 +3,7 @@
     incremental_strategy='earliest',
     order_by=['batch_id'],
     full_refresh=false,
+    on_schema_change='append_new_columns',
 ) }}
 
 with commits as (
