@@ -177,14 +177,16 @@ class Erasure:
         receipt.shared |= {table.declaration.identifier: table.shared for table in found if table.shared}
         for table in found:
             name = table.declaration.identifier
-            # Known before it is done: what a kill leaves is let go of all the same.
-            receipt.tables.setdefault(name, {"rows": 0, "erased_at": None})
+            # Saved before it is done: a kill may leave the commit, of just these rows, and no more of the receipt.
+            entry = receipt.tables.get(name, {"rows": 0, "erased_at": None})
+            before = entry["rows"] if entry["erased_at"] else 0
+            receipt.tables[name] = entry if entry["erased_at"] else {"rows": len(table.places), "erased_at": None}
             receipt.save(catalog)
             if table.places:
                 self.require()
                 rows = erase.erase(catalog, spark(), table, writer)
                 at = erase.erased_at(catalog, spark(), name).isoformat()
-                receipt.tables[name] = {"rows": receipt.tables[name]["rows"] + rows, "erased_at": at}
+                receipt.tables[name] = {"rows": before + rows, "erased_at": at}
                 receipt.save(catalog)
                 self.say(f"{name}: {rows:,} rows are erased")
         spark.stop()

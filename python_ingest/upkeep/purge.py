@@ -58,9 +58,10 @@ def purge_table(
     current = table.current_snapshot()
     tags = []
     for ref, at in table.refs().items():
-        if ref == "main" or (current is not None and at.snapshot_id == current.snapshot_id):
-            continue
         ref_type = "tag" if at.snapshot_ref_type == SnapshotRefType.TAG else "branch"
+        # A branch keeps the snapshots before its own, too: one that a killed erasure left is at the current one.
+        if ref == "main" or (ref_type == "tag" and current is not None and at.snapshot_id == current.snapshot_id):
+            continue
         if ref_type == "tag":
             tags.append(ref)
             if ref.startswith(PUBLISHED):

@@ -24,10 +24,10 @@ LAYERS = {
     "staging.sql": "select id, name from {{ source('till', 'people') }}",
     "masked.sql": "select id, {{ masked('staging', 'name') }} as name_masked, {at} as at from {{ ref('staging') }}",
     "initials.sql": """
-        {{ config(materialized='incremental', unique_key='id', incremental_strategy='latest', order_by=['at']) }}
+        {{ config(materialized='incremental', unique_key='id', incremental_strategy='earliest', order_by=['at']) }}
         select * from {{ ref('masked') }}""",
     "copied.sql": """
-        {{ config(materialized='incremental', unique_key='id', incremental_strategy='latest', order_by=['at']) }}
+        {{ config(materialized='incremental', unique_key='id', incremental_strategy='earliest', order_by=['at']) }}
         select * from {{ ref('initials') }}""",
     "layers.yml": """
         sources: [{name: till, schema: small, tables: [{name: people}]}]
@@ -114,10 +114,10 @@ def test_a_build_after_a_change_of_a_mask_stops_until_all_that_is_masked_is_buil
     macros = tmp_path / "macros"
     shutil.copytree(PROJECT_ROOT / "macros", macros)
     write_small_project(tmp_path, **{"on-run-start": ["{{ check_pii_key() }}"], "macro-paths": [str(macros)]})
-    moments = count()
+    moments = count(step=-1)
 
     def run(*arguments: str) -> str:
-        """Run the project on a newer row than before; return dbt's complaint."""
+        """Run the project on an earlier row than before; return dbt's complaint."""
         for name, text in LAYERS.items():
             (tmp_path / "models" / name).write_text(dedent(text).replace("{at}", str(next(moments))))
         directories = ("--project-dir", str(tmp_path), "--profiles-dir", str(PROJECT_ROOT))

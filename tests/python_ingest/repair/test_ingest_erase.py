@@ -249,20 +249,21 @@ settings = from_environment()
 [declaration] = read_declarations(Path(sys.argv[1]))
 sql = SparkSession.sql
 
-def until_the_branch_is_written(self, statement, *more):
-    if "fast_forward" in statement:
+def until_the_statement(self, statement, *more):
+    if sys.argv[2] in statement:
         os.kill(os.getpid(), signal.SIGKILL)
     return sql(self, statement, *more)
 
-SparkSession.sql = until_the_branch_is_written
+SparkSession.sql = until_the_statement
 catalog = load_catalog(settings)
 [found] = erase.find(catalog, [declaration], [erase.Person("lab.customer", "1")])
 erase.erase(catalog, session(settings, "killed"), found, "killed")
 """
 
 
-def test_an_erasure_killed_before_the_table_moves_is_done_by_the_next_and_leaves_nothing(
-    lab: Lab, models_dir: Path
+@pytest.mark.parametrize(("statement", "rows"), [("fast_forward", [3]), ("drop branch", [])])
+def test_an_erasure_killed_around_its_commit_is_done_by_the_next_and_leaves_nothing(
+    lab: Lab, models_dir: Path, statement: str, rows: list[int]
 ) -> None:
     produce(lab)
     lab.land_well()
@@ -271,12 +272,16 @@ def test_an_erasure_killed_before_the_table_moves_is_done_by_the_next_and_leaves
     document["sources"][0]["tables"][0]["config"]["meta"]["subjects"] = {"customer": ["who.id", "kafka_key"]}
     sources.write_text(json.dumps(document))
     killed = subprocess.run(
-        [sys.executable, "-c", KILLED, models_dir], cwd=PROJECT_ROOT, env=os.environ, capture_output=True, check=False
+        [sys.executable, "-c", KILLED, models_dir, statement],
+        cwd=PROJECT_ROOT,
+        env=os.environ,
+        capture_output=True,
+        check=False,
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     [left] = [name for name in lab.table().refs() if name != "main"]
     assert left.startswith(f"{branch.ERASE}_")
-    assert erased(lab) == [3]
+    assert erased(lab) == rows
     purged(lab)
     assert list(lab.table().refs()) == ["main"]
     assert places_of_person(lab) == set()
