@@ -2,6 +2,7 @@
 
 import errno
 import re
+import traceback
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -171,7 +172,17 @@ def readable(what: str) -> Iterator[None]:
             raise
         if is_unavailable(error):
             raise UserError(f"{what} cannot be read ({_cause(error)})", STORE_REMEDY) from None
-        raise UserError(f"{what} is missing or damaged ({type(error).__name__})", "Restore it from a backup") from None
+        raise _damage(what, error) from None
+    except TypeError as error:
+        # Of a schema in Avro that means nothing. Elsewhere it is a mistake of this program.
+        *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+        if not frame.f_globals["__name__"].startswith("pyiceberg."):
+            raise
+        raise _damage(what, error) from None
+
+
+def _damage(what: str, error: Exception) -> UserError:
+    return UserError(f"{what} is missing or damaged ({type(error).__name__})", "Restore it from a backup")
 
 
 def is_unavailable(error: BaseException) -> bool:

@@ -69,6 +69,15 @@ def test_whatever_damages_a_file_of_metadata_is_called_damage(
         file.write_bytes(whole)
 
 
+def test_a_type_that_its_avro_reader_does_not_know_is_called_damage(table: Table, offline_settings: Settings) -> None:
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    file = Path(snapshot.manifests(table.io)[0].manifest_path.removeprefix("file://"))
+    file.write_bytes(file.read_bytes().replace(b'"null"', b'"nuhl"', 1))
+    with pytest.raises(UserError, match="is missing or damaged"):
+        read(offline_settings)
+
+
 @pytest.mark.parametrize(
     "error",
     [MemoryError(), pa.ArrowMemoryError(), NotImplementedError(), RuntimeError("can't start new thread"), TypeError()],
