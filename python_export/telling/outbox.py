@@ -22,6 +22,8 @@ OWED, TAKEN, NONE, DROPPED = "pending", "delivered", "no channel", "dropped"
 VERSION, FAILURE, NOTICE, WITHDRAWN = "version", "failure", "notice", "withdrawn"
 # The first notification of a lake with an export root of years must not repeat these years.
 NEWS_AGE = timedelta(days=30)
+# So far may the clock of a store be behind.
+STORE_CLOCK = timedelta(days=1)
 Channel = Literal["mail", "webhook"]
 MOVING = re.compile(r"(?<![\w.])\d[\d,.:-]*(?!\w)")
 
@@ -73,11 +75,13 @@ def record_versions(catalog: Catalog, target: Target, channels: Channels, unread
     """Add the published and withdrawn versions that have no row yet; `unreadable` gets the errors of those left out.
 
     A version that was moved away and published again with other content is a new one, so it loses the row that it had.
-    Only manifests of versions without a row, or written after it, are read. What was published or withdrawn long ago is
-    no news: nothing is pending for it.
+    Only manifests of versions without a row, written after it, or of late, are read: a store has a clock of its own, of
+    whole seconds. What was published or withdrawn long ago is no news: nothing is pending for it.
     """
     recorded_at: dict[str, datetime] = {}
-    for entry in entries(catalog):
+    recorded = entries(catalog)
+    known = {(entry.idempotency_key, entry.sha256) for entry in recorded}
+    for entry in recorded:
         if entry.kind in {VERSION, WITHDRAWN}:
             key = entry.idempotency_key.removeprefix(f"{WITHDRAWN}/")
             recorded_at[key] = max(entry.recorded_at, recorded_at.get(key, entry.recorded_at))
@@ -85,7 +89,7 @@ def record_versions(catalog: Catalog, target: Target, channels: Channels, unread
     new = []
     for path, written in target.versions().items():
         key = name_of(target, path)
-        if key in recorded_at and written <= recorded_at[key]:
+        if key in recorded_at and written <= min(recorded_at[key], now - STORE_CLOCK):
             continue
         try:
             manifest = read(target, path)
@@ -93,9 +97,12 @@ def record_versions(catalog: Catalog, target: Target, channels: Channels, unread
             unreadable.append(error)
             continue
         withdrawn = manifest.withdrawn
+        name = f"{WITHDRAWN}/{key}" if withdrawn else key
+        if (name, manifest.sha256) in known:
+            continue
         at = datetime.fromisoformat(withdrawn.on if withdrawn else manifest.created_at).replace(tzinfo=UTC)
         entry = Entry(
-            f"{WITHDRAWN}/{key}" if withdrawn else key,
+            name,
             WITHDRAWN if withdrawn else VERSION,
             manifest.week,
             manifest.dataset,
