@@ -65,8 +65,6 @@
         {% else %}
             {{ merge_by_order(this, sql) }}
         {% endif %}
-        {# In target/run, in place of the MERGE, which is the same in each run: what this one read, with its bounds. #}
-        {% do write(sql) %}
         {# Rows of another bronze table, or of a table that was put back, have numbers that readers have passed. #}
         {% do record_read(this, news, is_renewed=is_new or not news.is_continued) %}
     {% endif %}
