@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
-from python_ingest.kafka import peek
+from python_ingest.kafka import peek, registry
 from python_ingest.landing import batch
 from python_ingest.landing.run import Options
 from python_ingest.upkeep.status import topic_statuses
@@ -227,6 +227,7 @@ def test_an_unknown_id_costs_one_look_and_three_questions_and_thousands_of_them_
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batch, "MOST_NEW_IDS", 5)
+    monkeypatch.setattr(registry, "FIRST_PAUSE", 300.0)
     schema_id = lab.register(record("sale", id="int"))
     missing = schema_id + 10_000
     good, bad = lab.encode(schema_id, {"id": 1}), b"\x00" + missing.to_bytes(4, "big") + b"\x02"
