@@ -348,7 +348,12 @@ def test_everything_is_as_on_one_machine(settings: Settings, servers: Servers, t
     with one_machine(tmp_path / "one-machine", settings) as alone:
         done = weekly()
         assert done.returncode == 0, done.stdout + done.stderr
-        assert newest_files(alone) == files
+        alone_files = newest_files(alone)
+        assert alone_files.keys() == files.keys()
+        # Published once per week: the one of the cluster is of before the records that came later.
+        for by_dataset in (alone_files, files):
+            del by_dataset["product_demand"]
+        assert alone_files == files
         assert contents(alone) == tables
 
 
