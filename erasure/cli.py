@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from erasure.job import Erasure
+from erasure.job import Erasure, record_at
 from erasure.job import again as erase_again
 from lakehouse.catalog import load_catalog
 from lakehouse.deadline import step_within
@@ -86,5 +86,4 @@ def _record(text: str) -> Record:
     topic, *place = text.split(":")
     if not topic or len(place) not in (2, 3) or not all(part.isascii() and part.isdigit() for part in place):
         raise UserError(f"--offset {text} does not name a record", "Write it as topic:partition:offset")
-    generation, partition, offset = (0, *map(int, place))[-3:]
-    return topic, generation, partition, offset
+    return record_at(topic, place)

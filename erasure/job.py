@@ -5,7 +5,7 @@ Each step can be done again and then finds nothing to do, so a killed one is res
 
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -178,9 +178,10 @@ class Erasure:
         for table in found:
             name = table.declaration.identifier
             # Saved before it is done: a kill may leave the commit, of just these rows, and no more of the receipt.
-            entry = receipt.tables.get(name, {"rows": 0, "erased_at": None})
+            entry = receipt.tables.setdefault(name, {"rows": 0, "erased_at": None})
             before = entry["rows"] if entry["erased_at"] else 0
-            receipt.tables[name] = entry if entry["erased_at"] else {"rows": len(table.places), "erased_at": None}
+            if table.places and not entry["erased_at"]:
+                entry["rows"] = len(table.places)
             receipt.save(catalog)
             if table.places:
                 self.require()
@@ -269,6 +270,12 @@ class Erasure:
         )
 
 
+def record_at(topic: str, place: Iterable[str]) -> Record:
+    """Return the record at [generation,] partition and offset, as text; without a generation it is 0."""
+    generation, partition, offset = (0, *map(int, place))[-3:]
+    return topic, generation, partition, offset
+
+
 def again(settings: Settings, project: Project, say: Callable[[str], None], dry: bool = False) -> Exported:
     """Erase once more all that receipts name: a restored lake is as it was before. Published versions are withdrawn.
 
@@ -280,8 +287,7 @@ def again(settings: Settings, project: Project, say: Callable[[str], None], dry:
     persons, places = receipts.named(catalog, settings.needed("pii_key_file"), everyone)
     records: list[Record] = []
     for topic, *place in (place.split(":") for place in places):
-        generation, partition, offset = (0, *map(int, place))[-3:]
-        record = topic, generation, partition, offset
+        record = record_at(topic, place)
         # The restored table may end before it.
         with suppress(UserError):
             records += [record] if erase.named(catalog, declarations, [record]) else []

@@ -131,7 +131,7 @@ def make_namespace(catalog: Catalog, schema: str) -> None:
 
 
 def load_table(catalog: Catalog, identifier: str) -> Table | None:
-    """Return a table, or None if there is none of this name; a UserError names metadata that is missing or damaged."""
+    """Return a table, or None if it does not exist; a UserError names metadata that is missing or damaged."""
     try:
         return catalog.load_table(identifier)
     except NoSuchTableError:
@@ -167,22 +167,18 @@ def readable(what: str) -> Iterator[None]:
     """
     try:
         yield
-    except DAMAGE as error:
-        if _is_of_catalog(error):
+    except (*DAMAGE, TypeError) as error:
+        if _is_of_catalog(error) or _is_mistake(error):
             raise
         if is_unavailable(error):
             raise UserError(f"{what} cannot be read ({_cause(error)})", STORE_REMEDY) from None
-        raise _damage(what, error) from None
-    except TypeError as error:
-        # Of a schema in Avro that means nothing. Elsewhere it is a mistake of this program.
-        *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-        if not frame.f_globals["__name__"].startswith("pyiceberg."):
-            raise
-        raise _damage(what, error) from None
+        raise UserError(f"{what} is missing or damaged ({type(error).__name__})", "Restore it from a backup") from None
 
 
-def _damage(what: str, error: Exception) -> UserError:
-    return UserError(f"{what} is missing or damaged ({type(error).__name__})", "Restore it from a backup")
+def _is_mistake(error: Exception) -> bool:
+    """Tell whether a TypeError is this program's: PyIceberg raises one for a damaged schema in Avro."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return isinstance(error, TypeError) and not frame.f_globals["__name__"].startswith("pyiceberg.")
 
 
 def is_unavailable(error: BaseException) -> bool:

@@ -29,7 +29,7 @@ class Tls(Variables):
         key_password: str
 
     def refuse(self, fields: Iterable[str], reason: str) -> None:
-        """Refuse values that would have no effect: whoever sets them expects a safer connection."""
+        """Refuse values that would have no effect: a user who sets them expects a safer connection."""
         for field in fields:
             if getattr(self, field):
                 raise UserError(f"{self.variable(field)} is set, but {reason}", "Unset the one, or change the other")

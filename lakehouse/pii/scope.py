@@ -19,7 +19,7 @@ class Scope:
     outer: "Scope | None" = field(default=None, repr=False)
 
     def column(self, parts: list[str]) -> Traces:
-        """Return what reaches `column`, `source.column`, or a field of either; Unfollowed if there is none."""
+        """Return what reaches `column`, `source.column`, or a field of either; Unfollowed if it does not exist."""
         if len(parts) > 1:
             for name, source in self.sources:
                 found = _of_source(source, parts[1], parts[2:]) if name == parts[0] else None

@@ -1,1 +1,1 @@
-"""Who is told of what: announcements, the outbox, mail and webhooks."""
+"""Notifications: announcements, the outbox, mail and webhooks."""

@@ -1,4 +1,4 @@
-"""A quick look into ranges of records: which schema ids stand in them, or when their first records were produced.
+"""A quick look into ranges of records: which schema ids they have, or when their first records were produced.
 
 Each look raises a UserError if the broker gives nothing for `wait` seconds.
 """

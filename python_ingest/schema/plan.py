@@ -93,7 +93,7 @@ def plans_of_newest(registry: Registry, table: Table | None, declaration: Declar
 
 
 def plan_of_file(path: Path, table: Table | None, declaration: Declaration) -> SchemaChange:
-    """Plan a proposed schema of values; `table` is None if there is none yet. A UserError if the file is unreadable."""
+    """Plan a proposed schema of values; `table` may not exist yet. A UserError if the file is unreadable."""
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError):
