@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
@@ -39,9 +39,16 @@ class QuietSpark:
             return self._session
 
     def gone(self) -> bool:
-        """Tell whether the JVM was started and has ended, for instance killed for its memory."""
+        """Tell whether the JVM was started and has ended or is ending, for instance for its memory."""
         gateway = self._session.sparkContext._gateway if self._session is not None else None
-        return gateway is not None and gateway.proc.poll() is not None
+        if gateway is None:
+            return False
+        try:
+            # Its process outlives its socket by a moment.
+            gateway.jvm.System.nanoTime()
+        except (Py4JError, OSError):
+            return True
+        return False
 
     def stop(self) -> None:
         """Stop the session, if it was started."""

@@ -15,8 +15,10 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ from local_stack import kafka
 from python_ingest.kafka import registry
 from python_ingest.landing import batch, commit, far_stamps, run
 from python_ingest.landing.run import Options
+from python_ingest.landing.session import QuietSpark
 from python_ingest.repair import dead_letters
 from python_ingest.topics import Declaration
 from python_ingest.verify.compare import verify_topic
@@ -286,6 +289,23 @@ def test_a_topic_that_ends_the_jvm_is_named_and_the_others_land(
     assert landed.stderr.count("error: ") == 1
     for other in others:
         assert_exactly_once(other, 6)
+
+
+def spark_without_socket(settings: Settings) -> bool:
+    """Tell whether a JVM that runs, but listens no more, counts as gone; stopping it then raises nothing."""
+    spark = QuietSpark(settings)
+    gateway = spark().sparkContext._gateway
+    assert gateway is not None
+    gateway.shutdown()
+    assert gateway.proc.poll() is None
+    gone = spark.gone()
+    spark.stop()
+    return gone
+
+
+def test_a_jvm_that_has_closed_its_socket_and_not_ended_yet_is_gone(offline_settings: Settings) -> None:
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        assert process.submit(spark_without_socket, offline_settings).result(300)
 
 
 def test_dead_letters_are_replayed_once_their_schema_is_registered_while_following(lab: Lab, models_dir: Path) -> None:
