@@ -11,9 +11,8 @@ from pydantic.fields import FieldInfo
 
 from lakehouse.environment import PROJECT_ROOT
 from lakehouse.errors import UserError
-from lakehouse.settings import Settings
+from lakehouse.settings import Ports, Settings
 from lakehouse.variables import fields, written
-from local_stack.variables import Ports
 from python_export.variables import Channels, Choices
 
 PREFIX = "LAKEHOUSE_"

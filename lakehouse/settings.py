@@ -193,6 +193,19 @@ class Settings(Variables):
         return self
 
 
+class Ports(Variables):
+    """A port for each service of the local stack but its Thrift server, on 127.0.0.1."""
+
+    kafka: Port = variable("LAKEHOUSE_KAFKA_PORT", "port of the local stack's broker", "9092", read_by="stack")
+    kafka_controller: Port = variable(
+        "LAKEHOUSE_KAFKA_CONTROLLER_PORT", "port of its controller", "9093", read_by="stack"
+    )
+    registry: Port = variable(
+        "LAKEHOUSE_REGISTRY_PORT", "port of the local stack's schema registry", "8081", read_by="stack"
+    )
+    mail: Port = variable("LAKEHOUSE_MAIL_PORT", "port of the local stack's mail server", "1025", read_by="stack")
+
+
 def from_environment(env: Mapping[str, str] | None = None) -> Settings:
     """Return the settings of an environment, else of this process and the env file; raises as `Variables.of`."""
     return Settings.of(environment.environment() if env is None else env)

@@ -10,10 +10,9 @@ from lakehouse.environment import PROJECT_ROOT, env_file, environment, home
 from lakehouse.errors import UserError
 from lakehouse.process import Service
 from lakehouse.security import ThriftSecurity
-from lakehouse.settings import Settings, from_environment
+from lakehouse.settings import Ports, Settings, from_environment
 from lakehouse.variables import fields
 from local_stack import kafka, mail, registry
-from local_stack.variables import Ports
 from spark_server import spark, thrift_server
 
 MARK = ".lakehouse-stack"
