@@ -75,7 +75,7 @@ class Choices(Variables):
 class Smtp(Variables):
     """A mail server and the envelope. `recipients` are told of files, `alerts` of failures."""
 
-    host: str = for_exports("LAKEHOUSE_SMTP_HOST", "the mail server that tells of new files", shown="no mail")
+    host: str = for_exports("LAKEHOUSE_SMTP_HOST", "the mail server that sends notifications", shown="no mail")
     tls: Literal["starttls", "tls", "none"] = for_exports(
         "LAKEHOUSE_SMTP_TLS", "how the mail server is spoken to", "starttls"
     )
