@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from lakehouse import connections, thrift
+from lakehouse import connections, property_keys, thrift
 from lakehouse.catalog import load_catalog, make_namespace
 from lakehouse.errors import Fault, UserError
 from lakehouse.settings import Settings
@@ -214,6 +214,24 @@ def test_a_topic_is_read_to_its_end_by_what_broker_and_table_hold(
         gone = dataset("gone", (Topic("gone", Table("bronze_tests", "gone")),))
         [fault] = check(look(stack, cursor, catalog, [gone]), [gone], WEEK, impatient)[0]
         assert fault.reason.startswith("behind: gone has landed nothing (The topic 'gone' does not exist")
+
+
+def test_records_of_a_former_generation_do_not_pass_a_weeks_end(stack: Settings, topic: Topic) -> None:
+    catalog = load_catalog(stack)
+    make_namespace(catalog, "bronze_tests")
+    properties = {
+        property_keys.TOPIC_ID: Broker(stack, 10).describe(topic.name).topic_id,
+        property_keys.GENERATION: "1",
+    }
+    schema = BRONZE.append(pa.field("kafka_generation", pa.int32()))
+    table = catalog.create_table((topic.bronze.schema, topic.bronze.name), schema, properties=properties)
+    row = {"kafka_partition": 0, "kafka_offset": 0, "ingest_batch": 1, "kafka_timestamp": END, "ingested_at": END}
+    with thrift.connect(stack) as cursor:
+        for generation, behind in ((None, [topic.name]), (1, [])):
+            table.append(pa.Table.from_pylist([row | {"kafka_generation": generation}], schema))
+            states = look(stack, cursor, catalog, [dataset("one", (topic,))])
+            found, _ = check(states, [dataset("one", (topic,))], WEEK, timedelta(days=365_000))
+            assert [fault.place for fault in found] == behind
 
 
 def test_another_topic_of_the_producer_is_read_for_a_dataset_that_does_not_come_from_it(
