@@ -12,9 +12,9 @@ from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 from pyiceberg.table.metadata import TableMetadata
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
+from lakehouse.deadline import Attempts
 from lakehouse.environment import environment
 from lakehouse.errors import UserError
-from lakehouse.variables import Count, Variables, variable
 
 Result = TypeVar("Result")
 # Iceberg's Java cannot read metadata in which time goes back by more than a minute; PyIceberg writes it all the same.
@@ -24,16 +24,6 @@ CLOCK_WAIT_SECONDS = 60.0
 
 class Refused(Exception):
     """Nothing was committed, usually because another commit came first. Plan again."""
-
-
-class Attempts(Variables):
-    """How often a change is tried."""
-
-    commit: Count = variable(
-        "LAKEHOUSE_COMMIT_ATTEMPTS",
-        "how often a change of a table is tried, and a batch planned, that the commits of others come before",
-        "5",
-    )
 
 
 def wait_for_clock(table: str, base: TableMetadata) -> None:

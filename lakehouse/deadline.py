@@ -1,4 +1,4 @@
-"""How long a thing may take before it counts as hanging: it then ends with an error that says so."""
+"""How often a change is tried, and how long a thing may take before it counts as hanging and ends with an error."""
 
 import signal
 from collections.abc import Iterator, Mapping
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from lakehouse.errors import DeadlineError
-from lakehouse.variables import Limit, Variables, for_exports, variable
+from lakehouse.variables import Count, Limit, Variables, for_exports, variable
 
 # What is being cleaned up when the time is over may hang as well, so the alarm comes back.
 AGAIN_SECONDS = 30.0
@@ -34,6 +34,16 @@ class Limits(Variables):
     )
     build: Limit = for_exports("LAKEHOUSE_BUILD_TIMEOUT", "the same for a `dbt build`", "6h")
     step: Limit = for_exports("LAKEHOUSE_STEP_TIMEOUT", "the same for a step of the weekly job", "8h")
+
+
+class Attempts(Variables):
+    """How often a change is tried."""
+
+    commit: Count = variable(
+        "LAKEHOUSE_COMMIT_ATTEMPTS",
+        "how often a change of a table is tried, and a batch planned, that the commits of others come before",
+        "5",
+    )
 
 
 @contextmanager

@@ -8,8 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import AfterValidator, Field, model_validator
 
 from lakehouse import environment
-from lakehouse.commits import Attempts
-from lakehouse.deadline import Limits
+from lakehouse.deadline import Attempts, Limits
 from lakehouse.security import KafkaSecurity, RegistrySecurity, ThriftSecurity
 from lakehouse.variables import Count, Duration, Flag, MalformedError, Port, Variables, for_exports, variable
 
