@@ -22,7 +22,7 @@ from lakehouse.pii.problem import RESTRICTED
 from lakehouse.settings import Settings
 from python_export.datasets import build, completeness, declared
 from python_export.datasets.project import Project
-from python_export.files.unload_bucket import UnloadBucket
+from python_export.files.unload import UnloadBucket
 from python_export.publishing.target import Target, open_target
 from python_export.report import page
 from python_export.run import Exporter

@@ -27,12 +27,10 @@ from python_export.datasets.week_counts import Counts, week_counts
 from python_export.datasets.withheld import Withheld, ready, withhold, withholds, without_dataset
 from python_export.files import pii_scan
 from python_export.files.compare import Facts, verify
-from python_export.files.unload import unload
-from python_export.files.unload_bucket import UnloadBucket
+from python_export.files.unload import UnloadBucket, unload
 from python_export.publishing import late
-from python_export.publishing.draft import draft_of
 from python_export.publishing.manifest import Manifest
-from python_export.publishing.publish import publish
+from python_export.publishing.publish import draft_of, publish
 from python_export.publishing.retain import retain
 from python_export.publishing.staging import staging, stopped
 from python_export.publishing.target import Target, is_announced, open_target

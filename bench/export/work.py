@@ -20,8 +20,7 @@ from python_export.files.compare import verify
 from python_export.files.csv_file import connect
 from python_export.files.stored import load_table
 from python_export.files.unload import unload
-from python_export.publishing.draft import draft_of
-from python_export.publishing.publish import publish
+from python_export.publishing.publish import draft_of, publish
 from python_export.publishing.target import open_target
 
 WEEK = IsoWeek(2026, 46)

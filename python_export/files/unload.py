@@ -5,15 +5,21 @@ defaults would trim blanks, escape with backslashes and write small decimals in 
 """
 
 import codecs
+import re
+import secrets
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import ClassVar
 
 from pyhive import hive
 
 from lakehouse.errors import UserError
 from python_export.datasets import spark_sql
 from python_export.datasets.source import Column, Source
-from python_export.files.unload_bucket import UnloadBucket
+from python_export.files.bucket import ABANDONED_AFTER, Bucket
 
 # Never lineSep: with CRLF, Spark rewrites the line breaks inside cells.
 OPTIONS = {
@@ -27,6 +33,10 @@ OPTIONS = {
 }
 
 COPY_BYTES = 4 * 1024 * 1024
+# The folders in a bucket that only this project writes, and that clean-up may delete.
+FOLDER = re.compile(r"(lakehouse-unload-[0-9a-f]{16})/.*")
+# What Hadoop writes when all parts are there.
+COMMITTED = "_SUCCESS"
 
 # A spreadsheet runs a cell that begins with one of these, the full-width forms included, as a formula (CWE-1236).
 FORMULA_STARTS = "=+-@\t\r\n\uff1d\uff0b\uff0d\uff20"
@@ -131,3 +141,59 @@ def _cell(column: Column, guards_quotes: bool) -> str:
         fine, finer = (f"date_format({name}, {spark_sql.literal(form)})" for form in (MILLISECONDS, MICROSECONDS))
         return f"if(unix_micros({name}) % 1000 = 0, {fine}, {finer})"
     return name
+
+
+class UnloadBucket(Bucket):
+    """The prefix that LAKEHOUSE_EXPORT_UNLOAD names: a Spark on other machines hands over its files there.
+
+    Each unload has a folder: Spark writes there by Hadoop's s3a, this process downloads the files and deletes it.
+    """
+
+    what: ClassVar[str] = "The place of unloads"
+    variable: ClassVar[str] = "LAKEHOUSE_EXPORT_UNLOAD"
+
+    @contextmanager
+    def folder(self) -> Iterator[str]:
+        """Yield a folder for one unload; what is in it is deleted afterwards."""
+        folder = f"lakehouse-unload-{secrets.token_hex(8)}"
+        try:
+            yield folder
+        except BaseException:
+            # What went wrong is told, not that the rest of it cannot be deleted.
+            with suppress(UserError):
+                self._empty(folder)
+            raise
+        self._empty(folder)
+
+    def for_spark(self, folder: str) -> str:
+        """Return the URL by which Spark knows a folder."""
+        return f"s3a://{self.bucket}/{self._key(folder)}"
+
+    def take(self, folder: str, directory: Path) -> None:
+        """Download the parts of an unload to a new directory; a UserError if Spark has not committed it there."""
+        names = [path.removeprefix(f"{folder}/") for path, _ in self._objects(f"{folder}/")]
+        if COMMITTED not in names:
+            raise UserError(
+                f"Spark left no file under {self.for_spark(folder)}",
+                "The Thrift server, its executors and this command must have the same store in AWS_ENDPOINT_URL_S3",
+            )
+        directory.mkdir()
+        for name in names:
+            if name.startswith("part-"):
+                self.download(f"{folder}/{name}", directory / name)
+
+    def clean(self, abandoned_after: timedelta = ABANDONED_AFTER) -> None:
+        """Delete the folders of runs that died: those in which nothing is young."""
+        limit = datetime.now(UTC) - abandoned_after
+        newest: dict[str, datetime] = {}
+        for path, written in self._objects("lakehouse-unload-"):
+            if match := FOLDER.fullmatch(path):
+                newest[match[1]] = max(written, newest.get(match[1], written))
+        for folder, written in newest.items():
+            if written <= limit:
+                self._empty(folder)
+        self.abort_uploads("lakehouse-unload-", FOLDER, limit)
+
+    def _empty(self, folder: str) -> None:
+        for path, _ in list(self._objects(f"{folder}/")):
+            self.delete(path)

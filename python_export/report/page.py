@@ -29,7 +29,7 @@ from python_export.datasets.shown import Chart, Ranking, Shown, left_out
 from python_export.files import csv_file
 from python_export.publishing.manifest import Manifest, paths, readable
 from python_export.publishing.target import Target, open_target
-from python_export.telling.announce import TEMPLATES, Announcement, Figure, announcements, report_path
+from python_export.telling.messages import TEMPLATES, Announcement, Figure, announcements, report_path
 from python_export.telling.outbox import Notice
 
 TEMPLATE = TEMPLATES.overlay(loader=FileSystemLoader(Path(__file__).parent / "templates")).get_template("report.html")

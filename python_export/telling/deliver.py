@@ -30,9 +30,8 @@ from python_export.datasets.shown import Shown
 from python_export.publishing.manifest import Manifest, ManifestError, newest, read
 from python_export.publishing.target import Target, is_announced, open_target
 from python_export.telling import messages, outbox
-from python_export.telling.announce import announcements, counted
 from python_export.telling.channels import ChannelDownError, TemporaryError
-from python_export.telling.messages import Message, Told
+from python_export.telling.messages import Message, Told, announcements, counted
 from python_export.telling.outbox import Entry, Notice
 from python_export.variables import Channels
 

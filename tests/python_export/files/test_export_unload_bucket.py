@@ -8,7 +8,7 @@ import pytest
 
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
-from python_export.files.unload_bucket import UnloadBucket
+from python_export.files.unload import UnloadBucket
 
 
 @pytest.fixture

@@ -19,9 +19,8 @@ from python_export.cli.run import app
 from python_export.datasets.source import Source
 from python_export.files import pii_scan
 from python_export.files.compare import verify
-from python_export.publishing.draft import draft_of
 from python_export.publishing.manifest import Manifest
-from python_export.publishing.publish import publish, withdraw
+from python_export.publishing.publish import draft_of, publish, withdraw
 from python_export.publishing.retain import retain, source_snapshot, tag_of
 from python_export.publishing.target import digest, open_target
 from python_export.telling import outbox
