@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference
 
+from python_ingest.kafka.peek import RECORDS_PER_CALL
 from python_ingest.landing.batch import FIRST_LOOK
 from python_ingest.schema import writer_form
 from tests.python_ingest.kafka.test_ingest_services import registry_answering
@@ -73,7 +74,8 @@ def test_a_field_dropped_beside_an_optional_one_is_a_new_column(lab: Lab) -> Non
 def test_a_schema_behind_the_first_look_at_a_new_table_lands(lab: Lab) -> None:
     first = lab.encode(lab.register(record("sale", a="int")), {"a": 1})
     second = lab.encode(lab.register(record("sale", a="int", b="int")), {"a": 2, "b": 2})
-    for value in [first] * FIRST_LOOK + [second]:
+    # The look takes what a call of the consumer gives, also from behind its end.
+    for value in [first] * (FIRST_LOOK + RECORDS_PER_CALL) + [second]:
         lab.produce(value)
     result = lab.land_well()
     assert (result.batches, result.dead_letters) == (1, 0)
