@@ -17,7 +17,6 @@ from click.testing import Result
 from pyiceberg.catalog import Catalog
 
 from lakehouse.errors import UserError
-from lakehouse.process import free_ports
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from python_export.publishing.publish import Published
@@ -104,6 +103,17 @@ class Mailbox:
         return "250 OK"
 
 
+class MailServer(Controller):
+    """A mail server on a port that the system chooses when it binds: no other process can take it in between."""
+
+    def __init__(self, box: Mailbox, **options: Any) -> None:
+        super().__init__(box, hostname="127.0.0.1", port=0, **options)
+
+    def _trigger_server(self) -> None:
+        self.port = self.server.sockets[0].getsockname()[1]
+        super()._trigger_server()
+
+
 @dataclass
 class Calls:
     """A web server that keeps what is posted to it, and answers with `status`; it refuses the key `refused`.
@@ -152,10 +162,10 @@ def lake(request: pytest.FixtureRequest, offline_settings: Settings, catalog: Ca
 @pytest.fixture
 def mailbox() -> Iterator[Mailbox]:
     """A running mail server."""
-    [port] = free_ports(1)
-    box = Mailbox({**smtp_at(port), "LAKEHOUSE_SMTP_TLS": "none"})
-    server = Controller(box, hostname="127.0.0.1", port=port)
+    box = Mailbox({"LAKEHOUSE_SMTP_TLS": "none"})
+    server = MailServer(box)
     server.start()
+    box.env |= smtp_at(server.port)
     yield box
     server.stop()
 

@@ -7,15 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, LoginPassword
 from typer.testing import CliRunner
 
 from lakehouse.errors import UserError
-from lakehouse.process import free_ports
 from python_export.cli.run import app
 from python_export.variables import Channels
-from tests.python_export.telling.conftest import NEXT_WEEK, NO_TIME, WEEK, Calls, Lake, Mailbox, dead_smtp, smtp_at
+from tests.python_export.telling.conftest import (
+    NEXT_WEEK,
+    NO_TIME,
+    WEEK,
+    Calls,
+    Lake,
+    Mailbox,
+    MailServer,
+    dead_smtp,
+    smtp_at,
+)
 from tests.support.secured import Authority
 
 
@@ -130,13 +138,11 @@ def test_a_mail_server_with_tls_and_a_login(lake: Lake, tmp_path: Path) -> None:
     def login(server: Any, session: Any, envelope: Any, mechanism: str, data: LoginPassword) -> AuthResult:
         return AuthResult(success=(data.login, data.password) == (b"lake", b"secret-word"), handled=False)
 
-    [port] = free_ports(1)
-    env = {**smtp_at(port), "LAKEHOUSE_SMTP_USER": "lake", "LAKEHOUSE_SMTP_PASSWORD": "secret-word"}
+    env = {"LAKEHOUSE_SMTP_USER": "lake", "LAKEHOUSE_SMTP_PASSWORD": "secret-word"}
     box = Mailbox(env)
-    server = Controller(
-        box, hostname="127.0.0.1", port=port, tls_context=context, authenticator=login, auth_required=True
-    )
+    server = MailServer(box, tls_context=context, authenticator=login, auth_required=True)
     server.start()
+    env |= smtp_at(server.port)
     lake.publish("a")
     try:
         [untrusted] = lake.tell(env)
