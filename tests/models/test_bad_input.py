@@ -82,18 +82,10 @@ def test_nothing_is_built_while_another_run_has_the_lease(
     assert run_dbt("build", "--select", "channels").returncode == 0
 
 
-@pytest.mark.parametrize("week", ["2025-W53", "next"])
-def test_a_week_that_does_not_exist_is_refused(stack: Settings, week: str) -> None:
-    refused = run_dbt("parse", "--vars", f"week: {week}")
+def test_a_week_that_does_not_exist_is_refused(stack: Settings) -> None:
+    refused = run_dbt("parse", "--vars", "week: 2025-W53")
     assert refused.returncode != 0
-    assert f"var week: {week} does not exist" in refused.stdout or f"var week: '{week}' is not" in refused.stdout
-
-
-@pytest.mark.parametrize("threshold", ["ten", "0", "-1", "1.5"])
-def test_a_small_group_threshold_that_would_hold_nothing_back_is_refused(stack: Settings, threshold: str) -> None:
-    refused = run_dbt("parse", "--vars", f"small_group_threshold: {threshold}")
-    assert refused.returncode != 0
-    assert f"var small_group_threshold: '{threshold}' is not a whole number from 1" in refused.stdout
+    assert "var week: 2025-W53 does not exist" in refused.stdout
 
 
 @pytest.mark.parametrize("limited", [["--empty"], ["--sample", "3 days"]])
@@ -105,9 +97,3 @@ def test_a_run_on_a_part_of_its_input_is_refused(
     assert refused.returncode != 0
     assert "--empty and --sample are not supported: models keep what they have read" in refused.stdout
     assert snapshot(cursor) == before
-
-
-def test_an_instant_that_is_none_is_refused(stack: Settings) -> None:
-    refused = run_dbt("parse", "--vars", "as_of: yesterday")
-    assert refused.returncode != 0
-    assert "var as_of: 'yesterday' is not an instant. Write it in UTC" in refused.stdout

@@ -1,7 +1,9 @@
 """Macros alone: the week rule and the masking rule against Python's own calendar and HMAC."""
 
+import datetime as datetime_module
 import hmac
 import random
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
@@ -29,6 +31,46 @@ def test_sql_and_python_agree_on_every_week_edge_and_leap_day(stack: Settings, s
 def test_the_exported_week_is_the_last_complete_one_unless_one_is_named(stack: Settings, show: Show) -> None:
     [row] = show("select '{{ exported_weeks() | join }}' as label, '{{ monday(\"2026-W53\") }}' as monday")
     assert row == {"label": str(IsoWeek.last_complete(datetime.now(UTC))), "monday": "2026-12-28"}
+
+
+@pytest.mark.parametrize(
+    ("file", "call", "variables", "message"),
+    [
+        ("weeks", "monday('2025-W53')", {}, "var week: 2025-W53 does not exist. 2025 has ISO weeks W01 to W52."),
+        ("weeks", "monday('2026-W00')", {}, "var week: 2026-W00 does not exist. 2026 has ISO weeks W01 to W53."),
+        ("weeks", "monday('next')", {}, "var week: 'next' is not a week."),
+        ("weeks", "exported_weeks()", {"weeks": "2026-W1"}, "var week: '2026-W1' is not a week."),
+        (
+            "weeks",
+            "as_of_instants()",
+            {"as_of": "yesterday"},
+            "var as_of: 'yesterday' is not an instant. Write it in UTC",
+        ),
+        *(
+            (
+                "is_suppressed",
+                "is_suppressed('persons', total='total', key='cell')",
+                {"small_group_threshold": threshold},
+                f"var small_group_threshold: '{threshold}' is not a whole number from 1",
+            )
+            for threshold in ("ten", 0, -1, 1.5)
+        ),
+    ],
+)
+def test_a_variable_that_cannot_be_meant_is_refused(
+    file: str, call: str, variables: dict[str, object], message: str
+) -> None:
+    def refuse(text: str) -> None:
+        raise ValueError(text)
+
+    context = {
+        "var": lambda name, default="": variables.get(name, default),
+        "exceptions": {"raise_compiler_error": refuse},
+        "modules": {"re": re, "datetime": datetime_module},
+    }
+    text = (PROJECT_ROOT / "macros" / f"{file}.sql").read_text() + "{{ " + call + " }}"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        jinja2.Environment(extensions=["jinja2.ext.do"]).from_string(text).render(context)
 
 
 def test_a_pseudonym_is_pythons_hmac(masking_key: Settings, show: Show) -> None:
