@@ -266,7 +266,7 @@ class Erasure:
         topics = [declaration.topic for declaration in declarations if declaration.identifier in receipt.tables]
         self.say(
             f"Kafka still has the records of {', '.join(topics)} until retention deletes them, or a tombstone and"
-            " compaction do: see docs/operations.md"
+            " compaction do: see docs/privacy.md"
         )
 
 

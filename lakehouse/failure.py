@@ -15,7 +15,7 @@ MOST_BYTES = 10_000_000
 
 
 def as_user_error(error: Exception, settings: Settings | None = None, subject: str = "") -> UserError:
-    """Return what to say of an error. One that nobody foresaw is noted in `error_log()`, without its message.
+    """Return an error as a UserError; an unexpected one is recorded in `error_log()`, without its message.
 
     `subject`, such as a topic, begins the message of an error that does not name it. Without settings the
     environment's are taken.
@@ -29,14 +29,14 @@ def as_user_error(error: Exception, settings: Settings | None = None, subject: s
         except UserError as missing:
             return missing
         return UserError(f"{prefix}{said.message}", said.remedy)
-    what = f"{prefix}An error that nobody foresaw: {type(error).__name__}"
+    what = f"{prefix}Unexpected error: {type(error).__name__}"
     if not _noted(error, subject):
         return UserError(what, f"Run it again, and report it; {error_log()} cannot be written")
     return UserError(what, f"Run it again, and report it with the end of {error_log()}")
 
 
 def error_log() -> Path:
-    """Return the file that holds where unforeseen errors happened. It is the user's alone, mode 0600."""
+    """Return the file that records where unexpected errors happened; mode 0600."""
     return home() / "errors.log"
 
 

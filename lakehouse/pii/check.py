@@ -109,5 +109,5 @@ def require_none(found: Iterable[Problem]) -> None:
             f"Personal data is not safe, {len(lines)} {'things' if len(lines) > 1 else 'thing'} to correct:\n"
             + "\n".join(lines)
             + "\n",
-            "See docs/operations.md, personal data",
+            "See docs/privacy.md",
         )

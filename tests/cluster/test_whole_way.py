@@ -260,7 +260,7 @@ def test_a_batch_in_trouble_is_landed_once(
         trouble(servers)
         landed = landing.result(timeout=300)
     # What has gone on by itself has landed all; else it says what failed.
-    assert landed.lag == 0 if landed.error is None else "nobody foresaw" not in landed.error.message, landed
+    assert landed.lag == 0 if landed.error is None else "Unexpected error" not in landed.error.message, landed
     servers.up()
     lab.land_well()
     assert_exactly_once(lab, FEW + MANY)

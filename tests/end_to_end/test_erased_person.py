@@ -61,7 +61,7 @@ ROWS = {
 # The datasets whose rows say of whom they are, and the one whose rows are groups.
 HOLDING, OTHERS = ("completed_orders", "customer_activity", "order_lines", "product_sales"), ("product_demand",)
 # The broker's records are retention's to delete, and what the Thrift server shuffled goes when it is started again: the
-# command says the one, docs/operations.md both.
+# command says the one, docs/privacy.md both.
 NOT_SEARCHED = (Path("kafka"), Path("thrift/tmp"))
 
 Place = tuple[str, int, int]

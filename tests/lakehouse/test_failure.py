@@ -167,8 +167,7 @@ def test_no_command_ends_in_a_traceback_and_no_word_of_the_error_is_kept(
         output = capsys.readouterr()
         assert output.out == ""
         assert output.err == (
-            "error: An error that nobody foresaw: ValueError. Run it again, and report it with the end of"
-            f" {error_log()}.\n"
+            f"error: Unexpected error: ValueError. Run it again, and report it with the end of {error_log()}.\n"
         )
     log = error_log().read_text()
     assert log.count("builtins.ValueError\n") == log.count("builtins.KeyError\n") == 2
@@ -182,7 +181,7 @@ def test_where_nothing_can_be_written_down_the_error_is_told_all_the_same(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path / "file"))
-    assert str(as_user_error(ValueError(CARD))).startswith("An error that nobody foresaw: ValueError. Run it again")
+    assert str(as_user_error(ValueError(CARD))).startswith("Unexpected error: ValueError. Run it again")
 
 
 def test_a_table_of_a_store_that_is_away_is_not_called_damaged(offline_settings: Settings) -> None:

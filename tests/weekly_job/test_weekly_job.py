@@ -62,7 +62,7 @@ def failing(error: Exception) -> Callable[[Job], str]:
     ("error", "message"),
     [
         (UserError("dbt could not build", "See its log"), "dbt could not build. See its log."),
-        (ValueError("4111-1111-1111-1111"), "An error that nobody foresaw: ValueError. Run it again, and report it"),
+        (ValueError("4111-1111-1111-1111"), "Unexpected error: ValueError. Run it again, and report it"),
         (OperationalError("", {}, Exception()), "The catalog at jdbc:sqlite:"),
     ],
 )

@@ -62,7 +62,7 @@ def test_failures_go_to_those_who_can_mend_them(lake: Lake, mailbox: Mailbox) ->
 def test_telling_of_a_failure_never_takes_its_place(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deliver, "notify", failing)
     said = lake.tell_of_failure({})
-    assert "not everybody is told of the failure: An error that nobody foresaw: ValueError." in said[-1]
+    assert "not everybody is told of the failure: Unexpected error: ValueError." in said[-1]
 
 
 @pytest.mark.parametrize("broken", ["catalog locked", "catalog gone", "home not writable", "disk full"])
@@ -116,7 +116,7 @@ def test_what_was_published_is_told_when_the_report_fails(lake: Lake, mailbox: M
 
 def test_any_failure_of_an_export_is_told_and_quotes_no_row(mailbox: Mailbox, export_run: Command) -> None:
     done = export_run(mailbox.env, failing)
-    assert str(done.exception).startswith("An error that nobody foresaw: ValueError")
+    assert str(done.exception).startswith("Unexpected error: ValueError")
     [mail] = mailbox.mails
     assert str(done.exception) in text_of(mail)
 

@@ -241,7 +241,7 @@ def test_a_topic_that_fails_does_not_stop_the_others(lab: Lab, monkeypatch: pyte
 
     monkeypatch.setattr(Broker, "describe", describe)
     failed, unexpected, landed = lab.ingester().catch_up([missing, broken, lab.declaration])
-    assert str(unexpected.error).startswith(f"{broken.topic}: An error that nobody foresaw: KeyError. Run it again")
+    assert str(unexpected.error).startswith(f"{broken.topic}: Unexpected error: KeyError. Run it again")
     assert "in describe" in error_log().read_text()
     assert "secret'" not in error_log().read_text()
     assert f"The topic '{missing.topic}' does not exist" in str(failed.error)
