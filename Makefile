@@ -80,15 +80,15 @@ demo: up ## Sample data through Kafka, ingester, dbt and export to weekly CSV fi
 	@echo "The page with charts: $(STATE)/exports/reports/$(DEMO_WEEK).html"
 	@echo "The stack is still up: lakehouse stack status. make down stops it."
 
-PYTEST := $(RUN) pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder --durations 15
+PYTEST := $(RUN) pytest --numprocesses 2 --dist loadgroup --durations 15
 
-test: setup browser lint ## Lint, then the tests that need this machine alone, on stacks of their own
+test: setup browser lint ## Lint, then the tests that need this machine alone, on a stack of their own
 	@$(PYTEST) -m "not long"
 
 test-unit: $(VENV) ## The tests that need no service
 	@$(RUN) pytest --numprocesses 2 --dist worksteal -m "unit and not long"
 
-test-long: setup ## Random sequences, kill matrices, faults of services, lakes of their own
+test-long: setup ## Random sequences, kill matrices and lakes of their own, on this machine
 	@$(PYTEST) -m long
 
 test-cluster: setup $(CLUSTER) ## Run the tests of a lake on servers, on a PostgreSQL of their own

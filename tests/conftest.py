@@ -4,8 +4,8 @@ Each test is in one tier, by the fixtures it uses: `unit` needs no service, `sta
 is all of tests/cluster. A module that starts services itself is marked `stack`. `long` takes a test out of `make test`:
 random sequences, more seeds, kill matrices, lakes of its own.
 
-`make test` has two workers, each with a stack. A module is a group, which one worker runs in order. The worker that is
-free takes the next group: first the main lake, which takes longest, then what needs services, unit tests at the end.
+`make test` has two workers, each with a stack: one for the tests that share a lake, one for all others. A module with a
+lake of its own names its group, and goes to the worker that is free first.
 """
 
 import os
@@ -25,8 +25,8 @@ from tests.support.weed import Weed, running_weed
 
 LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
 DBT = Path(sys.executable).with_name("dbt")
-# What is built once for several modules; they are one group.
-MAIN_LAKE = "first_wave"
+# Tests that share a lake, or Thrift sessions on it: one worker runs them, in order.
+ON_ONE_LAKE = ("end_to_end", "models")
 SERVICES = {"services", "stack", "weed", "postgres"}
 
 
@@ -41,12 +41,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         item.add_marker(tier(item))
         if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group("main lake" if is_of_main_lake(item) else item.path.stem))
-    items.sort(key=lambda item: (not is_of_main_lake(item), tier(item) == "unit"))
-
-
-def is_of_main_lake(item: pytest.Item) -> bool:
-    return MAIN_LAKE in getattr(item, "fixturenames", ())
+            on_one_lake = item.path.parent.name in ON_ONE_LAKE
+            item.add_marker(pytest.mark.xdist_group("lake" if on_one_lake else "others"))
 
 
 def tier(item: pytest.Item) -> str:

@@ -1,7 +1,6 @@
-"""`lakehouse weekly` in a process that kills itself, as by kill -9, in the step that its first argument names.
+"""`lakehouse weekly` in a process that kills itself, as by kill -9, in the step that its argument names.
 
-To be quick, a run leaves out steps whose work one before has done: a build is made once. A second argument has it run
-all steps.
+To be quick, a run leaves out steps whose work one before has done: a build is made once.
 """
 
 import os
@@ -27,8 +26,6 @@ def die(*_: object) -> None:
 
 
 def only(*names: str) -> None:
-    if len(sys.argv) > 2:
-        return
     for name in steps.STEPS.keys() - names:
         del steps.STEPS[name]
 

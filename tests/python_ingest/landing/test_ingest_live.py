@@ -133,7 +133,6 @@ def test_the_weekly_jobs_first_step_ends_on_live_topics(
     assert all(count >= end for count, end in zip(busy.landed(), before, strict=True))
 
 
-@pytest.mark.long
 def test_following_starves_no_live_topic_writes_metrics_and_ends_after_its_batches(busy: Busy, tmp_path: Path) -> None:
     tables = [
         {"name": declaration.table, "config": {"meta": {"kafka": {"topic": declaration.topic}}}}
