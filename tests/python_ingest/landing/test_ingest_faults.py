@@ -298,6 +298,8 @@ def spark_without_socket(settings: Settings) -> bool:
     assert gateway is not None
     gateway.shutdown()
     assert gateway.proc.poll() is None
+    # The kernel may still accept a connection that the JVM never answers: only its end closes that.
+    threading.Timer(10, gateway.proc.kill).start()
     gone = spark.gone()
     spark.stop()
     return gone
