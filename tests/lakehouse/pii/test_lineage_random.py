@@ -14,7 +14,8 @@ from lakehouse.pii.check import MACROS
 from lakehouse.pii.lineage import follow
 from lakehouse.pii.traces import NONE, Relation, Trace, Unfollowed
 
-QUERIES = 300
+# So many that no seed misses the shares at the end by chance.
+QUERIES = 600
 MASKS = masks.load(MACROS)
 TABLES = {
     "raw.people": Relation(
@@ -166,6 +167,6 @@ def test_whatever_changes_a_result_is_reported(lakes: list[duckdb.DuckDBPyConnec
         assert is_reported or not differs, f"seed {seed}, query {number}: {sql}"
         outcomes[f"differs: {differs}, reported: {is_reported}"] += 1
     # The queries are worth something: many depend on the value, many do not, and few cannot be followed.
-    assert outcomes["differs: True, reported: True"] > QUERIES / 10, outcomes
+    assert outcomes["differs: True, reported: True"] > QUERIES / 5, outcomes
     assert outcomes["differs: False, reported: False"] > QUERIES / 20, outcomes
     assert outcomes["unfollowed"] < QUERIES / 10, outcomes

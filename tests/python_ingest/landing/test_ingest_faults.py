@@ -299,9 +299,11 @@ def spark_without_socket(settings: Settings) -> bool:
     gateway.shutdown()
     assert gateway.proc.poll() is None
     # The kernel may still accept a connection that the JVM never answers: only its end closes that.
-    threading.Timer(10, gateway.proc.kill).start()
+    watchdog = threading.Timer(10, gateway.proc.kill)
+    watchdog.start()
     gone = spark.gone()
     spark.stop()
+    watchdog.cancel()
     return gone
 
 
