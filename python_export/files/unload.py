@@ -159,7 +159,7 @@ class UnloadBucket(Bucket):
         try:
             yield folder
         except BaseException:
-            # What went wrong is told, not that the rest of it cannot be deleted.
+            # The first error counts, not that the folder cannot be deleted either.
             with suppress(UserError):
                 self._empty(folder)
             raise

@@ -31,7 +31,7 @@ from python_export.publishing.manifest import Manifest, ManifestError, newest, r
 from python_export.publishing.target import Target, is_announced, open_target
 from python_export.telling import messages, outbox
 from python_export.telling.channels import ChannelDownError, TemporaryError
-from python_export.telling.messages import Message, Told, announcements, counted
+from python_export.telling.messages import ByKey, Message, announcements, counted
 from python_export.telling.outbox import Entry, Notice
 from python_export.variables import Channels
 
@@ -70,9 +70,9 @@ def notify(
         # Another root has other readers.
         owed = [entry for entry in outbox.entries(catalog) if _is_owed(entry) and outbox.is_of(target, entry)]
         versions = [entry for entry in owed if entry.kind == outbox.VERSION]
-        told = _announcements(target, versions, _shown(env, say), unreadable)
-        owed = [entry for entry in owed if entry.kind != outbox.VERSION or entry.idempotency_key in told]
-        return [*unreadable, *_deliver(catalog, channels, target, owed, told, say, lease.require)]
+        by_key = _announcements(target, versions, _shown(env, say), unreadable)
+        owed = [entry for entry in owed if entry.kind != outbox.VERSION or entry.idempotency_key in by_key]
+        return [*unreadable, *_deliver(catalog, channels, target, owed, by_key, say, lease.require)]
 
 
 def tell_of_failure(
@@ -139,7 +139,7 @@ def _shown(env: Mapping[str, str], say: Say) -> dict[str, Shown]:
 
 def _announcements(
     target: Target, owed: list[Entry], shown: Mapping[str, Shown], unreadable: list[ManifestError]
-) -> Told:
+) -> ByKey:
     """Return what to announce of pending versions of an export root, by their keys; not of withdrawn ones."""
     chosen: dict[str, Manifest] = {}
     before: list[Manifest] = []
@@ -168,7 +168,7 @@ def _deliver(
     channels: Channels,
     target: Target | None,
     owed: list[Entry],
-    told: Told,
+    by_key: ByKey,
     say: Say,
     require: Callable[[], None] | None,
 ) -> list[UserError]:
@@ -178,8 +178,8 @@ def _deliver(
     """
     problems: dict[str, UserError] = {}
     ways: dict[outbox.Channel, Callable[[list[Entry]], Iterator[Message]] | None] = {
-        "mail": partial(messages.mails, channels.smtp, target, told) if channels.smtp else None,
-        "webhook": partial(messages.calls, channels.webhook, told) if channels.webhook else None,
+        "mail": partial(messages.mails, channels.smtp, target, by_key) if channels.smtp else None,
+        "webhook": partial(messages.calls, channels.webhook, by_key) if channels.webhook else None,
     }
     for channel, messages_of in ways.items():
         rows = [entry for entry in owed if getattr(entry, channel) == outbox.OWED]

@@ -110,8 +110,8 @@ def report_path(week: IsoWeek) -> str:
     return f"{REPORTS}/{week}.html"
 
 
-Told = dict[str, Announcement]
-"""What to tell of versions, by the keys of their rows."""
+ByKey = dict[str, Announcement]
+"""The announcements of versions, by the keys of their outbox rows."""
 
 
 @dataclass
@@ -156,7 +156,7 @@ class Message:
         raise problem
 
 
-def mails(smtp: Smtp, target: Target | None, told: Told, owed: list[Entry]) -> Iterator[Message]:
+def mails(smtp: Smtp, target: Target | None, by_key: ByKey, owed: list[Entry]) -> Iterator[Message]:
     """Yield a mail per week of what is owed, and one per week of failed runs."""
 
     def by_mail(entry: Entry) -> tuple[str, bool, str]:
@@ -169,7 +169,7 @@ def mails(smtp: Smtp, target: Target | None, told: Told, owed: list[Entry]) -> I
             mail = _mail(smtp, recipients, subject, "failed", about, week=week, entries=about)
         else:
             assert target is not None, "without an export root only failures are told"  # noqa: S101
-            published = [told[entry.idempotency_key] for entry in about if entry.kind == outbox.VERSION]
+            published = [by_key[entry.idempotency_key] for entry in about if entry.kind == outbox.VERSION]
             mail, recipients = _mail_of_week(smtp, target, IsoWeek.parse(week), published, about), smtp.recipients
         # Who has been taken out of the list does not wait any more.
         waiting = [address for address in recipients if not waiting_for or address in waiting_for.split(", ")]
@@ -217,10 +217,10 @@ def _mail(
     return message
 
 
-def calls(webhook: Webhook, told: Told, owed: list[Entry]) -> Iterator[Message]:
+def calls(webhook: Webhook, by_key: ByKey, owed: list[Entry]) -> Iterator[Message]:
     """Yield a call per row that is owed."""
     for entry in owed:
-        body = _version(told[entry.idempotency_key]) if entry.kind == outbox.VERSION else _line(entry)
+        body = _version(by_key[entry.idempotency_key]) if entry.kind == outbox.VERSION else _line(entry)
 
         def post(_: list[str], key: str = entry.idempotency_key, body: dict[str, Any] = body) -> None:
             channels.post(webhook, key, body)
