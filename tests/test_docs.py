@@ -8,7 +8,12 @@ import pytest
 
 from lakehouse.environment import PROJECT_ROOT
 
-PAGES = sorted([*(PROJECT_ROOT / "docs").glob("*.md"), PROJECT_ROOT / "CONTRIBUTING.md", PROJECT_ROOT / "README.md"])
+PAGES = sorted(
+    [
+        *(PROJECT_ROOT / "docs").glob("*.md"),
+        *(PROJECT_ROOT / name for name in ("CONTRIBUTING.md", "README.md", "bench/README.md")),
+    ]
+)
 FILES = subprocess.run(
     ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
     cwd=PROJECT_ROOT,
@@ -17,11 +22,17 @@ FILES = subprocess.run(
     check=True,
 ).stdout.splitlines()
 PLACES = {"/".join(file.split("/")[:depth]) for file in FILES for depth in range(1, file.count("/") + 2)}
+ANCHORED = r"\]\((?!https?:)([^)#]*)#([^)]+)\)"
 LINK = r"\]\((?!https?:)([^)#]+?)/?(?:#[^)]*)?\)"
 INGESTER = [PROJECT_ROOT / file for file in FILES if re.fullmatch(r"(python_ingest|lakehouse)/.*\.py", file)]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def name_of(page: Path) -> str:
+    """Return a page's path in the project."""
+    return str(page.relative_to(PROJECT_ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_tests_and_functions_named_in_the_docs_exist(page: Path) -> None:
     tests = "\n".join(path.read_text() for path in (PROJECT_ROOT / "tests").rglob("*.py"))
     missing = [name for name in re.findall(r"\btest_\w+(?!\w|\.py)", page.read_text()) if f"def {name}(" not in tests]
@@ -33,7 +44,7 @@ def test_tests_and_functions_named_in_the_docs_exist(page: Path) -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_files_and_directories_named_in_the_docs_exist(page: Path) -> None:
     text = page.read_text()
     tops = "|".join(sorted({place for place in PLACES if "/" not in place and "." not in place}))
@@ -41,3 +52,18 @@ def test_files_and_directories_named_in_the_docs_exist(page: Path) -> None:
     linked = [str((page.parent / link).resolve().relative_to(PROJECT_ROOT)) for link in re.findall(LINK, text)]
     made = ("spark_server/target", "bench/target")
     assert [name for name in [*named, *linked] if name not in PLACES and not name.startswith(made)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_headings_that_links_name_exist(page: Path) -> None:
+    missing = []
+    for link, anchor in re.findall(ANCHORED, page.read_text()):
+        target = (page.parent / link).resolve() if link else page
+        headings = re.findall(r"^#+ (.+)$", target.read_text(), re.MULTILINE)
+        if anchor not in {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}:
+            missing.append(f"{link}#{anchor}")
+    assert missing == []
+
+
+def test_contributing_is_short_enough_to_be_read() -> None:
+    assert len((PROJECT_ROOT / "CONTRIBUTING.md").read_text().splitlines()) <= 100
