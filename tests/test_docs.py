@@ -1,4 +1,4 @@
-"""What the docs name exists: the code that makes a claim true, and the test that proves it."""
+"""Check that paths, functions, tests and headings named in the docs exist, and that tables stay readable."""
 
 import re
 import subprocess
@@ -14,6 +14,9 @@ PAGES = sorted(
         *(PROJECT_ROOT / name for name in ("CONTRIBUTING.md", "README.md", "bench/README.md")),
     ]
 )
+# The changelog names files of former releases, and deploy/README.md files of an operator: only tables are checked.
+TABLES = [*PAGES, PROJECT_ROOT / "CHANGELOG.md", PROJECT_ROOT / "deploy" / "README.md"]
+LONGEST_CELL = 200
 FILES = subprocess.run(
     ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
     cwd=PROJECT_ROOT,
@@ -21,9 +24,10 @@ FILES = subprocess.run(
     text=True,
     check=True,
 ).stdout.splitlines()
-PLACES = {"/".join(file.split("/")[:depth]) for file in FILES for depth in range(1, file.count("/") + 2)}
+PATHS = {"/".join(file.split("/")[:depth]) for file in FILES for depth in range(1, file.count("/") + 2)}
 ANCHORED = r"\]\((?!https?:)([^)#]*)#([^)]+)\)"
 LINK = r"\]\((?!https?:)([^)#]+?)/?(?:#[^)]*)?\)"
+CELL = re.compile(r"(?<!\\)\|")
 INGESTER = [PROJECT_ROOT / file for file in FILES if re.fullmatch(r"(python_ingest|lakehouse)/.*\.py", file)]
 
 
@@ -47,11 +51,11 @@ def test_tests_and_functions_named_in_the_docs_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_files_and_directories_named_in_the_docs_exist(page: Path) -> None:
     text = page.read_text()
-    tops = "|".join(sorted({place for place in PLACES if "/" not in place and "." not in place}))
+    tops = "|".join(sorted({path for path in PATHS if "/" not in path and "." not in path}))
     named = re.findall(rf"`((?:{tops})/[\w/.-]+?)/?`", text)
     linked = [str((page.parent / link).resolve().relative_to(PROJECT_ROOT)) for link in re.findall(LINK, text)]
     made = ("spark_server/target", "bench/target")
-    assert [name for name in [*named, *linked] if name not in PLACES and not name.startswith(made)] == []
+    assert [name for name in [*named, *linked] if name not in PATHS and not name.startswith(made)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -63,6 +67,13 @@ def test_headings_that_links_name_exist(page: Path) -> None:
         if anchor not in {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}:
             missing.append(f"{link}#{anchor}")
     assert missing == []
+
+
+@pytest.mark.parametrize("page", TABLES, ids=name_of)
+def test_no_table_cell_is_longer_than_200_characters(page: Path) -> None:
+    rows = [(number, line) for number, line in enumerate(page.read_text().splitlines(), 1) if line.startswith("|")]
+    cells = [(number, cell.strip()) for number, line in rows for cell in CELL.split(line)]
+    assert [f"line {number}: {cell[:60]}" for number, cell in cells if len(cell) > LONGEST_CELL] == []
 
 
 def test_contributing_is_short_enough_to_be_read() -> None:
