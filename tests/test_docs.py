@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -78,3 +79,15 @@ def test_no_table_cell_is_longer_than_200_characters(page: Path) -> None:
 
 def test_contributing_is_short_enough_to_be_read() -> None:
     assert len((PROJECT_ROOT / "CONTRIBUTING.md").read_text().splitlines()) <= 100
+
+
+def test_the_tested_versions_are_the_pinned_ones() -> None:
+    page = (PROJECT_ROOT / "docs" / "upgrading.md").read_text()
+    project = tomllib.loads((PROJECT_ROOT / "pyproject.toml").read_text())["project"]
+    pins = dict(re.findall(r"^([\w-]+)[^=]*==(.*)$", "\n".join(project["dependencies"]), re.MULTILINE))
+    pom = (PROJECT_ROOT / "spark_server" / "pom.xml").read_text()
+    versions = [pins[name] for name in ("pyspark", "pyiceberg", "dbt-core", "dbt-spark", "duckdb")]
+    for artifact in ("iceberg-spark-runtime-[^<]*", "kafka-clients", "kafka_2.13", "apicurio-registry-app"):
+        versions += re.findall(rf"<artifactId>{artifact}</artifactId>\s*<version>([^<]*)</version>", pom)
+    assert len(versions) == 9
+    assert [version for version in versions if version not in page] == []
