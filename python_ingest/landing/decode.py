@@ -6,23 +6,23 @@ id, a batch is read once. With `on_error: stop` a record that cannot be decoded 
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
 
-from pyiceberg.types import IcebergType, ListType, MapType, StructType
+from pyiceberg.types import IcebergType, ListType, MapType, StringType, StructType
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
 from python_ingest import spark_types
-from python_ingest.kafka.avro_schema import AvroSchema
 from python_ingest.kafka.wire_format import HEADER_BYTES
-from python_ingest.schema import merge
-from python_ingest.schema.avro import avro_type, not_null, optional, parts
-from python_ingest.schema.columns import landed_columns, landed_name
+from python_ingest.schema.avro import optional
+from python_ingest.schema.column_types import reader_schema
+from python_ingest.schema.columns import landed_record
 from python_ingest.schema.state import Side, Sides
+from python_ingest.spark_types import struct
 from python_ingest.topics import Declaration
 
 NEW_SCHEMA_ID = "ingest: new schema id"
@@ -49,13 +49,16 @@ def rows(records: DataFrame, declaration: Declaration, sides: Sides, batch: Batc
     """Return the bronze rows of Kafka records, as Spark's Kafka source gives them; a replay adds their generation."""
     value, key = sides.value, sides.key
     avro_key = declaration.key == "avro"
-    envelopes = {"_value": _envelope("value", value)}
+    # A table has no column for Avro keys that no source declares, before the first of them: tables.table_schema.
+    columns = {name: column for name, column in spark_types.parts(sides.columns).items() if name != "kafka_key"}
+    key_columns = {name: column for name, column in spark_types.parts(sides.columns).items() if name == "kafka_key"}
+    envelopes = {"_value": _envelope("value", value, struct(columns))}
     # A record that is stamped later than Spark can hold comes without its stamp: far_stamps.py.
     stamped = F.col("timestamp").isNotNull()
-    valid = {"_value": F.when(stamped, _only_valid("_value", value))}
+    valid = {"_value": F.when(stamped, _only_valid("_value", struct(columns)))}
     if avro_key:
-        envelopes["_key"] = _envelope("key", key)
-        valid["_key"] = _only_valid("_key", key)
+        envelopes["_key"] = _envelope("key", key, struct(key_columns))
+        valid["_key"] = _only_valid("_key", struct(key_columns))
     raw = F.lit(True)
     if declaration.on_error == "skip":
         raw = (F.col("value").isNull() & stamped) | F.col("_value.decoded").isNotNull()
@@ -69,7 +72,7 @@ def rows(records: DataFrame, declaration: Declaration, sides: Sides, batch: Batc
         records.withColumns(envelopes)
         .withColumns(valid)
         .select(
-            *_payload(value, sides.columns),
+            *(F.col("_value.payload")[name].alias(name) for name in columns),
             F.col("topic").alias("kafka_topic"),
             generation.cast("int").alias("kafka_generation"),
             F.col("partition").alias("kafka_partition"),
@@ -77,7 +80,7 @@ def rows(records: DataFrame, declaration: Declaration, sides: Sides, batch: Batc
             F.col("timestamp").alias("kafka_timestamp"),
             F.col("timestampType").alias("kafka_timestamp_type"),
             F.when(raw, F.col("headers")).alias("kafka_headers"),
-            *(F.when(raw, key_column).alias("kafka_key") for key_column in _key(key, declaration.key, sides.columns)),
+            *(F.when(raw, decoded).alias("kafka_key") for decoded in _keys(declaration.key, key_columns)),
             F.when(raw, F.col("key")).alias("kafka_raw_key"),
             F.when(raw, F.col("value")).alias("kafka_raw_value"),
             (_schema_id("key", key) if avro_key else F.lit(None).cast("int")).alias("key_schema_id"),
@@ -99,59 +102,59 @@ def _passed_in(constant: Column) -> Column:
     return F.array(constant)[F.col("partition") * 0]
 
 
-def _envelope(column: str, side: Side) -> Column:
-    """Decode a column into struct<payload, decoded>; `decoded` is NULL where it failed.
+def _envelope(column: str, side: Side, columns: StructType) -> Column:
+    """Decode a column into struct<payload: struct<columns>, decoded>; `decoded` is NULL where it failed.
 
     A record with one field is encoded as that field is, so every payload can be wrapped; from_avro
     gives a struct of NULLs on failure, so the reader adds a field that no writer has.
     """
     body = F.expr(f"substring({column}, {HEADER_BYTES + 1})")
+    envelope = f"struct<payload: {spark_types.in_spark(columns)}, decoded: boolean>"
     cases = []
     for schema_id, writer in sorted(side.writers.items()):
-        payload = optional(merge.read_as(side.reader or writer, writer))
+        payload = landed_record(column, writer)
         fields = [
-            {"name": "payload", "type": payload, "default": None},
-            {"name": "decoded", "type": "boolean", "default": True},
+            {"name": "payload", "type": optional(reader_schema(columns, payload)), "default": None},
+            {"name": "decoded", "type": ["boolean", "null"], "default": True},
         ]
         options = {
             "mode": "PERMISSIVE",
             "avroSchema": json.dumps({"type": "record", "name": "envelope", "fields": fields}),
             "enableStableIdentifiersForUnionType": "true",
         }
-        wrapped = {"type": "record", "name": "envelope", "fields": [{"name": "payload", "type": writer}]}
-        mine = _header(column) == F.lit(_header_bytes(schema_id))
-        cases.append((mine, from_avro(body, json.dumps(wrapped), options)))
+        wrapped = {"type": "record", "name": "envelope", "fields": [{"name": "payload", "type": payload}]}
+        # The cast does nothing, unless a type is the writer's own.
+        decoded = from_avro(body, json.dumps(wrapped), options).cast(envelope)
+        cases.append((_header(column) == F.lit(_header_bytes(schema_id)), decoded))
     if not cases:
-        return F.lit(None).cast("struct<payload: boolean, decoded: boolean>")
-    # Where the types of one column differ by writer, Spark casts each case to the widest of them.
+        return F.lit(None).cast(envelope)
     return reduce(lambda chain, case: chain.when(*case), cases[1:], F.when(*cases[0]))
 
 
-def _only_valid(envelope: str, side: Side) -> Column:
+def _only_valid(envelope: str, columns: StructType) -> Column:
     """Return NULL instead of an envelope with a string that is not UTF-8, on which many readers would fail."""
-    is_utf8 = _is_utf8(F.col(f"{envelope}.payload"), side.reader) if side.reader is not None else None
+    is_utf8 = _is_utf8(F.col(f"{envelope}.payload"), columns)
     return F.col(envelope) if is_utf8 is None else F.when(is_utf8, F.col(envelope))
 
 
-def _is_utf8(column: Column, schema: AvroSchema) -> Column | None:
+def _is_utf8(column: Column, held: IcebergType) -> Column | None:
     """Return whether every string in a column is UTF-8; None if it holds no strings."""
-    below = parts(schema)
     found: list[Column | None]
-    match avro_type(not_null(schema)):
-        case "string":
+    match held:
+        case StringType():
             found = [F.is_valid_utf8(column)]
-        case "array":
-            found = [_items_are_utf8(column, below["element"])]
-        case "map":
+        case ListType():
+            found = [_items_are_utf8(column, held.element_type)]
+        case MapType():
             keys, values = F.map_keys(column), F.map_values(column)
-            found = [_items_are_utf8(keys, "string"), _items_are_utf8(values, below["value"])]
+            found = [_items_are_utf8(keys, held.key_type), _items_are_utf8(values, held.value_type)]
         case _:
-            found = [_is_utf8(column[name], part) for name, part in below.items()]
+            found = [_is_utf8(column[name], part) for name, part in spark_types.parts(held).items()]
     present = [F.coalesce(valid, F.lit(True)) for valid in found if valid is not None]
     return reduce(lambda left, right: left & right, present) if present else None
 
 
-def _items_are_utf8(array: Column, items: AvroSchema) -> Column | None:
+def _items_are_utf8(array: Column, items: IcebergType) -> Column | None:
     def is_valid(item: Column) -> Column:
         valid = _is_utf8(item, items)
         return F.lit(True) if valid is None else F.coalesce(valid, F.lit(True))
@@ -159,47 +162,12 @@ def _items_are_utf8(array: Column, items: AvroSchema) -> Column | None:
     return None if _is_utf8(F.lit(None), items) is None else F.forall(array, is_valid)
 
 
-def _payload(side: Side, columns: StructType) -> list[Column]:
-    payload = F.col("_value.payload")
-    is_record = side.reader is not None and avro_type(side.reader) == "record"
-    landed = {landed_name(name): payload[name] for name in parts(side.reader)} if is_record else {"value": payload}
-    return _held(landed, landed_columns("value", side.reader), columns, without="kafka_key")
-
-
-def _key(side: Side, key_format: str, columns: StructType) -> list[Column]:
+def _keys(key_format: str, columns: Iterable[str]) -> list[Column]:
     if key_format == "string":
         return [F.try_validate_utf8(F.col("key").cast("string"))]
     if key_format == "bytes":
         return [F.col("key")]
-    own = StructType(*(field for field in columns.fields if field.name == "kafka_key"))
-    # A table has no column for Avro keys that no source declares, before the first of them: tables.table_schema.
-    return _held({"kafka_key": F.col("_key.payload")}, landed_columns("key", side.reader), own)
-
-
-def _held(landed: Mapping[str, Column], types: StructType, columns: StructType, without: str = "") -> list[Column]:
-    """Return columns of a table, filled from those that are landed; NULL where there is none."""
-    nothing: tuple[Column, IcebergType | None] = F.lit(None), None
-    found = {name.lower(): (landed[name], own) for name, own in spark_types.parts(types).items()}
-    return [
-        _as(*found.get(name.lower(), nothing), held).alias(name)
-        for name, held in spark_types.parts(columns).items()
-        if name != without
-    ]
-
-
-def _as(column: Column, own: IcebergType | None, held: IcebergType) -> Column:
-    """Return a column of one type as the wider type of a table's column: fields that it lacks are NULL."""
-    if own == held:
-        return column
-    match own, held:
-        case StructType(), StructType():
-            fields = _held({field.name: column[field.name] for field in own.fields}, own, held)
-            return F.when(column.isNotNull(), F.struct(*fields))
-        case ListType(), ListType():
-            return F.transform(column, lambda item: _as(item, own.element_type, held.element_type))
-        case MapType(), MapType():
-            return F.transform_values(column, lambda _, item: _as(item, own.value_type, held.value_type))
-    return column.cast(spark_types.in_spark(held))
+    return [F.col("_key.payload")[name] for name in columns]
 
 
 def _schema_id(column: str, side: Side) -> Column:

@@ -207,7 +207,7 @@ def _lay_out(transaction: Transaction, declaration: Declaration) -> None:
 
 def table_schema(state: SchemaState, key_format: str) -> Schema:
     """Return the table's columns: the payload's, then the metadata's."""
-    held = spark_types.parts(state.held())
+    held = spark_types.parts(state.columns)
     key = {"bytes": BinaryType(), "string": StringType()}.get(key_format, held.pop("kafka_key", None))
     columns = held | METADATA_COLUMNS | {"kafka_key": key}
     if key is None:

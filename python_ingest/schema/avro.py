@@ -1,6 +1,6 @@
-"""What Avro schemas are made of, and one walk over two of them."""
+"""What Avro schemas are made of, and a walk over one."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from python_ingest.kafka.avro_schema import AvroField, AvroSchema
 
@@ -47,6 +47,12 @@ def member(branch: AvroSchema) -> str:
     return f"member_{name.rpartition('.')[2]}"
 
 
+def is_name(text: str) -> bool:
+    """Tell whether Avro's Java library takes this as a name: it begins with a letter, of any alphabet, or `_`."""
+    letters = text.replace("_", "a")
+    return letters[:1].isalpha() and all(letter.isalpha() or letter.isdecimal() for letter in letters)
+
+
 def below(place: str, name: str) -> str:
     """Return the path of a field below a place."""
     return f"{place}.{name}" if place else name
@@ -82,40 +88,14 @@ def parts(schema: AvroSchema | None) -> dict[str, AvroSchema]:
     return {name: field["type"] for name, field in fields(some).items()}
 
 
-def made_of(schema: AvroSchema, found: Mapping[str, AvroSchema]) -> AvroSchema:
-    """Return a schema with other parts, as `parts` names them; of a record's fields all else stays."""
+def walk(schema: AvroSchema, path: str = "", into_unions: bool = True) -> Iterator[tuple[str, AvroSchema]]:
+    """Yield path and type without null of a schema and of what is below it, the outer first, but for what is null."""
     some = not_null(schema)
-    if isinstance(some, list):
-        return [*found.values()]
-    if isinstance(some, str):
-        return some
-    match some["type"]:
-        case "array":
-            return {**some, "items": found["element"]}
-        case "map":
-            return {**some, "values": found["value"]}
-        case "record":
-            was = fields(some)
-            new = [(was.get(name) or AvroField(name=name, type=part), part) for name, part in found.items()]
-            return {**some, "fields": [{**field, "type": part} for field, part in new]}
-    return some
-
-
-def in_both(
-    old: AvroSchema | None, new: AvroSchema | None, place: str = ""
-) -> Iterator[tuple[str, AvroSchema, AvroSchema]]:
-    """Yield the places that two schemas have in common, the outer before the inner.
-
-    A place is its path, and what the one and the other hold there, without null. What is in a union is no place.
-    """
-    if old is None or new is None:
-        return
-    old, new = not_null(old), not_null(new)
-    yield place, old, new
-    if avro_type(old) == avro_type(new) != "union":
-        old_parts = parts(old)
-        for name, part in parts(new).items():
-            yield from in_both(old_parts.get(name), part, below(place, name))
+    yield path, some
+    if into_unions or not isinstance(some, list):
+        for name, part in parts(some).items():
+            if not holds_nothing(part):
+                yield from walk(part, below(path, name), into_unions)
 
 
 def holds_nothing(schema: AvroSchema) -> bool:

@@ -1,7 +1,5 @@
 """Column types: from Avro to Iceberg, and which type holds the values of two."""
 
-from collections.abc import Mapping
-
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -21,9 +19,19 @@ from pyiceberg.types import (
 )
 
 from python_ingest import spark_types
-from python_ingest.kafka.avro_schema import AvroSchema, AvroType
-from python_ingest.schema.avro import IncompatibleSchema, avro_type, below, made_of, not_null, parts
+from python_ingest.kafka.avro_schema import AvroField, AvroSchema, AvroType
+from python_ingest.schema.avro import (
+    IncompatibleSchema,
+    avro_type,
+    below,
+    holds_nothing,
+    is_name,
+    not_null,
+    optional,
+    parts,
+)
 from python_ingest.schema.merge import column_type
+from python_ingest.schema.writer_form import PRIMITIVES
 from python_ingest.spark_types import in_spark, list_of, map_of, struct
 
 # Spark reads no Iceberg time and has no nanoseconds: those columns are numbers, in the unit that Avro names.
@@ -43,7 +51,13 @@ OF_AVRO: dict[str, IcebergType] = {
     "local-timestamp": TimestampType(),
     "local-timestamp-nanos": LongType(),
 }
-AVRO_OF: dict[type[IcebergType], str] = {StructType: "record", ListType: "array", MapType: "map"}
+AVRO_OF: dict[IcebergType, AvroSchema] = {
+    **{column: name for name, column in OF_AVRO.items() if name in PRIMITIVES},
+    DateType(): {"type": "int", "logicalType": "date"},
+    TimestamptzType(): {"type": "long", "logicalType": "timestamp-micros"},
+    TimestampType(): {"type": "long", "logicalType": "local-timestamp-micros"},
+}
+LARGEST_DECIMAL_BYTES = 16
 WIDER: dict[tuple[IcebergType, IcebergType], IcebergType] = {
     (IntegerType(), LongType()): LongType(),
     (FloatType(), DoubleType()): DoubleType(),
@@ -51,21 +65,75 @@ WIDER: dict[tuple[IcebergType, IcebergType], IcebergType] = {
 
 
 def of_avro(schema: AvroSchema) -> IcebergType:
-    """Return the type of a reader's schema; field ids are placeholders, as in all types of this module."""
+    """Return the type that holds a schema's values; field ids are placeholders, as in all types of this module."""
     some = not_null(schema)
     held = column_type(some)
     if isinstance(some, dict) and held == "decimal":
         return DecimalType(some["precision"], some["scale"])
     if held in ("record", "union"):
-        return struct_of_avro(parts(some))
+        return struct({name: of_avro(part) for name, part in parts(some).items() if not holds_nothing(part)})
     if held == "array":
         return list_of(of_avro(parts(some)["element"]))
     return map_of(of_avro(parts(some)["value"])) if held == "map" else OF_AVRO[held]
 
 
-def struct_of_avro(fields: Mapping[str, AvroSchema]) -> StructType:
-    """Return the struct of fields and their reader's schemas."""
-    return struct({name: of_avro(schema) for name, schema in fields.items()})
+def reader_schema(column: IcebergType, writer: AvroSchema | None, path: str = "of") -> AvroSchema:
+    """Return the schema by which Avro reads a writer's values in the shape of a column, null where they have no field.
+
+    Spark then has one type for the values of all writers. Where Avro cannot convert, or would misread a logical type,
+    the type is the writer's own: of an enum, a fixed, a time. `path` names the types that the writer lacks.
+    """
+    some = not_null(writer or "null")
+    own = {name.lower(): (name, part) for name, part in parts(some).items()}
+    found: dict[str, AvroSchema] = {}
+    for number, (name, part) in enumerate(spark_types.parts(column).items()):
+        _, written = own.get(name.lower(), (name, None))
+        if isinstance(some, list) and written is None:
+            found[name] = _absent_branch(name.lower(), part, f"{path}.c{number}")
+        else:
+            found[name] = reader_schema(part, written, f"{path}.c{number}")
+    if isinstance(some, list):
+        return [*found.values()]
+    match column:
+        case StructType():
+            fields = []
+            for number, (name, schema) in enumerate(found.items()):
+                # What only a source declares may have a name that Avro does not allow.
+                field_name = name if name.lower() in own or is_name(name) else f"c{number}"
+                field = AvroField(name=field_name, type=optional(schema), default=None)
+                if (written_name := own.get(name.lower(), (name, None))[0]) != name:
+                    field["aliases"] = [written_name]
+                fields.append(field)
+            return {**(some if isinstance(some, dict) else AvroType(type="record", name=path)), "fields": fields}
+        case ListType():
+            return {"type": "array", "items": optional(found["element"])}
+        case MapType():
+            return {"type": "map", "values": optional(found["value"])}
+    if isinstance(some, str) and (some == "null" or (OF_AVRO[some], column) in WIDER):
+        return _avro_of(column)
+    return some
+
+
+def _avro_of(column: IcebergType) -> AvroSchema:
+    """Return an Avro type of a column without parts."""
+    if isinstance(column, DecimalType):
+        return {"type": "bytes", "logicalType": "decimal", "precision": column.precision, "scale": column.scale}
+    return AVRO_OF[column]
+
+
+def _absent_branch(member: str, column: IcebergType, path: str) -> AvroSchema:
+    """Return the branch of a union that a writer's lacks, of the name that the column's field has."""
+    name = member.removeprefix("member_")
+    schema = reader_schema(column, None, f"{path}.{name}")
+    kind = avro_type(schema)
+    if name in (kind, "array", "map") or kind == "record":
+        return schema
+    if name in PRIMITIVES:
+        return name
+    named = AvroType(type="enum", name=f"{path}.{name}", symbols=["absent"])
+    if kind == "bytes":
+        named = AvroType(type="fixed", name=f"{path}.{name}", size=LARGEST_DECIMAL_BYTES)
+    return {**schema, **named} if isinstance(schema, dict) else named
 
 
 def joined(held: IcebergType, more: IcebergType, place: str = "") -> IcebergType:
@@ -104,16 +172,6 @@ def joined_columns(held: StructType, more: StructType, place: str = "") -> Struc
 def plain(column: IcebergType) -> IcebergType:
     """Return a table's type with placeholders for its field ids, so that it can be compared."""
     return spark_types.made_of(column, {name: plain(part) for name, part in spark_types.parts(column).items()})
-
-
-def with_names_of(column: IcebergType, reader: AvroSchema | None) -> AvroSchema:
-    """Return a reader's form that also has the fields of a column which no schema had yet, without their types."""
-    name = AVRO_OF.get(type(column), "")
-    if not name or (reader is not None and avro_type(not_null(reader)) != name):
-        return reader or "null"
-    reader_parts = parts(reader)
-    found = {step: with_names_of(part, reader_parts.get(step)) for step, part in spark_types.parts(column).items()}
-    return made_of(reader or AvroType(type=name), reader_parts | found)
 
 
 def _spoken(column: IcebergType) -> str:

@@ -3,10 +3,10 @@
 from pyiceberg.types import StructType
 
 from python_ingest import spark_types
-from python_ingest.kafka.avro_schema import AvroSchema
+from python_ingest.kafka.avro_schema import AvroField, AvroSchema, AvroType
 from python_ingest.layout import METADATA_COLUMNS
 from python_ingest.schema import column_types
-from python_ingest.schema.avro import IncompatibleSchema, avro_type, parts
+from python_ingest.schema.avro import IncompatibleSchema, not_null
 from python_ingest.spark_types import struct
 from python_ingest.topics import Declaration
 
@@ -30,30 +30,32 @@ def decoded_columns(columns: StructType, key_format: str | None) -> StructType:
     )
 
 
-def landed_columns(side: str, reader: AvroSchema | None) -> StructType:
-    """Return the columns in which a reader's form of a side (`value`, `key`) is landed; raises as `payload_columns`."""
-    if reader is None:
-        return spark_types.NO_COLUMNS
-    return column_types.struct_of_avro(payload_columns(reader) if side == "value" else {"kafka_key": reader})
+def landed_columns(side: str, writer: AvroSchema) -> StructType:
+    """Return the columns in which a writer's form of a side (`value`, `key`) is landed; raises as `landed_record`."""
+    columns = column_types.of_avro(landed_record(side, writer))
+    return columns if isinstance(columns, StructType) else spark_types.NO_COLUMNS
 
 
-def payload_columns(value: AvroSchema | None) -> dict[str, AvroSchema]:
-    """Return the payload's top-level columns with their reader types, renamed where they collide.
+def landed_record(side: str, writer: AvroSchema) -> AvroSchema:
+    """Return a writer's form as a record whose fields are columns: what is none is the one field of one.
+
+    Both are encoded in the same way.
 
     Raises:
-        IncompatibleSchema: renaming a field makes it collide with another one.
+        IncompatibleSchema: a field is renamed, for its name is a metadata column's, to the name of another one.
     """
-    if value is None:
-        return {}
-    if avro_type(value) != "record":
-        return {"value": value}
-    columns: dict[str, AvroSchema] = {}
-    for field, schema in parts(value).items():
-        name = landed_name(field)
+    some = not_null(writer)
+    if side == "key" or not isinstance(some, dict) or some["type"] != "record":
+        column = AvroField(name="kafka_key" if side == "key" else "value", type=writer)
+        return AvroType(type="record", name="landed", fields=[column])
+    columns: dict[str, AvroField] = {}
+    for field in some["fields"]:
+        name = landed_name(field["name"])
         if name in columns:
-            raise IncompatibleSchema(field, f"two fields would be landed as {name}")
-        columns[name] = schema
-    return columns
+            raise IncompatibleSchema(field["name"], f"two fields would be landed as {name}")
+        columns[name] = {**field, "name": name}
+    record: AvroSchema = {**some, "fields": [*columns.values()]}
+    return [record if branch is some else branch for branch in writer] if isinstance(writer, list) else record
 
 
 def landed_name(field: str) -> str:

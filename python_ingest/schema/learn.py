@@ -4,7 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyiceberg.types import StructType
 
@@ -14,8 +14,9 @@ from python_ingest.kafka.avro_schema import AvroSchema, omitted_fields
 from python_ingest.kafka.registry import Registered, Registry
 from python_ingest.schema import merge, writer_form
 from python_ingest.schema.avro import IncompatibleSchema, holds_nothing
-from python_ingest.schema.column_types import joined, with_names_of
+from python_ingest.schema.column_types import joined_columns
 from python_ingest.schema.columns import landed_columns
+from python_ingest.schema.merge import Versions
 from python_ingest.schema.state import SchemaState, Side, Sides
 from python_ingest.topics import Declaration
 
@@ -101,31 +102,25 @@ class TopicSchemas:
         Raises:
             UserError: the registry is away.
         """
-        notes = dict(state.notes)
-        value = self._side("value", state.value, value_ids, state.columns, notes, most)
-        key = self._side("key", state.key, key_ids, state.columns, notes, most)
-        learned = SchemaState(value.writers, key.writers, state.columns, notes)
-        return Learned(learned, Sides(value, key, learned.held()))
+        state, value = self._side("value", state, value_ids, most)
+        state, key = self._side("key", state, key_ids, most)
+        return Learned(state, Sides(value, key, state.columns))
 
     def _side(
-        self,
-        name: str,
-        merged: Mapping[int, AvroSchema],
-        found: Iterable[int | None],
-        columns: StructType,
-        notes: dict[str, str],
-        most: int | None,
-    ) -> Side:
-        """Learn the schemas of keys or values; add to `notes` what people should know of them."""
+        self, name: str, state: SchemaState, found: Iterable[int | None], most: int | None
+    ) -> tuple[SchemaState, Side]:
+        """Learn the schemas of keys or values."""
         self._forget_foreign()
         rejected = self._rejected[name]
-        writers = dict(merged)
-        reader = merge.merge_all(writers)
+        writers = state.writers(name)
         unknown = self.registry.missing() - set(writers)
         times = {number: count for number, count in Counter(found).items() if number is not None}
         new = sorted(times.keys() - set(writers) - set(rejected) - unknown, key=lambda number: (-times[number], number))
         asked = sorted(new[:most])
         answers = self.registry.schemas(asked)
+        versions = Versions.of(writers.values() if asked else ())
+        older = Versions()
+        higher = sorted(writers)
         for schema_id in asked:
             registered = answers.get(schema_id)
             if registered is None:
@@ -135,19 +130,20 @@ class TopicSchemas:
                 rejected[schema_id] = foreign
                 self._foreign_since[name, schema_id] = time.monotonic()
                 continue
+            while higher and higher[0] < schema_id:
+                older = older.with_version(writers[higher.pop(0)])
             try:
-                older = {known: writer for known, writer in writers.items() if known < schema_id}
-                fits = fitted(name, self.declaration, columns, reader, older, registered)
+                fits = fitted(name, self.declaration, state.columns, versions, older, registered)
             except IncompatibleSchema as error:
                 rejected[schema_id] = f"incompatible_schema: schema id {schema_id}, {error}"
-            else:
-                writers[schema_id] = fits.writer
-                reader = merge.merge(reader, fits.writer)
-                if fits.notes:
-                    notes[f"{property_keys.NOTE}{name}-schema.{schema_id}"] = (
-                        f"schema id {schema_id}: {'; '.join(fits.notes)}"
-                    )
-        return Side(reader, writers, dict(rejected), frozenset(unknown), len(asked) < len(new))
+                continue
+            versions, older = versions.with_version(fits.writer), older.with_version(fits.writer)
+            state = state.with_writer(name, schema_id, fits.writer)
+            if fits.notes:
+                note = f"{property_keys.NOTE}{name}-schema.{schema_id}"
+                state = replace(state, notes={**state.notes, note: f"schema id {schema_id}: {'; '.join(fits.notes)}"})
+        side = Side(state.writers(name), dict(rejected), frozenset(unknown), len(asked) < len(new))
+        return state, side
 
     def _foreign(self, side: str, schema_id: int, registered: Registered) -> str | None:
         """Return what to say of a schema that is registered under no subject of this topic."""
@@ -178,29 +174,30 @@ def fitted(
     side: str,
     declaration: Declaration,
     columns: StructType,
-    reader: AvroSchema | None,
-    older: Mapping[int, AvroSchema],
+    versions: Versions,
+    older: Versions,
     registered: Registered,
 ) -> Fitted:
-    """Return a schema as the writer's form that can be merged into a reader's.
+    """Return a schema as the writer's form whose fields have the names of their columns.
 
-    `columns` are those of the table, which it must fit as well: a source may have declared them. `older` are the forms
-    with a lower id, which the registry gives in the order of registration: a narrower type or another name is refused
-    in a later version, unless the declaration allows it, and a version from before the change is none.
+    It must fit `versions`, all that the table knows, and `columns`, for a source may have declared them. `older` are
+    the versions with a lower id, which the registry gives in the order of registration: a narrower type or another name
+    is refused in a later version, unless the declaration allows it, and a version from before the change is none.
 
     Raises:
         IncompatibleSchema: it does not fit.
     """
     if registered.schema_type != "AVRO":
         raise IncompatibleSchema("", f"the schema is {registered.schema_type}, not AVRO")
-    names = with_names_of(columns, reader) if side == "value" else reader
-    writer = merge.with_column_names(names, writer_form.writer_form(registered.text, registered.references))
-    joined(columns, landed_columns(side, merge.merge(reader, writer)))
-    merge.refuse_narrowing(merge.merge_all(older), writer, declaration.allow)
+    form = writer_form.writer_form(registered.text, registered.references)
+    writer = merge.with_column_names(versions, form, columns if side == "value" else None)
+    versions.with_version(writer)
+    joined_columns(columns, landed_columns(side, writer))
+    merge.refuse_narrowing(older, writer, declaration.allow)
     notes = [f"{path} is omitted, {reason}: NULL in the table" for path, reason in omitted_fields(writer)]
     if notes and holds_nothing(writer):
         raise IncompatibleSchema("", f"no field can be a column: {notes[0]}")
-    for dropped, added, required in merge.replaced_fields(older[max(older)] if older else None, writer):
+    for dropped, added, required in merge.replaced_fields(older, writer):
         if dropped in declaration.allow:
             continue
         if required:

@@ -1,12 +1,16 @@
-"""The reader's form of a topic's schemas: what all writers merge into, and how each writer's bytes are read as it.
+"""The versions of a topic's schema: which column a field belongs to, and which change of a version is refused.
 
-The reader's form holds every field of every version, all of them optional. One place of it is one column, which may
-hold several Avro types: an enum and a string, milliseconds and microseconds, fixed of two sizes.
+One column may hold several Avro types: an enum and a string, milliseconds and microseconds, fixed of two sizes.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
 
+from pyiceberg.types import IcebergType, StructType
+
+from python_ingest import spark_types
 from python_ingest.kafka.avro_schema import AvroField, AvroSchema, AvroType
 from python_ingest.schema.avro import (
     IncompatibleSchema,
@@ -14,13 +18,10 @@ from python_ingest.schema.avro import (
     below,
     fields,
     holds_nothing,
-    in_both,
-    made_of,
     member,
     not_null,
     omitted,
-    optional,
-    parts,
+    walk,
 )
 from python_ingest.schema.writer_form import LOGICAL
 
@@ -28,8 +29,6 @@ WIDER = {("int", "long"): "long", ("float", "double"): "double"}
 # What differs in Avro and is the same in a column.
 SAME = {"enum": "string", "fixed": "bytes"}
 CASE_TWIN = "its name differs from another by case only"
-NESTED = ("record", "array", "map", "union")
-LARGEST_DECIMAL_BYTES = 16
 
 
 def column_type(schema: AvroSchema) -> str:
@@ -41,189 +40,165 @@ def column_type(schema: AvroSchema) -> str:
     return SAME.get(name, name)
 
 
-def merge(reader: AvroSchema | None, writer: AvroSchema, place: str = "") -> AvroSchema:
-    """Return the reader's form that holds every field of both, each as its wider type; fields match by name.
+@dataclass(frozen=True)
+class Versions:
+    """What some versions of a schema hold, by path, in whatever order they are added.
 
-    Raises:
-        IncompatibleSchema: a field of the two cannot be held by one column.
+    `types` are the widest of each place without null, `columns` those of each record by the names and aliases that
+    their fields have had. `newest` is the version that was added last.
     """
-    new = not_null(writer)
-    old = new if reader is None else not_null(reader)
-    before, after = column_type(old), column_type(new)
-    if before != after:
-        wider = WIDER.get((before, after)) or WIDER.get((after, before))
-        if wider is None:
-            raise _clash(old, new, place)
-        return wider
-    if after == "decimal":
-        return _wider_decimal(old, new, place)
-    if after not in NESTED:
-        return old
-    merged = parts(reader)
-    for name, part in parts(new).items():
-        if not holds_nothing(part):
-            merged[name] = merge(merged.get(name), part, below(place, name))
-    if len({*map(str.lower, merged)}) < len(merged):
-        raise IncompatibleSchema(place, "names of two fields differ by case only")
-    was = fields(reader)
-    is_now = {name: field for name, field in fields(new).items() if not holds_nothing(field["type"])}
-    return _reader(new, merged, {name: [*_aliases(was, name), *_aliases(is_now, name)] for name in merged})
+
+    types: Mapping[str, AvroSchema] = field(default_factory=dict)
+    columns: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    newest: AvroSchema | None = None
+
+    @classmethod
+    def of(cls, writers: Iterable[AvroSchema]) -> "Versions":
+        """Return what writers hold; raises as `with_version`."""
+        return reduce(cls.with_version, writers, cls())
+
+    def with_version(self, writer: AvroSchema) -> "Versions":
+        """Add a version whose fields are named as their columns.
+
+        Raises:
+            IncompatibleSchema: one column cannot hold a field of it and of the versions before.
+        """
+        types, columns = dict(self.types), dict(self.columns)
+        for path, schema in walk(writer):
+            types[path] = _wider(types.get(path, schema), schema, path)
+            if found := [column for column in fields(schema).values() if not holds_nothing(column["type"])]:
+                aliases = {alias: column["name"] for column in found for alias in column.get("aliases", ())}
+                own = {column["name"]: column["name"] for column in found}
+                before = columns.get(path, {})
+                # A name that a column has is no other column's alias.
+                columns[path] = {**aliases, **before, **own, **{name: name for name in before.values()}}
+        return Versions(types, columns, writer)
 
 
-def merge_all(writers: Mapping[int, AvroSchema]) -> AvroSchema | None:
-    """Return the reader's form of writers that are known to fit together, None for no writer."""
-    reader = None
-    for _, writer in sorted(writers.items()):
-        reader = merge(reader, writer)
-    return reader
-
-
-def with_column_names(reader: AvroSchema | None, writer: AvroSchema, place: str = "") -> AvroSchema:
+def with_column_names(
+    versions: Versions, writer: AvroSchema, column: IcebergType | None = None, path: str = ""
+) -> AvroSchema:
     """Return a writer's form with each field named as the column it belongs to, by its own name or an alias.
 
-    A column is known by every name and alias that the versions landed in it have. The bytes do not depend on names,
-    so a form is renamed once, when it is learned, and the order of merging does not matter. Of names that differ by
-    case only the one that the table has stays; fields with the others are omitted.
+    A column is known by every name and alias that the versions landed in it have; `column` has those that only a source
+    declares. The bytes do not depend on names, so a form is renamed once, when it is learned, and the order of versions
+    does not matter. Of names that differ by case only the one that the table has stays; fields with the others are
+    omitted.
 
     Raises:
         IncompatibleSchema: it cannot be told which column a field belongs to.
     """
-    old = not_null(reader or "null")
+    below_column = spark_types.parts(column)
+
+    def named(part: AvroSchema, step: str) -> AvroSchema:
+        return with_column_names(versions, part, below_column.get(step), below(path, step))
+
     if isinstance(writer, list):
         if not isinstance(not_null(writer), list):
-            return [with_column_names(reader, branch, place) for branch in writer]
-        members = parts(old) if isinstance(old, list) else {}
-        names = map(member, writer)
-        return [
-            with_column_names(members.get(name), branch, below(place, name))
-            for name, branch in zip(names, writer, strict=True)
-        ]
-    if isinstance(writer, str):
+            return [with_column_names(versions, branch, column, path) for branch in writer]
+        return [named(branch, member(branch)) for branch in writer]
+    if isinstance(writer, str) or writer["type"] not in ("array", "map", "record"):
         return writer
-    old = old if avro_type(old) == avro_type(writer) else "null"
-    if writer["type"] == "record":
-        return {**writer, "fields": _renamed_fields(old, writer, place)}
-    before = parts(old)
-    renamed = {
-        name: with_column_names(before.get(name), part, below(place, name)) for name, part in parts(writer).items()
-    }
-    return made_of(writer, renamed)
+    if writer["type"] == "array":
+        return {**writer, "items": named(writer["items"], "element")}
+    if writer["type"] == "map":
+        return {**writer, "values": named(writer["values"], "value")}
+    declared = [*below_column] if isinstance(column, StructType) else []
+    renamed = _renamed_fields(versions.columns.get(path, {}), declared, writer, path)
+    for new in renamed:
+        if "omitted" not in new:
+            new["type"] = named(new["type"], new["name"])
+    return {**writer, "fields": renamed}
 
 
-def refuse_narrowing(before: AvroSchema | None, writer: AvroSchema, allowed: Collection[str]) -> None:
-    """Raise if a type of a writer is narrower than what `before`, the merge of older versions, holds there.
-
-    Raises:
-        IncompatibleSchema: it is, and its place is not allowed. Its values would fit the column, but the producer
-            promises less than readers rely on.
-    """
-    for place, old, new in in_both(before, writer):
-        wide, narrow = column_type(old), column_type(new)
-        narrower = (narrow, wide) in WIDER or (wide == narrow == "decimal" and _precision(new) < _precision(old))
-        if narrower and not any(f"{place}.".startswith(f"{path}.") for path in allowed):
-            raise _clash(old, new, place)
-
-
-def replaced_fields(before: AvroSchema | None, writer: AvroSchema) -> Iterator[tuple[str, str, bool]]:
-    """Yield what may be a rename without an alias: a field that a version lacks, and one that it has instead.
-
-    The first comes by its path, the other by its name, and its type fits. The third part tells whether no record of
-    either version may lack its own: then the two versions are neither BACKWARD nor FORWARD compatible.
-    """
-    for place, old, new in in_both(before, writer):
-        if avro_type(new) != "record":
-            continue
-        was, is_now = fields(old), fields(new)
-        for name, dropped in was.items():
-            for added in (field for field in is_now.values() if name not in is_now and field["name"] not in was):
-                if _fit(dropped["type"], added["type"]):
-                    required = not dropped.get("optional") and not added.get("optional")
-                    yield below(place, name), added["name"], required
-
-
-def read_as(reader: AvroSchema, writer: AvroSchema) -> AvroSchema:
-    """Return the reader's form for the bytes of one writer: the same columns, where needed by the writer's own types.
-
-    Avro resolves records, unions and plain types by itself. It would misread a logical type, and refuse an enum or
-    fixed, that is not the writer's own.
-    """
-    old, new = not_null(reader), not_null(writer)
-    if avro_type(old) == avro_type(new) and avro_type(old) in NESTED:
-        own = parts(new)
-        return _reader(old, {name: read_as(part, own.get(name, "null")) for name, part in parts(old).items()}, {})
-    promoted = isinstance(old, str) and isinstance(new, str)
-    return old if promoted or new == "null" else new
-
-
-def _reader(schema: AvroSchema, found: Mapping[str, AvroSchema], aliases: Mapping[str, Collection[str]]) -> AvroSchema:
-    """Return the reader's form that is made of these parts, which are optional but in a union."""
-    if isinstance(schema, list):
-        return [*found.values()]
-    some = {name: optional(part) for name, part in found.items()}
-    if isinstance(schema, str) or schema["type"] != "record":
-        return made_of(schema, some)
-    new = [AvroField(name=name, type=part, default=None) for name, part in some.items()]
-    for field in new:
-        if others := aliases.get(field["name"]):
-            field["aliases"] = sorted({*others})
-    return {**schema, "fields": new}
-
-
-def _aliases(of: Mapping[str, AvroField], name: str) -> list[str]:
-    return of[name].get("aliases", []) if name in of else []
-
-
-def _renamed_fields(old: AvroSchema, writer: AvroType, place: str) -> list[AvroField]:
-    before = fields(old)
-    columns = {alias: name for name in before for alias in _aliases(before, name)} | {name: name for name in before}
+def _renamed_fields(
+    known: Mapping[str, str], declared: Collection[str], writer: AvroType, path: str
+) -> list[AvroField]:
+    columns = {**known, **{name: name for name in declared}}
     taken: dict[str, str] = {}
-    renamed = []
-    for field in writer["fields"]:
-        if "omitted" in field:
-            renamed.append(field)
+    renamed: list[AvroField] = []
+    for own in writer["fields"]:
+        if "omitted" in own:
+            renamed.append(own)
             continue
-        name = field["name"]
-        aliases = field.get("aliases", [])
+        name = own["name"]
+        aliases = own.get("aliases", [])
         # Its own name decides; its aliases are asked only where that is no column's.
         found = {columns[name]} if name in columns else {columns[alias] for alias in aliases if alias in columns}
         column = min(found, default=name)
         if len(found) > 1:
-            raise IncompatibleSchema(below(place, name), f"its aliases name the columns {' and '.join(sorted(found))}")
+            raise IncompatibleSchema(below(path, name), f"its aliases name the columns {' and '.join(sorted(found))}")
         if taken.setdefault(column, name) != name:
-            raise IncompatibleSchema(below(place, name), f"it and {taken[column]} would be the one column {column}")
-        of_column = before[column]["type"] if column in before else None
-        part = with_column_names(of_column, field["type"], below(place, column))
-        new: AvroField = {**field, "name": column, "type": part}
+            raise IncompatibleSchema(below(path, name), f"it and {taken[column]} would be the one column {column}")
+        new: AvroField = {**own, "name": column}
         new.pop("aliases", None)
         if others := sorted({name, *aliases} - {column}):
             new["aliases"] = others
         renamed.append(new)
-    # A field that a schema had has a default in the reader's form. A column that only the source declares has none, and
-    # takes a name in another case.
-    landed = {name for name, field in before.items() if "default" in field}
+    # A column that only the source declares takes a name in another case.
+    landed = {*known.values()}
     cases = Counter(map(str.lower, landed | {*taken}))
-    kept = landed | {name for name in before if name.lower() not in map(str.lower, landed)}
+    kept = landed | {name for name in declared if name.lower() not in map(str.lower, landed)}
     return [
-        omitted(field, field["name"], CASE_TWIN)
-        if field["name"] in taken and cases[field["name"].lower()] > 1 and field["name"] not in kept
-        else field
-        for field in renamed
+        omitted(new, new["name"], CASE_TWIN)
+        if new["name"] in taken and cases[new["name"].lower()] > 1 and new["name"] not in kept
+        else new
+        for new in renamed
     ]
+
+
+def refuse_narrowing(before: Versions, writer: AvroSchema, allowed: Collection[str]) -> None:
+    """Raise if a type of a writer is narrower than what older versions hold there.
+
+    Raises:
+        IncompatibleSchema: it is, and its path is not in `allowed`. Its values would fit the column, but the producer
+            promises less than readers rely on.
+    """
+    for path, new in walk(writer, into_unions=False):
+        old = before.types.get(path, new)
+        wide, narrow = column_type(old), column_type(new)
+        narrower = (narrow, wide) in WIDER or (wide == narrow == "decimal" and _precision(new) < _precision(old))
+        if narrower and not any(f"{path}.".startswith(f"{allowed_path}.") for allowed_path in allowed):
+            raise _clash(old, new, path)
+
+
+def replaced_fields(before: Versions, writer: AvroSchema) -> Iterator[tuple[str, str, bool]]:
+    """Yield what may be a rename without an alias: a field that the newest version has, and one that it lacks.
+
+    The first comes by its path, the other by its name, and its type fits. The third part tells whether no record of
+    either version may lack its own: then the two versions are neither BACKWARD nor FORWARD compatible.
+    """
+    old = dict(walk(before.newest or "null", into_unions=False))
+    for path, new in walk(writer, into_unions=False):
+        was, is_now = fields(old.get(path)), fields(new)
+        for name, dropped in was.items():
+            for added in (other for other in is_now.values() if name not in is_now and other["name"] not in was):
+                if _fit(dropped["type"], added["type"]):
+                    required = not dropped.get("optional") and not added.get("optional")
+                    yield below(path, name), added["name"], required
 
 
 def _fit(dropped: AvroSchema, added: AvroSchema) -> bool:
     try:
-        merge(merge(None, dropped), added)
+        Versions.of([dropped, added])
     except IncompatibleSchema:
         return False
     return not (holds_nothing(dropped) or holds_nothing(added))
 
 
-def _wider_decimal(old: AvroSchema, new: AvroSchema, place: str) -> AvroSchema:
-    if isinstance(old, dict) and isinstance(new, dict) and old["scale"] == new["scale"]:
-        wider: AvroType = {**old, "precision": max(old["precision"], new["precision"])}
-        return {**wider, "size": LARGEST_DECIMAL_BYTES} if "size" in old else wider
-    raise _clash(old, new, place)
+def _wider(old: AvroSchema, new: AvroSchema, path: str) -> AvroSchema:
+    """Return the type that holds both; raises IncompatibleSchema if there is none."""
+    before, after = column_type(old), column_type(new)
+    if before != after:
+        wider = WIDER.get((before, after)) or WIDER.get((after, before))
+        if wider is None:
+            raise _clash(old, new, path)
+        return wider
+    if isinstance(old, dict) and isinstance(new, dict) and after == "decimal":
+        if old["scale"] != new["scale"]:
+            raise _clash(old, new, path)
+        return max(old, new, key=_precision)
+    return old
 
 
 def _precision(schema: AvroSchema) -> int:

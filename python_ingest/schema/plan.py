@@ -11,11 +11,11 @@ from pyiceberg.types import IcebergType, StructType
 from lakehouse.errors import UserError
 from python_ingest import spark_types
 from python_ingest.kafka.registry import Registered, Registry
-from python_ingest.schema import merge
 from python_ingest.schema.avro import IncompatibleSchema
 from python_ingest.schema.column_types import joined_columns
 from python_ingest.schema.columns import declared_columns, landed_columns
 from python_ingest.schema.learn import fitted
+from python_ingest.schema.merge import Versions
 from python_ingest.schema.state import SchemaState
 from python_ingest.topics import Declaration
 
@@ -105,16 +105,15 @@ def _plan(
     source: str, schema_id: int | None, registered: Registered, table: Table | None, declaration: Declaration, side: str
 ) -> SchemaChange:
     state = SchemaState.of(table)
-    writers = state.value if side == "value" else state.key
+    writers = state.writers(side)
     before = _of_side(side, state.columns)
     wanted = _of_side(side, joined_columns(state.columns, declared_columns(declaration)))
-    reader = merge.merge_all(writers)
-    older = {number: writer for number, writer in writers.items() if schema_id is None or number < schema_id}
+    older = [writers[number] for number in sorted(writers) if schema_id is None or number < schema_id]
     try:
-        fits = fitted(side, declaration, wanted, reader, older, registered)
+        fits = fitted(side, declaration, wanted, Versions.of(writers.values()), Versions.of(older), registered)
     except IncompatibleSchema as error:
         return SchemaChange(source, schema_id, declaration.identifier, refused=str(error))
-    own = landed_columns(side, merge.merge(None, fits.writer))
+    own = landed_columns(side, fits.writer)
     after = joined_columns(wanted, own)
     columns = list(_compared("", before, after))
     return SchemaChange(

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyiceberg.table import Table
 from pyiceberg.types import StructType
@@ -10,7 +10,6 @@ from pyiceberg.types import StructType
 from lakehouse import property_keys
 from python_ingest import spark_types
 from python_ingest.kafka.avro_schema import AvroSchema, omitted_fields
-from python_ingest.schema import merge
 from python_ingest.schema.column_types import joined_columns
 from python_ingest.schema.columns import decoded_columns, landed_columns, landed_name
 
@@ -20,8 +19,7 @@ class SchemaState:
     """The columns that a table has, the writers' schemas that they hold, by id, and what people should know of them.
 
     `columns` are the payload's, and `kafka_key` where keys are Avro. The schemas stand in the table's properties,
-    one each: of two processes that add different ones at the same time, neither undoes what the other did. The
-    order of merging does not matter.
+    one each: of two processes that add different ones at the same time, neither undoes what the other did.
     """
 
     value: Mapping[int, AvroSchema] = field(default_factory=dict)
@@ -45,10 +43,16 @@ class SchemaState:
         columns = decoded_columns(table.schema().as_struct(), table.properties.get(property_keys.KEY_FORMAT))
         return cls(**sides, columns=columns, notes=notes)
 
-    def held(self) -> StructType:
-        """Return the columns that hold what the table has and what the schemas give."""
-        held = joined_columns(self.columns, landed_columns("value", merge.merge_all(self.value)))
-        return joined_columns(held, landed_columns("key", merge.merge_all(self.key)))
+    def with_writer(self, side: str, schema_id: int, writer: AvroSchema) -> "SchemaState":
+        """Add a writer's schema, and the columns that hold its fields; IncompatibleSchema if the table's cannot."""
+        columns = joined_columns(self.columns, landed_columns(side, writer))
+        writers = {**self.writers(side), schema_id: writer}
+        changed = replace(self, columns=columns)
+        return replace(changed, value=writers) if side == "value" else replace(changed, key=writers)
+
+    def writers(self, side: str) -> Mapping[int, AvroSchema]:
+        """Return the schemas of a side (`value`, `key`)."""
+        return self.value if side == "value" else self.key
 
     def omitted_fields(self) -> list[tuple[str, str]]:
         """Return column, or path, and reason of each field that no column can hold: in the table it is NULL."""
@@ -69,21 +73,15 @@ class SchemaState:
 class Side:
     """How the keys or the values of a topic are decoded.
 
-    `reader` is the merge of the writers' schemas, by id in `writers`. `rejected` maps an id whose
-    schema does not fit, or belongs to another topic, to the whole error. `unknown` are the ids that
-    the registry does not have; with `too_many` it was not asked for all, and every other id counts
-    as unknown too.
+    `writers` are the schemas by id. `rejected` maps an id whose schema does not fit, or belongs to another topic, to
+    the whole error. `unknown` are the ids that the registry does not have; with `too_many` it was not asked for all,
+    and every other id counts as unknown too.
     """
 
-    reader: AvroSchema | None = None
     writers: Mapping[int, AvroSchema] = field(default_factory=dict)
     rejected: Mapping[int, str] = field(default_factory=dict)
     unknown: frozenset[int] = frozenset()
     too_many: bool = False
-
-    def known(self, schema_id: int) -> bool:
-        """Tell whether the registry has been asked for this id."""
-        return schema_id in self.writers or schema_id in self.rejected or schema_id in self.unknown
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,16 @@ from collections.abc import Sequence
 from hashlib import sha256
 
 from python_ingest.kafka.avro_schema import NAMED, AvroField, AvroSchema, AvroType, qualified_name, simple_name
-from python_ingest.schema.avro import IncompatibleSchema, avro_type, below, holds_nothing, member, not_null, omitted
+from python_ingest.schema.avro import (
+    IncompatibleSchema,
+    avro_type,
+    below,
+    holds_nothing,
+    is_name,
+    member,
+    not_null,
+    omitted,
+)
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 # What a value with a logical type is, by the Avro type it stands on. What becomes a timestamp is one type whatever its
@@ -70,13 +79,8 @@ def fingerprint(text: str, references: Sequence[str] = ()) -> str:
 
 
 def refuse_what_is_no_name(name: str, place: str) -> None:
-    """Raise unless Avro's Java library takes this as a name: it begins with a letter, of any alphabet, or `_`.
-
-    Raises:
-        IncompatibleSchema: it does not. Spark could read no record of the topic with such a schema.
-    """
-    letters = name.replace("_", "a")
-    if not letters[:1].isalpha() or not all(letter.isalpha() or letter.isdecimal() for letter in letters):
+    """Raise IncompatibleSchema for what is no name: Spark could read no record of the topic with such a schema."""
+    if not is_name(name):
         raise IncompatibleSchema(place, f"'{name}' is not a name in Avro")
 
 

@@ -30,8 +30,9 @@ def create(catalog: Catalog) -> dict[str, Table]:
     created = {}
     for declaration in read_declarations():
         value = VALUES[declaration.table]
-        keys = {1: json.loads(schema_text(value.replace("-v", "-key-v")))} if declaration.key == "avro" else {}
-        state = SchemaState({1: json.loads(schema_text(value))}, keys)
+        state = SchemaState().with_writer("value", 1, json.loads(schema_text(value)))
+        if declaration.key == "avro":
+            state = state.with_writer("key", 1, json.loads(schema_text(value.replace("-v", "-key-v"))))
         if catalog.table_exists(declaration.identifier):
             catalog.drop_table(declaration.identifier)
         # Without partitions: PyIceberg can then append rows too.

@@ -20,9 +20,9 @@ from python_ingest.landing import identity, tables
 from python_ingest.landing.offsets import Position, PositionReader
 from python_ingest.landing.tables import table_schema
 from python_ingest.layout import METADATA_COLUMNS, partition_term, sort_term
-from python_ingest.schema import column_types, merge, writer_form
+from python_ingest.schema import column_types, writer_form
 from python_ingest.schema.avro import IncompatibleSchema
-from python_ingest.schema.columns import payload_columns
+from python_ingest.schema.columns import landed_columns
 from python_ingest.schema.state import SchemaState
 from python_ingest.topics import Declaration
 from tests.support.lab import record
@@ -32,37 +32,37 @@ def writer(schema: Any) -> Any:
     return writer_form.writer_form(json.dumps(schema))
 
 
-def reader(schema: Any) -> Any:
-    return merge.merge(None, writer(schema))
-
-
 def test_a_nested_record_stays_a_struct_of_optional_fields() -> None:
-    struct = column_types.of_avro(reader(record("r", a="int", b=record("b", c="string"))))
+    struct = column_types.of_avro(writer(record("r", a="int", b=record("b", c="string"))))
     assert [(field.name, field.required) for field in struct.fields] == [("a", False), ("b", False)]
     assert [field.name for field in struct.fields[1].field_type.fields] == ["c"]
 
 
 def test_payload_columns_come_first_and_every_metadata_column_follows() -> None:
-    names = [
-        field.name for field in table_schema(SchemaState({3: writer(record("r", a="int", b="long"))}), "string").fields
-    ]
+    state = SchemaState().with_writer("value", 3, writer(record("r", a="int", b="long")))
+    names = [field.name for field in table_schema(state, "string").fields]
     assert names == ["a", "b", *METADATA_COLUMNS]
 
 
 def test_a_payload_that_is_no_record_is_one_column() -> None:
-    assert payload_columns(reader("long")) == {"value": "long"}
+    assert spark_types.parts(landed_columns("value", "long")) == {"value": LongType()}
 
 
 def test_a_field_named_like_a_metadata_or_reserved_column_is_renamed() -> None:
-    columns = payload_columns(
-        reader(record("r", kafka_offset="int", Ingest_Batch="int", _partition="int", other="int"))
+    columns = landed_columns(
+        "value", writer(record("r", kafka_offset="int", Ingest_Batch="int", _partition="int", other="int"))
     )
-    assert list(columns) == ["value_kafka_offset", "value_Ingest_Batch", "value__partition", "other"]
+    assert [field.name for field in columns.fields] == [
+        "value_kafka_offset",
+        "value_Ingest_Batch",
+        "value__partition",
+        "other",
+    ]
 
 
 def test_a_rename_that_hits_another_field_is_refused() -> None:
     with pytest.raises(IncompatibleSchema, match="two fields would be landed as value_kafka_offset"):
-        payload_columns(reader(record("r", value_kafka_offset="int", kafka_offset="int")))
+        landed_columns("value", writer(record("r", value_kafka_offset="int", kafka_offset="int")))
 
 
 @pytest.fixture
@@ -75,7 +75,11 @@ def catalog(offline_settings: Settings) -> Catalog:
 
 DECLARATION = Declaration("sales", "bronze", "sales", "avro", "dead_letter")
 TOPIC = TopicState("sales", "topic-1", "cluster-1", {0: 0}, {0: 0})
-FIRST = SchemaState({3: writer(record("r", a="int", n=record("n", b="float")))}, {4: "long"})
+FIRST = (
+    SchemaState()
+    .with_writer("value", 3, writer(record("r", a="int", n=record("n", b="float"))))
+    .with_writer("key", 4, "long")
+)
 
 
 def test_a_table_is_made_once_and_remembers_where_it_comes_from(catalog: Catalog) -> None:
@@ -87,7 +91,7 @@ def test_a_table_is_made_once_and_remembers_where_it_comes_from(catalog: Catalog
     assert table is not None
     tables.evolve(table, DECLARATION, FIRST)
     state = SchemaState.of(table)
-    assert (state.value, state.key, state.held()) == (FIRST.value, FIRST.key, FIRST.held())
+    assert state == FIRST
     assert [str(field.transform) for field in table.spec().fields] == ["day", "identity"]
     for column in ("kafka_partition", "kafka_offset", "ingest_batch"):
         assert table.properties[f"write.metadata.metrics.column.{column}"] == "full"
@@ -246,7 +250,7 @@ def test_another_format_of_keys_is_refused(catalog: Catalog) -> None:
 def test_a_table_grows_by_adding_and_widening_in_one_commit(catalog: Catalog) -> None:
     table = made(catalog)
     nested = record("n", b="double", c="string")
-    grown = replace(FIRST, value=FIRST.value | {5: writer(record("r", a="long", n=nested, d="string"))})
+    grown = FIRST.with_writer("value", 5, writer(record("r", a="long", n=nested, d="string")))
     tables.evolve(table, DECLARATION, grown)
     after = catalog.load_table(DECLARATION.identifier)
     found = {name: str(after.schema().find_type(name)) for name in ("a", "n.b", "n.c", "d")}
@@ -257,19 +261,17 @@ def test_a_table_grows_by_adding_and_widening_in_one_commit(catalog: Catalog) ->
 def test_two_that_add_columns_at_once_do_not_undo_each_other(catalog: Catalog) -> None:
     made(catalog)
     table, other = (catalog.load_table(DECLARATION.identifier) for _ in range(2))
-    adds = {4: writer(record("r", a="int", z="int"))}
-    tables.evolve(table, DECLARATION, replace(FIRST, value=FIRST.value | adds))
+    tables.evolve(table, DECLARATION, FIRST.with_writer("value", 4, writer(record("r", a="int", z="int"))))
     with pytest.raises(Refused):
-        tables.evolve(other, DECLARATION, replace(FIRST, value=FIRST.value | {5: writer(record("r", y="int"))}))
+        tables.evolve(other, DECLARATION, FIRST.with_writer("value", 5, writer(record("r", y="int"))))
     assert SchemaState.of(catalog.load_table(DECLARATION.identifier)).value.keys() == {3, 4}
 
 
 def test_a_schema_that_adds_no_column_is_noted_beside_one_that_did_meanwhile(catalog: Catalog) -> None:
     made(catalog)
     table, other = (catalog.load_table(DECLARATION.identifier) for _ in range(2))
-    adds = {4: writer(record("r", a="int", z="int"))}
-    tables.evolve(table, DECLARATION, replace(FIRST, value=FIRST.value | adds))
-    tables.evolve(other, DECLARATION, replace(FIRST, value=FIRST.value | {5: writer(record("r", a="int"))}))
+    tables.evolve(table, DECLARATION, FIRST.with_writer("value", 4, writer(record("r", a="int", z="int"))))
+    tables.evolve(other, DECLARATION, FIRST.with_writer("value", 5, writer(record("r", a="int"))))
     table = catalog.load_table(DECLARATION.identifier)
     assert SchemaState.of(table).value.keys() == {3, 4, 5}
     assert {field.name for field in table_schema(SchemaState.of(table), DECLARATION.key).fields} == {

@@ -11,9 +11,10 @@ import fastavro
 import pytest
 
 from python_ingest.kafka.avro_schema import omitted_fields
-from python_ingest.schema import merge
 from python_ingest.schema.avro import IncompatibleSchema, not_null, optional
+from python_ingest.schema.column_types import of_avro, reader_schema
 from python_ingest.schema.writer_form import fingerprint, writer_form
+from python_ingest.spark_types import parts
 from tests.support.lab import record
 
 
@@ -202,7 +203,7 @@ def test_a_field_that_cannot_be_a_column_costs_the_field_wherever_it_stands() ->
         writer = form(schema)
         assert sorted(path for path, _ in omitted_fields(writer)) == sorted({*omitted}), seed
         body.seek(0)
-        reader = merge.read_as(merge.merge(None, writer), writer)
+        reader = reader_schema(of_avro(writer), writer)
         found = fastavro.schemaless_reader(body, fastavro.parse_schema(writer), fastavro.parse_schema(reader))
         assert without_nulls(found) == landed, seed
 
@@ -212,7 +213,7 @@ def test_records_that_contain_each_other_are_omitted_where_one_comes_again() -> 
     writer = form(record("a", id="int", b=other))
     assert list(omitted_fields(writer)) == [("b.a", "a type that contains itself cannot be a column")]
     # What is left of b is no column.
-    assert list(types(merge.merge(None, writer))) == ["id"]
+    assert list(parts(of_avro(writer))) == ["id"]
 
 
 def test_a_schema_of_too_many_leaves_is_refused_before_it_is_written_out() -> None:

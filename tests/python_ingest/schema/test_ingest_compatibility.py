@@ -11,6 +11,7 @@ from confluent_kafka.schema_registry import Schema
 from python_ingest.kafka.registry import Registered
 from python_ingest.schema.avro import IncompatibleSchema
 from python_ingest.schema.learn import Fitted, fitted
+from python_ingest.schema.merge import Versions
 from python_ingest.spark_types import NO_COLUMNS
 from python_ingest.topics import Declaration
 from python_ingest.upkeep.status import topic_statuses
@@ -39,9 +40,9 @@ def schema_of(fields: Fields, depth: int) -> dict[str, Any]:
 
 def fit(before: Any, after: Any, *allow: str) -> Fitted:
     declaration = Declaration("t", "s", "t", "string", "dead_letter", allow=allow)
-    first = fitted("value", declaration, NO_COLUMNS, None, {}, Registered("AVRO", json.dumps(before)))
-    registered = Registered("AVRO", json.dumps(after))
-    return fitted("value", declaration, NO_COLUMNS, first.writer, {1: first.writer}, registered)
+    first = fitted("value", declaration, NO_COLUMNS, Versions(), Versions(), Registered("AVRO", json.dumps(before)))
+    versions = Versions.of([first.writer])
+    return fitted("value", declaration, NO_COLUMNS, versions, versions, Registered("AVRO", json.dumps(after)))
 
 
 def test_only_a_version_that_the_registry_calls_incompatible_both_ways_is_refused(lab: Lab) -> None:

@@ -1,32 +1,38 @@
-"""Versions merged into the reader's form, in any order, and each writer's bytes read as it."""
+"""Versions learned in any order, and each writer's bytes read in the shape of the columns."""
 
 import json
 import random
+from functools import reduce
 from itertools import permutations
 from typing import Any
 
+import fastavro
 import pytest
-from pyiceberg.types import IntegerType, ListType, MapType, NestedField, StructType
+from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from python_ingest.kafka.avro_schema import omitted_fields
-from python_ingest.schema import column_types
-from python_ingest.schema.avro import IncompatibleSchema
-from python_ingest.schema.merge import merge, merge_all, read_as, with_column_names
+from python_ingest.schema.avro import IncompatibleSchema, avro_type, fields, not_null
+from python_ingest.schema.column_types import joined_columns, of_avro, reader_schema
+from python_ingest.schema.columns import landed_record
+from python_ingest.schema.merge import Versions, with_column_names
+from python_ingest.schema.state import SchemaState
 from python_ingest.schema.writer_form import writer_form
+from python_ingest.spark_types import in_spark, of_spark, parts
 from tests.support.lab import record
 
 
-def learned(*versions: Any) -> tuple[Any, list[Any]]:
-    """Return the reader's form of versions learned one after the other, and their writers' forms."""
-    reader, writers = None, []
-    for version in versions:
-        writers.append(with_column_names(reader, writer_form(json.dumps(version))))
-        reader = merge(reader, writers[-1])
-    return reader, writers
+def learned(*versions: Any) -> tuple[StructType, list[Any]]:
+    """Return the columns of versions learned one after the other, and their writers' forms."""
+    known, state = Versions(), SchemaState()
+    for number, version in enumerate(versions):
+        writer = with_column_names(known, writer_form(json.dumps(version)))
+        known, state = known.with_version(writer), state.with_writer("value", number, writer)
+    return state.columns, list(state.value.values())
 
 
-def types(reader: Any) -> dict[str, Any]:
-    return {field["name"]: field["type"] for field in reader["fields"]}
+def types(columns: IcebergType) -> dict[str, str]:
+    """Return the fields of a struct with their types in Spark."""
+    return {name: in_spark(column) for name, column in parts(columns).items()}
 
 
 def aliased(schema: Any, **aliases: list[str]) -> Any:
@@ -37,21 +43,15 @@ def aliased(schema: Any, **aliases: list[str]) -> Any:
     return schema | {"fields": fields}
 
 
-def test_the_reader_holds_every_field_of_every_version_in_any_order() -> None:
+def test_the_columns_hold_every_field_of_every_version_in_any_order() -> None:
     versions = [
         record("r", id="int", price="float"),
         record("r", id="int", code=["null", "string"], price="double"),
         record("r", price="float", id="long", nested=record("n", x="int")),
     ]
-    expected = {
-        "id": ["null", "long"],
-        "price": ["null", "double"],
-        "code": ["null", "string"],
-    }
+    expected = {"id": "bigint", "price": "double", "code": "string", "nested": "struct<`x`: int>"}
     for order in permutations(versions):
-        found = types(learned(*order)[0])
-        assert found.pop("nested")[1]["fields"] == [{"name": "x", "type": ["null", "int"], "default": None}]
-        assert found == expected
+        assert types(learned(*order)[0]) == expected
 
 
 VARIANTS: dict[str, list[Any]] = {
@@ -87,18 +87,13 @@ def a_version(rng: random.Random, depth: int = 2) -> Any:
     return aliased(version, after=["before"])
 
 
-def columns(schema: Any) -> Any:
-    """Return what a schema is landed as, without the order of fields and the name of a renamed one."""
-    found = column_types.of_avro(schema)
-
-    def plain(data_type: Any) -> Any:
-        if isinstance(data_type, StructType):
-            return {field.name.replace("after", "before"): plain(field.field_type) for field in data_type.fields}
-        if isinstance(data_type, ListType):
-            return [plain(data_type.element_type)]
-        return plain(data_type.value_type) if isinstance(data_type, MapType) else str(data_type)
-
-    return plain(found)
+def plain(column: IcebergType) -> Any:
+    """Return a type without the order of fields and the name of a renamed one."""
+    if isinstance(column, StructType):
+        return {name.replace("after", "before"): plain(part) for name, part in parts(column).items()}
+    if isinstance(column, ListType):
+        return [plain(column.element_type)]
+    return plain(column.value_type) if isinstance(column, MapType) else str(column)
 
 
 def test_the_columns_are_the_same_whatever_version_is_learned_first() -> None:
@@ -107,11 +102,37 @@ def test_the_columns_are_the_same_whatever_version_is_learned_first() -> None:
         versions = [a_version(rng) for _ in range(3)]
         outcomes = []
         for order in permutations(versions):
-            reader, writers = learned(*order)
-            outcomes.append(columns(reader))
+            columns, writers = learned(*order)
+            outcomes.append(plain(columns))
             for again in permutations(writers):
-                assert columns(merge_all(dict(enumerate(again)))) == outcomes[0]
+                found = reduce(lambda state, form: state.with_writer("value", 1, form), again, SchemaState())
+                assert plain(found.columns) == outcomes[0]
+                assert Versions.of(again).types.keys() == Versions.of(writers).types.keys()
         assert all(outcome == outcomes[0] for outcome in outcomes)
+
+
+def paths(column: IcebergType, path: str = "") -> list[str]:
+    """Return every path of a type, in order."""
+    below = [place for name, part in parts(column).items() for place in paths(part, f"{path}.{name}")]
+    return [path, *below]
+
+
+DECLARED = (
+    "struct<place: struct<text: string, more: struct<x: date>>, later: map<string, decimal(9, 2)>, NUMBER: bigint>"
+)
+
+
+def test_every_version_is_read_in_the_shape_of_the_columns() -> None:
+    rng = random.Random(20261124)
+    for _ in range(50):
+        columns, writers = learned(*(a_version(rng) for _ in range(4)))
+        columns = joined_columns(columns, of_spark(DECLARED))
+        for writer in writers:
+            reader = reader_schema(columns, landed_record("value", writer))
+            assert paths(of_avro(reader)) == paths(columns)
+            # Where it is not the column's, the type is the writer's own, and narrower.
+            assert joined_columns(columns, of_avro(reader)) == columns
+            fastavro.parse_schema(json.loads(json.dumps(reader)))
 
 
 def test_fields_are_added_inside_records_arrays_and_maps() -> None:
@@ -121,11 +142,12 @@ def test_fields_are_added_inside_records_arrays_and_maps() -> None:
             "r", place=record("p", **fields), lines=lines, by_name={"type": "map", "values": record("v", **fields)}
         )
 
-    found = types(learned(version(a="int"), version(a="int", b="string"))[0])
-    names = [field["name"] for field in found["place"][1]["fields"]]
-    assert names == ["a", "b"]
-    assert [field["name"] for field in found["lines"][1]["items"][1]["fields"]] == ["a", "b"]
-    assert [field["name"] for field in found["by_name"][1]["values"][1]["fields"]] == ["a", "b"]
+    below = "struct<`a`: int, `b`: string>"
+    assert types(learned(version(a="int"), version(a="int", b="string"))[0]) == {
+        "place": below,
+        "lines": f"array<{below}>",
+        "by_name": f"map<string, {below}>",
+    }
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
@@ -135,21 +157,21 @@ def test_a_field_keeps_the_name_that_its_column_has(order: tuple[int, ...]) -> N
         aliased(record("r", b="long"), b=["a"]),
         aliased(record("r", c="int"), c=["b", "a"]),
     ]
-    reader, writers = learned(*(versions[index] for index in order))
+    columns, writers = learned(*(versions[index] for index in order))
     first = "abc"[order[0]]
-    assert types(reader) == {first: ["null", "long"]}
-    assert [list(types(writer)) for writer in writers] == [[first]] * 3
+    assert types(columns) == {first: "bigint"}
+    assert [list(fields(writer)) for writer in writers] == [[first]] * 3
 
 
 def test_an_alias_between_two_columns_joins_nothing() -> None:
-    reader, (_, _, third) = learned(record("r", a="int"), record("r", b="int"), aliased(record("r", b="int"), b=["a"]))
-    assert (list(types(reader)), list(types(third))) == (["a", "b"], ["b"])
+    columns, (_, _, third) = learned(record("r", a="int"), record("r", b="int"), aliased(record("r", b="int"), b=["a"]))
+    assert (list(types(columns)), list(fields(third))) == (["a", "b"], ["b"])
 
 
 def test_a_field_that_holds_nothing_gives_its_aliases_to_no_column() -> None:
     emptied = aliased(record("r", d="null", k="int"), d=["b"])
-    reader, _ = learned(record("r", d="double", k="int"), emptied, record("r", k="int", b="string"))
-    assert types(reader).keys() == {"d", "k", "b"}
+    columns, _ = learned(record("r", d="double", k="int"), emptied, record("r", k="int", b="string"))
+    assert types(columns).keys() == {"d", "k", "b"}
 
 
 def test_two_fields_of_one_column_are_refused() -> None:
@@ -162,10 +184,10 @@ def test_two_fields_of_one_column_are_refused() -> None:
 
 def test_a_renamed_type_changes_nothing_outside_a_union() -> None:
     before, after = record("Old", a="int"), record("New", a="int")
-    reader, _ = learned(record("r", x=before), record("r", x=after))
-    assert [field["name"] for field in types(reader)["x"][1]["fields"]] == ["a"]
-    reader, _ = learned(record("r", x=["int", before]), record("r", x=["int", after]))
-    assert columns(reader)["x"].keys() == {"member_int", "member_old", "member_new"}
+    columns, _ = learned(record("r", x=before), record("r", x=after))
+    assert types(columns) == {"x": "struct<`a`: int>"}
+    columns, _ = learned(record("r", x=["int", before]), record("r", x=["int", after]))
+    assert plain(columns)["x"].keys() == {"member_int", "member_old", "member_new"}
 
 
 def test_of_names_that_differ_by_case_only_the_one_that_the_table_has_lands() -> None:
@@ -179,28 +201,37 @@ def test_of_names_that_differ_by_case_only_the_one_that_the_table_has_lands() ->
     nested = [record("r", below=version | {"name": "s"}) for version in (one, both)]
     assert left_out(*nested) == [[], ["below.ID"]]
     # A column that only the source declares takes the one name of a version, whatever its case.
-    declared = column_types.with_names_of(StructType(NestedField(1, "id", IntegerType(), required=False)), None)
+    declared = of_spark("struct<id: int>")
     for version, omitted in ((other, []), (both, ["ID"])):
-        writer = with_column_names(declared, writer_form(json.dumps(version)))
+        writer = with_column_names(Versions(), writer_form(json.dumps(version)), declared)
         assert [path for path, _ in omitted_fields(writer)] == omitted
+
+
+ENUM, FIXED = {"type": "enum", "name": "e", "symbols": ["A"]}, {"type": "fixed", "name": "f", "size": 2}
 
 
 @pytest.mark.parametrize(
     ("known", "writer", "expected"),
     [
-        ("long", "int", ["null", "long"]),
-        ("string", {"type": "enum", "name": "e", "symbols": ["A"]}, ["null", {"type": "enum", "symbols": ["A"]}]),
-        ({"type": "enum", "name": "e", "symbols": ["A"]}, "string", ["null", "string"]),
-        ({"type": "fixed", "name": "f", "size": 2}, "bytes", ["null", "bytes"]),
-        ("bytes", {"type": "fixed", "name": "f", "size": 2}, ["null", {"type": "fixed", "size": 2}]),
+        ("long", "int", "long"),
+        ("string", ENUM, {"type": "enum", "symbols": ["A"]}),
+        (ENUM, "string", "string"),
+        (FIXED, "bytes", "bytes"),
+        ("bytes", FIXED, {"type": "fixed", "size": 2}),
+        ("long", None, "long"),
+        (VARIANTS["at"][0], None, {"type": "long", "logicalType": "timestamp-micros"}),
+        (["int", ENUM, FIXED, "string"], ["int", "string"], ["int", "enum", "fixed", "string"]),
+        (["int", record("s", a="int")], ["int", "string"], ["int", "record", "string"]),
+        (["string", VARIANTS["price"][1]], ["string", "int"], ["string", "fixed", "int"]),
     ],
 )
 def test_a_column_is_read_as_the_writers_own_type_where_avro_cannot_convert(
     known: Any, writer: Any, expected: Any
 ) -> None:
-    reader, (_, form) = learned(record("r", x=known), record("r", x=writer))
-    (found,) = types(read_as(reader, form)).values()
-    assert [
-        {name: part for name, part in branch.items() if name != "name"} if isinstance(branch, dict) else branch
-        for branch in found
-    ] == expected
+    columns, (_, form) = learned(record("r", x=known), record("r", y="int", **({"x": writer} if writer else {})))
+    found = not_null(fields(reader_schema(columns, form))["x"]["type"])
+    if isinstance(found, list):
+        assert list(map(avro_type, found)) == expected
+    else:
+        own = {name: part for name, part in found.items() if name != "name"} if isinstance(found, dict) else found
+        assert own == expected

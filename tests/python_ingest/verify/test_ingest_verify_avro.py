@@ -11,7 +11,8 @@ import pytest
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from python_ingest.landing import tables
-from python_ingest.schema import columns, merge, writer_form
+from python_ingest.schema import columns, writer_form
+from python_ingest.schema.merge import Versions, with_column_names
 from python_ingest.schema.state import SchemaState
 from python_ingest.verify.avro_values import Reader, Unreadable, renamed, schema_id
 from tests.python_ingest.schema.test_ingest_evolution import a_value, without_nulls
@@ -30,11 +31,11 @@ def encoded(schema: Any, value: Any) -> bytes:
 
 def columns_of(versions: list[Any]) -> StructType:
     """Return the columns that the ingester makes of versions learned in order."""
-    reader, writers = None, {}
+    known, state = Versions(), SchemaState()
     for number, version in enumerate(versions):
-        writers[number] = merge.with_column_names(reader, writer_form.writer_form(json.dumps(version)))
-        reader = merge.merge(reader, writers[number])
-    fields = tables.table_schema(SchemaState(value=writers), "string").fields
+        writer = with_column_names(known, writer_form.writer_form(json.dumps(version)))
+        known, state = known.with_version(writer), state.with_writer("value", number, writer)
+    fields = tables.table_schema(state, "string").fields
     return StructType(*(field for field in fields if field.name not in columns.METADATA_COLUMNS))
 
 
