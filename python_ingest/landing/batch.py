@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -23,9 +22,9 @@ from python_ingest.kafka.broker import TopicState
 from python_ingest.kafka.offset_range import OffsetRange
 from python_ingest.landing import commit, decode, far_stamps, identity, offsets, tables
 from python_ingest.landing.commit import Landed, Ledger
-from python_ingest.landing.decode import Batch
+from python_ingest.landing.decode import Batch, StoppedRecord
 from python_ingest.landing.offsets import Position
-from python_ingest.landing.session import log_file
+from python_ingest.landing.session import log_file, raised_message
 from python_ingest.schema.learn import TopicSchemas
 from python_ingest.schema.state import SchemaState, Sides
 from python_ingest.topics import Declaration
@@ -210,15 +209,13 @@ class Lander:
         return commit.landed(table, snapshot)
 
     def _translated(self, error: PySparkException | Py4JError) -> Exception:
-        text = str(error)
-        # Not the words alone: other errors quote the plan, in which they stand as well.
-        if f"[USER_RAISED_EXCEPTION] {decode.NEW_SCHEMA_ID}" in text:
+        raised = raised_message(error)
+        if raised == decode.NEW_SCHEMA_ID:
             return NewSchemaId()
-        stopped = re.search(rf"{decode.STOPPED} (\d+) (\d+) (.*?) {re.escape(decode.STOPPED_END)}", text)
-        if stopped:
-            partition, offset, reason = stopped.groups()
+        if raised is not None:
+            stopped = StoppedRecord(**json.loads(raised))
             return UserError(
-                f"{self.declaration.topic}: partition {partition}, offset {offset}: {reason};"
+                f"{self.declaration.topic}: partition {stopped.partition}, offset {stopped.offset}: {stopped.reason};"
                 " nothing of this batch was landed",
                 "Correct the cause, or declare on_error: dead_letter",
             )

@@ -161,4 +161,4 @@ def _name(error: PySparkException | Py4JError) -> str:
         return error.getCondition() or type(error).__name__
     if not isinstance(error, Py4JJavaError):
         return type(error).__name__
-    return str(root_cause(error.java_exception).getClass().getName())
+    return str(root_cause(error).getClass().getName())

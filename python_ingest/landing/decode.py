@@ -26,8 +26,6 @@ from python_ingest.spark_types import struct
 from python_ingest.topics import Declaration
 
 NEW_SCHEMA_ID = "ingest: new schema id"
-STOPPED = "ingest: stopped at"
-STOPPED_END = "(end)"
 # What a decode_error or key_error begins with.
 REASONS = (
     *("not_registry_avro", "unknown_schema_id", "foreign_schema", "incompatible_schema", "decode_failed"),
@@ -43,6 +41,15 @@ class Batch:
     number: int
     ingested_at: datetime
     generation: int = 0
+
+
+@dataclass(frozen=True)
+class StoppedRecord:
+    """The record that ended a batch of a topic whose declaration says `on_error: stop`."""
+
+    partition: int
+    offset: int
+    reason: str
 
 
 def rows(records: DataFrame, declaration: Declaration, sides: Sides, batch: Batch) -> DataFrame:
@@ -209,8 +216,8 @@ def _error(column: str, side: Side) -> Column:
 
 
 def _stop_on(error: Column) -> Column:
-    place = F.concat_ws(" ", F.lit(STOPPED), "partition", "offset", error, F.lit(STOPPED_END))
-    return F.when(error.isNotNull(), F.raise_error(place).cast("string"))
+    stopped = F.to_json(F.struct("partition", "offset", error.alias("reason")))
+    return F.when(error.isNotNull(), F.raise_error(stopped).cast("string"))
 
 
 def _header(column: str) -> Column:

@@ -19,6 +19,7 @@ from lakehouse.errors import UserError
 from lakehouse.settings import CATALOG_NAME, Settings
 from spark_server.spark import master, session
 
+USER_RAISED = "USER_RAISED_EXCEPTION"
 LOG_BYTES = 64 * 1024 * 1024
 
 
@@ -132,12 +133,21 @@ def _open_catalog(spark: SparkSession, settings: Settings) -> None:
 
 
 def _said(error: CapturedException | Py4JJavaError) -> str:
-    cause = root_cause(error.java_exception if isinstance(error, Py4JJavaError) else error._origin)
+    cause = root_cause(error)
     return f"{cause.getClass().getSimpleName()}: {cause.getMessage()}".partition("\n")[0]
 
 
-def root_cause(throwable: Any) -> Any:
-    """Return what a Java throwable was caused by in the end."""
-    while throwable.getCause() is not None:
+def root_cause(error: PySparkException | Py4JError) -> Any:
+    """Return the Java throwable that an error was caused by in the end; None for one of Python."""
+    throwable = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
+    while throwable is not None and throwable.getCause() is not None:
         throwable = throwable.getCause()
     return throwable
+
+
+def raised_message(error: PySparkException | Py4JError) -> str | None:
+    """Return the message of the `raise_error` that ended a job; None if something else did."""
+    cause = root_cause(error)
+    if cause is None or cause.getClass().getName() != "org.apache.spark.SparkRuntimeException":
+        return None
+    return str(cause.getMessageParameters()["errorMessage"]) if cause.getCondition() == USER_RAISED else None
