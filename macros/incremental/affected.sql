@@ -1,63 +1,83 @@
 {#
     incremental_strategy='affected_keys': models whose rows come from several
-    deduplicated tables.
+    deduplicated tables, which config follows names (macros/incremental/bounds.sql).
 
-    Such a model begins with a CTE `affected`: the keys whose rows may have
-    changed, found by `where {{ changed_in(ref('int_..._deduplicated')) }}` in
-    each table that it follows. Its other CTEs are limited by
-    {{ in_affected('<key>') }}. A run puts the rows of the affected keys in the
-    place of those the table has, by one MERGE: rows are inserted, updated, and
-    deleted when there are no such rows any more.
+    CTE `affected` has the keys whose rows a change in one of them can have an
+    effect on; the CTEs behind it are limited to them by in_affected(). The last
+    CTE has a row for each affected key, with is_gone: whether the table must
+    have no such row. One MERGE inserts, updates and deletes.
 
-    Config: unique_key, and affected_key if `affected` holds something else of
-    the table's rows than that, for instance the order of order lines.
+    Config affected_key: an expression of the table's columns, where `affected`
+    names other keys than unique_key, as orders for their lines. The last CTE then has a
+    column affected_key, too, and stored rows of affected keys that it does not
+    have are deleted.
 
-    How far each table was read: macros/incremental/watermark.sql. If a table
-    has to be read from its beginning, or a seed has changed, the model is built
-    anew as a whole: `affected` does not know the keys that are gone.
+    If a table has to be read from its beginning, or a seed has changed, the
+    model is rebuilt: `affected` does not know the keys that are gone.
 #}
 
 
-{# The increment. Every model ends in `select * from final`; the same query
-   that ends in `select * from affected` gives the affected keys. Rows of
-   affected keys are written even if they are as before: to compare them, the
-   MERGE would have to read every column of the table instead of the key. #}
+{# The query of a table's rows, without what is gone. #}
+{% macro without_gone(sql) %}
+    select * except (is_gone{{ ', affected_key' if config.get('affected_key') }}) from (
+        {{ sql }}
+    )
+    where not is_gone
+{% endmacro %}
+
+
+{# The increment. Rows of affected keys are written even if they are as before: to compare them, the MERGE would have
+   to read every column of the table instead of the key. #}
 {% macro merge_affected(target, sql) %}
-    {% set of_rows, final, rest = sql.rpartition('select * from final') %}
-    {% if not final or rest.strip() %}
-        {% do exceptions.raise_compiler_error(model.name ~ ' has to end in `select * from final`') %}
-    {% endif %}
+    {% set key, affected_key = config.require('unique_key'), config.get('affected_key') %}
     {% set recomputed = make_temp_relation(target, '__recomputed') %}
-    {% set affected = make_temp_relation(target, '__affected') %}
     {% call statement('recomputed') %}
         {{ create_table_as(true, recomputed, sql) }}
     {% endcall %}
-    {% call statement('affected') %}
-        {{ create_table_as(true, affected, of_rows ~ 'select * from affected') }}
-    {% endcall %}
-    {% set key = config.require('unique_key') %}
-    {% set affected_key = config.get('affected_key', key) %}
     {% call statement('main') %}
         merge into {{ target }} as stored
         using (
+            {% if affected_key %}
             select
-                recomputed.*,
+                recomputed.* except (is_gone),
                 coalesce(recomputed.{{ key }}, before.{{ key }}) as merge_key,
                 recomputed.{{ key }} is null as is_gone
-            from {{ recomputed }} as recomputed
+            from (select * from {{ recomputed }} where not is_gone) as recomputed
             full outer join (
-                {% if affected_key == key %}
-                select * from {{ affected }}
-                {% else %}
                 select {{ key }} from {{ target }}
-                where {{ affected_key }} in (select * from {{ affected }})
-                {% endif %}
+                where {{ affected_key }} in (select affected_key from {{ recomputed }})
             ) as before
                 on recomputed.{{ key }} = before.{{ key }}
+            {% else %}
+            select *, {{ key }} as merge_key from {{ recomputed }}
+            {% endif %}
         ) as changes
         on stored.{{ key }} = changes.merge_key
         when matched and changes.is_gone then delete
         when matched then update set *
         when not matched and not changes.is_gone then insert *
     {% endcall %}
+{% endmacro %}
+
+
+{# The web shop's order items that a change of an item, its order or its product can have an effect on: the keys that
+   three models share. #}
+{% macro affected_order_items() %}
+    select order_item_id
+    from {{ ref('int_order_items_deduplicated') }}
+    where {{ changed_in(ref('int_order_items_deduplicated')) }}
+    union
+    select order_item_id
+    from {{ ref('int_order_items_deduplicated') }}
+    where
+        order_id in (
+            select order_id
+            from {{ ref('int_orders_deduplicated') }}
+            where {{ changed_in(ref('int_orders_deduplicated')) }}
+        )
+        or product_id in (
+            select product_id
+            from {{ ref('int_products_versions') }}
+            where {{ changed_in(ref('int_products_versions')) }}
+        )
 {% endmacro %}

@@ -29,7 +29,7 @@
         {% do exceptions.raise_compiler_error(model.name ~ ': there is no incremental_strategy ' ~ strategy) %}
     {% endif %}
     {% set existing = load_relation(this) %}
-    {% set news = news_of(compiled_code, existing) %}
+    {% set news = news_of(existing) %}
     {% set is_new = existing is none or existing.is_view or should_full_refresh() %}
     {% set rebuilds = (
         is_new
@@ -45,7 +45,8 @@
     {% else %}
         {% if news.upstreams %}{% do require_current(model.unique_id) %}{% endif %}
         {% set sql = with_bounds(compiled_code, news, rebuilds) %}
-        {% do require_columns(sql, none if rebuilds else this) %}
+        {% set rows = without_gone(sql) if strategy == 'affected_keys' else sql %}
+        {% do require_columns(rows, none if rebuilds else this) %}
         {% if model.config.meta.export %}
             {% do record_provenance() %}
         {% endif %}
@@ -54,7 +55,7 @@
                 {% do adapter.drop_relation(existing) %}
             {% endif %}
             {% call statement('main') %}
-                {{ create_table_as(false, this, sql) }}
+                {{ create_table_as(false, this, rows) }}
             {% endcall %}
         {% elif strategy == 'affected_keys' %}
             {{ merge_affected(this, sql) }}

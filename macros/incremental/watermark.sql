@@ -1,8 +1,8 @@
 {#
     How far a table was read, in one way for all incremental models.
 
-    A model marks in its SQL which upstream tables it reads the news of
-    (macros/incremental/markers.sql). What has been read stands in the properties of the model's own table,
+    Config follows names the upstream tables (macros/incremental/bounds.sql).
+    What has been read stands in the properties of the model's own table,
     written after its rows; a batch that is read again changes nothing, so a
     crash in between is harmless:
     lakehouse.read.<schema>.<table> = <id of that table>/<batch>
@@ -15,27 +15,34 @@
 #}
 
 
-{# What a run of a compiled model has to read: `upstreams`, a list of marker,
-   note, id, relation and the batches after `read` up to `until`; has_news if
-   there are such batches; is_continued if the table's notes hold for all of
-   them, and the seeds it reads are the same; table_id, '' without a table. #}
-{% macro news_of(sql, existing) %}
+{# What a run has to read: `upstreams`, for each followed table its name, note, id and the batches after `read` up to
+   `until`, for a source also the day `since` which they landed; has_news if there are such batches; is_continued if the
+   notes hold for all of them and the seeds are the same; table_id, '' without a table. #}
+{% macro news_of(existing) %}
     {% set own = table_properties(existing) %}
     {% set is_trusted = existing is not none and not is_rolled_back(existing, own) %}
     {% set same_seeds = own.get('lakehouse.seeds', '') == seeds_read() %}
     {% set news = namespace(is_continued=is_trusted and same_seeds, has_news=false) %}
     {% set upstreams = [] %}
-    {% for marker, relation, through, is_source in marked_in(sql) %}
-        {% set note = 'lakehouse.read.' ~ relation.schema ~ '.' ~ relation.identifier %}
-        {% set id, newest = position(relation, through, is_source, note) %}
-        {% set noted = own.get(note, '').rpartition('/') %}
-        {% set is_noted = is_trusted and noted[1] and noted[0] == id %}
-        {% set read = noted[2] | int if is_noted else 0 %}
+    {% for followed in followed_by(model) %}
+        {% set note = 'lakehouse.read.' ~ followed.table.schema ~ '.' ~ followed.table.identifier %}
+        {% set properties = table_properties(followed.reader or followed.table) %}
+        {% set id = properties.get('lakehouse.table-id', '') %}
+        {% set noted_id, is_noted, noted_batch = own.get(note, '').rpartition('/') %}
+        {% set is_noted = is_trusted and is_noted and noted_id == id %}
+        {% set read = noted_batch | int if is_noted else 0 %}
+        {% set since = none %}
+        {% if followed.is_source %}
+            {% set newest, since = landed_after(landed_in(followed.table), read) %}
+        {% else %}
+            {% set newest = (
+                properties.get(note, '').rpartition('/')[2] | int if followed.reader else read_until(properties)
+            ) %}
+        {% endif %}
         {% if not is_noted %}{% set news.is_continued = false %}{% endif %}
         {% if newest > read %}{% set news.has_news = true %}{% endif %}
         {% do upstreams.append({
-            'marker': marker, 'relation': relation, 'note': note, 'id': id, 'read': read,
-            'until': [read, newest] | max,
+            'name': followed.name, 'note': note, 'id': id, 'read': read, 'until': [read, newest] | max, 'since': since,
         }) %}
     {% endfor %}
     {% do return({
@@ -44,21 +51,6 @@
         'has_news': news.has_news,
         'table_id': own.get('lakehouse.table-id', ''),
     }) %}
-{% endmacro %}
-
-
-{# The id of a table and its newest batch, as far as a reader may go: of a
-   source its newest batch, of a model the batch until which it has read. #}
-{% macro position(relation, through, is_source, note) %}
-    {% set properties = table_properties(through or relation) %}
-    {% if is_source %}
-        {% set newest = newest_batch(landed_in(relation)) %}
-    {% elif through %}
-        {% set newest = properties.get(note, '').rpartition('/')[2] | int %}
-    {% else %}
-        {% set newest = read_until(properties) %}
-    {% endif %}
-    {% do return((properties.get('lakehouse.table-id', ''), newest)) %}
 {% endmacro %}
 
 
@@ -72,14 +64,17 @@
 {% endmacro %}
 
 
-{# The newest batch of a bronze table, from file statistics, no scan. #}
-{% macro newest_batch(relation) %}
+{# The newest batch of a bronze table, and the first day on which a batch after `read` landed: from file statistics, no
+   scan. #}
+{% macro landed_after(relation, read) %}
     {% set found = adapter.get_relation(relation.database, relation.schema, relation.identifier) %}
-    {% if not found %}{% do return(0) %}{% endif %}
-    {% do return(run_query(
-        'select coalesce(max(readable_metrics.ingest_batch.upper_bound), 0)'
-        ~ ' from ' ~ found ~ '.files where content = 0'
-    ).rows[0][0]) %}
+    {% if not found %}{% do return((0, '1970-01-01')) %}{% endif %}
+    {% set newest, since = run_query(
+        'select coalesce(max(readable_metrics.ingest_batch.upper_bound), 0), cast(date(min('
+        ~ 'if(readable_metrics.ingest_batch.upper_bound > ' ~ read ~ ', readable_metrics.ingested_at.lower_bound, null)'
+        ~ ')) as string) from ' ~ found ~ '.files where content = 0'
+    ).rows[0].values() %}
+    {% do return((newest, since or '1970-01-01')) %}
 {% endmacro %}
 
 
@@ -122,27 +117,25 @@
 {% endmacro %}
 
 
-{# Compiled SQL with the bounds of a run in the place of its markers. The upper
-   ones matter because Spark may evaluate a slice twice while a new batch lands. #}
+{# Compiled SQL with the batches of a run in CTE `bounds`. The upper bounds
+   matter because Spark may evaluate a slice twice while a new batch lands. #}
 {% macro with_bounds(sql, news, rebuilds) %}
-    {% set bounded = namespace(sql=sql | replace(rebuilt_marker(), 'true' if rebuilds else 'false')) %}
+    {% set all_batches, batches = bounds(), {} %}
+    {% if news.upstreams and all_batches not in sql %}
+        {% do exceptions.raise_compiler_error(
+            model.name ~ ' follows tables and has no CTE bounds. Start it with `bounds as ({{ bounds() }})`.'
+        ) %}
+    {% endif %}
     {% for upstream in news.upstreams %}
-        {% set bounds = 'ingest_batch <= ' ~ upstream.until %}
-        {% if upstream.read and not rebuilds %}
-            {% set bounds = 'ingest_batch > ' ~ upstream.read ~ ' and ' ~ bounds %}
-        {% endif %}
-        {% set bounded.sql = bounded.sql | replace(upstream.marker, bounds) %}
-        {% set day = day_marker(upstream.relation) %}
-        {% if upstream.read and not rebuilds and day in bounded.sql %}
-            {% set first = run_query(
-                'select cast(date(min(readable_metrics.ingested_at.lower_bound)) as string)'
-                ~ ' from ' ~ upstream.relation ~ '.files where content = 0'
-                ~ ' and readable_metrics.ingest_batch.upper_bound > ' ~ upstream.read
-            ).rows[0][0] or '9999-12-31' %}
-            {% set bounded.sql = bounded.sql | replace(day, "ingested_at >= timestamp '" ~ first ~ " 00:00:00'") %}
-        {% endif %}
+        {# no key is affected where all rows are computed #}
+        {% set after = upstream.until if config.get('incremental_strategy') == 'affected_keys' else 0 %}
+        {% do batches.update({upstream.name: {
+            'after': after if rebuilds else upstream.read,
+            'until': upstream.until,
+            'since': upstream.since if upstream.read and not rebuilds else '1970-01-01',
+        }}) %}
     {% endfor %}
-    {% do return(bounded.sql) %}
+    {% do return(sql | replace(all_batches, bounds(batches, rebuilds))) %}
 {% endmacro %}
 
 

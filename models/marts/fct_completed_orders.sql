@@ -2,10 +2,17 @@
     materialized='incremental',
     unique_key='order_id',
     incremental_strategy='affected_keys',
+    follows=['int_payments_masked', 'int_orders_deduplicated'],
     partition_by='bucket(16, order_id)',
 ) }}
 
-with affected as (
+with bounds as (
+
+    {{ bounds() }}
+
+),
+
+affected as (
 
     select order_id
     from {{ ref('int_payments_masked') }}
@@ -21,9 +28,7 @@ payments as (
 
     select *
     from {{ ref('int_payments_masked') }}
-    where
-        has_valid_confirmation_code
-        and {{ in_affected('order_id') }}
+    where {{ in_affected('order_id') }}
 
 ),
 
@@ -33,12 +38,11 @@ orders as (
         order_id,
         customer_id,
         order_status,
+        is_deleted,
         ordered_at,
         first_seen_at
     from {{ ref('int_orders_deduplicated') }}
-    where
-        not is_deleted
-        and {{ in_affected('order_id') }}
+    where {{ in_affected('order_id') }}
 
 ),
 
@@ -67,13 +71,19 @@ final as (
         payments.counted_at,
         greatest(payments.kafka_timestamp, orders.first_seen_at) as known_at,
         payments.is_event_time_valid,
-        {{ event_week('payments.paid_at', 'payments.is_event_time_valid') }} as paid_week
+        {{ event_week('payments.paid_at', 'payments.is_event_time_valid') }} as paid_week,
+
+        -- increment: the payment completes no order
+        not coalesce(
+            payments.has_valid_confirmation_code
+            and not orders.is_deleted
+            and {{ is_paid_in_time('payments.paid_at', 'orders.ordered_at') }},
+            false
+        ) as is_gone
 
     from payments
-    inner join orders
-        on
-            payments.order_id = orders.order_id
-            and {{ is_paid_in_time('payments.paid_at', 'orders.ordered_at') }}
+    left join orders
+        on payments.order_id = orders.order_id
 
 )
 

@@ -3,34 +3,34 @@
     unique_key='order_line_key',
     affected_key='if(store_id is null, order_line_key, order_key)',
     incremental_strategy='affected_keys',
+    follows=['int_store_orders_masked', 'int_order_items_priced'],
     partition_by='bucket(16, order_line_key)',
 ) }}
 
-{# Lines, their key by which a change finds them, and the CTE that has those of a run. #}
+{# Lines, and their key in CTE affected. #}
 {% set lines_of_channels = [
-    (ref('int_store_order_lines_exploded'), 'order_key', 'affected_store_orders'),
-    (ref('int_shop_order_lines_priced'), 'order_item_id', 'affected_order_items'),
+    (ref('int_store_order_lines_exploded'), 'order_key'),
+    (ref('int_shop_order_lines_priced'), 'order_line_key'),
 ] %}
 
-with affected_store_orders as (
+with bounds as (
 
-    select concat('store-', store_order_key) as order_key
-    from {{ ref('int_store_orders_masked') }}
-    where {{ changed_in(ref('int_store_orders_masked')) }}
+    {{ bounds() }}
 
 ),
 
 affected_order_items as (
 
-    {{ affected_order_items(through=ref('int_order_items_priced')) }}
+    {{ affected_order_items() }}
 
 ),
 
--- store orders with all their lines, and web shop lines one by one: only the MERGE reads it
-affected as (  -- noqa: ST03
+-- store orders with all their lines, and web shop lines one by one
+affected as (
 
-    select order_key as affected_key
-    from affected_store_orders
+    select concat('store-', store_order_key) as affected_key
+    from {{ ref('int_store_orders_masked') }}
+    where {{ changed_in(ref('int_store_orders_masked')) }}
     union all
     select concat('shop-', order_item_id) as affected_key
     from affected_order_items
@@ -39,8 +39,9 @@ affected as (  -- noqa: ST03
 
 order_lines as (
 
-    {% for lines, key, affected in lines_of_channels %}
+    {% for lines, key in lines_of_channels %}
         select
+            {{ key }} as affected_key,
             order_line_key,
             order_key,
             line_number,
@@ -59,7 +60,7 @@ order_lines as (
             ordered_at,
             is_event_time_valid
         from {{ lines }}
-        where {{ in_affected(key, affected) }}
+        where {{ in_affected(key, 'affected_key') }}
         {% if not loop.last %}
             union all
         {% endif %}
@@ -118,11 +119,17 @@ final as (
         -- time
         normalised.ordered_at,
         normalised.is_event_time_valid,
-        {{ event_week('normalised.ordered_at', 'normalised.is_event_time_valid') }} as ordered_week
+        {{ event_week('normalised.ordered_at', 'normalised.is_event_time_valid') }} as ordered_week,
+
+        -- increment: no line of the order or item is left
+        coalesce(normalised.affected_key, affected.affected_key) as affected_key,
+        normalised.order_line_key is null as is_gone
 
     from normalised
     left join channels
         on normalised.spelling = channels.spelling
+    full outer join affected
+        on normalised.affected_key = affected.affected_key
 
 )
 

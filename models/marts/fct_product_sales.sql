@@ -2,10 +2,17 @@
     materialized='incremental',
     unique_key='order_item_id',
     incremental_strategy='affected_keys',
+    follows=['int_order_items_priced', 'int_customers_masked', 'int_addresses_masked'],
     partition_by='bucket(16, order_item_id)',
 ) }}
 
-with affected_addresses as (
+with bounds as (
+
+    {{ bounds() }}
+
+),
+
+affected_addresses as (
 
     select address_id
     from {{ ref('int_addresses_masked') }}
@@ -26,11 +33,19 @@ affected_customers as (
 
 affected as (
 
-    {{ affected_order_items(through=ref('int_order_items_priced')) }}
+    {{ affected_order_items() }}
     union
     select order_item_id
     from {{ ref('int_order_items_priced') }}
     where customer_id in (select affected_customers.customer_id from affected_customers)
+
+),
+
+order_items as (
+
+    select order_item_id
+    from {{ ref('int_order_items_deduplicated') }}
+    where {{ in_affected('order_item_id') }}
 
 ),
 
@@ -46,35 +61,40 @@ final as (
 
     select
         -- keys
-        ordered_at,
-        order_id,
-        product_id,
-        order_item_id,
+        sold.ordered_at,
+        sold.order_id,
+        sold.product_id,
+        order_items.order_item_id,
 
         -- product
-        brand,
-        product_name,
-        price,
+        sold.brand,
+        sold.product_name,
+        sold.price,
 
         -- customer
-        coalesce(customer_id, -1) as customer_id,
-        customer_name_masked,
-        shipping_city,
-        shipping_state,
-        billing_state,
+        coalesce(sold.customer_id, -1) as customer_id,
+        sold.customer_name_masked,
+        sold.shipping_city,
+        sold.shipping_state,
+        sold.billing_state,
 
         -- measures
-        quantity,
-        try_cast(try_multiply(quantity, price) as decimal(28, 2)) as total_amount,
+        sold.quantity,
+        try_cast(try_multiply(sold.quantity, sold.price) as decimal(28, 2)) as total_amount,
 
         -- flags
-        is_backdated_dimension,
-        is_event_time_valid,
+        sold.is_backdated_dimension,
+        sold.is_event_time_valid,
 
         -- time
-        {{ event_week('ordered_at') }} as ordered_week
+        {{ event_week('sold.ordered_at', 'sold.is_event_time_valid') }} as ordered_week,
 
-    from sold
+        -- increment: the item is deleted or excluded
+        sold.order_item_id is null as is_gone
+
+    from order_items
+    left join sold
+        on order_items.order_item_id = sold.order_item_id
 
 )
 

@@ -2,10 +2,17 @@
     materialized='incremental',
     unique_key='trade_key',
     incremental_strategy='affected_keys',
+    follows=['int_trades_masked'],
     partition_by='bucket(16, trade_key)',
 ) }}
 
-with affected as (
+with bounds as (
+
+    {{ bounds() }}
+
+),
+
+affected as (
 
     select trade_key
     from {{ ref('int_trades_masked') }}
@@ -43,7 +50,10 @@ final as (
         -- time
         traded_at,
         is_event_time_valid,
-        {{ event_week('traded_at') }} as traded_week
+        {{ event_week('traded_at') }} as traded_week,
+
+        -- increment: each record stays a trade
+        false as is_gone
 
     from trades
 

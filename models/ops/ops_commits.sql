@@ -1,4 +1,4 @@
-{{ config(materialized='ephemeral') }}
+{{ config(materialized='ephemeral', follows='sources') }}
 
 -- Read by name where a topic has landed; dbt learns here which topics there are.
 -- depends_on: {{ source('brokerage', 'stock_trades') }}
@@ -10,7 +10,13 @@
 -- depends_on: {{ source('shop', 'shiftleft_public_products') }}
 -- depends_on: {{ source('storefront', 'pizza_orders') }}
 
-with commits as (
+with bounds as (
+
+    {{ bounds() }}
+
+),
+
+commits as (
 
     {% call(topic, table, is_new) every_bronze_table() %}
     select

@@ -1,12 +1,19 @@
 {{ config(
     unique_key='batch_id',
     incremental_strategy='earliest',
+    follows='sources',
     order_by=['batch_id'],
     full_refresh=false,
     on_schema_change='append_new_columns',
 ) }}
 
-with commits as (
+with bounds as (
+
+    {{ bounds() }}
+
+),
+
+commits as (
 
     select * from {{ ref('ops_commits') }}
 

@@ -1,6 +1,7 @@
 """What can be said of the models without a warehouse."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -75,41 +76,61 @@ def stored_behind(nodes: Nodes, name: str) -> set[str]:
     return {stored for upstream in nodes[name]["depends_on"]["nodes"] for stored in stored_behind(nodes, upstream)}
 
 
-def news_of(nodes: Nodes, name: str) -> dict[str, set[str]]:
-    """Return the stored models whose news decide on the keys of a model, each with those it is read through."""
+def bounded_by(node: dict[str, Any]) -> set[str]:
+    """Return the tables, by their alias, whose new batches a model reads by its SQL."""
+    return set(re.findall(r"select bounds\.(\w+)_after from bounds", node["compiled_code"]))
+
+
+def followed_by(nodes: Nodes, name: str) -> dict[str, set[str]]:
+    """Return the stored models that a recomputed model follows, each with the recomputed models it is read through."""
     found: dict[str, set[str]] = {}
-    models = [model for model in nodes[name]["depends_on"]["nodes"] if model in nodes]
-    places = {model: f"{nodes[model]['schema']}.{nodes[model]['alias']}" for model in models}
-    for model in models:
-        marker = f"/* news of {places[model]}"
-        through = {other for other in models if f"{marker}, through {places[other]} */" in nodes[name]["compiled_code"]}
-        if through or f"{marker} */" in nodes[name]["compiled_code"]:
-            (stored,) = stored_behind(nodes, model)
-            found.setdefault(stored, set()).update(through)
+    for alias in nodes[name]["config"]["follows"]:
+        (stored,) = stored_behind(nodes, f"model.retail_lakehouse.{alias}")
+        if nodes[stored]["config"].get("incremental_strategy") == "affected_keys":
+            for table in followed_by(nodes, stored):
+                found.setdefault(table, set()).add(stored)
+        else:
+            found.setdefault(stored, set())
     return found
 
 
-def test_the_tables_that_a_recomputed_model_reads_are_those_its_affected_keys_name(compiled: Nodes) -> None:
-    """News of a table that they do not name would leave rows as they were."""
+def test_the_tables_that_a_recomputed_model_reads_are_those_it_follows(compiled: Nodes) -> None:
+    """A change of a table that it does not follow would leave rows as they were."""
     recomputed = [
         name for name, node in compiled.items() if node["config"].get("incremental_strategy") == "affected_keys"
     ]
     assert len(recomputed) >= 5
     for name in recomputed:
-        named = news_of(compiled, name)
+        followed = followed_by(compiled, name)
         read = {
             stored
             for upstream in compiled[name]["depends_on"]["nodes"]
             if upstream in compiled
             for stored in stored_behind(compiled, upstream)
         }
-        # A table that is recomputed itself has the news of all that its own keys are named by.
+        # A recomputed table changes with the tables that it follows itself.
         between = {
             table
             for table in read & set(recomputed)
-            if all(table in named.get(upstream, ()) for upstream in news_of(compiled, table))
+            if all(table in followed.get(upstream, ()) for upstream in followed_by(compiled, table))
         }
-        assert read - between == named.keys(), name
+        assert read - between == followed.keys(), name
+        # Each of them decides on affected keys, itself or by the view of it that the model reads.
+        behind = {
+            stored
+            for alias in bounded_by(compiled[name])
+            for stored in stored_behind(compiled, f"model.retail_lakehouse.{alias}")
+        }
+        assert behind == followed.keys(), name
+
+
+def test_a_deduplicated_model_reads_the_new_batches_of_its_source(compiled: Nodes) -> None:
+    following = [node for node in compiled.values() if node["config"].get("follows") == "sources"]
+    assert len(following) >= 8
+    for node in following:
+        (view,) = node["depends_on"]["nodes"]
+        (source,) = compiled[view]["depends_on"]["nodes"]
+        assert bounded_by(node) == {source.rpartition(".")[2]}, node["name"]
 
 
 def test_the_fingerprint_of_a_week_follows_the_exported_columns(tmp_path: Path) -> None:

@@ -14,8 +14,14 @@
     partition_by='bucket(16, order_item_id)',
 ) }}
 
+with bounds as (
+
+    {{ bounds() }}
+
+),
+
 -- of each partition the last change, at the greatest time of the key there
-with changes as (
+changes as (
 
     select
         order_item_id,
@@ -27,7 +33,7 @@ with changes as (
         max(ingest_batch) as ingest_batch
     from {{ ref('stg_shop__order_items') }}
     where
-        {{ in_new_batches('shop', 'shiftleft_public_order_items') }}
+        {{ in_new_batches() }}
         and order_item_id is not null
     group by order_item_id, kafka_generation, kafka_partition
 

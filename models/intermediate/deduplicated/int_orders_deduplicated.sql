@@ -16,8 +16,14 @@
     partition_by='bucket(16, order_id)',
 ) }}
 
+with bounds as (
+
+    {{ bounds() }}
+
+),
+
 -- of each partition the last change, at the greatest time of the key there
-with changes as (
+changes as (
 
     select
         order_id,
@@ -29,7 +35,7 @@ with changes as (
         max(ingest_batch) as ingest_batch
     from {{ ref('stg_shop__orders') }}
     where
-        {{ in_new_batches('shop', 'shiftleft_public_orders') }}
+        {{ in_new_batches() }}
         and order_id is not null
     group by order_id, kafka_generation, kafka_partition
 

@@ -8,15 +8,21 @@
     partition_by='bucket(16, order_id)',
 ) }}
 
+with bounds as (
+
+    {{ bounds() }}
+
+),
+
 -- an invalid time is no time to be the earliest by
-with ranked as (
+ranked as (
 
     select
         *,
         {{ earliest_of('order_id', order_by) }} as rank_in_key
     from {{ ref('stg_payments__payments') }}
     where
-        {{ in_new_batches('payments', 'payments') }}
+        {{ in_new_batches() }}
         and order_id is not null
 
 ),

@@ -8,15 +8,21 @@
     partition_by='bucket(16, store_order_key)',
 ) }}
 
+with bounds as (
+
+    {{ bounds() }}
+
+),
+
 -- an invalid time is no time to be the earliest by
-with ranked as (
+ranked as (
 
     select
         *,
         {{ earliest_of('store_order_key', order_by) }} as rank_in_key
     from {{ ref('stg_storefront__store_orders') }}
     where
-        {{ in_new_batches('storefront', 'pizza_orders') }}
+        {{ in_new_batches() }}
         and store_order_key is not null
 
 ),

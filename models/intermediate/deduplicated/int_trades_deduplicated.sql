@@ -6,13 +6,19 @@
     partition_by='bucket(16, trade_key)',
 ) }}
 
-with ranked as (
+with bounds as (
+
+    {{ bounds() }}
+
+),
+
+ranked as (
 
     select
         *,
         {{ earliest_of('trade_key', order_by) }} as rank_in_key
     from {{ ref('stg_brokerage__trades') }}
-    where {{ in_new_batches('brokerage', 'stock_trades') }}
+    where {{ in_new_batches() }}
 
 ),
 

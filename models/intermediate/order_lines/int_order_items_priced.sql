@@ -2,10 +2,17 @@
     materialized='incremental',
     unique_key='order_item_id',
     incremental_strategy='affected_keys',
+    follows=['int_order_items_deduplicated', 'int_orders_deduplicated', 'int_products_versions'],
     partition_by='bucket(16, order_item_id)',
 ) }}
 
-with affected as (
+with bounds as (
+
+    {{ bounds() }}
+
+),
+
+affected as (
 
     {{ affected_order_items() }}
 
@@ -18,13 +25,12 @@ order_items as (
         order_id,
         product_id,
         quantity,
+        is_deleted,
         first_seen_at,
         kafka_timestamp,
         ingested_at
     from {{ ref('int_order_items_deduplicated') }}
-    where
-        not is_deleted
-        and {{ in_affected('order_item_id') }}
+    where {{ in_affected('order_item_id') }}
 
 ),
 
@@ -94,7 +100,10 @@ final as (
             when products.product_id is null then 'no product'
             when coalesce(products.product_name, '') = '' then 'no product name'
             when coalesce(products.price, 0) <= 0 then 'no price'
-        end as exclusion_reason
+        end as exclusion_reason,
+
+        -- increment
+        order_items.is_deleted as is_gone
 
     from order_items
     left join orders

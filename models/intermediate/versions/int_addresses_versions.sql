@@ -1,13 +1,19 @@
 {{ config(unique_key='version_key', incremental_strategy='whole') }}
 
-with changes as (
+with bounds as (
+
+    {{ bounds() }}
+
+),
+
+changes as (
 
     select
         *,
         {{ monotone_timestamp('address_id') }} as monotone_timestamp
     from {{ ref('stg_shop__addresses') }}
     where
-        {{ in_new_batches('shop', 'shiftleft_public_addresses') }}
+        {{ in_new_batches() }}
         and address_id is not null
 
 ),

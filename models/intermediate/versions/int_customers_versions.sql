@@ -1,13 +1,19 @@
 {{ config(unique_key='version_key', incremental_strategy='whole') }}
 
-with changes as (
+with bounds as (
+
+    {{ bounds() }}
+
+),
+
+changes as (
 
     select
         *,
         {{ monotone_timestamp('customer_id') }} as monotone_timestamp
     from {{ ref('stg_shop__customers') }}
     where
-        {{ in_new_batches('shop', 'shiftleft_public_customers') }}
+        {{ in_new_batches() }}
         and customer_id is not null
 
 ),

@@ -1,13 +1,19 @@
 {{ config(unique_key='version_key', incremental_strategy='whole') }}
 
-with changes as (
+with bounds as (
+
+    {{ bounds() }}
+
+),
+
+changes as (
 
     select
         *,
         {{ monotone_timestamp('product_id') }} as monotone_timestamp
     from {{ ref('stg_shop__products') }}
     where
-        {{ in_new_batches('shop', 'shiftleft_public_products') }}
+        {{ in_new_batches() }}
         and product_id is not null
 
 ),

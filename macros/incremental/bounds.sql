@@ -1,0 +1,79 @@
+{#
+    Which batches a run reads. Config follows names the tables whose new batches
+    a model reads: `sources`, all sources that it comes from, or a list of
+    models. A model of strategy affected_keys in that list stands for the tables
+    that it follows itself, up to the batches that it has read: a run may have
+    left it out.
+
+    Such a model has a CTE `bounds`. Compiled it spans all batches, so compiled
+    SQL needs no warehouse and is the SQL of every run but for these numbers;
+    the materialization fills in those of the run (with_bounds in
+    macros/incremental/watermark.sql). Spark replaces the scalar subqueries by
+    the numbers when it plans, so Iceberg prunes files by them.
+#}
+
+
+{# The tables that a model follows: the prefix of their columns in `bounds`, the table with their rows, for a source
+   is_source, and for a table that another model follows `reader`, the table of that model. #}
+{% macro followed_by(node) %}
+    {% set followed = [] %}
+    {% if node.config.follows == 'sources' %}
+        {% for source in graph.sources.values() if source.unique_id in lineage_of(node.unique_id) %}
+            {% set table = api.Relation.create(schema=source.schema, identifier=source.identifier) %}
+            {% do followed.append({'name': source.identifier, 'table': table, 'is_source': true}) %}
+        {% endfor %}
+        {% do return(followed) %}
+    {% endif %}
+    {% for name in node.config.follows or [] %}
+        {% set upstream = graph.nodes['model.' ~ node.package_name ~ '.' ~ name] %}
+        {% set stored = stored_behind(upstream.unique_id) %}
+        {% set table = api.Relation.create(schema=stored.schema, identifier=stored.alias) %}
+        {% if stored.config.incremental_strategy == 'affected_keys' %}
+            {% for before in followed_by(stored) %}{% do followed.append(dict(before, reader=table)) %}{% endfor %}
+        {% else %}
+            {% do followed.append({'name': upstream.alias, 'table': table}) %}
+        {% endif %}
+    {% endfor %}
+    {% do return(followed) %}
+{% endmacro %}
+
+
+{# The query of CTE `bounds`. `batches` has by name after, until and, of a source, the first day of new rows. #}
+{% macro bounds(batches={}, is_rebuild=true) -%}
+    select
+        {%- set is_known = execute and model.resource_type != 'unit_test' %}
+        {%- for followed in (followed_by(model) if is_known else []) %}
+        {%- set all_batches = {'after': 0, 'until': 9223372036854775807, 'since': '1970-01-01'} %}
+        {%- set read = batches.get(followed.name, all_batches) %}
+        {{ read.after }} as {{ followed.name }}_after,
+        {{ read.until }} as {{ followed.name }}_until,
+        {%- if followed.is_source %}
+        timestamp '{{ read.since }} 00:00:00' as {{ followed.name }}_since,
+        {%- endif %}
+        {%- endfor %}
+        {{ is_rebuild | lower }} as is_rebuild
+{%- endmacro %}
+
+
+{# The predicate that a row of a followed table is in a batch that the model has not read. #}
+{% macro changed_in(relation) -%}
+    {%- if execute and model.resource_type == 'unit_test' %}{{ return('true') }}{% endif -%}
+    ingest_batch > (select bounds.{{ relation.identifier }}_after from bounds)
+        and ingest_batch <= (select bounds.{{ relation.identifier }}_until from bounds)
+{%- endmacro %}
+
+
+{# The predicate that a row of a model's one source is in a batch that it has not read. The day prunes manifests. #}
+{% macro in_new_batches() -%}
+    {%- if execute and model.resource_type == 'unit_test' %}{{ return('true') }}{% endif -%}
+    {%- set source = (followed_by(model) | first).table if execute else {'identifier': 'source'} -%}
+    {{ changed_in(source) }}
+        and ingested_at >= (select bounds.{{ source.identifier }}_since from bounds)
+{%- endmacro %}
+
+
+{# The predicate that limits a CTE to the keys in CTE `affected`; true where the table is rebuilt. #}
+{% macro in_affected(column, key=none) -%}
+    {%- if execute and model.resource_type == 'unit_test' %}{{ return('true') }}{% endif -%}
+    ({{ column }} in (select affected.{{ key or column }} from affected) or (select bounds.is_rebuild from bounds))
+{%- endmacro %}
