@@ -25,6 +25,8 @@
     (source('shop', 'shiftleft_public_order_items'), dead,
         ref('stg_shop__order_items'), 'order_item_id', ref('int_order_items_deduplicated'), 'true'),
 ] %}
+{% set completed_or_unmatched = '(select order_id from ' ~ ref('fct_completed_orders')
+    ~ ' union select order_id from ' ~ ref('int_payments_unmatched') ~ ')' %}
 {# Figures, and the lines of which they leave out. #}
 {% set has_week = 'has_order and is_event_time_valid' %}
 {% set aggregates = [
@@ -71,6 +73,13 @@ with checks as (
         'payments = completed + unmatched', ref('fct_completed_orders'),
         rows_of(ref('int_payments_deduplicated')),
         [rows_of(ref('fct_completed_orders')), rows_of(ref('int_payments_unmatched'))]
+    ) }}
+    union all
+    -- a payment in both lists can hide one that is in neither: both equations hold only if none is
+    {{ equation(
+        'payments = completed or unmatched', ref('fct_completed_orders'),
+        rows_of(ref('int_payments_deduplicated')),
+        [rows_of(completed_or_unmatched)]
     ) }}
     union all
     {{ equation(

@@ -119,6 +119,23 @@ def test_reconciliation_balances_over_generations_of_topics(own_lake: Catalog) -
     assert all(check["left_rows"] for check in deduplicated)
 
 
+def test_reconciliation_sees_a_payment_in_both_lists_where_the_counts_agree(own_lake: Catalog) -> None:
+    """A completed payment gets the key of an unmatched one: both lists have that one, and neither has the other."""
+    table = own_lake.load_table("marts.fct_completed_orders")
+    completed = table.scan().to_arrow()
+    payments = own_lake.load_table("deduplicated.int_payments_deduplicated").scan(selected_fields=("order_id",))
+    unmatched = max({*payments.to_arrow()["order_id"].to_pylist()} - {*completed["order_id"].to_pylist()})
+    [lost] = completed.slice(0, 1).to_pylist()
+    table.delete(EqualTo("order_id", lost["order_id"]))
+    table.append(pa.Table.from_pylist([lost | {"order_id": unmatched}], schema=completed.schema))
+    build("--select", "ops_reconciliation", "--vars", "weeks: 2026-W42")
+    checks = own_lake.load_table("ops.reconciliation").scan().to_arrow().to_pylist()
+    assert {check["check_name"]: check["difference"] for check in checks if check["difference"]} == {
+        "payments = completed or unmatched": 1
+    }
+    build("--select", "fct_completed_orders", "--full-refresh")
+
+
 def in_order(table: str, key: str) -> dict[int | str, list[tuple[int, int, Record]]]:
     """Return generation, time and record of each change of a key of a shop table in Kafka's order, by plain Python."""
     of_keys: dict[int | str, dict[int, list[Record]]] = defaultdict(lambda: defaultdict(list))
