@@ -137,7 +137,7 @@ class Erasure:
             UserError: there is one, for instance of a model that an upgrade has removed.
         """
         landed = {declaration.identifier for declaration in declarations}
-        built = {f"{node['schema']}.{node['alias']}" for node in self.project.manifest()["nodes"].values()}
+        built = {node.table for node in self.project.manifest().nodes.values()}
         restricted = RESTRICTED | {name.split(".")[0] for name in landed}
         for (schema,) in catalog.list_namespaces():
             names = {f"{schema}.{name}" for _, name in catalog.list_tables(schema)} if schema in restricted else set()
@@ -228,22 +228,17 @@ class Erasure:
     def _sources(self, receipt: Receipt) -> dict[str, str]:
         """Return dbt's sources of the tables: how a selection names each, and its unique id."""
         return {
-            f"source:{node['source_name']}.{node['name']}": unique_id
-            for unique_id, node in self.project.manifest()["sources"].items()
-            if f"{node['schema']}.{node['identifier']}" in receipt.tables
+            f"source:{source.source_name}.{source.name}": source.unique_id
+            for source in self.project.manifest().sources.values()
+            if source.table in receipt.tables
         }
 
     def _rebuilt(self, receipt: Receipt) -> set[str]:
         """Return the tables that dbt builds from those of an erasure."""
         manifest = self.project.manifest()
-        waiting, seen = [*self._sources(receipt).values()], set()
-        while waiting:
-            for child in manifest["child_map"].get(waiting.pop(), []):
-                if child not in seen:
-                    seen.add(child)
-                    waiting.append(child)
-        nodes = [manifest["nodes"][name] for name in seen if name in manifest["nodes"]]
-        return {f"{node['schema']}.{node['alias']}" for node in nodes if node["resource_type"] in ("model", "snapshot")}
+        sources = {*self._sources(receipt).values()}
+        built = (node for node in manifest.nodes.values() if node.resource_type in ("model", "snapshot"))
+        return {node.table for node in built if not sources.isdisjoint(manifest.ancestors(node.unique_id))}
 
     def _targets(self, catalog: Catalog) -> tuple[list[Target], list[str]]:
         """Return every export root that versions were published to, and what this machine cannot open of them."""

@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import SparkSession
 
 from lakehouse import pii_key
 from lakehouse.errors import UserError
+from lakehouse.manifest import DbtManifest
 from lakehouse.pii import masks
 from python_export.files.csv_file import name, one_row, reading, rows_of
 from python_export.publishing.manifest import Manifest, paths, read
@@ -49,11 +49,11 @@ def pseudonyms(spark: SparkSession, key_file: Path, persons: Iterable[Person]) -
     return found
 
 
-def person_columns(manifest: Mapping[str, Any]) -> PersonColumns:
+def person_columns(manifest: DbtManifest) -> PersonColumns:
     """Return every column that a model of dbt's manifest declares to say whose a row is."""
     return _joined(
-        {name: column["config"].get("meta", {}).get("subjects", ()) for name, column in node.get("columns", {}).items()}
-        for node in manifest["nodes"].values()
+        {name: column.meta.get("subjects", ()) for name, column in node.columns.items()}
+        for node in manifest.nodes.values()
     )
 
 

@@ -1,12 +1,12 @@
 """Checks what a dbt project runs or publishes outside the SQL of its models: lineage does not follow that SQL."""
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import jinja2
 from jinja2 import nodes
 
+from lakehouse.manifest import DbtManifest, Node
 from lakehouse.pii.problem import RESTRICTED, Problem
 
 EXPORTED = "exp_"
@@ -39,76 +39,71 @@ OF_DBT = {"dbt", "dbt_spark"}
 TEST = re.compile(r"({%-?\s*)(end)?(?:data_)?test\b")
 
 
-def problems(manifest: Mapping[str, Any]) -> Iterator[Problem]:
+def problems(manifest: DbtManifest) -> Iterator[Problem]:
     """Yield hooks, SQL in configuration, statements that Jinja sends, and exports of a restricted schema."""
     yield from _macros(manifest)
-    for node in manifest["nodes"].values():
+    for node in manifest.nodes.values():
         yield from _hooks(node)
         yield from _options(node)
         yield from _jinja(node)
-        if node["name"].startswith(EXPORTED) and node["schema"] in RESTRICTED:
+        if node.name.startswith(EXPORTED) and node.schema in RESTRICTED:
             yield Problem(
-                f"{node['name']} is an export in the restricted schema {node['schema']}", "Leave it in schema exports"
+                f"{node.name} is an export in the restricted schema {node.schema}", "Leave it in schema exports"
             )
 
 
-def _hooks(node: Mapping[str, Any]) -> Iterator[Problem]:
-    where = "The project" if node["resource_type"] == "operation" else node["name"]
-    hooks = [*(node["config"].get("pre-hook") or ()), *(node["config"].get("post-hook") or ())]
-    said = [hook["sql"] for hook in hooks]
-    if node["resource_type"] == "operation":
-        said.append(node["raw_code"])
-    for sql in said:
+def _hooks(node: Node) -> Iterator[Problem]:
+    is_of_project = node.resource_type == "operation"
+    where = "The project" if is_of_project else node.name
+    hooks = [hook.sql for hook in (*node.pre_hooks, *node.post_hooks)]
+    for sql in (*hooks, node.raw_code) if is_of_project else hooks:
         if sql.strip() not in KNOWN_HOOKS:
             yield Problem(f"{where} has a hook, whose SQL is not proven", "Do without it")
 
 
-def _options(node: Mapping[str, Any]) -> Iterator[Problem]:
-    config = node["config"]
+def _options(node: Node) -> Iterator[Problem]:
     for option in SQL_OPTIONS:
-        if config.get(option):
-            yield Problem(f"{node['name']} has the option {option}, whose SQL is not proven", "Do without it")
-    if node["resource_type"] == "test" and config.get("fail_calc", "count(*)") != "count(*)":
-        yield Problem(f"{node['name']} shows the result of its fail_calc in logs", "Count rows as other tests do")
-    if config.get("meta", {}).get("left_out", {}).get("sum") and node["schema"] in RESTRICTED:
-        yield Problem(f"{node['name']} shows a sum of a restricted schema in the report", "Let it count its rows")
-    if node["resource_type"] == "snapshot":
-        columns = [config.get("unique_key"), config.get("updated_at"), config.get("check_cols")]
+        if getattr(node, option):
+            yield Problem(f"{node.name} has the option {option}, whose SQL is not proven", "Do without it")
+    if node.resource_type == "test" and node.fail_calc != "count(*)":
+        yield Problem(f"{node.name} shows the result of its fail_calc in logs", "Count rows as other tests do")
+    if node.meta.get("left_out", {}).get("sum") and node.schema in RESTRICTED:
+        yield Problem(f"{node.name} shows a sum of a restricted schema in the report", "Let it count its rows")
+    if node.resource_type == "snapshot":
+        columns = [node.unique_key, node.updated_at, node.check_cols]
         named = [name for given in columns if given for name in (given if isinstance(given, list) else [given])]
         for name in named:
             if not name.isidentifier():
-                yield Problem(f"{node['name']} computes {name}, which is not proven", "Name a column of its query")
+                yield Problem(f"{node.name} computes {name}, which is not proven", "Name a column of its query")
 
 
-def _jinja(node: Mapping[str, Any]) -> Iterator[Problem]:
+def _jinja(node: Node) -> Iterator[Problem]:
     """Yield what sends SQL of its own: with a condition around it no compilation shows it."""
-    if node["resource_type"] not in ("model", "snapshot", "test"):
+    if node.resource_type not in ("model", "snapshot", "test"):
         return
-    for name in _asking(node["raw_code"]):
-        yield Problem(f"{node['name']} uses {name} in its Jinja, whose SQL is not proven", "Do without it")
+    for name in _asking(node.raw_code):
+        yield Problem(f"{node.name} uses {name} in its Jinja, whose SQL is not proven", "Do without it")
 
 
-def _macros(manifest: Mapping[str, Any]) -> Iterator[Problem]:
+def _macros(manifest: DbtManifest) -> Iterator[Problem]:
     """Yield the macros that models, snapshots and tests call, at any depth, that send SQL and are not known."""
     waiting = [
         unique_id
-        for node in manifest["nodes"].values()
-        if node["resource_type"] in ("model", "snapshot", "test")
-        for unique_id in node["depends_on"].get("macros", ())
+        for node in manifest.nodes.values()
+        if node.resource_type in ("model", "snapshot", "test")
+        for unique_id in node.macros
     ]
     called: set[str] = set()
     while waiting:
         unique_id = waiting.pop()
-        macro = manifest["macros"].get(unique_id)
-        if macro is None or unique_id in called or macro["package_name"] in OF_DBT:
+        macro = manifest.macros.get(unique_id)
+        if macro is None or unique_id in called or macro.package_name in OF_DBT:
             continue
         called.add(unique_id)
-        waiting += macro["depends_on"]["macros"]
-        names = [] if macro["name"] in KNOWN_QUERIES else _asking(TEST.sub(r"\1\2macro", macro["macro_sql"]))
+        waiting += macro.macros
+        names = [] if macro.name in KNOWN_QUERIES else _asking(TEST.sub(r"\1\2macro", macro.macro_sql))
         if names:
-            yield Problem(
-                f"Models call macro {macro['name']} with {', '.join(names)}: its SQL is not proven", "Remove it"
-            )
+            yield Problem(f"Models call macro {macro.name} with {', '.join(names)}: its SQL is not proven", "Remove it")
 
 
 def _asking(jinja: str) -> list[str]:

@@ -1,14 +1,13 @@
 """`lakehouse check pii`: declarations, lineage and, where there is a catalog, what has really landed."""
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Any
 
 from pyiceberg.catalog import Catalog
 
 from lakehouse.environment import PROJECT_ROOT
 from lakehouse.errors import UserError
+from lakehouse.manifest import DbtManifest, load
 from lakehouse.pii import beside, declared, masks, proof, quasi
 from lakehouse.pii.compile import compiled_manifest
 from lakehouse.pii.declared import Unknown
@@ -18,7 +17,7 @@ from lakehouse.pii.problem import Problem
 MACROS = masks.MACROS
 
 
-def problems(manifest: Mapping[str, Any], known_masks: Masks) -> list[Problem]:
+def problems(manifest: DbtManifest, known_masks: Masks) -> list[Problem]:
     """Return what is wrong with a compiled project."""
     project = proof.trace(manifest, known_masks)
     return [
@@ -30,7 +29,7 @@ def problems(manifest: Mapping[str, Any], known_masks: Masks) -> list[Problem]:
     ]
 
 
-def _problems_of_models(manifest: Mapping[str, Any], project: proof.Project, known_masks: Masks) -> list[Problem]:
+def _problems_of_models(manifest: DbtManifest, project: proof.Project, known_masks: Masks) -> list[Problem]:
     return [
         *declared.unclassified(manifest, known_masks),
         *declared.undeclared(manifest, project),
@@ -54,40 +53,30 @@ def check(catalog: Catalog | None = None, target: Path | None = None) -> int:
     known_masks = masks.load(MACROS)
     if target and not (target / "manifest.json").is_file():
         raise UserError(f"There is no manifest.json in {target}", "Name the target directory of a `dbt build`")
-    manifest = json.loads((target / "manifest.json").read_text()) if target else compiled_manifest(PROJECT_ROOT)
+    manifest = load(target / "manifest.json") if target else compiled_manifest(PROJECT_ROOT)
     found = problems(manifest, known_masks)
     if catalog is not None:
         found += [field.problem for field in declared.unknown(manifest, catalog)]
     require_none(found)
-    return sum(node["resource_type"] == "model" for node in manifest["nodes"].values())
+    return len(manifest.models)
 
 
-def leaks_on_the_way(manifest: Mapping[str, Any], unique_ids: Iterable[str]) -> list[Problem]:
+def leaks_on_the_way(manifest: DbtManifest, unique_ids: Collection[str]) -> list[Problem]:
     """Return what is wrong with some models and all that they come from, in the SQL that dbt ran.
 
     dbt may have run these alone, so nothing is asked of others.
     """
-    wanted: set[str] = set()
-    waiting = list(unique_ids)
-    while waiting:
-        unique_id = waiting.pop()
-        if unique_id not in wanted:
-            wanted.add(unique_id)
-            waiting += manifest["nodes"].get(unique_id, {}).get("depends_on", {}).get("nodes", ())
-    part = {
-        "macros": manifest["macros"],
-        "sources": {name: node for name, node in manifest["sources"].items() if name in wanted},
-        "nodes": {
-            name: node
-            for name, node in manifest["nodes"].items()
-            if name in wanted or node["resource_type"] == "operation"
-        },
-    }
+    wanted = {*unique_ids, *manifest.ancestors(*unique_ids)}
+    part = DbtManifest(
+        {name: node for name, node in manifest.nodes.items() if name in wanted or node.resource_type == "operation"},
+        {name: source for name, source in manifest.sources.items() if name in wanted},
+        manifest.macros,
+    )
     known_masks = masks.load(MACROS)
     return _problems_of_models(part, proof.trace(part, known_masks), known_masks)
 
 
-def require_classified(manifest: Mapping[str, Any], catalog: Catalog, strict: bool = True) -> list[Unknown]:
+def require_classified(manifest: DbtManifest, catalog: Catalog, strict: bool = True) -> list[Unknown]:
     """Check what data can change without a change of code, and return the fields that landed and nobody classified.
 
     No model reads such a field, so that only a strict check refuses it.

@@ -5,19 +5,19 @@ The project is compiled in a copy in which macros that ask a warehouse are repla
 """
 
 import configparser
-import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from lakehouse.errors import UserError
+from lakehouse.manifest import DbtManifest, Node, load
 
 STAND_INS = "sqlfluff:templater:jinja:macros"
 ASKS_A_WAREHOUSE = re.compile(r"\brun_query\b|\badapter\.")
@@ -27,7 +27,7 @@ HOOKS = ("on-run-start", "on-run-end")
 COPIED = ("models", "seeds", "snapshots", "tests/data")
 
 
-def compiled_manifest(project: Path) -> dict[str, Any]:
+def compiled_manifest(project: Path) -> DbtManifest:
     """Return the manifest of a dbt project, compiled; a UserError quotes dbt if it cannot."""
     with tempfile.TemporaryDirectory(prefix="lakehouse-pii-") as name:
         copy = Path(name)
@@ -50,15 +50,15 @@ def compiled_manifest(project: Path) -> dict[str, Any]:
                 f"dbt cannot compile the project without a warehouse:\n{finished.stdout.strip()}\n",
                 "Correct it; a macro that asks the warehouse needs a stand-in in .sqlfluff",
             )
-        manifest: dict[str, Any] = json.loads((copy / "target" / "manifest.json").read_text())
-    manifest["nodes"] |= operations
-    macros = {macro["name"]: unique_id for unique_id, macro in manifest["macros"].items()}
+        manifest = load(copy / "target" / "manifest.json")
+    manifest.nodes.update((operation.unique_id, operation) for operation in operations)
+    macros = {macro.name: unique_id for unique_id, macro in manifest.macros.items()}
     for name in replaced:
-        manifest["macros"][macros[name]] = manifest["macros"].pop(macros[ORIGINAL + name]) | {"name": name}
+        manifest.macros[macros[name]] = replace(manifest.macros.pop(macros[ORIGINAL + name]), name=name)
     return manifest
 
 
-def _copy(project: Path, copy: Path) -> tuple[dict[str, Any], set[str]]:
+def _copy(project: Path, copy: Path) -> tuple[list[Node], set[str]]:
     """Copy what is compiled, and return the project's hooks, which are left out, and the names of replaced macros.
 
     The original of a replaced macro is kept under another name, for the check of what it sends to a warehouse.
@@ -86,17 +86,10 @@ def _copy(project: Path, copy: Path) -> tuple[dict[str, Any], set[str]]:
     return _operations(hooks), used
 
 
-def _operations(hooks: dict[str, str | list[str]]) -> dict[str, Any]:
+def _operations(hooks: dict[str, str | list[str]]) -> list[Node]:
     """Return the project's hooks as dbt has them in a manifest; it would run them even to compile."""
-    return {
-        f"operation.{name}.{position}": {
-            "name": f"{name}-{position}",
-            "alias": f"{name}-{position}",
-            "resource_type": "operation",
-            "schema": "",
-            "config": {},
-            "raw_code": sql,
-        }
+    return [
+        Node(f"operation.{name}.{position}", "operation", f"{name}-{position}", schema="", raw_code=sql)
         for name, said in hooks.items()
         for position, sql in enumerate([said] if isinstance(said, str) else said)
-    }
+    ]

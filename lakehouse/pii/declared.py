@@ -1,8 +1,7 @@
 """Default deny: every staging column has a class; staging maps every field of a payload, or it is listed as unused."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
@@ -10,6 +9,7 @@ from sqlglot import exp
 
 from lakehouse.catalog import load_table
 from lakehouse.errors import UserError
+from lakehouse.manifest import DbtManifest, Node
 from lakehouse.pii.masks import AS_IS, Masks
 from lakehouse.pii.problem import STAGING, Problem
 from lakehouse.pii.proof import COPIES_OF_PAYLOAD, WITHOUT_PAYLOAD, Project
@@ -36,34 +36,34 @@ class Unknown:
         )
 
 
-def unclassified(manifest: Mapping[str, Any], masks: Masks) -> Iterator[Problem]:
+def unclassified(manifest: DbtManifest, masks: Masks) -> Iterator[Problem]:
     """Yield the staging columns whose yml declares no class, or one that does not exist."""
     remedy = f"Declare config.meta.pii as one of {', '.join(masks.classes)}"
     for node in _staging_models(manifest):
-        for name, column in node["columns"].items():
-            declared = column["config"].get("meta", {}).get("pii")
+        for name, column in node.columns.items():
+            declared = column.meta.get("pii")
             if declared is None:
-                yield Problem(f"{node['name']}.{name} has no PII class", remedy)
+                yield Problem(f"{node.name}.{name} has no PII class", remedy)
             elif declared not in masks.classes:
-                yield Problem(f"{node['name']}.{name} has the PII class {declared}, which does not exist", remedy)
+                yield Problem(f"{node.name}.{name} has the PII class {declared}, which does not exist", remedy)
 
 
-def undeclared(manifest: Mapping[str, Any], project: Project) -> Iterator[Problem]:
+def undeclared(manifest: DbtManifest, project: Project) -> Iterator[Problem]:
     """Yield the columns that the SQL of a staging model gives and its yml does not have."""
     for node in _staging_models(manifest):
-        for name in project.landed.get(node["unique_id"], {}):
-            if name not in node["columns"]:
+        for name in project.landed.get(node.unique_id, {}):
+            if name not in node.columns:
                 yield Problem(
-                    f"{node['name']}.{name or '<a column without name>'} is not in the model's yml",
+                    f"{node.name}.{name or '<a column without name>'} is not in the model's yml",
                     "Describe it there, with its PII class",
                 )
 
 
-def unmapped(manifest: Mapping[str, Any], project: Project) -> Iterator[Problem]:
+def unmapped(manifest: DbtManifest, project: Project) -> Iterator[Problem]:
     """Yield payload fields that staging neither maps nor is said not to use, and those of which both is the case."""
     read = {field for columns in project.landed.values() for fields in columns.values() for field in fields}
-    for source in landed_tables(manifest):
-        table = f"{source['schema']}.{source['identifier']}".lower()
+    for source in manifest.landed:
+        table = source.table.lower()
         unused = _unused(source)
         for field in sorted(_declared_fields(source)):
             mapped = any(_is_or_holds(f"{table}.{field}", other) for other in read)
@@ -75,30 +75,27 @@ def unmapped(manifest: Mapping[str, Any], project: Project) -> Iterator[Problem]
                 )
 
 
-def of_two_classes(manifest: Mapping[str, Any], project: Project) -> Iterator[Problem]:
+def of_two_classes(manifest: DbtManifest, project: Project) -> Iterator[Problem]:
     """Yield payload fields that reach staging columns of different classes: one of them understates it."""
     classes: dict[str, dict[str, str]] = {}
     for node in _staging_models(manifest):
-        for name, fields in project.landed.get(node["unique_id"], {}).items():
-            declared = node["columns"].get(name, {}).get("config", {}).get("meta", {}).get("pii", AS_IS)
+        for name, fields in project.landed.get(node.unique_id, {}).items():
+            declared = node.column_meta(name).get("pii", AS_IS)
             for field in fields:
                 if field.split(".")[2] not in COPIES_OF_PAYLOAD:
-                    classes.setdefault(field, {})[f"{node['name']}.{name}"] = declared
+                    classes.setdefault(field, {})[f"{node.name}.{name}"] = declared
     for field, columns in classes.items():
         if len(set(columns.values())) > 1:
             listed = ", ".join(f"{column} ({declared})" for column, declared in columns.items())
             yield Problem(f"{field} has one class, but is in {listed}", "Give these columns the same class")
 
 
-def without_subjects(manifest: Mapping[str, Any], project: Project) -> Iterator[Problem]:
+def without_subjects(manifest: DbtManifest, project: Project) -> Iterator[Problem]:
     """Yield the columns with a person's id or pseudonym that no `subjects` declares: an erasure must search them."""
-    subjects = {
-        f"{source['schema']}.{source['identifier']}".lower(): source["config"]["meta"].get("subjects", {})
-        for source in landed_tables(manifest)
-    }
+    subjects = {source.table.lower(): source.meta.get("subjects", {}) for source in manifest.landed}
     for node in _staging_models(manifest):
-        for name, fields in project.landed.get(node["unique_id"], {}).items():
-            kind = node["columns"].get(name, {}).get("config", {}).get("meta", {}).get("pii")
+        for name, fields in project.landed.get(node.unique_id, {}).items():
+            kind = node.column_meta(name).get("pii")
             for schema, table, path in (field.split(".", 2) for field in sorted(fields if kind in PERSONS else ())):
                 declared = subjects.get(f"{schema}.{table}", {}).get(kind, [])
                 columns = declared["columns"] if isinstance(declared, dict) else declared
@@ -107,11 +104,11 @@ def without_subjects(manifest: Mapping[str, Any], project: Project) -> Iterator[
                         f"{schema}.{table} has the id of a {kind} in {path}, and no subjects that says so",
                         f"Add it to config.meta.subjects.{kind} of the source table",
                     )
-    for unique_id in sorted(project.relations.keys() & manifest["nodes"].keys()):
-        node = manifest["nodes"][unique_id]
-        is_export = "export" in node["config"].get("meta", {})
+    for unique_id in sorted(project.relations.keys() & manifest.nodes.keys()):
+        node = manifest.nodes[unique_id]
+        is_export = "export" in node.meta
         for name, traces in project.relations[unique_id].columns if is_export else ():
-            meta = node["columns"].get(name, {}).get("config", {}).get("meta", {})
+            meta = node.column_meta(name)
             # What decides on rows is in every column, computed.
             is_labelled = meta.get("pii") in PERSONS and meta.get("mask") == "pseudonym"
             kinds = {
@@ -121,16 +118,16 @@ def without_subjects(manifest: Mapping[str, Any], project: Project) -> Iterator[
             }
             for kind in sorted(kinds - {*meta.get("subjects", ())}):
                 yield Problem(
-                    f"{node['name']}.{name} has the pseudonym of a {kind}, and no subjects that says so",
+                    f"{node.name}.{name} has the pseudonym of a {kind}, and no subjects that says so",
                     f"Add {kind} to config.meta.subjects of the column",
                 )
 
 
-def unknown(manifest: Mapping[str, Any], catalog: Catalog) -> Iterator[Unknown]:
+def unknown(manifest: DbtManifest, catalog: Catalog) -> Iterator[Unknown]:
     """Yield the fields that bronze tables have and no source declares: a later schema version brought them."""
-    for source in landed_tables(manifest):
+    for source in manifest.landed:
         try:
-            table = load_table(catalog, f"{source['schema']}.{source['identifier']}")
+            table = load_table(catalog, source.table)
         except UserError:
             # Nothing can read a damaged table, so nothing leaks from it.
             table = None
@@ -141,29 +138,21 @@ def unknown(manifest: Mapping[str, Any], catalog: Catalog) -> Iterator[Unknown]:
             for field in _fields_of_table(column.name.lower(), column.field_type):
                 is_own = column.name.lower() in (*WITHOUT_PAYLOAD, *COPIES_OF_PAYLOAD)
                 if not is_own and field not in declared and not _listed(field, unused):
-                    topic = source["config"]["meta"]["kafka"]["topic"]
-                    yield Unknown(field, topic, source["schema"], source["identifier"])
+                    yield Unknown(field, source.meta["kafka"]["topic"], source.schema, source.identifier)
 
 
-def maps(source: Mapping[str, Any], field: str) -> bool:
+def maps(source: Node, field: str) -> bool:
     """Return whether staging maps a payload field, a part of it, or what holds it: all that is declared and in use."""
     unused = _unused(source)
     return any(_is_or_holds(field.lower(), other) for other in _declared_fields(source) if not _listed(other, unused))
 
 
-def _staging_models(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [
-        node for node in manifest["nodes"].values() if node["resource_type"] == "model" and node["schema"] == STAGING
-    ]
+def _staging_models(manifest: DbtManifest) -> list[Node]:
+    return [node for node in manifest.models if node.schema == STAGING]
 
 
-def landed_tables(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the source tables that topics are landed in."""
-    return [source for source in manifest["sources"].values() if source["config"].get("meta", {}).get("kafka")]
-
-
-def _unused(source: Mapping[str, Any]) -> list[str]:
-    return [field.lower() for field in source["config"]["meta"].get("unused", [])]
+def _unused(source: Node) -> list[str]:
+    return [field.lower() for field in source.meta.get("unused", [])]
 
 
 def _listed(field: str, fields: list[str]) -> bool:
@@ -174,13 +163,13 @@ def _is_or_holds(field: str, other: str) -> bool:
     return field == other or field.startswith(f"{other}.") or other.startswith(f"{field}.")
 
 
-def _declared_fields(source: Mapping[str, Any]) -> set[str]:
+def _declared_fields(source: Node) -> set[str]:
     """Return the payload fields of a source table, nested ones by path."""
     return {
         field
-        for name, column in source["columns"].items()
+        for name, column in source.columns.items()
         if name.lower() not in (*WITHOUT_PAYLOAD, *COPIES_OF_PAYLOAD)
-        for field in _fields_of_type(name.lower(), exp.DataType.build(column["data_type"], dialect="spark"))
+        for field in _fields_of_type(name.lower(), exp.DataType.build(column.data_type or "", dialect="spark"))
     }
 
 

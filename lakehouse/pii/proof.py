@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
-from typing import Any
 
+from lakehouse.manifest import Column, DbtManifest, Node
 from lakehouse.pii.lineage import follow
 from lakehouse.pii.masks import AS_IS, Masks
 from lakehouse.pii.problem import RESTRICTED, STAGING, Problem
@@ -63,67 +63,67 @@ class Project:
     problems: list[Problem]
 
 
-def trace(manifest: Mapping[str, Any], masks: Masks) -> Project:
+def trace(manifest: DbtManifest, masks: Masks) -> Project:
     """Follow every column of a compiled project from bronze to where it is read."""
     tables = {PADS: Relation((("value", frozenset({MASKING_KEY})),)), **metadata_tables(manifest)}
     project = Project({}, {}, [])
-    for unique_id, node in in_order(manifest):
+    for node in in_order(manifest):
         name = table_name(node)
         try:
-            if node["resource_type"] == "source":
+            if node.resource_type == "source":
                 relation = _bronze(name, node)
-            elif node["resource_type"] == "seed":
-                relation = Relation(tuple((column.lower(), NONE) for column in node["columns"]))
-            elif not node.get("compiled_code"):
+            elif node.resource_type == "seed":
+                relation = Relation(tuple((column.lower(), NONE) for column in node.columns))
+            elif not node.compiled_code:
                 raise Unfollowed("the dbt command did not compile it; `dbt compile` compiles all")
             else:
-                relation = follow(node["compiled_code"], tables, masks)
+                relation = follow(node.compiled_code, tables, masks)
         except Unfollowed as reason:
             project.problems.append(
                 Problem(
-                    f"{node['name']} cannot be followed, {reason}",
+                    f"{node.name} cannot be followed, {reason}",
                     "Write it in SQL that lakehouse/pii/lineage.py knows, or teach it what is missing",
                 )
             )
             continue
-        if node["config"].get("meta", {}).get(DISTINCT_COUNTS):
+        if node.meta.get(DISTINCT_COUNTS):
             relation = relation.without_counts()
-        if node["schema"] == STAGING:
+        if node.schema == STAGING:
             project.problems.extend(_launders(node, relation))
-            project.landed[unique_id] = {
+            project.landed[node.unique_id] = {
                 column: {trace.column for trace in traces if trace.pii == LANDED} for column, traces in relation.columns
             }
             declared = _as_declared(node, relation)
             classified = {column for column, traces in declared.columns if traces}
             project.problems.extend(_quotes(node, [column for column in relation.columns if column[0] in classified]))
             relation = declared
-        elif node["schema"] in RESTRICTED:
+        elif node.schema in RESTRICTED:
             project.problems.extend(_quotes(node, relation.flat().columns))
-        relation = project.relations[unique_id] = relation.flat()
+        relation = project.relations[node.unique_id] = relation.flat()
         tables[name] = relation
     return project
 
 
-def table_name(node: Mapping[str, Any]) -> str:
+def table_name(node: Node) -> str:
     """Return the name of a node's relation as it stands in SQL."""
-    return f"{node['schema']}.{node.get('identifier') or node['alias']}".lower()
+    return node.table.lower()
 
 
-def metadata_tables(manifest: Mapping[str, Any]) -> dict[str, Relation]:
+def metadata_tables(manifest: DbtManifest) -> dict[str, Relation]:
     """Return the metadata tables of all relations, which may be read without being built after them."""
     bounds = [f"readable_metrics.{column}" for column in WITHOUT_PAYLOAD]
     return {
         f"{table_name(node)}.{metadata}": Relation(tuple((column, NONE) for column in (*columns, *bounds)))
-        for node in (*manifest["sources"].values(), *manifest["nodes"].values())
+        for node in (*manifest.sources.values(), *manifest.nodes.values())
         for metadata, columns in METADATA_TABLES.items()
     }
 
 
-def leaks(manifest: Mapping[str, Any], project: Project, masks: Masks) -> Iterator[Problem]:
+def leaks(manifest: DbtManifest, project: Project, masks: Masks) -> Iterator[Problem]:
     """Yield what is wrong with the columns outside the restricted layers."""
     for unique_id, relation in project.relations.items():
-        node = manifest["nodes"].get(unique_id)
-        if node is not None and node["schema"] not in RESTRICTED:
+        node = manifest.nodes.get(unique_id)
+        if node is not None and node.schema not in RESTRICTED:
             places: dict[Trace, set[str]] = {}
             for name, traces in relation.columns:
                 for found in traces:
@@ -133,137 +133,131 @@ def leaks(manifest: Mapping[str, Any], project: Project, masks: Masks) -> Iterat
             yield from _without_key_version(node, places, relation)
 
 
-def mislabelled(manifest: Mapping[str, Any], project: Project) -> Iterator[Problem]:
+def mislabelled(manifest: DbtManifest, project: Project) -> Iterator[Problem]:
     """Yield the columns outside the restricted layers whose yml names another class or mask than has reached them.
 
     A model whose columns name none makes no statement, unless it is an export: its dictionary does.
     """
     for unique_id, relation in project.relations.items():
-        node = manifest["nodes"].get(unique_id)
-        if node is None or node["schema"] in RESTRICTED:
+        node = manifest.nodes.get(unique_id)
+        if node is None or node.schema in RESTRICTED:
             continue
-        meta = {name: column["config"].get("meta", {}) for name, column in node["columns"].items()}
+        meta = {name: column.meta for name, column in node.columns.items()}
         named = {name: (entry["pii"], entry.get("mask")) for name, entry in meta.items() if "pii" in entry}
         found = {name: {(trace.pii, trace.mask) for trace in traces} for name, traces in relation.columns}
-        is_export = "export" in node["config"].get("meta", {})
+        is_export = "export" in node.meta
         # What decides on rows is in every column; it has to be named once.
         everywhere = set.intersection(*found.values()) if found else set()
         for name, reaching in found.items():
             stated = {named[name]} if name in named else set()
             if stated - reaching or (is_export and (reaching - everywhere) - stated):
                 holds = ", ".join(sorted(f"{pii} as {mask}" for pii, mask in reaching)) or "nothing classified"
-                yield Problem(f"{node['name']}.{name} holds {holds}, which its yml does not say", LABEL)
+                yield Problem(f"{node.name}.{name} holds {holds}, which its yml does not say", LABEL)
         if is_export and everywhere - set(named.values()):
-            yield Problem(f"{node['name']} is grouped by a classified column that its yml does not name", LABEL)
+            yield Problem(f"{node.name} is grouped by a classified column that its yml does not name", LABEL)
 
 
-def counted(manifest: Mapping[str, Any], project: Project, masks: Masks) -> Iterator[Problem]:
+def counted(manifest: DbtManifest, project: Project, masks: Masks) -> Iterator[Problem]:
     """Yield the counts in manifests whose SQL, in an export's yml, asks for a classified column."""
-    places = {node["name"]: (unique_id, node) for unique_id, node in manifest["nodes"].items()}
-    for node in manifest["nodes"].values():
-        export = node["config"].get("meta", {}).get("export", {})
+    by_name = {node.name: node for node in manifest.nodes.values()}
+    for node in manifest.nodes.values():
+        export = node.meta.get("export", {})
         events = [(kind, said) for kind in ("quarantined", "late") for said in export.get(kind, ())]
         for kind, said in events:
-            if said["from"] not in places or places[said["from"]][0] not in project.relations:
+            source = by_name.get(said["from"])
+            if source is None or source.unique_id not in project.relations:
                 continue
-            unique_id, source = places[said["from"]]
             table = table_name(source)
             asked_for = ", ".join(said[name] for name in ("at", "by", "seen_at") if name in said)
             sql = f"select {asked_for} from {table} where {said.get('where') or 'true'}"
             try:
-                found = follow(sql, {table: project.relations[unique_id]}, masks).everything()
+                found = follow(sql, {table: project.relations[source.unique_id]}, masks).everything()
                 asked = sorted({trace.column for trace in found if trace.mask is None})
             except Unfollowed as reason:
                 asked = [f"what nobody knows: {reason}"]
             if asked:
                 yield Problem(
-                    f"{node['name']} counts as {kind} by {', '.join(asked)}", "Ask for columns without personal data"
+                    f"{node.name} counts as {kind} by {', '.join(asked)}", "Ask for columns without personal data"
                 )
 
 
-def _raw(node: Mapping[str, Any], places: Mapping[Trace, set[str]], masks: Masks) -> Iterator[Problem]:
+def _raw(node: Node, places: Mapping[Trace, set[str]], masks: Masks) -> Iterator[Problem]:
     for found, names in places.items():
         if found.mask is None:
             ways = ", ".join(masks.classes.get(found.pii, ()))
             yield Problem(
-                f"{node['name']}: {found.column} ({found.pii}) reaches {', '.join(sorted(names))}"
+                f"{node.name}: {found.column} ({found.pii}) reaches {', '.join(sorted(names))}"
                 " without a mask of its class",
                 f"Put it through masked() as {ways}" if ways else "Leave it out: it has no mask",
             )
 
 
-def _in_two_masks(node: Mapping[str, Any], places: Iterable[Trace]) -> Iterator[Problem]:
+def _in_two_masks(node: Node, places: Iterable[Trace]) -> Iterator[Problem]:
     for column in sorted({found.column for found in places}):
         ways = sorted({found.mask for found in places if found.column == column and found.mask})
         if len(ways) > 1:
             yield Problem(
-                f"{node['name']}: {column} stands there as {' and as '.join(ways)}, which say more together",
+                f"{node.name}: {column} stands there as {' and as '.join(ways)}, which say more together",
                 "Keep one of them",
             )
 
 
-def _without_key_version(node: Mapping[str, Any], places: Iterable[Trace], relation: Relation) -> Iterator[Problem]:
-    keeps = node["config"].get("materialized") == "incremental" and any(found.mask == "pseudonym" for found in places)
+def _without_key_version(node: Node, places: Iterable[Trace], relation: Relation) -> Iterator[Problem]:
+    keeps = node.materialized == "incremental" and any(found.mask == "pseudonym" for found in places)
     if keeps and "key_version" not in dict(relation.columns):
         yield Problem(
-            f"{node['name']} keeps pseudonyms without the version of the key they were made with",
+            f"{node.name} keeps pseudonyms without the version of the key they were made with",
             "Give it pii_key_version() as key_version: a build after a rotation asks for it",
         )
 
 
-def _launders(node: Mapping[str, Any], relation: Relation) -> Iterator[Problem]:
+def _launders(node: Node, relation: Relation) -> Iterator[Problem]:
     """Yield what a staging model would give a class of its own, though it may not.
 
     Another model gave it one, or it is a copy of the whole payload, of which a boolean says no more than that there is
     one.
     """
     for name, traces in relation.columns:
-        column = node["columns"].get(name, {})
-        is_free = column.get("config", {}).get("meta", {}).get("pii") == AS_IS and column["data_type"] != "boolean"
+        column = node.columns.get(name, Column())
+        is_free = column.meta.get("pii") == AS_IS and column.data_type != "boolean"
         for found in traces | relation.steering:
             if found.pii != LANDED:
                 yield Problem(
-                    f"{node['name']}.{name} is made of {found.column}, which has the class {found.pii} already",
+                    f"{node.name}.{name} is made of {found.column}, which has the class {found.pii} already",
                     "Read sources alone in staging",
                 )
             elif found in traces and is_free and found.column.split(".")[2] in WHOLE_PAYLOAD:
                 yield Problem(
-                    f"{node['name']}.{name} holds {found.column}, a copy of the payload, and has the class {AS_IS}",
+                    f"{node.name}.{name} holds {found.column}, a copy of the payload, and has the class {AS_IS}",
                     "Leave it out",
                 )
 
 
-def _quotes(node: Mapping[str, Any], columns: Iterable[tuple[str, Traces]]) -> Iterator[Problem]:
+def _quotes(node: Node, columns: Iterable[tuple[str, Traces]]) -> Iterator[Problem]:
     """Yield the columns computed from a raw value: Spark's errors quote what could not be computed; dbt logs them."""
     for name, traces in columns:
         if any(found.computed and found.mask is None for found in traces):
             yield Problem(
-                f"{node['name']}.{name} is computed from a classified column, whose value an error would quote",
+                f"{node.name}.{name} is computed from a classified column, whose value an error would quote",
                 "Carry such columns as they are and leave computing to masked()",
             )
 
 
-def in_order(manifest: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return sources, seeds, models, snapshots and tests that store rows, each after what it reads."""
-    nodes = {**manifest["sources"], **manifest["nodes"]}
-    graph = {unique_id: node.get("depends_on", {}).get("nodes", []) for unique_id, node in nodes.items()}
-    order = [unique_id for unique_id in TopologicalSorter(graph).static_order() if unique_id in nodes]
+def in_order(manifest: DbtManifest) -> list[Node]:
+    """Return sources, seeds, models, snapshots and tests that store the rows that fail, each after what it reads."""
+    nodes = manifest.sources | manifest.nodes
+    order = TopologicalSorter({unique_id: node.parents for unique_id, node in nodes.items()}).static_order()
     return [
-        (unique_id, nodes[unique_id])
-        for unique_id in order
-        if nodes[unique_id]["resource_type"] in ("source", "seed", "model", "snapshot")
-        or stores_failures(nodes[unique_id])
+        node
+        for node in (nodes[unique_id] for unique_id in order if unique_id in nodes)
+        if node.resource_type in ("source", "seed", "model", "snapshot")
+        or node.store_failures
+        or node.store_failures_as in ("table", "view")
     ]
 
 
-def stores_failures(node: Mapping[str, Any]) -> bool:
-    """Tell whether a test keeps the rows that fail it."""
-    config = node["config"]
-    return bool(config.get("store_failures") or config.get("store_failures_as") in ("table", "view"))
-
-
-def _bronze(name: str, source: Mapping[str, Any]) -> Relation:
-    fields = {column.lower() for column in source["columns"]} | set(WITHOUT_PAYLOAD) | set(COPIES_OF_PAYLOAD)
+def _bronze(name: str, source: Node) -> Relation:
+    fields = {column.lower() for column in source.columns} | set(WITHOUT_PAYLOAD) | set(COPIES_OF_PAYLOAD)
     return Relation(
         tuple(
             (field, NONE if field in WITHOUT_PAYLOAD else frozenset({Trace(f"{name}.{field}", LANDED)}))
@@ -272,13 +266,13 @@ def _bronze(name: str, source: Mapping[str, Any]) -> Relation:
     )
 
 
-def _as_declared(node: Mapping[str, Any], relation: Relation) -> Relation:
+def _as_declared(node: Node, relation: Relation) -> Relation:
     """Return a staging model's columns with the classes that its yml declares, whatever its SQL does."""
     columns: list[tuple[str, Traces]] = []
     # Unique ids are source.<project>.<source>.<table>.
-    sources = [name.split(".")[2] for name in node["depends_on"]["nodes"] if name.startswith("source.")]
+    sources = [name.split(".")[2] for name in node.parents if name.startswith("source.")]
     for name, _ in relation.columns:
-        declared = node["columns"].get(name, {}).get("config", {}).get("meta", {}).get("pii", "unclassified")
-        raw = Trace(f"{node['name']}.{name}", declared, source=sources[0] if sources else "")
+        declared = node.column_meta(name).get("pii", "unclassified")
+        raw = Trace(f"{node.name}.{name}", declared, source=sources[0] if sources else "")
         columns.append((name, NONE if declared == AS_IS else frozenset({raw})))
     return Relation(tuple(columns))

@@ -14,7 +14,7 @@ from lakehouse.lease import held
 from lakehouse.settings import from_environment
 from lakehouse.weeks import IsoWeek
 from python_export.datasets import spark_sql
-from python_export.datasets.project import Project, ancestors_of
+from python_export.datasets.project import Project
 
 TIME = re.compile(r"^\d\d:\d\d:\d\d ")
 NODE_FAILED = re.compile(r"\d+ of \d+ (?:ERROR|FAIL) .*?(?= \.\.\.|$)")
@@ -106,25 +106,25 @@ def failures(project: Project) -> list[Fault]:
     results = {
         result["unique_id"]: result
         for result in json.loads(project.results_path.read_text())["results"]
-        if result["unique_id"] in manifest["nodes"]
+        if result["unique_id"] in manifest.nodes
     }
     found = []
     for unique_id, result in results.items():
-        node = manifest["nodes"][unique_id]
+        node = manifest.nodes[unique_id]
         if result["status"] not in FAILED:
             continue
-        if node["resource_type"] == "operation":
-            raise UserError(f"The hook {node['name']} of the dbt project failed", f"dbt's log is {project.log}")
-        if node["resource_type"] == "test":
-            places = [node["attached_node"]] if node.get("attached_node") else node["depends_on"]["nodes"]
-            reason = f"test {node['name']} failed"
+        if node.resource_type == "operation":
+            raise UserError(f"The hook {node.name} of the dbt project failed", f"dbt's log is {project.log}")
+        if node.resource_type == "test":
+            places = [node.attached_node] if node.attached_node else node.parents
+            reason = f"test {node.name} failed"
         else:
-            places, reason = [unique_id], f"{node['name']} could not be built ({_why(result['message'] or '')})"
+            places, reason = [unique_id], f"{node.name} could not be built ({_why(result['message'] or '')})"
         found += [Fault(place, reason) for place in places]
     at_fault = {fault.place for fault in found}
     for unique_id, result in results.items():
-        if result["status"] == "skipped" and at_fault.isdisjoint(ancestors_of(manifest, unique_id)):
-            found.append(Fault(unique_id, f"{manifest['nodes'][unique_id]['name']} was skipped"))
+        if result["status"] == "skipped" and at_fault.isdisjoint(manifest.ancestors(unique_id)):
+            found.append(Fault(unique_id, f"{manifest.nodes[unique_id].name} was skipped"))
     return found
 
 

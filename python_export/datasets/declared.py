@@ -3,17 +3,17 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
 
 import sqlglot
 import yaml
 from sqlglot.errors import ParseError
 
 from lakehouse.errors import UserError
+from lakehouse.manifest import DbtManifest, Node
 from lakehouse.variables import seconds
 from python_export.datasets import dictionary
 from python_export.datasets.dictionary import Field
-from python_export.datasets.project import Project, ancestors_of
+from python_export.datasets.project import Project
 from python_export.datasets.shown import Shown, of_export
 from python_export.datasets.spark_sql import Table
 from python_export.variables import Choices
@@ -125,13 +125,9 @@ def _for_audience(datasets: dict[str, Dataset], audience: str) -> dict[str, Data
     return meant
 
 
-def of_manifest(manifest: dict[str, Any]) -> dict[str, Dataset]:
+def of_manifest(manifest: DbtManifest) -> dict[str, Dataset]:
     """Return the datasets of dbt's manifest by name; raises as `load`."""
-    models = [
-        node
-        for node in manifest["nodes"].values()
-        if node["resource_type"] == "model" and node["name"].startswith(PREFIX)
-    ]
+    models = [node for node in manifest.models if node.name.startswith(PREFIX)]
     if not models:
         raise UserError(f"The dbt project has no model named {PREFIX}*", "Add one under models/exports")
     datasets = (_dataset(manifest, node) for node in models)
@@ -147,22 +143,21 @@ def choose(datasets: dict[str, Dataset], names: Iterable[str]) -> list[Dataset]:
     return [datasets[name] for name in chosen]
 
 
-def _dataset(manifest: dict[str, Any], node: dict[str, Any]) -> Dataset:
-    declared = node["config"].get("meta", {}).get("export", {})
+def _dataset(manifest: DbtManifest, node: Node) -> Dataset:
+    declared = node.meta.get("export", {})
     key, order_by = tuple(declared.get("key", ())), tuple(declared.get("order_by", ()))
     if not key or not set(key) <= set(order_by):
         raise UserError(
-            f"{node['name']} does not declare a total order",
+            f"{node.name} does not declare a total order",
             "Give config.meta.export a `key` and an `order_by` that contains it",
         )
-    ancestors = ancestors_of(manifest, node["unique_id"])
-    sources = [manifest["sources"][name] for name in ancestors if name in manifest["sources"]]
-    topics = [_topic(source) for source in sources if "kafka" in source["config"].get("meta", {})]
+    ancestors = manifest.ancestors(node.unique_id)
+    topics = [_topic(source) for source in manifest.landed if source.unique_id in ancestors]
     quarantined, late = (_events_of(manifest, node, kind) for kind in ("quarantined", "late"))
     return Dataset(
-        name=node["name"].removeprefix(PREFIX),
-        model=node["name"],
-        table=Table(node["schema"], node["alias"]),
+        name=node.name.removeprefix(PREFIX),
+        model=node.name,
+        table=Table(node.schema, node.alias),
         key=key,
         order_by=order_by,
         topics=tuple(sorted(topics, key=lambda topic: topic.name)),
@@ -174,85 +169,74 @@ def _dataset(manifest: dict[str, Any], node: dict[str, Any]) -> Dataset:
         totals_by=tuple(declared.get("totals_by", ())),
         lineage=frozenset(
             [
-                node["unique_id"],
+                node.unique_id,
                 *ancestors,
-                *(_named(manifest, events.model)["unique_id"] for events in (*quarantined, *late)),
+                *(manifest.named(events.model).unique_id for events in (*quarantined, *late)),
                 *(topic.name for topic in topics),
             ]
         ),
-        week_column=node["config"].get("partition_by"),
+        week_column=node.partition_by,
         at=declared.get("at"),
         suppressed=declared.get("suppressed"),
-        shown=of_export(node["name"], declared),
-        persons={
-            name: tuple(kinds)
-            for name, column in node["columns"].items()
-            if (kinds := column["config"].get("meta", {}).get("subjects"))
-        },
+        shown=of_export(node.name, declared),
+        persons={name: tuple(kinds) for name, column in node.columns.items() if (kinds := column.meta.get("subjects"))},
     )
 
 
-def _unscanned(node: Mapping[str, Any]) -> dict[str, str]:
+def _unscanned(node: Node) -> dict[str, str]:
     reasons = {}
-    for name, column in node["columns"].items():
-        said = column["config"].get("meta", {}).get("pii_scan")
+    for name, column in node.columns.items():
+        said = column.meta.get("pii_scan")
         if said is None:
             continue
         word, _, reason = str(said).partition(":")
         if word != "off" or not reason.strip():
-            raise UserError(f"config.meta.pii_scan of {node['name']}.{name} is '{said}'", 'Write it as "off: <reason>"')
+            raise UserError(f"config.meta.pii_scan of {node.name}.{name} is '{said}'", 'Write it as "off: <reason>"')
         reasons[name] = reason.strip()
     return reasons
 
 
-def _topic(source: dict[str, Any]) -> Topic:
-    kafka = source["config"]["meta"]["kafka"]
+def _topic(source: Node) -> Topic:
+    kafka = source.meta["kafka"]
     limit = DeadLetterLimit(**(kafka.get("max_dead_letters") or {}))
     silence = timedelta(seconds=seconds(text)) if (text := kafka.get("silence")) else None
-    return Topic(kafka["topic"], Table(source["schema"], source["identifier"]), limit, kafka.get("producer"), silence)
+    return Topic(kafka["topic"], Table(source.schema, source.identifier), limit, kafka.get("producer"), silence)
 
 
-def _events_of(manifest: dict[str, Any], node: dict[str, Any], kind: str) -> tuple[Events, ...]:
+def _events_of(manifest: DbtManifest, node: Node, kind: str) -> tuple[Events, ...]:
     try:
-        return tuple(_events(manifest, events) for events in node["config"]["meta"]["export"].get(kind, ()))
+        return tuple(_events(manifest, events) for events in node.meta["export"].get(kind, ()))
     except (KeyError, TypeError, ValueError):
         raise UserError(
-            f"config.meta.export.{kind} of {node['name']} is not a list of events",
+            f"config.meta.export.{kind} of {node.name} is not a list of events",
             "Give each the keys `from`, a model, and `at`, its column of time",
         ) from None
 
 
-def _events(manifest: dict[str, Any], declared: dict[str, str]) -> Events:
-    node = _named(manifest, declared["from"])
+def _events(manifest: DbtManifest, declared: dict[str, str]) -> Events:
+    node = manifest.named(declared["from"])
     rest = {name: text for name, text in declared.items() if name not in ("from", "at")}
     for sql in (rest.get("where", ""), rest.get("by", "")):
         try:
             sqlglot.parse_one(sql or "true", dialect="spark")
         except ParseError:
             raise UserError(
-                f"'{sql}', by which events of {node['name']} are counted, is not one expression", "Correct it"
+                f"'{sql}', by which events of {node.name} are counted, is not one expression", "Correct it"
             ) from None
-    return Events(node["name"], Table(node["schema"], node["alias"]), declared["at"], **rest)
+    return Events(node.name, Table(node.schema, node.alias), declared["at"], **rest)
 
 
-def _named(manifest: dict[str, Any], name: str) -> dict[str, Any]:
-    nodes: list[dict[str, Any]] = [node for node in manifest["nodes"].values() if node["name"] == name]
-    [node] = nodes
-    return node
-
-
-def places_of(manifest: dict[str, Any], table: str) -> list[str]:
+def places_of(manifest: DbtManifest, table: str) -> list[str]:
     """Return the unique ids of where wrong numbers of a table come from: of its model or source.
 
     No dataset comes from a list of what is left out; then it is what the list reads. Nobody knows of an unknown table,
     so of that it is the model of every dataset.
     """
-    ids = {node["alias"]: name for name, node in manifest["nodes"].items() if node["resource_type"] == "model"}
-    ids |= {node["identifier"]: name for name, node in manifest["sources"].items()}
+    ids = {node.alias: node.unique_id for node in manifest.models}
+    ids |= {source.identifier: source.unique_id for source in manifest.sources.values()}
     exported = of_manifest(manifest).values()
     if table not in ids:
         return [ids[dataset.table.name] for dataset in exported]
     if any(ids[table] in dataset.lineage for dataset in exported):
         return [ids[table]]
-    parents: list[str] = manifest["parent_map"].get(ids[table], [])
-    return parents
+    return manifest.nodes[ids[table]].parents if ids[table] in manifest.nodes else []

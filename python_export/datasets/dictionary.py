@@ -3,9 +3,10 @@
 import csv
 import io
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+
+from lakehouse.manifest import Node
 
 FILE = "dictionary.csv"
 # As in the cells of a file: a spreadsheet runs such a text as a formula.
@@ -36,18 +37,18 @@ class Field:
     is_quasi_identifier: bool = False
 
 
-def of_model(node: Mapping[str, Any]) -> tuple[Field, ...]:
+def of_model(node: Node) -> tuple[Field, ...]:
     """Return the fields of an export model."""
     found = []
-    for name, column in node["columns"].items():
-        meta = column["config"].get("meta", {})
+    for name, column in node.columns.items():
+        meta = column.meta
         found.append(
             Field(
                 name=name,
-                type=column["data_type"] or "",
+                type=column.data_type or "",
                 unit=meta.get("unit", ""),
-                nullable=all(constraint["type"] != "not_null" for constraint in column.get("constraints", ())),
-                description=" ".join(column["description"].split()),
+                nullable=all(constraint.type != "not_null" for constraint in column.constraints),
+                description=" ".join(column.description.split()),
                 pii=meta.get("pii", ""),
                 mask=" ".join(meta[name] for name in ("mask", "masked_rows") if name in meta),
                 allowed_values=tuple(map(str, meta.get("allowed_values", ()))),

@@ -3,13 +3,14 @@
 import hashlib
 import re
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import replace
 
 from lakehouse import property_keys
 from lakehouse.errors import Fault, UserError
+from lakehouse.manifest import DbtManifest
 from lakehouse.pii.check import leaks_on_the_way
 from python_export.datasets.declared import Dataset
-from python_export.datasets.project import Project, ancestors_of
+from python_export.datasets.project import Project
 from python_export.datasets.source import Source
 
 # The weeks that a run names.
@@ -19,8 +20,7 @@ WEEKS = re.compile(r"'[0-9]{4}-W[0-9]{2}'(, '[0-9]{4}-W[0-9]{2}')*")
 def faults(project: Project, datasets: Iterable[Dataset]) -> list[Fault]:
     """Return why datasets must not be published: one of their models lets personal data out, or nobody knows."""
     manifest = _as_run(project)
-    models = {node["name"]: name for name, node in manifest["nodes"].items() if node["resource_type"] == "model"}
-    chosen = [models[dataset.model] for dataset in datasets]
+    chosen = [manifest.named(dataset.model).unique_id for dataset in datasets]
     # One look at all is enough in the usual case.
     if not leaks_on_the_way(manifest, chosen):
         return []
@@ -38,11 +38,9 @@ def require_proven(project: Project, source: Source) -> Source:
         UserError: other SQL made it, or its build did not include all that it comes from.
     """
     manifest, model = _as_run(project), source.dataset.model
-    [unique_id] = [
-        name for name, node in manifest["nodes"].items() if (node["name"], node["resource_type"]) == (model, "model")
-    ]
-    lineage = sorted(name for name in (unique_id, *ancestors_of(manifest, unique_id)) if name.startswith("model."))
-    compiled = (WEEKS.sub("", manifest["nodes"][name].get("compiled_code") or "") for name in lineage)
+    unique_id = manifest.named(model).unique_id
+    lineage = sorted(name for name in (unique_id, *manifest.ancestors(unique_id)) if name.startswith("model."))
+    compiled = (WEEKS.sub("", manifest.nodes[name].compiled_code or "") for name in lineage)
     text = "\n".join(f"{name}\n{sql}" for name, sql in zip(lineage, compiled, strict=True))
     proven = f"{source.snapshot_id}/{hashlib.sha256(text.encode()).hexdigest()}"
     if source.table.properties.get(f"{property_keys.SQL}{source.week}") != proven:
@@ -63,11 +61,11 @@ def require_persons(dataset: Dataset, k_anonymity: int | None, minimum: int) -> 
         )
 
 
-def _as_run(project: Project) -> dict[str, Any]:
+def _as_run(project: Project) -> DbtManifest:
     """Return dbt's manifest with the SQL that ran last, also of models that the last dbt command left alone."""
     manifest = project.manifest()
-    for node in manifest["nodes"].values():
-        file = project.target / "compiled" / node["package_name"] / node["original_file_path"]
-        if node["resource_type"] == "model" and not node.get("compiled_code") and file.is_file():
-            node["compiled_code"] = file.read_text()
+    for node in manifest.models:
+        file = project.target / "compiled" / node.package_name / node.original_file_path
+        if not node.compiled_code and file.is_file():
+            manifest.nodes[node.unique_id] = replace(node, compiled_code=file.read_text())
     return manifest

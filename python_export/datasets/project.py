@@ -1,13 +1,12 @@
 """A dbt project as its commands see it: where it is, and what dbt has written of it."""
 
-import json
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from lakehouse.errors import UserError
+from lakehouse.manifest import DbtManifest, load
 
 
 @dataclass(frozen=True)
@@ -49,22 +48,8 @@ class Project:
         """The results of the last dbt command, which may not be there yet."""
         return self.target / "run_results.json"
 
-    def manifest(self) -> dict[str, Any]:
+    def manifest(self) -> DbtManifest:
         """Return dbt's manifest; a UserError before the first dbt command."""
-        path = self.manifest_path
-        if not path.is_file():
-            raise UserError(f"There is no dbt manifest at {path}", "Run `dbt build` once")
-        manifest: dict[str, Any] = json.loads(path.read_text())
-        return manifest
-
-
-def ancestors_of(manifest: dict[str, Any], unique_id: str) -> list[str]:
-    """Return the unique ids of all that a node of the manifest is made from."""
-    found: dict[str, None] = {}
-    waiting = [unique_id]
-    while waiting:
-        for parent in manifest["parent_map"].get(waiting.pop(), []):
-            if parent not in found:
-                found[parent] = None
-                waiting.append(parent)
-    return sorted(found)
+        if not self.manifest_path.is_file():
+            raise UserError(f"There is no dbt manifest at {self.manifest_path}", "Run `dbt build` once")
+        return load(self.manifest_path)

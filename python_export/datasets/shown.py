@@ -7,6 +7,7 @@ from pydantic import ConfigDict, Field, StringConstraints, TypeAdapter, Validati
 from pydantic.dataclasses import dataclass
 
 from lakehouse.errors import UserError
+from lakehouse.manifest import DbtManifest
 
 KNOWN = ConfigDict(extra="forbid")
 Declared = TypeVar("Declared")
@@ -86,18 +87,18 @@ def of_export(model: str, export: Mapping[str, Any]) -> Shown:
     return _read(SHOWN, export.get("shown", {}), f"config.meta.export.shown of {model}")
 
 
-def left_out(manifest: Mapping[str, Any]) -> dict[str, str]:
+def left_out(manifest: DbtManifest) -> dict[str, str]:
     """Return the queries that count what dbt's models keep out of the files, by what readers call that, in order.
 
     Raises:
         UserError: a config.meta.left_out is malformed.
     """
     found = []
-    for node in manifest["nodes"].values():
-        if said := node["config"].get("meta", {}).get("left_out"):
-            declared = _read(LEFT_OUT, said, f"config.meta.left_out of {node['name']}")
+    for node in manifest.nodes.values():
+        if said := node.meta.get("left_out"):
+            declared = _read(LEFT_OUT, said, f"config.meta.left_out of {node.name}")
             count = f"sum({declared.sum})" if declared.sum else "count(*)"
-            found.append((declared.place, declared.label, f"select {count} from {node['schema']}.{node['alias']}"))
+            found.append((declared.place, declared.label, f"select {count} from {node.table}"))
     return {label: sql for _, label, sql in sorted(found)}
 
 

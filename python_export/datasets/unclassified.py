@@ -9,7 +9,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, StructType
 from lakehouse.catalog import load_table
 from lakehouse.errors import Fault, UserError
 from lakehouse.pii.check import require_classified
-from lakehouse.pii.declared import Unknown, landed_tables, maps
+from lakehouse.pii.declared import Unknown, maps
 from python_export.datasets import spark_sql
 from python_export.datasets.project import Project
 from python_export.datasets.spark_sql import Table
@@ -35,10 +35,10 @@ def omitted_fields(catalog: Catalog, project: Project) -> tuple[list[Fault], lis
     A field that the topic's declaration names in `allow` is published as NULL, with a warning.
     """
     faults, warnings = [], []
-    for source in landed_tables(project.manifest()):
-        kafka = source["config"]["meta"]["kafka"]
+    for source in project.manifest().landed:
+        kafka = source.meta["kafka"]
         with suppress(UserError):  # of a damaged table, which withholds by itself
-            table = load_table(catalog, f"{source['schema']}.{source['identifier']}")
+            table = load_table(catalog, source.table)
             for path, reason in SchemaState.of(table).omitted_fields():
                 text = f"{kafka['topic']}: {path} is omitted, {reason}: it is NULL in the table"
                 allowed = any(f"{path}.".startswith(f"{other}.") for other in kafka.get("allow") or ())

@@ -20,6 +20,7 @@ from pyhive import hive
 from lakehouse import thrift
 from lakehouse.environment import PROJECT_ROOT, environment
 from lakehouse.errors import UserError
+from lakehouse.manifest import DbtManifest
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from python_export.datasets import declared, spark_sql
@@ -35,7 +36,6 @@ from python_export.telling.outbox import Notice
 TEMPLATE = TEMPLATES.overlay(loader=FileSystemLoader(Path(__file__).parent / "templates")).get_template("report.html")
 WEEKS = 8
 RANKED = 10
-NOTHING_BUILT: dict[str, Any] = {"nodes": {}}
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,9 @@ def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = ()) -> 
     own_notices = [notice for notice in notices if notice.week == str(week)]
     target = open_target(settings)
     project = Project(PROJECT_ROOT, environment())
-    manifest = project.manifest() if project.manifest_path.is_file() else NOTHING_BUILT
+    manifest = project.manifest() if project.manifest_path.is_file() else DbtManifest()
     # The datasets of this root's audience.
-    datasets = declared.load(project) if manifest["nodes"] else {}
+    datasets = declared.load(project) if manifest.nodes else {}
     shown = {name: dataset.shown for name, dataset in datasets.items()}
     charts = {name: of_dataset.chart for name, of_dataset in shown.items() if of_dataset.chart}
     with thrift.connect(settings) as cursor:

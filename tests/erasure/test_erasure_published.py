@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from erasure.published import PersonColumns, clean, find, person_columns, pseudonyms
 from lakehouse import pii_key
+from lakehouse.manifest import Column, DbtManifest, Node
 from lakehouse.settings import Settings
 from python_export.datasets.dictionary import Field
 from python_export.publishing.publish import publish, withdraw
@@ -63,15 +64,13 @@ def test_an_older_version_is_searched_in_the_columns_that_models_declare(offline
     version = publish_note(target, "shop-42")
     assert find([target], [PERSON], (), {}, []) == {}
     assert find([target], [PERSON], (), {"note": {"shop.customer"}}, []) == {version: 1}
-    manifest = {
-        "nodes": {
-            "model.x.removed": {
-                "columns": {"note": {"config": {"meta": {"subjects": ["shop.customer"]}}}, "b": {"config": {}}}
-            },
-            "model.x.two": {"columns": {"note": {"config": {"meta": {"subjects": ["storefront.user"]}}}}},
-        }
+    one = {"note": Column(meta={"subjects": ["shop.customer"]}), "b": Column()}
+    two = {"note": Column(meta={"subjects": ["storefront.user"]})}
+    models = [Node(f"model.x.{n}", "model", n, "x", columns=columns) for n, columns in {"one": one, "two": two}.items()]
+    assert person_columns(DbtManifest({model.unique_id: model for model in models})) == {
+        "note": {"shop.customer", "storefront.user"},
+        "b": set(),
     }
-    assert person_columns(manifest) == {"note": {"shop.customer", "storefront.user"}, "b": set()}
 
 
 def test_what_cannot_be_searched_is_named(offline_settings: Settings, tmp_path: Path) -> None:

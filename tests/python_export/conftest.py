@@ -33,7 +33,7 @@ def write_manifest(directory: Path, schema: str, metas: dict[str, Any]) -> None:
         }
         for name, meta in metas.items()
     }
-    (directory / "manifest.json").write_text(json.dumps({"nodes": nodes, "sources": {}, "parent_map": {}}))
+    (directory / "manifest.json").write_text(json.dumps({"nodes": nodes}))
 
 
 def failing(*_: Any, **__: Any) -> Any:

@@ -269,7 +269,7 @@ def test_a_week_whose_topics_cannot_be_read_is_recorded_as_due_before_the_build(
     export = {"export": {"key": ["id"], "order_by": ["id"]}}
     model = {"unique_id": "model.p.exp_weekly__events", "resource_type": "model", "name": "exp_weekly__events"}
     model |= {"alias": "exp_weekly__events", "schema": "exports", "config": {"meta": export}, "columns": {}}
-    manifest = {"nodes": {model["unique_id"]: model}, "sources": {}, "parent_map": {}}
+    manifest = {"nodes": {model["unique_id"]: model}}
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
     project = Project(PROJECT_ROOT, {"DBT_TARGET_PATH": str(tmp_path)})
     assert [*STEPS].index("complete") < [*STEPS].index("build")

@@ -2,6 +2,7 @@
 
 import copy
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from pyiceberg.types import IntegerType, ListType, NestedField, StringType, Stru
 from lakehouse.catalog import load_catalog
 from lakehouse.environment import PROJECT_ROOT
 from lakehouse.errors import UserError
+from lakehouse.manifest import Column, DbtManifest, Hook, Macro, Node
 from lakehouse.pii import check, masks
 from lakehouse.pii.compile import COPIED, compiled_manifest
 from lakehouse.settings import Settings
@@ -20,221 +22,226 @@ pytestmark = pytest.mark.stack
 
 MASKS = masks.load(check.MACROS)
 PROJECT = "retail_lakehouse"
-Manifest = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def compiled() -> Manifest:
-    whole = compiled_manifest(PROJECT_ROOT)
-    return {part: whole[part] for part in ("nodes", "sources", "macros")}
+def compiled() -> DbtManifest:
+    return compiled_manifest(PROJECT_ROOT)
 
 
 @pytest.fixture
-def manifest(compiled: Manifest) -> Manifest:
+def manifest(compiled: DbtManifest) -> DbtManifest:
     """A copy of the project's manifest, to damage."""
     return copy.deepcopy(compiled)
 
 
-def model(manifest: Manifest, name: str) -> dict[str, Any]:
-    return manifest["nodes"][f"model.{PROJECT}.{name}"]
+def model(manifest: DbtManifest, name: str) -> Node:
+    return manifest.nodes[f"model.{PROJECT}.{name}"]
 
 
-def source(manifest: Manifest, name: str) -> dict[str, Any]:
-    return manifest["sources"][f"source.{PROJECT}.{name}"]
+def source(manifest: DbtManifest, name: str) -> Node:
+    return manifest.sources[f"source.{PROJECT}.{name}"]
 
 
-def messages(manifest: Manifest) -> list[str]:
+def change(manifest: DbtManifest, node: Node, **fields: Any) -> None:
+    manifest.nodes[node.unique_id] = replace(node, **fields)
+
+
+def change_sql(manifest: DbtManifest, name: str, old: str, new: str) -> None:
+    node = model(manifest, name)
+    change(manifest, node, compiled_code=node.compiled_code.replace(old, new))
+
+
+def change_type(columns: dict[str, Column], name: str, old: str, new: str) -> None:
+    columns[name] = replace(columns[name], data_type=columns[name].data_type.replace(old, new))
+
+
+def first(manifest: DbtManifest, resource_type: str) -> Node:
+    return next(node for node in manifest.nodes.values() if node.resource_type == resource_type)
+
+
+def messages(manifest: DbtManifest) -> list[str]:
     return [problem.message for problem in check.problems(manifest, MASKS)]
 
 
-def test_the_project_passes_without_a_warehouse(manifest: Manifest) -> None:
+def test_the_project_passes_without_a_warehouse(manifest: DbtManifest) -> None:
     assert messages(manifest) == []
-    assert len([node for node in manifest["nodes"].values() if node["resource_type"] == "model"]) > 20
+    assert len(manifest.models) > 20
 
 
-def no_class(manifest: Manifest) -> None:
-    del model(manifest, "stg_shop__customers")["columns"]["segment"]["config"]["meta"]["pii"]
+def no_class(manifest: DbtManifest) -> None:
+    del model(manifest, "stg_shop__customers").columns["segment"].meta["pii"]
 
 
-def unknown_class(manifest: Manifest) -> None:
-    model(manifest, "stg_shop__customers")["columns"]["shipping_address_id"]["config"]["meta"]["pii"] = "shoe_size"
+def unknown_class(manifest: DbtManifest) -> None:
+    model(manifest, "stg_shop__customers").columns["shipping_address_id"].meta["pii"] = "shoe_size"
 
 
-def column_beside_the_yml(manifest: Manifest) -> None:
-    del model(manifest, "stg_shop__products")["columns"]["color"]
+def column_beside_the_yml(manifest: DbtManifest) -> None:
+    del model(manifest, "stg_shop__products").columns["color"]
 
 
-def field_not_mapped(manifest: Manifest) -> None:
-    columns = source(manifest, "storefront.pizza_orders")["columns"]
-    columns["customer"]["data_type"] = columns["customer"]["data_type"].replace("gender", "nickname: string, gender")
+def field_not_mapped(manifest: DbtManifest) -> None:
+    columns = source(manifest, "storefront.pizza_orders").columns
+    change_type(columns, "customer", "gender", "nickname: string, gender")
 
 
-def field_of_an_array_not_mapped(manifest: Manifest) -> None:
-    lines = source(manifest, "storefront.pizza_orders")["columns"]["order_lines"]
-    lines["data_type"] = lines["data_type"].replace("category", "note: string, category")
+def field_of_an_array_not_mapped(manifest: DbtManifest) -> None:
+    columns = source(manifest, "storefront.pizza_orders").columns
+    change_type(columns, "order_lines", "category", "note: string, category")
 
 
-def field_used_and_unused(manifest: Manifest) -> None:
-    source(manifest, "payments.payments")["config"]["meta"]["unused"] = ["expiration"]
+def field_used_and_unused(manifest: DbtManifest) -> None:
+    source(manifest, "payments.payments").meta["unused"] = ["expiration"]
 
 
-def understated_copy(manifest: Manifest) -> None:
-    node = model(manifest, "stg_shop__customers")
-    node["compiled_code"] = node["compiled_code"].replace("billing_address_id,", "lower(email) as billing_address_id,")
+def understated_copy(manifest: DbtManifest) -> None:
+    change_sql(manifest, "stg_shop__customers", "billing_address_id,", "lower(email) as billing_address_id,")
 
 
-def stored_failures(manifest: Manifest) -> None:
+def stored_failures(manifest: DbtManifest) -> None:
     test = next(
         node
-        for node in manifest["nodes"].values()
-        if node["resource_type"] == "test" and node.get("attached_node") == f"model.{PROJECT}.int_customers_versions"
+        for node in manifest.nodes.values()
+        if node.resource_type == "test" and node.attached_node == f"model.{PROJECT}.int_customers_versions"
     )
-    test["config"]["store_failures"] = True
-    test["compiled_code"] = "select * from deduplicated.int_customers_versions where customer_id is null"
+    sql = "select * from deduplicated.int_customers_versions where customer_id is null"
+    change(manifest, test, store_failures=True, compiled_code=sql)
 
 
-def leak_in_a_mart(manifest: Manifest) -> None:
+def leak_in_a_mart(manifest: DbtManifest) -> None:
     node = model(manifest, "fct_completed_orders")
-    node["compiled_code"] = (
+    sql = (
         "select people.email as confirmation_code from masked.int_payments_masked as payments"
         " inner join deduplicated.int_customers_versions as people on payments.order_id = people.customer_id"
     )
-    node["depends_on"]["nodes"].append(f"model.{PROJECT}.int_customers_versions")
+    parents = [*node.parents, f"model.{PROJECT}.int_customers_versions"]
+    change(manifest, node, compiled_code=sql, parents=parents)
 
 
-def card_in_two_masks(manifest: Manifest) -> None:
+def card_in_two_masks(manifest: DbtManifest) -> None:
     rendered = {
         mask.name: mask.tree.sql(dialect="spark").replace(masks.VALUE, "card_number")
         for mask in MASKS.masks
         if mask.pii == "card_number"
     }
-    model(manifest, "int_payments_masked")["compiled_code"] = (
+    sql = (
         "select order_id, confirmation_code, has_valid_confirmation_code, amount, paid_at, key_version,"
         f" payment_method, {rendered['last_four']} as customer_pseudonym, {rendered['pseudonym']} as card_pseudonym"
         " from (select *, true as has_valid_confirmation_code, 'v1' as key_version"
         " from deduplicated.int_payments_deduplicated)"
     )
+    change(manifest, model(manifest, "int_payments_masked"), compiled_code=sql)
 
 
-def pseudonyms_without_key_version(manifest: Manifest) -> None:
-    node = model(manifest, "fct_order_lines")
-    node["compiled_code"] = "select customer_pseudonym from masked.int_store_orders_masked"
+def pseudonyms_without_key_version(manifest: DbtManifest) -> None:
+    sql = "select customer_pseudonym from masked.int_store_orders_masked"
+    change(manifest, model(manifest, "fct_order_lines"), compiled_code=sql)
 
 
-def strange_sql(manifest: Manifest) -> None:
-    model(manifest, "fct_trades")["compiled_code"] = "select transform(*) using 'cat' from somewhere"
+def strange_sql(manifest: DbtManifest) -> None:
+    sql = "select transform(*) using 'cat' from somewhere"
+    change(manifest, model(manifest, "fct_trades"), compiled_code=sql)
 
 
-def cast_in_staging(manifest: Manifest) -> None:
-    node = model(manifest, "stg_storefront__store_orders")
-    node["compiled_code"] = node["compiled_code"].replace("customer.gender", "cast(customer.gender as int) as gender")
+def cast_in_staging(manifest: DbtManifest) -> None:
+    cast = "cast(customer.gender as int) as gender"
+    change_sql(manifest, "stg_storefront__store_orders", "customer.gender", cast)
 
 
-def condition_in_deduplicated(manifest: Manifest) -> None:
+def condition_in_deduplicated(manifest: DbtManifest) -> None:
     node = model(manifest, "int_addresses_versions")
-    node["compiled_code"] += " where street > 5"
+    change(manifest, node, compiled_code=node.compiled_code + " where street > 5")
 
 
-def hook(manifest: Manifest) -> None:
-    model(manifest, "dim_products")["config"]["post-hook"] = [{"sql": "select 1"}]
+def hook(manifest: DbtManifest) -> None:
+    change(manifest, model(manifest, "dim_products"), post_hooks=[Hook("select 1")])
 
 
-def hook_of_the_project(manifest: Manifest) -> None:
-    operation = {
-        "name": "on-run-end-0",
-        "alias": "on-run-end-0",
-        "resource_type": "operation",
-        "schema": "",
-        "config": {},
-    }
-    manifest["nodes"]["operation.on-run-end.0"] = operation | {"raw_code": "create table ops.copy as select 1"}
+def hook_of_the_project(manifest: DbtManifest) -> None:
+    change(manifest, first(manifest, "operation"), raw_code="create table ops.copy as select 1")
 
 
-def hook_of_a_test(manifest: Manifest) -> None:
-    node = next(node for node in manifest["nodes"].values() if node["resource_type"] == "seed")
-    node["config"]["pre-hook"] = [{"sql": "{{ copy_people() }}"}]
+def hook_of_a_test(manifest: DbtManifest) -> None:
+    change(manifest, first(manifest, "seed"), pre_hooks=[Hook("{{ copy_people() }}")])
 
 
-def statement_before_the_model(manifest: Manifest) -> None:
+def statement_before_the_model(manifest: DbtManifest) -> None:
     header = "create temporary function f() returns string return (select max(email) from deduplicated.people)"
-    model(manifest, "fct_order_lines")["config"]["sql_header"] = header
+    change(manifest, model(manifest, "fct_order_lines"), sql_header=header)
 
 
-def predicates_of_an_increment(manifest: Manifest) -> None:
-    model(manifest, "fct_product_sales")["config"]["incremental_predicates"] = ["exists (select 1)"]
+def predicates_of_an_increment(manifest: DbtManifest) -> None:
+    change(manifest, model(manifest, "fct_product_sales"), incremental_predicates=["exists (select 1)"])
 
 
-def statement_in_jinja(manifest: Manifest) -> None:
+def statement_in_jinja(manifest: DbtManifest) -> None:
     node = model(manifest, "dim_products")
-    node["raw_code"] += "{% if target.name == 'prod' %}{% do run_query('create table copy as select 1') %}{% endif %}"
+    jinja = "{% if target.name == 'prod' %}{% do run_query('create table copy as select 1') %}{% endif %}"
+    change(manifest, node, raw_code=node.raw_code + jinja)
 
 
-def statement_of_the_adapter(manifest: Manifest) -> None:
+def statement_of_the_adapter(manifest: DbtManifest) -> None:
     node = model(manifest, "fct_completed_orders")
-    node["raw_code"] += "{{ adapter['execute']('select 1') }}"
+    change(manifest, node, raw_code=node.raw_code + "{{ adapter['execute']('select 1') }}")
 
 
-def statement_in_a_macro(manifest: Manifest) -> None:
+def statement_in_a_macro(manifest: DbtManifest) -> None:
     """A model's macro calls another one, which asks the warehouse and may write what it finds into the SQL."""
     for name, sql, called in (
         ("outer", "{{ inner() }}", ["inner"]),
         ("inner", "{{ run_query('select max(email) from deduplicated.people').rows[0][0] }}", []),
     ):
-        manifest["macros"][f"macro.{PROJECT}.{name}"] = {
-            "name": name,
-            "package_name": PROJECT,
-            "macro_sql": f"{{% macro {name}() %}}{sql}{{% endmacro %}}",
-            "depends_on": {"macros": [f"macro.{PROJECT}.{macro}" for macro in called]},
-        }
-    model(manifest, "dim_products")["depends_on"]["macros"].append(f"macro.{PROJECT}.outer")
+        text = f"{{% macro {name}() %}}{sql}{{% endmacro %}}"
+        macros = [f"macro.{PROJECT}.{macro}" for macro in called]
+        manifest.macros[f"macro.{PROJECT}.{name}"] = Macro(name, PROJECT, text, macros)
+    model(manifest, "dim_products").macros.append(f"macro.{PROJECT}.outer")
 
 
-def result_of_a_test(manifest: Manifest) -> None:
-    test = next(node for node in manifest["nodes"].values() if node["resource_type"] == "test")
-    test["name"] = "test_of_mails"
-    test["config"]["fail_calc"] = "max(length(email))"
+def result_of_a_test(manifest: DbtManifest) -> None:
+    change(manifest, first(manifest, "test"), name="test_of_mails", fail_calc="max(length(email))")
 
 
-def sum_in_the_report(manifest: Manifest) -> None:
-    model(manifest, "int_customers_versions")["config"]["meta"]["left_out"] = {"place": 1, "label": "x", "sum": "phone"}
+def sum_in_the_report(manifest: DbtManifest) -> None:
+    model(manifest, "int_customers_versions").meta["left_out"] = {"place": 1, "label": "x", "sum": "phone"}
 
 
-def snapshot_key_that_computes(manifest: Manifest) -> None:
-    node = next(node for node in manifest["nodes"].values() if node["resource_type"] == "snapshot")
-    node["config"]["unique_key"] = "(select max(email) from deduplicated.int_customers_versions)"
+def snapshot_key_that_computes(manifest: DbtManifest) -> None:
+    sql = "(select max(email) from deduplicated.int_customers_versions)"
+    change(manifest, first(manifest, "snapshot"), unique_key=sql)
 
 
-def export_of_a_restricted_schema(manifest: Manifest) -> None:
-    model(manifest, "exp_weekly__order_lines")["schema"] = "deduplicated"
+def export_of_a_restricted_schema(manifest: DbtManifest) -> None:
+    change(manifest, model(manifest, "exp_weekly__order_lines"), schema="deduplicated")
 
 
-def count_by_a_card_number(manifest: Manifest) -> None:
-    export = model(manifest, "exp_weekly__completed_orders")["config"]["meta"]["export"]
+def count_by_a_card_number(manifest: DbtManifest) -> None:
+    export = model(manifest, "exp_weekly__completed_orders").meta["export"]
     export["late"] = [{"from": "int_payments_deduplicated", "at": "paid_at", "where": "card_number like '4%'"}]
 
 
-def reason_with_a_card_number(manifest: Manifest) -> None:
-    export = model(manifest, "exp_weekly__completed_orders")["config"]["meta"]["export"]
+def reason_with_a_card_number(manifest: DbtManifest) -> None:
+    export = model(manifest, "exp_weekly__completed_orders").meta["export"]
     export["quarantined"].append({"from": "int_payments_deduplicated", "at": "paid_at", "by": "card_number"})
 
 
-def laundering_staging_model(manifest: Manifest) -> None:
+def laundering_staging_model(manifest: DbtManifest) -> None:
     node = model(manifest, "stg_brokerage__trades")
-    node["compiled_code"] = "select customer_name as symbol from staging.stg_shop__customers"
-    node["depends_on"]["nodes"] = [f"model.{PROJECT}.stg_shop__customers"]
+    sql = "select customer_name as symbol from staging.stg_shop__customers"
+    change(manifest, node, compiled_code=sql, parents=[f"model.{PROJECT}.stg_shop__customers"])
 
 
-def raw_bytes_without_a_class(manifest: Manifest) -> None:
-    node = model(manifest, "stg_payments__payments")
-    node["compiled_code"] = node["compiled_code"].replace("confirmation_code,", "kafka_raw_value as confirmation_code,")
+def raw_bytes_without_a_class(manifest: DbtManifest) -> None:
+    raw = "kafka_raw_value as confirmation_code,"
+    change_sql(manifest, "stg_payments__payments", "confirmation_code,", raw)
 
 
-def mislabelled_in_the_dictionary(manifest: Manifest) -> None:
-    model(manifest, "exp_weekly__product_sales")["columns"]["customer_name_masked"]["config"]["meta"]["mask"] = "year"
+def mislabelled_in_the_dictionary(manifest: DbtManifest) -> None:
+    model(manifest, "exp_weekly__product_sales").columns["customer_name_masked"].meta["mask"] = "year"
 
 
-def ids_without_subjects(manifest: Manifest) -> None:
-    source(manifest, "storefront.pizza_orders")["config"]["meta"]["subjects"] = {"user": ["kafka_key"]}
+def ids_without_subjects(manifest: DbtManifest) -> None:
+    source(manifest, "storefront.pizza_orders").meta["subjects"] = {"user": ["kafka_key"]}
 
 
 REFUSED = {
@@ -274,16 +281,16 @@ REFUSED = {
 }
 
 
-def test_what_is_not_safe_is_refused_by_name(manifest: Manifest) -> None:
+def test_what_is_not_safe_is_refused_by_name(manifest: DbtManifest) -> None:
     for damage in REFUSED:
         damage(manifest)
     found = "\n".join(messages(manifest))
     assert {damage.__name__ for damage, message in REFUSED.items() if message not in found} == set()
 
 
-def test_a_pseudonym_of_an_export_needs_subjects_also_where_it_decides_on_rows(manifest: Manifest) -> None:
-    model(manifest, "exp_weekly__completed_orders")["columns"]["payer_pseudonym"]["config"]["meta"]["subjects"] = []
-    del model(manifest, "exp_weekly__customer_activity")["columns"]["customer_key"]["config"]["meta"]["subjects"]
+def test_a_pseudonym_of_an_export_needs_subjects_also_where_it_decides_on_rows(manifest: DbtManifest) -> None:
+    model(manifest, "exp_weekly__completed_orders").columns["payer_pseudonym"].meta["subjects"] = []
+    del model(manifest, "exp_weekly__customer_activity").columns["customer_key"].meta["subjects"]
     assert [message.partition(", and no subjects")[0] for message in messages(manifest)] == [
         "exp_weekly__completed_orders.payer_pseudonym has the pseudonym of a payments.customer",
         "exp_weekly__customer_activity.customer_key has the pseudonym of a storefront.user",
@@ -309,14 +316,14 @@ def test_the_original_of_a_stand_in_is_checked(tmp_path: Path) -> None:
     assert "Models call macro leak with run_query: its SQL is not proven" in found
 
 
-def test_batches_are_checked_for_every_bronze_table(manifest: Manifest) -> None:
-    sql = model(manifest, "ops_ingest_batches")["compiled_code"]
-    tables = [node["identifier"] for node in manifest["sources"].values() if node["config"]["meta"].get("kafka")]
+def test_batches_are_checked_for_every_bronze_table(manifest: DbtManifest) -> None:
+    sql = model(manifest, "ops_ingest_batches").compiled_code
+    tables = [source.identifier for source in manifest.landed]
     assert len(tables) == 8
     assert [name for name in tables if f"from bronze.{name}\n" not in sql] == []
 
 
-def test_what_is_on_the_way_to_an_export_is_judged_alone(manifest: Manifest) -> None:
+def test_what_is_on_the_way_to_an_export_is_judged_alone(manifest: DbtManifest) -> None:
     leak_in_a_mart(manifest)
     predicates_of_an_increment(manifest)
 
@@ -332,21 +339,21 @@ def test_what_is_on_the_way_to_an_export_is_judged_alone(manifest: Manifest) -> 
     assert message.startswith("fct_product_sales has the option incremental_predicates")
 
 
-def test_sql_that_dbt_did_not_run_is_no_proof(manifest: Manifest) -> None:
-    model(manifest, "int_order_items_priced")["compiled_code"] = None
-    [first, *_] = check.leaks_on_the_way(manifest, [f"model.{PROJECT}.exp_weekly__product_sales"])
-    assert "int_order_items_priced cannot be followed, the dbt command did not compile it" in first.message
+def test_sql_that_dbt_did_not_run_is_no_proof(manifest: DbtManifest) -> None:
+    change(manifest, model(manifest, "int_order_items_priced"), compiled_code=None)
+    [problem, *_] = check.leaks_on_the_way(manifest, [f"model.{PROJECT}.exp_weekly__product_sales"])
+    assert "int_order_items_priced cannot be followed, the dbt command did not compile it" in problem.message
 
 
-def test_an_export_names_what_it_is_grouped_by(manifest: Manifest) -> None:
-    del model(manifest, "exp_weekly__customer_activity")["columns"]["customer_key"]["config"]["meta"]["pii"]
+def test_an_export_names_what_it_is_grouped_by(manifest: DbtManifest) -> None:
+    del model(manifest, "exp_weekly__customer_activity").columns["customer_key"].meta["pii"]
     assert messages(manifest) == [
         "exp_weekly__customer_activity is grouped by a classified column that its yml does not name"
     ]
 
 
 def test_a_field_that_landed_by_schema_evolution_is_refused_until_it_is_classified(
-    manifest: Manifest, offline_settings: Settings
+    manifest: DbtManifest, offline_settings: Settings
 ) -> None:
     catalog = load_catalog(offline_settings, create=True)
     catalog.create_namespace("bronze")
@@ -370,5 +377,5 @@ def test_a_field_that_landed_by_schema_evolution_is_refused_until_it_is_classifi
         ("phone", "pizza-orders"),
         ("order_lines.gift_note", "pizza-orders"),
     ]
-    source(manifest, "storefront.pizza_orders")["config"]["meta"]["unused"] = ["phone", "order_lines.gift_note"]
+    source(manifest, "storefront.pizza_orders").meta["unused"] = ["phone", "order_lines.gift_note"]
     check.require_classified(manifest, catalog)

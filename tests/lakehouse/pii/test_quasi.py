@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from lakehouse.manifest import Column, DbtManifest, Node
 from lakehouse.pii import masks
 from lakehouse.pii.check import MACROS
 from lakehouse.pii.quasi import unlabelled
@@ -30,32 +31,22 @@ NOT_BY_VALUE = {
 }
 
 
-def node(schema: str, name: str, sql: str, reads: str, columns: dict[str, Any], **meta: Any) -> dict[str, Any]:
-    return {
-        "resource_type": "model",
-        "name": name,
-        "schema": schema,
-        "alias": name,
-        "compiled_code": sql,
-        "depends_on": {"nodes": [reads]},
-        "columns": {column: {"config": {"meta": said}} for column, said in columns.items()},
-        "config": {"meta": meta},
-    }
+def node(schema: str, name: str, sql: str, reads: str, columns: dict[str, Any], **meta: Any) -> Node:
+    described = {column: Column(meta=said) for column, said in columns.items()}
+    return Node(
+        name, "model", name, schema, alias=name, compiled_code=sql, columns=described, parents=[reads], meta=meta
+    )
 
 
 def problems(sql: str, **of_place: Any) -> list[str]:
     """Return the messages over an export of one SQL; `city` of the staging model is the quasi-identifier."""
     columns = {"person_id": {"pii": "none"}, "nickname": {"pii": "none"}, "city": {"pii": "none", "quasi": True}}
-    manifest = {
-        "sources": {},
-        "nodes": {
-            "export": node(
-                "exports", "exp_weekly__people", sql, "mart", {"place": of_place}, export={"key": ["place"]}
-            ),
-            "mart": node("marts", "people", "select person_id, nickname, city from staging.stg_people", "staging", {}),
-            "staging": node("staging", "stg_people", "select 1", "none", columns),
-        },
-    }
+    nodes = [
+        node("exports", "exp_weekly__people", sql, "people", {"place": of_place}, export={"key": ["place"]}),
+        node("marts", "people", "select person_id, nickname, city from staging.stg_people", "stg_people", {}),
+        node("staging", "stg_people", "select 1", "none", columns),
+    ]
+    manifest = DbtManifest({node.unique_id: node for node in nodes})
     return [problem.message for problem in unlabelled(manifest, MASKS)]
 
 

@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, NestedField
 
 from lakehouse.environment import PROJECT_ROOT
 from lakehouse.errors import Fault, UserError
+from lakehouse.manifest import Column, DbtManifest, Node
+from lakehouse.manifest import parse as parse_manifest
 from lakehouse.pii import masks
 from lakehouse.pii.compile import compiled_manifest
 from lakehouse.weeks import IsoWeek
@@ -35,7 +38,7 @@ from tests.support.hostile_rows import DATASET, arrow_table, current_source, hos
 from tests.support.lab import record
 
 
-def node(name: str, kind: str = "model", materialized: str = "table", **meta: Any) -> dict[str, Any]:
+def node(name: str, *reads: str, kind: str = "model", materialized: str = "table", **meta: Any) -> dict[str, Any]:
     return {
         "unique_id": f"{kind}.p.{name}",
         "resource_type": kind,
@@ -45,11 +48,13 @@ def node(name: str, kind: str = "model", materialized: str = "table", **meta: An
         "config": {"materialized": materialized, "meta": meta},
         "columns": {},
         "attached_node": None,
+        "depends_on": {"nodes": [*reads]},
     }
 
 
 def topic_source(name: str, **meta: Any) -> dict[str, Any]:
-    return {"schema": "bronze", "identifier": name, "config": {"meta": meta}}
+    named = {"unique_id": f"source.p.{name}", "resource_type": "source", "name": name}
+    return named | {"schema": "bronze", "identifier": name, "config": {"meta": meta}}
 
 
 @pytest.fixture
@@ -57,15 +62,14 @@ def manifest() -> dict[str, Any]:
     """Two exports over one mart; the mart comes from two topics, one through a view; a third topic is not in it."""
     export = {"key": ["id"], "order_by": ["at", "id"]}
     nodes = [
-        node("exp_weekly__one", export=export),
-        node("exp_weekly__two", export=export),
-        node("fct_sales"),
-        node("stg_sales", materialized="view"),
+        node("exp_weekly__one", "model.p.fct_sales", export=export),
+        node("exp_weekly__two", "model.p.fct_sales", "source.p.calendar", export=export),
+        node("fct_sales", "model.p.stg_sales", "source.p.users", "seed.p.regions"),
+        node("stg_sales", "source.p.sales", materialized="view"),
         node("regions", kind="seed", materialized="seed"),
         node("not_null_fct_sales", kind="test"),
     ]
     return {
-        "metadata": {"invocation_id": "abc"},
         "nodes": {node["unique_id"]: node for node in nodes},
         "sources": {
             "source.p.sales": topic_source("sales", kafka={"topic": "shop.sales"}),
@@ -73,13 +77,11 @@ def manifest() -> dict[str, Any]:
             "source.p.other": topic_source("other", kafka={"topic": "shop.other"}),
             "source.p.calendar": topic_source("calendar"),
         },
-        "parent_map": {
-            "model.p.exp_weekly__one": ["model.p.fct_sales"],
-            "model.p.exp_weekly__two": ["model.p.fct_sales", "source.p.calendar"],
-            "model.p.fct_sales": ["model.p.stg_sales", "source.p.users", "seed.p.regions"],
-            "model.p.stg_sales": ["source.p.sales"],
-        },
     }
+
+
+def parsed(manifest: dict[str, Any]) -> DbtManifest:
+    return parse_manifest(json.dumps(manifest))
 
 
 def project(directory: Path, manifest: dict[str, Any]) -> Project:
@@ -102,7 +104,8 @@ def test_lineage_goes_through_views_to_the_topics(tmp_path: Path, manifest: dict
 
 
 def test_a_fault_withholds_what_comes_from_its_place_alone(tmp_path: Path, manifest: dict[str, Any]) -> None:
-    manifest["parent_map"]["model.p.exp_weekly__two"] = ["model.p.fct_sales", "source.p.other"]
+    two = manifest["nodes"]["model.p.exp_weekly__two"]
+    two["depends_on"]["nodes"] = ["model.p.fct_sales", "source.p.other"]
     found = declared.load(project(tmp_path, manifest)).values()
 
     def reasons(*faults: Fault) -> dict[str, str]:
@@ -148,9 +151,9 @@ def test_a_mapped_field_that_no_column_holds_withholds_until_it_is_allowed(
 
 
 def test_wrong_numbers_are_of_a_table_or_of_what_it_is_made_from(manifest: dict[str, Any]) -> None:
-    manifest["nodes"]["model.p.left_out"] = node("left_out")
-    manifest["parent_map"]["model.p.left_out"] = ["model.p.stg_sales"]
-    places = {table: declared.places_of(manifest, table) for table in ("fct_sales", "users", "left_out", "unknown")}
+    manifest["nodes"]["model.p.left_out"] = node("left_out", "model.p.stg_sales")
+    known = parsed(manifest)
+    places = {table: declared.places_of(known, table) for table in ("fct_sales", "users", "left_out", "unknown")}
     assert places == {
         "fct_sales": ["model.p.fct_sales"],
         "users": ["source.p.users"],
@@ -180,9 +183,7 @@ def test_what_failed_in_a_build_is_found_where_it_is(
     tmp_path: Path, manifest: dict[str, Any], results: dict[str, str], expected: list[tuple[str, str]]
 ) -> None:
     manifest["nodes"]["test.p.not_null_fct_sales"]["attached_node"] = "model.p.fct_sales"
-    manifest["nodes"]["test.p.assert_all"] = node("assert_all", kind="test") | {
-        "depends_on": {"nodes": ["model.p.fct_sales", "seed.p.regions"]}
-    }
+    manifest["nodes"]["test.p.assert_all"] = node("assert_all", "model.p.fct_sales", "seed.p.regions", kind="test")
     built = project(tmp_path, manifest)
     message = "HiveSQLException: [CAST_INVALID_INPUT] org.apache.spark.SparkNumberFormatException: '4111-1' ..."
     found = [{"unique_id": name, "status": status, "message": message} for name, status in results.items()]
@@ -211,7 +212,7 @@ def test_what_is_shown_is_what_models_declare_and_a_misspelt_word_is_named(
     }
     found = declared.shown(project(tmp_path, manifest))
     assert found == {"one": Shown(measures=("price",), headlines=(Headline(**headline),)), "two": Shown()}
-    assert declared.of_manifest(manifest)["one"].suppressed == "is_few"
+    assert declared.of_manifest(parsed(manifest))["one"].suppressed == "is_few"
     with pytest.raises(UserError, match="shown of exp_weekly__one is wrong at mesures"):
         of_export("exp_weekly__one", {"shown": {"mesures": ["price"]}})
 
@@ -352,35 +353,36 @@ def test_an_audience_gets_what_is_meant_for_it(manifest: dict[str, Any], tmp_pat
 def test_every_dataset_is_in_what_is_listed_by_hand() -> None:
     """Late data of a dataset without figures would not be seen, and nobody would count what its file lacks."""
     manifest = compiled_manifest(PROJECT_ROOT)
-    nodes = {node["name"]: node for node in manifest["nodes"].values()}
-    figures = nodes["ops_weekly_figures"]["compiled_code"]
+    nodes = {node.name: node for node in manifest.nodes.values()}
+    figures = nodes["ops_weekly_figures"].compiled_code
     datasets = declared.of_manifest(manifest).values()
     assert {dataset.name for dataset in datasets} == set(re.findall(r"'(\w+)' as dataset_name", figures))
-    reads = {name: set(node.get("depends_on", {}).get("nodes", ())) for name, node in nodes.items()}
-    exposed = {name for exposure in manifest["exposures"].values() for name in exposure["depends_on"]["nodes"]}
+    reads = {name: set(node.parents) for name, node in nodes.items()}
+    exposures = yaml.safe_load((PROJECT_ROOT / "models" / "exports" / "_exports__exposures.yml").read_text())[
+        "exposures"
+    ]
+    exposed = {reference for exposure in exposures for reference in exposure["depends_on"]}
     for model in (dataset.model for dataset in datasets):
-        unique_id = nodes[model]["unique_id"]
+        unique_id = nodes[model].unique_id
         # The figures are of the mart that it is read from.
         assert reads[model] & reads["ops_weekly_figures"], model
-        assert unique_id in reads["ops_reconciliation"] & exposed, model
-        has_key = "key_version" in nodes[model]["columns"]
+        assert unique_id in reads["ops_reconciliation"], model
+        assert f"ref('{model}')" in exposed, model
+        has_key = "key_version" in nodes[model].columns
         assert has_key == (unique_id in reads["assert_exports__one_key_version"]), model
 
 
 def test_each_published_column_is_not_null_or_has_the_reason_why_it_can_be() -> None:
-    nodes = compiled_manifest(PROJECT_ROOT)["nodes"].values()
-    tested = {
-        node["attached_node"]
-        for node in nodes
-        if (node.get("test_metadata") or {}).get("name") == "keeps_contract" and node["config"]["enabled"]
-    }
-    models = [node for node in nodes if node["resource_type"] == "model" and node["schema"] in ("marts", "exports")]
+    manifest = compiled_manifest(PROJECT_ROOT)
+    tests = (node for node in manifest.nodes.values() if node.resource_type == "test")
+    tested = {test.attached_node for test in tests if test.name.startswith("keeps_contract")}
+    models = [model for model in manifest.models if model.schema in ("marts", "exports")]
     assert len(models) >= 15
     for model in models:
-        assert model["unique_id"] in tested, model["name"]
-        for name, column in model["columns"].items():
-            is_required = {"not_null"} == {constraint["type"] for constraint in column["constraints"]}
-            assert is_required != bool(column["config"]["meta"].get("nullable")), (model["name"], name)
+        assert model.unique_id in tested, model.name
+        for name, column in model.columns.items():
+            is_required = {"not_null"} == {constraint.type for constraint in column.constraints}
+            assert is_required != bool(column.meta.get("nullable")), (model.name, name)
 
 
 def test_the_dictionary_has_what_the_contract_says() -> None:
@@ -403,16 +405,13 @@ def test_no_text_of_the_dictionary_is_run_by_a_spreadsheet() -> None:
     assert row["name"] == "note"
 
 
-def test_a_mask_that_keeps_a_part_of_the_value_leaves_a_quasi_identifier(manifest: dict[str, Any]) -> None:
+def test_a_mask_that_keeps_a_part_of_the_value_leaves_a_quasi_identifier() -> None:
     """A new mask is either a pseudonym or among those that generalise."""
     names = {name for ways in masks.load(masks.MACROS).classes.values() for name in ways}
     metas: dict[str, dict[str, Any]] = {name: {"pii": "birth", "mask": name} for name in sorted(names)}
     metas |= {"city": {"quasi": True}, "price": {}}
-    exported = manifest["nodes"]["model.p.exp_weekly__one"]
-    exported["columns"] = {
-        name: {"data_type": "string", "description": "", "config": {"meta": meta}} for name, meta in metas.items()
-    }
-    described = dictionary.of_model(exported)
+    columns = {name: Column("string", meta=meta) for name, meta in metas.items()}
+    described = dictionary.of_model(Node("model.p.one", "model", "one", "exports", columns=columns))
     quasi = {field.name for field in described if field.is_quasi_identifier}
     assert quasi == {"city", *names - {"pseudonym", "as_is"}}
 
