@@ -38,7 +38,7 @@ def refuse_misspelled(env: Mapping[str, str]) -> None:
         ending = name.removeprefix(PREFIX)
         near = [] if ending in ours else get_close_matches(ending.upper(), ours, 1, ALIKE)
         if near:
-            raise UserError(f"{name} is no variable of ours", f"Rename it: {PREFIX}{near[0]} is what is most like it")
+            raise UserError(f"{name} is an unknown variable", f"Rename it to {PREFIX}{near[0]}, or unset it")
 
 
 def table() -> str:

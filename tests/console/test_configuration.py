@@ -26,7 +26,7 @@ NOT_FOR_PEOPLE = {"LAKEHOUSE_GIT_COMMIT", "LAKEHOUSE_LEASE"}
 def test_a_misspelled_variable_is_refused_with_the_right_name(wrong: str, right: str) -> None:
     with pytest.raises(UserError) as caught:
         refuse_misspelled({right: "/exports", wrong: "a secret"})
-    assert str(caught.value) == f"{wrong} is no variable of ours. Rename it: {right} is what is most like it."
+    assert str(caught.value) == f"{wrong} is an unknown variable. Rename it to {right}, or unset it."
 
 
 def test_what_others_set_is_left_alone() -> None:
@@ -41,7 +41,7 @@ def test_every_command_refuses_a_misspelled_variable_but_help(monkeypatch: pytes
     monkeypatch.setenv("LAKEHOUSE_EXPORT_ROT", "/exports")
     refused = run_lakehouse("check", "java")
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr.startswith("error: LAKEHOUSE_EXPORT_ROT is no variable of ours.")
+    assert refused.stderr.startswith("error: LAKEHOUSE_EXPORT_ROT is an unknown variable.")
     assert run_lakehouse("check", "--help").returncode == 0
 
 
