@@ -68,20 +68,20 @@ def lakehouse() -> None:
 
 def main() -> None:
     """Run the command line; an error of any kind ends it with one line on stderr and exit code 1."""
-    private.restrict()
+    private.set_umask()
     end_at_sigterm()
     try:
         if "--help" not in sys.argv:
-            # Imported here, for it knows the variables of every room: to list the commands needs none of them.
+            # Imported here, for it knows the variables of every package: to list the commands needs none of them.
             from console import configuration  # noqa: PLC0415
 
             configuration.refuse_misspelled(environment())
         app()
     except Exception as error:  # no traceback: it could quote a record, and says nothing to the one who reads it
         # Imported here, for it knows the errors of every library.
-        from lakehouse.failure import as_user_error  # noqa: PLC0415
+        from lakehouse.failure import to_user_error  # noqa: PLC0415
 
-        said = as_user_error(error)
+        said = to_user_error(error)
         Console(stderr=True, highlight=False, soft_wrap=True).print(f"error: {said}", markup=False)
         if isinstance(error, DeadlineError):
             # A thread that still waits for what hangs would keep the process from ending.

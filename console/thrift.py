@@ -14,4 +14,4 @@ def thrift() -> None:
 
     It logs to stderr. `lakehouse stack up --only thrift` starts one in the background instead.
     """
-    thrift_server.become(from_environment())
+    thrift_server.exec_server(from_environment())

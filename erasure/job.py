@@ -86,7 +86,7 @@ class Erasure:
     def _run(self, catalog: Catalog, declarations: list[Declaration], exported: Exported, dry: bool) -> list[str]:
         places = [":".join(map(str, record)) for record in self.records]
         named = erase.named(catalog, declarations, self.records)
-        found = erase.joined([*erase.find(catalog, declarations, self.persons), *named])
+        found = erase.merge_by_table([*erase.find(catalog, declarations, self.persons), *named])
         rows = {table.declaration.identifier: len(table.places) for table in found if table.places}
         key_file = self.settings.needed("pii_key_file")
         before = receipts.of_request(catalog, key_file, self.persons, places)

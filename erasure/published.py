@@ -51,7 +51,7 @@ def pseudonyms(spark: SparkSession, key_file: Path, persons: Iterable[Person]) -
 
 def person_columns(manifest: DbtManifest) -> PersonColumns:
     """Return every column that a model of dbt's manifest declares to say whose a row is."""
-    return _joined(
+    return _merged(
         {name: column.meta.get("subjects", ()) for name, column in node.columns.items()}
         for node in manifest.nodes.values()
     )
@@ -73,15 +73,15 @@ def find(
     found: dict[str, int] = {}
     manifests = []
     for target in targets:
-        with _noted(not_searched, target.address("")):
+        with _record_failures(not_searched, target.address("")):
             for path in paths(target):
-                with _noted(not_searched, target.address(path)):
+                with _record_failures(not_searched, target.address(path)):
                     manifests.append((target, read(target, path)))
-    everywhere = _joined([declared, *(manifest.persons or {} for _, manifest in manifests)])
+    everywhere = _merged([declared, *(manifest.persons or {} for _, manifest in manifests)])
     for target, manifest in manifests:
         columns = everywhere if manifest.persons is None else manifest.persons
         address = target.address(manifest.path)
-        with _noted(not_searched, address):
+        with _record_failures(not_searched, address):
             rows = 0 if manifest.withdrawn else _rows(target, manifest, "|".join(sorted(hashes)), persons, columns)
             found |= {address: rows} if rows else {}
     return found
@@ -104,13 +104,13 @@ def clean(targets: Iterable[Target], names: Collection[str], say: Callable[[str]
     """Delete what dead exports left of datasets in export roots and their staging areas; return what is not deleted."""
     left: list[str] = []
     for target in targets:
-        with _noted(left, target.address("")), staging(target.staging, say):
+        with _record_failures(left, target.address("")), staging(target.staging, say):
             target.clean({*names, *(path.partition("/")[0] for path in paths(target))}, ALL_AGES)
     return left
 
 
 @contextmanager
-def _noted(not_searched: list[str], address: str) -> Iterator[None]:
+def _record_failures(not_searched: list[str], address: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
@@ -119,7 +119,7 @@ def _noted(not_searched: list[str], address: str) -> Iterator[None]:
         not_searched.append(f"{address}: {error.message}")
 
 
-def _joined(declarations: Iterable[PersonColumns]) -> PersonColumns:
+def _merged(declarations: Iterable[PersonColumns]) -> PersonColumns:
     columns: dict[str, set[str]] = defaultdict(set)
     for column, kinds in (item for declared in declarations for item in declared.items()):
         columns[column].update(kinds)

@@ -33,7 +33,7 @@ STORE_REMEDY = (
 # What readers of Parquet, Avro and JSON raise for damaged or missing files.
 DAMAGE = (ValueError, LookupError, EOFError, OSError, SystemError, zlib.error, ValidationError)
 DAMAGED_DATABASE = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
-REFUSALS = ("InsufficientPrivilege",)
+DENIED = ("InsufficientPrivilege",)
 # What PostgreSQL says to the second of two processes that make the catalog's tables: the table is there, or its type.
 MADE_BY_ANOTHER = ("42P07", "23505")
 # What libpq says where it gets no connection, without a code: host, user and database may stand in it, nothing else.
@@ -137,7 +137,7 @@ def load_table(catalog: Catalog, identifier: str) -> Table | None:
     except NoSuchTableError:
         return None
     except Exception:
-        with readable(f"{_metadata_of(catalog, identifier)},"):
+        with translate_read_errors(f"{_metadata_of(catalog, identifier)},"):
             raise
 
 
@@ -157,7 +157,7 @@ def _metadata_of(catalog: Catalog, identifier: str) -> str:
 
 
 @contextmanager
-def readable(what: str) -> Iterator[None]:
+def translate_read_errors(what: str) -> Iterator[None]:
     """Name what is read inside the block if it is damaged: its reader only knows at which byte it stumbled.
 
     Errors that damaged bytes do not cause, such as a lack of memory, pass.
@@ -217,7 +217,7 @@ def unavailable(settings: Settings, error: BaseException) -> UserError:
 
 def _is_of_catalog(error: BaseException) -> bool:
     # Of the database's errors not all: a wrong statement of ours is no trouble of the catalog's.
-    of_database = isinstance(error, DBAPIError) and _cause(error) in (*DAMAGED_DATABASE, *REFUSALS)
+    of_database = isinstance(error, DBAPIError) and _cause(error) in (*DAMAGED_DATABASE, *DENIED)
     return of_database or isinstance(error, OperationalError | RESTError | RequestException)
 
 

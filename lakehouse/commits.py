@@ -22,7 +22,7 @@ TOLERATED_SECONDS = 55.0
 CLOCK_WAIT_SECONDS = 60.0
 
 
-class Refused(Exception):
+class CommitConflict(Exception):
     """Nothing was committed, usually because another commit came first. Plan again."""
 
 
@@ -58,12 +58,12 @@ def _times(metadata: TableMetadata) -> list[int]:
 
 
 @contextmanager
-def committing() -> Iterator[None]:
-    """Raise Refused where PyIceberg refuses a commit."""
+def translate_commit_errors() -> Iterator[None]:
+    """Raise CommitConflict where PyIceberg refuses a commit."""
     try:
         yield
     except (CommitFailedException, TableAlreadyExistsError):
-        raise Refused("another process changed the table") from None
+        raise CommitConflict("another process changed the table") from None
 
 
 def until_committed(change: Callable[[], Result], failed: str, remedy: str, attempts: int | None = None) -> Result:
@@ -73,8 +73,8 @@ def until_committed(change: Callable[[], Result], failed: str, remedy: str, atte
         UserError: others came first every time, LAKEHOUSE_COMMIT_ATTEMPTS unless told: `failed`, so many times.
     """
     attempts = attempts or Attempts.of(environment()).commit
-    retrying = Retrying(stop=stop_after_attempt(attempts), retry=retry_if_exception_type(Refused), reraise=True)
+    retrying = Retrying(stop=stop_after_attempt(attempts), retry=retry_if_exception_type(CommitConflict), reraise=True)
     try:
-        return retrying(committing()(change))
-    except Refused:
+        return retrying(translate_commit_errors()(change))
+    except CommitConflict:
         raise UserError(f"{failed}, {attempts} times in a row", remedy) from None

@@ -14,7 +14,7 @@ from lakehouse.settings import Settings, from_environment
 MOST_BYTES = 10_000_000
 
 
-def as_user_error(error: Exception, settings: Settings | None = None, subject: str = "") -> UserError:
+def to_user_error(error: Exception, settings: Settings | None = None, subject: str = "") -> UserError:
     """Return an error as a UserError; an unexpected one is recorded in `error_log()`, without its message.
 
     `subject`, such as a topic, begins the message of an error that does not name it. Without settings the

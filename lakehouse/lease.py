@@ -73,8 +73,8 @@ class Killed:
 class Lease:
     """What a run holds while it works; a thread renews it. `left` is what held it before and was killed."""
 
-    def __init__(self, catalog: Catalog, name: str, command: str, is_told: bool = False) -> None:
-        self._catalog, self._name, self._command, self._is_told = catalog, name, command, is_told
+    def __init__(self, catalog: Catalog, name: str, command: str, reports_if_killed: bool = False) -> None:
+        self._catalog, self._name, self._command, self._is_told = catalog, name, command, reports_if_killed
         self.left: Killed | None = None
         self._holder = f"{socket.gethostname()}:{home()}"
         self.number, self._since = 0, datetime.now(UTC)
@@ -166,11 +166,11 @@ def holder(catalog: Catalog, name: str, number: str) -> str | None:
 
 @contextmanager
 def leased(
-    catalog: Catalog, name: str, say: Callable[[str], None], command: str, is_told: bool = False
+    catalog: Catalog, name: str, say: Callable[[str], None], command: str, reports_if_killed: bool = False
 ) -> Iterator[Lease]:
     """Hold a lease inside the block; `say` gets a line if another machine has to be waited for.
 
-    `command` says what the block does. With `is_told` the next holder is to tell of it if this one is killed,
+    `command` says what the block does. With `reports_if_killed` the next holder is to tell of it if this one is killed,
     be it by a signal that leaves it the time to give the lease back.
 
     Raises:
@@ -178,7 +178,7 @@ def leased(
     """
     allowed = Limits.of(environment()).lock.total_seconds()
     give_up = datetime.now(UTC) + timedelta(seconds=allowed)
-    lease, told = Lease(catalog, name, command, is_told), False
+    lease, told = Lease(catalog, name, command, reports_if_killed), False
     while holder := lease.take():
         if datetime.now(UTC) >= give_up:
             raise DeadlineError(f"The {name} of {holder}", "LAKEHOUSE_LOCK_TIMEOUT", allowed)

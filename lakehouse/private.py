@@ -9,7 +9,7 @@ _callers_umask = os.umask(UMASK)
 os.umask(_callers_umask)
 
 
-def restrict() -> None:
+def set_umask() -> None:
     """Have this process, and what it starts, create files and directories for its user alone."""
     os.umask(UMASK)
 

@@ -124,7 +124,7 @@ class Variables(BaseModel):
         try:
             return cls.model_validate(_given(cls, env))
         except ValidationError as error:
-            raise _as_user_error(cls, error) from None
+            raise _to_user_error(cls, error) from None
 
     @classmethod
     def variable(cls, field: str) -> str:
@@ -187,7 +187,7 @@ def _given(model: type[Variables], env: Mapping[str, str]) -> dict[str, Any]:
     return given
 
 
-def _as_user_error(model: type[Variables], error: ValidationError) -> UserError:
+def _to_user_error(model: type[Variables], error: ValidationError) -> UserError:
     first = error.errors(include_url=False)[0]
     *parts, last = map(str, first["loc"])
     for part in parts:

@@ -14,7 +14,7 @@ from aiosmtpd.smtp import SMTP, Envelope, Session
 from lakehouse.process import Service
 
 
-class Keeper:
+class MailSink:
     """Writes what it takes to `<time>.eml`; the newest has the greatest name."""
 
     def __init__(self, directory: Path) -> None:
@@ -63,5 +63,5 @@ def _answers(port: int) -> bool:
 
 
 if __name__ == "__main__":
-    Controller(Keeper(Path(sys.argv[1])), hostname="127.0.0.1", port=int(sys.argv[2])).start()
+    Controller(MailSink(Path(sys.argv[1])), hostname="127.0.0.1", port=int(sys.argv[2])).start()
     threading.Event().wait()

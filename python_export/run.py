@@ -12,7 +12,7 @@ from pyiceberg.catalog import Catalog
 
 from lakehouse import thrift
 from lakehouse.errors import DeadlineError, Fault, UserError
-from lakehouse.failure import as_user_error
+from lakehouse.failure import to_user_error
 from lakehouse.lease import LeaseLostError
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
@@ -280,7 +280,7 @@ class Exporter:
         retain(self.catalog, target, manifest)
 
     def _said(self, error: Exception, directory: Path) -> UserError:
-        return stopped(error, directory) if isinstance(error, OSError) else as_user_error(error, self.settings)
+        return stopped(error, directory) if isinstance(error, OSError) else to_user_error(error, self.settings)
 
     def _judged(self, name: str, week: IsoWeek, judge: Callable[[], Judged]) -> Judged | None:
         """Return what a check of a dataset gives; None if it refuses, which withholds the dataset."""

@@ -42,7 +42,7 @@ def service(directory: Path, settings: Settings) -> Service:
     )
 
 
-def become(settings: Settings) -> NoReturn:
+def exec_server(settings: Settings) -> NoReturn:
     """Let this process become the Thrift server, for systemd or a container; a UserError if it cannot start."""
     if not settings.thrift_password:
         raise UserError("The Thrift server would let in everybody", "Set LAKEHOUSE_THRIFT_PASSWORD")

@@ -8,7 +8,7 @@ from rich.console import Console
 from lakehouse.catalog import load_catalog, require_views
 from lakehouse.deadline import step_within
 from lakehouse.errors import UserError
-from lakehouse.failure import as_user_error
+from lakehouse.failure import to_user_error
 from lakehouse.lease import leased
 from lakehouse.lock import locked
 from lakehouse.settings import Settings
@@ -75,7 +75,7 @@ def _run_steps(job: Job, console: Console) -> None:
                 note = work(job)
             job.say(f"{step:10} {time.monotonic() - started:4.0f} s  {note}")
     except Exception as problem:
-        error = as_user_error(problem, job.settings)
+        error = to_user_error(problem, job.settings)
         job.say(f"{step:10} {time.monotonic() - started:4.0f} s  failed")
         # First of all: what has failed may be what the history is written to.
         told = UserError(f"{step}: {error.message}", error.remedy)
@@ -83,7 +83,7 @@ def _run_steps(job: Job, console: Console) -> None:
         try:
             history.end(job.catalog, this_run, "failed", failed_step=step, message=str(error), **_facts(job))
         except Exception as second:
-            why = as_user_error(second, job.settings).message
+            why = to_user_error(second, job.settings).message
             job.say(f"{history.TABLE.identifier} will say that this run was killed: {why}")
         raise error from (None if isinstance(problem, UserError) else problem)
     history.end(job.catalog, this_run, _outcome(job), **_facts(job))

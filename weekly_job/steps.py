@@ -14,7 +14,7 @@ from pyiceberg.catalog import Catalog
 from lakehouse import thrift
 from lakehouse.catalog import load_table
 from lakehouse.errors import Fault, UserError
-from lakehouse.failure import as_user_error
+from lakehouse.failure import to_user_error
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek, weeks_label
 from python_export.datasets import build as dbt
@@ -119,7 +119,7 @@ def verify(job: Job) -> str:
             report = _verified(job, declaration, sample)
         except Exception as error:  # of one topic; the others are verified all the same, and it is told once
             if declaration.topic not in {fault.place for fault in job.findings.faults}:
-                said = as_user_error(error, job.settings)
+                said = to_user_error(error, job.settings)
                 differing.append(Fault(declaration.topic, f"{declaration.topic} could not be verified: {said.message}"))
             continue
         checked.append(report)

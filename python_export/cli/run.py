@@ -12,7 +12,7 @@ from lakehouse.catalog import load_catalog, require_views
 from lakehouse.deadline import step_within
 from lakehouse.environment import PROJECT_ROOT, environment
 from lakehouse.errors import UserError
-from lakehouse.failure import as_user_error
+from lakehouse.failure import to_user_error
 from lakehouse.lease import leased
 from lakehouse.lock import locked
 from lakehouse.settings import from_environment
@@ -89,7 +89,7 @@ def run(
         # The weekly job does the same, so one of them at a time.
         with (
             locked("weekly", console.print),
-            leased(catalog, "weekly", console.print, f"export run for {label}", is_told=True) as lease,
+            leased(catalog, "weekly", console.print, f"export run for {label}", reports_if_killed=True) as lease,
             step_within(env, "export run"),
         ):
             tell_of_killed(settings, env, exported.week, lease.left, console.print)
@@ -101,7 +101,7 @@ def run(
             for reported_week in exported.weeks():
                 console.print(f"report: {page.write(settings, reported_week, exported.notices())}")
     except Exception as problem:
-        error = as_user_error(problem, settings)
+        error = to_user_error(problem, settings)
         tell_of_failure(settings, env, exported.week, error, console.print, notices=exported.notices())
         raise error from (None if isinstance(problem, UserError) else problem)
     end(exported, notify(settings, env, catalog, console.print, exported.notices(), exported.weeks()))

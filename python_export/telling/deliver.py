@@ -19,7 +19,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_bef
 from lakehouse.catalog import load_catalog
 from lakehouse.environment import PROJECT_ROOT
 from lakehouse.errors import UserError
-from lakehouse.failure import as_user_error
+from lakehouse.failure import to_user_error
 from lakehouse.lease import Killed, LeaseLostError, leased
 from lakehouse.lock import locked
 from lakehouse.settings import Settings
@@ -106,13 +106,13 @@ def tell_of_failure(
                 require = lease.require
             except Exception as problem:
                 catalog = None
-                why = as_user_error(problem, settings).message
+                why = to_user_error(problem, settings).message
                 say(f"the failure cannot be noted in {outbox.TABLE.identifier}, and is told all the same: {why}")
             problems = _deliver(catalog, channels, None, failures, {}, say, require)
         if catalog is not None:
             problems += notify(settings, env, catalog, say, notices)
     except Exception as problem:  # whatever it is, it must not take the place of the error
-        problems = [as_user_error(problem, settings)]
+        problems = [to_user_error(problem, settings)]
     for untold in problems:
         say(f"not everybody is told of the failure: {untold}")
 
@@ -133,7 +133,7 @@ def _shown(env: Mapping[str, str], say: Say) -> dict[str, Shown]:
     try:
         return declared.shown(Project(PROJECT_ROOT, env))
     except Exception as error:  # a manifest of dbt may be cut off or wrong in any way
-        say(f"figures are left out of messages: {as_user_error(error).message}")
+        say(f"figures are left out of messages: {to_user_error(error).message}")
         return {}
 
 

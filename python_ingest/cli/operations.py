@@ -11,7 +11,7 @@ import typer
 
 from lakehouse.catalog import load_catalog
 from lakehouse.errors import UserError
-from lakehouse.failure import as_user_error
+from lakehouse.failure import to_user_error
 from lakehouse.lease import Lease, leased
 from lakehouse.lock import locked
 from lakehouse.settings import Settings, from_environment
@@ -54,7 +54,7 @@ def verify(
         try:
             report = verify_topic(settings, declaration, patience, drawn, decoded)
         except Exception as error:  # of one topic; the others are compared all the same
-            said = as_user_error(error, settings)
+            said = to_user_error(error, settings)
             report = Report(declaration.topic, declaration.identifier, sample=drawn, error=str(said))
         reports.append(report)
         if not as_json:
@@ -101,7 +101,7 @@ def maintain(
             if outcome is None and identifier in named:
                 raise UserError(f"There is no table {identifier}", "Name a table as schema.table")
         except Exception as error:  # of one table; the others are maintained all the same
-            errors.print(f"error: {as_user_error(error, settings, identifier)}", markup=False)
+            errors.print(f"error: {to_user_error(error, settings, identifier)}", markup=False)
             failed = True
             continue
         done += [outcome] if outcome else []

@@ -6,7 +6,7 @@ from contextlib import closing
 from pyiceberg.table import Table
 
 from lakehouse import property_keys
-from lakehouse.catalog import readable
+from lakehouse.catalog import translate_read_errors
 from lakehouse.settings import Settings
 from python_ingest.kafka import peek
 from python_ingest.kafka.broker import TopicState
@@ -82,6 +82,6 @@ def _read_offsets(table: Table, held: HeldOffsets, generation: int, searched: di
         wanted = f"kafka_partition = {partition} and kafka_offset >= {searched.get(partition, 0)}"
         wanted += f" and kafka_generation = {generation}" if generation else ""
         scan = table.scan(wanted, selected_fields=("kafka_offset",))
-        with readable(f"A file of {'.'.join(table.name())}"):
+        with translate_read_errors(f"A file of {'.'.join(table.name())}"):
             for piece in scan.to_arrow_batch_reader():
                 held.add(partition, piece["kafka_offset"])

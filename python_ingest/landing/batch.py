@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse import connections, property_keys
-from lakehouse.commits import Refused, wait_for_clock
+from lakehouse.commits import CommitConflict, wait_for_clock
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from python_ingest.kafka import peek
@@ -76,7 +76,7 @@ class Lander:
         """Commit the plan's ranges as one batch.
 
         Raises:
-            Refused: nothing was committed; plan again.
+            CommitConflict: nothing was committed; plan again.
             SparkFailed: nothing was committed.
             UserError: the registry is away, or a record stops a topic that is declared to stop.
         """
@@ -194,18 +194,18 @@ class Lander:
         snapshot = table.refresh().current_snapshot()
         current = snapshot and snapshot.snapshot_id, property_keys.generation(table.properties)
         if (plan.position.snapshot_id, generation) != current:
-            raise Refused("another commit came first")
+            raise CommitConflict("another commit came first")
         try:
             rows = decode.rows(records, self.declaration, sides, batch)
             commit.overwrite(rows, self.declaration.identifier, plan.position, ledger)
-        except Refused as refused:
+        except CommitConflict as refused:
             refusal = refused
         except (PySparkException, Py4JError) as error:
             refusal = self._translated(error)
         # A failed job may still have been committed, its answer lost: only the table knows.
         snapshot = commit.committed(table.refresh(), ledger)
         if snapshot is None:
-            raise refusal or Refused("the batch was rolled back as soon as it was committed")
+            raise refusal or CommitConflict("the batch was rolled back as soon as it was committed")
         return commit.landed(table, snapshot)
 
     def _translated(self, error: PySparkException | Py4JError) -> Exception:

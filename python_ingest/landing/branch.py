@@ -21,7 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse import lease, property_keys
-from lakehouse.commits import Refused, until_committed, wait_for_clock
+from lakehouse.commits import CommitConflict, until_committed, wait_for_clock
 from lakehouse.errors import UserError
 from lakehouse.settings import CATALOG_NAME
 from python_ingest.landing import commit, identity
@@ -94,7 +94,7 @@ def replace_rows(
         How many rows there are; 0 without a commit.
 
     Raises:
-        Refused: another commit came first.
+        CommitConflict: another commit came first.
         UserError: Spark fails, or the clock is behind the table's last change.
     """
     wait_for_clock(".".join(table.name()), table.metadata)
@@ -130,7 +130,7 @@ def replace_rows(
             moved = current is not None and current.snapshot_id != base.snapshot_id
             # Another process may have changed no more than a column or a property.
             if moved or any(refusal in str(error) for refusal in commit.REFUSALS):
-                raise Refused("another commit came first") from None
+                raise CommitConflict("another commit came first") from None
             raise UserError(
                 f"{identifier}: Spark failed ({commit.error_name(error)}); nothing was changed", f"See {log_file()}"
             ) from None

@@ -30,7 +30,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse import property_keys
-from lakehouse.commits import Refused
+from lakehouse.commits import CommitConflict
 from lakehouse.settings import CATALOG_NAME
 from python_ingest.kafka.offset_range import OffsetRange
 from python_ingest.landing.offsets import Position
@@ -92,7 +92,7 @@ def overwrite(rows: DataFrame, identifier: str, base: Position, ledger: Ledger) 
     partitions times files.
 
     Raises:
-        Refused: another commit came first.
+        CommitConflict: another commit came first.
         PySparkException, Py4JError: the job failed, or it is unknown whether it was committed.
     """
     writer = rows.writeTo(f"{CATALOG_NAME}.{identifier}").option("isolation-level", "serializable")
@@ -106,7 +106,7 @@ def overwrite(rows: DataFrame, identifier: str, base: Position, ledger: Ledger) 
         writer.overwrite(F.col("ingest_batch") > base.held_batch)
     except (PySparkException, Py4JError) as error:
         if any(refusal in str(error) for refusal in REFUSALS):
-            raise Refused("another commit came first") from None
+            raise CommitConflict("another commit came first") from None
         raise
 
 

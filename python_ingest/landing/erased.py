@@ -7,7 +7,7 @@ from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import Table
 
 from lakehouse import property_keys
-from lakehouse.catalog import readable
+from lakehouse.catalog import translate_read_errors
 
 MARK = "erased: "
 ERASED = parse(f"decode_error like '{MARK}%'")
@@ -31,7 +31,7 @@ def rows_by_file(table: Table) -> dict[str, int]:
     scan = table.scan(ERASED, selected_fields=("kafka_offset",))
     for task in scan.plan_files():
         path = task.file.file_path
-        with readable(path):
+        with translate_read_errors(path):
             rows = ArrowScan(table.metadata, table.io, scan.projection(), ERASED).to_table([task])
         if len(rows):
             found[path] = len(rows)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pyiceberg.table import Table
 
 from lakehouse import property_keys
-from lakehouse.commits import committing
+from lakehouse.commits import translate_commit_errors
 from lakehouse.errors import UserError
 from python_ingest import layout
 from python_ingest.kafka.broker import TopicState
@@ -19,7 +19,7 @@ def bind(table: Table, topic: TopicState) -> None:
     """Note on a table which topic fills it. As long as it was given no record, that may still become another one.
 
     Raises:
-        Refused: another process changed the table meanwhile.
+        CommitConflict: another process changed the table meanwhile.
     """
     names = {property_keys.TOPIC_ID: topic.topic_id, property_keys.CLUSTER_ID: topic.cluster_id}
     if not _filled(table) and any(table.properties.get(name) != value for name, value in names.items()):
@@ -59,7 +59,7 @@ def rebind(table: Table, declaration: Declaration, topic: TopicState, start: Map
 
     Raises:
         UserError: the table has no rows of a topic with this name and another id.
-        Refused: another process changed the table meanwhile.
+        CommitConflict: another process changed the table meanwhile.
     """
     name, topic_id = map(table.properties.get, (property_keys.TOPIC, property_keys.TOPIC_ID))
     if not _filled(table) or name != declaration.topic or topic_id == topic.topic_id:
@@ -76,7 +76,7 @@ def rebind(table: Table, declaration: Declaration, topic: TopicState, start: Map
         "write.metadata.metrics.column.kafka_generation": "full",
     }
     gaps = [name for name in table.properties if name.startswith(property_keys.ACCEPTED_GAPS)]
-    with committing(), table.transaction() as transaction:
+    with translate_commit_errors(), table.transaction() as transaction:
         if layout.GENERATION not in layout.parted_by(table.spec(), table.schema()):
             with transaction.update_spec() as update:
                 update.add_field(layout.GENERATION.column, layout.GENERATION.transform, layout.GENERATION.name)
@@ -96,7 +96,7 @@ def accept_gaps(table: Table, topic: str, gaps: list[OffsetRange], accept: bool)
 
     Raises:
         UserError: a range is not noted, and not to be accepted either.
-        Refused: another process changed the table meanwhile.
+        CommitConflict: another process changed the table meanwhile.
     """
     notes = {f"{property_keys.accepted_gap(gap.partition)}{gap.start}": str(gap.until) for gap in gaps}
     new = {name: until for name, until in notes.items() if table.properties.get(name) != until}
@@ -114,7 +114,7 @@ def note(table: Table, properties: Mapping[str, str]) -> None:
     """Set properties of a table.
 
     Raises:
-        Refused: another process changed the table meanwhile.
+        CommitConflict: another process changed the table meanwhile.
     """
-    with committing(), table.transaction() as transaction:
+    with translate_commit_errors(), table.transaction() as transaction:
         transaction.set_properties(dict(properties))

@@ -13,7 +13,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 from pyiceberg.types import PrimitiveType
 
 from lakehouse import property_keys
-from lakehouse.catalog import readable
+from lakehouse.catalog import translate_read_errors
 from lakehouse.errors import UserError
 from python_ingest.kafka.broker import TopicState
 from python_ingest.kafka.offset_range import OffsetRange
@@ -58,7 +58,7 @@ class PositionReader:
         if snapshot is None:
             return Position()
         parts: dict[str, Position] = {}
-        with readable(snapshot.manifest_list):
+        with translate_read_errors(snapshot.manifest_list):
             manifests = snapshot.manifests(table.io)
         for manifest in manifests:
             if manifest.content != ManifestContent.DATA:
@@ -67,7 +67,7 @@ class PositionReader:
             if path in self._manifests:
                 parts[path] = self._manifests[path]
                 continue
-            with readable(path):
+            with translate_read_errors(path):
                 entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
             parts[path] = _joined(_file_position(entry.data_file, table.schema(), current) for entry in entries)
         self._manifests = parts

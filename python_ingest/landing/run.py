@@ -13,9 +13,9 @@ from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from lakehouse.catalog import load_catalog, make_namespace
-from lakehouse.commits import Refused
+from lakehouse.commits import CommitConflict
 from lakehouse.errors import UserError
-from lakehouse.failure import as_user_error
+from lakehouse.failure import to_user_error
 from lakehouse.settings import Settings
 from python_ingest.kafka.broker import Broker, TopicState
 from python_ingest.kafka.offset_range import OffsetRange
@@ -152,7 +152,7 @@ class Ingester:
         try:
             step(result, *arguments)
         except Exception as error:  # of one topic; it must not take the others along
-            result.error = as_user_error(error, self.settings, result.topic)
+            result.error = to_user_error(error, self.settings, result.topic)
         result.seconds += time.monotonic() - started
 
 
@@ -223,7 +223,7 @@ class _TopicLoop:
                 if result.batches == batches or not plan.ranges:
                     return
                 landed = self.lander.land(table, plan)
-            except (Refused, NewSchemaId) as refused:
+            except (CommitConflict, NewSchemaId) as refused:
                 failures += 1
                 reason = str(refused) or "a schema id appeared"
                 if failures == self._attempts:

@@ -20,7 +20,7 @@ from pyiceberg.types import (
 
 from lakehouse import property_keys
 from lakehouse.catalog import load_table, location
-from lakehouse.commits import committing, until_committed
+from lakehouse.commits import translate_commit_errors, until_committed
 from lakehouse.errors import UserError
 from python_ingest import layout, spark_types
 from python_ingest.layout import METADATA_COLUMNS
@@ -127,10 +127,10 @@ def create(catalog: Catalog, declaration: Declaration) -> Table:
     """Create the table with the columns that its source declares.
 
     Raises:
-        Refused: another ingester was faster.
+        CommitConflict: another ingester was faster.
     """
     schema = table_schema(SchemaState(columns=declared_columns(declaration)), declaration.key)
-    with committing():
+    with translate_commit_errors():
         return catalog.create_table(
             declaration.identifier,
             schema,
@@ -152,9 +152,9 @@ def evolve(table: Table, declaration: Declaration, state: SchemaState) -> Table:
     """Add and widen columns for a new state, and lay out new files as declared, in one commit.
 
     Raises:
-        Refused: another process changed the table meanwhile; load it and merge again.
+        CommitConflict: another process changed the table meanwhile; load it and merge again.
     """
-    with committing(), table.transaction() as transaction:
+    with translate_commit_errors(), table.transaction() as transaction:
         with transaction.update_schema() as update:
             update.union_by_name(table_schema(state, declaration.key))
         transaction.set_properties({**state.properties(), **_declared_properties(declaration)})

@@ -15,7 +15,7 @@ from pyiceberg.table import Table
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakehouse.catalog import readable
+from lakehouse.catalog import translate_read_errors
 from lakehouse.commits import until_committed
 from python_ingest.landing import branch, decode, erased, tables
 from python_ingest.landing.batch import Lander
@@ -191,6 +191,6 @@ def _as_records(dead: DataFrame) -> DataFrame:
 
 
 def _rows(table: Table, condition: str, names: tuple[str, ...], limit: int | None = None) -> Iterator[dict[str, Any]]:
-    with readable(f"A file of {'.'.join(table.name())}"):
+    with translate_read_errors(f"A file of {'.'.join(table.name())}"):
         for batch in table.scan(condition, selected_fields=names, limit=limit).to_arrow_batch_reader():
             yield from batch.select(names).to_pylist()

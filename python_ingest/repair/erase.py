@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakehouse import property_keys
-from lakehouse.catalog import load_table, readable
+from lakehouse.catalog import load_table, translate_read_errors
 from lakehouse.commits import until_committed
 from lakehouse.errors import UserError
 from lakehouse.settings import CATALOG_NAME
@@ -36,7 +36,7 @@ POSITION = ("kafka_generation", "kafka_partition", "kafka_offset")
 KEPT = {"kafka_topic", *POSITION, "kafka_timestamp", "kafka_timestamp_type", "ingested_at"}
 
 # Generation, partition and offset of a row; a record has its topic before them.
-Place = tuple[int, int, int]
+RecordPosition = tuple[int, int, int]
 Record = tuple[str, int, int, int]
 
 
@@ -57,7 +57,7 @@ class Found:
     """
 
     declaration: Declaration
-    places: frozenset[Place]
+    places: frozenset[RecordPosition]
     shared: int = 0
 
 
@@ -98,7 +98,7 @@ def find(catalog: Catalog, declarations: Iterable[Declaration], persons: Iterabl
     found = []
     for declaration in declarations:
         table = load_table(catalog, declaration.identifier)
-        places: set[Place] = set()
+        places: set[RecordPosition] = set()
         shared = 0
         for subject in declaration.persons:
             ids = {person.id.strip() for person in persons if person.kind == subject.kind}
@@ -107,7 +107,7 @@ def find(catalog: Catalog, declarations: Iterable[Declaration], persons: Iterabl
                 ids, shared = named - by_others, shared + len(by_others)
             if table is not None and ids:
                 for rows in _rows(table, subject.columns):
-                    places.update(_places(rows.filter(_is_any(rows, subject.columns, ids))))
+                    places.update(_positions(rows.filter(_is_any(rows, subject.columns, ids))))
         if places or shared:
             found.append(Found(declaration, frozenset(places), shared))
     return sorted(found, key=lambda of_table: not any(subject.through for subject in of_table.declaration.persons))
@@ -133,7 +133,7 @@ def named(catalog: Catalog, declarations: Iterable[Declaration], records: Iterab
         UserError: a topic is not declared, or there is no such row.
     """
     by_topic = {declaration.topic: declaration for declaration in declarations}
-    wanted: dict[str, set[Place]] = defaultdict(set)
+    wanted: dict[str, set[RecordPosition]] = defaultdict(set)
     for topic, *place in records:
         if topic not in by_topic:
             raise UserError(f"No dbt source declares the topic '{topic}'", f"Choose from {', '.join(by_topic)}")
@@ -154,7 +154,7 @@ def named(catalog: Catalog, declarations: Iterable[Declaration], records: Iterab
     return found
 
 
-def joined(found: Iterable[Found]) -> list[Found]:
+def merge_by_table(found: Iterable[Found]) -> list[Found]:
     """Return one for each table, in the order in which the tables come first."""
     tables: dict[str, Found] = {}
     for of_table in found:
@@ -208,7 +208,9 @@ def erased_at(catalog: Catalog, spark: SparkSession, identifier: str) -> datetim
     return datetime.fromtimestamp(0, UTC)
 
 
-def _emptied(landed: DataFrame, declaration: Declaration, places: Iterable[Place], number: int, mark: str) -> DataFrame:
+def _emptied(
+    landed: DataFrame, declaration: Declaration, places: Iterable[RecordPosition], number: int, mark: str
+) -> DataFrame:
     """Return the rows at some places as they are when erased, with the columns that the table has now."""
     spark = landed.sparkSession
     columns = spark.table(f"{CATALOG_NAME}.{declaration.identifier}").schema
@@ -249,7 +251,7 @@ def _named(
 def _rows(table: Table, columns: Iterable[str], where: str = "true") -> Iterator[pa.RecordBatch]:
     """Yield positions and some columns, those that the table has; a nested field is named by its path."""
     names = dict.fromkeys(name for name in (*POSITION, *columns) if _has(table, name))
-    with readable(f"A file of {'.'.join(table.name())}"):
+    with translate_read_errors(f"A file of {'.'.join(table.name())}"):
         yield from table.scan(where, selected_fields=tuple(names)).to_arrow_batch_reader()
 
 
@@ -281,15 +283,15 @@ def _texts(rows: pa.RecordBatch, column: str) -> pa.Array:
     return pc.utf8_trim_whitespace(pc.cast(values, pa.large_string()))
 
 
-def _places(rows: pa.RecordBatch) -> Iterator[Place]:
+def _positions(rows: pa.RecordBatch) -> Iterator[RecordPosition]:
     for row in rows.select([name for name in POSITION if name in rows.schema.names]).to_pylist():
         yield row.get("kafka_generation") or 0, row["kafka_partition"], row["kafka_offset"]
 
 
-def _errors_at(table: Table, places: set[Place]) -> dict[Place, str | None]:
+def _errors_at(table: Table, places: set[RecordPosition]) -> dict[RecordPosition, str | None]:
     """Return the decode_error of the rows at some places, without those where there is none."""
-    held: dict[Place, str | None] = {}
+    held: dict[RecordPosition, str | None] = {}
     for _, partition, offset in places:
         for rows in _rows(table, ("decode_error",), f"kafka_partition = {partition} and kafka_offset = {offset}"):
-            held.update(zip(_places(rows), rows["decode_error"].to_pylist(), strict=True))
+            held.update(zip(_positions(rows), rows["decode_error"].to_pylist(), strict=True))
     return {place: held[place] for place in places & held.keys()}

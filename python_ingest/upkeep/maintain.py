@@ -98,7 +98,7 @@ def maintain_table(
     procedures.call("rewrite_manifests")
     table.refresh()
     keep_last_batch(procedures, table)
-    forget_what_was_read(procedures, table)
+    reset_watermark(procedures, table)
     procedures.call("expire_snapshots", **_expiry(table, retention.snapshots))
     # Listed as the table's own files are read: Hadoop knows no s3://.
     orphans = procedures.call("remove_orphan_files", older_than=_ago(retention.orphans), prefix_listing="true")
@@ -162,7 +162,7 @@ def keep_last_batch(procedures: "Procedures", table: Table) -> None:
         )
 
 
-def forget_what_was_read(procedures: "Procedures", table: Table) -> None:
+def reset_watermark(procedures: "Procedures", table: Table) -> None:
     """Have a model read everything again if a rollback left the snapshot of its notes outside of the history.
 
     Once that has expired, the next build could not tell (macros/incremental/watermark.sql).

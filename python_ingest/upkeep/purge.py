@@ -16,9 +16,9 @@ from lakehouse import property_keys
 from lakehouse.settings import CATALOG_NAME
 from python_ingest.upkeep.maintain import (
     Procedures,
-    forget_what_was_read,
     keep_last_batch,
     merge_files,
+    reset_watermark,
     snapshots_in_use,
 )
 from python_ingest.upkeep.table_files import files_of, size_of
@@ -74,7 +74,7 @@ def purge_table(
         procedures.call("rewrite_manifests")
         table.refresh()
         keep_last_batch(procedures, table)
-        forget_what_was_read(procedures, table)
+        reset_watermark(procedures, table)
         now = f"timestamp '{datetime.now(UTC).isoformat(' ')}'"
         procedures.call("expire_snapshots", older_than=now, retain_last=str(snapshots_in_use(table)))
     require()

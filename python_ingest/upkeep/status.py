@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 
 from lakehouse.catalog import load_catalog, load_table
 from lakehouse.errors import UserError
-from lakehouse.failure import as_user_error
+from lakehouse.failure import to_user_error
 from lakehouse.settings import Settings
 from python_ingest.kafka import peek
 from python_ingest.kafka.broker import Broker
@@ -113,7 +113,7 @@ def topic_statuses(settings: Settings, declarations: list[Declaration], wait: fl
             status.held_back_offsets = offsets.count(held)
             status.held_back_seconds = _age_of_oldest(settings, declaration.topic, held, wait, "read_uncommitted")
         except Exception as error:  # of one topic; the others are described all the same
-            status.error = str(as_user_error(error, settings))
+            status.error = str(to_user_error(error, settings))
         yield status
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.table import Table
 
-from lakehouse.catalog import readable
+from lakehouse.catalog import translate_read_errors
 
 # Iceberg's own default of 512 MB is made for clusters: a file of this size is sorted in the memory of one machine.
 TARGET_FILE_BYTES = 128 * 1024 * 1024
@@ -39,11 +39,11 @@ def files_of(table: Table) -> list[DataFile]:
     snapshot = table.current_snapshot()
     if snapshot is None:
         return []
-    with readable(snapshot.manifest_list):
+    with translate_read_errors(snapshot.manifest_list):
         manifests = snapshot.manifests(table.io)
     files = []
     for manifest in manifests:
-        with readable(manifest.manifest_path):
+        with translate_read_errors(manifest.manifest_path):
             files += [entry.data_file for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)]
     return files
 

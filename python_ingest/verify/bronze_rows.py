@@ -17,7 +17,7 @@ from pyiceberg.table.snapshots import ancestors_of
 from pyiceberg.types import IcebergType
 
 from lakehouse import property_keys
-from lakehouse.catalog import load_table, readable
+from lakehouse.catalog import load_table, translate_read_errors
 from python_ingest.kafka.avro_schema import omitted_fields
 from python_ingest.kafka.offset_range import HeldOffsets
 from python_ingest.verify.topic_log import RECORD
@@ -131,7 +131,7 @@ class BronzeTable:
             if path not in starts:
                 continue
             self.renew()
-            with readable(path), self._table.io.new_input(path).open() as opened:
+            with translate_read_errors(path), self._table.io.new_input(path).open() as opened:
                 at = 0
                 for batch in pq.ParquetFile(opened).iter_batches(rows):
                     start, at = at, at + len(batch)
@@ -191,16 +191,16 @@ class BronzeTable:
         except Exception:
             # Planned in parallel, the failure does not name the file: one by one it does.
             snapshot = self._table.current_snapshot()
-            with readable(snapshot.manifest_list if snapshot else self._table.metadata_location):
+            with translate_read_errors(snapshot.manifest_list if snapshot else self._table.metadata_location):
                 manifests = snapshot.manifests(self._table.io) if snapshot else []
             for manifest in manifests:
-                with readable(manifest.manifest_path):
+                with translate_read_errors(manifest.manifest_path):
                     manifest.fetch_manifest_entry(self._table.io)
             raise
 
     def _read(self, file: FileScanTask, wanted: BooleanExpression, names: tuple[str, ...]) -> pa.Table:
         projection = self._table.scan(selected_fields=names).projection()
-        with readable(file.file.file_path):
+        with translate_read_errors(file.file.file_path):
             return ArrowScan(self._table.metadata, self._table.io, projection, wanted).to_table([file])
 
 

@@ -14,7 +14,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.types import StringType
 
 from lakehouse.catalog import load_catalog
-from lakehouse.failure import as_user_error
+from lakehouse.failure import to_user_error
 from lakehouse.settings import Settings
 from lakehouse.small_table import Row, Rows, SmallTable
 from python_export.publishing.manifest import published
@@ -116,12 +116,12 @@ def test_a_change_whose_postgresql_is_stopped_says_so_and_can_be_done_again(
     try:
         with pytest.raises(Exception) as raised:
             TABLE.change(catalog, adding_after(postgres.stop))
-        said = str(as_user_error(raised.value, settings))
+        said = str(to_user_error(raised.value, settings))
         with pytest.raises(Exception) as again:
             TABLE.rows(catalog)
     finally:
         postgres.start()
-    for text in (said, str(as_user_error(again.value, settings))):
+    for text in (said, str(to_user_error(again.value, settings))):
         assert text.startswith(
             f"The catalog at {settings.catalog_uri} does not answer or refuses (Connection refused"
         ), text
@@ -135,7 +135,7 @@ def test_a_change_while_the_store_is_away_says_so_and_can_be_done_again(own_weed
     with away(own_weed):
         with pytest.raises(Exception) as raised:
             TABLE.change(catalog, lambda rows: {**rows, **noted("after")})
-        said = str(as_user_error(raised.value, in_bucket))
+        said = str(to_user_error(raised.value, in_bucket))
         assert "cannot be read (AWS Error" in said, said
         assert "check that its store answers" in said
         assert "damaged" not in said
@@ -150,7 +150,7 @@ def test_a_store_that_goes_away_during_a_change_loses_and_doubles_nothing(own_we
             TABLE.change(catalog, adding_after(own_weed.kill))
     finally:
         own_weed.service.start()
-    said = str(as_user_error(raised.value, in_bucket))
+    said = str(to_user_error(raised.value, in_bucket))
     assert "cannot be used (AWS Error" in said, said
     assert_it_can_be_done_again(catalog)
 
@@ -163,7 +163,7 @@ def test_an_upload_while_the_store_is_away_publishes_one_version(
         try:
             said = publish_content(target, "note\na\n").manifest.path
         except Exception as error:
-            said = str(as_user_error(error, in_bucket))
+            said = str(to_user_error(error, in_bucket))
     assert said == "events/2020-W53/v1" or "exports cannot be used (NewConnectionError)" in said, said
     publish_content(target, "note\na\n")
     [only] = published(target)

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from lakehouse.catalog import load_catalog
-from lakehouse.failure import as_user_error
+from lakehouse.failure import to_user_error
 from lakehouse.lease import Lease
 from lakehouse.settings import Settings
 from tests.support.machines import WORK_IN_STEPS, Machine
@@ -104,7 +104,7 @@ def test_a_server_that_refuses_is_told_by_its_cause(settings: Settings, old: str
     wrong = settings.changed(catalog_uri=settings.catalog_uri.replace(old, new))
     with pytest.raises(OperationalError) as raised:
         load_catalog(wrong)
-    said = str(as_user_error(raised.value, wrong))
+    said = str(to_user_error(raised.value, wrong))
     assert said.startswith(f"The catalog at {wrong.catalog_uri} does not answer or refuses ({cause}"), said
 
 
@@ -124,7 +124,7 @@ def test_a_user_without_rights_is_told_so(
     assert load_catalog(reader).namespace_exists("bronze")
     with pytest.raises(Exception) as raised:
         load_catalog(reader).create_namespace("silver")
-    assert "does not answer or refuses (InsufficientPrivilege)" in str(as_user_error(raised.value, reader))
+    assert "does not answer or refuses (InsufficientPrivilege)" in str(to_user_error(raised.value, reader))
 
 
 def test_a_server_that_is_full_is_told_by_its_cause(settings: Settings, postgres: Postgres, database: str) -> None:
@@ -135,4 +135,4 @@ def test_a_server_that_is_full_is_told_by_its_cause(settings: Settings, postgres
     wrong = settings.changed(catalog_uri=guest)
     with pytest.raises(OperationalError) as raised:
         load_catalog(wrong)
-    assert f'(too many connections for database "{database}")' in str(as_user_error(raised.value, wrong))
+    assert f'(too many connections for database "{database}")' in str(to_user_error(raised.value, wrong))

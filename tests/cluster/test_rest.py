@@ -8,7 +8,7 @@ import pytest
 
 from lakehouse.catalog import _on_server, load_catalog, load_table, require_views
 from lakehouse.errors import UserError
-from lakehouse.failure import as_user_error
+from lakehouse.failure import to_user_error
 from lakehouse.settings import Settings
 from python_ingest.landing import tables
 from python_ingest.landing.session import QuietSpark
@@ -78,7 +78,7 @@ def test_a_catalog_that_refuses_the_login_is_told_by_its_cause(
     _on_server.cache_clear()
     with pytest.raises(Exception) as raised:
         load_catalog(settings).list_namespaces()
-    said = str(as_user_error(raised.value, settings))
+    said = str(to_user_error(raised.value, settings))
     assert said.startswith(f"The catalog at {settings.catalog_uri} does not answer or refuses ({cause})"), said
     assert "wrong" not in said
 
@@ -102,7 +102,7 @@ def test_a_store_that_is_away_is_not_called_damaged(settings: Settings, monkeypa
     assert table is not None
     with pytest.raises(OSError) as raised:
         table.scan().to_arrow()
-    said = as_user_error(raised.value, settings)
+    said = to_user_error(raised.value, settings)
     assert isinstance(said, UserError)
     assert "cannot be used (AWS Error" in str(said)
 

@@ -22,7 +22,7 @@ from python_export.files.compare import verify
 from python_export.files.unload import unload
 from python_ingest.kafka.offset_range import OffsetRange
 from python_ingest.landing import tables
-from python_ingest.landing.commit import Ledger, Refused, overwrite
+from python_ingest.landing.commit import CommitConflict, Ledger, overwrite
 from python_ingest.landing.offsets import Position, PositionReader
 from python_ingest.topics import Declaration
 from python_ingest.upkeep.maintain import Retention, maintain_table
@@ -144,7 +144,7 @@ def test_batches_are_taken_once_and_stay_when_the_table_is_maintained(settings: 
         assert base.next_offsets == ({0: ROWS * count, 1: ROWS * count} if count else {})
         land(spark, base, ROWS * count)
         # A second ingester that was as far: whatever it has to add, it comes too late.
-        with pytest.raises(Refused):
+        with pytest.raises(CommitConflict):
             land(spark, base, ROWS * count)
     landed = [(partition, offset) for partition in (0, 1) for offset in range(2 * ROWS)]
     assert offsets(table.refresh()) == landed

@@ -15,14 +15,14 @@ pytestmark = pytest.mark.stack
 
 # What the sub-commands import, and what takes long to.
 HEAVY = {"boto3", "confluent_kafka", "duckdb", "httpx2", "pyarrow", "pyiceberg", "pyspark", "sqlglot"}
-ROOMS = {"local_stack", "python_export", "python_ingest", "sample_data", "spark_server", "weekly_job"}
+PACKAGES = {"local_stack", "python_export", "python_ingest", "sample_data", "spark_server", "weekly_job"}
 
 
 def test_the_list_of_commands_imports_none_of_them() -> None:
     script = "import sys\nfrom console import cli\nsys.argv[1:] = ['--help']\ntry:\n    cli.main()\nfinally:\n"
     script += "    print(*sorted({name.split('.')[0] for name in sys.modules}), file=sys.stderr)"
     listed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert not (HEAVY | ROOMS) & set(listed.stderr.split())
+    assert not (HEAVY | PACKAGES) & set(listed.stderr.split())
     assert all(name in listed.stdout for name in cli.COMMANDS)
 
 

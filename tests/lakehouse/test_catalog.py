@@ -13,7 +13,7 @@ from pyiceberg import manifest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from lakehouse.catalog import load_catalog, load_table, readable
+from lakehouse.catalog import load_catalog, load_table, translate_read_errors
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 
@@ -45,7 +45,7 @@ def read(settings: Settings) -> None:
     assert table is not None
     manifest._manifest_cache.clear()
     snapshot = table.current_snapshot()
-    with readable("its files"):
+    with translate_read_errors("its files"):
         for of_snapshot in snapshot.manifests(table.io) if snapshot else ():
             of_snapshot.fetch_manifest_entry(table.io)
 
@@ -93,7 +93,7 @@ def test_a_type_that_its_avro_reader_does_not_know_is_called_damage(table: Table
     [MemoryError(), pa.ArrowMemoryError(), NotImplementedError(), RuntimeError("can't start new thread"), TypeError()],
 )
 def test_what_damaged_bytes_do_not_cause_is_not_called_damage(error: Exception) -> None:
-    with pytest.raises(type(error)) as caught, readable("a file"):
+    with pytest.raises(type(error)) as caught, translate_read_errors("a file"):
         raise error
     assert caught.value is error
 

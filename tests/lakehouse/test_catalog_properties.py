@@ -9,7 +9,7 @@ from sqlalchemy.engine import make_url
 from lakehouse.catalog import load_catalog
 from lakehouse.catalog_properties import SAFE_JDBC, for_python, for_spark, read_properties
 from lakehouse.errors import UserError
-from lakehouse.failure import as_user_error
+from lakehouse.failure import to_user_error
 from lakehouse.settings import Settings
 
 POSTGRESQL = "jdbc:postgresql://h:5433/d?user=lake&sslmode=require"
@@ -138,7 +138,7 @@ def test_a_server_that_is_away_is_told_by_its_cause(settings: Settings, uri: str
     away = settings.changed(catalog_uri=uri)
     with pytest.raises(Exception) as raised:
         load_catalog(away)
-    said = str(as_user_error(raised.value, away))
+    said = str(to_user_error(raised.value, away))
     assert said.startswith(f"The catalog at {uri} does not answer or refuses ({cause}"), said
     assert "that its server runs, and user, password or token" in said
     assert "\n" not in said

@@ -19,7 +19,7 @@ from pyiceberg.types import LongType
 
 from lakehouse import commits
 from lakehouse.catalog import load_catalog
-from lakehouse.commits import Refused, committing, until_committed
+from lakehouse.commits import CommitConflict, translate_commit_errors, until_committed
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from python_ingest.landing.branch import REPLAY, replace_rows
@@ -28,7 +28,7 @@ from python_ingest.landing.offsets import Position
 from python_ingest.upkeep.maintain import Retention, maintain_table
 
 
-@pytest.mark.parametrize("refusal", [CommitFailedException("stale"), Refused("stale")])
+@pytest.mark.parametrize("refusal", [CommitFailedException("stale"), CommitConflict("stale")])
 def test_a_change_is_done_again_from_its_start(refusal: Exception) -> None:
     left = [refusal, refusal]
 
@@ -49,7 +49,7 @@ def test_a_change_is_tried_as_often_as_it_is_said(
 
     def change() -> None:
         done.append(1)
-        with committing():
+        with translate_commit_errors():
             raise CommitFailedException
 
     with pytest.raises(UserError, match=f"It was not changed, {tries} times in a row"):
@@ -108,7 +108,7 @@ def assert_java_reads(metadata: TableMetadata) -> None:
 def commit_in_any_way(table: Table, rng: random.Random) -> None:
     """Commit rows, a property or a column, or two of them at once, as the ingester does."""
     rows = pa.table({"id": [rng.randrange(9)]})
-    with committing(), table.transaction() as transaction:
+    with translate_commit_errors(), table.transaction() as transaction:
         for kind in rng.sample(("rows", "property", "column"), rng.choice((1, 2))):
             if kind == "rows":
                 rng.choice((transaction.append, transaction.overwrite))(rows)

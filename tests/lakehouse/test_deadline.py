@@ -186,9 +186,9 @@ def test_a_renewal_takes_no_lease_that_was_given_back(catalog: Catalog) -> None:
 
 
 def test_a_run_that_was_killed_is_known_to_the_next_holder(catalog: Catalog) -> None:
-    killed = Lease(catalog, "weekly", "export run for 2026-W46", is_told=True)
+    killed = Lease(catalog, "weekly", "export run for 2026-W46", reports_if_killed=True)
     assert (killed.take(), killed.left) == (None, None)
-    with leased(catalog, "weekly", print, "export run for 2026-W47", is_told=True) as mine:
+    with leased(catalog, "weekly", print, "export run for 2026-W47", reports_if_killed=True) as mine:
         assert mine.left.run == "export run for 2026-W46"
     # One that has ended is not, nor one whose kills others tell of.
     with leased(catalog, "weekly", print, "test") as mine:

@@ -20,9 +20,9 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
 
 from console import cli
-from lakehouse.catalog import is_unavailable, load_catalog, load_table, readable
+from lakehouse.catalog import is_unavailable, load_catalog, load_table, translate_read_errors
 from lakehouse.errors import UserError
-from lakehouse.failure import as_user_error, error_log
+from lakehouse.failure import error_log, to_user_error
 from lakehouse.settings import Settings
 
 CARD = "4111111111111111"
@@ -86,7 +86,10 @@ def test_a_file_that_cannot_be_read_now_is_not_called_damaged(
 ) -> None:
     path = tmp_path / "file"
     path.write_text("whole")
-    with pytest.raises(UserError, match=rf"^X cannot be read \({cause}\)\. Nothing is lost"), readable("X"):
+    with (
+        pytest.raises(UserError, match=rf"^X cannot be read \({cause}\)\. Nothing is lost"),
+        translate_read_errors("X"),
+    ):
         fail(path)
 
 
@@ -97,7 +100,7 @@ def test_a_file_that_cannot_be_read_now_is_not_called_damaged(
 def test_an_object_store_that_is_away_or_refuses_is_not_called_damaged(status: int, cause: str) -> None:
     with answering(status or 200) as url:
         address = url if status else "http://127.0.0.1:1"
-        with pytest.raises(UserError) as told, readable("X"):
+        with pytest.raises(UserError) as told, translate_read_errors("X"):
             read(address)
     assert re.match(rf"X cannot be read \(({cause}|PermissionError)\)\.", str(told.value)), told.value
 
@@ -108,7 +111,7 @@ def test_what_is_missing_or_damaged_is_called_so(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for damaged in (None, b"", whole[:99], whole[:200] + bytes(len(whole) - 220) + whole[-20:]):
         path.unlink() if damaged is None else path.write_bytes(damaged)
-        with pytest.raises(UserError, match=r"^X is missing or damaged"), readable("X"):
+        with pytest.raises(UserError, match=r"^X is missing or damaged"), translate_read_errors("X"):
             pq.read_table(path)
 
 
@@ -122,7 +125,7 @@ def test_a_catalog_in_trouble_is_told_by_its_cause(offline_settings: Settings) -
         with pytest.raises(Exception) as raised:
             load_catalog(settings).create_table("bronze.t", Schema())
         assert is_unavailable(raised.value)
-        return str(as_user_error(raised.value, settings, "orders"))
+        return str(to_user_error(raised.value, settings, "orders"))
 
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("begin exclusive")
@@ -140,13 +143,13 @@ def test_a_catalog_behind_http_in_trouble_is_told_by_its_cause(
 ) -> None:
     with answering(status) as url, pytest.raises(kind) as raised:
         RestCatalog("lake", uri=url)
-    assert f"does not answer or refuses ({kind.__name__})" in str(as_user_error(raised.value, offline_settings))
+    assert f"does not answer or refuses ({kind.__name__})" in str(to_user_error(raised.value, offline_settings))
 
 
 def test_a_catalog_that_is_away_behind_http_is_named(offline_settings: Settings) -> None:
     with pytest.raises(OSError) as raised:
         RestCatalog("lake", uri="http://127.0.0.1:1")
-    assert "does not answer or refuses (ConnectionError)" in str(as_user_error(raised.value, offline_settings))
+    assert "does not answer or refuses (ConnectionError)" in str(to_user_error(raised.value, offline_settings))
 
 
 def test_no_command_ends_in_a_traceback_and_no_word_of_the_error_is_kept(
@@ -181,7 +184,7 @@ def test_where_nothing_can_be_written_down_the_error_is_told_all_the_same(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path / "file"))
-    assert str(as_user_error(ValueError(CARD))).startswith("Unexpected error: ValueError. Run it again")
+    assert str(to_user_error(ValueError(CARD))).startswith("Unexpected error: ValueError. Run it again")
 
 
 def test_a_table_of_a_store_that_is_away_is_not_called_damaged(offline_settings: Settings) -> None:

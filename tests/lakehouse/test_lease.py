@@ -37,7 +37,7 @@ with lease.leased(catalog, "weekly", say, "export run for 2020-W53") as mine:
 
 TOLD_OF = """
 lease.LASTS = timedelta(hours=1)
-with lease.leased(catalog, "weekly", say, "export run for 2020-W53", is_told=True) as mine:
+with lease.leased(catalog, "weekly", say, "export run for 2020-W53", reports_if_killed=True) as mine:
     say(f"before: {mine.left.run if mine.left else 'nothing'}")
     told()
 """

@@ -15,8 +15,8 @@ WRITE = """
 import sys
 from pathlib import Path
 from lakehouse import private
-private.restrict()
-private.restrict()
+private.set_umask()
+private.set_umask()
 Path(sys.argv[1], "file").write_text("")
 Path(sys.argv[1], "directory").mkdir()
 print(oct(private.for_readers(0o666)), oct(private.for_readers(0o777)))
@@ -88,7 +88,7 @@ from pathlib import Path
 from lakehouse import private
 from python_export.publishing.staging import staging
 from python_export.publishing.target import LocalTarget
-private.restrict()
+private.set_umask()
 target = LocalTarget(Path(sys.argv[1]))
 with staging(target.staging, print) as directory:
     (directory / "sales.csv").write_text("")

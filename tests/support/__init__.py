@@ -1,4 +1,4 @@
-"""Helpers that tests of several rooms share.
+"""Helpers that tests of several packages share.
 
 The benchmarks import it too, and nothing else does.
 """

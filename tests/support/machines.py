@@ -21,7 +21,7 @@ import pyiceberg.table.update
 from lakehouse import lease
 from lakehouse.catalog import load_catalog
 from lakehouse.environment import environment
-from lakehouse.failure import as_user_error
+from lakehouse.failure import to_user_error
 from lakehouse.process import end_at_sigterm
 from lakehouse.settings import from_environment
 
@@ -59,7 +59,7 @@ END = """
 try:
     work()
 except Exception as error:
-    say(as_user_error(error, settings))
+    say(to_user_error(error, settings))
 """
 
 WORK_IN_STEPS = """

@@ -17,7 +17,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyspark.sql import functions as F
 
 from lakehouse.catalog import make_namespace
-from lakehouse.commits import Refused
+from lakehouse.commits import CommitConflict
 from python_ingest.kafka import peek
 from python_ingest.kafka.broker import Broker
 from python_ingest.kafka.offset_range import OffsetRange
@@ -78,7 +78,7 @@ def test_a_stale_writer_is_refused_whatever_its_offsets(lab: Lab) -> None:
     zombie, other = lab.lander("zombie"), lab.lander("other")
     assert other.land(lab.table(), plan(lab, OffsetRange(0, 3, 6))).rows == 3
     for refused in (stale, overlapping, elsewhere):
-        with pytest.raises(Refused, match="another commit came first"):
+        with pytest.raises(CommitConflict, match="another commit came first"):
             zombie.land(lab.table(), refused)
     assert zombie.land(lab.table(), plan(lab, OffsetRange(1, 3, 6))).rows == 3
     lab.land_well()
@@ -94,7 +94,7 @@ def test_a_batch_without_rows_has_its_number_alone(lab: Lab) -> None:
     rows = plan(lab, OffsetRange(1, 0, 3))
     assert lab.lander("first").land(lab.table(), empty).rows == 0
     for stale in (empty, rows):
-        with pytest.raises(Refused, match="another commit came first"):
+        with pytest.raises(CommitConflict, match="another commit came first"):
             lab.lander("second").land(lab.table(), stale)
     lab.land_well()
     numbers = [snapshot.summary["lakehouse.batch"] for snapshot in lab.table().snapshots() if snapshot.summary]
@@ -122,7 +122,7 @@ def test_of_two_that_fill_one_hole_under_different_numbers_one_is_refused(
         overwrite(*arguments)
 
     monkeypatch.setattr(commit, "overwrite", overtaken)
-    with pytest.raises(Refused, match="another commit came first"):
+    with pytest.raises(CommitConflict, match="another commit came first"):
         lab.lander("second").land(lab.table(), plans[1 - first])
     assert_exactly_once(lab, 9)
 
@@ -138,7 +138,7 @@ def test_a_batch_of_thousands_of_ranges_is_committed_once(lab: Lab) -> None:
     moved = rows.withColumn("kafka_offset", F.lit(7).cast("bigint"))
     commit.overwrite(moved, lab.declaration.identifier, base, ledger)
     assert commit.committed(lab.table(), ledger)
-    with pytest.raises(Refused, match="another commit came first"):
+    with pytest.raises(CommitConflict, match="another commit came first"):
         commit.overwrite(moved, lab.declaration.identifier, base, replace(ledger, writer="zombie"))
 
 
@@ -150,13 +150,13 @@ def test_of_two_first_writers_one_is_refused(lab: Lab) -> None:
     make_namespace(lander.catalog, lab.declaration.schema)
     empty = tables.create(lander.catalog, lab.declaration)
     identity.bind(empty, topic)
-    with pytest.raises(Refused):
+    with pytest.raises(CommitConflict):
         tables.create(other.catalog, lab.declaration)
     stale = lab.table()
     assert lander.land(empty, first).rows == 2
-    with pytest.raises(Refused, match=r"another (process|commit)"):
+    with pytest.raises(CommitConflict, match=r"another (process|commit)"):
         other.land(stale, first)
-    with pytest.raises(Refused, match="another commit came first"):
+    with pytest.raises(CommitConflict, match="another commit came first"):
         other.land(lab.table(), first)
     lab.land_well()
     assert_exactly_once(lab, 6)

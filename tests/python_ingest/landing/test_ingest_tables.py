@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import IntegerType, LongType, StringType
 
 from lakehouse.catalog import load_catalog, make_namespace
-from lakehouse.commits import Refused
+from lakehouse.commits import CommitConflict
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from python_ingest import layout, spark_types
@@ -85,7 +85,7 @@ FIRST = (
 def test_a_table_is_made_once_and_remembers_where_it_comes_from(catalog: Catalog) -> None:
     assert tables.load(catalog, DECLARATION) is None
     tables.create(catalog, DECLARATION)
-    with pytest.raises(Refused):
+    with pytest.raises(CommitConflict):
         tables.create(catalog, DECLARATION)
     table = tables.load(catalog, DECLARATION)
     assert table is not None
@@ -262,7 +262,7 @@ def test_two_that_add_columns_at_once_do_not_undo_each_other(catalog: Catalog) -
     made(catalog)
     table, other = (catalog.load_table(DECLARATION.identifier) for _ in range(2))
     tables.evolve(table, DECLARATION, FIRST.with_writer("value", 4, writer(record("r", a="int", z="int"))))
-    with pytest.raises(Refused):
+    with pytest.raises(CommitConflict):
         tables.evolve(other, DECLARATION, FIRST.with_writer("value", 5, writer(record("r", y="int"))))
     assert SchemaState.of(catalog.load_table(DECLARATION.identifier)).value.keys() == {3, 4}
 
