@@ -3,16 +3,17 @@
 import os
 import sys
 from importlib import import_module
-from typing import Any
+from itertools import islice
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
 from lakehouse import private
 from lakehouse.environment import environment
 from lakehouse.errors import DeadlineError
+from lakehouse.log import Format, Level, configure, log
 from lakehouse.process import end_at_sigterm
 
 COMMANDS = {
@@ -33,6 +34,9 @@ COMMANDS = {
     "check": ("console.check", "Checks that need no running stack."),
 }
 """The module of each sub-command, which is imported when the sub-command is used, and what the list says of it."""
+
+
+LOG_OPTIONS = ("--log-level", "--log-format")
 
 
 class Commands(TyperGroup):
@@ -62,27 +66,45 @@ app = typer.Typer(
 
 
 @app.callback()
-def lakehouse() -> None:
-    """Make a group of the command although it has no sub-command of its own."""
+def lakehouse(
+    log_level: Annotated[Level, typer.Option(help="Log events of this level and above.")] = "info",
+    log_format: Annotated[Format, typer.Option(help="How events are logged on stderr.")] = "text",
+) -> None:
+    """Configure the log, and refuse misspelled variables."""
+    configure(log_level, log_format)
+    if "--help" not in sys.argv:
+        # Imported here, for it knows the variables of every package: to list the commands needs none of them.
+        from console import configuration  # noqa: PLC0415
+
+        configuration.refuse_misspelled(environment())
+
+
+def options_first(arguments: list[str]) -> list[str]:
+    """Move the options of the log, which the group takes, in front of the sub-command: users type them behind, too."""
+    options, rest = [], []
+    remaining = iter(arguments)
+    for argument in remaining:
+        name, equals, _ = argument.partition("=")
+        if name not in LOG_OPTIONS:
+            rest.append(argument)
+        else:
+            options += [argument] if equals else [argument, *islice(remaining, 1)]
+    return [*options, *rest]
 
 
 def main() -> None:
     """Run the command line; an error of any kind ends it with one line on stderr and exit code 1."""
     private.set_umask()
     end_at_sigterm()
+    # Until the options are read.
+    configure()
     try:
-        if "--help" not in sys.argv:
-            # Imported here, for it knows the variables of every package: to list the commands needs none of them.
-            from console import configuration  # noqa: PLC0415
-
-            configuration.refuse_misspelled(environment())
-        app()
+        app(options_first(sys.argv[1:]))
     except Exception as error:  # no traceback: it could quote a record, and says nothing to the one who reads it
         # Imported here, for it knows the errors of every library.
         from lakehouse.failure import to_user_error  # noqa: PLC0415
 
-        said = to_user_error(error)
-        Console(stderr=True, highlight=False, soft_wrap=True).print(f"error: {said}", markup=False)
+        log.error(to_user_error(error))
         if isinstance(error, DeadlineError):
             # A thread that still waits for what hangs would keep the process from ending.
             sys.stdout.flush()

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from lakehouse import pii_key
+from lakehouse.log import log
 from lakehouse.settings import from_environment
 
 app = typer.Typer(no_args_is_help=True, help="The masking key of pseudonyms.")
@@ -25,7 +26,5 @@ def rotate() -> None:
     old = pii_key.check(path)
     version = pii_key.rotate(path)
     typer.echo(f"{path} holds {version} now; {old} is kept in {path}.{old}")
-    typer.echo(
-        "In a pod or container both are lost when it ends: replace the secret that they come from first", err=True
-    )
+    log.warning("in a pod or container both are lost when it ends: replace the secret that they come from first")
     typer.echo("Mask all again: lakehouse weekly --full-refresh")

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from erasure.job import Erasure, record_at
 from erasure.job import again as erase_again
@@ -12,6 +11,7 @@ from lakehouse.catalog import load_catalog
 from lakehouse.deadline import step_within
 from lakehouse.environment import PROJECT_ROOT, environment
 from lakehouse.errors import UserError
+from lakehouse.output import console
 from lakehouse.settings import Settings, from_environment
 from python_export.cli.outcome import end, print_summary
 from python_export.datasets.project import Project
@@ -20,7 +20,6 @@ from python_export.telling.exported import Exported
 from python_ingest.repair.erase import Person, Record
 
 app = typer.Typer(invoke_without_command=True)
-console = Console(highlight=False, soft_wrap=True, markup=False)
 
 
 @app.callback()

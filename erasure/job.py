@@ -67,10 +67,10 @@ class Erasure:
         persons = erase.of_sources(declarations, self.persons)
         with ExitStack() as stack:
             for name in ALONE:
-                stack.enter_context(locked(name, self.say))
+                stack.enter_context(locked(name))
             catalog = load_catalog(self.settings)
             require_views(catalog, self.settings)
-            leases = [stack.enter_context(leased(catalog, name, self.say, "erase")) for name in ALONE]
+            leases = [stack.enter_context(leased(catalog, name, "erase")) for name in ALONE]
 
             def require() -> None:
                 for lease in leases:

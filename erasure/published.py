@@ -104,7 +104,7 @@ def clean(targets: Iterable[Target], names: Collection[str], say: Callable[[str]
     """Delete what dead exports left of datasets in export roots and their staging areas; return what is not deleted."""
     left: list[str] = []
     for target in targets:
-        with _record_failures(left, target.address("")), staging(target.staging, say):
+        with _record_failures(left, target.address("")), staging(target.staging):
             target.clean({*names, *(path.partition("/")[0] for path in paths(target))}, ALL_AGES)
     return left
 

@@ -29,7 +29,7 @@ def save(catalog: Catalog, path: Path) -> int:
     A build between two of them would leave one that has read what the other lacks. The ingester may go on: a table of
     its own is whole after each commit.
     """
-    with locked("weekly", print), lease.leased(catalog, "weekly", print, "backup"):
+    with locked("weekly"), lease.leased(catalog, "weekly", "backup"):
         names = [name for space in catalog.list_namespaces() for name in catalog.list_tables(space)]
         saved = {name: _stand(catalog, name) for name in map(".".join, names) if name != lease.TABLE.identifier}
     private.write(path, json.dumps(saved, indent=1))

@@ -23,7 +23,7 @@ before its next step.
 
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -34,6 +34,7 @@ from pyiceberg.types import LongType, StringType, TimestamptzType
 from lakehouse.deadline import Limits
 from lakehouse.environment import environment, home
 from lakehouse.errors import DeadlineError, UserError
+from lakehouse.log import log
 from lakehouse.small_table import Row, Rows, SmallTable
 
 LASTS = timedelta(minutes=30)
@@ -165,26 +166,24 @@ def holder(catalog: Catalog, name: str, number: str) -> str | None:
 
 
 @contextmanager
-def leased(
-    catalog: Catalog, name: str, say: Callable[[str], None], command: str, reports_if_killed: bool = False
-) -> Iterator[Lease]:
-    """Hold a lease inside the block; `say` gets a line if another machine has to be waited for.
+def leased(catalog: Catalog, name: str, command: str, reports_if_killed: bool = False) -> Iterator[Lease]:
+    """Hold a lease inside the block; log it if another machine has to be waited for.
 
-    `command` says what the block does. With `reports_if_killed` the next holder is to tell of it if this one is killed,
-    be it by a signal that leaves it the time to give the lease back.
+    `command` names what the block does. With `reports_if_killed` the next holder reports it if this one is killed,
+    also by a signal that leaves it the time to give the lease back.
 
     Raises:
         DeadlineError: another machine has it all the time.
     """
     allowed = Limits.of(environment()).lock.total_seconds()
     give_up = datetime.now(UTC) + timedelta(seconds=allowed)
-    lease, told = Lease(catalog, name, command, reports_if_killed), False
+    lease, is_logged = Lease(catalog, name, command, reports_if_killed), False
     while holder := lease.take():
         if datetime.now(UTC) >= give_up:
             raise DeadlineError(f"The {name} of {holder}", "LAKEHOUSE_LOCK_TIMEOUT", allowed)
-        if not told:
-            say(f"waiting for the {name} of {holder}")
-        told = True
+        if not is_logged:
+            log.info("waiting for the %s of %s", name, holder)
+        is_logged = True
         threading.Event().wait(ASKED_AFTER_SECONDS)
     threading.Thread(target=lease.keep, daemon=True).start()
     _held[name] = lease.number

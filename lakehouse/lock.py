@@ -3,20 +3,21 @@
 import fcntl
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
 from lakehouse.deadline import Limits
 from lakehouse.environment import environment, home
 from lakehouse.errors import DeadlineError, UserError
+from lakehouse.log import log
 
 ASKED_AFTER_SECONDS = 0.2
 
 
 @contextmanager
-def locked(name: str, say: Callable[[str], None]) -> Iterator[None]:
-    """Hold a lock inside the block; `say` gets a line if another process has to be waited for.
+def locked(name: str) -> Iterator[None]:
+    """Hold a lock inside the block; log it if another process has to be waited for.
 
     A child that is started with open files holds it too: while the dbt of a killed job still runs, no other one starts.
 
@@ -34,14 +35,14 @@ def locked(name: str, say: Callable[[str], None]) -> Iterator[None]:
         ) from None
     with file:
         os.set_inheritable(file.fileno(), True)
-        lock(file, name, say)
+        lock(file, name)
         yield
 
 
-def lock(file: TextIO, name: str, say: Callable[[str], None]) -> None:
-    """Lock a file until it is closed; `say` gets a line and DeadlineError is raised as in `locked`."""
+def lock(file: TextIO, name: str) -> None:
+    """Lock a file until it is closed; logs and raises DeadlineError as `locked`."""
     allowed = Limits.of(environment()).lock.total_seconds()
-    start, told = time.monotonic(), False
+    start, is_logged = time.monotonic(), False
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -49,7 +50,7 @@ def lock(file: TextIO, name: str, say: Callable[[str], None]) -> None:
         except BlockingIOError:
             if time.monotonic() - start >= allowed:
                 raise DeadlineError(f"Another {name}", "LAKEHOUSE_LOCK_TIMEOUT", allowed) from None
-            if not told:
-                say(f"waiting for another {name} to finish")
-            told = True
+            if not is_logged:
+                log.info("waiting for another %s to finish", name)
+            is_logged = True
             time.sleep(ASKED_AFTER_SECONDS)

@@ -1,21 +1,19 @@
 """`lakehouse stack`: the services of the local stack, up and down."""
 
-import json
 import time
 from importlib.util import find_spec
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from lakehouse.environment import home
 from lakehouse.errors import UserError
+from lakehouse.output import AsJson, console, print_json
 from lakehouse.settings import from_environment
 from lakehouse.weeks import IsoWeek
 from local_stack import mail, stack
 
 app = typer.Typer(no_args_is_help=True, help="Kafka, schema registry, Spark Thrift and mail servers on this machine.")
-console = Console(highlight=False, soft_wrap=True)
 
 Only = Annotated[
     list[str] | None,
@@ -69,11 +67,9 @@ def down(
 
 @app.command()
 def status(
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Addresses as JSON; null for a service that is down.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Show each service's address and whether it answers. Exit code 1 when one does not."""
+    """Show each service's address, in JSON null if it is down. Exit code 1 if one does not answer."""
     values = stack.variables(())
     addresses = {
         "kafka": values["KAFKA_BOOTSTRAP_SERVERS"],
@@ -89,7 +85,7 @@ def status(
     }
     if as_json:
         up_addresses = {name: address if running[name] else None for name, address in addresses.items()}
-        typer.echo(json.dumps({**up_addresses, **places}, indent=2))
+        print_json(up_addresses | places)
     else:
         for name, address in addresses.items():
             console.print(f"{name:12} {'up' if running[name] else 'down':5} {address}")

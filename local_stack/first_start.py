@@ -15,6 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from lakehouse import connections, thrift
 from lakehouse.errors import UserError
+from lakehouse.log import log
 from lakehouse.settings import Settings
 from local_stack import temporary
 from spark_server import compiled, java, spark, thrift_server
@@ -66,7 +67,7 @@ def main() -> None:
             server.terminate()
             server.wait(DUMP_SECONDS)
     if not spark.CLASS_ARCHIVE.exists():
-        print("setup: this Java keeps no class archive, so Spark starts slower", file=sys.stderr)
+        log.warning("this Java keeps no class archive, so Spark starts slower")
 
 
 def _load_classes(settings: Settings, directory: str) -> None:

@@ -104,7 +104,7 @@ class Exporter:
         announced = is_announced(self.settings, target, Channels.of(self.project.env).root)
         once = [dataset.name for dataset in datasets if dataset.suppressed]
         self.findings.published = late.published_once(self.catalog, target, once, announced)
-        with staging(target.staging, self.say) as directory:
+        with staging(target.staging) as directory:
             target.clean([dataset.name for dataset in datasets])
             if self.settings.export_unload:
                 UnloadBucket.at(self.settings.export_unload).clean()

@@ -10,6 +10,7 @@ lake of its own names its group, and goes to the worker that is free first.
 
 import os
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -55,10 +56,12 @@ def tier(item: pytest.Item) -> str:
 
 
 def run_lakehouse(*arguments: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
-    """Run the console command the way a user does; the caller looks at the exit code."""
-    return subprocess.run(
+    """Run the console command as a user does; its log is returned without times. The caller looks at the exit code."""
+    finished = subprocess.run(
         [LAKEHOUSE, *arguments], cwd=PROJECT_ROOT, capture_output=True, text=True, timeout=timeout, check=False
     )
+    finished.stderr = re.sub(r"(?m)^[\d-]+T[\d:.]+Z ", "", finished.stderr)
+    return finished
 
 
 def run_dbt(

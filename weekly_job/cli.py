@@ -1,22 +1,19 @@
 """`lakehouse weekly` and `lakehouse weekly runs`."""
 
-import json
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from lakehouse.catalog import load_catalog
 from lakehouse.environment import PROJECT_ROOT, environment
+from lakehouse.output import AsJson, console, print_json, print_table
 from lakehouse.settings import from_environment
-from python_export.cli.outcome import chosen_weeks, end, print_summary, print_wide, wide_table
+from python_export.cli.outcome import chosen_weeks, end, print_summary
 from python_export.datasets.project import Project
 from weekly_job import history, job
 
 app = typer.Typer(invoke_without_command=True)
-console = Console(highlight=False, soft_wrap=True)
 
 
 @app.callback()
@@ -58,21 +55,21 @@ def weekly(
 @app.command()
 def runs(
     last: Annotated[int, typer.Option(min=1, help="So many of the newest runs.")] = 20,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the runs of the weekly job, the newest last: ops.weekly_runs."""
     found = history.runs(load_catalog(from_environment()))[-last:]
     if as_json:
-        typer.echo(json.dumps([asdict(run) for run in found], indent=2, default=str))
+        print_json(found)
         return
-    table = wide_table(
-        "started", "week", "seconds", "outcome", "failed step", "message, versions, withheld or warnings"
-    )
+    rows = []
     for run in found:
         seconds = f"{(run.ended_at - run.started_at).total_seconds():.0f}" if run.ended_at else ""
         facts = (run.message, run.versions, run.withheld, run.warnings and f"warnings: {run.warnings}")
         what = " ".join("; ".join(filter(None, facts)).split())
-        table.add_row(
-            f"{run.started_at:%Y-%m-%d %H:%M:%S}", run.week, seconds, run.outcome, run.failed_step or "", what
+        rows.append(
+            (f"{run.started_at:%Y-%m-%d %H:%M:%S}", run.week, seconds, run.outcome, run.failed_step or "", what)
         )
-    print_wide(table)
+    print_table(
+        ("started", "week", "seconds", "outcome", "failed step", "message, versions, withheld or warnings"), rows
+    )

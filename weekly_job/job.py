@@ -43,10 +43,10 @@ def run(
     def say(line: str) -> None:
         console.print(line, markup=False)
 
-    with locked("weekly", say):
+    with locked("weekly"):
         catalog = load_catalog(settings, create=True)
         require_views(catalog, settings)
-        with leased(catalog, "weekly", say, f"weekly {weeks_label(weeks)}") as lease:
+        with leased(catalog, "weekly", f"weekly {weeks_label(weeks)}") as lease:
             job = Job(settings, env, project, catalog, say, weeks, Exported(week), full_refresh, require=lease.require)
             _tell_of_killed(job)
             tell_of_killed(settings, env, week, lease.left, say)

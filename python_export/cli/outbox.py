@@ -3,19 +3,18 @@
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from lakehouse.catalog import load_catalog
 from lakehouse.environment import environment
 from lakehouse.errors import UserError
+from lakehouse.output import console, print_table
 from lakehouse.settings import from_environment
-from python_export.cli.outcome import end, print_wide, wide_table
+from python_export.cli.outcome import end
 from python_export.telling import outbox
 from python_export.telling.deliver import notify
 from python_export.variables import Channels
 
 app = typer.Typer(no_args_is_help=True, help="What readers are still to be told: ops.export_outbox.")
-console = Console(highlight=False, soft_wrap=True, markup=False)
 
 Keys = Annotated[list[str], typer.Argument(help="Rows by their key, as `list` prints it.")]
 
@@ -23,18 +22,19 @@ Keys = Annotated[list[str], typer.Argument(help="Rows by their key, as `list` pr
 @app.command("list")
 def list_rows(all_rows: Annotated[bool, typer.Option("--all", help="Also what nobody waits for.")] = False) -> None:
     """List what is owed to mail or webhook: why it was not taken the last time, and who waits for it."""
-    table = wide_table("key", "mail", "webhook", "attempts", "waiting for", "last error")
-    for entry in outbox.entries(load_catalog(from_environment())):
-        if all_rows or outbox.OWED in {entry.mail, entry.webhook}:
-            table.add_row(
-                entry.idempotency_key,
-                entry.mail,
-                entry.webhook,
-                str(entry.failed_attempts),
-                entry.waiting_for or "",
-                entry.last_error or "",
-            )
-    print_wide(table)
+    rows = [
+        (
+            entry.idempotency_key,
+            entry.mail,
+            entry.webhook,
+            entry.failed_attempts,
+            entry.waiting_for or "",
+            entry.last_error or "",
+        )
+        for entry in outbox.entries(load_catalog(from_environment()))
+        if all_rows or outbox.OWED in {entry.mail, entry.webhook}
+    ]
+    print_table(("key", "mail", "webhook", "attempts", "waiting for", "last error"), rows)
 
 
 @app.command()

@@ -1,12 +1,9 @@
 """`lakehouse export`: the weekly CSV files."""
 
-import json
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from lakehouse.catalog import load_catalog, require_views
 from lakehouse.deadline import step_within
@@ -15,10 +12,11 @@ from lakehouse.errors import UserError
 from lakehouse.failure import to_user_error
 from lakehouse.lease import leased
 from lakehouse.lock import locked
+from lakehouse.output import AsJson, console, print_json, print_table
 from lakehouse.settings import from_environment
 from lakehouse.weeks import IsoWeek, weeks_label
 from python_export.cli.outbox import app as outbox_app
-from python_export.cli.outcome import chosen_weeks, end, print_summary, print_wide, wide_table
+from python_export.cli.outcome import chosen_weeks, end, print_summary
 from python_export.cli.versions import diff, reproduce, verify
 from python_export.datasets import declared
 from python_export.datasets.build import parse, restate_30d
@@ -34,7 +32,6 @@ from python_export.telling.exported import Exported
 from python_export.variables import Channels
 
 app = typer.Typer(no_args_is_help=True, help="Weekly CSV files: unload, verify with a second engine, publish.")
-console = Console(highlight=False, soft_wrap=True, markup=False)
 
 
 @app.command()
@@ -88,8 +85,8 @@ def run(
     try:
         # The weekly job does the same, so one of them at a time.
         with (
-            locked("weekly", console.print),
-            leased(catalog, "weekly", console.print, f"export run for {label}", reports_if_killed=True) as lease,
+            locked("weekly"),
+            leased(catalog, "weekly", f"export run for {label}", reports_if_killed=True) as lease,
             step_within(env, "export run"),
         ):
             tell_of_killed(settings, env, exported.week, lease.left, console.print)
@@ -136,8 +133,8 @@ def restate_figures(week: Annotated[str, typer.Option(help="ISO week, for instan
     catalog = load_catalog(settings)
     require_views(catalog, settings)
     with (
-        locked("weekly", console.print),
-        leased(catalog, "weekly", console.print, f"export restate-30d for {label}"),
+        locked("weekly"),
+        leased(catalog, "weekly", f"export restate-30d for {label}"),
         step_within(env, "export restate-30d"),
     ):
         restate_30d(Project(PROJECT_ROOT, env), label)
@@ -158,7 +155,7 @@ def notify_readers() -> None:
 @app.command("list")
 def list_versions(
     dataset: Annotated[list[str] | None, typer.Option(help="Just this dataset; repeatable. Default: all.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List what is published: every version of every week, the newest of a week last."""
     target = open_target(from_environment())
@@ -172,7 +169,7 @@ def list_versions(
             f"Nothing of {unknown} is published under {target.address('')}", "See all with `lakehouse export list`"
         )
     if as_json:
-        typer.echo(json.dumps([asdict(manifest) for manifest in found], indent=2))
+        print_json(found)
     else:
         _print_versions(found)
     if unreadable:
@@ -184,20 +181,13 @@ def list_versions(
 
 def _print_versions(found: list[Manifest]) -> None:
     superseded = {(manifest.dataset, manifest.week, manifest.supersedes): f"v{manifest.version}" for manifest in found}
-    table = wide_table("dataset", "week", "version", "rows", "published", "superseded by", "sha256")
+    rows = []
     for manifest in found:
         by = superseded.get((manifest.dataset, manifest.week, manifest.version), "")
         by += f"{', ' if by else ''}withdrawn {manifest.withdrawn.on}" if manifest.withdrawn else ""
-        table.add_row(
-            manifest.dataset,
-            manifest.week,
-            f"v{manifest.version}",
-            f"{manifest.rows:,}",
-            manifest.created_at,
-            by,
-            manifest.sha256[:12],
-        )
-    print_wide(table)
+        version, sha256 = f"v{manifest.version}", manifest.sha256[:12]
+        rows.append((manifest.dataset, manifest.week, version, f"{manifest.rows:,}", manifest.created_at, by, sha256))
+    print_table(("dataset", "week", "version", "rows", "published", "superseded by", "sha256"), rows)
 
 
 app.add_typer(outbox_app, name="outbox")

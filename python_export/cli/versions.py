@@ -1,17 +1,15 @@
 """The commands on what is published: verify, diff, reproduce."""
 
-import json
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from lakehouse import thrift
 from lakehouse.catalog import load_catalog
 from lakehouse.errors import UserError
+from lakehouse.output import AsJson, console, print_json
 from lakehouse.settings import from_environment
 from lakehouse.weeks import IsoWeek
 from python_export.publishing.audit import Finding, audit, audit_pointer
@@ -22,10 +20,7 @@ from python_export.publishing.staging import staging
 from python_export.publishing.target import Target, open_target
 from python_export.telling import outbox
 
-console = Console(highlight=False, soft_wrap=True)
-
 Datasets = Annotated[list[str] | None, typer.Option("--dataset", help="Just this dataset; repeatable. Default: all.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 GONE = "it was published, and is gone; if that is right, `lakehouse export outbox drop` lets it be"
 Week = Annotated[str, typer.Argument(help="ISO week, for instance 2026-W47.")]
 
@@ -59,11 +54,11 @@ def verify(
     findings += [audit_pointer(target, name) for name in sorted({path.split("/")[0] for path in chosen})]
     wrong = [finding for finding in findings if finding.problems]
     if as_json:
-        typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
+        print_json(findings)
     else:
         for finding in findings:
             for problem in finding.problems or (finding.note or "right",):
-                console.print(f"{finding.path}: {problem}", markup=False)
+                console.print(f"{finding.path}: {problem}")
     if wrong:
         named = ", ".join(finding.path for finding in wrong)
         raise UserError(
@@ -90,14 +85,14 @@ def diff(
             )
             found[name] = difference(before, old_file, after, new_file, Path(scratch), limit)
     if as_json:
-        typer.echo(json.dumps({name: asdict(changes) for name, changes in found.items()}, indent=2))
+        print_json(found)
         return
     for name, changes in found.items():
         counts = ", ".join(f"{count:,} {kind}" for kind, count in changes.counts().items())
-        console.print(f"{name} {week}, {old} to {new}: {counts}", markup=False)
+        console.print(f"{name} {week}, {old} to {new}: {counts}")
         for kind, key, columns in changes.rows:
             named = ", ".join(f"{column} {value}" for column, value in key.items())
-            console.print(f"  {kind} {named}" + (f": {', '.join(columns)}" if columns else ""), markup=False)
+            console.print(f"  {kind} {named}" + (f": {', '.join(columns)}" if columns else ""))
 
 
 def reproduce(
@@ -110,13 +105,13 @@ def reproduce(
     settings = from_environment()
     target, catalog = open_target(settings), load_catalog(settings)
     chosen = [_version(target, name, week, version) for name in _names(target, week, dataset)]
-    with staging(target.staging, console.print) as directory, thrift.connect(settings) as cursor:
+    with staging(target.staging) as directory, thrift.connect(settings) as cursor:
         for manifest in chosen:
             file = write_again(cursor, catalog, manifest, directory / manifest.dataset, settings.export_unload)
             if to:
                 to.mkdir(parents=True, exist_ok=True)
                 (to / Path(manifest.file).name).write_bytes(file.read_bytes())
-            console.print(f"{manifest.path}: the same {manifest.bytes:,} bytes", markup=False)
+            console.print(f"{manifest.path}: the same {manifest.bytes:,} bytes")
 
 
 def _pairs(

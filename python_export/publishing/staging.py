@@ -2,7 +2,7 @@
 
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,7 +15,7 @@ BESIDE_VERSIONS = ".staging"
 
 
 @contextmanager
-def staging(private: Path, say: Callable[[str], None]) -> Iterator[Path]:
+def staging(private: Path) -> Iterator[Path]:
     """Yield an empty directory in a target's staging area; it is gone afterwards.
 
     A second run waits for the first. So whatever is there at the start was left by a run that died, and is removed.
@@ -35,7 +35,7 @@ def staging(private: Path, say: Callable[[str], None]) -> Iterator[Path]:
             "Correct LAKEHOUSE_EXPORT_ROOT, with an object store LAKEHOUSE_EXPORT_STAGING, or the directory's owner",
         ) from None
     with file:
-        lock(file, "export", say)
+        lock(file, "export")
         directory = private / uuid.uuid4().hex
         try:
             for left_over in private.iterdir():

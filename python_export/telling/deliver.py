@@ -57,7 +57,7 @@ def notify(
         UserError: a channel is configured wrongly, or the outbox cannot be written.
     """
     channels = Channels.of(env)
-    with locked("notify", say), leased(catalog, "notify", say, "notify") as lease:
+    with locked("notify"), leased(catalog, "notify", "notify") as lease:
         target = open_target(settings)
         unreadable: list[ManifestError] = []
         if not is_announced(settings, target, channels.root):
@@ -96,9 +96,9 @@ def tell_of_failure(
         require: Callable[[], None] | None = None
         with ExitStack() as stack:
             try:
-                stack.enter_context(locked("notify", say))
+                stack.enter_context(locked("notify"))
                 catalog = load_catalog(settings)
-                lease = stack.enter_context(leased(catalog, "notify", say, "notify"))
+                lease = stack.enter_context(leased(catalog, "notify", "notify"))
                 outbox.add(catalog, failures)
                 failures = [
                     entry for entry in outbox.entries(catalog) if entry.kind == outbox.FAILURE and _is_owed(entry)

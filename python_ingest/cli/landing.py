@@ -3,7 +3,6 @@
 import os
 import uuid
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict
 from datetime import UTC, datetime
 from multiprocessing import get_context
 from pathlib import Path
@@ -15,23 +14,14 @@ import typer
 from lakehouse.catalog import load_catalog
 from lakehouse.commits import until_committed
 from lakehouse.errors import UserError
+from lakehouse.log import configuration, configure, log
+from lakehouse.output import AsJson, console, print_json, print_table
 from lakehouse.settings import Settings
 from lakehouse.variables import seconds
 from python_ingest import topics as declared
 from python_ingest.cli.operations import alone, maintain, status, verify
-from python_ingest.cli.options import (
-    AsJson,
-    MetricsFile,
-    Models,
-    Topic,
-    Topics,
-    Wait,
-    console,
-    errors,
-    prepare,
-    print_json,
-)
-from python_ingest.cli.report import ConsoleReporter, columns, summary, too_many_dead_letters
+from python_ingest.cli.options import MetricsFile, Models, Topic, Topics, Wait, prepare
+from python_ingest.cli.report import ConsoleReporter, print_summary, too_many_dead_letters
 from python_ingest.kafka.broker import Broker
 from python_ingest.kafka.registry import Registry
 from python_ingest.landing import decode, identity, tables
@@ -107,20 +97,20 @@ def dead_letters(
     """
     settings, (declaration,) = prepare(models, [topic])
     table = tables.existing(load_catalog(settings), declaration)
-    found = letters.raw(table, limit) if show_raw else [asdict(counted) for counted in letters.summary(table)]
+    rows = letters.raw(table, limit) if show_raw else [vars(counted) for counted in letters.summary(table)]
     if as_json:
-        print_json(found)
-    elif not found:
+        print_json(rows)
+    elif not rows:
         console.print(f"{topic}: no dead letters")
     elif show_raw:
-        for row in found:
+        for row in rows:
             errors_of_row = [row["decode_error"], row.get("key_error") and f"key: {row['key_error']}"]
             generation = f"{row['kafka_generation']}/" if row.get("kafka_generation") else ""
             place = generation + "{kafka_partition}/{kafka_offset}".format(**row)
-            console.print(f"{place}: {', '.join(filter(None, errors_of_row))}", markup=False)
-            console.print("  key {kafka_raw_key}, value {kafka_raw_value}".format(**row), markup=False)
+            console.print(f"{place}: {', '.join(filter(None, errors_of_row))}")
+            console.print("  key {kafka_raw_key}, value {kafka_raw_value}".format(**row))
     else:
-        console.print(columns(found))
+        print_table([name.replace("_", " ") for name in rows[0]], [[*row.values()] for row in rows])
 
 
 @app.command()
@@ -142,7 +132,7 @@ def replay(
         outcome = letters.replay(lander, reason)
     spark.stop()
     if as_json:
-        print_json(asdict(outcome))
+        print_json(outcome)
     else:
         console.print(f"{topic}: {outcome.decoded:,} of {outcome.looked_at:,} dead letters are decoded now")
 
@@ -202,10 +192,10 @@ def plan_schema(
     else:
         plans = [plan_of_file(schema_file, table, declaration)]
     if as_json:
-        print_json([asdict(plan) for plan in plans])
+        print_json(plans)
     for plan in plans if not as_json else ():
         for line in plan.lines():
-            console.print(line, markup=False)
+            console.print(line)
     if any(plan.refused for plan in plans):
         raise typer.Exit(1)
 
@@ -221,7 +211,7 @@ def _lander(models: Path, topic: str, wait: float) -> tuple[Lander, QuietSpark]:
 def _catch_up(settings: Settings, chosen: list[Declaration], options: Options) -> list[TopicResult]:
     """Land topics. If Spark's Java process is lost, land each that failed in a process of its own: one is the cause."""
     spark = QuietSpark(settings)
-    with ConsoleReporter(console) as reporter:
+    with ConsoleReporter() as reporter:
         results = Ingester(settings, spark, options, reporter).catch_up(chosen)
     if not spark.gone():
         spark.stop()
@@ -231,10 +221,10 @@ def _catch_up(settings: Settings, chosen: list[Declaration], options: Options) -
             f"Raise spark.driver.memory in the file of LAKEHOUSE_SPARK_CONF, or lower --max-records; see {log_file()}",
         )
     else:
-        errors.print("warning: Spark's Java process has ended: topics that failed are landed one by one", markup=False)
+        log.warning("Spark's Java process has ended: topics that failed are landed one by one")
         for at, declaration in enumerate(chosen):
             if results[at].error is not None:
-                with ProcessPoolExecutor(1, get_context("spawn")) as process:
+                with ProcessPoolExecutor(1, get_context("spawn"), configure, configuration()) as process:
                     (results[at],) = process.submit(_catch_up, settings, [declaration], options).result()
     return results
 
@@ -251,9 +241,9 @@ def _run(
     def tell(results: list[TopicResult]) -> None:
         for result in results:
             if result.error is not None:
-                errors.print(f"error: {result.error}", markup=False)
+                log.error(result.error)
             if result.over_limit:
-                errors.print(f"warning: {too_many_dead_letters(result)}", markup=False)
+                log.warning(too_many_dead_letters(result))
         # A process cannot start a second one.
         if spark.gone() and not ingester.stopping.is_set():
             raise UserError("Spark's Java process has ended", f"See {log_file()}, and run it again: nothing is lost")
@@ -269,17 +259,17 @@ def _run(
         tell(results)
         write_metrics()
     else:
-        with ConsoleReporter(console) as reporter:
+        with ConsoleReporter() as reporter:
             ingester = Ingester(settings, spark, options, reporter, after_turn=letters.Recovery(reporter))
             # Beside the batches: a broker that does not answer must not hold them up.
             Thread(target=write_metrics, daemon=True).start()
             with stopped_by_signals(ingester.stopping):
                 results = following(ingester, chosen, pause, lambda result: tell([result]))
     spark.stop()
-    console.print(summary(results))
+    print_summary(results)
     for result in results:
         if result.key_errors:
-            console.print(f"note: {result.topic}: {undecoded_keys(result.key_errors)}", markup=False)
+            console.print(f"note: {result.topic}: {undecoded_keys(result.key_errors)}")
     if pause is not None:
         return 0
     return 1 if any(result.error for result in results) else 4 if any(result.over_limit for result in results) else 0
@@ -289,9 +279,9 @@ def _write_metrics(path: Path, settings: Settings, chosen: list[Declaration], wa
     try:
         metrics.write(path, list(topic_statuses(settings, chosen, wait)))
     except UserError as error:
-        errors.print(f"error: {error}", markup=False)
+        log.error(error)
     except Exception as error:  # no reason to stop landing
-        errors.print(f"error: {path} was not written ({type(error).__name__})", markup=False)
+        log.error("%s was not written (%s)", path, type(error).__name__)
 
 
 # Last, so that the help begins with landing.

@@ -3,7 +3,6 @@
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from datetime import timedelta
 from typing import Annotated
 
@@ -14,11 +13,12 @@ from lakehouse.errors import UserError
 from lakehouse.failure import to_user_error
 from lakehouse.lease import Lease, leased
 from lakehouse.lock import locked
+from lakehouse.log import log
+from lakehouse.output import AsJson, console, print_json, print_table
 from lakehouse.settings import Settings, from_environment
 from lakehouse.variables import seconds
 from python_ingest import topics as declared
-from python_ingest.cli.options import AsJson, MetricsFile, Models, Topics, Wait, console, errors, prepare, print_json
-from python_ingest.cli.report import columns
+from python_ingest.cli.options import MetricsFile, Models, Topics, Wait, prepare
 from python_ingest.landing.session import QuietSpark
 from python_ingest.upkeep import metrics
 from python_ingest.upkeep.maintain import Retention, built_tables, maintain_table
@@ -58,9 +58,9 @@ def verify(
             report = Report(declaration.topic, declaration.identifier, sample=drawn, error=str(said))
         reports.append(report)
         if not as_json:
-            console.print("\n  ".join([report.line(), *report.problems, *report.notes]), markup=False)
+            console.print("\n  ".join([report.line(), *report.problems, *report.notes]))
     if as_json:
-        print_json([asdict(report) for report in reports])
+        print_json(reports)
     if not all(report.good for report in reports):
         raise typer.Exit(1)
 
@@ -101,16 +101,16 @@ def maintain(
             if outcome is None and identifier in named:
                 raise UserError(f"There is no table {identifier}", "Name a table as schema.table")
         except Exception as error:  # of one table; the others are maintained all the same
-            errors.print(f"error: {to_user_error(error, settings, identifier)}", markup=False)
+            log.error(to_user_error(error, settings, identifier))
             failed = True
             continue
         done += [outcome] if outcome else []
         failed = failed or (outcome is not None and outcome.left > 0)
         if not as_json:
-            console.print(outcome.line() if outcome else f"{identifier}: no table yet", markup=False)
+            console.print(outcome.line() if outcome else f"{identifier}: no table yet")
     spark.stop()
     if as_json:
-        print_json([asdict(outcome) for outcome in done])
+        print_json(done)
     if failed:
         raise typer.Exit(1)
 
@@ -118,7 +118,7 @@ def maintain(
 @contextmanager
 def alone(settings: Settings, name: str, command: str) -> Iterator[Lease]:
     """Have no run of another command with the same lock and lease inside the block, on this machine or another."""
-    with locked(name, errors.print), leased(load_catalog(settings), name, errors.print, command) as lease:
+    with locked(name), leased(load_catalog(settings), name, command) as lease:
         yield lease
 
 
@@ -138,14 +138,14 @@ def status(
     if metrics_file is not None:
         metrics.write(metrics_file, statuses)
     if as_json:
-        print_json([asdict(topic) for topic in statuses])
+        print_json(statuses)
     else:
-        console.print(columns([topic.row() for topic in statuses]))
+        print_table([*statuses[0].row()], [[*topic.row().values()] for topic in statuses])
         for topic in statuses:
             for remark in topic.remarks():
-                console.print(f"note: {topic.topic}: {remark}", markup=False)
+                console.print(f"note: {topic.topic}: {remark}")
     for topic in statuses:
         if topic.error is not None:
-            errors.print(f"error: {topic.topic}: {topic.error}", markup=False)
+            log.error("%s: %s", topic.topic, topic.error)
     if any(topic.error for topic in statuses):
         raise typer.Exit(1)

@@ -1,19 +1,14 @@
-"""What the commands of `lakehouse ingest` share: their options, and how they print."""
+"""The options that the commands of `lakehouse ingest` share."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings, from_environment
 from python_ingest import topics as declared
 from python_ingest.topics import Declaration
-
-console = Console(highlight=False, soft_wrap=True)
-errors = Console(stderr=True, highlight=False, soft_wrap=True)
 
 Topics = Annotated[list[str] | None, typer.Argument(help="Topic names; without any, every declared topic.")]
 Topic = Annotated[str, typer.Argument(help="A topic's name.")]
@@ -24,12 +19,6 @@ Wait = Annotated[str, typer.Option(help="How long to wait for a broker or regist
 MetricsFile = Annotated[
     Path | None, typer.Option(help="Also write the status of the topics here, for Prometheus' node exporter.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-
-
-def print_json(value: object) -> None:
-    """Print a value as JSON on stdout; what JSON does not know is printed as text."""
-    typer.echo(json.dumps(value, indent=2, default=str))
 
 
 def prepare(models: Path, topics: list[str] | None) -> tuple[Settings, list[Declaration]]:

@@ -1,11 +1,11 @@
-"""What a person sees of a run: a bar per topic on a terminal, lines elsewhere, a table at the end."""
+"""What a run shows: a progress bar per topic on a terminal, log lines elsewhere, a table at the end."""
 
-from typing import Any, Self
+from typing import Self
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
-from rich.table import Table
 
+from lakehouse.log import log
+from lakehouse.output import console, print_table
 from python_ingest.landing.commit import Landed
 from python_ingest.landing.run import TopicResult
 
@@ -13,8 +13,7 @@ from python_ingest.landing.run import TopicResult
 class ConsoleReporter:
     """Shows progress while it is entered as a context. Its methods may be called from threads."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self) -> None:
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -40,8 +39,8 @@ class ConsoleReporter:
             self._tasks[topic] = self._progress.add_task(topic, total=None, state="")
             self._done[topic] = 0
         state = "landing" if offsets_left else "caught up"
-        if not offsets_left and topic not in self._caught_up and not self._console.is_terminal:
-            self._console.print(f"{topic}: caught up")
+        if not offsets_left and topic not in self._caught_up and not console.is_terminal:
+            log.info("%s: caught up", topic)
         (self._caught_up.discard if offsets_left else self._caught_up.add)(topic)
         # Offsets of transaction markers hold no record: caught up is full whatever was counted.
         total = self._done[topic] + offsets_left
@@ -51,34 +50,33 @@ class ConsoleReporter:
         """A batch is committed."""
         self._done[topic] += what.rows
         self._progress.update(self._tasks[topic], completed=self._done[topic])
-        if not self._console.is_terminal:
-            self._console.print(
+        if not console.is_terminal:
+            log.info(
                 f"{topic}: {self._done[topic]:,} records landed, {what.dead_letters:,} dead letters in the last batch"
             )
 
     def note(self, topic: str, text: str) -> None:
         """Something happened that is no error."""
-        self._console.print(f"{topic}: {text}")
+        log.info("%s: %s", topic, text)
 
 
-def summary(results: list[TopicResult]) -> Table:
-    """Return the table at the end of a run."""
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("topic", no_wrap=True)
-    for column in ("records", "decoded", "dead\nletters", "batches", "seconds", "records\n/s", "lag"):
-        table.add_column(column, justify="right", no_wrap=True, vertical="bottom")
-    for result in results:
-        table.add_row(
+def print_summary(results: list[TopicResult]) -> None:
+    """Print the table at the end of a run."""
+    headings = ("topic", "records", "decoded", "dead letters", "batches", "seconds", "records/s", "lag")
+    rows = [
+        (
             result.topic,
             f"{result.records:,}",
             f"{result.records - result.dead_letters:,}",
             f"{result.dead_letters:,}",
             f"{result.batches:,}",
             f"{result.seconds:.1f}",
-            f"{result.records / result.seconds:,.0f}" if result.records else "-",
+            f"{result.records / result.seconds:,.0f}" if result.records else None,
             "unknown" if result.lag is None else f"{result.lag:,}",
         )
-    return table
+        for result in results
+    ]
+    print_table(headings, rows)
 
 
 def too_many_dead_letters(result: TopicResult) -> str:
@@ -87,13 +85,3 @@ def too_many_dead_letters(result: TopicResult) -> str:
         f"{result.topic}: {result.dead_letters:,} of {result.records:,} records landed are dead letters, more than"
         f" max_dead_letters allows. `lakehouse ingest dead-letters {result.topic}` says why."
     )
-
-
-def columns(rows: list[dict[str, Any]]) -> Table:
-    """Return a plain table of rows that have the same keys; numbers stand to the right."""
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for name, value in rows[0].items():
-        table.add_column(name.replace("_", " "), justify="right" if isinstance(value, int) else "left")
-    for row in rows:
-        table.add_row(*("-" if value is None else str(value) for value in row.values()))
-    return table

@@ -25,6 +25,7 @@ from lakehouse.weeks import IsoWeek
 from python_export.datasets.build import build_all
 from python_export.datasets.project import Project
 from python_ingest.cli import operations
+from tests.support.polling import until
 
 pytestmark = pytest.mark.stack
 
@@ -78,15 +79,14 @@ def test_a_limit_that_is_none_is_refused(value: str) -> None:
         Limits.of({"LAKEHOUSE_STEP_TIMEOUT": value})
 
 
-def test_a_lock_is_not_waited_for_for_ever() -> None:
-    said: list[str] = []
+def test_a_lock_is_not_waited_for_for_ever(caplog: pytest.LogCaptureFixture) -> None:
     with (
-        locked("weekly", print),
+        locked("weekly"),
         pytest.raises(DeadlineError, match="Another weekly has not ended"),
-        locked("weekly", said.append),
+        locked("weekly"),
     ):
         pass
-    assert said == ["waiting for another weekly to finish"]
+    assert caplog.messages == ["waiting for another weekly to finish"]
 
 
 def test_a_server_that_is_silent_is_not_waited_for_for_ever(
@@ -122,18 +122,18 @@ def other_machine(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 
 def test_another_machine_is_waited_for_and_named(
-    catalog: Catalog, other_machine: Lease, monkeypatch: pytest.MonkeyPatch
+    catalog: Catalog, other_machine: Lease, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(lease, "ASKED_AFTER_SECONDS", 0.05)
-    said: list[str] = []
-    with pytest.raises(DeadlineError, match="The weekly of elsewhere:"), leased(catalog, "weekly", said.append, "test"):
+    with pytest.raises(DeadlineError, match="The weekly of elsewhere:"), leased(catalog, "weekly", "test"):
         pass
-    assert len(said) == 1
-    with leased(catalog, "another name", said.append, "test"):
+    [message] = caplog.messages
+    assert message.startswith("waiting for the weekly of elsewhere:")
+    with leased(catalog, "another name", "test"):
         pass
     threading.Timer(0.5, other_machine.give_back).start()
     monkeypatch.setenv("LAKEHOUSE_LOCK_TIMEOUT", "30s")
-    with leased(catalog, "weekly", said.append, "test") as mine:
+    with leased(catalog, "weekly", "test") as mine:
         mine.require()
         assert other_machine.take().startswith(f"{mine._holder} (test, since ")
     assert lease.TABLE.rows(catalog)["weekly"]["holder"] is None
@@ -151,7 +151,7 @@ def test_a_lease_of_a_dead_machine_ends_and_one_of_this_machine_is_taken_at_once
         return {name: {**row, "expires_at": datetime.now(UTC)} for name, row in rows.items()}
 
     lease.TABLE.change(catalog, expire)
-    with leased(catalog, "weekly", print, "test"):
+    with leased(catalog, "weekly", "test"):
         pass
 
 
@@ -160,7 +160,7 @@ def test_a_lease_that_is_taken_over_is_noticed(
 ) -> None:
     monkeypatch.setattr(lease, "RENEWED_AFTER_SECONDS", 0.05)
     other_machine.give_back()
-    with leased(catalog, "weekly", print, "test") as mine:
+    with leased(catalog, "weekly", "test") as mine:
         before = lease.TABLE.rows(catalog)["weekly"]["expires_at"]
         until(lambda: lease.TABLE.rows(catalog)["weekly"]["expires_at"] > before)
         mine.require()
@@ -188,13 +188,13 @@ def test_a_renewal_takes_no_lease_that_was_given_back(catalog: Catalog) -> None:
 def test_a_run_that_was_killed_is_known_to_the_next_holder(catalog: Catalog) -> None:
     killed = Lease(catalog, "weekly", "export run for 2026-W46", reports_if_killed=True)
     assert (killed.take(), killed.left) == (None, None)
-    with leased(catalog, "weekly", print, "export run for 2026-W47", reports_if_killed=True) as mine:
+    with leased(catalog, "weekly", "export run for 2026-W47", reports_if_killed=True) as mine:
         assert mine.left.run == "export run for 2026-W46"
     # One that has ended is not, nor one whose kills others tell of.
-    with leased(catalog, "weekly", print, "test") as mine:
+    with leased(catalog, "weekly", "test") as mine:
         assert mine.left is None
     assert Lease(catalog, "weekly", "test").take() is None
-    with leased(catalog, "weekly", print, "test") as mine:
+    with leased(catalog, "weekly", "test") as mine:
         assert mine.left is None
 
 
@@ -211,14 +211,6 @@ def test_what_dbt_builds_is_maintained_when_no_other_machine_is_at_work(
     other_machine.give_back()
     with alone():
         assert other_machine.take()
-
-
-def until(holds: object) -> None:
-    for _ in range(200):
-        if holds():
-            return
-        time.sleep(0.05)
-    pytest.fail("it never came true")
 
 
 def test_of_machines_that_ask_at_once_one_gets_the_lease(

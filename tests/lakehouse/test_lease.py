@@ -19,6 +19,7 @@ from python_export.publishing.target import open_target
 from python_export.telling import outbox
 from tests.python_export.publishing.test_export_publish import publish_content
 from tests.support.machines import LASTS_SECONDS, WORK_IN_STEPS, Machine, first_to_speak
+from tests.support.polling import until
 from tests.support.spark_jvm import session_of_its_own
 
 Start = Callable[..., Machine]
@@ -27,7 +28,7 @@ from tests.python_export.publishing.test_export_publish import draft, stage
 from python_export.publishing.publish import publish
 from python_export.publishing.target import open_target
 target = open_target(settings)
-with lease.leased(catalog, "weekly", say, "export run for 2020-W53") as mine:
+with lease.leased(catalog, "weekly", "export run for 2020-W53") as mine:
     def keep(manifest):
         mine.require()
         told()
@@ -37,13 +38,13 @@ with lease.leased(catalog, "weekly", say, "export run for 2020-W53") as mine:
 
 TOLD_OF = """
 lease.LASTS = timedelta(hours=1)
-with lease.leased(catalog, "weekly", say, "export run for 2020-W53", reports_if_killed=True) as mine:
+with lease.leased(catalog, "weekly", "export run for 2020-W53", reports_if_killed=True) as mine:
     say(f"before: {mine.left.run if mine.left else 'nothing'}")
     told()
 """
 
 CLOCK_STEPS_BACK = """
-with lease.leased(catalog, "weekly", say, "weekly 2020-W53") as mine:
+with lease.leased(catalog, "weekly", "weekly 2020-W53") as mine:
     for seconds in (301, 240):
         set_clock(seconds)
         assert mine.renew()
@@ -250,11 +251,3 @@ def webhook() -> Iterator[tuple[str, list[str], threading.Event]]:
         answer.set()
         server.shutdown()
         server.server_close()
-
-
-def until(holds: Callable[[], object]) -> None:
-    for _ in range(600):
-        if holds():
-            return
-        time.sleep(0.05)
-    pytest.fail("it never came true")

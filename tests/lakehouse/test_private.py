@@ -90,7 +90,7 @@ from python_export.publishing.staging import staging
 from python_export.publishing.target import LocalTarget
 private.set_umask()
 target = LocalTarget(Path(sys.argv[1]))
-with staging(target.staging, print) as directory:
+with staging(target.staging) as directory:
     (directory / "sales.csv").write_text("")
     (directory / "version").mkdir()
     (directory / "sales.csv").rename(directory / "version" / "sales.csv")

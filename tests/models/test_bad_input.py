@@ -66,7 +66,7 @@ def test_nothing_is_built_while_another_run_has_the_lease(
 ) -> None:
     catalog = load_catalog(masking_key)
     monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
-    with leased(catalog, "weekly", print, "weekly 2020-W53") as theirs:
+    with leased(catalog, "weekly", "weekly 2020-W53") as theirs:
         before = snapshot(cursor)
         refused = run_dbt("build", "--select", "channels")
         assert refused.returncode != 0

@@ -15,7 +15,7 @@ from lakehouse.settings import Settings
 
 LASTS_SECONDS = 3.0
 BEGIN = f"""
-import os, socket, sys, time
+import logging, os, socket, sys, time
 from datetime import datetime, timedelta
 import pyiceberg.table.update
 from lakehouse import lease
@@ -26,6 +26,7 @@ from lakehouse.process import end_at_sigterm
 from lakehouse.settings import from_environment
 
 end_at_sigterm()
+logging.basicConfig(stream=sys.stdout, format="%(message)s", level=logging.INFO)
 socket.gethostname = lambda: sys.argv[1]
 lease.LASTS, lease.RENEWED_AFTER_SECONDS, lease.ASKED_AFTER_SECONDS = timedelta(seconds={LASTS_SECONDS}), 0.5, 0.1
 real_time = time.time
@@ -63,7 +64,7 @@ except Exception as error:
 """
 
 WORK_IN_STEPS = """
-with lease.leased(catalog, "weekly", say, "weekly 2020-W53") as mine:
+with lease.leased(catalog, "weekly", "weekly 2020-W53") as mine:
     for step in ("first", "second"):
         told()
         mine.require()

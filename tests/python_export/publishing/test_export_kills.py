@@ -64,7 +64,7 @@ def test_a_publication_killed_at_any_step_is_whole_or_not_there(
         is_there = not point.startswith("before")
         assert len(published(target)) == number - (not is_there), point
         # The next run needs no help: same content, one version, and the pointer is right.
-        with staging(target.staging, print):
+        with staging(target.staging):
             target.clean(["events"])
         assert publish_content(target, content) == (number, not is_there), point
         pointer = json.loads(target.read("events/latest.json"))

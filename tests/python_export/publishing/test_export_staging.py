@@ -13,22 +13,23 @@ import pytest
 from lakehouse.errors import UserError
 from lakehouse.lock import locked
 from python_export.publishing.staging import staging
+from tests.support.polling import until
 
 
 def hold(root: Path, ready: Connection) -> None:
     """Stage a file and hang, for the test to kill."""
-    with staging(root, print) as directory:
+    with staging(root) as directory:
         (directory / "part-0.csv").write_text("half a file")
         ready.send(str(directory))
         signal.pause()
 
 
 def test_is_gone_after_success_and_after_failure(tmp_path: Path) -> None:
-    with staging(tmp_path / ".staging", print) as directory:
+    with staging(tmp_path / ".staging") as directory:
         (directory / "file").write_text("x")
     assert not directory.exists()
 
-    with pytest.raises(ValueError), staging(tmp_path / ".staging", print) as directory:
+    with pytest.raises(ValueError), staging(tmp_path / ".staging") as directory:
         (directory / "file").write_text("x")
         raise ValueError
     assert not directory.exists()
@@ -46,7 +47,7 @@ def test_removes_what_a_killed_run_left(tmp_path: Path) -> None:
     process.join()
     assert left_over.exists()
 
-    with staging(tmp_path / ".staging", print) as directory:
+    with staging(tmp_path / ".staging") as directory:
         assert not left_over.exists()
         assert directory.exists()
 
@@ -59,35 +60,29 @@ def test_what_cannot_be_removed_yet_is_left_to_the_next_run(tmp_path: Path, monk
     left_over.mkdir()
     with monkeypatch.context() as spark_still_writes:
         spark_still_writes.setattr(os, "rmdir", not_empty)
-        with staging(tmp_path, print) as directory:
+        with staging(tmp_path) as directory:
             assert directory.exists()
     assert left_over.exists()
-    with staging(tmp_path, print):
+    with staging(tmp_path):
         assert not left_over.exists()
 
 
-def test_a_second_run_waits_for_the_first(tmp_path: Path) -> None:
-    said: list[str] = []
-    waiting = threading.Event()
+def test_a_second_run_waits_for_the_first(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     order: list[str] = []
 
-    def say(line: str) -> None:
-        said.append(line)
-        waiting.set()
-
     def second() -> None:
-        with staging(tmp_path / ".staging", say):
+        with staging(tmp_path / ".staging"):
             order.append("second")
 
     thread = threading.Thread(target=second)
-    with staging(tmp_path / ".staging", print) as directory:
+    with staging(tmp_path / ".staging") as directory:
         thread.start()
-        assert waiting.wait(10)
+        until(lambda: caplog.messages)
         assert directory.exists()
         order.append("first")
     thread.join(10)
 
-    assert said == ["waiting for another export to finish"]
+    assert caplog.messages == ["waiting for another export to finish"]
     assert order == ["first", "second"]
 
 
@@ -95,7 +90,7 @@ def test_a_root_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with (
         pytest.raises(UserError, match=r"file/\.staging cannot be written"),
-        staging(tmp_path / "file" / ".staging", print),
+        staging(tmp_path / "file" / ".staging"),
     ):
         pass
 
@@ -103,14 +98,14 @@ def test_a_root_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 def test_a_home_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path / "file"))
-    with pytest.raises(UserError, match=r"file/locks cannot be written"), locked("weekly", print):
+    with pytest.raises(UserError, match=r"file/locks cannot be written"), locked("weekly"):
         pass
 
 
 def test_a_full_disk_is_an_error_with_a_name(tmp_path: Path) -> None:
     with (
         pytest.raises(UserError, match="The export stopped: No space left on device"),
-        staging(tmp_path / ".staging", print),
+        staging(tmp_path / ".staging"),
     ):
         Path("/dev/full").write_text("x")
     assert not list((tmp_path / ".staging").glob("*/"))

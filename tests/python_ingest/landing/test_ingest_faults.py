@@ -121,17 +121,16 @@ def test_a_frozen_broker_is_reported_while_following_and_then_caught_up_with_and
     follower = subprocess.Popen(
         [LAKEHOUSE, "ingest", "run", *options], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    assert follower.stdout is not None
     assert follower.stderr is not None
     watchdog = threading.Timer(300, follower.kill)
     watchdog.start()
     try:
-        read_until(follower.stdout, "caught up")
+        read_until(follower.stderr, "caught up")
         process.suspend()
         read_until(follower.stderr, f"Kafka at {own_broker[1]} does not answer")
         process.resume()
         produce(own_lab, 6)
-        read_until(follower.stdout, "12 records landed")
+        read_until(follower.stderr, "12 records landed")
         (jvm,) = psutil.Process(follower.pid).children()
         jvm.kill()
         _, told = follower.communicate()
@@ -252,7 +251,7 @@ def test_a_batch_is_bounded_by_bytes_before_and_after_the_first_file(lab: Lab, m
 @pytest.mark.long
 def test_large_records_land_in_the_default_heap(lab: Lab, models_dir: Path) -> None:
     large_records(lab, 300)
-    landed = run_lakehouse("ingest", "run", "--models", str(models_dir), timeout=600)
+    landed = run_lakehouse("--log-level=warning", "ingest", "run", "--models", str(models_dir), timeout=600)
     assert (landed.returncode, landed.stderr) == (0, "")
     places = lab.table().scan(selected_fields=("kafka_partition", "kafka_offset")).to_arrow().to_pylist()
     assert len({tuple(place.values()) for place in places}) == len(places) == 300
@@ -333,17 +332,17 @@ def test_dead_letters_are_replayed_once_their_schema_is_registered_while_followi
     register_late(missing)
     follower = subprocess.Popen(
         [LAKEHOUSE, "ingest", "run", "--follow", "--every", "200ms", "--models", str(models_dir)],
-        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
     )
     watchdog = threading.Timer(300, follower.kill)
     watchdog.start()
     try:
-        read_until(follower.stdout, "1 dead letters are decoded")
+        read_until(follower.stderr, "1 dead letters are decoded")
         missing = produce_ahead()
-        read_until(follower.stdout, "records landed")
+        read_until(follower.stderr, "records landed")
         register_late(missing)
-        read_until(follower.stdout, "1 dead letters are decoded")
+        read_until(follower.stderr, "1 dead letters are decoded")
     finally:
         watchdog.cancel()
         follower.send_signal(signal.SIGINT)
@@ -487,7 +486,7 @@ def test_a_full_disk_fails_the_run_and_little_memory_does_not(lab: Lab, models_d
     for _ in range(20):
         lab.produce(rng.randbytes(900_000))
     lab.flush()
-    command = [LAKEHOUSE, "ingest", "run", "--models", str(models_dir)]
+    command = [LAKEHOUSE, "--log-level=warning", "ingest", "run", "--models", str(models_dir)]
     limit = 8_000_000
     full = subprocess.run(
         ["sh", "-c", f'ulimit -f {limit // 512}; exec "$@"', "sh", *command],

@@ -98,7 +98,7 @@ def killed_at(point: str, lab: Lab, models_dir: Path, start: Callable[..., subpr
             break
     else:
         raise AssertionError(f"no kill hit the moment {point}")
-    again = run_lakehouse("ingest", "run", lab.topic, "--models", str(models_dir))
+    again = run_lakehouse("--log-level=warning", "ingest", "run", lab.topic, "--models", str(models_dir))
     assert (again.returncode, again.stderr) == (0, "")
     return total
 

@@ -146,7 +146,7 @@ def test_following_starves_no_live_topic_writes_metrics_and_ends_after_its_batch
         first.produce(b"no schema")
     first.flush()
     options = ["--every", "2s", "--max-records", "500", "--topics-at-once", "2", "--metrics-file", str(metrics)]
-    command = [LAKEHOUSE, "ingest", "run", "--follow", *options, "--models", str(tmp_path)]
+    command = [LAKEHOUSE, "--log-level=warning", "ingest", "run", "--follow", *options, "--models", str(tmp_path)]
     wanted = {topic: number + 3 for topic, number in batches(busy).items()}
     follower = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     told: list[str] = []

@@ -206,7 +206,7 @@ def test_rows_are_changed_on_a_topic_that_is_followed(lab: Lab, change: str, mon
         register_late(lab, land_dead_letters(lab))
     module, step = (erase, "_emptied") if change == "erase" else (dead_letters, "_with_fewer_errors")
     original = getattr(module, step)
-    with followed(lab) as overtake, leased(load_catalog(lab.settings), "maintain", print, "test"):
+    with followed(lab) as overtake, leased(load_catalog(lab.settings), "maintain", "test"):
 
         def overtaken(*arguments: Any) -> DataFrame:
             overtake()
@@ -225,12 +225,12 @@ def test_a_table_is_not_held_by_a_lease_that_has_ended(lab: Lab) -> None:
     produce(lab)
     lab.land_well()
     catalog = load_catalog(lab.settings)
-    with leased(catalog, "maintain", print, "test") as lease, branch.hold(catalog, lab.declaration.identifier):
+    with leased(catalog, "maintain", "test") as lease, branch.hold(catalog, lab.declaration.identifier):
         table = lab.table()
         assert f"(test, since {lease._since:%Y-%m-%d}" in branch.holder(catalog, table)
         # Killed here: the property stays.
     assert branch.holder(catalog, table) is None
-    with leased(catalog, "maintain", print, "of another"):
+    with leased(catalog, "maintain", "of another"):
         assert branch.holder(catalog, table) is None
 
 
