@@ -25,35 +25,42 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Annotated
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.types import LongType, StringType, TimestamptzType
+from pyiceberg.types import LongType
 
 from lakehouse.deadline import Limits
 from lakehouse.environment import environment, home
 from lakehouse.errors import DeadlineError, UserError
 from lakehouse.log import log
-from lakehouse.small_table import Row, Rows, SmallTable
+from lakehouse.small_table import SmallTable
 
 LASTS = timedelta(minutes=30)
 RENEWED_AFTER_SECONDS = 600.0
 ASKED_AFTER_SECONDS = 5.0
 
-TABLE = SmallTable(
-    "ops.leases",
-    (
-        ("name", StringType(), "what one run at a time may do"),
-        ("holder", StringType(), "the machine, and its LAKEHOUSE_HOME; null while nobody has it"),
-        ("expires_at", TimestamptzType(), "when others may take it, unless it is renewed"),
-        ("run", StringType(), "what the holder does, if the next holder is to tell that it was killed"),
-        ("number", LongType(), "how often it was taken"),
-        ("command", StringType(), "what the holder does"),
-        ("since", TimestamptzType(), "when the holder took it"),
-    ),
-)
 
+@dataclass(frozen=True)
+class Row:
+    """A lease. The row of one that was given back stays, for its number."""
+
+    name: Annotated[str, "what one run at a time may do"]
+    holder: Annotated[str | None, "the machine, and its LAKEHOUSE_HOME; null while nobody has it"]
+    expires_at: Annotated[datetime, "when others may take it, unless it is renewed"]
+    run: Annotated[str | None, "what the holder does, if the next holder is to tell that it was killed"]
+    number: Annotated[int, "how often it was taken", LongType()]
+    command: Annotated[str, "what the holder does"]
+    since: Annotated[datetime, "when the holder took it"]
+
+    def __str__(self) -> str:
+        return f"{self.holder} ({self.command}, since {self.since:%Y-%m-%d %H:%M:%S} UTC)"
+
+
+TABLE = SmallTable("ops.leases", Row)
+Rows = dict[str, Row]
 
 _held: dict[str, int] = {}
 """The number of each lease that this process holds."""
@@ -75,7 +82,7 @@ class Lease:
     """What a run holds while it works; a thread renews it. `left` is what held it before and was killed."""
 
     def __init__(self, catalog: Catalog, name: str, command: str, reports_if_killed: bool = False) -> None:
-        self._catalog, self._name, self._command, self._is_told = catalog, name, command, reports_if_killed
+        self._catalog, self._name, self._command, self._reports_if_killed = catalog, name, command, reports_if_killed
         self.left: Killed | None = None
         self._holder = f"{socket.gethostname()}:{home()}"
         self.number, self._since = 0, datetime.now(UTC)
@@ -84,10 +91,10 @@ class Lease:
     def require(self) -> None:
         """Raise a LeaseLostError if another run may be at work. Asked before each step that two must not do at once."""
         row = TABLE.rows(self._catalog).get(self._name)
-        if row and self._is_mine(row) and (row["expires_at"] > datetime.now(UTC) + LASTS / 2 or self.renew()):
+        if row and self._is_mine(row) and (row.expires_at > datetime.now(UTC) + LASTS / 2 or self.renew()):
             return
         row = TABLE.rows(self._catalog).get(self._name)
-        since = f"{_described(row)} has it" if row and row["holder"] else "another run has had it since"
+        since = f"{row} has it" if row and row.holder else "another run has had it since"
         raise LeaseLostError(
             f"This run was stopped for longer than its lease {self._name} of {TABLE.identifier} lasts, and {since}",
             "Nothing is lost: run it again, and it goes on where the other one ends",
@@ -98,15 +105,15 @@ class Lease:
         now = datetime.now(UTC)
 
         def change(rows: Rows) -> Rows:
-            held = rows.get(self._name) or {"holder": None, "run": None, "number": 0}
-            if held["holder"] and held["holder"] != self._holder and held["expires_at"] > now:
+            before = rows.get(self._name)
+            if before and before.holder not in (None, self._holder) and before.expires_at > now:
                 return rows
-            self.left = Killed(held["run"], held["expires_at"]) if held["run"] else None
-            self.number, self._since = held["number"] + 1, now
+            self.left = Killed(before.run, before.expires_at) if before and before.run else None
+            self.number, self._since = before.number + 1 if before else 1, now
             return {**rows, self._name: self._row(now)}
 
         row = TABLE.change(self._catalog, change)[self._name]
-        return None if self._is_mine(row) else _described(row)
+        return None if self._is_mine(row) else str(row)
 
     def renew(self) -> bool:
         """Tell whether the lease is still this run's, and is so for another while. One given back stays so."""
@@ -122,8 +129,11 @@ class Lease:
         self._ended.set()
 
         def change(rows: Rows) -> Rows:
-            free: Row = {"holder": None, "expires_at": datetime.now(UTC)} | ({} if is_killed else {"run": None})
-            return {**rows, self._name: rows[self._name] | free} if self._is_mine(rows.get(self._name)) else rows
+            row = rows.get(self._name)
+            if row is None or not self._is_mine(row):
+                return rows
+            run = row.run if is_killed else None
+            return {**rows, self._name: replace(row, holder=None, expires_at=datetime.now(UTC), run=run)}
 
         TABLE.change(self._catalog, change)
 
@@ -135,22 +145,11 @@ class Lease:
                     return
 
     def _is_mine(self, row: Row | None) -> bool:
-        return row is not None and (row["holder"], row["number"]) == (self._holder, self.number)
+        return row is not None and (row.holder, row.number) == (self._holder, self.number)
 
     def _row(self, now: datetime) -> Row:
-        return {
-            "name": self._name,
-            "holder": self._holder,
-            "expires_at": now + LASTS,
-            "run": self._command if self._is_told else None,
-            "number": self.number,
-            "command": self._command,
-            "since": self._since,
-        }
-
-
-def _described(row: Row) -> str:
-    return f"{row['holder']} ({row['command']}, since {row['since']:%Y-%m-%d %H:%M:%S} UTC)"
+        run = self._command if self._reports_if_killed else None
+        return Row(self._name, self._holder, now + LASTS, run, self.number, self._command, self._since)
 
 
 def held(name: str) -> str:
@@ -161,8 +160,8 @@ def held(name: str) -> str:
 def holder(catalog: Catalog, name: str, number: str) -> str | None:
     """Return who has a lease, if it is live and has this number."""
     row = TABLE.rows(catalog).get(name)
-    is_live = row is not None and row["holder"] and row["expires_at"] > datetime.now(UTC)
-    return _described(row) if row and is_live and str(row["number"]) == number else None
+    is_live = row and row.holder and row.expires_at > datetime.now(UTC)
+    return str(row) if row and is_live and str(row.number) == number else None
 
 
 @contextmanager

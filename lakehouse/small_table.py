@@ -1,9 +1,13 @@
-"""Small Iceberg tables that Python keeps, such as histories: read as a whole, changed as a whole."""
+"""Small Iceberg tables that Python keeps, such as histories: read as a whole, changed as a whole.
+
+A dataclass declares the columns: each field is annotated with its type and meaning, and with an Iceberg type if it has
+another than TYPES gives. The first field, a text, is the key.
+"""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args, get_type_hints
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
@@ -27,32 +31,27 @@ PROPERTIES = {
 
 TYPES: dict[type, IcebergType] = {str: StringType(), int: IntegerType(), datetime: TimestamptzType()}
 
-Row = dict[str, Any]
-Rows = dict[str, Row]
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
-
-def columns_of(row: type) -> tuple[tuple[str, IcebergType, str], ...]:
-    """Return the columns of a dataclass whose fields are annotated with their meaning."""
-    annotations = ((name, *get_args(hint)) for name, hint in get_type_hints(row, include_extras=True).items())
-    return tuple(
-        (name, next(TYPES[kind] for kind in (data_type, *get_args(data_type)) if kind in TYPES), meaning)
-        for name, data_type, meaning in annotations
-    )
+    Row = TypeVar("Row", bound=DataclassInstance)
+else:
+    Row = TypeVar("Row")
 
 
 @dataclass(frozen=True)
-class SmallTable:
-    """A table of few rows. `columns` are name, type and meaning; the first, a text, is the key."""
+class SmallTable(Generic[Row]):
+    """A table of few rows, each an object of a dataclass."""
 
     identifier: str
-    columns: tuple[tuple[str, IcebergType, str], ...]
+    row: type[Row]
 
-    def rows(self, catalog: Catalog) -> Rows:
+    def rows(self, catalog: Catalog) -> dict[str, Row]:
         """Return the rows by key, in the key's order; a table that does not exist yet has none."""
         table = load_table(catalog, self.identifier)
         return {} if table is None else self._read(table)
 
-    def change(self, catalog: Catalog, change: Callable[[Rows], Rows]) -> Rows:
+    def change(self, catalog: Catalog, change: Callable[[dict[str, Row]], dict[str, Row]]) -> dict[str, Row]:
         """Replace the rows by what `change` makes of them, and return these; the table is created on first use.
 
         Where another process was faster, `change` is asked again with its rows.
@@ -61,16 +60,17 @@ class SmallTable:
             UserError: others were faster every time.
         """
 
-        def changed() -> Rows:
+        def changed() -> dict[str, Row]:
             table = load_table(catalog, self.identifier) or self._create(catalog)
-            if len(table.schema().fields) < len(self.columns):
+            schema = self._schema()
+            if len(table.schema().fields) < len(schema.fields):
                 # A release before this one made it.
                 with table.update_schema() as update:
-                    update.union_by_name(self._schema())
+                    update.union_by_name(schema)
             before = self._read(table)
             after = change(before)
             if after != before:
-                arrow = pa.Table.from_pylist(list(after.values()), schema_to_pyarrow(self._schema()))
+                arrow = pa.Table.from_pylist([asdict(row) for row in after.values()], schema_to_pyarrow(schema))
                 (table.overwrite if before else table.append)(arrow)
             return after
 
@@ -81,15 +81,18 @@ class SmallTable:
         return catalog.create_table(self.identifier, self._schema(), properties=PROPERTIES)
 
     def _schema(self) -> Schema:
-        return Schema(
-            *(
-                NestedField(number, name, column_type, required=number == 1, doc=meaning)
-                for number, (name, column_type, meaning) in enumerate(self.columns, start=1)
-            )
-        )
+        fields = []
+        for number, (name, hint) in enumerate(self._columns().items(), start=1):
+            kind, meaning, *iceberg = get_args(hint)
+            column = iceberg[0] if iceberg else next(TYPES[part] for part in (kind, *get_args(kind)) if part in TYPES)
+            fields.append(NestedField(number, name, column, required=number == 1, doc=meaning))
+        return Schema(*fields)
 
-    def _read(self, table: Table) -> Rows:
-        key = self.columns[0][0]
+    def _read(self, table: Table) -> dict[str, Row]:
+        key, *_ = columns = self._columns()
         rows = sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row[key])
-        nothing = dict.fromkeys(name for name, _, _ in self.columns)
-        return {row[key]: nothing | row for row in rows}
+        # An older table lacks columns, one of a newer release has more.
+        return {row[key]: self.row(**{name: row.get(name) for name in columns}) for row in rows}
+
+    def _columns(self) -> dict[str, Any]:
+        return get_type_hints(self.row, include_extras=True)

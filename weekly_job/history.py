@@ -1,12 +1,12 @@
 """The Iceberg table ops.weekly_runs: one row per run of the weekly job, from its first moment on."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Annotated
 
 from pyiceberg.catalog import Catalog
 
-from lakehouse.small_table import Rows, SmallTable, columns_of
+from lakehouse.small_table import SmallTable
 
 RUNNING, KILLED = "running", "killed"
 
@@ -27,7 +27,7 @@ class Run:
     warnings: Annotated[str | None, "what else was not as usual"] = None
 
 
-TABLE = SmallTable("ops.weekly_runs", columns_of(Run))
+TABLE = SmallTable("ops.weekly_runs", Run)
 
 
 def begin(catalog: Catalog, week: str) -> Run:
@@ -35,9 +35,9 @@ def begin(catalog: Catalog, week: str) -> Run:
     now = datetime.now(UTC)
     run = Run(f"{now:%Y-%m-%dT%H:%M:%S.%fZ}", week, now)
 
-    def add(rows: Rows) -> Rows:
-        killed = {key: {**row, "outcome": KILLED} for key, row in rows.items() if row["outcome"] == RUNNING}
-        return {**rows, **killed, run.run_id: asdict(run)}
+    def add(rows: dict[str, Run]) -> dict[str, Run]:
+        killed = {key: replace(row, outcome=KILLED) for key, row in rows.items() if row.outcome == RUNNING}
+        return {**rows, **killed, run.run_id: run}
 
     TABLE.change(catalog, add)
     return run
@@ -45,10 +45,10 @@ def begin(catalog: Catalog, week: str) -> Run:
 
 def end(catalog: Catalog, run: Run, outcome: str, **facts: str | None) -> None:
     """Record how a run ended; `facts` are other columns."""
-    ended = asdict(replace(run, ended_at=datetime.now(UTC), outcome=outcome, **facts))  # type: ignore[arg-type]
+    ended = replace(run, ended_at=datetime.now(UTC), outcome=outcome, **facts)  # type: ignore[arg-type]
     TABLE.change(catalog, lambda rows: {**rows, run.run_id: ended})
 
 
 def runs(catalog: Catalog) -> list[Run]:
     """Return all runs, the newest last."""
-    return [Run(**row) for row in TABLE.rows(catalog).values()]
+    return [*TABLE.rows(catalog).values()]

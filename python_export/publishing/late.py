@@ -7,14 +7,14 @@ content publishes nothing and records them too. A week without a version whose f
 
 import json
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from pyiceberg.catalog import Catalog
 
 from lakehouse.catalog import load_table
-from lakehouse.small_table import Rows, SmallTable, columns_of
+from lakehouse.small_table import SmallTable
 from lakehouse.weeks import IsoWeek, weeks_between
 from python_export.datasets.build import FIGURES_TABLE
 from python_export.publishing.manifest import Manifest, newest, paths
@@ -32,7 +32,7 @@ class Row:
     skipped: Annotated[str | None, "why the week is not to be published; null unless `export skip` named it"] = None
 
 
-TABLE = SmallTable("ops.exported_figures", columns_of(Row))
+TABLE = SmallTable("ops.exported_figures", Row)
 
 Figures = dict[tuple[str, str], str]
 Due = dict[IsoWeek, list[str]]
@@ -78,9 +78,9 @@ def due(
         labels = {week for dataset, week in published if dataset == name} | recorded.keys()
         first = IsoWeek.parse(min(labels)) if labels else None
         for week in weeks_between(f"{first}..{max(first, until)}") if first else ():
-            row = recorded.get(str(week), {})
-            figures = row.get("figures")
-            if row.get("skipped"):
+            row = recorded.get(str(week))
+            figures = row.figures if row else None
+            if row and row.skipped:
                 continue
             if (name, str(week)) in published:
                 if name not in once and _differ(figures, now.get((name, str(week)), NONE)):
@@ -148,9 +148,9 @@ def note(catalog: Catalog, target: Target, exported: Iterable[Manifest], now: Fi
     TABLE.change(catalog, lambda before: {**before, **rows})
 
 
-def _rows(figures: Mapping[str, str | None], skipped: str | None = None) -> Rows:
+def _rows(figures: Mapping[str, str | None], skipped: str | None = None) -> dict[str, Row]:
     at = datetime.now(UTC)
-    return {address: asdict(Row(address, text, at, skipped)) for address, text in figures.items()}
+    return {address: Row(address, text, at, skipped) for address, text in figures.items()}
 
 
 def _differ(noted: str | None, now: str) -> bool:

@@ -7,13 +7,13 @@ get their rows from what is under the export root, so one that a crash left with
 import hashlib
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
 
 from pyiceberg.catalog import Catalog
 
-from lakehouse.small_table import Rows, SmallTable, columns_of
+from lakehouse.small_table import SmallTable
 from python_export.publishing.manifest import ManifestError, read
 from python_export.publishing.target import Target, root_id
 from python_export.variables import Channels
@@ -54,7 +54,7 @@ class Entry:
         return f"{self.dataset}/{self.week}/v{self.version}"
 
 
-TABLE = SmallTable("ops.export_outbox", columns_of(Entry))
+TABLE = SmallTable("ops.export_outbox", Entry)
 
 
 @dataclass(frozen=True)
@@ -138,19 +138,17 @@ def record_notices(
         for notice in notices
     }
 
-    def record(rows: Rows) -> Rows:
+    def record(rows: dict[str, Entry]) -> dict[str, Entry]:
         known: dict[str, str] = {}
         mended = set()
         for key, row in rows.items():
             name = "/".join(key.split("/")[:4])
             if name in given:
-                known[name] = row["error"]
-            elif key.startswith(root) and row["week"] in checked and OWED not in {row["mail"], row["webhook"]}:
+                known[name] = row.error or ""
+            elif key.startswith(root) and row.week in checked and OWED not in {row.mail, row.webhook}:
                 mended.add(key)
         new = {
-            key: asdict(
-                Entry(key, NOTICE, notice.week, notice.dataset, None, None, notice.text, now, *_states(channels))
-            )
+            key: Entry(key, NOTICE, notice.week, notice.dataset, None, None, notice.text, now, *_states(channels))
             for name, notice in given.items()
             if name not in known or _grew(known[name], notice.text)
             for key in [f"{name}/{now:%Y-%m-%dT%H:%M:%S.%fZ}"]
@@ -175,7 +173,7 @@ def is_of(target: Target, entry: Entry) -> bool:
 
 def entries(catalog: Catalog) -> list[Entry]:
     """Return all rows; those of roots are of release 0.5."""
-    return [entry for entry in (Entry(**row) for row in TABLE.rows(catalog).values()) if entry.kind != "root"]
+    return [entry for entry in TABLE.rows(catalog).values() if entry.kind != "root"]
 
 
 def gone(catalog: Catalog, target: Target) -> list[Entry]:
@@ -234,17 +232,17 @@ def _states(channels: Channels) -> tuple[str, str]:
 
 def add(catalog: Catalog, new: list[Entry]) -> None:
     """Add rows that are not there yet, or of which a version has another file."""
-    added = {entry.idempotency_key: asdict(entry) for entry in new}
+    added = {entry.idempotency_key: entry for entry in new}
 
-    def with_added(rows: Rows) -> Rows:
-        unchanged = {key: row for key, row in rows.items() if key not in added or row["sha256"] == added[key]["sha256"]}
+    def with_added(rows: dict[str, Entry]) -> dict[str, Entry]:
+        unchanged = {key: row for key, row in rows.items() if key not in added or row.sha256 == added[key].sha256}
         for entry in new:
             # A version that is withdrawn before readers have heard of it is not announced.
             key = entry.idempotency_key.removeprefix(f"{WITHDRAWN}/")
             if entry.kind == WITHDRAWN and key in unchanged:
-                version = Entry(**unchanged[key])
+                version = unchanged[key]
                 mail, webhook = (WITHDRAWN if state == OWED else state for state in (version.mail, version.webhook))
-                unchanged[key] = asdict(_settled(replace(version, mail=mail, webhook=webhook, waiting_for=None)))
+                unchanged[key] = _settled(replace(version, mail=mail, webhook=webhook, waiting_for=None))
         return {**added, **unchanged}
 
     TABLE.change(catalog, with_added)
@@ -252,7 +250,4 @@ def add(catalog: Catalog, new: list[Entry]) -> None:
 
 def _update(catalog: Catalog, keys: Iterable[str], change: Callable[[Entry], Entry]) -> None:
     chosen = {*keys}
-    TABLE.change(
-        catalog,
-        lambda rows: {key: asdict(change(Entry(**row))) if key in chosen else row for key, row in rows.items()},
-    )
+    TABLE.change(catalog, lambda rows: {key: change(row) if key in chosen else row for key, row in rows.items()})

@@ -11,10 +11,9 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.types import StringType
 
 from lakehouse import pii_key
 from lakehouse.small_table import SmallTable
@@ -23,14 +22,17 @@ from python_ingest.repair.erase import Person
 BEGUN, DONE = "begun", "done"
 DOMAIN = "erasure"
 
-TABLE = SmallTable(
-    "ops.erasures",
-    (
-        ("name", StringType(), "when it was begun, and the beginning of a hash of its persons and records"),
-        ("state", StringType(), "begun or done"),
-        ("receipt", StringType(), "what was done, as JSON; persons are keyed hashes"),
-    ),
-)
+
+@dataclass(frozen=True)
+class Row:
+    """A stored receipt."""
+
+    name: Annotated[str, "when it was begun, and the beginning of a hash of its persons and records"]
+    state: Annotated[str, "begun or done"]
+    receipt: Annotated[str, "what was done, as JSON; persons are keyed hashes"]
+
+
+TABLE = SmallTable("ops.erasures", Row)
 
 
 @dataclass
@@ -69,7 +71,7 @@ class Receipt:
 
     def save(self, catalog: Catalog) -> None:
         """Write its row."""
-        row = {"name": self.name, "state": self.state, "receipt": json.dumps(asdict(self))}
+        row = Row(self.name, self.state, json.dumps(asdict(self)))
         TABLE.change(catalog, lambda rows: {**rows, self.name: row})
 
     def end(self, catalog: Catalog) -> None:
@@ -103,7 +105,7 @@ def of_request(catalog: Catalog, key_file: Path, persons: Iterable[Person], reco
 
 def every(catalog: Catalog) -> list[Receipt]:
     """Return all receipts, the oldest first."""
-    return [Receipt(**json.loads(row["receipt"])) for row in TABLE.rows(catalog).values()]
+    return [Receipt(**json.loads(row.receipt)) for row in TABLE.rows(catalog).values()]
 
 
 def unfinished(catalog: Catalog) -> list[str]:

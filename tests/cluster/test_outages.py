@@ -6,29 +6,38 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import boto3
 import pytest
 from pyiceberg.catalog import Catalog
-from pyiceberg.types import StringType
 
 from lakehouse.catalog import load_catalog
 from lakehouse.failure import to_user_error
 from lakehouse.settings import Settings
-from lakehouse.small_table import Row, Rows, SmallTable
+from lakehouse.small_table import SmallTable
 from python_export.publishing.manifest import published
 from python_export.publishing.target import open_target
 from tests.python_export.publishing.test_export_publish import publish_content
 from tests.support.postgres import Postgres
 from tests.support.weed import Weed, running_weed
 
-TABLE = SmallTable("ops.notes", (("name", StringType(), "a name"), ("note", StringType(), "a note")))
+
+@dataclass(frozen=True)
+class Note:
+    name: Annotated[str, "what it is"]
+    text: Annotated[str, "what it says"]
+
+
+TABLE = SmallTable("ops.notes", Note)
+Rows = dict[str, Note]
 OUTAGE_SECONDS = 10.0
 
 
-def noted(name: str) -> dict[str, Row]:
-    return {name: {"name": name, "note": "noted"}}
+def noted(name: str) -> Rows:
+    return {name: Note(name, "noted")}
 
 
 def adding_after(step: Callable[[], None]) -> Callable[[Rows], Rows]:

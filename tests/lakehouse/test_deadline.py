@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -136,7 +137,7 @@ def test_another_machine_is_waited_for_and_named(
     with leased(catalog, "weekly", "test") as mine:
         mine.require()
         assert other_machine.take().startswith(f"{mine._holder} (test, since ")
-    assert lease.TABLE.rows(catalog)["weekly"]["holder"] is None
+    assert lease.TABLE.rows(catalog)["weekly"].holder is None
 
 
 def test_a_lease_of_a_dead_machine_ends_and_one_of_this_machine_is_taken_at_once(
@@ -148,7 +149,7 @@ def test_a_lease_of_a_dead_machine_ends_and_one_of_this_machine_is_taken_at_once
     assert Lease(catalog, "export", "test").take() is None
 
     def expire(rows: dict) -> dict:
-        return {name: {**row, "expires_at": datetime.now(UTC)} for name, row in rows.items()}
+        return {name: replace(row, expires_at=datetime.now(UTC)) for name, row in rows.items()}
 
     lease.TABLE.change(catalog, expire)
     with leased(catalog, "weekly", "test"):
@@ -161,14 +162,14 @@ def test_a_lease_that_is_taken_over_is_noticed(
     monkeypatch.setattr(lease, "RENEWED_AFTER_SECONDS", 0.05)
     other_machine.give_back()
     with leased(catalog, "weekly", "test") as mine:
-        before = lease.TABLE.rows(catalog)["weekly"]["expires_at"]
-        until(lambda: lease.TABLE.rows(catalog)["weekly"]["expires_at"] > before)
+        before = lease.TABLE.rows(catalog)["weekly"].expires_at
+        until(lambda: lease.TABLE.rows(catalog)["weekly"].expires_at > before)
         mine.require()
-        lease.TABLE.change(catalog, lambda rows: {"weekly": rows["weekly"] | {"holder": "elsewhere"}})
+        lease.TABLE.change(catalog, lambda rows: {"weekly": replace(rows["weekly"], holder="elsewhere")})
         with pytest.raises(LeaseLostError, match=r"and elsewhere .* has it"):
             mine.require()
     # What is another's by now is not given back.
-    assert lease.TABLE.rows(catalog)["weekly"]["holder"] == "elsewhere"
+    assert lease.TABLE.rows(catalog)["weekly"].holder == "elsewhere"
 
 
 def test_a_renewal_takes_no_lease_that_was_given_back(catalog: Catalog) -> None:
@@ -180,9 +181,9 @@ def test_a_renewal_takes_no_lease_that_was_given_back(catalog: Catalog) -> None:
     with pytest.raises(LeaseLostError, match="another run has had it since"):
         mine.require()
     row = lease.TABLE.rows(catalog)["weekly"]
-    assert row["number"] == 1
+    assert row.number == 1
     # An earlier release takes it by the time alone.
-    assert row["expires_at"] <= datetime.now(UTC)
+    assert row.expires_at <= datetime.now(UTC)
 
 
 def test_a_run_that_was_killed_is_known_to_the_next_holder(catalog: Catalog) -> None:

@@ -2,12 +2,12 @@
 
 import shutil
 import threading
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 from pyiceberg.catalog import Catalog
-from pyiceberg.types import StringType
 from pyspark.sql import SparkSession
 
 from lakehouse import backup
@@ -18,7 +18,14 @@ from lakehouse.small_table import PROPERTIES, SmallTable
 from spark_server.spark import configuration
 from tests.support.lab import Lab, assert_exactly_once, produce
 
-NOTES = SmallTable("ops.notes", (("name", StringType(), "what it is"), ("text", StringType(), "what it says")))
+
+@dataclass(frozen=True)
+class Note:
+    name: Annotated[str, "what it is"]
+    text: Annotated[str, "what it says"]
+
+
+NOTES = SmallTable("ops.notes", Note)
 KEPT = int(PROPERTIES["write.metadata.previous-versions-max"])
 
 
@@ -76,7 +83,7 @@ def test_a_lake_that_was_saved_while_records_came_goes_on_from_there(own_lab: La
     shutil.copytree(copy, lake / "warehouse")
     restored = load_catalog(own_lab.settings, create=True)
     assert backup.restore(restored, saved) == 2
-    assert NOTES.rows(restored)["note"]["text"] == "as it was"
+    assert NOTES.rows(restored)["note"].text == "as it was"
     assert 300 + 30 * then <= len(own_lab.rows()) < total
 
     produce(own_lab, 30, total)
@@ -88,4 +95,4 @@ def test_a_lake_that_was_saved_while_records_came_goes_on_from_there(own_lab: La
 
 
 def note(catalog: Catalog, text: str) -> None:
-    NOTES.change(catalog, lambda rows: {"note": {"name": "note", "text": text}})
+    NOTES.change(catalog, lambda rows: {"note": Note("note", text)})

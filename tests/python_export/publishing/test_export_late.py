@@ -246,4 +246,4 @@ def test_a_skipped_week_is_no_longer_due_and_a_published_one_is_not_skipped(
     )
     assert (skipped.exit_code, skipped.output) == (0, f"{NEW} is skipped for events\n")
     assert exports.due(now) == {}
-    assert late.TABLE.rows(exports.catalog)[late._address(exports.target, "events", NEW)]["skipped"] == "a holiday"
+    assert late.TABLE.rows(exports.catalog)[late._address(exports.target, "events", NEW)].skipped == "a holiday"

@@ -147,7 +147,7 @@ def test_a_week_that_is_not_over_is_the_callers_to_know(mailbox: Mailbox, export
 
 def test_an_export_that_has_lost_its_lease_ends(lake: Lake, mailbox: Mailbox, export_run: Command) -> None:
     def lose_it(exporter: Exporter, *_: Any) -> None:
-        lease.TABLE.change(lake.catalog, lambda rows: {"weekly": rows["weekly"] | {"holder": "elsewhere"}})
+        lease.TABLE.change(lake.catalog, lambda rows: {"weekly": replace(rows["weekly"], holder="elsewhere")})
         exporter.require()
 
     done = export_run(mailbox.env, lose_it)

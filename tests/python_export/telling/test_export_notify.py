@@ -2,10 +2,10 @@
 
 import shutil
 import threading
-from dataclasses import replace
+from dataclasses import fields, make_dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import get_type_hints
 
 import pytest
 from click.testing import Result
@@ -411,19 +411,15 @@ def test_rows_are_listed_tried_again_and_dropped(lake: Lake, mailbox: Mailbox, o
 
 
 def test_an_outbox_of_an_older_release_gets_the_columns_it_lacks(catalog: Catalog) -> None:
-    columns = outbox.TABLE.columns
-    older = replace(outbox.TABLE, columns=columns[:-2])
-
-    def row(table: SmallTable, key: str) -> dict[str, Any]:
-        return dict.fromkeys(name for name, *_ in table.columns) | {columns[0][0]: key}
-
-    older.change(catalog, lambda rows: {"old": row(older, "old")})
-    assert outbox.TABLE.rows(catalog)["old"][columns[-1][0]] is None
-    new = row(outbox.TABLE, "new") | {"last_error": "no"} | {name: "said" for name, *_ in columns[-2:]}
+    *names, _, last = (field.name for field in fields(outbox.Entry))
+    hints = get_type_hints(outbox.Entry, include_extras=True)
+    older = make_dataclass("Older", [(name, hints[name], None) for name in names])
+    SmallTable(outbox.TABLE.identifier, older).change(catalog, lambda rows: {"old": older("old")})
+    [old] = outbox.entries(catalog)
+    assert (old.idempotency_key, getattr(old, last)) == ("old", None)
+    new = replace(old, idempotency_key="new", last_error="no", export_root="/exports", waiting_for="said")
     outbox.TABLE.change(catalog, lambda rows: {**rows, "new": new})
-    stored = outbox.TABLE.rows(catalog)
-    assert set(stored) == {"old", "new"}
-    assert stored["new"] == new
+    assert outbox.TABLE.rows(catalog) == {"old": old, "new": new}
 
 
 def test_the_first_run_with_an_outbox_does_not_tell_all_history(lake: Lake, mailbox: Mailbox) -> None:
