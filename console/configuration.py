@@ -9,6 +9,7 @@ from difflib import get_close_matches
 
 from pydantic.fields import FieldInfo
 
+from lakehouse.deadline import Limits
 from lakehouse.environment import PROJECT_ROOT
 from lakehouse.errors import UserError
 from lakehouse.settings import Ports, Settings
@@ -24,7 +25,9 @@ BEGIN, END = "<!-- Made by python -m console.configuration write, from here -->"
 
 def variables() -> dict[str, FieldInfo]:
     """Return the fields of all variables by their names."""
-    return {name: field for part in (Settings, Choices, Channels, Ports) for name, field in fields(part).items()}
+    return {
+        name: field for part in (Settings, Limits, Choices, Channels, Ports) for name, field in fields(part).items()
+    }
 
 
 def refuse_misspelled(env: Mapping[str, str]) -> None:

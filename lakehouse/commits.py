@@ -12,8 +12,7 @@ from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 from pyiceberg.table.metadata import TableMetadata
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
-from lakehouse.deadline import Attempts
-from lakehouse.environment import environment
+from lakehouse.deadline import limits
 from lakehouse.errors import UserError
 
 Result = TypeVar("Result")
@@ -72,7 +71,7 @@ def until_committed(change: Callable[[], Result], failed: str, remedy: str, atte
     Raises:
         UserError: others came first every time, LAKEHOUSE_COMMIT_ATTEMPTS unless told: `failed`, so many times.
     """
-    attempts = attempts or Attempts.of(environment()).commit
+    attempts = attempts or limits().commit_attempts
     retrying = Retrying(stop=stop_after_attempt(attempts), retry=retry_if_exception_type(CommitConflict), reraise=True)
     try:
         return retrying(translate_commit_errors()(change))

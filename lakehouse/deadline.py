@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 
+from lakehouse.environment import environment
 from lakehouse.errors import DeadlineError
 from lakehouse.variables import Count, Limit, Variables, for_exports, variable
 
@@ -13,7 +14,7 @@ AGAIN_SECONDS = 30.0
 
 
 class Limits(Variables):
-    """How long each thing may take."""
+    """How long each thing may take, and how often a change is tried."""
 
     lock: Limit = variable(
         "LAKEHOUSE_LOCK_TIMEOUT",
@@ -34,16 +35,16 @@ class Limits(Variables):
     )
     build: Limit = for_exports("LAKEHOUSE_BUILD_TIMEOUT", "the same for a `dbt build`", "6h")
     step: Limit = for_exports("LAKEHOUSE_STEP_TIMEOUT", "the same for a step of the weekly job", "8h")
-
-
-class Attempts(Variables):
-    """How often a change is tried."""
-
-    commit: Count = variable(
+    commit_attempts: Count = variable(
         "LAKEHOUSE_COMMIT_ATTEMPTS",
         "how often a change of a table is tried, and a batch planned, that the commits of others come before",
         "5",
     )
+
+
+def limits() -> Limits:
+    """Return the limits of this process's environment; raises as `Variables.of`."""
+    return Limits.of(environment())
 
 
 @contextmanager

@@ -32,8 +32,8 @@ from typing import Annotated
 from pyiceberg.catalog import Catalog
 from pyiceberg.types import LongType
 
-from lakehouse.deadline import Limits
-from lakehouse.environment import environment, home
+from lakehouse.deadline import limits
+from lakehouse.environment import home
 from lakehouse.errors import DeadlineError, UserError
 from lakehouse.log import log
 from lakehouse.small_table import SmallTable
@@ -174,7 +174,7 @@ def leased(catalog: Catalog, name: str, command: str, reports_if_killed: bool = 
     Raises:
         DeadlineError: another machine has it all the time.
     """
-    allowed = Limits.of(environment()).lock.total_seconds()
+    allowed = limits().lock.total_seconds()
     give_up = datetime.now(UTC) + timedelta(seconds=allowed)
     lease, is_logged = Lease(catalog, name, command, reports_if_killed), False
     while holder := lease.take():

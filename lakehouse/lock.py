@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from lakehouse.deadline import Limits
-from lakehouse.environment import environment, home
+from lakehouse.deadline import limits
+from lakehouse.environment import home
 from lakehouse.errors import DeadlineError, UserError
 from lakehouse.log import log
 
@@ -41,7 +41,7 @@ def locked(name: str) -> Iterator[None]:
 
 def lock(file: TextIO, name: str) -> None:
     """Lock a file until it is closed; logs and raises DeadlineError as `locked`."""
-    allowed = Limits.of(environment()).lock.total_seconds()
+    allowed = limits().lock.total_seconds()
     start, is_logged = time.monotonic(), False
     while True:
         try:

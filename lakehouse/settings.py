@@ -1,4 +1,4 @@
-"""Where everything is, and how long it may take: the settings that more than one part reads."""
+"""Where everything is: the settings that more than one part reads."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,7 +8,6 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import AfterValidator, Field, model_validator
 
 from lakehouse import environment
-from lakehouse.deadline import Attempts, Limits
 from lakehouse.security import KafkaSecurity, RegistrySecurity, ThriftSecurity
 from lakehouse.variables import Count, Duration, Flag, MalformedError, Port, Variables, for_exports, variable
 
@@ -183,8 +182,6 @@ class Settings(Variables):
         secret=True,
     )
     thrift_security: ThriftSecurity = Field(default_factory=ThriftSecurity)
-    limits: Limits = Field(default_factory=Limits)
-    attempts: Attempts = Field(default_factory=Attempts)
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -15,8 +15,7 @@ from thrift.transport.TSSLSocket import TSSLSocket
 from thrift.transport.TTransport import TTransportException
 from thrift_sasl import TSaslClientTransport
 
-from lakehouse.deadline import Limits
-from lakehouse.environment import environment
+from lakehouse.deadline import limits
 from lakehouse.errors import DeadlineError, UserError
 from lakehouse.settings import THRIFT_USER, Settings
 
@@ -34,7 +33,7 @@ def connect(settings: Settings) -> Iterator[hive.Cursor]:
         UserError: the server does not answer or refuses the password.
     """
     address = f"{settings.thrift_host}:{settings.thrift_port}"
-    allowed = Limits.of(environment()).statement.total_seconds()
+    allowed = limits().statement.total_seconds()
     socket = _socket(settings)
     socket.setTimeout((allowed + GRACE_SECONDS) * 1000)
     try:

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from lakehouse.catalog import load_catalog, make_namespace
 from lakehouse.commits import CommitConflict
+from lakehouse.deadline import limits
 from lakehouse.errors import UserError
 from lakehouse.failure import to_user_error
 from lakehouse.settings import Settings
@@ -161,7 +162,7 @@ class _TopicLoop:
         self._broker = ingester.broker
         self._reporter = ingester.reporter
         self._options = ingester.options
-        self._attempts = ingester.settings.attempts.commit
+        self._attempts = limits().commit_attempts
         self._stopping = ingester.stopping
         self._declaration = declaration
         self._ends: dict[int, int] = {}

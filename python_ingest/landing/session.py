@@ -13,8 +13,8 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
 from lakehouse import private
-from lakehouse.deadline import Limits
-from lakehouse.environment import environment, home
+from lakehouse.deadline import limits
+from lakehouse.environment import home
 from lakehouse.errors import UserError
 from lakehouse.settings import CATALOG_NAME, Settings
 from spark_server.spark import master, session
@@ -102,7 +102,7 @@ def _start(settings: Settings, log: Path) -> SparkSession:
 
 def _await_executor(spark: SparkSession, settings: Settings) -> None:
     """Have the cluster run a task, so that one which gives no executor is named, and not waited for without end."""
-    allowed = Limits.of(environment()).executor.total_seconds()
+    allowed = limits().executor.total_seconds()
     over = threading.Timer(allowed, spark.sparkContext.cancelAllJobs)
     over.daemon = True
     over.start()
