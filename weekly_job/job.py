@@ -14,7 +14,7 @@ from lakehouse.lock import locked
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek, weeks_label
 from python_export.datasets.project import Project
-from python_export.telling.deliver import tell_of_failure, tell_of_killed
+from python_export.telling.deliver import alert_of_failure, alert_of_killed
 from python_export.telling.exported import Exported
 from python_export.variables import Channels
 from weekly_job import history
@@ -46,22 +46,11 @@ def run(
     with locked("weekly"):
         catalog = load_catalog(settings, create=True)
         require_views(catalog, settings)
-        with leased(catalog, "weekly", f"weekly {weeks_label(weeks)}") as lease:
+        with leased(catalog, "weekly", f"weekly run for {weeks_label(weeks)}", reports_if_killed=True) as lease:
             job = Job(settings, env, project, catalog, say, weeks, Exported(week), full_refresh, require=lease.require)
-            _tell_of_killed(job)
-            tell_of_killed(settings, env, week, lease.left, say)
+            job.not_told += alert_of_killed(env, week, lease.left, say)
             _run_steps(job, console)
             return job
-
-
-def _tell_of_killed(job: Job) -> None:
-    # This job has the lock, so none of them is running.
-    for killed in [run for run in history.runs(job.catalog) if run.outcome == history.RUNNING]:
-        error = UserError(
-            f"The run of {killed.started_at:%Y-%m-%d %H:%M:%S} UTC for {killed.week} was killed", "This one resumes it"
-        )
-        last = IsoWeek.parse(killed.week[-len(str(job.weeks[-1])) :])
-        tell_of_failure(job.settings, job.env, last, error, job.say, killed.started_at)
 
 
 def _run_steps(job: Job, console: Console) -> None:
@@ -78,8 +67,8 @@ def _run_steps(job: Job, console: Console) -> None:
         error = to_user_error(problem, job.settings)
         job.say(f"{step:10} {time.monotonic() - started:4.0f} s  failed")
         # First of all: what has failed may be what the history is written to.
-        told = UserError(f"{step}: {error.message}", error.remedy)
-        tell_of_failure(job.settings, job.env, job.weeks[-1], told, job.say, notices=job.exported.notices())
+        failure = UserError(f"{step}: {error.message}", error.remedy)
+        alert_of_failure(job.settings, job.env, job.weeks[-1], failure, job.say, job.exported.notices())
         try:
             history.end(job.catalog, this_run, "failed", failed_step=step, message=str(error), **_facts(job))
         except Exception as second:

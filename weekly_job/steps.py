@@ -215,8 +215,9 @@ def tell(job: Job) -> str:
     """Tell the readers."""
     lines: list[str] = []
     exported = job.exported
-    job.not_told = notify(job.settings, job.env, job.catalog, lines.append, exported.notices(), exported.weeks())
-    return "; ".join([*lines, *(problem.message for problem in job.not_told)]) or "nothing new"
+    problems = notify(job.settings, job.env, job.catalog, lines.append, exported.notices(), exported.weeks())
+    job.not_told += problems
+    return "; ".join([*lines, *(problem.message for problem in problems)]) or "nothing new"
 
 
 STEPS = {

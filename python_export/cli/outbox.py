@@ -32,7 +32,7 @@ def list_rows(all_rows: Annotated[bool, typer.Option("--all", help="Also what no
             entry.last_error or "",
         )
         for entry in outbox.entries(load_catalog(from_environment()))
-        if all_rows or outbox.OWED in {entry.mail, entry.webhook}
+        if all_rows or entry.is_pending
     ]
     print_table(("key", "mail", "webhook", "attempts", "waiting for", "last error"), rows)
 

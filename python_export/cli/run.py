@@ -27,7 +27,7 @@ from python_export.publishing.manifest import Manifest, ManifestError, paths, pu
 from python_export.publishing.target import open_target
 from python_export.report import page
 from python_export.run import Exporter
-from python_export.telling.deliver import notify, tell_of_failure, tell_of_killed
+from python_export.telling.deliver import alert_of_failure, alert_of_killed, notify
 from python_export.telling.exported import Exported
 from python_export.variables import Channels
 
@@ -89,7 +89,7 @@ def run(
             leased(catalog, "weekly", f"export run for {label}", reports_if_killed=True) as lease,
             step_within(env, "export run"),
         ):
-            tell_of_killed(settings, env, exported.week, lease.left, console.print)
+            undelivered = alert_of_killed(env, exported.week, lease.left, console.print)
             exporter = Exporter(
                 settings, catalog, project, exported, say=console.print, require=lease.require, restated=reason
             )
@@ -99,9 +99,10 @@ def run(
                 console.print(f"report: {page.write(settings, reported_week, exported.notices())}")
     except Exception as problem:
         error = to_user_error(problem, settings)
-        tell_of_failure(settings, env, exported.week, error, console.print, notices=exported.notices())
+        alert_of_failure(settings, env, exported.week, error, console.print, exported.notices())
         raise error from (None if isinstance(problem, UserError) else problem)
-    end(exported, notify(settings, env, catalog, console.print, exported.notices(), exported.weeks()))
+    undelivered += notify(settings, env, catalog, console.print, exported.notices(), exported.weeks())
+    end(exported, undelivered)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""Delivers what the outbox owes: one mail per week for its new versions and notices, one webhook call per row.
+"""Delivers what is pending in the outbox, one mail per week and one webhook call per row, and sends alerts at once.
 
 At least once: a row is marked after its channel has taken it, so a crash in between sends it again, under the same
 idempotency key. A channel that says "later" is asked again for a while; what it did not take stays owed for the next
@@ -7,10 +7,8 @@ one that was stopped between the question and the sending, so its receiver has t
 """
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from pyiceberg.catalog import Catalog
@@ -31,7 +29,7 @@ from python_export.publishing.manifest import Manifest, ManifestError, newest, r
 from python_export.publishing.target import Target, is_announced, open_target
 from python_export.telling import messages, outbox
 from python_export.telling.channels import ChannelDownError, TemporaryError
-from python_export.telling.messages import ByKey, Message, announcements, counted
+from python_export.telling.messages import ByKey, Message, announcements
 from python_export.telling.outbox import Entry, Notice
 from python_export.variables import Channels
 
@@ -68,64 +66,59 @@ def notify(
         if not channels.smtp and not channels.webhook:
             say("no notification: neither LAKEHOUSE_SMTP_HOST nor LAKEHOUSE_WEBHOOK_URL is set")
         # Another root has other readers.
-        owed = [entry for entry in outbox.entries(catalog) if _is_owed(entry) and outbox.is_of(target, entry)]
-        versions = [entry for entry in owed if entry.kind == outbox.VERSION]
+        pending = [entry for entry in outbox.entries(catalog) if entry.is_pending and outbox.is_of(target, entry)]
+        versions = [entry for entry in pending if entry.kind == outbox.VERSION]
         by_key = _announcements(target, versions, _shown(env, say), unreadable)
-        owed = [entry for entry in owed if entry.kind != outbox.VERSION or entry.idempotency_key in by_key]
-        return [*unreadable, *_deliver(catalog, channels, target, owed, by_key, say, lease.require)]
+        pending = [entry for entry in pending if entry.kind != outbox.VERSION or entry.idempotency_key in by_key]
+        return [*unreadable, *_deliver(catalog, channels, target, pending, by_key, say, lease.require)]
 
 
-def tell_of_failure(
+def alert(
+    env: Mapping[str, str], week: IsoWeek, error: UserError, say: Say, at: datetime | None = None
+) -> list[UserError]:
+    """Send the error of a run to every channel at once, and return what was not delivered.
+
+    Nothing is stored, so it also works where nothing can be written; the run is in the history, and its command must
+    not end with exit code 0. `at` is when the run failed, by default now: the same time is the same alert.
+
+    Raises:
+        UserError: a channel is configured wrongly.
+    """
+    channels, at = Channels.of(env), at or datetime.now(UTC)
+    problems: list[UserError] = []
+    for channel, message in messages.alerts(channels, str(week), str(error), at).items():
+        problems += _send_all(channel, [message], channels.patience, say)
+    return problems
+
+
+def alert_of_killed(env: Mapping[str, str], week: IsoWeek, left: Killed | None, say: Say) -> list[UserError]:
+    """Send an alert of the run that left its lease because it was killed, if there is one; as by `alert`."""
+    if left is None:
+        return []
+    error = UserError(f"The {left.run} was killed", "What it has published is whole; run it again")
+    return alert(env, week, error, say, left.at)
+
+
+def alert_of_failure(
     settings: Settings,
     env: Mapping[str, str],
     week: IsoWeek,
     error: UserError,
     say: Say,
-    at: datetime | None = None,
     notices: Iterable[Notice] = (),
 ) -> None:
-    """Tell that a run failed, as far as that is possible: the error itself is the caller's to report.
+    """Send an alert of a failed run, then deliver what it had published before, as far as that is possible.
 
-    It failed now, or `at` a time that makes it the same failure when it is told again. First of the failure itself,
-    without the outbox if that cannot be written; then of what was published before it, and of notices.
+    What is not delivered is logged: the error itself is the caller's to report.
     """
+    undelivered: list[UserError] = []
     try:
-        catalog: Catalog | None = None
-        channels = Channels.of(env)
-        failures = [outbox.failure(str(week), str(error), channels, at or datetime.now(UTC))]
-        require: Callable[[], None] | None = None
-        with ExitStack() as stack:
-            try:
-                stack.enter_context(locked("notify"))
-                catalog = load_catalog(settings)
-                lease = stack.enter_context(leased(catalog, "notify", "notify"))
-                outbox.add(catalog, failures)
-                failures = [
-                    entry for entry in outbox.entries(catalog) if entry.kind == outbox.FAILURE and _is_owed(entry)
-                ]
-                require = lease.require
-            except Exception as problem:
-                catalog = None
-                why = to_user_error(problem, settings).message
-                say(f"the failure cannot be noted in {outbox.TABLE.identifier}, and is told all the same: {why}")
-            problems = _deliver(catalog, channels, None, failures, {}, say, require)
-        if catalog is not None:
-            problems += notify(settings, env, catalog, say, notices)
+        undelivered += alert(env, week, error, say)
+        undelivered += notify(settings, env, load_catalog(settings), say, notices)
     except Exception as problem:  # whatever it is, it must not take the place of the error
-        problems = [to_user_error(problem, settings)]
-    for untold in problems:
-        say(f"not everybody is told of the failure: {untold}")
-
-
-def tell_of_killed(settings: Settings, env: Mapping[str, str], week: IsoWeek, left: Killed | None, say: Say) -> None:
-    """Tell that the run which has left its lease was killed, if there is one."""
-    if left:
-        error = UserError(f"The {left.run} was killed", "What it has published is whole; run it again")
-        tell_of_failure(settings, env, week, error, say, left.at)
-
-
-def _is_owed(entry: Entry) -> bool:
-    return outbox.OWED in {entry.mail, entry.webhook}
+        undelivered.append(to_user_error(problem, settings))
+    for missing in undelivered:
+        say(f"error: not delivered: {missing}")
 
 
 def _shown(env: Mapping[str, str], say: Say) -> dict[str, Shown]:
@@ -164,86 +157,73 @@ def _announcements(
 
 
 def _deliver(
-    catalog: Catalog | None,
+    catalog: Catalog,
     channels: Channels,
-    target: Target | None,
-    owed: list[Entry],
+    target: Target,
+    pending: list[Entry],
     by_key: ByKey,
     say: Say,
-    require: Callable[[], None] | None,
+    require: Callable[[], None],
 ) -> list[UserError]:
-    """Send what is owed by mail and webhook. Without a catalog nothing is noted.
-
-    `require` is asked before each message, and raises if another process delivers.
-    """
     problems: dict[str, UserError] = {}
-    ways: dict[outbox.Channel, Callable[[list[Entry]], Iterator[Message]] | None] = {
+    senders: dict[outbox.Channel, Callable[[list[Entry]], Iterator[Message]] | None] = {
         "mail": partial(messages.mails, channels.smtp, target, by_key) if channels.smtp else None,
         "webhook": partial(messages.calls, channels.webhook, by_key) if channels.webhook else None,
     }
-    for channel, messages_of in ways.items():
-        rows = [entry for entry in owed if getattr(entry, channel) == outbox.OWED]
+    for channel, messages_of in senders.items():
+        rows = [entry for entry in pending if getattr(entry, channel) == outbox.OWED]
         if messages_of is None and rows:
-            said = f"{len(rows)} messages wait for a {channel} that is no longer configured"
-            problems[said] = UserError(said, "Configure it, or drop them by `lakehouse export outbox drop`")
+            waiting = f"{len(rows)} messages wait for a {channel} that is no longer configured"
+            problems[waiting] = UserError(waiting, "Configure it, or drop them by `lakehouse export outbox drop`")
         elif messages_of is not None:
-            patience = channels.patience.total_seconds()
-            for problem in _send_all(catalog, channel, messages_of(rows), patience, say, require):
+            for problem in _send_all(channel, messages_of(rows), channels.patience, say, catalog, require):
                 problems[problem.message] = problem
     return list(problems.values())
 
 
 def _send_all(
-    catalog: Catalog | None,
     channel: outbox.Channel,
     waiting: Iterable[Message],
-    patience: float,
+    patience: timedelta,
     say: Say,
-    require: Callable[[], None] | None,
+    catalog: Catalog | None = None,
+    require: Callable[[], None] = lambda: None,
 ) -> Iterator[UserError]:
-    """Send messages. One that is refused does not hold up the next, but when the channel is down they can wait."""
+    """Send messages, and mark the rows that they deliver in the outbox of a catalog; alerts have no rows.
+
+    One message that is refused does not hold up the next, but when the channel is down they can wait. `require` is
+    asked before each message, and raises if another process delivers.
+    """
     start = time.monotonic()
     for message in waiting:
 
         def try_once(message: Message = message) -> UserError | None:
-            if require:
-                require()
+            require()
             return message.try_once()
 
         try:
             again = Retrying(
                 retry=retry_if_exception_type(TemporaryError),
                 wait=_pause,
-                stop=stop_before_delay(start + patience - time.monotonic()),
+                stop=stop_before_delay(start + patience.total_seconds() - time.monotonic()),
                 reraise=True,
             )
             problem = again(try_once)
         except LeaseLostError:
             raise
         except UserError as error:
-            if catalog is not None:
-                lacking = ", ".join(message.recipients) if message.some_have_it else None
-                outbox.note_failure(catalog, message.about, message.attempts, error.message, lacking)
+            if catalog:
+                lacking = ", ".join(message.recipients) if message.is_partly_delivered else None
+                outbox.note_failure(catalog, message.entries, message.attempts, error.message, lacking)
             yield error
             if isinstance(error, ChannelDownError):
                 return
             continue
         if problem:
             yield problem
-        if catalog is not None:
-            outbox.settle(catalog, message.about, channel)
-        say(f"{channel}: told of {_what(message.about)} of {message.about[0].week}")
-
-
-def _what(about: list[Entry]) -> str:
-    kinds = Counter(entry.kind for entry in about)
-    words = {
-        outbox.VERSION: "version",
-        outbox.WITHDRAWN: "withdrawal",
-        outbox.FAILURE: "failed run",
-        outbox.NOTICE: "notice",
-    }
-    return " and ".join(counted(kinds[kind], word) for kind, word in words.items() if kinds[kind])
+        if catalog:
+            outbox.settle(catalog, message.entries, channel)
+        say(f"{channel}: sent {message.content}")
 
 
 def _pause(state: RetryCallState) -> float:

@@ -1,12 +1,13 @@
-"""Messages: one mail per week with its new versions and notices, one webhook call per row of the outbox.
+"""Messages: one mail per week with its new versions and notices, one webhook call per row of the outbox, and alerts.
 
 What mail, webhook and report say of a version are figures of its manifest alone.
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from email.message import EmailMessage
 from email.utils import format_datetime
@@ -25,8 +26,8 @@ from python_export.publishing.manifest import Manifest
 from python_export.publishing.target import Target
 from python_export.telling import channels, outbox
 from python_export.telling.channels import TemporaryError
-from python_export.telling.outbox import Entry
-from python_export.variables import Smtp, Webhook
+from python_export.telling.outbox import Channel, Entry
+from python_export.variables import Channels, Smtp, Webhook
 
 TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).with_name("templates")),
@@ -116,127 +117,159 @@ ByKey = dict[str, Announcement]
 
 @dataclass
 class Message:
-    """What a channel has to take, and the rows that it tells of.
+    """What a channel has to take: `content`, for the log, and the rows of the outbox that it delivers.
 
-    A mail is owed to `recipients`; `send` gives it to them and returns the codes of those that were refused.
+    A mail is for `recipients`; `send` gives it to them and returns the codes of those that were refused. `refused` are
+    those that the server refuses for good.
     """
 
-    about: list[Entry]
+    content: str
     send: Callable[[list[str]], dict[str, int] | None]
+    entries: list[Entry] = field(default_factory=list)
     recipients: list[str] = field(default_factory=list)
-    some_have_it: bool = False
-    gone: list[str] = field(default_factory=list)
+    is_partly_delivered: bool = False
+    refused: list[str] = field(default_factory=list)
     attempts: int = 0
 
     def try_once(self) -> UserError | None:
-        """Send it, and return what to say if recipients were refused for good, while others have it.
+        """Send it, and return an error if recipients were refused for good, while others have it.
 
         Raises:
             UserError: nobody has it.
-            TemporaryError: it is owed to nobody or somebody yet, and may be taken later.
+            TemporaryError: some recipients may get it later.
         """
         self.attempts += 1
-        refused = self.send(self.recipients) or {}
-        later = [address for address, code in refused.items() if code < channels.PERMANENT_FROM]
-        self.gone += [address for address in refused if address not in later]
-        self.some_have_it |= len(refused) < len(self.recipients)
+        codes = self.send(self.recipients) or {}
+        later = [address for address, code in codes.items() if code < channels.PERMANENT_FROM]
+        self.refused += [address for address in codes if address not in later]
+        self.is_partly_delivered |= len(codes) < len(self.recipients)
         if later:
             self.recipients = later
             raise TemporaryError(
                 f"The mail server is to be asked later for {', '.join(later)}", "`lakehouse export notify` does so"
             )
-        if not self.gone:
+        if not self.refused:
             return None
         problem = UserError(
-            f"The mail server refused {len(self.gone)} recipients for good: {', '.join(self.gone)}",
+            f"The mail server refused {len(self.refused)} recipients for good: {', '.join(self.refused)}",
             "Check LAKEHOUSE_SMTP_TO and LAKEHOUSE_ALERT_TO; who has the mail does not get it again",
         )
-        if self.some_have_it:
+        if self.is_partly_delivered:
             return problem
         raise problem
 
 
-def mails(smtp: Smtp, target: Target | None, by_key: ByKey, owed: list[Entry]) -> Iterator[Message]:
-    """Yield a mail per week of what is owed, and one per week of failed runs."""
+def alerts(configured: Channels, week: str, error: str, at: datetime) -> dict[Channel, Message]:
+    """Return the message of a run that failed, by channel; the same time gives the same idempotency key."""
+    key, content = f"failure/{week}/{at:%Y-%m-%dT%H:%M:%S.%fZ}", f"the alert of {week}"
+    found: dict[Channel, Message] = {}
+    if smtp := configured.smtp:
+        lines = [f"{at:%Y-%m-%d %H:%M:%S} UTC: {error}"]
+        subject = f"{week}: the weekly files failed"
+        mail = _mail(smtp.sender, smtp.alerts, subject, [key], at, notices=lines, is_alert=True)
+        found["mail"] = Message(content, partial(channels.send, smtp, mail), recipients=[*smtp.alerts])
+    if webhook := configured.webhook:
+        body = {"event": "failed", "week": week, "at": at.isoformat(), "error": error}
+        found["webhook"] = Message(content, lambda _: channels.post(webhook, key, body))
+    return found
 
-    def by_mail(entry: Entry) -> tuple[str, bool, str]:
-        return entry.week or "", entry.kind == outbox.FAILURE, entry.waiting_for or ""
 
-    for (week, failed, waiting_for), group in groupby(sorted(owed, key=by_mail), by_mail):
-        about = list(group)
-        if failed:
-            subject, recipients = f"{week}: the weekly files failed", smtp.alerts
-            mail = _mail(smtp, recipients, subject, "failed", about, week=week, entries=about)
-        else:
-            assert target is not None, "without an export root only failures are told"  # noqa: S101
-            published = [by_key[entry.idempotency_key] for entry in about if entry.kind == outbox.VERSION]
-            mail, recipients = _mail_of_week(smtp, target, IsoWeek.parse(week), published, about), smtp.recipients
-        # Who has been taken out of the list does not wait any more.
-        waiting = [address for address in recipients if not waiting_for or address in waiting_for.split(", ")]
+def mails(smtp: Smtp, target: Target, by_key: ByKey, pending: list[Entry]) -> Iterator[Message]:
+    """Yield a mail per week of what is pending; one for each set of recipients that it waits for."""
+
+    def by_mail(entry: Entry) -> tuple[str, str]:
+        return entry.week or "", entry.waiting_for or ""
+
+    for (week, waiting_for), group in groupby(sorted(pending, key=by_mail), by_mail):
+        entries = list(group)
+        mail = _mail_of_week(smtp, target, IsoWeek.parse(week), by_key, entries)
+        # A recipient who was removed from the variable does not wait any more.
+        waiting = [address for address in smtp.recipients if not waiting_for or address in waiting_for.split(", ")]
         send = partial(channels.send, smtp, mail) if waiting else (lambda _: None)
-        yield Message(about, send, waiting, bool(waiting_for))
+        yield Message(_content(entries), send, entries, waiting, bool(waiting_for))
 
 
-def _mail_of_week(
-    smtp: Smtp, target: Target, week: IsoWeek, told: list[Announcement], entries: list[Entry]
-) -> EmailMessage:
-    replaced = sum(announcement.manifest.supersedes is not None for announcement in told)
-    withheld = sum(entry.kind == outbox.NOTICE and entry.dataset is not None for entry in entries)
-    by_weight = sorted(entries, key=lambda entry: (entry.dataset is None, entry.error or ""))
-    withdrawals = [entry.error for entry in by_weight if entry.kind == outbox.WITHDRAWN]
-    notices = [entry.error for entry in by_weight if entry.kind == outbox.NOTICE]
+def _mail_of_week(smtp: Smtp, target: Target, week: IsoWeek, by_key: ByKey, entries: list[Entry]) -> EmailMessage:
+    versions = [by_key[entry.idempotency_key] for entry in entries if entry.kind == outbox.VERSION]
+    replaced = sum(announcement.manifest.supersedes is not None for announcement in versions)
+    others = [entry for entry in entries if entry.kind != outbox.VERSION]
+    others.sort(key=lambda entry: (entry.kind != outbox.WITHDRAWN, entry.dataset is None, entry.error or ""))
+    withdrawn = sum(entry.kind == outbox.WITHDRAWN for entry in others)
+    withheld = sum(entry.kind == outbox.NOTICE and entry.dataset is not None for entry in others)
+    warnings = len(others) - withdrawn - withheld
     parts = [
-        f"{counted(len(told), 'file')} published" + (f", {replaced} of them anew" if replaced else "") if told else "",
-        f"{counted(len(withdrawals), 'file')} withdrawn" if withdrawals else "",
-        f"{withheld} withheld" if withheld else "",
-        counted(len(notices) - withheld, "warning") if len(notices) > withheld else "",
+        f"{counted(len(versions), 'file')} published" + (f", {replaced} of them anew" if replaced else ""),
+        f"{counted(withdrawn, 'file')} withdrawn",
+        f"{withheld} withheld",
+        counted(warnings, "warning"),
     ]
-    subject = f"{week}: {', '.join(part for part in parts if part)}"
-    values = {"week": week, "last_day": week.end - timedelta(days=1), "report": target.address(report_path(week))}
-    values["report_link"] = target.link(report_path(week))
+    counts = (len(versions), withdrawn, withheld, warnings)
     return _mail(
-        smtp, smtp.recipients, subject, "published", entries, told=told, notices=[*withdrawals, *notices], **values
+        smtp.sender,
+        smtp.recipients,
+        f"{week}: {', '.join(part for part, count in zip(parts, counts, strict=True) if count)}",
+        [entry.idempotency_key for entry in entries],
+        max(entry.recorded_at for entry in entries),
+        "".join(entry.sha256 or "" for entry in entries),
+        week=week,
+        last_day=week.end - timedelta(days=1),
+        report=target.address(report_path(week)),
+        report_link=target.link(report_path(week)),
+        announcements=versions,
+        notices=[entry.error for entry in others],
     )
 
 
 def _mail(
-    smtp: Smtp, recipients: Iterable[str], subject: str, template: str, about: list[Entry], **values: object
+    sender: str,
+    recipients: Iterable[str],
+    subject: str,
+    keys: list[str],
+    at: datetime,
+    sha256: str = "",
+    **values: object,
 ) -> EmailMessage:
     message = EmailMessage()
     message["Subject"] = subject
-    message["From"] = smtp.sender
+    message["From"] = sender
     message["To"] = ", ".join(recipients)
-    message["Date"] = format_datetime(max(entry.recorded_at for entry in about))
+    message["Date"] = format_datetime(at)
     # The same message sent twice has the same id, so that mail servers and readers know it for one.
-    keys = ", ".join(entry.idempotency_key for entry in about)
-    told = keys + "".join(entry.sha256 or "" for entry in about)
-    message["Message-ID"] = f"<{hashlib.sha256(told.encode()).hexdigest()[:32]}@retail-lakehouse>"
-    message["X-Idempotency-Key"] = keys
-    message.set_content(TEMPLATES.get_template(f"{template}.txt").render(values, subject=subject))
-    message.add_alternative(TEMPLATES.get_template(f"{template}.html").render(values, subject=subject), subtype="html")
+    idempotency_key = ", ".join(keys)
+    digest = hashlib.sha256(f"{idempotency_key}{sha256}".encode()).hexdigest()
+    message["Message-ID"] = f"<{digest[:32]}@retail-lakehouse>"
+    message["X-Idempotency-Key"] = idempotency_key
+    values = {"announcements": [], "is_alert": False, "subject": subject} | values
+    message.set_content(TEMPLATES.get_template("mail.txt").render(values))
+    message.add_alternative(TEMPLATES.get_template("mail.html").render(values), subtype="html")
     return message
 
 
-def calls(webhook: Webhook, by_key: ByKey, owed: list[Entry]) -> Iterator[Message]:
-    """Yield a call per row that is owed."""
-    for entry in owed:
+def calls(webhook: Webhook, by_key: ByKey, pending: list[Entry]) -> Iterator[Message]:
+    """Yield a call per pending row."""
+    for entry in pending:
         body = _version(by_key[entry.idempotency_key]) if entry.kind == outbox.VERSION else _line(entry)
 
         def post(_: list[str], key: str = entry.idempotency_key, body: dict[str, Any] = body) -> None:
             channels.post(webhook, key, body)
 
-        yield Message([entry], post)
+        yield Message(_content([entry]), post, [entry])
+
+
+def _content(entries: list[Entry]) -> str:
+    kinds = Counter(entry.kind for entry in entries)
+    words = {outbox.VERSION: "version", outbox.WITHDRAWN: "withdrawal", outbox.NOTICE: "notice"}
+    counts = (counted(count, words.get(kind, kind)) for kind, count in kinds.items())
+    return f"{' and '.join(counts)} of {entries[0].week}"
 
 
 def _line(entry: Entry) -> dict[str, Any]:
-    told = {"week": entry.week, "at": entry.recorded_at.isoformat()}
-    if entry.kind == outbox.FAILURE:
-        return {"event": "failed", **told, "error": entry.error}
+    common = {"week": entry.week, "at": entry.recorded_at.isoformat()}
     if entry.kind == outbox.WITHDRAWN:
         version = {"dataset": entry.dataset, "version": entry.version, "sha256": entry.sha256}
         path = f"{(entry.export_root or '').rstrip('/')}/{entry.path}"
-        return {"event": "withdrawn", **told, **version, "path": path, "text": entry.error}
-    return {"event": "notice", **told, "dataset": entry.dataset, "text": entry.error}
+        return {"event": "withdrawn", **common, **version, "path": path, "text": entry.error}
+    return {"event": "notice", **common, "dataset": entry.dataset, "text": entry.error}
 
 
 def _version(announcement: Announcement) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The outbox, the Iceberg table ops.export_outbox: a row per published or withdrawn version, failed run, or notice.
+"""The outbox, the Iceberg table ops.export_outbox: a row per published or withdrawn version, or notice.
 
 A row is pending for every channel that was configured when it was written, until that channel has taken it. Versions
 get their rows from what is under the export root, so one that a crash left without a row gets it from the next run.
@@ -19,7 +19,7 @@ from python_export.publishing.target import Target, root_id
 from python_export.variables import Channels
 
 OWED, TAKEN, NONE, DROPPED = "pending", "delivered", "no channel", "dropped"
-VERSION, FAILURE, NOTICE, WITHDRAWN = "version", "failure", "notice", "withdrawn"
+VERSION, NOTICE, WITHDRAWN = "version", "notice", "withdrawn"
 # The first notification of a lake with an export root of years must not repeat these years.
 NEWS_AGE = timedelta(days=30)
 # So far may the clock of a store be behind.
@@ -32,13 +32,13 @@ MOVING = re.compile(r"(?<![\w.])\d[\d,.:-]*(?!\w)")
 class Entry:
     """A row of the outbox."""
 
-    idempotency_key: Annotated[str, "<root>/<dataset>/<week>/v<N>, failure/<week>/<time>, notice/..., withdrawn/..."]
-    kind: Annotated[str, "version, failure, notice or withdrawn"]
+    idempotency_key: Annotated[str, "<root>/<dataset>/<week>/v<N>, notice/<root>/<week>/..., withdrawn/<root>/..."]
+    kind: Annotated[str, "version, notice or withdrawn"]
     week: Annotated[str | None, "ISO week"]
     dataset: Annotated[str | None, "of a version; of a notice, the one that is withheld, if any"]
     version: Annotated[int | None, "of a version"]
     sha256: Annotated[str | None, "of a version's file"]
-    error: Annotated[str | None, "the text of a failure, a notice or a withdrawal"]
+    error: Annotated[str | None, "the text of a notice or a withdrawal"]
     recorded_at: Annotated[datetime, "when the row was written"]
     mail: Annotated[str, "pending, delivered, dropped, no channel, or withdrawn before it was delivered"]
     webhook: Annotated[str, "the same"]
@@ -52,6 +52,11 @@ class Entry:
     def path(self) -> str:
         """Where a version is under its export root."""
         return f"{self.dataset}/{self.week}/v{self.version}"
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether a channel has not delivered it yet."""
+        return OWED in {self.mail, self.webhook}
 
 
 TABLE = SmallTable("ops.export_outbox", Entry)
@@ -118,12 +123,6 @@ def record_versions(catalog: Catalog, target: Target, channels: Channels, unread
         add(catalog, new)
 
 
-def failure(week: str, error: str, channels: Channels, at: datetime) -> Entry:
-    """Return the row of a run that failed at a time."""
-    name = f"failure/{week}/{at:%Y-%m-%dT%H:%M:%S.%fZ}"
-    return Entry(name, FAILURE, week, None, None, None, error, at, *_states(channels))
-
-
 def record_notices(
     catalog: Catalog, target: Target, notices: Iterable[Notice], channels: Channels, weeks: Iterable[str] = ()
 ) -> None:
@@ -145,7 +144,7 @@ def record_notices(
             name = "/".join(key.split("/")[:4])
             if name in given:
                 known[name] = row.error or ""
-            elif key.startswith(root) and row.week in checked and OWED not in {row.mail, row.webhook}:
+            elif key.startswith(root) and row.week in checked and not row.is_pending:
                 mended.add(key)
         new = {
             key: Entry(key, NOTICE, notice.week, notice.dataset, None, None, notice.text, now, *_states(channels))
@@ -166,9 +165,9 @@ def _grew(before: str, after: str) -> bool:
 
 
 def is_of(target: Target, entry: Entry) -> bool:
-    """Return whether a row is about an export root; a failure is about all."""
+    """Return whether a row is about an export root; a failure, which release 0.5 kept, is about all."""
     root = entry.idempotency_key.removeprefix(f"{entry.kind}/").partition("/")[0]
-    return entry.kind == FAILURE or root == root_id(target)
+    return entry.kind == "failure" or root == root_id(target)
 
 
 def entries(catalog: Catalog) -> list[Entry]:
@@ -223,7 +222,7 @@ def drop(catalog: Catalog, keys: Iterable[str]) -> None:
 
 
 def _settled(entry: Entry) -> Entry:
-    return entry if OWED in {entry.mail, entry.webhook} else replace(entry, settled_at=datetime.now(UTC))
+    return entry if entry.is_pending else replace(entry, settled_at=datetime.now(UTC))
 
 
 def _states(channels: Channels) -> tuple[str, str]:

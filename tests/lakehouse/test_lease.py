@@ -220,7 +220,7 @@ def test_of_two_machines_one_tells_and_one_that_was_stopped_tells_nothing_more(
         working.stop()
         answer.set()
         said = waiting.rest()
-        assert said == ["webhook: told of 1 version of 2020-W53", "webhook: told of 1 version of 2021-W01", "[]"]
+        assert said == ["webhook: sent 1 version of 2020-W53", "webhook: sent 1 version of 2021-W01", "[]"]
         working.wake()
         assert "This run was stopped for longer than its lease notify" in working.rest()[-1]
     # The one that was under way comes twice, as the same one.

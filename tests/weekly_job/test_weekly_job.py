@@ -18,7 +18,6 @@ from lakehouse.catalog import load_catalog
 from lakehouse.environment import PROJECT_ROOT
 from lakehouse.errors import UserError
 from lakehouse.lock import locked
-from lakehouse.process import free_ports
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from python_export.datasets import build as dbt
@@ -27,7 +26,7 @@ from python_export.datasets.withheld import Withheld
 from python_export.publishing import late
 from python_export.publishing.publish import Published
 from python_export.publishing.target import open_target
-from python_export.telling import outbox
+from tests.python_export.telling.conftest import dead_smtp, mail_server, text_of
 from tests.support.hostile_rows import draft
 from tests.support.polling import until
 from weekly_job import cli, history, job
@@ -45,10 +44,7 @@ def run(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, build: Callable[[Job], str], env: dict[str, str] | None = None
 ) -> Job:
     """Run the job with a first step that works and a second one that is given."""
-    for name in [*STEPS]:
-        monkeypatch.delitem(STEPS, name)
-    monkeypatch.setitem(STEPS, "ingest", lambda job: "3 records")
-    monkeypatch.setitem(STEPS, "build", build)
+    monkeypatch.setattr(job, "STEPS", {"ingest": lambda job: "3 records", "build": build})
     return job.run(settings, env or {}, Project(Path(), {}), [WEEK], Console(quiet=True))
 
 
@@ -70,31 +66,45 @@ def failing(error: Exception) -> Callable[[Job], str]:
 def test_a_failure_is_written_down_and_told_and_quotes_no_row(
     offline_settings: Settings, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
 ) -> None:
-    with pytest.raises(UserError, match="^" + message[:20]):
-        run(offline_settings, monkeypatch, failing(error))
+    with mail_server() as mailbox, pytest.raises(UserError, match="^" + message[:20]):
+        run(offline_settings, monkeypatch, failing(error), mailbox.env)
     catalog = load_catalog(offline_settings)
     [line] = history.runs(catalog)
     assert (line.week, line.outcome, line.failed_step) == ("2020-W53", "failed", "build")
     assert line.message.startswith(message)
-    [told] = outbox.entries(catalog)
-    assert (told.kind, told.week, told.error) == ("failure", "2020-W53", f"build: {line.message}")
+    [mail] = mailbox.mails
+    assert mail["Subject"] == "2020-W53: the weekly files failed"
+    assert f"build: {line.message}" in text_of(mail)
 
 
-def test_a_killed_run_is_told_of_once_whichever_weeks_the_next_are_for(
+def test_the_next_run_alerts_of_a_killed_one_once_whichever_weeks_it_is_for(
     offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    catalog = load_catalog(offline_settings, create=True)
-    history.begin(catalog, "2020-W51..2020-W52")
-
     def die(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(history, "begin", die)
-    # Each is killed before it has noted that the run before it was.
-    for weeks in ([WEEK], [WEEK.minus(1), WEEK]):
+    with mail_server() as mailbox:
         with pytest.raises(KeyboardInterrupt):
-            job.run(offline_settings, {}, Project(Path(), {}), weeks, Console(quiet=True))
-    assert [(entry.kind, entry.week) for entry in outbox.entries(catalog)] == [("failure", "2020-W52")]
+            run(offline_settings, monkeypatch, die, mailbox.env)
+        for weeks in ([WEEK.minus(1)], [WEEK.minus(1), WEEK]):
+            monkeypatch.setattr(job, "STEPS", {"build": lambda job: "built"})
+            job.run(offline_settings, mailbox.env, Project(Path(), {}), weeks, Console(quiet=True))
+    [mail] = mailbox.mails
+    assert f"The weekly run for {WEEK} was killed" in text_of(mail)
+    assert [line.outcome for line in history.runs(load_catalog(offline_settings))] == ["killed", *["unchanged"] * 2]
+
+
+def test_an_alert_of_a_killed_run_that_no_channel_takes_is_exit_code_3(
+    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(offline_settings, monkeypatch, die)
+    done = command(offline_settings, monkeypatch, dead_smtp(), "--week", str(WEEK), build=lambda job: "built")
+    assert done.exit_code == 3
+    assert history.runs(load_catalog(offline_settings))[-1].outcome == "not told"
 
 
 def test_what_a_failed_run_had_published_is_written_down(
@@ -136,12 +146,8 @@ def test_what_is_withheld_is_written_down(offline_settings: Settings, monkeypatc
 def command(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, env: dict[str, str], *arguments: str, **steps: Callable
 ) -> Result:
-    """Run `lakehouse weekly` with steps of a test in the place of those with the same names, and no others."""
-    for name in [*STEPS]:
-        if name in steps:
-            monkeypatch.setitem(STEPS, name, steps[name])
-        elif steps:
-            monkeypatch.delitem(STEPS, name)
+    """Run `lakehouse weekly` with these steps and no others."""
+    monkeypatch.setattr(job, "STEPS", steps)
     monkeypatch.setattr(cli, "from_environment", lambda env=None: settings)
     monkeypatch.setattr(cli, "environment", lambda: env)
     return CliRunner().invoke(cli.app, arguments)
@@ -155,10 +161,7 @@ def warn(job: Job) -> str:
 def test_a_dead_mail_server_is_exit_code_3_and_not_told(
     offline_settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    [port] = free_ports(1)
-    env = {"LAKEHOUSE_SMTP_HOST": "127.0.0.1", "LAKEHOUSE_SMTP_PORT": str(port), "LAKEHOUSE_SMTP_TLS": "none"}
-    env |= {"LAKEHOUSE_SMTP_FROM": "a@example.com", "LAKEHOUSE_SMTP_TO": "b@example.com"}
-    env |= {"LAKEHOUSE_NOTIFY_TIMEOUT": "0s"}
+    env = dead_smtp() | {"LAKEHOUSE_SMTP_TLS": "none"}
     steps = {"build": warn, "notify": STEPS["notify"]}
     done = command(offline_settings, monkeypatch, env, "--week", str(WEEK), **steps)
     assert done.exit_code == 3
@@ -274,9 +277,8 @@ def test_a_week_whose_topics_cannot_be_read_is_recorded_as_due_before_the_build(
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
     project = Project(PROJECT_ROOT, {"DBT_TARGET_PATH": str(tmp_path)})
     assert [*STEPS].index("complete") < [*STEPS].index("build")
-    for name in {*STEPS} - {"complete", "build"}:
-        monkeypatch.delitem(STEPS, name)
-    monkeypatch.setitem(STEPS, "build", lambda job: pytest.fail("built"))
+    steps = {"complete": STEPS["complete"], "build": lambda job: pytest.fail("built")}
+    monkeypatch.setattr(job, "STEPS", steps)
 
     # No Thrift server answers.
     with pytest.raises(UserError):

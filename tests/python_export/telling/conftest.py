@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email import message_from_bytes, policy
 from email.message import EmailMessage
@@ -60,11 +61,11 @@ class Lake:
         checked = map(IsoWeek.parse, weeks)
         return [str(problem) for problem in deliver.notify(self.settings, env, self.catalog, print, notices, checked)]
 
-    def tell_of_failure(self, env: dict[str, str], error: UserError = FAILED) -> list[str]:
-        """Tell that the run for the week failed, and return what is said meanwhile."""
-        said: list[str] = []
-        deliver.tell_of_failure(self.settings, env, IsoWeek.parse(WEEK), error, said.append)
-        return said
+    def alert(self, env: dict[str, str], error: UserError = FAILED) -> list[str]:
+        """Send an alert that the run for the week failed, and return the lines that are logged."""
+        lines: list[str] = []
+        deliver.alert_of_failure(self.settings, env, IsoWeek.parse(WEEK), error, lines.append)
+        return lines
 
 
 class Mailbox:
@@ -159,15 +160,23 @@ def lake(request: pytest.FixtureRequest, offline_settings: Settings, catalog: Ca
     return Lake(request.getfixturevalue(name), catalog)
 
 
-@pytest.fixture
-def mailbox() -> Iterator[Mailbox]:
-    """A running mail server."""
+@contextmanager
+def mail_server() -> Iterator[Mailbox]:
+    """Run a mail server."""
     box = Mailbox({"LAKEHOUSE_SMTP_TLS": "none"})
     server = MailServer(box)
     server.start()
     box.env |= smtp_at(server.port)
-    yield box
-    server.stop()
+    try:
+        yield box
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def mailbox() -> Iterator[Mailbox]:
+    with mail_server() as box:
+        yield box
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from python_export.run import Exporter
 from python_export.telling import deliver
 from tests.python_export.conftest import failing
 from tests.python_export.publishing.test_export_disk_full import no_room_beyond
-from tests.python_export.telling.conftest import NO_TIME, WEEK, Command, Lake, Mailbox, smtp_at, text_of
+from tests.python_export.telling.conftest import NO_TIME, WEEK, Calls, Command, Lake, Mailbox, smtp_at, text_of
 
 
 @pytest.fixture
@@ -39,34 +39,44 @@ def export_run(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Command:
     return run
 
 
-def test_a_failed_run_is_told(lake: Lake, mailbox: Mailbox) -> None:
+def test_an_alert_is_sent_at_once_and_logged_if_no_channel_takes_it(
+    lake: Lake, mailbox: Mailbox, webhook: Calls
+) -> None:
     error = UserError("2020-W53 is not complete; behind: <payments>", "Run again")
-    said = lake.tell_of_failure(mailbox.env | smtp_at(1) | NO_TIME, error)
-    assert said[-1].startswith("not everybody is told of the failure: The mail server at 127.0.0.1:1 does not answer")
-    lake.tell_of_failure(mailbox.env, error)
+    lines = lake.alert(mailbox.env | smtp_at(1) | NO_TIME | {"LAKEHOUSE_WEBHOOK_URL": webhook.url}, error)
+    assert any(
+        line.startswith("error: not delivered: The mail server at 127.0.0.1:1 does not answer") for line in lines
+    )
+    [(headers, body)] = webhook.taken
+    assert headers["Idempotency-Key"].startswith("failure/2020-W53/")
+    assert (body["event"], body["week"], body["error"]) == ("failed", "2020-W53", str(error))
+    lake.alert(mailbox.env, error)
     [mail] = mailbox.mails
     assert mail["Subject"] == "2020-W53: the weekly files failed"
-    assert text_of(mail).count(str(error)) == 2
+    assert mail["X-Idempotency-Key"].startswith("failure/2020-W53/")
+    assert text_of(mail).count(str(error)) == 1
     assert "behind: &lt;payments&gt;" in text_of(mail, "html")
+    # Nothing waits in the outbox, which holds versions and notices alone.
+    assert lake.entries == []
 
 
 def test_failures_go_to_those_who_can_mend_them(lake: Lake, mailbox: Mailbox) -> None:
     lake.publish("a")
-    lake.tell_of_failure(mailbox.env | {"LAKEHOUSE_ALERT_TO": "operator@example.com"})
+    lake.alert(mailbox.env | {"LAKEHOUSE_ALERT_TO": "operator@example.com"})
     assert [(mail["To"], mail["Subject"]) for mail in mailbox.mails] == [
         ("operator@example.com", f"{WEEK}: the weekly files failed"),
         ("a@example.com, b@example.com", f"{WEEK}: 1 file published"),
     ]
 
 
-def test_telling_of_a_failure_never_takes_its_place(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_alert_never_takes_the_place_of_the_error(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deliver, "notify", failing)
-    said = lake.tell_of_failure({})
-    assert "not everybody is told of the failure: Unexpected error: ValueError." in said[-1]
+    lines = lake.alert({})
+    assert "error: not delivered: Unexpected error: ValueError." in lines[-1]
 
 
 @pytest.mark.parametrize("broken", ["catalog locked", "catalog gone", "home not writable", "disk full"])
-def test_a_failure_is_told_when_it_cannot_be_noted(
+def test_an_alert_is_sent_where_nothing_can_be_written(
     lake: Lake, mailbox: Mailbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
     # Its outbox is there, as after every run.
@@ -86,16 +96,17 @@ def test_a_failure_is_told_when_it_cannot_be_noted(
         else:
             # As on a full disk, no file can become longer, and the system says so.
             stack.enter_context(no_room_beyond(0))
-        said = replace(lake, settings=impatient).tell_of_failure(mailbox.env)
+        lines = replace(lake, settings=impatient).alert(mailbox.env)
     [mail] = mailbox.mails
     assert "no. Run again." in text_of(mail)
-    assert said[0].startswith("the failure cannot be noted in ops.export_outbox, and is told all the same: ")
+    assert lines[0] == f"mail: sent the alert of {WEEK}"
+    assert lines[-1].startswith("error: not delivered: ")
     assert {
         "catalog locked": "is locked by another program",
         "catalog gone": "There is no catalog at",
         "home not writable": "cannot be written",
         "disk full": "cannot be used (EFBIG)",
-    }[broken] in said[0]
+    }[broken] in lines[-1]
 
 
 def test_what_was_published_is_told_when_the_report_fails(lake: Lake, mailbox: Mailbox, export_run: Command) -> None:

@@ -312,7 +312,7 @@ def test_a_notice_is_sent_again_when_a_number_in_it_gets_longer_or_when_it_comes
     assert len({mail["X-Idempotency-Key"] for mail in mailbox.mails}) == len(mailbox.mails)
     assert len({mail["Message-ID"] for mail in mailbox.mails}) == len(mailbox.mails)
     # A run that failed, or was for another week, does not know what is mended.
-    lake.tell_of_failure(mailbox.env)
+    lake.alert(mailbox.env)
     assert lake.tell(mailbox.env, weeks=[NEXT_WEEK]) == []
     assert tell(letters.format("30", "1,000"), "other") == 0
 
