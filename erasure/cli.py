@@ -69,8 +69,8 @@ def erase(
 def report(settings: Settings, env: Mapping[str, str], exported: Exported, notifies: bool = True) -> None:
     """Print what was published, notify readers, and end the command with its exit code."""
     print_summary(exported)
-    catalog = load_catalog(settings)
-    end(exported, notify(settings, env, catalog, console.print, exported.notices()) if notifies else [])
+    undelivered = notify(settings, env, load_catalog(settings), console.print, exported.notices()) if notifies else []
+    end(undelivered, exported.is_incomplete)
 
 
 def _person(text: str) -> Person:

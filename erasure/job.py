@@ -161,8 +161,7 @@ class Erasure:
             new = {file.manifest.path for file in exported.published if not file.unchanged}
             receipt.replaced_by = sorted({*receipt.replaced_by, *new})
             receipt.save(catalog)
-        for week in exported.weeks():
-            page.write(self.settings, week, exported.notices())
+        page.write_all(self.settings, exported)
 
     def _clean(self, targets: list[Target], receipt: Receipt) -> None:
         """Delete what dead exports left in export roots and unloads: nothing exports while this has the lease."""

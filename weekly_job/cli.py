@@ -37,7 +37,7 @@ def weekly(
     A dataset that may be incomplete or wrong is withheld, by name and with the reason; the others are published.
 
     Exit codes: 0 published, or nothing new; 1 a step failed, and the readers are told, of what was published before
-    it too; 2 wrong usage; 3 published, but not everybody is told: the next run tries again; 4 something failed, and
+    it too; 2 wrong usage; 3 published, but a notification failed: the next run tries again; 4 something failed, and
     what does not come from it is published.
     """
     if context.invoked_subcommand:
@@ -46,10 +46,10 @@ def weekly(
     now = datetime.now(UTC)
     settings = from_environment(env)
     chosen = chosen_weeks(settings, now, week, weeks)
-    done = job.run(settings, env, Project(PROJECT_ROOT, env), chosen, console, full_refresh)
+    exported = job.run(settings, env, Project(PROJECT_ROOT, env), chosen, console, full_refresh)
     console.print()
-    print_summary(done.exported)
-    end(done.exported, done.not_told)
+    print_summary(exported)
+    end(exported.undelivered, exported.is_incomplete)
 
 
 @app.command()

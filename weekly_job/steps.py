@@ -59,7 +59,6 @@ class Job:
     findings: Findings = field(default_factory=Findings)
     built_all: bool = True
     figures: late.Figures | None = None
-    not_told: list[UserError] = field(default_factory=list)
     # Raises if another machine may be at work.
     require: Callable[[], None] = lambda: None
 
@@ -208,7 +207,7 @@ def export(job: Job) -> str:
 
 def write_report(job: Job) -> str:
     """Write the pages with charts, of the newest week and of those with new versions."""
-    return [page.write(job.settings, week, job.exported.notices()) for week in job.exported.weeks()][-1]
+    return page.write_all(job.settings, job.exported)[-1]
 
 
 def tell(job: Job) -> str:
@@ -216,7 +215,7 @@ def tell(job: Job) -> str:
     lines: list[str] = []
     exported = job.exported
     problems = notify(job.settings, job.env, job.catalog, lines.append, exported.notices(), exported.weeks())
-    job.not_told += problems
+    exported.undelivered += problems
     return "; ".join([*lines, *(problem.message for problem in problems)]) or "nothing new"
 
 

@@ -41,14 +41,14 @@ def list_rows(all_rows: Annotated[bool, typer.Option("--all", help="Also what no
 def retry(keys: Keys) -> None:
     """Tell of these rows once more, whoever has been told of them, and of everything else that is owed.
 
-    Exit code 3: not everybody is told.
+    Exit code 3: a notification failed.
     """
     env = environment()
     settings = from_environment(env)
     catalog = load_catalog(settings)
     _require_rows(keys)
     outbox.owe(catalog, keys, Channels.of(env))
-    end(None, notify(settings, env, catalog, console.print))
+    end(notify(settings, env, catalog, console.print))
 
 
 @app.command()

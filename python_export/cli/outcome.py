@@ -12,17 +12,17 @@ from lakehouse.weeks import IsoWeek, weeks_between
 from python_export.datasets.completeness import last_week, require_past
 from python_export.telling.exported import Exported
 
-NOT_TOLD, WITHHELD = 3, 4
+NOTIFICATION_FAILED, WITHHELD = 3, 4
 
 
-def end(exported: Exported | None, not_told: list[UserError]) -> None:
-    """End the command: with exit code 4 if something failed or is withheld, else with 3 if not everybody is told."""
-    for problem in not_told:
-        log.error("published, but not everybody is told: %s", problem)
-    if exported and (exported.withheld or exported.has_faults):
+def end(undelivered: list[UserError], is_incomplete: bool = False) -> None:
+    """End the command: with exit code 4 if something failed or is withheld, else with 3 if a notification failed."""
+    for problem in undelivered:
+        log.error("a notification failed: %s", problem)
+    if is_incomplete:
         raise typer.Exit(WITHHELD)
-    if not_told:
-        raise typer.Exit(NOT_TOLD)
+    if undelivered:
+        raise typer.Exit(NOTIFICATION_FAILED)
 
 
 def chosen_weeks(settings: Settings, now: datetime, week: str | None, weeks: str | None) -> list[IsoWeek]:

@@ -9,7 +9,6 @@ from lakehouse.catalog import load_catalog, require_views
 from lakehouse.deadline import step_within
 from lakehouse.environment import PROJECT_ROOT, environment
 from lakehouse.errors import UserError
-from lakehouse.failure import to_user_error
 from lakehouse.lease import leased
 from lakehouse.lock import locked
 from lakehouse.output import AsJson, console, print_json, print_table
@@ -27,7 +26,7 @@ from python_export.publishing.manifest import Manifest, ManifestError, paths, pu
 from python_export.publishing.target import open_target
 from python_export.report import page
 from python_export.run import Exporter
-from python_export.telling.deliver import alert_of_failure, alert_of_killed, notify
+from python_export.telling.deliver import alerting, notify, only_run
 from python_export.telling.exported import Exported
 from python_export.variables import Channels
 
@@ -58,8 +57,8 @@ def run(
 
     A dataset with suppressed groups is published once per week; --restate publishes another version.
 
-    Exit codes: 1 something failed, and the readers are told, of what was published before it too; 3 published, but not
-    everybody is told; 4 something failed, and what does not come from it is published.
+    Exit codes: 1 something failed, and the readers are told, of what was published before it too; 3 published, but a
+    notification failed; 4 something failed, and what does not come from it is published.
     """
     if bool(restate) != bool(reason) or (restate and (not week or dataset)):
         raise typer.BadParameter("--restate names the dataset, and needs --week and --reason")
@@ -75,34 +74,28 @@ def run(
     chosen = None if changed else chosen_weeks(settings, datetime.now(UTC), week, weeks)
     dataset = [restate] if restate else dataset
     project = Project(PROJECT_ROOT, env)
+    # Without a catalog there is nothing to export, and none is made.
     catalog = load_catalog(settings)
     if build:
         require_views(catalog, settings)
     parse(project)
     declared.choose(declared.load(project), dataset or ())
     exported = Exported(chosen[-1] if chosen else newest)
-    label = weeks_label(chosen) if chosen else "late data"
-    try:
-        # The weekly job does the same, so one of them at a time.
-        with (
-            locked("weekly"),
-            leased(catalog, "weekly", f"export run for {label}", reports_if_killed=True) as lease,
-            step_within(env, "export run"),
-        ):
-            undelivered = alert_of_killed(env, exported.week, lease.left, console.print)
-            exporter = Exporter(
-                settings, catalog, project, exported, say=console.print, require=lease.require, restated=reason
-            )
-            exporter.run(chosen, dataset or (), build)
-            print_summary(exported)
-            for reported_week in exported.weeks():
-                console.print(f"report: {page.write(settings, reported_week, exported.notices())}")
-    except Exception as problem:
-        error = to_user_error(problem, settings)
-        alert_of_failure(settings, env, exported.week, error, console.print, exported.notices())
-        raise error from (None if isinstance(problem, UserError) else problem)
-    undelivered += notify(settings, env, catalog, console.print, exported.notices(), exported.weeks())
-    end(exported, undelivered)
+    command = f"export run for {weeks_label(chosen) if chosen else 'late data'}"
+    with (
+        alerting(settings, env, exported, console.print),
+        only_run(settings, env, exported, console.print, command) as (_, lease),
+        step_within(env, "export run"),
+    ):
+        exporter = Exporter(
+            settings, catalog, project, exported, say=console.print, require=lease.require, restated=reason
+        )
+        exporter.run(chosen, dataset or (), build)
+        print_summary(exported)
+        for address in page.write_all(settings, exported):
+            console.print(f"report: {address}")
+    exported.undelivered += notify(settings, env, catalog, console.print, exported.notices(), exported.weeks())
+    end(exported.undelivered, exported.is_incomplete)
 
 
 @app.command()
@@ -146,11 +139,11 @@ def restate_figures(week: Annotated[str, typer.Option(help="ISO week, for instan
 def notify_readers() -> None:
     """Tell of every published version that its readers have not been told of yet: mail and webhook.
 
-    Exit code 3: not everybody is told; run it again.
+    Exit code 3: a notification failed; run it again.
     """
     env = environment()
     settings = from_environment(env)
-    end(None, notify(settings, env, load_catalog(settings), console.print))
+    end(notify(settings, env, load_catalog(settings), console.print))
 
 
 @app.command("list")

@@ -30,6 +30,7 @@ from python_export.datasets.shown import Chart, Ranking, Shown, left_out
 from python_export.files import csv_file
 from python_export.publishing.manifest import Manifest, paths, readable
 from python_export.publishing.target import Target, open_target
+from python_export.telling.exported import Exported
 from python_export.telling.messages import TEMPLATES, Announcement, Figure, announcements, report_path
 from python_export.telling.outbox import Notice
 
@@ -63,6 +64,11 @@ class Top:
     shown_as: list[str]
     rows: list[tuple[Any, ...]]
     suppressed: int | None
+
+
+def write_all(settings: Settings, exported: Exported) -> list[str]:
+    """Write the reports of the weeks of a run, and return their addresses, the newest week's last."""
+    return [write(settings, week, exported.notices()) for week in exported.weeks()]
 
 
 def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = ()) -> str:

@@ -8,6 +8,7 @@ one that was stopped between the question and the sending, so its receiver has t
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -18,7 +19,7 @@ from lakehouse.catalog import load_catalog
 from lakehouse.environment import PROJECT_ROOT
 from lakehouse.errors import UserError
 from lakehouse.failure import to_user_error
-from lakehouse.lease import Killed, LeaseLostError, leased
+from lakehouse.lease import Lease, LeaseLostError, leased
 from lakehouse.lock import locked
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
@@ -29,6 +30,7 @@ from python_export.publishing.manifest import Manifest, ManifestError, newest, r
 from python_export.publishing.target import Target, is_announced, open_target
 from python_export.telling import messages, outbox
 from python_export.telling.channels import ChannelDownError, TemporaryError
+from python_export.telling.exported import Exported
 from python_export.telling.messages import ByKey, Message, announcements
 from python_export.telling.outbox import Entry, Notice
 from python_export.variables import Channels
@@ -91,34 +93,40 @@ def alert(
     return problems
 
 
-def alert_of_killed(env: Mapping[str, str], week: IsoWeek, left: Killed | None, say: Say) -> list[UserError]:
-    """Send an alert of the run that left its lease because it was killed, if there is one; as by `alert`."""
-    if left is None:
-        return []
-    error = UserError(f"The {left.run} was killed", "What it has published is whole; run it again")
-    return alert(env, week, error, say, left.at)
+@contextmanager
+def only_run(
+    settings: Settings, env: Mapping[str, str], exported: Exported, say: Say, command: str
+) -> Iterator[tuple[Catalog, Lease]]:
+    """Hold the lock and the lease of the runs that export, and send an alert if the run before was killed."""
+    with locked("weekly"):
+        catalog = load_catalog(settings, create=True)
+        with leased(catalog, "weekly", command, reports_if_killed=True) as lease:
+            if killed := lease.left:
+                error = UserError(f"The {killed.run} was killed", "What it has published is whole; run it again")
+                exported.undelivered += alert(env, exported.week, error, say, killed.at)
+            yield catalog, lease
 
 
-def alert_of_failure(
-    settings: Settings,
-    env: Mapping[str, str],
-    week: IsoWeek,
-    error: UserError,
-    say: Say,
-    notices: Iterable[Notice] = (),
-) -> None:
-    """Send an alert of a failed run, then deliver what it had published before, as far as that is possible.
+@contextmanager
+def alerting(settings: Settings, env: Mapping[str, str], exported: Exported, say: Say) -> Iterator[None]:
+    """Send an alert if the block fails, then deliver what it had published before; its error is raised as a UserError.
 
-    What is not delivered is logged: the error itself is the caller's to report.
+    What cannot be delivered is logged, for the error itself counts more.
     """
-    undelivered: list[UserError] = []
     try:
-        undelivered += alert(env, week, error, say)
-        undelivered += notify(settings, env, load_catalog(settings), say, notices)
-    except Exception as problem:  # whatever it is, it must not take the place of the error
-        undelivered.append(to_user_error(problem, settings))
-    for missing in undelivered:
-        say(f"error: not delivered: {missing}")
+        yield
+    except Exception as problem:
+        error = to_user_error(problem, settings)
+        undelivered: list[UserError] = []
+        try:
+            step = f"{exported.step}: " if exported.step else ""
+            undelivered += alert(env, exported.week, UserError(f"{step}{error.message}", error.remedy), say)
+            undelivered += notify(settings, env, load_catalog(settings), say, exported.notices())
+        except Exception as second:  # whatever it is, it must not take the place of the error
+            undelivered.append(to_user_error(second, settings))
+        for missing in undelivered:
+            say(f"error: not delivered: {missing}")
+        raise error from (None if isinstance(problem, UserError) else problem)
 
 
 def _shown(env: Mapping[str, str], say: Say) -> dict[str, Shown]:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from lakehouse.errors import UserError
 from lakehouse.weeks import IsoWeek
 from python_export.datasets.withheld import Withheld
 from python_export.publishing.publish import Published
@@ -12,7 +13,8 @@ from python_export.telling.outbox import Notice
 class Exported:
     """What a run did so far: versions that are public, what is withheld, warnings; all without data.
 
-    `week` is the newest that it is for. `has_faults` also if no dataset comes from what failed.
+    `week` is the newest that it is for. `has_faults` also if no dataset comes from what failed. `undelivered` are the
+    errors of notifications, `step` is what the run does now, for an alert.
     """
 
     week: IsoWeek
@@ -20,6 +22,13 @@ class Exported:
     withheld: list[Withheld] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     has_faults: bool = False
+    undelivered: list[UserError] = field(default_factory=list)
+    step: str = ""
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether something failed or is withheld."""
+        return bool(self.withheld) or self.has_faults
 
     def notices(self) -> list[Notice]:
         """Return what people should know beside the versions, a line each."""

@@ -26,6 +26,7 @@ from python_export.datasets.withheld import Withheld
 from python_export.publishing import late
 from python_export.publishing.publish import Published
 from python_export.publishing.target import open_target
+from python_export.telling.exported import Exported
 from tests.python_export.telling.conftest import dead_smtp, mail_server, text_of
 from tests.support.hostile_rows import draft
 from tests.support.polling import until
@@ -42,7 +43,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, build: Callable[[Job], str], env: dict[str, str] | None = None
-) -> Job:
+) -> Exported:
     """Run the job with a first step that works and a second one that is given."""
     monkeypatch.setattr(job, "STEPS", {"ingest": lambda job: "3 records", "build": build})
     return job.run(settings, env or {}, Project(Path(), {}), [WEEK], Console(quiet=True))
@@ -166,7 +167,7 @@ def test_a_dead_mail_server_is_exit_code_3_and_not_told(
     done = command(offline_settings, monkeypatch, env, "--week", str(WEEK), **steps)
     assert done.exit_code == 3
     assert "warning: the field phone has no class" in done.stdout
-    assert "published, but not everybody is told: " in caplog.text
+    assert "a notification failed: " in caplog.text
     [line] = history.runs(load_catalog(offline_settings))
     assert (line.outcome, line.warnings, line.versions) == ("not told", "the field phone has no class", None)
 

@@ -4,7 +4,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from email import message_from_bytes, policy
 from email.message import EmailMessage
@@ -23,6 +23,7 @@ from lakehouse.weeks import IsoWeek
 from python_export.publishing.publish import Published
 from python_export.publishing.target import Target, open_target
 from python_export.telling import deliver, outbox
+from python_export.telling.exported import Exported
 from python_export.telling.outbox import Entry, Notice
 from tests.python_export.publishing.test_export_publish import publish_content
 
@@ -64,7 +65,9 @@ class Lake:
     def alert(self, env: dict[str, str], error: UserError = FAILED) -> list[str]:
         """Send an alert that the run for the week failed, and return the lines that are logged."""
         lines: list[str] = []
-        deliver.alert_of_failure(self.settings, env, IsoWeek.parse(WEEK), error, lines.append)
+        exported = Exported(IsoWeek.parse(WEEK))
+        with suppress(UserError), deliver.alerting(self.settings, env, exported, lines.append):
+            raise error
         return lines
 
 

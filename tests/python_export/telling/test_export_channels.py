@@ -108,7 +108,7 @@ def test_the_command_says_that_somebody_is_not_told_and_exits_with_3(
     monkeypatch.setattr("python_export.cli.run.environment", dead_smtp)
     told = CliRunner().invoke(app, ["notify"])
     assert told.exit_code == 3
-    assert "published, but not everybody is told: The mail server at 127.0.0.1:" in caplog.text
+    assert "a notification failed: The mail server at 127.0.0.1:" in caplog.text
 
 
 def test_a_busy_webhook_is_asked_again_when_it_says(lake: Lake, webhook: Calls) -> None:
