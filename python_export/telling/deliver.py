@@ -72,7 +72,7 @@ def notify(
         versions = [entry for entry in pending if entry.kind == outbox.VERSION]
         by_key = _announcements(target, versions, _shown(env, say), unreadable)
         pending = [entry for entry in pending if entry.kind != outbox.VERSION or entry.idempotency_key in by_key]
-        return [*unreadable, *_deliver(catalog, channels, target, pending, by_key, say, lease.require)]
+        return [*unreadable, *_deliver(channels, target, pending, by_key, say, catalog, lease.require)]
 
 
 def alert(
@@ -86,11 +86,9 @@ def alert(
     Raises:
         UserError: a channel is configured wrongly.
     """
-    channels, at = Channels.of(env), at or datetime.now(UTC)
-    problems: list[UserError] = []
-    for channel, message in messages.alerts(channels, str(week), str(error), at).items():
-        problems += _send_all(channel, [message], channels.patience, say)
-    return problems
+    channels = Channels.of(env)
+    entry = outbox.alert(str(week), str(error), channels, at or datetime.now(UTC))
+    return _deliver(channels, None, [entry], {}, say)
 
 
 @contextmanager
@@ -165,14 +163,18 @@ def _announcements(
 
 
 def _deliver(
-    catalog: Catalog,
     channels: Channels,
-    target: Target,
+    target: Target | None,
     pending: list[Entry],
     by_key: ByKey,
     say: Say,
-    require: Callable[[], None],
+    catalog: Catalog | None = None,
+    require: Callable[[], None] = lambda: None,
 ) -> list[UserError]:
+    """Send rows by mail and webhook, and mark them in the outbox of a catalog; without one nothing is stored.
+
+    `require` is asked before each message, and raises if another process delivers.
+    """
     problems: dict[str, UserError] = {}
     senders: dict[outbox.Channel, Callable[[list[Entry]], Iterator[Message]] | None] = {
         "mail": partial(messages.mails, channels.smtp, target, by_key) if channels.smtp else None,
@@ -194,14 +196,10 @@ def _send_all(
     waiting: Iterable[Message],
     patience: timedelta,
     say: Say,
-    catalog: Catalog | None = None,
-    require: Callable[[], None] = lambda: None,
+    catalog: Catalog | None,
+    require: Callable[[], None],
 ) -> Iterator[UserError]:
-    """Send messages, and mark the rows that they deliver in the outbox of a catalog; alerts have no rows.
-
-    One message that is refused does not hold up the next, but when the channel is down they can wait. `require` is
-    asked before each message, and raises if another process delivers.
-    """
+    """Send messages. One that is refused does not hold up the next, but when the channel is down they can wait."""
     start = time.monotonic()
     for message in waiting:
 
@@ -231,7 +229,7 @@ def _send_all(
             yield problem
         if catalog:
             outbox.settle(catalog, message.entries, channel)
-        say(f"{channel}: sent {message.content}")
+        say(f"{channel}: sent {message}")
 
 
 def _pause(state: RetryCallState) -> float:

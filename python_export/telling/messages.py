@@ -7,7 +7,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from email.message import EmailMessage
 from email.utils import format_datetime
@@ -26,8 +26,8 @@ from python_export.publishing.manifest import Manifest
 from python_export.publishing.target import Target
 from python_export.telling import channels, outbox
 from python_export.telling.channels import TemporaryError
-from python_export.telling.outbox import Channel, Entry
-from python_export.variables import Channels, Smtp, Webhook
+from python_export.telling.outbox import Entry
+from python_export.variables import Smtp, Webhook
 
 TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).with_name("templates")),
@@ -117,19 +117,23 @@ ByKey = dict[str, Announcement]
 
 @dataclass
 class Message:
-    """What a channel has to take: `content`, for the log, and the rows of the outbox that it delivers.
+    """What a channel has to take, and the rows of the outbox that it delivers.
 
     A mail is for `recipients`; `send` gives it to them and returns the codes of those that were refused. `refused` are
     those that the server refuses for good.
     """
 
-    content: str
+    entries: list[Entry]
     send: Callable[[list[str]], dict[str, int] | None]
-    entries: list[Entry] = field(default_factory=list)
     recipients: list[str] = field(default_factory=list)
     is_partly_delivered: bool = False
     refused: list[str] = field(default_factory=list)
     attempts: int = 0
+
+    def __str__(self) -> str:
+        """Return what it holds, for instance `2 versions of 2026-W46`."""
+        kinds = Counter(entry.kind for entry in self.entries)
+        return f"{' and '.join(counted(count, kind) for kind, count in kinds.items())} of {self.entries[0].week}"
 
     def try_once(self) -> UserError | None:
         """Send it, and return an error if recipients were refused for good, while others have it.
@@ -159,90 +163,74 @@ class Message:
         raise problem
 
 
-def alerts(configured: Channels, week: str, error: str, at: datetime) -> dict[Channel, Message]:
-    """Return the message of a run that failed, by channel; the same time gives the same idempotency key."""
-    key, content = f"failure/{week}/{at:%Y-%m-%dT%H:%M:%S.%fZ}", f"the alert of {week}"
-    found: dict[Channel, Message] = {}
-    if smtp := configured.smtp:
-        lines = [f"{at:%Y-%m-%d %H:%M:%S} UTC: {error}"]
-        subject = f"{week}: the weekly files failed"
-        mail = _mail(smtp.sender, smtp.alerts, subject, [key], at, notices=lines, is_alert=True)
-        found["mail"] = Message(content, partial(channels.send, smtp, mail), recipients=[*smtp.alerts])
-    if webhook := configured.webhook:
-        body = {"event": "failed", "week": week, "at": at.isoformat(), "error": error}
-        found["webhook"] = Message(content, lambda _: channels.post(webhook, key, body))
-    return found
+def mails(smtp: Smtp, target: Target | None, by_key: ByKey, pending: list[Entry]) -> Iterator[Message]:
+    """Yield a mail per week of what is pending, for each set of recipients that it waits for; alerts have their own.
 
+    An alert needs no target.
+    """
 
-def mails(smtp: Smtp, target: Target, by_key: ByKey, pending: list[Entry]) -> Iterator[Message]:
-    """Yield a mail per week of what is pending; one for each set of recipients that it waits for."""
+    def by_mail(entry: Entry) -> tuple[str, bool, str]:
+        return entry.week or "", entry.kind == outbox.ALERT, entry.waiting_for or ""
 
-    def by_mail(entry: Entry) -> tuple[str, str]:
-        return entry.week or "", entry.waiting_for or ""
-
-    for (week, waiting_for), group in groupby(sorted(pending, key=by_mail), by_mail):
+    for (week, is_alert, waiting_for), group in groupby(sorted(pending, key=by_mail), by_mail):
         entries = list(group)
-        mail = _mail_of_week(smtp, target, IsoWeek.parse(week), by_key, entries)
+        recipients = smtp.alerts if is_alert else smtp.recipients
+        mail = _mail(smtp.sender, recipients, target, IsoWeek.parse(week), is_alert, by_key, entries)
         # A recipient who was removed from the variable does not wait any more.
-        waiting = [address for address in smtp.recipients if not waiting_for or address in waiting_for.split(", ")]
+        waiting = [address for address in recipients if not waiting_for or address in waiting_for.split(", ")]
         send = partial(channels.send, smtp, mail) if waiting else (lambda _: None)
-        yield Message(_content(entries), send, entries, waiting, bool(waiting_for))
-
-
-def _mail_of_week(smtp: Smtp, target: Target, week: IsoWeek, by_key: ByKey, entries: list[Entry]) -> EmailMessage:
-    versions = [by_key[entry.idempotency_key] for entry in entries if entry.kind == outbox.VERSION]
-    replaced = sum(announcement.manifest.supersedes is not None for announcement in versions)
-    others = [entry for entry in entries if entry.kind != outbox.VERSION]
-    others.sort(key=lambda entry: (entry.kind != outbox.WITHDRAWN, entry.dataset is None, entry.error or ""))
-    withdrawn = sum(entry.kind == outbox.WITHDRAWN for entry in others)
-    withheld = sum(entry.kind == outbox.NOTICE and entry.dataset is not None for entry in others)
-    warnings = len(others) - withdrawn - withheld
-    parts = [
-        f"{counted(len(versions), 'file')} published" + (f", {replaced} of them anew" if replaced else ""),
-        f"{counted(withdrawn, 'file')} withdrawn",
-        f"{withheld} withheld",
-        counted(warnings, "warning"),
-    ]
-    counts = (len(versions), withdrawn, withheld, warnings)
-    return _mail(
-        smtp.sender,
-        smtp.recipients,
-        f"{week}: {', '.join(part for part, count in zip(parts, counts, strict=True) if count)}",
-        [entry.idempotency_key for entry in entries],
-        max(entry.recorded_at for entry in entries),
-        "".join(entry.sha256 or "" for entry in entries),
-        week=week,
-        last_day=week.end - timedelta(days=1),
-        report=target.address(report_path(week)),
-        report_link=target.link(report_path(week)),
-        announcements=versions,
-        notices=[entry.error for entry in others],
-    )
+        yield Message(entries, send, waiting, bool(waiting_for))
 
 
 def _mail(
     sender: str,
     recipients: Iterable[str],
-    subject: str,
-    keys: list[str],
-    at: datetime,
-    sha256: str = "",
-    **values: object,
+    target: Target | None,
+    week: IsoWeek,
+    is_alert: bool,
+    by_key: ByKey,
+    entries: list[Entry],
 ) -> EmailMessage:
+    versions = [by_key[entry.idempotency_key] for entry in entries if entry.kind == outbox.VERSION]
+    others = [entry for entry in entries if entry.kind != outbox.VERSION]
+    others.sort(key=lambda entry: (entry.kind != outbox.WITHDRAWN, entry.dataset is None, entry.error or ""))
     message = EmailMessage()
-    message["Subject"] = subject
+    message["Subject"] = f"{week}: {'the weekly files failed' if is_alert else _summary(versions, others)}"
     message["From"] = sender
     message["To"] = ", ".join(recipients)
-    message["Date"] = format_datetime(at)
+    message["Date"] = format_datetime(max(entry.recorded_at for entry in entries))
     # The same message sent twice has the same id, so that mail servers and readers know it for one.
-    idempotency_key = ", ".join(keys)
-    digest = hashlib.sha256(f"{idempotency_key}{sha256}".encode()).hexdigest()
-    message["Message-ID"] = f"<{digest[:32]}@retail-lakehouse>"
-    message["X-Idempotency-Key"] = idempotency_key
-    values = {"announcements": [], "is_alert": False, "subject": subject} | values
+    keys = ", ".join(entry.idempotency_key for entry in entries)
+    content = keys + "".join(entry.sha256 or "" for entry in entries)
+    message["Message-ID"] = f"<{hashlib.sha256(content.encode()).hexdigest()[:32]}@retail-lakehouse>"
+    message["X-Idempotency-Key"] = keys
+    values = {
+        "subject": message["Subject"],
+        "is_alert": is_alert,
+        "week": week,
+        "last_day": week.end - timedelta(days=1),
+        "report": target and (target.link(report_path(week)) or target.address(report_path(week))),
+        "announcements": versions,
+        "entries": others,
+    }
     message.set_content(TEMPLATES.get_template("mail.txt").render(values))
     message.add_alternative(TEMPLATES.get_template("mail.html").render(values), subtype="html")
     return message
+
+
+def _summary(versions: list[Announcement], others: list[Entry]) -> str:
+    replaced = sum(announcement.manifest.supersedes is not None for announcement in versions)
+    withdrawn = sum(entry.kind == outbox.WITHDRAWN for entry in others)
+    withheld = sum(entry.kind == outbox.NOTICE and entry.dataset is not None for entry in others)
+    warnings = len(others) - withdrawn - withheld
+    parts = {
+        f"{counted(len(versions), 'file')} published": len(versions),
+        f"{replaced} of them anew": replaced,
+        f"{counted(withdrawn, 'file')} withdrawn": withdrawn,
+        f"{withheld} withheld": withheld,
+        counted(warnings, "warning"): warnings,
+    }
+    return ", ".join(part for part, count in parts.items() if count)
 
 
 def calls(webhook: Webhook, by_key: ByKey, pending: list[Entry]) -> Iterator[Message]:
@@ -253,18 +241,13 @@ def calls(webhook: Webhook, by_key: ByKey, pending: list[Entry]) -> Iterator[Mes
         def post(_: list[str], key: str = entry.idempotency_key, body: dict[str, Any] = body) -> None:
             channels.post(webhook, key, body)
 
-        yield Message(_content([entry]), post, [entry])
-
-
-def _content(entries: list[Entry]) -> str:
-    kinds = Counter(entry.kind for entry in entries)
-    words = {outbox.VERSION: "version", outbox.WITHDRAWN: "withdrawal", outbox.NOTICE: "notice"}
-    counts = (counted(count, words.get(kind, kind)) for kind, count in kinds.items())
-    return f"{' and '.join(counts)} of {entries[0].week}"
+        yield Message([entry], post)
 
 
 def _line(entry: Entry) -> dict[str, Any]:
     common = {"week": entry.week, "at": entry.recorded_at.isoformat()}
+    if entry.kind == outbox.ALERT:
+        return {"event": "failed", **common, "error": entry.error}
     if entry.kind == outbox.WITHDRAWN:
         version = {"dataset": entry.dataset, "version": entry.version, "sha256": entry.sha256}
         path = f"{(entry.export_root or '').rstrip('/')}/{entry.path}"

@@ -20,6 +20,8 @@ from python_export.variables import Channels
 
 OWED, TAKEN, NONE, DROPPED = "pending", "delivered", "no channel", "dropped"
 VERSION, NOTICE, WITHDRAWN = "version", "notice", "withdrawn"
+# Sent without the outbox, which has such rows of release 0.5 alone.
+ALERT = "failure"
 # The first notification of a lake with an export root of years must not repeat these years.
 NEWS_AGE = timedelta(days=30)
 # So far may the clock of a store be behind.
@@ -123,6 +125,12 @@ def record_versions(catalog: Catalog, target: Target, channels: Channels, unread
         add(catalog, new)
 
 
+def alert(week: str, error: str, channels: Channels, at: datetime) -> Entry:
+    """Return what is sent of a run that failed at a time, in the form of a row."""
+    key = f"{ALERT}/{week}/{at:%Y-%m-%dT%H:%M:%S.%fZ}"
+    return Entry(key, ALERT, week, None, None, None, error, at, *_states(channels))
+
+
 def record_notices(
     catalog: Catalog, target: Target, notices: Iterable[Notice], channels: Channels, weeks: Iterable[str] = ()
 ) -> None:
@@ -165,9 +173,9 @@ def _grew(before: str, after: str) -> bool:
 
 
 def is_of(target: Target, entry: Entry) -> bool:
-    """Return whether a row is about an export root; a failure, which release 0.5 kept, is about all."""
+    """Return whether a row is about an export root; an alert is about all."""
     root = entry.idempotency_key.removeprefix(f"{entry.kind}/").partition("/")[0]
-    return entry.kind == "failure" or root == root_id(target)
+    return entry.kind == ALERT or root == root_id(target)
 
 
 def entries(catalog: Catalog) -> list[Entry]:

@@ -99,7 +99,7 @@ def test_an_alert_is_sent_where_nothing_can_be_written(
         lines = replace(lake, settings=impatient).alert(mailbox.env)
     [mail] = mailbox.mails
     assert "no. Run again." in text_of(mail)
-    assert lines[0] == f"mail: sent the alert of {WEEK}"
+    assert lines[0] == f"mail: sent 1 failure of {WEEK}"
     assert lines[-1].startswith("error: not delivered: ")
     assert {
         "catalog locked": "is locked by another program",
