@@ -17,8 +17,7 @@ from lakehouse.pii import masks
 from python_export.files.csv_file import name, one_row, reading, rows_of
 from python_export.publishing.manifest import Manifest, paths, read
 from python_export.publishing.publish import withdraw as withdraw_version
-from python_export.publishing.staging import staging
-from python_export.publishing.target import Target
+from python_export.publishing.target import Target, staging
 from python_ingest.repair.erase import Person
 
 # The clock of a store may be ahead.

@@ -32,8 +32,7 @@ from python_export.publishing import late
 from python_export.publishing.manifest import Manifest
 from python_export.publishing.publish import draft_of, publish
 from python_export.publishing.retain import retain
-from python_export.publishing.staging import staging, stopped
-from python_export.publishing.target import Target, is_announced, open_target
+from python_export.publishing.target import Target, is_announced, open_target, staging, stopped
 from python_export.telling.exported import Exported
 from python_export.variables import Channels, Choices
 

@@ -16,8 +16,7 @@ from python_export.publishing.audit import Finding, audit, audit_pointer
 from python_export.publishing.difference import difference
 from python_export.publishing.manifest import Manifest, paths, published
 from python_export.publishing.retain import reproduce as write_again
-from python_export.publishing.staging import staging
-from python_export.publishing.target import Target, open_target
+from python_export.publishing.target import Target, open_target, staging
 from python_export.telling import outbox
 
 Datasets = Annotated[list[str] | None, typer.Option("--dataset", help="Just this dataset; repeatable. Default: all.")]

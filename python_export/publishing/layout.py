@@ -1,7 +1,12 @@
-"""How an export root is laid out: the names of what is in it, and of what a dead export may have left there."""
+"""What both export targets share: how an export root is laid out, its links, and its clean-up."""
 
 import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
+
+from python_export.files.bucket import ABANDONED_AFTER
 
 MANIFEST = "manifest.json"
 REPORTS = "reports"
@@ -11,6 +16,19 @@ UPLOAD = re.compile(r"(?P<version>[^/]+/\d{4}-W\d\d/v\d+)/(?P<folder>lakehouse-[
 UNFINISHED = re.compile(r"\.[^.]+\.(json|html)\.[0-9a-f]{8}")
 
 
-def web_address(url: str, path: str) -> str | None:
-    """Return where a path under the export root is on the web, if `url` says where the root is."""
-    return f"{url.rstrip('/')}/{quote(path)}" if url else None
+class Layout(ABC):
+    """An export root; `url` is where it is on the web."""
+
+    url: str
+
+    def link(self, path: str) -> str | None:
+        """Return the web address of a path, or None if the root has none."""
+        return f"{self.url.rstrip('/')}/{quote(path)}" if self.url else None
+
+    def clean(self, datasets: Iterable[str], abandoned_after: timedelta = ABANDONED_AFTER) -> None:
+        """Delete the files of writers that died before they committed them, and complete what was committed."""
+        for folder in (*datasets, REPORTS):
+            self._clean(f"{folder}/", datetime.now(UTC) - abandoned_after)
+
+    @abstractmethod
+    def _clean(self, folder: str, limit: datetime) -> None: ...

@@ -6,20 +6,17 @@ The files that a manifest names are in a folder of their upload, so that no othe
 import json
 import secrets
 import time
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from itertools import chain
 from pathlib import Path
 from typing import ClassVar
 
 from lakehouse.errors import UserError
-from python_export.files.bucket import ABANDONED_AFTER, Bucket
-from python_export.publishing.layout import MANIFEST, UPLOAD, VERSION, web_address
+from python_export.files.bucket import Bucket
+from python_export.publishing.layout import MANIFEST, UPLOAD, VERSION, Layout
 
-# The folder of a version whose manifest does not tell.
-UNKNOWN = ""
 # An object that is always there, by which a store shows that it refuses to write it again.
 CONDITIONAL = ".lakehouse-conditional-writes"
 CONTENT_TYPES = {
@@ -32,7 +29,7 @@ COMMIT_PAUSE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class S3Target(Bucket):
+class S3Target(Layout, Bucket):
     """The export root in a bucket."""
 
     what: ClassVar[str] = "The export root"
@@ -40,10 +37,6 @@ class S3Target(Bucket):
 
     staging: Path
     url: str = ""
-
-    def link(self, path: str) -> str | None:
-        """Return the web address of a path, or None if the root has none."""
-        return web_address(self.url, path)
 
     def versions(self, under: str = "") -> dict[str, datetime]:
         """Return the versions that have a manifest, and when it was written."""
@@ -95,25 +88,26 @@ class S3Target(Bucket):
             if listed != f"{path}/{MANIFEST}":
                 self.delete(listed)
 
-    def clean(self, datasets: Iterable[str], abandoned_after: timedelta = ABANDONED_AFTER) -> None:
+    def _clean(self, folder: str, limit: datetime) -> None:
         """Delete the objects of old uploads that no manifest names, and the parts of old unfinished ones."""
-        limit = datetime.now(UTC) - abandoned_after
-        for dataset in datasets:
-            uploads: dict[str, dict[str, list[tuple[str, datetime]]]] = {}
-            for path, written in self._objects(f"{dataset}/"):
-                if match := UPLOAD.fullmatch(path):
-                    uploads.setdefault(match["version"], {}).setdefault(match["folder"], []).append((path, written))
-            committed = {*self.versions(f"{dataset}/")}
-            for version, folders in uploads.items():
-                # The usual version has one upload, its own. Only beside another one its manifest has to be read.
-                if version in committed and len(folders) == 1:
-                    continue
-                kept = self._folder_of(version)
-                abandoned = [objects for folder, objects in folders.items() if UNKNOWN != kept != folder]
-                for path, written in chain(*abandoned):
-                    if written <= limit:
-                        self.delete(path)
-            self.abort_uploads(f"{dataset}/", UPLOAD, limit)
+        uploads: dict[str, dict[str, list[tuple[str, datetime]]]] = {}
+        for path, written in self._objects(folder):
+            if match := UPLOAD.fullmatch(path):
+                uploads.setdefault(match["version"], {}).setdefault(match["folder"], []).append((path, written))
+        committed = self.versions(folder)
+        for version, objects in uploads.items():
+            # The usual version has one upload: its manifest is not read.
+            if version in committed and len(objects) == 1:
+                continue
+            try:
+                named = self._folder_of(version)
+            except (ValueError, LookupError, TypeError):
+                # Its manifest is damaged, and its files must not follow it.
+                continue
+            for path, written in chain(*(of_upload for upload, of_upload in objects.items() if upload != named)):
+                if written <= limit:
+                    self.delete(path)
+        self.abort_uploads(folder, UPLOAD, limit)
 
     def _folder_of(self, version: str) -> str | None:
         """Return the folder of a version's files, or None without a manifest."""
@@ -121,9 +115,6 @@ class S3Target(Bucket):
             return str(json.loads(self.read(f"{version}/{MANIFEST}"))["file"]).partition("/")[0]
         except FileNotFoundError:
             return None
-        except (ValueError, LookupError, TypeError):
-            # It is damaged, and its files are not to follow it.
-            return UNKNOWN
 
     def _commit(self, content: bytes, path: str) -> None:
         """Write an object if there is none; FileExistsError if there is another one."""

@@ -8,24 +8,28 @@ import errno
 import hashlib
 import os
 import secrets
-from collections.abc import Iterable
-from contextlib import suppress
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from lakehouse.errors import UserError
+from lakehouse.lock import lock
 from lakehouse.private import for_readers
 from lakehouse.settings import Settings
-from python_export.files.bucket import ABANDONED_AFTER
-from python_export.publishing.layout import MANIFEST, REPORTS, UNFINISHED, VERSION, web_address
+from python_export.publishing.layout import MANIFEST, UNFINISHED, VERSION, Layout
 from python_export.publishing.s3_target import S3Target
-from python_export.publishing.staging import BESIDE_VERSIONS
+
+# The staging area of a root that readers may enter, unlike this.
+STAGING = ".staging"
 
 
 @dataclass(frozen=True)
-class LocalTarget:
+class LocalTarget(Layout):
     """A directory."""
 
     root: Path
@@ -33,16 +37,12 @@ class LocalTarget:
 
     @property
     def staging(self) -> Path:
-        """A directory beside the versions, for a rename works within one file system."""
-        return self.root / BESIDE_VERSIONS
+        """A directory next to the versions, for a rename works within one file system."""
+        return self.root / STAGING
 
     def address(self, path: str) -> str:
         """Return where people find a path."""
         return str(self.root / path)
-
-    def link(self, path: str) -> str | None:
-        """Return the web address of a path, or None if the root has none."""
-        return web_address(self.url, path)
 
     def versions(self, under: str = "") -> dict[str, datetime]:
         """Return the versions that readers see, or those under `<dataset>/`, and when each was written or withdrawn.
@@ -134,21 +134,19 @@ class LocalTarget:
             if is_new or (place != self.root and place.is_dir() and not place.stat().st_mode & 0o077):
                 place.chmod(for_readers(0o777))
 
-    def clean(self, datasets: Iterable[str], abandoned_after: timedelta = ABANDONED_AFTER) -> None:
-        """Delete the hidden files of writers that died before their rename; make versions read-only where one died."""
-        limit = (datetime.now(UTC) - abandoned_after).timestamp()
-        datasets = [*datasets]
-        for version in (self.root / path for dataset in datasets for path in self.versions(f"{dataset}/")):
+    def _clean(self, folder: str, limit: datetime) -> None:
+        for version in map(self.root.joinpath, self.versions(folder)):
+            # Its writer died before it could forbid to write it.
             if version.stat().st_mode & 0o200:
                 version.chmod(for_readers(0o555))
-        for place in (*datasets, REPORTS):
-            for file in (self.root / place).glob(".*"):
-                # Its writer may rename it at any time.
-                with suppress(FileNotFoundError):
-                    if UNFINISHED.fullmatch(file.name) and file.stat().st_mtime <= limit:
-                        file.unlink()
+        for file in (self.root / folder).glob(".*"):
+            # Its writer may rename it at any time.
+            with suppress(FileNotFoundError):
+                if UNFINISHED.fullmatch(file.name) and file.stat().st_mtime <= limit.timestamp():
+                    file.unlink()
 
 
+# What both have is their interface.
 Target = LocalTarget | S3Target
 
 
@@ -167,6 +165,50 @@ def open_target(settings: Settings) -> Target:
             f"LAKEHOUSE_EXPORT_ROOT is {root}", "Give a local directory or an address like s3://bucket/prefix"
         )
     return S3Target.at(root, settings.export_staging, settings.export_url)
+
+
+@contextmanager
+def staging(private: Path) -> Iterator[Path]:
+    """Yield an empty directory in a target's staging area; it is gone afterwards.
+
+    A second run waits for the first. So whatever is there at the start was left by a run that died, and is removed.
+
+    Raises:
+        UserError: the area cannot be written, or a file operation failed, for instance on a full disk.
+    """
+    try:
+        if private.name == STAGING and not private.parent.exists():
+            private.parent.mkdir(parents=True)
+            private.parent.chmod(for_readers(0o777))
+        private.mkdir(parents=True, exist_ok=True)
+        file = (private / "lock").open("w")
+    except OSError as error:
+        raise UserError(
+            f"{private} cannot be written: {error.strerror}",
+            "Correct LAKEHOUSE_EXPORT_ROOT, with an object store LAKEHOUSE_EXPORT_STAGING, or the directory's owner",
+        ) from None
+    with file:
+        lock(file, "export")
+        directory = private / uuid.uuid4().hex
+        try:
+            for left_over in private.iterdir():
+                if left_over.is_dir():
+                    # Spark may still write there for a run that was killed; the next run removes the rest.
+                    shutil.rmtree(left_over, ignore_errors=True)
+            directory.mkdir()
+            yield directory
+        except OSError as error:
+            raise stopped(error, private) from None
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def stopped(error: OSError, place: Path) -> UserError:
+    """Return what to say of a file operation of an export that failed, at a place if the error does not name it."""
+    return UserError(
+        f"The export stopped: {error.strerror or error} ({error.filename or place})",
+        "Readers see whole versions only; repair that and run the export again",
+    )
 
 
 def digest(file: Path) -> str:

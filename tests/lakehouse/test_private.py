@@ -86,8 +86,7 @@ PUBLISH = """
 import sys
 from pathlib import Path
 from lakehouse import private
-from python_export.publishing.staging import staging
-from python_export.publishing.target import LocalTarget
+from python_export.publishing.target import LocalTarget, staging
 private.set_umask()
 target = LocalTarget(Path(sys.argv[1]))
 with staging(target.staging) as directory:

@@ -19,8 +19,7 @@ from python_export.files import csv_file
 from python_export.files.compare import verify
 from python_export.publishing.manifest import published
 from python_export.publishing.publish import publish
-from python_export.publishing.staging import staging
-from python_export.publishing.target import Target, open_target
+from python_export.publishing.target import Target, open_target, staging
 from tests.support.hostile_rows import DATASET, MONDAY, SCHEMA, arrow_table, current_source, draft
 from tests.support.weed import Weed
 

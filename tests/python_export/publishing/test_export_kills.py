@@ -11,8 +11,7 @@ import pytest
 
 from lakehouse.settings import Settings
 from python_export.publishing.manifest import published
-from python_export.publishing.staging import staging
-from python_export.publishing.target import open_target
+from python_export.publishing.target import open_target, staging
 from tests.support.publishing import (
     FORKS,
     POINTS,

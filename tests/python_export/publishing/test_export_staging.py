@@ -12,7 +12,7 @@ import pytest
 
 from lakehouse.errors import UserError
 from lakehouse.lock import locked
-from python_export.publishing.staging import staging
+from python_export.publishing.target import staging
 from tests.support.polling import until
 
 
