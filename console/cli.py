@@ -70,13 +70,15 @@ def lakehouse(
     log_level: Annotated[Level, typer.Option(help="Log events of this level and above.")] = "info",
     log_format: Annotated[Format, typer.Option(help="How events are logged on stderr.")] = "text",
 ) -> None:
-    """Configure the log, and refuse misspelled variables."""
+    """Configure the log, and refuse misspelled variables and malformed limits."""
     configure(log_level, log_format)
     if "--help" not in sys.argv:
-        # Imported here, for it knows the variables of every package: to list the commands needs none of them.
+        # Imported here, for they know the variables of every package: to list the commands needs none of them.
         from console import configuration  # noqa: PLC0415
+        from lakehouse.deadline import limits  # noqa: PLC0415
 
         configuration.refuse_misspelled(environment())
+        limits()
 
 
 def options_first(arguments: list[str]) -> list[str]:

@@ -37,11 +37,16 @@ def test_what_others_set_is_left_alone() -> None:
     refuse_misspelled(dict.fromkeys(names, "x"))
 
 
-def test_every_command_refuses_a_misspelled_variable_but_help(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_command_refuses_a_misspelled_variable_and_a_malformed_limit_but_help(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("LAKEHOUSE_EXPORT_ROT", "/exports")
     refused = run_lakehouse("check", "java")
     assert (refused.returncode, refused.stdout) == (1, "")
     assert refused.stderr.startswith("error: LAKEHOUSE_EXPORT_ROT is an unknown variable.")
+    monkeypatch.delenv("LAKEHOUSE_EXPORT_ROT")
+    monkeypatch.setenv("LAKEHOUSE_STEP_TIMEOUT", "0s")
+    assert run_lakehouse("check", "java").stderr == "error: LAKEHOUSE_STEP_TIMEOUT is 0s. Give it some time.\n"
     assert run_lakehouse("check", "--help").returncode == 0
 
 

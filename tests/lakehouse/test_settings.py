@@ -53,7 +53,6 @@ def test_what_only_some_parts_need_is_asked_for_where_it_is_used() -> None:
         ("LAKEHOUSE_EXPORT_URL", "ftp://files", "is not a URL"),
         ("LAKEHOUSE_EXPORT_UNLOAD", "s3://unloads", "is s3://unloads. Write it as s3a://bucket/prefix"),
         ("LAKEHOUSE_EXPORT_UNLOAD", "s3a:///unloads", "is s3a:///unloads. Write it as s3a://bucket/prefix"),
-        ("LAKEHOUSE_STEP_TIMEOUT", "0s", "is 0s. Give it some time"),
     ],
 )
 def test_a_malformed_variable_is_named(name: str, value: str, words: str) -> None:

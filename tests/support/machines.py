@@ -26,7 +26,7 @@ from lakehouse.process import end_at_sigterm
 from lakehouse.settings import from_environment
 
 end_at_sigterm()
-logging.basicConfig(stream=sys.stdout, format="%(message)s", level=logging.INFO)
+logging.basicConfig(stream=sys.stdout, format="%(message)s")
 socket.gethostname = lambda: sys.argv[1]
 lease.LASTS, lease.RENEWED_AFTER_SECONDS, lease.ASKED_AFTER_SECONDS = timedelta(seconds={LASTS_SECONDS}), 0.5, 0.1
 real_time = time.time
