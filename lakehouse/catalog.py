@@ -4,7 +4,7 @@ import errno
 import re
 import traceback
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -139,6 +139,12 @@ def load_table(catalog: Catalog, identifier: str) -> Table | None:
     except Exception:
         with translate_read_errors(f"{_metadata_of(catalog, identifier)},"):
             raise
+
+
+def existing_columns(table: Table, names: Iterable[str]) -> tuple[str, ...]:
+    """Return those columns that a table has, a nested field by its path: one of release 0.5 has no kafka_generation."""
+    known = {*table.schema().column_names}
+    return tuple(name for name in dict.fromkeys(names) if name in known)
 
 
 def _metadata_of(catalog: Catalog, identifier: str) -> str:

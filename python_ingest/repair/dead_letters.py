@@ -15,7 +15,7 @@ from pyiceberg.table import Table
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakehouse.catalog import translate_read_errors
+from lakehouse.catalog import existing_columns, translate_read_errors
 from lakehouse.commits import until_committed
 from python_ingest.landing import branch, decode, erased, tables
 from python_ingest.landing.batch import Lander
@@ -27,6 +27,7 @@ from python_ingest.schema.state import SchemaState, Sides
 
 # Of bytes that only look like registry Avro the dead letters of a table can name a million ids.
 MOST_IDS = 1_000
+POSITION = ("kafka_generation", "kafka_partition", "kafka_offset")
 ERRORS = {"value": "decode_error", "key": "key_error"}
 
 
@@ -71,12 +72,9 @@ def summary(table: Table) -> list[DeadLetters]:
 def raw(table: Table, limit: int) -> list[dict[str, Any]]:
     """Return what could not be decoded with position, messages, key and value in hexadecimal. This shows payloads."""
     columns = tuple(ERRORS.values())
-    generation = {"kafka_generation"} & {*table.schema().column_names}
-    names = (*generation, "kafka_partition", "kafka_offset", *columns, "kafka_raw_key", "kafka_raw_value")
-    found = []
-    for row in _rows(table, _any(map(erased.failed, columns)), names, limit):
-        found.append({name: part.hex() if isinstance(part, bytes) else part for name, part in row.items()})
-    return found
+    names = existing_columns(table, (*POSITION, *columns, "kafka_raw_key", "kafka_raw_value"))
+    rows = _rows(table, _any(map(erased.failed, columns)), names, limit)
+    return [{name: cell.hex() if isinstance(cell, bytes) else cell for name, cell in row.items()} for row in rows]
 
 
 def replay(lander: Lander, reason: str | None) -> Replayed:

@@ -20,19 +20,19 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakehouse import property_keys
-from lakehouse.catalog import load_table, translate_read_errors
+from lakehouse.catalog import existing_columns, load_table, translate_read_errors
 from lakehouse.commits import until_committed
 from lakehouse.errors import UserError
 from lakehouse.settings import CATALOG_NAME
 from python_ingest.landing import branch, erased, identity
 from python_ingest.landing.commit import Ledger
 from python_ingest.landing.offsets import PositionReader
+from python_ingest.repair.dead_letters import POSITION
 from python_ingest.subjects import Subject
 from python_ingest.topics import Declaration
 
 # What the writers of erasures begin with.
 WRITER = "erase-"
-POSITION = ("kafka_generation", "kafka_partition", "kafka_offset")
 KEPT = {"kafka_topic", *POSITION, "kafka_timestamp", "kafka_timestamp_type", "ingested_at"}
 
 # Generation, partition and offset of a row; a record has its topic before them.
@@ -250,17 +250,9 @@ def _named(
 
 def _rows(table: Table, columns: Iterable[str], where: str = "true") -> Iterator[pa.RecordBatch]:
     """Yield positions and some columns, those that the table has; a nested field is named by its path."""
-    names = dict.fromkeys(name for name in (*POSITION, *columns) if _has(table, name))
+    names = existing_columns(table, (*POSITION, *columns))
     with translate_read_errors(f"A file of {'.'.join(table.name())}"):
-        yield from table.scan(where, selected_fields=tuple(names)).to_arrow_batch_reader()
-
-
-def _has(table: Table, column: str) -> bool:
-    try:
-        table.schema().find_field(column)
-    except ValueError:
-        return False
-    return True
+        yield from table.scan(where, selected_fields=names).to_arrow_batch_reader()
 
 
 def _is_any(rows: pa.RecordBatch, columns: Iterable[str], ids: set[str]) -> pa.Array:

@@ -17,7 +17,7 @@ from pyiceberg.table.snapshots import ancestors_of
 from pyiceberg.types import IcebergType
 
 from lakehouse import property_keys
-from lakehouse.catalog import load_table, translate_read_errors
+from lakehouse.catalog import existing_columns, load_table, translate_read_errors
 from python_ingest.kafka.avro_schema import omitted_fields
 from python_ingest.kafka.offset_range import HeldOffsets
 from python_ingest.verify.topic_log import RECORD
@@ -52,11 +52,11 @@ class BronzeTable:
         that a snapshot tells of.
         """
         last = max((int(entries.get(property_keys.BATCH, 0)) for entries in self._summaries()), default=0)
-        names = ("kafka_topic", "kafka_partition", "kafka_offset", "ingest_batch")
-        generation = {"kafka_generation"} & self.columns().keys()
+        columns = ("kafka_topic", "kafka_generation", "kafka_partition", "kafka_offset", "ingest_batch")
+        names = existing_columns(self._table, columns)
         for file in self._files():
-            rows = self._read(file, AlwaysTrue(), (*names, *generation))
-            of_rows = pc.fill_null(rows["kafka_generation"], 0) if generation else pa.scalar(0)
+            rows = self._read(file, AlwaysTrue(), names)
+            of_rows = pc.fill_null(rows["kafka_generation"], 0) if "kafka_generation" in names else pa.scalar(0)
             former = pc.multiply(pc.subtract(self.generation, of_rows), PARTITIONS)
             numbers = pc.subtract(rows["kafka_partition"], former)
             rows = rows.set_column(rows.schema.get_field_index("kafka_partition"), "kafka_partition", numbers)
