@@ -35,11 +35,9 @@ def pseudonyms(spark: SparkSession, key_file: Path, persons: Iterable[Person]) -
     Raises:
         UserError: the masking key cannot be read.
     """
-    pii_key.ensure_copy(key_file)
     found: set[str] = set()
-    for copy in key_file.parent.glob(f"{key_file.name}.v*"):
-        pii_key.check(copy)
-        spark.createDataFrame([(copy.read_text().strip(),)], "value string").createOrReplaceTempView("erasure_pads")
+    for line in pii_key.lines(key_file).values():
+        spark.createDataFrame([(line,)], "value string").createOrReplaceTempView("erasure_pads")
         for person in persons:
             source, _, pii = person.kind.rpartition(".")
             spark.createDataFrame([(person.id,)], "id string").createOrReplaceTempView("erasure_ids")

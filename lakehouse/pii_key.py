@@ -35,18 +35,18 @@ def rotate(path: Path) -> str:
     The old key stays in its copy. Killed in between, the file holds the old key or the new one. Raises as `check`.
     """
     current = check(path)
-    ensure_copy(path)
+    copy = path.with_name(f"{path.name}.{current}")
+    if not copy.exists():
+        _write(copy, path.read_text(), replace=False)
     taken = [int(other.name.rpartition(".v")[2]) for other in path.parent.glob(f"{path.name}.v*")]
     version = f"v{max([int(current[1:]), *taken]) + 1}"
     _write_new_version(path, version)
     return version
 
 
-def ensure_copy(path: Path) -> None:
-    """Make the copy of a key file that has none, as files from before there were copies do."""
-    copy = path.with_name(f"{path.name}.{check(path)}")
-    if not copy.exists():
-        _write(copy, path.read_text(), replace=False)
+def lines(path: Path) -> dict[str, str]:
+    """Return the line of each version of the key: of its file, and of its copies; raises as `check`."""
+    return {check(file): file.read_text().strip() for file in (path, *path.parent.glob(f"{path.name}.v*"))}
 
 
 def check(path: Path) -> str:
@@ -71,11 +71,9 @@ def pseudonyms(path: Path, domain: str, value: str) -> dict[str, str]:
 
     `domain` is a class, or `<source>.<class>`, of which older versions know the class alone.
     """
-    ensure_copy(path)
     found = {}
-    for copy in path.parent.glob(f"{path.name}.v*"):
-        check(copy)
-        version, pads, *by_source = copy.read_text().strip().split(":")
+    for version, line in lines(path).items():
+        _, pads, *by_source = line.split(":")
         message = f"{domain if by_source else domain.rpartition('.')[2]}|{value}".encode()
         inner, outer = bytes.fromhex(pads[: 2 * BLOCK_BYTES]), bytes.fromhex(pads[2 * BLOCK_BYTES :])
         found[version] = hashlib.sha256(outer + hashlib.sha256(inner + message).digest()).hexdigest()

@@ -94,7 +94,6 @@ def prepare(values: dict[str, str]) -> None:
     key_file = from_environment(values).needed("pii_key_file")
     if not key_file.exists():
         pii_key.create(key_file)
-    pii_key.ensure_copy(key_file)
 
 
 def require_mark() -> None:

@@ -48,13 +48,16 @@ def test_a_rotation_makes_the_next_version_and_keeps_the_old_key(tmp_path: Path)
     assert sorted(tmp_path.iterdir()) == sorted([*made, tmp_path / "pii.key.v2"])
 
 
-def test_a_key_file_without_a_copy_gets_one(tmp_path: Path) -> None:
+def test_a_key_without_a_copy_counts_and_a_rotation_keeps_it(tmp_path: Path) -> None:
     path, copy = tmp_path / "pii.key", tmp_path / "pii.key.v1"
     pii_key.create(path)
+    first = path.read_text()
     copy.unlink()
-    pii_key.ensure_copy(path)
-    assert copy.read_text() == path.read_text()
+    assert pii_key.pseudonyms(path, "shop.customer", "42").keys() == {"v1"}
+    pii_key.rotate(path)
+    assert copy.read_text() == first
     assert copy.stat().st_mode & 0o777 == 0o600
+    assert pii_key.pseudonyms(path, "shop.customer", "42").keys() == {"v1", "v2"}
 
 
 @pytest.mark.parametrize("damage", ["missing", "empty", "two lines", "open to others"])
