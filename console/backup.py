@@ -42,4 +42,4 @@ def restore_from(
     settings = from_environment(env)
     catalog = load_catalog(settings, create=True)
     typer.echo(f"tables restored: {restore(catalog, path, newest={receipts.TABLE.identifier})}")
-    report(settings, env, again(settings, Project(PROJECT_ROOT, env), typer.echo))
+    report(settings, env, again(settings, Project(PROJECT_ROOT, env)))

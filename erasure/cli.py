@@ -60,9 +60,9 @@ def erase(
     with step_within(env, "erase"):
         project = Project(PROJECT_ROOT, env)
         if again:
-            exported = erase_again(settings, project, console.print, dry_run)
+            exported = erase_again(settings, project, dry_run)
         else:
-            exported = Erasure(settings, project, console.print, persons, records, published).run(dry_run)
+            exported = Erasure(settings, project, persons, records, published).run(dry_run)
     report(settings, env, exported, notifies=(again or published) and not dry_run)
 
 

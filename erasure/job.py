@@ -18,6 +18,7 @@ from lakehouse.catalog import load_catalog, load_table, require_views
 from lakehouse.errors import UserError
 from lakehouse.lease import leased
 from lakehouse.lock import locked
+from lakehouse.output import console
 from lakehouse.pii.problem import RESTRICTED
 from lakehouse.settings import Settings
 from python_export.datasets import build, completeness, declared
@@ -44,11 +45,10 @@ HELD, WITHDRAWN = "holds rows", "withdrawn"
 
 @dataclass(frozen=True)
 class Erasure:
-    """Erases the rows of persons, and records by topic, partition and offset. `say` takes lines that name no person."""
+    """Erases the rows of persons, and records by topic, partition and offset. What it prints names no person."""
 
     settings: Settings
     project: Project
-    say: Callable[[str], None]
     persons: tuple[Person, ...]
     records: tuple[Record, ...] = ()
     withdraws: bool = False
@@ -94,14 +94,16 @@ class Erasure:
         self._require_known(catalog, declarations)
         for of_table in found:
             if of_table.shared:
-                self.say(f"{of_table.declaration.identifier}: {of_table.shared:,} that others' rows name too are kept")
+                console.print(
+                    f"{of_table.declaration.identifier}: {of_table.shared:,} that others' rows name too are kept"
+                )
         for table, count in rows.items():
-            self.say(f"{table}: {count:,} rows" + (" would be erased" if dry else ""))
+            console.print(f"{table}: {count:,} rows" + (" would be erased" if dry else ""))
         is_new = not before or before[-1].state == DONE
         targets, not_searched = self._targets(catalog)
         versions = self._versions(targets, not_searched)
         for path, count in versions.items():
-            self.say(f"{path} is published and holds {count:,} rows of the person, masked")
+            console.print(f"{path} is published and holds {count:,} rows of the person, masked")
         if not rows and is_new and not (before and self.withdraws and versions):
             if not before:
                 raise UserError(
@@ -109,7 +111,7 @@ class Erasure:
                     f" {receipts.TABLE.identifier} says that one was",
                     "Check the id; `lakehouse ingest run` first if its records are not landed yet",
                 )
-            self.say(f"It was erased on {before[-1].ended_at}, and no row has come since: nothing to do")
+            console.print(f"It was erased on {before[-1].ended_at}, and no row has come since: nothing to do")
             return not_searched
         if dry:
             return not_searched
@@ -127,7 +129,7 @@ class Erasure:
         if self.withdraws:
             self._withdraw(catalog, targets, exported, receipt)
         receipt.end(catalog)
-        self.say(f"receipt: {receipt.name} of {receipts.TABLE.identifier}")
+        console.print(f"receipt: {receipt.name} of {receipts.TABLE.identifier}")
         return receipt.not_searched
 
     def _require_known(self, catalog: Catalog, declarations: list[Declaration]) -> None:
@@ -152,11 +154,11 @@ class Erasure:
         """Publish the weeks that have changed, then withdraw the old versions, whether or not there are new ones."""
         self.require()
         try:
-            exporter = Exporter(self.settings, catalog, self.project, exported, say=self.say, require=self.require)
+            exporter = Exporter(self.settings, catalog, self.project, exported, say=console.print, require=self.require)
             # Every version that is withdrawn is to be replaced, however many weeks that takes.
             replace(exporter, at_most=sys.maxsize).run(None)
         finally:
-            published.withdraw(targets, receipt.versions, self.say)
+            published.withdraw(targets, receipt.versions)
             receipt.versions = dict.fromkeys(receipt.versions, WITHDRAWN)
             new = {file.manifest.path for file in exported.published if not file.unchanged}
             receipt.replaced_by = sorted({*receipt.replaced_by, *new})
@@ -167,7 +169,7 @@ class Erasure:
         """Delete what dead exports left in export roots and unloads: nothing exports while this has the lease."""
         self.require()
         names = declared.of_manifest(self.project.manifest())
-        receipt.not_searched += published.clean(targets, names, self.say)
+        receipt.not_searched += published.clean(targets, names)
         if self.settings.export_unload:
             UnloadBucket.at(self.settings.export_unload).clean(published.ALL_AGES)
 
@@ -188,7 +190,7 @@ class Erasure:
                 at = erase.erased_at(catalog, spark(), name).isoformat()
                 receipt.tables[name] = {"rows": before + rows, "erased_at": at}
                 receipt.save(catalog)
-                self.say(f"{name}: {rows:,} rows are erased")
+                console.print(f"{name}: {rows:,} rows are erased")
         spark.stop()
 
     def _rebuild(self, receipt: Receipt) -> None:
@@ -196,7 +198,7 @@ class Erasure:
 
         An erased row has no key any more by which an increment could find what it had made.
         """
-        self.say("building anew what comes from there")
+        console.print("building anew what comes from there")
         build.rebuild(self.project, *(f"{name}+" for name in self._sources(receipt)))
 
     def _purge(self, catalog: Catalog, receipt: Receipt) -> None:
@@ -213,7 +215,7 @@ class Erasure:
                 self._purge_table(catalog, spark, name, at, receipt)
         spark.stop()
         purged = receipt.purged.values()
-        self.say(
+        console.print(
             f"{len(receipt.purged)} tables let go of {sum(entry['snapshots'] for entry in purged):,} snapshots"
             f" and {sum(entry['orphans'] for entry in purged):,} files that nothing refers to"
         )
@@ -258,7 +260,7 @@ class Erasure:
 
     def _tell_of_kafka(self, declarations: list[Declaration], receipt: Receipt) -> None:
         topics = [declaration.topic for declaration in declarations if declaration.identifier in receipt.tables]
-        self.say(
+        console.print(
             f"Kafka still has the records of {', '.join(topics)} until retention deletes them, or a tombstone and"
             " compaction do: see docs/privacy.md"
         )
@@ -270,7 +272,7 @@ def record_at(topic: str, place: Iterable[str]) -> Record:
     return topic, generation, partition, offset
 
 
-def again(settings: Settings, project: Project, say: Callable[[str], None], dry: bool = False) -> Exported:
+def again(settings: Settings, project: Project, dry: bool = False) -> Exported:
     """Erase once more all that receipts name: a restored lake is as it was before. Published versions are withdrawn.
 
     Raises:
@@ -286,6 +288,6 @@ def again(settings: Settings, project: Project, say: Callable[[str], None], dry:
         with suppress(UserError):
             records += [record] if erase.named(catalog, declarations, [record]) else []
     if not persons and not records:
-        say("nothing that a receipt names is in any bronze table")
+        console.print("nothing that a receipt names is in any bronze table")
         return Exported(completeness.last_week(settings, datetime.now(UTC)))
-    return Erasure(settings, project, say, tuple(persons), tuple(records), withdraws=True).run(dry)
+    return Erasure(settings, project, tuple(persons), tuple(records), withdraws=True).run(dry)

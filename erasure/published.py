@@ -3,7 +3,7 @@
 import re
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from lakehouse import pii_key
 from lakehouse.errors import UserError
 from lakehouse.manifest import DbtManifest
+from lakehouse.output import console
 from lakehouse.pii import masks
 from python_export.files.csv_file import name, one_row, reading, rows_of
 from python_export.publishing.manifest import Manifest, paths, read
@@ -84,7 +85,7 @@ def find(
     return found
 
 
-def withdraw(targets: Iterable[Target], addresses: Collection[str], say: Callable[[str], None]) -> None:
+def withdraw(targets: Iterable[Target], addresses: Collection[str]) -> None:
     """Withdraw versions, and complete the withdrawals that an earlier command began.
 
     Raises:
@@ -94,10 +95,10 @@ def withdraw(targets: Iterable[Target], addresses: Collection[str], say: Callabl
         for path in paths(target):
             if target.address(path) in addresses:
                 withdraw_version(target, path, REASON)
-                say(f"{target.address(path)} is withdrawn")
+                console.print(f"{target.address(path)} is withdrawn")
 
 
-def clean(targets: Iterable[Target], names: Collection[str], say: Callable[[str], None]) -> list[str]:
+def clean(targets: Iterable[Target], names: Collection[str]) -> list[str]:
     """Delete what dead exports left of datasets in export roots and their staging areas; return what is not deleted."""
     left: list[str] = []
     for target in targets:

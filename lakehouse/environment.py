@@ -2,9 +2,25 @@
 
 import os
 import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
+
+
+@contextmanager
+def changed_environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Set variables of this process, and of those that it starts, inside the block; afterwards all are as before."""
+    before = dict(os.environ)
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        # Not by clearing all: other threads read variables meanwhile.
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
 
 
 def home() -> Path:

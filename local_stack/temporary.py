@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from lakehouse.environment import changed_environment
 from lakehouse.process import Service, free_ports
 from lakehouse.settings import Settings, from_environment
 from local_stack import stack
@@ -18,16 +19,13 @@ FOREIGN = ("KAFKA_", "SCHEMA_REGISTRY_", "LAKEHOUSE_", "DBT_", "AWS_", "PG", "PY
 @contextmanager
 def own_environment(home: Path) -> Iterator[None]:
     """Let this process's variables name a home, dbt's output and free ports of its own, until the end."""
-    before = dict(os.environ)
-    for name in [name for name in os.environ if name.startswith(FOREIGN)]:
-        del os.environ[name]
-    os.environ.update(LAKEHOUSE_HOME=str(home), DBT_TARGET_PATH=str(home / "target"), DBT_LOG_PATH=str(home / "logs"))
-    os.environ.update(zip(stack.PORTS, map(str, free_ports(len(stack.PORTS))), strict=True))
-    try:
+    own = {"LAKEHOUSE_HOME": str(home), "DBT_TARGET_PATH": str(home / "target"), "DBT_LOG_PATH": str(home / "logs")}
+    own |= dict(zip(stack.PORTS, map(str, free_ports(len(stack.PORTS))), strict=True))
+    with changed_environment({}):
+        for name in [name for name in os.environ if name.startswith(FOREIGN)]:
+            del os.environ[name]
+        os.environ.update(own)
         yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 @contextmanager

@@ -3,8 +3,7 @@
 import os
 import shlex
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyspark
@@ -12,7 +11,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from lakehouse import catalog_properties, connections, private
-from lakehouse.environment import PROJECT_ROOT
+from lakehouse.environment import PROJECT_ROOT, changed_environment
 from lakehouse.errors import UserError
 from lakehouse.settings import CATALOG_NAME, Settings, is_secret
 from spark_server import java
@@ -136,21 +135,6 @@ def process_environment(settings: Settings | None = None, properties: Path = DEF
     }
 
 
-@contextmanager
-def _variables(values: Mapping[str, str]) -> Iterator[None]:
-    """Set variables for a child that is started inside: other children need no decrypted key."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
 def _before(own: str, variable: str, default: str = "", separator: str = " ") -> str:
     """Return a variable as the caller has set it, what is ours before that, once."""
     given = os.environ.get(variable, default)
@@ -172,7 +156,8 @@ def session(settings: Settings, app_name: str) -> SparkSession:
     of_executors = _of_executors(settings)
     with tempfile.TemporaryDirectory(prefix="lakehouse-spark-") as directory:
         properties = write_properties(settings, Path(directory) / "spark.properties", of_executors)
-        with _variables(process_environment(settings, properties) | connections.java_environment(settings)):
+        # Other children need no decrypted key.
+        with changed_environment(process_environment(settings, properties) | connections.java_environment(settings)):
             SparkContext._ensure_initialized()
     # A JVM that a session before started, with other settings, is told here, and not on a command line.
     builder = SparkSession.builder.appName(app_name)

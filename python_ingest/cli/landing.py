@@ -127,8 +127,11 @@ def replay(
     """
     if reason is not None and reason not in decode.REASONS:
         raise UserError(f"There is no reason '{reason}'", f"Choose from {', '.join(decode.REASONS)}")
-    lander, spark = _lander(models, topic, seconds(wait))
-    with alone(lander.settings, "maintain", "ingest replay"):
+    settings, (declaration,) = prepare(models, [topic])
+    patience, spark = seconds(wait), QuietSpark(settings)
+    schemas = TopicSchemas(Registry(settings, patience), declaration)
+    lander = Lander(settings, spark, load_catalog(settings), declaration, schemas, str(uuid.uuid4()), patience)
+    with alone(settings, "maintain", "ingest replay"):
         outcome = letters.replay(lander, reason)
     spark.stop()
     if as_json:
@@ -198,14 +201,6 @@ def plan_schema(
             console.print(line)
     if any(plan.refused for plan in plans):
         raise typer.Exit(1)
-
-
-def _lander(models: Path, topic: str, wait: float) -> tuple[Lander, QuietSpark]:
-    settings, (declaration,) = prepare(models, [topic])
-    spark = QuietSpark(settings)
-    schemas = TopicSchemas(Registry(settings, wait), declaration)
-    catalog = load_catalog(settings)
-    return Lander(settings, spark, catalog, declaration, schemas, str(uuid.uuid4()), wait), spark
 
 
 def _catch_up(settings: Settings, chosen: list[Declaration], options: Options) -> list[TopicResult]:

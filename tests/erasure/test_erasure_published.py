@@ -111,7 +111,7 @@ def test_what_dead_exports_left_goes_and_versions_stay(offline_settings: Setting
         # The store's clock is an hour ahead.
         os.utime(file, (time.time() + 3600, time.time() + 3600))
     before = {file.name: file.read_bytes() for file in version.iterdir()}
-    [left] = clean([target, other], ["unloaded"], print)
+    [left] = clean([target, other], ["unloaded"])
     assert left.startswith(f"{tmp_path / 'other'}: ")
     assert not dead.exists()
     assert not any(file.exists() for file in unfinished)
