@@ -146,7 +146,7 @@ class Erasure:
             for name in sorted(names - landed - built):
                 if load_table(catalog, name) is not None:
                     raise UserError(
-                        f"{name} may hold the person, and no topic is declared for it and no model builds it",
+                        f"{name} may hold the person, but no topic is declared for it and no model builds it",
                         f"Drop it by `drop table {name} purge`, or declare it again; then give the same command",
                     )
 
@@ -198,7 +198,7 @@ class Erasure:
 
         An erased row has no key any more by which an increment could find what it had made.
         """
-        console.print("building anew what comes from there")
+        console.print("rebuilding all models behind these tables")
         build.rebuild(self.project, *(f"{name}+" for name in self._sources(receipt)))
 
     def _purge(self, catalog: Catalog, receipt: Receipt) -> None:
@@ -216,8 +216,8 @@ class Erasure:
         spark.stop()
         purged = receipt.purged.values()
         console.print(
-            f"{len(receipt.purged)} tables let go of {sum(entry['snapshots'] for entry in purged):,} snapshots"
-            f" and {sum(entry['orphans'] for entry in purged):,} files that nothing refers to"
+            f"{len(receipt.purged)} tables: {sum(entry['snapshots'] for entry in purged):,} snapshots expired,"
+            f" {sum(entry['orphans'] for entry in purged):,} orphan files deleted"
         )
 
     def _purge_table(self, catalog: Catalog, spark: QuietSpark, name: str, at: datetime, receipt: Receipt) -> None:

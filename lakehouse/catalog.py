@@ -72,7 +72,7 @@ def load_catalog(settings: Settings, create: bool = False) -> Catalog:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
     elif not Path(path).exists():
         raise UserError(
-            f"There is no catalog at {path}",
+            f"The catalog {path} is missing",
             "Run `lakehouse stack up`, or correct LAKEHOUSE_CATALOG_URI",
         )
     of_file = {
@@ -94,8 +94,8 @@ def _on_server(kind: Kind, properties: frozenset[tuple[str, str]]) -> Catalog:
         if is_unavailable(error) or isinstance(error, IntegrityError):
             raise
         # Of the address alone: no table has been read.
-        said = str(error.orig).partition("\n")[0]
-        raise UserError(f"PostgreSQL refuses how it is named ({said})", "Correct LAKEHOUSE_CATALOG_URI") from None
+        message = str(error.orig).partition("\n")[0]
+        raise UserError(f"Invalid PostgreSQL URL ({message})", "Correct LAKEHOUSE_CATALOG_URI") from None
 
 
 def require_views(catalog: Catalog, settings: Settings) -> None:
@@ -218,7 +218,7 @@ def unavailable(settings: Settings, error: BaseException) -> UserError:
         check = "LAKEHOUSE_CATALOG_URI, this user's rights and the room on its disk"
     else:
         check = "LAKEHOUSE_CATALOG_URI, that its server runs, and user, password or token"
-    return UserError(f"{place} does not answer or refuses ({cause})", f"Nothing is lost: check {check}, and run again")
+    return UserError(f"{place} is unavailable ({cause})", f"Nothing is lost: check {check}, and run again")
 
 
 def _is_of_catalog(error: BaseException) -> bool:

@@ -143,7 +143,7 @@ def _of_file(settings: Settings) -> dict[str, str]:
     require_closed(path, FILE)
     for name, field in DECIDED.items():
         if name in properties:
-            raise UserError(f"{path} says {name}", f"Take it out: {Settings.variable(field)} says it")
+            raise UserError(f"{path} sets {name}", f"Remove it: {Settings.variable(field)} sets it")
     return {name: _resolved(value, path) for name, value in properties.items()}
 
 

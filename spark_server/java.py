@@ -18,10 +18,10 @@ def executable() -> str:
     path = shutil.which(str(Path(java_home, "bin", "java")) if java_home else "java")
     if not path:
         where = f"in JAVA_HOME ({java_home})" if java_home else "on the PATH"
-        raise UserError(f"There is no Java {where}", REMEDY)
+        raise UserError(f"Java is missing {where}", REMEDY)
     banner = subprocess.run([path, "-version"], capture_output=True, text=True, check=False).stderr
     match = re.search(r'version "(?:1\.)?(\d+)', banner)
     if not match or int(match[1]) not in SUPPORTED_VERSIONS:
-        found = match[1] if match else "of an unknown version"
-        raise UserError(f"Java {found} at {path} does not run Spark: it needs 17 to 23", REMEDY)
+        version = match[1] if match else "of an unknown version"
+        raise UserError(f"Java {version} at {path} does not run Spark, which needs 17 to 23", REMEDY)
     return path

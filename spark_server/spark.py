@@ -40,7 +40,7 @@ def configuration(settings: Settings) -> dict[str, str]:
         if name.startswith(f"{catalog}."):
             variable = catalog_properties.FILE
             raise UserError(
-                f"{settings.spark_conf} says {name}", f"Say it in the file of {variable}: Python reads it too"
+                f"{settings.spark_conf} sets {name}", f"Set it in the file of {variable}: Python reads it too"
             )
     # Jars stand on the class path, not in spark.jars: closing a Thrift session closes the loader of added jars.
     on_one_machine = catalog_properties.is_on_one_machine(settings)

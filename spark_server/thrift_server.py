@@ -45,7 +45,7 @@ def service(directory: Path, settings: Settings) -> Service:
 def exec_server(settings: Settings) -> NoReturn:
     """Let this process become the Thrift server, for systemd or a container; a UserError if it cannot start."""
     if not settings.thrift_password:
-        raise UserError("The Thrift server would let in everybody", "Set LAKEHOUSE_THRIFT_PASSWORD")
+        raise UserError("The Thrift server has no password", "Set LAKEHOUSE_THRIFT_PASSWORD")
     server = service(private.directory(settings.home / "thrift"), settings)
     # A server that runs needs the files that are made anew here.
     server.require_ports()
@@ -72,12 +72,12 @@ def _environment(directory: Path, settings: Settings) -> dict[str, str]:
 def _prepare(directory: Path, settings: Settings) -> list[str]:
     java.executable()
     if not AUTHENTICATOR_JAR.exists():
-        raise UserError(f"{AUTHENTICATOR_JAR} is not there", "Run `make setup`")
+        raise UserError(f"{AUTHENTICATOR_JAR} is missing", "Run `make setup`")
     spark.require_jars(settings)
     bind = settings.thrift_bind or settings.thrift_host
     if not is_loopback(bind) and not settings.thrift_security.is_on:
         raise UserError(
-            f"The Thrift server is to listen on {bind}, and its password would be sent there in the clear",
+            f"The Thrift server would listen on {bind} without TLS, and its password would be sent in the clear",
             "Set LAKEHOUSE_THRIFT_TLS to true and give it a certificate, or set LAKEHOUSE_THRIFT_BIND to 127.0.0.1",
         )
     shutil.rmtree(directory / "tmp", ignore_errors=True)

@@ -78,7 +78,7 @@ def of_sources(declarations: Iterable[Declaration], persons: Iterable[Person]) -
             )
         if not meant:
             raise UserError(
-                f"No dbt source says where the rows of a {person.kind} are",
+                f"No dbt source declares the kind of person {person.kind}",
                 f"Choose from {', '.join(kinds) or 'none'}, or declare it in config.meta.subjects of the source tables",
             )
         resolved.append(replace(person, kind=meant[0]))

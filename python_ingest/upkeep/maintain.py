@@ -235,6 +235,6 @@ class Procedures:
                 break
         raise UserError(
             f"{self.identifier}: {step} failed ({error_name(failure)}); what was done before stays done",
-            f"Run it again when fewer others write to the table; `lakehouse ingest verify` names a damaged file;"
-            f" see {log_file()}",
+            f"Run it again when the table has less write load; `lakehouse ingest verify` names a damaged file; see"
+            f" {log_file()}",
         ) from None

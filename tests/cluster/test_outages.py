@@ -131,9 +131,7 @@ def test_a_change_whose_postgresql_is_stopped_says_so_and_can_be_done_again(
     finally:
         postgres.start()
     for text in (said, str(to_user_error(again.value, settings))):
-        assert text.startswith(
-            f"The catalog at {settings.catalog_uri} does not answer or refuses (Connection refused"
-        ), text
+        assert text.startswith(f"The catalog at {settings.catalog_uri} is unavailable (Connection refused"), text
         assert "Nothing is lost" in text
     assert_it_can_be_done_again(catalog)
 

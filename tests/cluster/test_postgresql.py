@@ -105,7 +105,7 @@ def test_a_server_that_refuses_is_told_by_its_cause(settings: Settings, old: str
     with pytest.raises(OperationalError) as raised:
         load_catalog(wrong)
     said = str(to_user_error(raised.value, wrong))
-    assert said.startswith(f"The catalog at {wrong.catalog_uri} does not answer or refuses ({cause}"), said
+    assert said.startswith(f"The catalog at {wrong.catalog_uri} is unavailable ({cause}"), said
 
 
 def test_a_user_without_rights_is_told_so(
@@ -124,7 +124,7 @@ def test_a_user_without_rights_is_told_so(
     assert load_catalog(reader).namespace_exists("bronze")
     with pytest.raises(Exception) as raised:
         load_catalog(reader).create_namespace("silver")
-    assert "does not answer or refuses (InsufficientPrivilege)" in str(to_user_error(raised.value, reader))
+    assert "is unavailable (InsufficientPrivilege)" in str(to_user_error(raised.value, reader))
 
 
 def test_a_server_that_is_full_is_told_by_its_cause(settings: Settings, postgres: Postgres, database: str) -> None:

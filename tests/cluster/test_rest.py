@@ -79,7 +79,7 @@ def test_a_catalog_that_refuses_the_login_is_told_by_its_cause(
     with pytest.raises(Exception) as raised:
         load_catalog(settings).list_namespaces()
     said = str(to_user_error(raised.value, settings))
-    assert said.startswith(f"The catalog at {settings.catalog_uri} does not answer or refuses ({cause})"), said
+    assert said.startswith(f"The catalog at {settings.catalog_uri} is unavailable ({cause})"), said
     assert "wrong" not in said
 
 

@@ -261,7 +261,7 @@ def test_when_it_is_killed_with_bronze_erased_the_lake_still_holds_the_person(
 
 
 def test_the_same_command_finishes_it_and_its_receipt_names_nobody(lake: Lake, person: Log, erased: str) -> None:
-    assert "building anew what comes from there\n" in erased
+    assert "rebuilding all models behind these tables\n" in erased
     [receipt] = receipts.every(load_catalog(lake.settings))
     assert receipt.state == receipts.DONE
     rows_of = {table: entry["rows"] for table, entry in receipt.tables.items()}

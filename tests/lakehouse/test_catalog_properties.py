@@ -101,9 +101,9 @@ def test_a_secret_is_not_sent_in_the_clear(settings: Settings, uri: str, lines: 
     ("lines", "mode", "words"),
     [
         ("scope = a", 0o640, "is open to others. Run `chmod 600"),
-        ("uri = https://other", 0o600, "says uri. Take it out: LAKEHOUSE_CATALOG_URI says it"),
-        ("warehouse = other", 0o600, "says warehouse. Take it out: LAKEHOUSE_WAREHOUSE says it"),
-        ("type = hive", 0o600, "says type. Take it out: LAKEHOUSE_CATALOG_URI says it"),
+        ("uri = https://other", 0o600, "sets uri. Remove it: LAKEHOUSE_CATALOG_URI sets it"),
+        ("warehouse = other", 0o600, "sets warehouse. Remove it: LAKEHOUSE_WAREHOUSE sets it"),
+        ("type = hive", 0o600, "sets type. Remove it: LAKEHOUSE_CATALOG_URI sets it"),
         ("token = env:NOBODY_SET_IT", 0o600, "NOBODY_SET_IT, which .* refers to, is not set"),
         ("a = b\ntoken =", 0o600, "Line 2 of .* is not a name and a value"),
     ],
@@ -139,7 +139,7 @@ def test_a_server_that_is_away_is_told_by_its_cause(settings: Settings, uri: str
     with pytest.raises(Exception) as raised:
         load_catalog(away)
     said = str(to_user_error(raised.value, away))
-    assert said.startswith(f"The catalog at {uri} does not answer or refuses ({cause}"), said
+    assert said.startswith(f"The catalog at {uri} is unavailable ({cause}"), said
     assert "that its server runs, and user, password or token" in said
     assert "\n" not in said
 

@@ -132,7 +132,7 @@ def test_a_catalog_in_trouble_is_told_by_its_cause(offline_settings: Settings) -
         assert told().startswith(f"orders: The catalog at {settings.catalog_uri} is locked by another program")
         other.execute("rollback")
         other.execute("drop table iceberg_tables")
-    assert "does not answer or refuses (SQLITE_ERROR)" in told()
+    assert "is unavailable (SQLITE_ERROR)" in told()
     path.write_bytes(b"no database, " * 1000)
     assert "is damaged (SQLITE_NOTADB). Restore it from a backup" in told()
 
@@ -143,13 +143,13 @@ def test_a_catalog_behind_http_in_trouble_is_told_by_its_cause(
 ) -> None:
     with answering(status) as url, pytest.raises(kind) as raised:
         RestCatalog("lake", uri=url)
-    assert f"does not answer or refuses ({kind.__name__})" in str(to_user_error(raised.value, offline_settings))
+    assert f"is unavailable ({kind.__name__})" in str(to_user_error(raised.value, offline_settings))
 
 
 def test_a_catalog_that_is_away_behind_http_is_named(offline_settings: Settings) -> None:
     with pytest.raises(OSError) as raised:
         RestCatalog("lake", uri="http://127.0.0.1:1")
-    assert "does not answer or refuses (ConnectionError)" in str(to_user_error(raised.value, offline_settings))
+    assert "is unavailable (ConnectionError)" in str(to_user_error(raised.value, offline_settings))
 
 
 def test_no_command_ends_in_a_traceback_and_no_word_of_the_error_is_kept(

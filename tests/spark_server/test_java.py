@@ -17,14 +17,14 @@ def fake_java(directory: Path, banner: str) -> None:
 
 def test_no_java_in_java_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(UserError, match=r"no Java in JAVA_HOME .*apt-get install"):
+    with pytest.raises(UserError, match=r"Java is missing in JAVA_HOME .*apt-get install"):
         java.executable()
 
 
 def test_no_java_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(UserError, match="no Java on the PATH"):
+    with pytest.raises(UserError, match="Java is missing on the PATH"):
         java.executable()
 
 

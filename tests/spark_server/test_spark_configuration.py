@@ -108,7 +108,7 @@ def test_a_server_can_be_stopped_whose_configuration_is_gone(own: Settings, tmp_
 def test_the_catalog_is_said_in_one_place(own: Settings) -> None:
     assert own.spark_conf
     own.spark_conf.write_text("spark.sql.catalog.lake.uri = jdbc:sqlite:/other.db\n")
-    with pytest.raises(UserError, match=r"says spark\.sql\.catalog\.lake\.uri\. .*LAKEHOUSE_CATALOG_PROPERTIES"):
+    with pytest.raises(UserError, match=r"sets spark\.sql\.catalog\.lake\.uri\. .*LAKEHOUSE_CATALOG_PROPERTIES"):
         spark.configuration(own)
 
 

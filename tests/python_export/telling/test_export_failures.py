@@ -103,7 +103,7 @@ def test_an_alert_is_sent_where_nothing_can_be_written(
     assert lines[-1].startswith("error: not delivered: ")
     assert {
         "catalog locked": "is locked by another program",
-        "catalog gone": "There is no catalog at",
+        "catalog gone": "is missing",
         "home not writable": "cannot be written",
         "disk full": "cannot be used (EFBIG)",
     }[broken] in lines[-1]
