@@ -1,4 +1,4 @@
-"""`lakehouse backup`: where the tables of a lake stand, to be kept beside a copy of the warehouse's files."""
+"""`lakehouse backup`: save and restore the catalog's tables, beside a copy of the warehouse's files."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,16 +15,18 @@ from lakehouse.settings import from_environment
 from python_export.datasets.project import Project
 from python_ingest.repair import receipts
 
-app = typer.Typer(no_args_is_help=True, help="Where all tables stand, for a backup, and back into a catalog.")
+app = typer.Typer(
+    no_args_is_help=True, help="Save the metadata of all tables for a backup, and restore it into a catalog."
+)
 
 
 @app.command(name="save")
 def save_to(path: Annotated[Path, typer.Argument(help="The file to write.")]) -> None:
-    """Write where all tables stand, before the files of the warehouse are copied."""
+    """Write the metadata of all tables, before the files of the warehouse are copied."""
     if not path.absolute().parent.is_dir():
         raise UserError(f"There is no directory {path.absolute().parent}", "Make it, or name another file")
     catalog = load_catalog(from_environment())
-    # A restore has to find it, whether or not somebody was erased yet.
+    # A restore needs it, also if no person was erased yet.
     receipts.TABLE.change(catalog, lambda rows: rows)
     typer.echo(f"tables saved: {save(catalog, path)}")
 
@@ -33,9 +35,9 @@ def save_to(path: Annotated[Path, typer.Argument(help="The file to write.")]) ->
 def restore_from(
     path: Annotated[Path, typer.Argument(help="What `save` has written.")],
 ) -> None:
-    """Give an empty catalog the tables whose files are back at their places, then erase again who was erased since.
+    """Register the tables, whose files are back in the warehouse, in an empty catalog, then repeat later erasures.
 
-    No reader may see the lake before this has ended with exit code 0 or 4; the Thrift server has to run.
+    No reader may see the lake before this has ended with exit code 0 or 4; the Thrift server must run.
     If it stops after the tables are restored: `lakehouse erase --again`.
     """
     env = environment()

@@ -15,7 +15,7 @@ app = typer.Typer(no_args_is_help=True, help="Checks that need no running stack.
 
 @app.command()
 def java() -> None:
-    """Say which Java will run Spark, or what is wrong with it."""
+    """Print the Java that will run Spark, or its defect."""
     typer.echo(f"java: {spark_java.executable()}")
 
 
@@ -26,6 +26,6 @@ def pii(
         Path | None, typer.Option(help="Check the SQL that a dbt build ran, from its target directory.")
     ] = None,
 ) -> None:
-    """Say whether every field has a PII class, and prove that none leaves the restricted layers without its mask."""
+    """Check that every field has a PII class, and prove that none leaves the restricted layers without its mask."""
     catalog = None if static else load_catalog(from_environment())
     typer.echo(f"pii: {pii_check.check(catalog, target)} models followed, no leak")

@@ -28,19 +28,22 @@ COMMANDS = {
         "erasure.cli",
         "Erase a person: rows in bronze, all that is built from them, and the snapshots and files that hold them.",
     ),
-    "backup": ("console.backup", "Where all tables stand, for a backup, and back into a catalog."),
-    "thrift": ("console.thrift", "Be the Spark Thrift server until a signal ends it, for systemd or a container."),
+    "backup": ("console.backup", "Save the metadata of all tables for a backup, and restore it into a catalog."),
+    "thrift": (
+        "console.thrift",
+        "Run the Spark Thrift server in this process until a signal ends it, for systemd or a container.",
+    ),
     "pii": ("console.pii", "The masking key of pseudonyms."),
     "check": ("console.check", "Checks that need no running stack."),
 }
-"""The module of each sub-command, which is imported when the sub-command is used, and what the list says of it."""
+"""The module of each sub-command, imported on use, and its summary in the list."""
 
 
 LOG_OPTIONS = ("--log-level", "--log-format")
 
 
 class Commands(TyperGroup):
-    """The sub-commands by name. To list them needs none of their modules, which take seconds to import."""
+    """Lists the sub-commands without importing their modules, which takes seconds."""
 
     def __init__(self, **attributes: Any) -> None:
         listed = {name: TyperCommand(name, help=summary) for name, (_, summary) in COMMANDS.items()}
@@ -102,7 +105,7 @@ def main() -> None:
     configure()
     try:
         app(options_first(sys.argv[1:]))
-    except Exception as error:  # no traceback: it could quote a record, and says nothing to the one who reads it
+    except Exception as error:  # no traceback: it could quote a record
         # Imported here, for it knows the errors of every library.
         from lakehouse.failure import to_user_error  # noqa: PLC0415
 

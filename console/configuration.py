@@ -1,6 +1,6 @@
-"""Every variable there is: the table of docs/configuration.md, and the refusal of names that look like misspelled ones.
+"""All variables: the table of docs/configuration.md, and the refusal of names that look misspelled.
 
-`python -m console.configuration write` makes the table anew, `check` says whether it is up to date.
+`python -m console.configuration write` writes the table, `check` compares it.
 """
 
 import sys
@@ -17,7 +17,7 @@ from lakehouse.variables import fields, written
 from python_export.variables import Channels, Choices
 
 PREFIX = "LAKEHOUSE_"
-# Of words behind the prefix. `SERVICE_HOST`, which Kubernetes sets for a service named lakehouse, is like none of ours.
+# Of words behind the prefix. `SERVICE_HOST`, which Kubernetes sets for a service named lakehouse, resembles none.
 ALIKE = 0.8
 PAGE = PROJECT_ROOT / "docs" / "configuration.md"
 BEGIN, END = "<!-- Made by python -m console.configuration write, from here -->", "<!-- to here -->"
@@ -31,10 +31,10 @@ def variables() -> dict[str, FieldInfo]:
 
 
 def refuse_misspelled(env: Mapping[str, str]) -> None:
-    """Refuse a variable that is not ours and has almost the name of one that is.
+    """Refuse an unknown variable with almost the name of a known one.
 
-    It would have no effect, and what comes out could go to the wrong readers. Other names with our prefix may belong
-    to somebody else.
+    It would have no effect, and files could go to the wrong readers. Other names with the prefix may be of other
+    programs.
     """
     ours = [name.removeprefix(PREFIX) for name in variables() if name.startswith(PREFIX)]
     for name in sorted(name for name in env if name.startswith(PREFIX)):
@@ -58,7 +58,7 @@ def table() -> str:
 
 
 def page(before: str) -> str:
-    """Return the page with its table made anew."""
+    """Return the page with the current table."""
     head, rest = before.split(BEGIN)
     return f"{head}{BEGIN}\n\n{table()}\n\n{END}{rest.split(END)[1]}"
 

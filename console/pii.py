@@ -21,7 +21,7 @@ def create(path: Annotated[Path, typer.Argument(help="A file that must not be th
 
 @app.command()
 def rotate() -> None:
-    """Make a new version of the masking key. The next build must mask anew; it says so and stops until it may."""
+    """Make a new version of the masking key. The next build stops until it is a full refresh."""
     path = from_environment().needed("pii_key_file")
     old = pii_key.check(path)
     version = pii_key.rotate(path)

@@ -10,7 +10,7 @@ app = typer.Typer(invoke_without_command=True)
 
 @app.callback()
 def thrift() -> None:
-    """Be the Spark Thrift server until a signal ends it, for systemd or a container.
+    """Run the Spark Thrift server in this process until a signal ends it, for systemd or a container.
 
     It logs to stderr. `lakehouse stack up --only thrift` starts one in the background instead.
     """

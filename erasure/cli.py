@@ -40,16 +40,16 @@ def erase(
         bool,
         typer.Option("--published", help="Also withdraw the published versions that hold rows, and publish new ones."),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be erased, and change nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be erased, and change nothing.")] = False,
 ) -> None:
     """Erase a person: rows in bronze, all that is built from them, and the snapshots and files that hold them.
 
-    Erased rows keep their place, so nothing is landed again. It can be given again after a kill at any moment. No
-    weekly job, export or maintenance runs meanwhile; the ingester may. Kafka keeps its records.
+    Erased rows keep their offsets, so nothing is landed again. After a kill, give the command again. No weekly job,
+    export or maintenance runs meanwhile; the ingester may. Kafka keeps its records.
 
-    Exit codes: 1 nothing like that is in any table, and was not erased before, or a step failed: give the command
-    again; 3 readers were not notified; 4 everything is erased and withdrawn, and a new version is withheld, or a
-    published version cannot be searched.
+    Exit codes: 1 no row was found or erased before, or a step failed: give the command again; 3 readers were not
+    notified; 4 everything is erased and withdrawn, but a new version is withheld, or a published version cannot be
+    searched.
     """
     persons, records = tuple(map(_person, subject or ())), tuple(map(_record, offset or ()))
     if again == bool(persons or records):

@@ -1,6 +1,6 @@
-"""One erasure: bronze rows, what is built from them, what older snapshots and files hold, what is published.
+"""One erasure: bronze rows, the models built from them, older snapshots and files, published versions.
 
-Each step can be done again and then finds nothing to do, so a killed one is resumed by the same command.
+Each step is idempotent, so the same command resumes a killed one.
 """
 
 import sys
@@ -37,9 +37,9 @@ from python_ingest.topics import MODELS_DIR, Declaration, read_declarations
 from python_ingest.upkeep.maintain import built_tables
 from python_ingest.upkeep.purge import purge_table
 
-# What no other run may do meanwhile.
+# The locks and leases that an erasure holds.
 ALONE = ("weekly", "maintain")
-# What became of a version.
+# States of a version.
 HELD, WITHDRAWN = "holds rows", "withdrawn"
 
 
@@ -61,7 +61,7 @@ class Erasure:
         With `withdraws` also withdraw what is published, and publish new versions.
 
         Raises:
-            UserError: nobody declares such a person, or no row is there; or a step failed: the same command goes on.
+            UserError: no source declares such a person, no row was found, or a step failed: the same command goes on.
         """
         declarations = read_declarations(MODELS_DIR)
         persons = erase.of_sources(declarations, self.persons)
@@ -124,7 +124,7 @@ class Erasure:
             self.require()
             self._rebuild(receipt)
             self._purge(catalog, receipt)
-            self._tell_of_kafka(declarations, receipt)
+            self._print_kafka_notice(declarations, receipt)
         self._clean(targets, receipt)
         if self.withdraws:
             self._withdraw(catalog, targets, exported, receipt)
@@ -133,10 +133,10 @@ class Erasure:
         return receipt.not_searched
 
     def _require_known(self, catalog: Catalog, declarations: list[Declaration]) -> None:
-        """Refuse a lake with a table of raw data that is neither landed nor built any more: who is in it, nobody knows.
+        """Refuse a table of raw data that is neither landed nor built any more, as of a model that an upgrade removed.
 
         Raises:
-            UserError: there is one, for instance of a model that an upgrade has removed.
+            UserError: the lake has one, and it may hold the person.
         """
         landed = {declaration.identifier for declaration in declarations}
         built = {node.table for node in self.project.manifest().nodes.values()}
@@ -155,7 +155,7 @@ class Erasure:
         self.require()
         try:
             exporter = Exporter(self.settings, catalog, self.project, exported, say=console.print, require=self.require)
-            # Every version that is withdrawn is to be replaced, however many weeks that takes.
+            # Every withdrawn version is replaced, however many weeks that takes.
             replace(exporter, at_most=sys.maxsize).run(None)
         finally:
             published.withdraw(targets, receipt.versions)
@@ -194,10 +194,7 @@ class Erasure:
         spark.stop()
 
     def _rebuild(self, receipt: Receipt) -> None:
-        """Build anew whatever comes from the tables.
-
-        An erased row has no key any more by which an increment could find what it had made.
-        """
+        """Rebuild all models behind the tables: an erased row has no key by which an increment finds its results."""
         console.print("rebuilding all models behind these tables")
         build.rebuild(self.project, *(f"{name}+" for name in self._sources(receipt)))
 
@@ -242,7 +239,7 @@ class Erasure:
         return {node.table for node in built if not sources.isdisjoint(manifest.ancestors(node.unique_id))}
 
     def _targets(self, catalog: Catalog) -> tuple[list[Target], list[str]]:
-        """Return every export root that versions were published to, and what this machine cannot open of them."""
+        """Return the export roots that versions were published to, and those that this machine cannot open."""
         targets, missing = [open_target(self.settings)], []
         known = {entry.export_root for entry in outbox.entries(catalog) if entry.mail != outbox.DROPPED}
         for root in sorted(filter(None, known - {targets[0].address("")})):
@@ -258,7 +255,7 @@ class Erasure:
         spark.stop()
         return published.find(targets, persons, hashes, published.person_columns(self.project.manifest()), not_searched)
 
-    def _tell_of_kafka(self, declarations: list[Declaration], receipt: Receipt) -> None:
+    def _print_kafka_notice(self, declarations: list[Declaration], receipt: Receipt) -> None:
         topics = [declaration.topic for declaration in declarations if declaration.identifier in receipt.tables]
         console.print(
             f"Kafka still has the records of {', '.join(topics)} until retention deletes them, or a tombstone and"

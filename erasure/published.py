@@ -1,4 +1,4 @@
-"""The published versions that hold rows of a person: which they are, and how they are withdrawn."""
+"""Finds and withdraws the published versions that hold rows of a person."""
 
 import re
 import tempfile
@@ -24,7 +24,7 @@ from python_ingest.repair.erase import Person
 # The clock of a store may be ahead.
 ALL_AGES = timedelta(days=-1)
 REASON = "a person was erased whose rows it held"
-# Columns that say whose a row is, each with the kinds of persons.
+# Columns that identify a person, each with the kinds of persons.
 PersonColumns = Mapping[str, Collection[str]]
 
 
@@ -48,7 +48,7 @@ def pseudonyms(spark: SparkSession, key_file: Path, persons: Iterable[Person]) -
 
 
 def person_columns(manifest: DbtManifest) -> PersonColumns:
-    """Return every column that a model of dbt's manifest declares to say whose a row is."""
+    """Return every column that a model of dbt's manifest declares as an identifier of persons."""
     return _merged(
         {name: column.meta.get("subjects", ()) for name, column in node.columns.items()}
         for node in manifest.nodes.values()
@@ -64,9 +64,9 @@ def find(
 ) -> dict[str, int]:
     """Return how many rows of persons each published version has that has some, by address.
 
-    All columns are searched for pseudonyms, `hashes`; those that say whose a row is, for ids. A manifest names these
-    columns. For a version of an older release they are all that a model declares, or a manifest. `not_searched` gets
-    the versions that cannot be searched, each with the reason.
+    All columns are searched for pseudonyms, `hashes`, and the identifying ones, which the manifest names, for ids. For
+    a version of release 0.5 these are all that a model or another manifest declares. `not_searched` gets the versions
+    that cannot be searched, each with the reason.
     """
     found: dict[str, int] = {}
     manifests = []

@@ -1,7 +1,7 @@
-"""Where the tables of a lake stand, in one file: what a backup takes before it copies the warehouse.
+"""Saves the metadata of all tables in one file, before a backup copies the warehouse, and restores it.
 
-An Iceberg table is its newest metadata file, from which all others are named, so this works for every catalog. The
-file holds these metadata files whole: the catalog's tables drop theirs after so many commits.
+The newest metadata file of an Iceberg table names all others, so this works for every catalog. The saved file holds
+these files whole, because a table deletes old ones after some commits.
 """
 
 import json
@@ -24,34 +24,34 @@ ATTEMPTS = 5
 
 
 def save(catalog: Catalog, path: Path) -> int:
-    """Write where all tables stand, in a moment in which no build runs, and return how many there are.
+    """Write the metadata of all tables while no build runs, and return their number.
 
-    A build between two of them would leave one that has read what the other lacks. The ingester may go on: a table of
-    its own is whole after each commit.
+    A build between two tables would leave one that has read rows which the other lacks. The ingester may go on: each
+    bronze table is consistent after each commit.
     """
     with locked("weekly"), lease.leased(catalog, "weekly", "backup"):
         names = [name for space in catalog.list_namespaces() for name in catalog.list_tables(space)]
-        saved = {name: _stand(catalog, name) for name in map(".".join, names) if name != lease.TABLE.identifier}
+        saved = {name: _metadata(catalog, name) for name in map(".".join, names) if name != lease.TABLE.identifier}
     private.write(path, json.dumps(saved, indent=1))
     return len(saved)
 
 
 # After so many commits a table's metadata file is deleted, which may be between these two lines.
 @retry(retry=retry_if_exception_type(FileNotFoundError), stop=stop_after_attempt(ATTEMPTS), reraise=True)
-def _stand(catalog: Catalog, name: str) -> dict[str, str]:
+def _metadata(catalog: Catalog, name: str) -> dict[str, str]:
     table = catalog.load_table(name)
     with table.io.new_input(table.metadata_location).open() as file:
         return {"location": table.metadata_location, "metadata": file.read().decode()}
 
 
 def restore(catalog: Catalog, path: Path, newest: Collection[str] = ()) -> int:
-    """Give a catalog the tables that a file names, whose files are back at their places, and return how many.
+    """Register the tables of a saved file, whose files are back in the warehouse, and return their number.
 
-    A table in `newest` gets the newest state whose files are there, if that is later than the file's.
+    A table in `newest` gets its newest metadata file in the warehouse, if that is later than the saved one.
 
     Raises:
-        UserError: the file is none that was saved, or the catalog has a table of one of these names, or does not take
-            one back.
+        UserError: the file is not a saved one, or the catalog has a table of one of these names, or cannot register
+            one.
     """
     try:
         saved = {
@@ -82,7 +82,7 @@ def restore(catalog: Catalog, path: Path, newest: Collection[str] = ()) -> int:
 
 
 def _newest(catalog: Catalog, location: str) -> str:
-    """Return the newest metadata file beside one, by the number that its name begins with."""
+    """Return the newest metadata file in the directory of one, by the number that its name begins with."""
     scheme, host, path = PyArrowFileIO.parse_location(location, catalog.properties)
     folder = FileSelector(path.rpartition("/")[0], allow_not_found=True)
     files = PyArrowFileIO(catalog.properties).fs_by_scheme(scheme, host).get_file_info(folder)

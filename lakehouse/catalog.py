@@ -25,18 +25,18 @@ from lakehouse.commits import refuse_backward_times
 from lakehouse.errors import UserError
 from lakehouse.settings import CATALOG_NAME, Settings
 
-# What PyArrow's message says of an error of an object store: it gives it no number.
+# The cause in PyArrow's message of an object store's error, which has no number.
 STORE_ERROR = re.compile(r"AWS Error \w+")
 STORE_REMEDY = (
     "Nothing is lost: check that its store answers, this user's rights and limits (open files, room), and run again"
 )
-# What readers of Parquet, Avro and JSON raise for damaged or missing files.
+# Errors of the readers of Parquet, Avro and JSON for damaged or missing files.
 DAMAGE = (ValueError, LookupError, EOFError, OSError, SystemError, zlib.error, ValidationError)
 DAMAGED_DATABASE = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 DENIED = ("InsufficientPrivilege",)
-# What PostgreSQL says to the second of two processes that make the catalog's tables: the table is there, or its type.
+# Codes of PostgreSQL for the second of two processes that create the catalog's tables: the table or its type exists.
 MADE_BY_ANOTHER = ("42P07", "23505")
-# What libpq says where it gets no connection, without a code: host, user and database may stand in it, nothing else.
+# libpq's message without a connection, which has no code and names host, user and database alone.
 NO_CONNECTION = re.compile(r"(?:connection to server .* failed: (?:FATAL: +)?|(?=could not translate host name ))(.+)")
 
 
@@ -59,10 +59,10 @@ class OrderedCatalog(SqlCatalog):
 def load_catalog(settings: Settings, create: bool = False) -> Catalog:
     """Return the catalog; `create` makes its database first. Its name must be Spark's: the rows are keyed by it.
 
-    One on a server is the same for the whole process, and so are its connections; it makes its tables if it has none.
+    The process has one catalog per server, with its connections; it creates missing tables.
 
     Raises:
-        UserError: there is none, or its server does not understand how it is named.
+        UserError: the catalog is missing, or its address is invalid.
     """
     if kind(settings) is not Kind.SQLITE:
         return _on_server(kind(settings), frozenset(for_python(settings).items()))
@@ -99,11 +99,11 @@ def _on_server(kind: Kind, properties: frozenset[tuple[str, str]]) -> Catalog:
 
 
 def require_views(catalog: Catalog, settings: Settings) -> None:
-    """Raise a UserError if models are to be views, and the catalog has none. One of a database has them."""
+    """Raise a UserError if models are views and the catalog has no views. One in a database has."""
     if settings.views == "table" or not isinstance(catalog, RestCatalog):
         return
     try:
-        # It need not be there: only a server that has views is asked.
+        # The view need not exist: a server without views raises another error.
         catalog.load_view("default.any")
     except NotImplementedError:
         raise UserError(
@@ -115,7 +115,7 @@ def require_views(catalog: Catalog, settings: Settings) -> None:
 
 
 def location(catalog: Catalog, schema: str, table: str) -> str | None:
-    """Return where a table goes; None where that is for the catalog's server to say."""
+    """Return the location of a new table; None where the catalog's server decides."""
     if not isinstance(catalog, SqlCatalog):
         return None
     return f"{catalog.properties['warehouse'].rstrip('/')}/{schema}/{table}"
@@ -164,12 +164,12 @@ def _metadata_of(catalog: Catalog, identifier: str) -> str:
 
 @contextmanager
 def translate_read_errors(what: str) -> Iterator[None]:
-    """Name what is read inside the block if it is damaged: its reader only knows at which byte it stumbled.
+    """Name what is read inside the block in the error of a reader, which knows the byte alone.
 
     Errors that damaged bytes do not cause, such as a lack of memory, pass.
 
     Raises:
-        UserError: it is missing or damaged, or its store cannot be reached.
+        UserError: `what` is missing or damaged, or its store cannot be reached.
     """
     try:
         yield
@@ -182,15 +182,15 @@ def translate_read_errors(what: str) -> Iterator[None]:
 
 
 def _is_mistake(error: Exception) -> bool:
-    """Tell whether a TypeError is this program's: PyIceberg raises one for a damaged schema in Avro."""
+    """Return whether a TypeError is a bug: PyIceberg raises one for a damaged schema in Avro."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     return isinstance(error, TypeError) and not frame.f_globals["__name__"].startswith("pyiceberg.")
 
 
 def is_unavailable(error: BaseException) -> bool:
-    """Tell whether an error means that the catalog or a store of files does not answer or refuses.
+    """Return whether the catalog or a store of files does not answer, or refuses: for rights, load or a limit.
 
-    It may refuse for its rights, its load or a limit of this process. A file that is missing or damaged is not meant.
+    A missing or damaged file is none of these.
     """
     if _is_of_catalog(error):
         return True
@@ -202,7 +202,7 @@ def is_unavailable(error: BaseException) -> bool:
 
 
 def unavailable(settings: Settings, error: BaseException) -> UserError:
-    """Return what to say of an error that `is_unavailable`; it quotes nothing of the error but its kind."""
+    """Translate an error that `is_unavailable`; of the error only its kind is quoted."""
     cause = _cause(error)
     if not _is_of_catalog(error):
         return UserError(f"A file or its store cannot be used ({cause})", STORE_REMEDY)
@@ -222,7 +222,7 @@ def unavailable(settings: Settings, error: BaseException) -> UserError:
 
 
 def _is_of_catalog(error: BaseException) -> bool:
-    # Of the database's errors not all: a wrong statement of ours is no trouble of the catalog's.
+    # Not all errors of the database: a wrong statement is a bug.
     of_database = isinstance(error, DBAPIError) and _cause(error) in (*DAMAGED_DATABASE, *DENIED)
     return of_database or isinstance(error, OperationalError | RESTError | RequestException)
 

@@ -1,7 +1,7 @@
-"""What the catalog is, as Spark and as PyIceberg name it: both are made of the same settings.
+"""The properties of the catalog for Spark and for PyIceberg, made of the same settings.
 
-The scheme of LAKEHOUSE_CATALOG_URI says its kind. A file may add properties by the names that Iceberg gives them; where
-PyIceberg has another name for one, it is renamed here. No commit of ours spans tables, so none is asked for.
+The scheme of LAKEHOUSE_CATALOG_URI gives its kind. A file may add properties by Iceberg's names; those that PyIceberg
+names differently are renamed here. No commit spans tables.
 """
 
 import re
@@ -18,7 +18,7 @@ from lakehouse.settings import Settings
 
 FILE = Settings.variable("catalog_properties")
 DECIDED = {"uri": "catalog_uri", "warehouse": "warehouse", "type": "catalog_uri", "catalog-impl": "catalog_uri"}
-"""What other variables say, by the property that would say it too."""
+"""The fields of Settings that decide a property, which the file may not set."""
 SAFE_JDBC = "org.apache.iceberg.jdbc.SafeJdbcCatalog"
 CONNECT_SECONDS = "10"
 FLIPPED = {"true": "false", "false": "true"}
@@ -39,7 +39,7 @@ def kind(settings: Settings) -> Kind:
 
 
 def is_on_one_machine(settings: Settings) -> bool:
-    """Tell whether the lake needs nothing but this machine's files."""
+    """Return whether the lake needs nothing but this machine's files."""
     is_local = kind(settings) is Kind.SQLITE and urlsplit(settings.warehouse).scheme in ("", "file")
     return is_local and not settings.export_unload
 
@@ -71,7 +71,7 @@ def for_python(settings: Settings) -> dict[str, str]:
 
 
 def _of_login(settings: Settings, given: dict[str, str]) -> dict[str, str]:
-    """Return where a catalog behind OAuth2 gives tokens: under its own address, unless a file says otherwise.
+    """Return the token endpoint of a catalog behind OAuth2: below the catalog's address, unless the file sets it.
 
     Raises:
         UserError: its secret would be sent in the clear.
@@ -86,11 +86,11 @@ def _of_login(settings: Settings, given: dict[str, str]) -> dict[str, str]:
 
 
 def _of_store(settings: Settings) -> dict[str, str]:
-    """Return where the objects of a lake in S3 are: of the variables that say it PyArrow reads not all by itself."""
+    """Return endpoint and region of a lake in S3, of which PyArrow does not read all variables."""
     if not settings.warehouse.startswith("s3://") and kind(settings) is not Kind.REST:
         return {}
     found = {}
-    if kind(settings) is not Kind.REST:  # which says so itself
+    if kind(settings) is not Kind.REST:  # whose server decides
         found["io-impl"] = "org.apache.iceberg.aws.s3.S3FileIO"
     endpoint, region = s3_address()
     if endpoint:
@@ -111,7 +111,7 @@ def read_properties(path: Path, variable: str) -> dict[str, str]:
     """Return the lines `name value` or `name = value` of a file, without comments; no line goes on in the next.
 
     Raises:
-        UserError: there is no such file, or a line is none.
+        UserError: the file cannot be read, or a line is malformed.
     """
     try:
         lines = path.read_text().splitlines()
@@ -158,7 +158,7 @@ def _resolved(value: str, path: Path) -> str:
 
 
 def _sqlalchemy(uri: str, given: dict[str, str]) -> str:
-    """Return the address of a PostgreSQL as SQLAlchemy writes it. What stands behind its question mark is the same."""
+    """Return the address of a PostgreSQL for SQLAlchemy, with the same options behind the question mark."""
     url = make_url("postgresql+psycopg2:" + uri.removeprefix(Kind.POSTGRESQL.value))
     # Of the properties of Java's driver these two have to be known to both.
     login = {name: given[f"jdbc.{name}"] for name in ("user", "password") if f"jdbc.{name}" in given}

@@ -1,4 +1,4 @@
-"""Changes of a table that another process's commit can come before: refused then, and done again."""
+"""Changes of a table that are retried after a commit conflict."""
 
 import math
 import socket
@@ -22,7 +22,7 @@ CLOCK_WAIT_SECONDS = 60.0
 
 
 class CommitConflict(Exception):
-    """Nothing was committed, usually because another commit came first. Plan again."""
+    """Nothing was committed, usually because another commit came first."""
 
 
 def wait_for_clock(table: str, base: TableMetadata) -> None:
@@ -66,10 +66,10 @@ def translate_commit_errors() -> Iterator[None]:
 
 
 def until_committed(change: Callable[[], Result], failed: str, remedy: str, attempts: int | None = None) -> Result:
-    """Return what a change returns, done again from its start as often as it is refused, without a pause.
+    """Return the result of a change, retried from its start after each conflict, without a pause.
 
     Raises:
-        UserError: others came first every time, LAKEHOUSE_COMMIT_ATTEMPTS unless told: `failed`, so many times.
+        UserError: `failed`, after `attempts` conflicts, LAKEHOUSE_COMMIT_ATTEMPTS by default.
     """
     attempts = attempts or limits().commit_attempts
     retrying = Retrying(stop=stop_after_attempt(attempts), retry=retry_if_exception_type(CommitConflict), reraise=True)

@@ -26,7 +26,7 @@ def kafka_client(settings: Settings) -> dict[str, str | int | float | bool]:
         "ssl.key.location": security.key,
         "ssl.key.password": security.key_password,
     }
-    # librdkafka writes every failed connection to stderr; the outcome is reported once, by whoever asked.
+    # librdkafka writes every failed connection to stderr; the caller reports the outcome once.
     return {"log_level": 0, **{name: value for name, value in options.items() if value}}
 
 
@@ -97,8 +97,8 @@ def registry_client(settings: Settings) -> dict[str, str]:
     return present | ({"bearer.auth.logical.cluster": ""} if security.bearer_token else {})
 
 
-def to_check(prefix: str, failure: str) -> str:
-    """Return the variables to check after a failed TLS handshake, by OpenSSL's words for it; empty if it was none.
+def tls_settings_hint(prefix: str, failure: str) -> str:
+    """Return the variables to check after a failed TLS handshake, by OpenSSL's message; empty for another failure.
 
     `prefix` is KAFKA or SCHEMA_REGISTRY.
     """

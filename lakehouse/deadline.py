@@ -1,4 +1,4 @@
-"""How often a change is tried, and how long a thing may take before it counts as hanging and ends with an error."""
+"""Limits: how long a thing may take before it ends with an error, and how often a change is tried."""
 
 import signal
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,7 @@ from lakehouse.environment import environment
 from lakehouse.errors import DeadlineError
 from lakehouse.variables import Count, Limit, Variables, for_exports, variable
 
-# What is being cleaned up when the time is over may hang as well, so the alarm comes back.
+# The clean-up after a timeout may hang as well, so the alarm repeats.
 AGAIN_SECONDS = 30.0
 
 
@@ -52,7 +52,7 @@ def step_within(env: Mapping[str, str], what: str) -> Iterator[None]:
     """End the block by a DeadlineError when LAKEHOUSE_STEP_TIMEOUT is over. For the main thread, and not nested."""
 
     class _OverError(BaseException):
-        """No handler of errors on its way is to take it for one of its own."""
+        """Not an Exception, so that no handler on the way catches it."""
 
     def ring(number: int, frame: FrameType | None) -> None:
         raise _OverError

@@ -1,4 +1,4 @@
-"""Where values come from: the process environment, else the env file that `lakehouse stack up` wrote."""
+"""Reads variables from the process environment, else from the env file that `lakehouse stack up` wrote."""
 
 import os
 import shlex
@@ -42,9 +42,9 @@ def read_env_file(path: Path) -> dict[str, str]:
 
 
 def environment() -> dict[str, str]:
-    """Return the process environment laid over the env file: a variable that is set wins."""
+    """Return the variables of the env file, overridden by those of the process."""
     in_file = read_env_file(env_file())
     if "LAKEHOUSE_SMTP_HOST" in os.environ:
-        # What the file says of the local stack's mail server is wrong for another one.
+        # The file's settings of the local mail server are wrong for another one.
         in_file = {name: value for name, value in in_file.items() if not name.startswith("LAKEHOUSE_SMTP_")}
     return {**in_file, **os.environ}

@@ -1,4 +1,4 @@
-"""The errors that a person reads: what is wrong, and what to do about it."""
+"""Errors for users: what failed, and the remedy."""
 
 import math
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class UserError(Exception):
         self.remedy = remedy
 
     def __reduce__(self) -> tuple[type["UserError"], tuple[str, str]]:
-        """Return what it is made of: it passes between processes."""
+        """Return the arguments, because the error passes between processes."""
         return UserError, (self.message, self.remedy)
 
 
@@ -32,7 +32,7 @@ class DeadlineError(UserError):
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that is wrong, in words without data, and where: a topic's name, or the unique id of a dbt node.
+    """An issue in words without data, and its place: a topic's name, or the unique id of a dbt node.
 
     `of_suppressed`: it is wrong for datasets with suppressed groups alone.
     """

@@ -1,4 +1,4 @@
-"""What to say of an error of any kind: a line that a person can act on and that quotes no record."""
+"""Translates any error into a message with a remedy that quotes no record."""
 
 import os
 import traceback
@@ -17,20 +17,19 @@ MOST_BYTES = 10_000_000
 def to_user_error(error: Exception, settings: Settings | None = None, subject: str = "") -> UserError:
     """Return an error as a UserError; an unexpected one is recorded in `error_log()`, without its message.
 
-    `subject`, such as a topic, begins the message of an error that does not name it. Without settings the
-    environment's are taken.
+    `subject`, such as a topic, begins the message. Without settings those of the environment are used.
     """
     if isinstance(error, UserError):
         return error
     prefix = f"{subject}: " if subject else ""
     if is_unavailable(error):
         try:
-            said = unavailable(settings or from_environment(), error)
+            translated = unavailable(settings or from_environment(), error)
         except UserError as missing:
             return missing
-        return UserError(f"{prefix}{said.message}", said.remedy)
+        return UserError(f"{prefix}{translated.message}", translated.remedy)
     what = f"{prefix}Unexpected error: {type(error).__name__}"
-    if not _noted(error, subject):
+    if not _recorded(error, subject):
         return UserError(what, f"Run it again, and report it; {error_log()} cannot be written")
     return UserError(what, f"Run it again, and report it with the end of {error_log()}")
 
@@ -40,11 +39,8 @@ def error_log() -> Path:
     return home() / "errors.log"
 
 
-def _noted(error: Exception, subject: str) -> bool:
-    """Write down kinds and places of an error and of those that led to it.
-
-    Their messages may quote a record, or a password; their places cannot.
-    """
+def _recorded(error: Exception, subject: str) -> bool:
+    """Record types and tracebacks of an error and its causes: messages may quote a record or a password."""
     lines = [f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {subject}\n"]
     at: BaseException | None = error
     while at is not None:

@@ -1,24 +1,23 @@
-"""One run at a time on a lake, also where several machines share its catalog: the Iceberg table ops.leases.
+"""Leases: one run at a time on a lake that several machines share, by the Iceberg table ops.leases.
 
-The lock of one machine ends with its holder. A lease ends when it is given back, or when it has not been renewed for a
-while; a run on the machine and with the home of its holder takes it at once, because it has that machine's lock.
+A lock ends with its process. A lease ends when it is given back or expires; a run with its holder's host and home takes
+it at once, because it has that machine's lock.
 
-Each taking has a number, one more than the last. A run that was stopped for longer than its lease, say with its virtual
-machine, finds another number before its next step and ends (`Lease.require`). It may be stopped once more between that
-question and what it does; what it then writes is compared by the store it goes to:
+Each lease has a number, one more than the last. A run that was stopped for longer than its lease, for instance with its
+virtual machine, finds another number before its next step and ends (`Lease.require`). If it is stopped again between
+that check and its write, the store refuses the write:
 
-- a batch takes its number and offsets by the table's own compare-and-swap, without a lease;
-- a version takes the number after those that were there before the question, and is written if there is none of it;
-- what is exported has to be tested by a build of this run, which is told the number and tags nothing without it
+- a batch takes its number and offsets by the table's compare-and-swap, without a lease;
+- a version takes the number after those that existed before the check, and is written only if it does not exist;
+- an export must be tested by a build of this run, which gets the number and tags nothing without it
   (`macros/require_lease.sql`);
-- the rows of a small table are replaced only by what was made of them.
+- the rows of a small table are replaced only if nobody changed them.
 
-A mail or a call cannot be compared. It may come twice then, under one idempotency key.
+A mail or a webhook call may come twice then, under one idempotency key.
 
-Whether a lease has ended follows from the asking machine's clock and a time from its holder's clock. A clock that is
-behind waits longer, and if it is behind by two minutes or more nothing is written (`commits.wait_for_clock`). One that
-is ahead by more than ten minutes, which remain after a failed renewal, may take a lease too early: its holder then ends
-before its next step.
+A machine compares its own clock with an expiry by the holder's clock. A clock that is behind waits longer, and if it is
+behind by two minutes or more nothing is written (`commits.wait_for_clock`). One that is ahead by more than ten minutes,
+which remain after a failed renewal, may take a lease too early: its holder then ends before its next step.
 """
 
 import socket
@@ -67,19 +66,19 @@ _held: dict[str, int] = {}
 
 
 class LeaseLostError(UserError):
-    """Another run may be at work where this one was: nothing more may be done."""
+    """Another run may have the lease: this one must stop."""
 
 
 @dataclass(frozen=True)
 class Killed:
-    """A run that has not given its lease back, and when the lease was to end."""
+    """A run that did not give its lease back, and the expiry of the lease."""
 
     run: str
     at: datetime
 
 
 class Lease:
-    """What a run holds while it works; a thread renews it. `left` is what held it before and was killed."""
+    """A lease of this process, renewed by a thread. `left` is the killed run that held it before."""
 
     def __init__(self, catalog: Catalog, name: str, command: str, reports_if_killed: bool = False) -> None:
         self._catalog, self._name, self._command, self._reports_if_killed = catalog, name, command, reports_if_killed
@@ -89,7 +88,7 @@ class Lease:
         self._ended = threading.Event()
 
     def require(self) -> None:
-        """Raise a LeaseLostError if another run may be at work. Asked before each step that two must not do at once."""
+        """Raise a LeaseLostError if another run may have the lease. Called before each exclusive step."""
         row = TABLE.rows(self._catalog).get(self._name)
         if row and self._is_mine(row) and (row.expires_at > datetime.now(UTC) + LASTS / 2 or self.renew()):
             return
@@ -101,7 +100,7 @@ class Lease:
         )
 
     def take(self) -> str | None:
-        """Take the lease, and return who else has it."""
+        """Take the lease, or return its holder."""
         now = datetime.now(UTC)
 
         def change(rows: Rows) -> Rows:
@@ -116,7 +115,7 @@ class Lease:
         return None if self._is_mine(row) else str(row)
 
     def renew(self) -> bool:
-        """Tell whether the lease is still this run's, and is so for another while. One given back stays so."""
+        """Renew the lease, and return whether it is still this run's. One that was given back is not taken again."""
         now = datetime.now(UTC)
 
         def change(rows: Rows) -> Rows:
@@ -125,7 +124,7 @@ class Lease:
         return self._is_mine(TABLE.change(self._catalog, change).get(self._name))
 
     def give_back(self, is_killed: bool = False) -> None:
-        """Let others have it. The row stays, for its number; of a run that was killed the next holder is to tell."""
+        """Give the lease back. The row keeps its number, and the killed run that the next holder reports."""
         self._ended.set()
 
         def change(rows: Rows) -> Rows:
@@ -138,9 +137,9 @@ class Lease:
         TABLE.change(self._catalog, change)
 
     def keep(self) -> None:
-        """Renew it until it is given back or another run's; called in a thread."""
+        """Renew the lease until it is given back or lost; runs in a thread."""
         while not self._ended.wait(RENEWED_AFTER_SECONDS):
-            with suppress(Exception):  # the catalog may answer again before it ends
+            with suppress(Exception):  # the catalog may answer again before the lease expires
                 if not self.renew():
                     return
 
@@ -153,12 +152,12 @@ class Lease:
 
 
 def held(name: str) -> str:
-    """Return the number of a lease that this process holds, for a command that it starts; empty if it holds none."""
+    """Return the number of a lease of this process, for its child processes; empty without one."""
     return str(_held.get(name, ""))
 
 
 def holder(catalog: Catalog, name: str, number: str) -> str | None:
-    """Return who has a lease, if it is live and has this number."""
+    """Return the holder of a lease that has not expired and has this number."""
     row = TABLE.rows(catalog).get(name)
     is_live = row and row.holder and row.expires_at > datetime.now(UTC)
     return str(row) if row and is_live and str(row.number) == number else None
@@ -195,6 +194,6 @@ def leased(catalog: Catalog, name: str, command: str, reports_if_killed: bool = 
         raise
     finally:
         del _held[name]
-        # If the catalog does not answer, the lease ends by itself.
+        # If the catalog does not answer, the lease expires.
         with suppress(Exception):
             lease.give_back(is_killed)

@@ -1,4 +1,4 @@
-"""One process at a time on this machine: a lock that the system releases when its holder dies."""
+"""Locks: one process at a time on this machine. The system releases a lock when its holder dies."""
 
 import fcntl
 import os
@@ -19,7 +19,7 @@ ASKED_AFTER_SECONDS = 0.2
 def locked(name: str) -> Iterator[None]:
     """Hold a lock inside the block; log it if another process has to be waited for.
 
-    A child that is started with open files holds it too: while the dbt of a killed job still runs, no other one starts.
+    Child processes inherit it: while the dbt of a killed job still runs, no other one starts.
 
     Raises:
         UserError: the directory of locks cannot be written.

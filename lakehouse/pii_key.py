@@ -1,7 +1,7 @@
 """The masking key file: one 0600 line `<version>:<hex inner pad><hex outer pad>:source`, as Spark SQL can use it.
 
 HMAC-SHA256 needs the key only as its two 64-byte pads (RFC 2104). `:source` says that the domain of a pseudonym is
-`<source>.<class>` where a system numbers its persons; in a line without it, of a release before 0.6, it is the class.
+`<source>.<class>` where a system numbers its persons; in a line of a release before 0.6, without it, it is the class.
 Every version has a copy `<file>.<version>`, which never changes. The SQL side is macros/pii.
 """
 
@@ -18,7 +18,7 @@ LINE = re.compile(r"(v\d+):([0-9a-f]{256})(:source)?\n?")
 
 
 def create(path: Path, version: str = "v1") -> None:
-    """Write a new random 256-bit key to a new file; a UserError if it is there, or a copy of one that was lost."""
+    """Write a new random 256-bit key to a new file; a UserError if the file, or a copy of a lost one, exists."""
     copies = sorted(path.parent.glob(f"{path.name}.v*"))
     if path.exists() or copies:
         raise UserError(
@@ -30,9 +30,9 @@ def create(path: Path, version: str = "v1") -> None:
 
 
 def rotate(path: Path) -> str:
-    """Put a new key of the next version in the place of the one in the file, and return the version.
+    """Replace the key in the file by one of the next version, and return the version.
 
-    The old key stays in its copy. Killed in between, the file holds the old key or the new one. Raises as `check`.
+    The old key stays in its copy. After a kill the file holds the old key or the new one. Raises as `check`.
     """
     current = check(path)
     copy = path.with_name(f"{path.name}.{current}")

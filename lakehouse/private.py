@@ -1,26 +1,26 @@
-"""Keeps what the commands write to their own user: lake, staging and logs hold personal data, whoever else logs in."""
+"""Restricts the files of the commands to their user: lake, staging and logs hold personal data."""
 
 import os
 from pathlib import Path
 
 UMASK = 0o077
-# The umask of what called the command: there is no way to ask without setting it.
+# The umask of the caller, which cannot be read without setting it.
 _callers_umask = os.umask(UMASK)
 os.umask(_callers_umask)
 
 
 def set_umask() -> None:
-    """Have this process, and what it starts, create files and directories for its user alone."""
+    """Make this process and its children create files and directories for their user alone."""
     os.umask(UMASK)
 
 
 def for_readers(mode: int) -> int:
-    """Return the mode that a published file or directory has: what the umask of the command's caller allows."""
+    """Return the mode of a published file or directory, by the umask of the command's caller."""
     return mode & ~_callers_umask
 
 
 def directory(path: Path) -> Path:
-    """Have a directory that its owner alone may enter, also if it was there before and open to others."""
+    """Create a directory that its owner alone may enter, or close an open one."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     if path.stat().st_uid == os.geteuid():
         path.chmod(path.stat().st_mode & ~UMASK)
@@ -28,7 +28,7 @@ def directory(path: Path) -> Path:
 
 
 def write(path: Path, content: str | bytes) -> Path:
-    """Write a file that its owner alone may read, in the place of an older one at once."""
+    """Write a file that its owner alone may read, and replace an older one atomically."""
     draft = path.with_name(f"{path.name}.new")
     draft.unlink(missing_ok=True)
     draft.touch(mode=0o600)

@@ -43,7 +43,7 @@ class Service:
         return self.directory / f"{self.name}.pid"
 
     def process(self) -> psutil.Process | None:
-        """Return the running process. The pid file also holds its start time: a pid can be used again by a stranger."""
+        """Return the running process. The pid file also holds its start time, because the system reuses pids."""
         try:
             pid, created = self.pid_file.read_text().split()
             process = psutil.Process(int(pid))
@@ -120,7 +120,7 @@ class Service:
 
 
 def end_at_sigterm() -> None:
-    """Let SIGTERM end this process as Ctrl-C does: what is held is given back, what was started is stopped."""
+    """Make SIGTERM end this process as Ctrl-C does: it gives leases back and stops its children."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 

@@ -1,14 +1,14 @@
-"""The keys of table properties and snapshot summaries that are this project's own.
+"""The keys of this project's table properties and snapshot summaries.
 
-Tables that were written before have these keys too, so a name never changes. Macros and models have some of them as
-text: macros/incremental/ (watermark.sql, provenance.sql, replace_parts.sql), macros/tag_tested.sql, models/ops/; what
-macros alone know, lakehouse.seeds and lakehouse.masks, is not here.
+Existing tables have these keys, so a name never changes. Macros and models repeat some of them: macros/incremental/
+(watermark.sql, provenance.sql, replace_parts.sql), macros/tag_tested.sql, models/ops/. Those of macros alone,
+lakehouse.seeds and lakehouse.masks, are not here.
 """
 
 import json
 from collections.abc import Mapping
 
-# Properties of a bronze table: what it is filled from, and as what.
+# Properties of a bronze table: the identity of its topic.
 TOPIC = "lakehouse.topic"
 TOPIC_ID = "lakehouse.topic-id"
 CLUSTER_ID = "lakehouse.cluster-id"
@@ -21,13 +21,13 @@ ACCEPTED_GAPS = "lakehouse.accepted-gap."
 TABLE_ID = "lakehouse.table-id"
 # The greatest batch number whose snapshot expired after a rollback.
 LAST_BATCH = "lakehouse.last-batch"
-# What was learned of a schema and is worth knowing: a side and an id follow.
+# A note about a schema: a side and an id follow.
 NOTE = "lakehouse.note."
 
 # The lease by which a change of rows in place holds the table, and its number: ingesters pause while it is live.
 HELD_BY = "lakehouse.held-by"
 
-# Set before the first row is erased: only such a table is searched for erased rows where they must not be counted.
+# Set before the first row is erased: only such a table is searched for erased rows.
 HAS_ERASED_ROWS = "lakehouse.has-erased-rows"
 
 # Summaries of the snapshots of a bronze table: the batch that one of them holds.
@@ -37,11 +37,11 @@ RANGES = "lakehouse.ranges"
 READ_UNTIL = "lakehouse.read-until"
 SCHEMA_IDS = "lakehouse.schema-ids"
 
-# Properties of a model's table: what it has read of each table, whose name follows, and in which snapshot of its own.
+# Properties of a model's table: the watermark of each table that it reads, whose name follows, and its own snapshot.
 READ = "lakehouse.read."
 NOTED_AT = "lakehouse.noted-at"
 
-# Properties of an export table: when a snapshot was let go of by an erasure; its id follows.
+# Properties of an export table: when an erasure expired a snapshot; its id follows.
 ERASED_SNAPSHOT = "lakehouse.erased-snapshot."
 
 # Properties of an export table: which snapshot was tested of a week, which follows, and the SHA-256 of the compiled SQL

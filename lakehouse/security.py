@@ -1,4 +1,4 @@
-"""How connections are secured: read from the environment and checked before anything connects."""
+"""Security settings of connections, checked before anything connects."""
 
 import ipaddress
 import os
@@ -22,14 +22,14 @@ class Tls(Variables):
     """Paths of PEM files, each empty if unused; without `ca` the system's authorities are trusted."""
 
     if TYPE_CHECKING:
-        # Each subclass says which variables these are.
+        # Each subclass declares their variables.
         ca: str
         certificate: str
         key: str
         key_password: str
 
     def refuse(self, fields: Iterable[str], reason: str) -> None:
-        """Refuse values that would have no effect: a user who sets them expects a safer connection."""
+        """Refuse settings without effect: a user who sets them expects a safer connection."""
         for field in fields:
             if getattr(self, field):
                 raise UserError(f"{self.variable(field)} is set, but {reason}", "Unset the one, or change the other")
@@ -145,7 +145,7 @@ class RegistrySecurity(Tls):
 
 
 class ThriftSecurity(Tls):
-    """Whether the Thrift server speaks TLS. A client needs `ca` at most, a server that is started here the rest."""
+    """TLS of the Thrift server. A client needs `ca` at most, a server the rest."""
 
     is_on: Flag = variable(
         "LAKEHOUSE_THRIFT_TLS",
@@ -183,9 +183,9 @@ class ThriftSecurity(Tls):
 
 
 def require_secret_way(variable: str, url: str, secret: str) -> None:
-    """Refuse to send a secret where others on the network can read it: by http to another machine.
+    """Refuse to send a secret by http to another machine.
 
-    `variable` holds the URL; `secret` is the variable that holds what would be sent, empty if there is none.
+    `variable` names the URL, `secret` the variable of the secret, empty without one.
     """
     parts = urlsplit(url)
     if secret and parts.scheme == "http" and not is_loopback(parts.hostname or ""):
@@ -193,7 +193,7 @@ def require_secret_way(variable: str, url: str, secret: str) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether an address leads to this machine alone."""
+    """Return whether an address is of this machine alone."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

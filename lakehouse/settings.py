@@ -1,4 +1,4 @@
-"""Where everything is: the settings that more than one part reads."""
+"""Addresses and paths: the settings that more than one part reads."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +19,7 @@ SECRET_WORDS = ("credential", "password", "secret", "token")
 
 
 def is_secret(name: str) -> bool:
-    """Return whether what has this name must not be shown."""
+    """Return whether a setting of this name is a secret."""
     return any(word in name.lower() for word in SECRET_WORDS)
 
 

@@ -1,4 +1,4 @@
-"""SQL on the Spark Thrift server, for the commands that need no Spark of their own."""
+"""SQL on the Spark Thrift server."""
 
 import logging
 import math
@@ -19,7 +19,7 @@ from lakehouse.deadline import limits
 from lakehouse.errors import DeadlineError, UserError
 from lakehouse.settings import THRIFT_USER, Settings
 
-# The server ends a statement that takes too long, and says so, before the client gives up on the server.
+# The server cancels a statement that takes too long before the client gives up.
 GRACE_SECONDS = 30.0
 QUERY_TIMEOUT = "spark.sql.thriftServer.queryTimeout"
 TIMED_OUT = ("Query timed out", "found TIMEDOUT")
@@ -56,20 +56,20 @@ def connect(settings: Settings) -> Iterator[hive.Cursor]:
         raise DeadlineError(f"A statement on {address}", "LAKEHOUSE_STATEMENT_TIMEOUT", allowed) from None
     finally:
         socket.setTimeout(GRACE_SECONDS * 1000)
-        # A server that has not answered until now need not be asked to end its session: it ends with the connection.
+        # The session ends with the connection if the server does not answer.
         with suppress(TException, OSError):
             connection.close()
 
 
 def is_timeout(error: Exception) -> bool:
-    """Tell whether the server ended a statement because of its time, or did not answer in time."""
+    """Return whether the server cancelled a statement after its time, or did not answer in time."""
     if isinstance(error, TTransportException):
         return error.type == TTransportException.TIMED_OUT or isinstance(error.inner, TimeoutError)
     return any(words in str(error) for words in TIMED_OUT)
 
 
 class _TlsSocket(TSSLSocket):  # type: ignore[misc]  # thrift comes without types
-    """A socket that can be closed although it was never open."""
+    """A socket that can be closed before it was opened."""
 
     def close(self) -> None:
         """Close the connection, if there is one."""
@@ -78,15 +78,15 @@ class _TlsSocket(TSSLSocket):  # type: ignore[misc]  # thrift comes without type
 
 
 def _socket(settings: Settings) -> TSocket:
-    """Return a connection that is to be opened, over TLS if the server speaks it."""
+    """Return an unopened socket, over TLS if the server speaks it."""
     place = (settings.thrift_host, settings.thrift_port)
-    # Both log what `connect` reports once: that nobody listens, and the stack trace of a certificate without trust.
+    # Both log refused connections and untrusted certificates, which `connect` reports.
     for name in ("thrift.transport.TSocket", "thrift.transport.TSSLSocket"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     if not settings.thrift_security.is_on:
         return TSocket(*place)
     context = ssl.create_default_context(cafile=settings.thrift_security.ca or None)
-    # The context compares the host; thrift's own comparison needs what Python 3.12 has no more.
+    # The context compares the host; thrift's comparison needs a function that Python 3.12 removed.
     return _TlsSocket(*place, ssl_context=context, validate_callback=lambda *_: None)
 
 
@@ -102,7 +102,7 @@ def _transport(settings: Settings, socket: TSocket) -> TSaslClientTransport:
 def rows(cursor: hive.Cursor, sql: str) -> list[tuple[Any, ...]]:
     """Run one statement and return all its rows."""
     cursor.execute(sql)
-    # The server says so of a statement that it has ended only if it is asked.
+    # The server reports a cancelled statement only when asked.
     if cursor.poll(get_progress_update=False).operationState == TOperationState.TIMEDOUT_STATE:
         raise hive.OperationalError(TIMED_OUT[0])
     return cursor.fetchall() if cursor.description else []

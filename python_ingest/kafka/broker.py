@@ -203,7 +203,7 @@ class Broker:
     def _note(self, error: KafkaError) -> None:
         if error.code() == KafkaError._AUTHENTICATION:
             self._to_check = "KAFKA_SASL_USERNAME, KAFKA_SASL_PASSWORD and KAFKA_SASL_MECHANISM"
-        self._to_check = self._to_check or connections.to_check("KAFKA", error.str())
+        self._to_check = self._to_check or connections.tls_settings_hint("KAFKA", error.str())
 
 
 def passing(error: KafkaError) -> bool:

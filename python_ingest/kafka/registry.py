@@ -164,9 +164,9 @@ class Registry:
                 else:
                     self._give_up_after(deadline, f"HTTP {error.http_status_code}")
             except Exception as error:  # whatever the client's HTTP library raises
-                if to_check := connections.to_check("SCHEMA_REGISTRY", str(error)):
+                if hint := connections.tls_settings_hint("SCHEMA_REGISTRY", str(error)):
                     raise UserError(
-                        f"Authentication with the schema registry at {self._url} failed", f"Check {to_check}"
+                        f"Authentication with the schema registry at {self._url} failed", f"Check {hint}"
                     ) from None
                 self._give_up_after(deadline, type(error).__name__)
             time.sleep(pause)
