@@ -34,7 +34,7 @@ def up(only: Only = None) -> None:
     chosen = _chosen(only)
     values = stack.variables(chosen)
     stack.prepare(values)
-    # Written first: a start that fails half way must leave a `down` that knows the ports.
+    # Written first, so that `down` knows the ports after a failed start.
     path = stack.write_env_file(values)
     services = stack.services(values)
     for name in chosen:
@@ -108,7 +108,7 @@ def logs(
 
 @app.command(name="mail")
 def show_mail() -> None:
-    """Print the newest mail that the mail server of this stack was given."""
+    """Print the newest mail of this stack's mail server."""
     newest = mail.newest(home() / "mail")
     if newest is None:
         raise UserError("There is no mail yet", "`lakehouse export run` sends one when something new is published")
@@ -131,8 +131,8 @@ def load_sample_data(
         str | None, typer.Option(help="A topic to leave without its last day; the next load adds it.")
     ] = None,
 ) -> None:
-    """Put synthetic records for every topic into Kafka, and write down what should become of them."""
-    # Not above: the wheel has no sample data, and the services must start all the same.
+    """Produce synthetic records for every topic, and write down the expected results."""
+    # The wheel has no sample data.
     if find_spec("sample_data") is None:
         raise UserError("Sample data comes with a checkout alone", "Run the command in one")
     import sample_data  # noqa: PLC0415

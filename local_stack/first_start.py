@@ -1,8 +1,7 @@
-"""The end of `make setup`: the Thrift server's authenticator as a jar, and an archive of classes.
+"""The end of `make setup`: the jar of the Thrift server's authenticator, and a class archive.
 
-The archive holds those that Spark loads, and saves each later start seconds. It is the JVM's own (application class
-data sharing): a Thrift server writes it when it ends, after SQL of the kinds that the ingester, dbt and the export run.
-It belongs to one Java and one set of jars.
+The archive (application class data sharing of the JVM) saves each later start of Spark seconds. A Thrift server writes
+it when it ends, after SQL of the ingester's, dbt's and the export's kinds. It fits one Java and one set of jars.
 """
 
 import sys
@@ -71,7 +70,7 @@ def main() -> None:
 
 
 def _load_classes(settings: Settings, directory: str) -> None:
-    """Run SQL of every kind on a Thrift server and a broker that hold nothing else, with a directory for its files."""
+    """Run SQL of every kind on an empty Thrift server and broker, with a directory for its files."""
     client = connections.kafka_client(settings)
     admin = AdminClient(client)
     admin.create_topics([NewTopic("orders", 1)])["orders"].result()

@@ -16,7 +16,7 @@ JARS = PROJECT_ROOT / "spark_server" / "target" / "kafka"
 
 
 def service(directory: Path, port: int, controller_port: int) -> Service:
-    """Return the broker; its data lives under `directory` and is kept for ever (records may be years old)."""
+    """Return the broker; its data is under `directory`, without retention (records may be years old)."""
     return Service(
         name="kafka",
         directory=directory,
@@ -53,8 +53,10 @@ group.initial.rebalance.delay.ms=0
         command = [*storage_tool, "format", "-t", cluster_id, "-c", str(properties)]
         formatted = subprocess.run(command, capture_output=True, text=True, check=False)
         if formatted.returncode:
-            said = formatted.stderr.strip().partition("\n")[0].rstrip(".")
-            raise UserError(f"kafka's data directory cannot be formatted: {said}", f"Correct {directory}, or delete it")
+            message = formatted.stderr.strip().partition("\n")[0].rstrip(".")
+            raise UserError(
+                f"kafka's data directory cannot be formatted: {message}", f"Correct {directory}, or delete it"
+            )
     return [*java_command, "kafka.Kafka", str(properties)]
 
 

@@ -1,4 +1,4 @@
-"""The mail server of the local stack: it sends nothing on, and keeps every mail as a file."""
+"""The mail server of the local stack: it stores every mail as a file, and relays none."""
 
 import smtplib
 import sys
@@ -15,13 +15,13 @@ from lakehouse.process import Service
 
 
 class MailSink:
-    """Writes what it takes to `<time>.eml`; the newest has the greatest name."""
+    """Stores each mail as `<time>.eml`; the newest has the greatest name."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:
-        """Keep a mail; called by aiosmtpd."""
+        """Store a mail; called by aiosmtpd."""
         (self._directory / f"{time.time_ns()}.eml").write_bytes(envelope.original_content or b"")
         return "250 OK"
 
@@ -38,7 +38,7 @@ def service(directory: Path, port: int) -> Service:
 
 
 def variables(port: str) -> dict[str, str]:
-    """Return the environment that has the export mail to this server."""
+    """Return the variables by which the export mails to this server."""
     return {
         "LAKEHOUSE_SMTP_HOST": "127.0.0.1",
         "LAKEHOUSE_SMTP_PORT": port,
@@ -49,9 +49,9 @@ def variables(port: str) -> dict[str, str]:
 
 
 def newest(directory: Path) -> EmailMessage | None:
-    """Return the last mail that was kept, or None."""
-    kept = sorted(directory.glob("*.eml"))
-    return message_from_bytes(kept[-1].read_bytes(), policy=policy.default) if kept else None
+    """Return the newest mail, or None."""
+    mails = sorted(directory.glob("*.eml"))
+    return message_from_bytes(mails[-1].read_bytes(), policy=policy.default) if mails else None
 
 
 def _answers(port: int) -> bool:

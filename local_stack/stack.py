@@ -1,4 +1,4 @@
-"""The local stack as a whole: its services, where they keep their data, and the env file that names them."""
+"""The local stack: its services, their data, and the env file with their addresses."""
 
 import secrets
 import shlex
@@ -24,10 +24,10 @@ PORTS = (*fields(Ports), THRIFT_PORT)
 
 
 def variables(started: tuple[str, ...]) -> dict[str, str]:
-    """Return the variables the env file should hold.
+    """Return the variables of the env file.
 
-    A service that this stack starts is named by its own address. Everything else comes from the environment, so that
-    `--only thrift` serves a warehouse, a broker and a registry elsewhere; then from the last env file; then from home.
+    A started service has its local address. All else comes from the environment, so that `--only thrift` serves a
+    warehouse, a broker and a registry elsewhere; then from the last env file; then from home.
     """
     root = home()
     before = environment()
@@ -83,7 +83,7 @@ def services(values: dict[str, str]) -> dict[str, Service]:
 
 
 def prepare(values: dict[str, str]) -> None:
-    """Check the jars, and create what else the services need: the masking key, which is never replaced."""
+    """Check the jars, and create directories and the masking key, which is never replaced."""
     spark.require_jars()
     # `wipe` deletes no directory that held other files before.
     if not home().exists() or not any(home().iterdir()):
@@ -97,7 +97,7 @@ def prepare(values: dict[str, str]) -> None:
 
 
 def require_mark() -> None:
-    """Raise a UserError if the home, which may be deleted, is a directory that the stack did not make."""
+    """Raise a UserError if the stack did not create the home, so that it must not be deleted."""
     if home().exists() and not (home() / MARK).is_file():
         raise UserError(
             f"{home()} held other files before the stack used it, so it is not deleted",
@@ -108,7 +108,7 @@ def require_mark() -> None:
 def wipe() -> None:
     """Delete all data of the local stack, whose services must be down; a UserError if that is refused or fails."""
     require_mark()
-    # Nothing can be deleted from a published version's directory as it is.
+    # Directories of published versions are read-only.
     for version in home().glob("**/v*/manifest.json"):
         version.parent.chmod(0o700)
     shutil.rmtree(home(), ignore_errors=True)

@@ -1,4 +1,4 @@
-"""A stack for one run of a benchmark, of tests or of the set-up: on free ports, with a lake of its own."""
+"""A temporary stack for a benchmark, tests or the set-up, on free ports with an empty lake."""
 
 import os
 import signal
@@ -12,13 +12,13 @@ from lakehouse.process import Service, free_ports
 from lakehouse.settings import Settings, from_environment
 from local_stack import stack
 
-# A developer's own environment must not lead it to another broker, catalog or bucket.
+# A developer's variables could lead to another broker, catalog or bucket.
 FOREIGN = ("KAFKA_", "SCHEMA_REGISTRY_", "LAKEHOUSE_", "DBT_", "AWS_", "PG", "PYICEBERG_", "SPARK_")
 
 
 @contextmanager
 def own_environment(home: Path) -> Iterator[None]:
-    """Let this process's variables name a home, dbt's output and free ports of its own, until the end."""
+    """Set variables for a home, dbt's output and free ports inside the block."""
     own = {"LAKEHOUSE_HOME": str(home), "DBT_TARGET_PATH": str(home / "target"), "DBT_LOG_PATH": str(home / "logs")}
     own |= dict(zip(stack.PORTS, map(str, free_ports(len(stack.PORTS))), strict=True))
     with changed_environment({}):
@@ -34,9 +34,9 @@ def running(
 ) -> Iterator[tuple[Settings, dict[str, Service]]]:
     """Start services with their data, and dbt's, in a directory; stop them at the end. The environment names them.
 
-    `more` are variables for them beside their own.
+    `more` are further variables.
     """
-    # So that `timeout` and the like do not leave them behind.
+    # So that `timeout` does not leave them running.
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with own_environment(home):
         values = stack.variables(names)

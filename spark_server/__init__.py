@@ -1,1 +1,1 @@
-"""What runs Spark in production and tests: Java, jars, one configuration, and the Thrift server."""
+"""Spark in production and tests: Java, jars, configuration and the Thrift server."""

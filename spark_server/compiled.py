@@ -1,4 +1,4 @@
-"""Compiles the project's few Java classes with Janino, which ships with Spark: a JRE without a compiler is enough.
+"""Compiles the project's Java classes with Janino, which ships with Spark: no JDK is needed.
 
 `python -m spark_server.compiled SOURCE JAR`
 """
@@ -29,7 +29,7 @@ def make_jar(source: Path, jar: Path) -> None:
             compiler.compile(_java_files(gateway, [source]))
         finally:
             gateway.shutdown()
-        # Not into the file that is there: a JVM that runs may have it open.
+        # A running JVM may have the old file open.
         jar.unlink(missing_ok=True)
         with zipfile.ZipFile(jar, "w") as archive:
             for file in Path(directory).rglob("*.class"):

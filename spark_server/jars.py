@@ -1,7 +1,7 @@
 """Fetches the jars that a lock file names, without Maven: `python -m spark_server.jars fetch`.
 
-pom.xml says which artifacts are wanted in which version: a profile per folder of jars. jars.lock beside it is made from
-it and names every file, with those that the artifacts need in turn, by its SHA-256. Only the standard library is used.
+pom.xml declares the artifacts, with a profile per folder of jars. jars.lock, made from it, lists every file and its
+transitive dependencies with their SHA-256. Only the standard library is used.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True, order=True)
 class Artifact:
-    """A file of a Maven repository, and the folder that it is wanted in."""
+    """A file of a Maven repository, and its folder."""
 
     folder: str
     group: str
@@ -47,7 +47,7 @@ class Artifact:
 
     @property
     def file_name(self) -> str:
-        """The name that every Maven repository gives the file."""
+        """The file's name in a Maven repository."""
         classifier = f"-{self.classifier}" if self.classifier else ""
         return f"{self.name}-{self.version}{classifier}.{self.type}"
 
@@ -58,15 +58,12 @@ class Artifact:
 
     @property
     def is_archive(self) -> bool:
-        """Whether the file is unpacked into its folder instead of being put there."""
+        """Whether the file is unpacked into its folder."""
         return self.type == "tar.gz"
 
 
 def read_pom(pom: Path) -> tuple[set[Artifact], set[str]]:
-    """Return the artifacts that a pom names, and the folders that they are wanted in without what they need in turn.
-
-    A profile is a folder.
-    """
+    """Return the artifacts of a pom, and its folders without transitive dependencies. A profile is a folder."""
     project = ET.parse(pom).getroot()
     properties = {
         element.tag.partition("}")[2]: element.text or "" for element in project.findall("pom:properties/*", MAVEN)
@@ -101,11 +98,11 @@ def read_lock(lock: Path) -> dict[Artifact, str]:
 
 
 def disagreements(pom: Path) -> list[str]:
-    """Return in a line each what a pom and its lock say differently."""
+    """Return the differences between a pom and its lock, a line each."""
     wanted, alone = read_pom(pom)
     locked = set(read_lock(pom.with_name("jars.lock")))
     missing = [f"{artifact} ({artifact.folder}) is not in jars.lock" for artifact in sorted(wanted - locked)]
-    # In the other folders the lock also has what the artifacts need in turn.
+    # In the other folders the lock also has transitive dependencies.
     surplus = [
         f"{artifact} ({artifact.folder}) is not in pom.xml"
         for artifact in sorted(locked - wanted)
@@ -131,9 +128,9 @@ def _mirror() -> str | None:
 
 
 def fetch(pom: Path, target: Path) -> None:
-    """Put what the lock beside a pom names into folders of `target`, and take other jars out of these folders.
+    """Download the files of a pom's lock into folders of `target`, and delete other jars there.
 
-    Files that are there and have the right hash stay; a file that came half is continued.
+    Files with the right hash stay; a partial download is continued.
 
     Raises:
         UserError: pom and lock disagree, or a file cannot be fetched.
@@ -168,7 +165,7 @@ def _provide(artifact: Artifact, sha256: str, target: Path) -> None:
 
 
 def _download(artifact: Artifact, sha256: str | None, path: Path) -> None:
-    """Have a file at `path`, of this hash if there is one."""
+    """Download a file to `path` unless it has this hash already."""
     if sha256 and path.is_file() and _sha256(path) == sha256:
         return
     part = path.with_name(path.name + ".part")
@@ -178,7 +175,7 @@ def _download(artifact: Artifact, sha256: str | None, path: Path) -> None:
             time.sleep(2**attempt / 2)
         try:
             _continue(url, part)
-        except (OSError, HTTPException, ValueError) as error:  # an address may be none
+        except (OSError, HTTPException, ValueError) as error:  # the address may be malformed
             problem = f"{artifact} cannot be fetched from {url}: {error}"
             if isinstance(error, urllib.error.HTTPError) and error.code in {401, 403, 404}:
                 break
@@ -187,18 +184,18 @@ def _download(artifact: Artifact, sha256: str | None, path: Path) -> None:
             part.replace(path)
             return
         part.unlink()
-        problem = f"{url} is not the file that jars.lock names: its SHA-256 is another"
+        problem = f"{url} differs from jars.lock in its SHA-256"
     raise UserError(problem, "Try again, or name a mirror of Maven Central in MAVEN_REPOSITORY_URL")
 
 
 def _continue(url: str, part: Path) -> None:
-    """Fetch what a file that came half still lacks."""
+    """Continue a partial download."""
     have = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
     try:
         response = urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS)
     except urllib.error.HTTPError as error:
-        # Range not satisfiable: it came whole, or is longer than it should be; its hash tells.
+        # Range not satisfiable: the file is complete or too long, which its hash decides.
         if error.code == 416:
             return
         raise
@@ -215,7 +212,7 @@ def _sha256(path: Path) -> str:
 
 
 def write_lock(pom: Path) -> None:
-    """Make the lock of a pom anew. Maven says what the artifacts need in turn; the files are fetched to be hashed."""
+    """Write the lock of a pom. Maven resolves transitive dependencies; the files are downloaded to be hashed."""
     wanted, alone = read_pom(pom)
     artifacts = {artifact for artifact in wanted if artifact.folder in alone}
     for folder in {artifact.folder for artifact in wanted} - alone:
@@ -243,7 +240,7 @@ def _resolved(pom: Path, folder: str) -> set[Artifact]:
         if finished.returncode:
             raise UserError(f"Maven cannot resolve {pom}:\n{finished.stdout}", "Correct the pom")
         artifacts = set()
-        # Lines are group:name:type[:classifier]:version:scope, some with a remark behind.
+        # Lines are group:name:type[:classifier]:version:scope, some with a remark.
         for words in (line.split() for line in listed.read().splitlines()):
             if words and words[0].count(":") >= 4:
                 group, name, kind, *classifier, version, _ = words[0].split(":")
@@ -252,7 +249,7 @@ def _resolved(pom: Path, folder: str) -> set[Artifact]:
 
 
 def require_agreement(pom: Path) -> None:
-    """Raise a UserError unless a lock was made from its pom as it is."""
+    """Raise a UserError unless the lock agrees with its pom."""
     found = disagreements(pom)
     if found:
         lines = "".join(f"  {line}\n" for line in found)

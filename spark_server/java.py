@@ -1,4 +1,4 @@
-"""Finds Java and says clearly when it is missing or of a version Spark does not run on."""
+"""Finds a Java of a version that Spark runs on."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""The one Spark configuration, as the ingester's session and the Thrift server both get it."""
+"""The Spark configuration of the ingester's session and the Thrift server."""
 
 import os
 import shlex
@@ -20,19 +20,19 @@ DEFAULTS = PROJECT_ROOT / "conf" / "spark-defaults.conf"
 LOGGING = PROJECT_ROOT / "conf" / "log4j2.properties"
 JARS_DIR = PROJECT_ROOT / "spark_server" / "target" / "spark"
 CLUSTER_DIR = JARS_DIR.with_name("cluster")
-"""What a lake needs besides that is not on one machine; `make setup EXTRAS=cluster` makes it."""
+"""Jars of a lake on servers; `make setup EXTRAS=cluster` makes them."""
 CLASS_ARCHIVE = JARS_DIR.with_name("spark.jsa")
-"""What local_stack/first_start.py makes: the JVM need not load and verify these classes again."""
+"""The class archive of local_stack/first_start.py: the JVM need not load and verify these classes again."""
 SPARK_HOME = Path(pyspark.__file__).parent
 ESCAPED = str.maketrans({"\\": r"\\", "\n": r"\n"})
-"""What a value may hold and a line of Java's properties may not."""
+"""Characters of values that Java's properties escape."""
 
 
 def configuration(settings: Settings) -> dict[str, str]:
-    """Return what conf/spark-defaults.conf cannot hold because it differs by environment.
+    """Return the properties that differ by environment, so that conf/spark-defaults.conf cannot hold them.
 
     Raises:
-        UserError: a file that a variable names cannot be taken.
+        UserError: a file of properties is invalid.
     """
     catalog = f"spark.sql.catalog.{CATALOG_NAME}"
     own = _own(settings)
@@ -55,7 +55,7 @@ def configuration(settings: Settings) -> dict[str, str]:
 
 
 def _s3a() -> dict[str, str]:
-    """Return what has Hadoop's S3 client, by which Spark unloads, use the store and the keys that all others use."""
+    """Return the properties by which Hadoop's S3 client, which unloads, uses the same store and keys as all others."""
     endpoint, region = catalog_properties.s3_address()
     options = {"aws.credentials.provider": "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"}
     if endpoint:
@@ -81,10 +81,7 @@ def master(settings: Settings) -> str:
 
 
 def _of_executors(settings: Settings) -> dict[str, str]:
-    """Return what executors that are processes of their own need in their environment to read Kafka.
-
-    Each is left out that the user's file gives them in another way.
-    """
+    """Return the variables that remote executors need to read Kafka, but for those that the user's file sets."""
     if master(settings).startswith("local"):
         return {}
     own = _own(settings)
@@ -105,17 +102,14 @@ def require_jars(settings: Settings | None = None) -> None:
 
 
 def write_properties(settings: Settings, path: Path, more: Mapping[str, str] | None = None) -> Path:
-    """Write the whole configuration of a Spark process to a file that its owner alone may read, and return its path.
-
-    On the command line everybody on the machine could read it.
-    """
+    """Write the configuration of a Spark process to a 0600 file (a command line is public), and return its path."""
     lines = {**configuration(settings), **(more or {})}
     escaped = (f"{name}={value.translate(ESCAPED)}\n" for name, value in lines.items())
     return private.write(path, DEFAULTS.read_text() + "\n" + "".join(escaped))
 
 
 def process_environment(settings: Settings | None = None, properties: Path = DEFAULTS) -> dict[str, str]:
-    """Return the environment a Spark process starts with: our conf/, the class archive, loopback if it works alone."""
+    """Return the environment of a Spark process: conf/, the class archive, loopback if it has no other machine."""
     more = {}
     if settings and not catalog_properties.is_on_one_machine(settings):
         # At the end of the class path: before Spark's own jars it would make the class archive useless.
@@ -136,7 +130,7 @@ def process_environment(settings: Settings | None = None, properties: Path = DEF
 
 
 def _before(own: str, variable: str, default: str = "", separator: str = " ") -> str:
-    """Return a variable as the caller has set it, what is ours before that, once."""
+    """Return a variable of the caller, with our value in front once."""
     given = os.environ.get(variable, default)
     return given if own in given else separator.join(filter(None, (own, given)))
 
@@ -144,7 +138,7 @@ def _before(own: str, variable: str, default: str = "", separator: str = " ") ->
 def _java_options() -> str:
     options = [f"-Dlog4j2.configurationFile=file:{LOGGING}"]
     if CLASS_ARCHIVE.exists():
-        # An archive that other jars or another Java made is of no use, and no harm: the JVM would only warn, on stdout.
+        # An archive of other jars or another Java does no harm, but the JVM would warn on stdout.
         options += [f"-XX:SharedArchiveFile={CLASS_ARCHIVE}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
     return " ".join(map(shlex.quote, options))
 
@@ -159,7 +153,7 @@ def session(settings: Settings, app_name: str) -> SparkSession:
         # Other children need no decrypted key.
         with changed_environment(process_environment(settings, properties) | connections.java_environment(settings)):
             SparkContext._ensure_initialized()
-    # A JVM that a session before started, with other settings, is told here, and not on a command line.
+    # For a JVM that an earlier session started with other settings.
     builder = SparkSession.builder.appName(app_name)
     for key, value in {**configuration(settings), **of_executors}.items():
         builder = builder.config(key, value)

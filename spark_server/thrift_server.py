@@ -1,7 +1,6 @@
-"""The Spark Thrift server: dbt's way to Spark, behind a password.
+"""The Spark Thrift server, by which dbt reaches Spark, behind a password.
 
-Whoever may run SQL here can read files as this server's user, the masking key among them; so it lets in nobody without
-the password, not even from this machine.
+Its clients can read files as the server's user, the masking key among them, so even local ones need the password.
 """
 
 import os
@@ -43,11 +42,11 @@ def service(directory: Path, settings: Settings) -> Service:
 
 
 def exec_server(settings: Settings) -> NoReturn:
-    """Let this process become the Thrift server, for systemd or a container; a UserError if it cannot start."""
+    """Replace this process by the Thrift server, for systemd or a container; a UserError if it cannot start."""
     if not settings.thrift_password:
         raise UserError("The Thrift server has no password", "Set LAKEHOUSE_THRIFT_PASSWORD")
     server = service(private.directory(settings.home / "thrift"), settings)
-    # A server that runs needs the files that are made anew here.
+    # A running server needs the files that are replaced here.
     server.require_ports()
     command = server.command()
     os.chdir(server.directory)
@@ -101,7 +100,7 @@ def _prepare(directory: Path, settings: Settings) -> list[str]:
 
 
 def _tls(directory: Path, security: ThriftSecurity) -> dict[str, str]:
-    """Return the options of a server that speaks TLS, if it is to, and write the key store that they name."""
+    """Write the key store of a server with TLS, and return its options."""
     if not security.is_on:
         return {}
     if not security.key:
@@ -140,10 +139,10 @@ def _answers(settings: Settings) -> bool:
     except UserError:
         return False
     except hive.OperationalError as error:
-        # It opens a session in the catalog, so this is of the settings, and no statement of anybody's is in it.
-        said = getattr(getattr(error.args[0], "status", None), "errorMessage", type(error).__name__)
+        # Opening a session opens the catalog: the message is about settings and quotes no statement.
+        message = getattr(getattr(error.args[0], "status", None), "errorMessage", type(error).__name__)
         raise UserError(
-            f"The Thrift server cannot open the catalog at {settings.catalog_uri} ({str(said).splitlines()[0]})",
+            f"The Thrift server cannot open the catalog at {settings.catalog_uri} ({str(message).splitlines()[0]})",
             "Run `lakehouse stack down`, check LAKEHOUSE_CATALOG_URI, LAKEHOUSE_WAREHOUSE and the files of"
             f" {catalog_properties.FILE} and LAKEHOUSE_SPARK_CONF, and start it again",
         ) from None

@@ -63,7 +63,7 @@ def run(
     wait: Wait = "30s",
     models: Models = declared.MODELS_DIR,
 ) -> None:
-    """Land what the broker has at this moment, batch by batch; then say what was landed.
+    """Land what the broker has at this moment, batch by batch, and print a summary.
 
     With --follow each topic gets a batch at an interval, and its next one at once if more is waiting; Ctrl-C or SIGTERM
     ends it after the batches in hand, with exit code 0.
@@ -77,7 +77,7 @@ def run(
     try:
         exit_code = _run(settings, chosen, options, pause if follow else None, metrics_file)
     except KeyboardInterrupt:
-        # A thread may sit in a bounded wait, and no cut can harm the tables: do not wait for it.
+        # Not waiting for threads in a bounded wait: a kill harms no table.
         os._exit(130)
     if exit_code:
         raise typer.Exit(exit_code)
@@ -182,7 +182,7 @@ def plan_schema(
     wait: Wait = "30s",
     models: Models = declared.MODELS_DIR,
 ) -> None:
-    """Say what a schema would do to the table, before the first record: columns added, widened, left out.
+    """Print how a schema would change the table, before the first record: columns added, widened, left out.
 
     Nothing is changed. Without a file: the newest schemas under <topic>-value and, for Avro keys, <topic>-key.
     Exit code 1 if a schema is refused: its records would be dead letters.
@@ -204,7 +204,7 @@ def plan_schema(
 
 
 def _catch_up(settings: Settings, chosen: list[Declaration], options: Options) -> list[TopicResult]:
-    """Land topics. If Spark's Java process is lost, land each that failed in a process of its own: one is the cause."""
+    """Land topics. If Spark's Java process is lost, land each failed one in a child process: one is the cause."""
     spark = QuietSpark(settings)
     with ConsoleReporter() as reporter:
         results = Ingester(settings, spark, options, reporter).catch_up(chosen)
@@ -233,13 +233,13 @@ def _run(
 ) -> int:
     spark = QuietSpark(settings)
 
-    def tell(results: list[TopicResult]) -> None:
+    def report(results: list[TopicResult]) -> None:
         for result in results:
             if result.error is not None:
                 log.error(result.error)
             if result.over_limit:
                 log.warning(too_many_dead_letters(result))
-        # A process cannot start a second one.
+        # A process cannot start a second JVM.
         if spark.gone() and not ingester.stopping.is_set():
             raise UserError("Spark's Java process has ended", f"See {log_file()}, and run it again: nothing is lost")
 
@@ -251,15 +251,15 @@ def _run(
 
     if pause is None:
         results = _catch_up(settings, chosen, options)
-        tell(results)
+        report(results)
         write_metrics()
     else:
         with ConsoleReporter() as reporter:
             ingester = Ingester(settings, spark, options, reporter, after_turn=letters.Recovery(reporter))
-            # Beside the batches: a broker that does not answer must not hold them up.
+            # In a thread: a broker that does not answer must not delay batches.
             Thread(target=write_metrics, daemon=True).start()
             with stopped_by_signals(ingester.stopping):
-                results = following(ingester, chosen, pause, lambda result: tell([result]))
+                results = following(ingester, chosen, pause, lambda result: report([result]))
     spark.stop()
     print_summary(results)
     for result in results:

@@ -40,8 +40,8 @@ def verify(
 ) -> None:
     """Compare bronze with the broker, record by record, without Spark.
 
-    Every offset up to the last landed one has to be there exactly once, with equal bytes, headers and timestamp. With
-    --decoded the columns have to be what another decoder makes of these bytes and the registry's schemas.
+    Every offset up to the last landed one must be there exactly once, with equal bytes, headers and timestamp. With
+    --decoded the columns must equal what another decoder makes of these bytes and the registry's schemas.
     Exit code 1 if a topic differs; the first differing offsets are named.
     """
     settings, chosen = prepare(models, topics)
@@ -54,8 +54,8 @@ def verify(
         try:
             report = verify_topic(settings, declaration, patience, drawn, decoded)
         except Exception as error:  # of one topic; the others are compared all the same
-            said = to_user_error(error, settings)
-            report = Report(declaration.topic, declaration.identifier, sample=drawn, error=str(said))
+            message = str(to_user_error(error, settings))
+            report = Report(declaration.topic, declaration.identifier, sample=drawn, error=message)
         reports.append(report)
         if not as_json:
             console.print("\n  ".join([report.line(), *report.problems, *report.notes]))
@@ -75,12 +75,10 @@ def maintain(
     as_json: AsJson = False,
     models: Models = declared.MODELS_DIR,
 ) -> None:
-    """Merge small files and manifests, expire snapshots, delete orphan files; while others read and write.
+    """Merge small files and manifests, expire snapshots, delete orphan files, while others read and write.
 
-    Of the declared topics' tables, and of those that are built from them, unless topics or tables are named. What dbt
-    builds is maintained while no weekly job runs.
-
-    Exit code 1 if a table could not be maintained, or not all of its files merged; the others are all the same.
+    Without names: the tables of declared topics, and those that dbt builds, which are maintained while no weekly job
+    runs. Exit code 1 if a table could not be maintained, or not all of its files merged; the others are.
     """
     snapshots = None if keep_snapshots is None else timedelta(seconds=seconds(keep_snapshots))
     retention = Retention(snapshots, timedelta(seconds=seconds(keep_orphans)))
@@ -93,11 +91,11 @@ def maintain(
     built = [] if topics or named else built_tables(settings)
     for identifier in [*named, *landed, *built]:
         try:
-            # A MERGE into a table that is being compacted is refused; an erasure deletes files that nothing refers to,
-            # and compaction is about to refer to its own.
+            # A MERGE into a table under compaction is refused, and an erasure deletes orphan files, as those of a
+            # compaction are until its commit.
             with alone(settings, "weekly" if identifier in built else "maintain", "ingest maintain") as lease:
                 outcome = maintain_table(settings, spark, identifier, retention, lease.require)
-            # A topic may be declared and not be landed yet; whoever names a table means one that exists.
+            # A declared topic may not be landed yet; a named table must exist.
             if outcome is None and identifier in named:
                 raise UserError(f"There is no table {identifier}", "Name a table as schema.table")
         except Exception as error:  # of one table; the others are maintained all the same
@@ -117,7 +115,7 @@ def maintain(
 
 @contextmanager
 def alone(settings: Settings, name: str, command: str) -> Iterator[Lease]:
-    """Have no run of another command with the same lock and lease inside the block, on this machine or another."""
+    """Hold lock and lease of a name inside the block, against runs on this machine and others."""
     with locked(name), leased(load_catalog(settings), name, command) as lease:
         yield lease
 
@@ -129,7 +127,7 @@ def status(
     wait: Wait = "5s",
     models: Models = declared.MODELS_DIR,
 ) -> None:
-    """Say how far each topic is landed, how fresh it is, and how its table is doing; without Spark.
+    """Print position, lag and freshness of each topic and the state of its table, without Spark.
 
     Exit code 1 if a topic cannot be described; the others are shown all the same.
     """

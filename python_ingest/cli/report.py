@@ -34,7 +34,7 @@ class ConsoleReporter:
         self._progress.stop()
 
     def waiting(self, topic: str, offsets_left: int) -> None:
-        """So many offsets are still to be landed."""
+        """Show the offsets not yet landed."""
         if topic not in self._tasks:
             self._tasks[topic] = self._progress.add_task(topic, total=None, state="")
             self._done[topic] = 0
@@ -42,12 +42,12 @@ class ConsoleReporter:
         if not offsets_left and topic not in self._caught_up and not console.is_terminal:
             log.info("%s: caught up", topic)
         (self._caught_up.discard if offsets_left else self._caught_up.add)(topic)
-        # Offsets of transaction markers hold no record: caught up is full whatever was counted.
+        # Offsets of transaction markers hold no record, so a topic that has caught up is full.
         total = self._done[topic] + offsets_left
         self._progress.update(self._tasks[topic], total=total, state=state)
 
     def landed(self, topic: str, what: Landed) -> None:
-        """A batch is committed."""
+        """Show a committed batch."""
         self._done[topic] += what.rows
         self._progress.update(self._tasks[topic], completed=self._done[topic])
         if not console.is_terminal:
@@ -56,7 +56,7 @@ class ConsoleReporter:
             )
 
     def note(self, topic: str, text: str) -> None:
-        """Something happened that is no error."""
+        """Log an event that is no error."""
         log.info("%s: %s", topic, text)
 
 
@@ -80,7 +80,7 @@ def print_summary(results: list[TopicResult]) -> None:
 
 
 def too_many_dead_letters(result: TopicResult) -> str:
-    """Return what to say of a topic over its limit."""
+    """Return the warning about a topic over its limit."""
     return (
         f"{result.topic}: {result.dead_letters:,} of {result.records:,} records landed are dead letters, more than"
         f" max_dead_letters allows. `lakehouse ingest dead-letters {result.topic}` says why."

@@ -1,8 +1,7 @@
-"""Records of which the value, or the key, could not be decoded: counted by reason, listed, decoded again after a fix.
+"""Dead letters, records whose value or key could not be decoded: counted by reason, listed, replayed after a fix.
 
-A replay changes rows in place (branch.replace_rows): they keep position and bytes, get their payload, and a new batch
-number, by which readers downstream find them. What is erased is no dead letter, and is never tried again: it has no
-bytes any more.
+A replay changes rows in place (branch.replace_rows): they keep position and bytes, and get their payload and a new
+batch number, by which downstream models find them. An erased row, which has no bytes, is no dead letter.
 """
 
 from collections import Counter
@@ -25,7 +24,7 @@ from python_ingest.landing.offsets import PositionReader
 from python_ingest.landing.run import Reporter
 from python_ingest.schema.state import SchemaState, Sides
 
-# Of bytes that only look like registry Avro the dead letters of a table can name a million ids.
+# Bytes that only look like registry Avro can name a million ids.
 MOST_IDS = 1_000
 POSITION = ("kafka_generation", "kafka_partition", "kafka_offset")
 ERRORS = {"value": "decode_error", "key": "key_error"}
@@ -33,10 +32,7 @@ ERRORS = {"value": "decode_error", "key": "key_error"}
 
 @dataclass(frozen=True)
 class DeadLetters:
-    """How many rows of a table have one reason and one schema id for their values or keys (`part`).
-
-    `detail` is what their first message adds.
-    """
+    """The number of rows with one reason and schema id in their values or keys (`part`); `detail` is of the first."""
 
     reason: str
     schema_id: int | None
@@ -47,14 +43,14 @@ class DeadLetters:
 
 @dataclass(frozen=True)
 class Replayed:
-    """The rows with an error in value or key that were looked at, and how many of them lost one."""
+    """The number of rows with an error in value or key that were read, and of those that lost one."""
 
     looked_at: int
     decoded: int
 
 
 def summary(table: Table) -> list[DeadLetters]:
-    """Count what could not be decoded by reason and schema id, the most frequent first. No payload is read."""
+    """Count dead letters by reason and schema id, the most frequent first, without reading payloads."""
     counts: Counter[tuple[str, str, int | None]] = Counter()
     details: dict[tuple[str, str, int | None], str] = {}
     for part, column in ERRORS.items():
@@ -70,7 +66,7 @@ def summary(table: Table) -> list[DeadLetters]:
 
 
 def raw(table: Table, limit: int) -> list[dict[str, Any]]:
-    """Return what could not be decoded with position, messages, key and value in hexadecimal. This shows payloads."""
+    """Return dead letters with position, messages, key and value in hexadecimal. This shows payloads."""
     columns = tuple(ERRORS.values())
     names = existing_columns(table, (*POSITION, *columns, "kafka_raw_key", "kafka_raw_value"))
     rows = _rows(table, _any(map(erased.failed, columns)), names, limit)
@@ -78,10 +74,10 @@ def raw(table: Table, limit: int) -> list[dict[str, Any]]:
 
 
 def replay(lander: Lander, reason: str | None) -> Replayed:
-    """Decode again what could not be decoded of a table, all or what has one reason; once decoded, never again.
+    """Decode the dead letters of a table again, all or those of one reason.
 
     Raises:
-        UserError: there is no table, the registry is away, Spark fails, or the table does not stand still.
+        UserError: the table is missing, the registry is unavailable, Spark fails, or other commits come first.
     """
     condition = _dead(reason)
     tables.existing(lander.catalog, lander.declaration)
@@ -112,14 +108,14 @@ def replay(lander: Lander, reason: str | None) -> Replayed:
 
 
 class Recovery:
-    """Replays dead letters whose schema ids the registry lacked and has now."""
+    """Replays dead letters whose schemas have been registered since."""
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
         self._seeded: set[str] = set()
 
     def __call__(self, lander: Lander) -> None:
-        """Replay these of a topic; raises as `replay`. The first call reads the ids of its dead letters."""
+        """Replay those of a topic; raises as `replay`. The first call reads the ids of its dead letters."""
         registry, topic = lander.schemas.registry, lander.declaration.topic
         missing: list[int] = []
         if topic not in self._seeded:
@@ -134,7 +130,7 @@ class Recovery:
 
 
 def _replace(lander: Lander, table: Table, sides: Sides, reason: str | None) -> int:
-    """Replace the rows of which more can be decoded, and return how many."""
+    """Replace the rows of which more can be decoded, and return their number."""
     position = PositionReader().read(table)
     batch = Batch(position.last_batch + 1, datetime.now(UTC))
     ids = tuple(sorted(sides.value.writers))
@@ -159,7 +155,7 @@ def _any(conditions: Iterable[str]) -> str:
 
 
 def _with_fewer_errors(rows: DataFrame, dead: DataFrame) -> DataFrame:
-    """Return the rows of which a part can be decoded that could not, and no other part got worse."""
+    """Return the rows of which value or key can be decoded now, and neither got worse."""
     before = dead.selectExpr(
         "kafka_generation as _generation",
         "kafka_partition as _partition",

@@ -1,9 +1,9 @@
-"""Erases a person's rows in bronze: found by the columns that the sources declare, emptied in place, once.
+"""Erases a person's rows in bronze: finds them by the columns that the sources declare, and empties them in place.
 
-An erased row keeps its position, its timestamps and the day it landed; all else is NULL, and decode_error says when it
-was erased (python_ingest.landing.erased). So the next offset, backfill, verify and reconciliation go on as before, and
-the row is never landed again. It is committed as a replay is (branch.replace_rows), under a new batch number, and so
-every batch that was planned before it is refused.
+An erased row keeps its position, timestamps and landing time; all else is NULL, and decode_error has the time of the
+erasure (python_ingest.landing.erased). So positions, backfill, verify and reconciliation are unaffected, and the row is
+never landed again. It is committed as a replay is (branch.replace_rows), under a new batch number, so every batch that
+was planned before is refused.
 """
 
 from collections import defaultdict
@@ -31,7 +31,7 @@ from python_ingest.repair.dead_letters import POSITION
 from python_ingest.subjects import Subject
 from python_ingest.topics import Declaration
 
-# What the writers of erasures begin with.
+# The prefix of writers of erasures.
 WRITER = "erase-"
 KEPT = {"kafka_topic", *POSITION, "kafka_timestamp", "kafka_timestamp_type", "ingested_at"}
 
@@ -42,7 +42,7 @@ Record = tuple[str, int, int, int]
 
 @dataclass(frozen=True)
 class Person:
-    """Whose rows are erased: a kind of subject that the sources declare, such as `shop.customer`, and the id."""
+    """A person to erase: a kind of subject that the sources declare, such as `shop.customer`, and the id."""
 
     kind: str
     id: str
@@ -50,10 +50,9 @@ class Person:
 
 @dataclass(frozen=True)
 class Found:
-    """The rows of one table that are to be erased.
+    """The rows of one table to erase, without the `shared` values that rows of other persons name too.
 
-    `shared` counts what other persons' rows name too, such as the address of two customers: its rows are not among
-    them.
+    The address of two customers is such a value.
     """
 
     declaration: Declaration
@@ -65,7 +64,7 @@ def of_sources(declarations: Iterable[Declaration], persons: Iterable[Person]) -
     """Return persons with the source that numbers them: equal numbers in two sources are two persons.
 
     Raises:
-        UserError: no source declares the kind of one, or two do and none is named.
+        UserError: no source declares a kind, or two do and the person names neither.
     """
     kinds = sorted({subject.kind for declaration in declarations for subject in declaration.persons})
     resolved = []
@@ -86,10 +85,10 @@ def of_sources(declarations: Iterable[Declaration], persons: Iterable[Person]) -
 
 
 def find(catalog: Catalog, declarations: Iterable[Declaration], persons: Iterable[Person]) -> list[Found]:
-    """Return the rows of persons that are not erased yet, of each table that has some.
+    """Return the rows of persons, by table, that are not erased yet.
 
-    Tables whose rows are found through another table's come first: once that one's are erased nothing leads to them any
-    more, so an erasure that was cut off is completed by doing it again.
+    Tables that are searched through another table come first: they cannot be searched once the other's rows are erased,
+    and a killed erasure is completed by repeating it.
 
     Raises:
         UserError: a file of a table is damaged.
@@ -114,7 +113,7 @@ def find(catalog: Catalog, declarations: Iterable[Declaration], persons: Iterabl
 
 
 def everyone(catalog: Catalog, declarations: Iterable[Declaration]) -> Iterator[Person]:
-    """Yield every person whose id is in a bronze table, by all columns in which sources declare ids."""
+    """Yield every person whose id is in a bronze table, by all columns that sources declare."""
     for declaration in declarations:
         table = load_table(catalog, declaration.identifier)
         for subject in declaration.persons:
@@ -125,12 +124,10 @@ def everyone(catalog: Catalog, declarations: Iterable[Declaration]) -> Iterator[
 
 
 def named(catalog: Catalog, declarations: Iterable[Declaration], records: Iterable[Record]) -> list[Found]:
-    """Return the rows of records that are named by topic, generation, partition and offset.
-
-    Dead letters for instance are: their bytes tell no program whose they are.
+    """Return the rows at topic, generation, partition and offset, such as dead letters, which no column identifies.
 
     Raises:
-        UserError: a topic is not declared, or there is no such row.
+        UserError: a topic is not declared, or a row is missing.
     """
     by_topic = {declaration.topic: declaration for declaration in declarations}
     wanted: dict[str, set[RecordPosition]] = defaultdict(set)
@@ -155,7 +152,7 @@ def named(catalog: Catalog, declarations: Iterable[Declaration], records: Iterab
 
 
 def merge_by_table(found: Iterable[Found]) -> list[Found]:
-    """Return one for each table, in the order in which the tables come first."""
+    """Merge the rows of each table, and keep the order of the tables."""
     tables: dict[str, Found] = {}
     for of_table in found:
         name = of_table.declaration.identifier
@@ -165,10 +162,10 @@ def merge_by_table(found: Iterable[Found]) -> list[Found]:
 
 
 def erase(catalog: Catalog, spark: SparkSession, found: Found, writer: str) -> int:
-    """Empty the rows of one table, those that are not erased yet, in one commit, and return how many they were.
+    """Empty the rows of one table that are not erased yet in one commit, and return their number.
 
     Raises:
-        UserError: Spark fails, or the table does not stand still.
+        UserError: Spark fails, or other commits come first.
     """
     declaration = found.declaration
 
@@ -180,7 +177,7 @@ def erase(catalog: Catalog, spark: SparkSession, found: Found, writer: str) -> i
         base = PositionReader().read(table)
         ledger = Ledger(writer, base.last_batch + 1, (), base.next_offsets, (), base.generation)
         _, partitions, offsets = zip(*found.places, strict=True)
-        # All of MERGE's condition that file statistics know.
+        # The part of MERGE's condition that file statistics can prune by.
         where = (
             f"landed.kafka_partition in ({', '.join(map(str, sorted({*partitions})))})"
             f" and landed.kafka_offset between {min(offsets)} and {max(offsets)}"
@@ -200,7 +197,7 @@ def erase(catalog: Catalog, spark: SparkSession, found: Found, writer: str) -> i
 
 
 def erased_at(catalog: Catalog, spark: SparkSession, identifier: str) -> datetime:
-    """Return when rows of a table were last erased, by the clock of its store; without a snapshot that tells, 1970."""
+    """Return the time of a table's last erasure, by the clock of its store; 1970 without a snapshot of one."""
     table = catalog.load_table(identifier)
     for snapshot in ancestors_of(table.current_snapshot(), table.metadata):
         if snapshot.summary and (snapshot.summary[property_keys.WRITER] or "").startswith(WRITER):
@@ -211,7 +208,7 @@ def erased_at(catalog: Catalog, spark: SparkSession, identifier: str) -> datetim
 def _emptied(
     landed: DataFrame, declaration: Declaration, places: Iterable[RecordPosition], number: int, mark: str
 ) -> DataFrame:
-    """Return the rows at some places as they are when erased, with the columns that the table has now."""
+    """Return the rows at some positions as erased ones, with the table's current columns."""
     spark = landed.sparkSession
     columns = spark.table(f"{CATALOG_NAME}.{declaration.identifier}").schema
     chosen = spark.createDataFrame(sorted(places), "_generation int, _partition int, _offset bigint")
@@ -227,7 +224,7 @@ def _emptied(
 def _named(
     catalog: Catalog, declarations: list[Declaration], schema: str, subject: Subject, ids: set[str]
 ) -> tuple[set[str], set[str]]:
-    """Return what the persons' rows of another table name, and what of that other persons' rows name too."""
+    """Return the values that the persons' rows of another table name, and those that rows of others name too."""
     by_table = {(declaration.schema, declaration.table): declaration for declaration in declarations}
     mine: set[str] = set()
     others: set[str] = set()
@@ -243,20 +240,20 @@ def _named(
                     others.update(values.filter(shared).to_pylist())
                 else:
                     mine.update(values.filter(pc.and_(is_mine, pc.is_valid(values))).to_pylist())
-        # No value that would name anything.
+        # An empty value names nothing.
         mine.discard("")
     return mine, others
 
 
 def _rows(table: Table, columns: Iterable[str], where: str = "true") -> Iterator[pa.RecordBatch]:
-    """Yield positions and some columns, those that the table has; a nested field is named by its path."""
+    """Yield positions and those columns that the table has; a nested field is named by its path."""
     names = existing_columns(table, (*POSITION, *columns))
     with translate_read_errors(f"A file of {'.'.join(table.name())}"):
         yield from table.scan(where, selected_fields=names).to_arrow_batch_reader()
 
 
 def _is_any(rows: pa.RecordBatch, columns: Iterable[str], ids: set[str]) -> pa.Array:
-    """Tell of each row whether one of the columns has one of the ids."""
+    """Return for each row whether one of the columns has one of the ids."""
     found = pa.array([False] * len(rows), pa.bool_())
     for column in columns:
         texts = _texts(rows, column)
@@ -265,7 +262,7 @@ def _is_any(rows: pa.RecordBatch, columns: Iterable[str], ids: set[str]) -> pa.A
 
 
 def _texts(rows: pa.RecordBatch, column: str) -> pa.Array:
-    """Return a column as text without white space around it, as pseudonyms are made of it; NULLs if there is none."""
+    """Return a column as trimmed text, as pseudonyms are made of it; NULLs if the table lacks it."""
     first, *path = column.split(".")
     if first not in rows.schema.names:
         return pa.nulls(len(rows), pa.large_string())
@@ -281,7 +278,7 @@ def _positions(rows: pa.RecordBatch) -> Iterator[RecordPosition]:
 
 
 def _errors_at(table: Table, places: set[RecordPosition]) -> dict[RecordPosition, str | None]:
-    """Return the decode_error of the rows at some places, without those where there is none."""
+    """Return the decode_error of the rows at some positions, without missing rows."""
     held: dict[RecordPosition, str | None] = {}
     for _, partition, offset in places:
         for rows in _rows(table, ("decode_error",), f"kafka_partition = {partition} and kafka_offset = {offset}"):

@@ -1,7 +1,7 @@
-"""What was erased, when, and by which release, without any id of a person: the Iceberg table ops.erasures.
+"""Receipts of erasures, without ids of persons: the Iceberg table ops.erasures.
 
-A receipt is begun before the first row is erased and ended when nothing is left to do. So a killed erasure is known,
-and the same command continues it, on any machine that shares the lake and the masking key.
+A receipt is saved before the first row is erased and ended with the last step. So a killed erasure is known, and the
+same command continues it, on any machine that shares the lake and the masking key.
 """
 
 import hashlib
@@ -70,18 +70,18 @@ class Receipt:
         return {subject["hash"] for subject in self.subjects}
 
     def save(self, catalog: Catalog) -> None:
-        """Write its row."""
+        """Save the receipt."""
         row = Row(self.name, self.state, json.dumps(asdict(self)))
         TABLE.change(catalog, lambda rows: {**rows, self.name: row})
 
     def end(self, catalog: Catalog) -> None:
-        """Note that nothing is left to do."""
+        """Save that the erasure is complete."""
         self.state, self.ended_at = DONE, _now()
         self.save(catalog)
 
 
 def begin(key_file: Path, persons: Iterable[Person], records: Iterable[str]) -> Receipt:
-    """Return a new receipt, which is not saved yet."""
+    """Return a new receipt, not saved yet."""
     key_version = pii_key.check(key_file)
     hashes = sorted((person.kind, _hashes(key_file, person)[key_version]) for person in persons)
     subjects = [{"kind": kind, "hash": hashed, "key_version": key_version} for kind, hashed in hashes]

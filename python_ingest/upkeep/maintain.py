@@ -1,7 +1,7 @@
-"""Keeps a table fast and small: merges files and manifests, expires snapshots, deletes what nothing refers to.
+"""Table maintenance: merges files and manifests, expires snapshots, deletes orphan files.
 
-Each step is a commit of its own that a writer can come before: then it is tried again, or left to the next run. Rows,
-their offsets and their batches never change. Readers keep what they read as long as its snapshot is kept.
+Each step commits on its own. After a conflict it is retried, or left to the next run. Rows, their offsets and batches
+never change. Readers keep a snapshot until it expires.
 """
 
 from collections.abc import Callable
@@ -25,17 +25,17 @@ from python_ingest.landing.session import log_file
 from python_ingest.upkeep.table_files import TableSize, files_of, size_of, target_file_bytes
 
 ATTEMPTS = 3
-# Iceberg's own limit for orphan files; a snapshot has to outlive the reads and the batches planned from it.
+# Iceberg's limit for orphan files; a snapshot must outlive the reads and the batches planned from it.
 SHORTEST_ORPHAN_AGE = timedelta(days=1)
 SHORTEST_SNAPSHOT_AGE = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
 class Retention:
-    """How long snapshots and files that nothing refers to are kept.
+    """How long snapshots and orphan files are kept.
 
-    `snapshots` is None for what the table's `history.expire.*` properties say. `orphans` is the age of files to delete,
-    for a running commit may be about to refer to younger ones.
+    `snapshots` is None for the table's `history.expire.*` properties. Files younger than `orphans` may belong to a
+    running commit.
     """
 
     snapshots: timedelta | None = None
@@ -51,7 +51,7 @@ class Retention:
 
 @dataclass(frozen=True)
 class Maintained:
-    """A table before and after. `left` data files could not be merged: others changed them first, or one is damaged."""
+    """A table before and after. `left` data files were not merged: another commit changed them, or one is damaged."""
 
     table: str
     before: TableSize
@@ -60,7 +60,7 @@ class Maintained:
     left: int
 
     def line(self) -> str:
-        """Return what happened in a line."""
+        """Return the outcome in a line."""
         before, after = self.before, self.after
         text = (
             f"{self.table}: {before.data_files:,} files ({before.data_bytes / 1e6:,.1f} MB) are now"
@@ -83,7 +83,7 @@ def maintain_table(
     retention: Retention,
     require: Callable[[], None] = lambda: None,
 ) -> Maintained | None:
-    """Maintain one table; return None if it does not exist. `require` raises if another run may be at work.
+    """Maintain one table; return None if it does not exist. `require` raises if another run may have the lease.
 
     Raises:
         UserError: one of its files is damaged, a step fails, or the clock is behind the table's last change.
@@ -100,14 +100,14 @@ def maintain_table(
     keep_last_batch(procedures, table)
     reset_watermark(procedures, table)
     procedures.call("expire_snapshots", **_expiry(table, retention.snapshots))
-    # Listed as the table's own files are read: Hadoop knows no s3://.
+    # Listed by the table's FileIO, because Hadoop knows no s3://.
     orphans = procedures.call("remove_orphan_files", older_than=_ago(retention.orphans), prefix_listing="true")
     table.refresh()
     return Maintained(identifier, before, size_of(table, files_of(table)), len(orphans), left)
 
 
 def built_tables(settings: Settings) -> list[str]:
-    """Return every table of the catalog that no topic lands in: what dbt builds, and the histories beside it."""
+    """Return the tables that no topic lands in: those that dbt builds, and the small ones."""
     catalog = load_catalog(settings)
     names = [".".join(name) for schema in catalog.list_namespaces() for name in catalog.list_tables(schema)]
     return [name for name in sorted(names) if not _is_landed(catalog, name)]
@@ -116,7 +116,7 @@ def built_tables(settings: Settings) -> list[str]:
 def _is_landed(catalog: Catalog, name: str) -> bool:
     try:
         table = load_table(catalog, name)
-    except UserError:  # whoever maintains the table says so, and goes on with the others
+    except UserError:  # reported when the table is maintained
         return False
     return table is None or property_keys.TOPIC in table.properties
 
@@ -126,7 +126,7 @@ def merge_files(procedures: "Procedures", table: Table, deletes: bool) -> int:
     options = {
         "target-file-size-bytes": str(target_file_bytes(table)),
         "min-input-files": "2",
-        # Partitions are committed on their own, so that a conflict does not cost the others' work.
+        # One commit per partition: a conflict costs one partition.
         "partial-progress.enabled": "true",
         "delete-file-threshold": "1",
         "remove-dangling-deletes": "true",
@@ -148,9 +148,9 @@ def merge_files(procedures: "Procedures", table: Table, deletes: bool) -> int:
 
 
 def keep_last_batch(procedures: "Procedures", table: Table) -> None:
-    """Note the greatest batch number if only a snapshot knows it that a rollback left outside of the history.
+    """Store the greatest batch number if only a snapshot outside of the history, after a rollback, has it.
 
-    Once that has expired, the number would be given again.
+    Once that has expired, the number would be reused.
     """
     numbers = [number for number in map(_batch, table.snapshots()) if number is not None]
     current = [number for number in map(_batch, _history(table)) if number is not None]
@@ -163,9 +163,9 @@ def keep_last_batch(procedures: "Procedures", table: Table) -> None:
 
 
 def reset_watermark(procedures: "Procedures", table: Table) -> None:
-    """Have a model read everything again if a rollback left the snapshot of its notes outside of the history.
+    """Reset the watermark of a model, which then reads everything, if a rollback left its snapshot out of the history.
 
-    Once that has expired, the next build could not tell (macros/incremental/watermark.sql).
+    Once that has expired, the next build could not detect it (macros/incremental/watermark.sql).
     """
     noted = table.properties.get(property_keys.NOTED_AT)
     outside = {str(snapshot.snapshot_id) for snapshot in table.snapshots()}
@@ -177,17 +177,14 @@ def reset_watermark(procedures: "Procedures", table: Table) -> None:
 
 
 def _expiry(table: Table, keep: timedelta | None) -> dict[str, str]:
-    """Return how to expire, so that the snapshot of the last batch stays."""
+    """Return the arguments of expire_snapshots that keep the snapshot of the last batch."""
     least = int(table.properties.get("history.expire.min-snapshots-to-keep", 1))
     arguments = {"retain_last": str(max(snapshots_in_use(table), least))}
     return arguments if keep is None else {**arguments, "older_than": _ago(keep)}
 
 
 def snapshots_in_use(table: Table) -> int:
-    """Return how many of the newest snapshots have to stay.
-
-    They reach back to that of the last batch, which says how far its topic was read.
-    """
+    """Return the number of newest snapshots back to that of the last batch, which has the topic's position."""
     return next((index for index, snapshot in enumerate(_history(table), 1) if _batch(snapshot) is not None), 1)
 
 
@@ -211,20 +208,20 @@ def _map(options: dict[str, str]) -> str:
 
 @dataclass(frozen=True)
 class Procedures:
-    """Iceberg's procedures for one table. `require`, asked before each, raises if another run may be at work."""
+    """Iceberg's procedures for one table. `require`, called before each, raises if another run may have the lease."""
 
     spark: SparkSession
     identifier: str
     require: Callable[[], None] = lambda: None
 
     def call(self, procedure: str, **arguments: str) -> list[Row]:
-        """Call a procedure with arguments in SQL, and return its answer."""
+        """Call a procedure with arguments in SQL, and return its rows."""
         named = {"table": f"'{self.identifier}'", **arguments}
         listed = ", ".join(f"{name} => {value}" for name, value in named.items())
         return self.sql(f"call {CATALOG_NAME}.system.{procedure}({listed})", procedure)
 
     def sql(self, statement: str, step: str) -> list[Row]:
-        """Run a statement, again if another commit comes first; a UserError if it fails."""
+        """Run a statement, and retry it after a conflict; a UserError if it fails."""
         for _ in range(ATTEMPTS):
             self.require()
             try:

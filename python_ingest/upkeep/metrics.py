@@ -1,4 +1,4 @@
-"""Statuses as a text file that Prometheus' node exporter collects."""
+"""Writes statuses to a text file for Prometheus' node exporter."""
 
 from pathlib import Path
 from typing import Annotated, get_args, get_origin, get_type_hints
@@ -25,7 +25,7 @@ HELP = {
 
 
 def write(path: Path, statuses: list[TopicStatus]) -> None:
-    """Replace the file in one step, without values that are not known; a UserError if it cannot be written."""
+    """Replace the file atomically, without unknown values; a UserError if it cannot be written."""
     registry = CollectorRegistry()
     gauges = {
         name: Gauge(f"lakehouse_ingest_{name}", text, ["topic"], registry=registry) for name, text in HELP.items()

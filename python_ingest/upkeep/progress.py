@@ -1,4 +1,4 @@
-"""How far a topic is landed, for those who build on it: the one question that the exporter asks the ingester."""
+"""How far a topic is landed: the exporter's only question to the ingester."""
 
 from pyiceberg.catalog import Catalog
 
@@ -12,12 +12,10 @@ from python_ingest.landing.offsets import PositionReader
 def unread_partitions(
     settings: Settings, catalog: Catalog, topic: str, bronze: tuple[str, str], wait: float
 ) -> set[int]:
-    """Return the partitions of which the broker has anything that the topic's bronze table lacks.
-
-    These are all, if the table was filled from another topic of that name.
+    """Return the partitions with offsets that the topic's bronze table lacks: all, if the topic was recreated.
 
     Raises:
-        UserError: the broker does not tell within `wait` seconds, or its offsets do not continue the table's.
+        UserError: the broker does not answer within `wait` seconds, or its offsets do not continue the table's.
     """
     table = catalog.load_table(bronze)
     position = PositionReader().read(table)

@@ -1,6 +1,6 @@
-"""Lets go of all that a table was before an erasure: tags and branches, snapshots, and files that nothing refers to.
+"""Deletes what still holds rows from before an erasure: tags, branches, snapshots and orphan files.
 
-`maintain` keeps them for days; of an erased person nothing may stay that long.
+`maintain` keeps these for days, which is too long for rows of an erased person.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ PUBLISHED = "export-"
 
 @dataclass(frozen=True)
 class Purged:
-    """What was deleted: tags by name, how many snapshots, and how many files that nothing referred to."""
+    """The deleted tags, and the numbers of deleted snapshots and orphan files."""
 
     tags: list[str]
     snapshots: int
@@ -42,14 +42,14 @@ def purge_table(
     written_before: datetime,
     require: Callable[[], None] = lambda: None,
 ) -> Purged:
-    """Keep the current snapshot of a table alone, with the one that says how far its topic was read.
+    """Expire all snapshots of a table but the current one and that of the last batch, and delete orphan files.
 
-    Files that nothing refers to are deleted if they were written before a time by the clock of their store: later ones
-    may belong to a running commit. Of bronze that is the time of the erasure, because a batch that was planned before
-    it is refused. `require` raises if another run may be at work.
+    Only orphan files written before a time, by the clock of their store, are deleted: later ones may belong to a
+    running commit. For bronze it is the time of the erasure, because a batch that was planned before it is refused.
+    `require` raises if another run may have the lease.
 
     Raises:
-        UserError: a step fails; it can be done again.
+        UserError: a step failed; it can be repeated.
     """
     table = catalog.load_table(identifier)
     procedures = Procedures(spark, identifier, require)
@@ -59,7 +59,7 @@ def purge_table(
     tags = []
     for ref, at in table.refs().items():
         ref_type = "tag" if at.snapshot_ref_type == SnapshotRefType.TAG else "branch"
-        # A branch keeps the snapshots before its own, too: one that a killed erasure left is at the current one.
+        # A branch also keeps the snapshots before its own; one that a killed erasure left is at the current one.
         if ref == "main" or (ref_type == "tag" and current is not None and at.snapshot_id == current.snapshot_id):
             continue
         if ref_type == "tag":
@@ -84,14 +84,11 @@ def purge_table(
 
 
 def delete_orphans(spark: SparkSession, name: str, written_before: datetime) -> list[str]:
-    """Delete files that nothing refers to, and return them.
-
-    Iceberg's procedure refuses to do that within a day, its action does not.
-    """
+    """Delete orphan files, also those of the last day, which Iceberg's procedure refuses, and return them."""
     jvm: Any = spark._jvm
     session = spark._jsparkSession
     table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session, name)
     action = jvm.org.apache.iceberg.spark.actions.SparkActions.get(session).deleteOrphanFiles(table)
-    # Listed as the table's own files are read: Hadoop knows no s3://.
+    # Listed by the table's FileIO, because Hadoop knows no s3://.
     action = action.usePrefixListing(True).olderThan(int(written_before.timestamp() * 1000))
     return list(action.execute().orphanFileLocations())

@@ -1,4 +1,4 @@
-"""How each topic is doing: position, lag, freshness and the state of its table, without Spark."""
+"""The status of each topic: position, lag, freshness and the state of its table, without Spark."""
 
 import time
 from collections.abc import Iterator
@@ -29,11 +29,11 @@ LATEST = datetime.max.replace(tzinfo=UTC)
 
 @dataclass
 class TopicStatus:
-    """One topic and its table; what could not be learned because of `error` is None. A field with a text is a metric.
+    """One topic and its table; None is unknown because of `error`. A field with a text is a metric.
 
-    `next_offsets` maps a partition to the offset after its last landed record. Of a transaction that hangs the figures
-    of what is held back grow, and the lag, which counts transaction markers too, stays 0. Erased rows are no dead
-    letters. `newest_record` is the greatest Kafka timestamp landed, `landed_at` the time of the last batch.
+    `next_offsets` maps a partition to the offset after its last landed record. While a transaction hangs, the held back
+    figures grow and the lag, which counts transaction markers too, stays 0. Erased rows are no dead letters.
+    `newest_record` is the greatest landed Kafka timestamp, `landed_at` the time of the last batch.
     """
 
     topic: str
@@ -58,11 +58,11 @@ class TopicStatus:
     error: str | None = None
 
     def remarks(self) -> list[str]:
-        """Return what a person should know besides the figures of `row`."""
+        """Return the notes that complete the figures of `row`."""
         return [*([undecoded_keys(self.key_errors)] if self.key_errors else []), *self.notes]
 
     def row(self) -> dict[str, object]:
-        """Return what a person wants to see first."""
+        """Return the main figures, by heading."""
         size = self.size
         return {
             "topic": self.topic,
@@ -81,12 +81,12 @@ class TopicStatus:
 
 
 def undecoded_keys(count: int) -> str:
-    """Return the line that says so."""
+    """Return the note about undecoded keys."""
     return f"{count:,} keys could not be decoded: see `lakehouse ingest dead-letters`"
 
 
 def topic_statuses(settings: Settings, declarations: list[Declaration], wait: float) -> Iterator[TopicStatus]:
-    """Yield the status of each topic; one that cannot be described says why, and leaves the others alone.
+    """Yield the status of each topic, with an error if one cannot be described.
 
     A broker that does not answer is waited for once, for `wait` seconds.
     """
@@ -112,7 +112,7 @@ def topic_statuses(settings: Settings, declarations: list[Declaration], wait: fl
             held = [OffsetRange(partition, *stretch) for partition, stretch in broker.held_back(topic).items()]
             status.held_back_offsets = offsets.count(held)
             status.held_back_seconds = _age_of_oldest(settings, declaration.topic, held, wait, "read_uncommitted")
-        except Exception as error:  # of one topic; the others are described all the same
+        except Exception as error:  # the other topics are described all the same
             status.error = str(to_user_error(error, settings))
         yield status
 
@@ -149,10 +149,7 @@ def _rows_and_dead_letters(files: list[DataFile], table: Table, emptied: dict[st
 
 
 def _greatest(files: list[DataFile], table: Table, column: str) -> datetime | None:
-    """Return the greatest time in a column, from the files' statistics.
-
-    It is the end of the year 9999 for a later one, as of a producer that stamps microseconds.
-    """
+    """Return the greatest time in a column, from the files' statistics; at most the end of the year 9999."""
     bounds = [offsets.bound(file.upper_bounds, table.schema(), column) for file in files]
     times = [bound for bound in bounds if bound is not None]
     latest = (LATEST - EPOCH) // timedelta(microseconds=1)

@@ -1,4 +1,4 @@
-"""What a table's current snapshot consists of: its files, read from the manifests alone."""
+"""The files of a table's current snapshot, read from its manifests."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from pyiceberg.table import Table
 
 from lakehouse.catalog import translate_read_errors
 
-# Iceberg's own default of 512 MB is made for clusters: a file of this size is sorted in the memory of one machine.
+# Iceberg's default of 512 MB is for clusters; a file of this size is sorted in the memory of one machine.
 TARGET_FILE_BYTES = 128 * 1024 * 1024
 
 
@@ -17,8 +17,7 @@ TARGET_FILE_BYTES = 128 * 1024 * 1024
 class TableSize:
     """Counts of a table's current snapshot, each with the text of its metric.
 
-    A file is small if it has less than a quarter of the target size, and shares its partition with another such
-    file: the two could be one.
+    A file is small if it has less than a quarter of the target size, and its partition has another such file.
     """
 
     data_files: Annotated[int, "Data files in the bronze table."]
@@ -30,7 +29,7 @@ class TableSize:
 
 
 def target_file_bytes(table: Table) -> int:
-    """Return the size that compaction makes files of: the table's property, else ours."""
+    """Return the target size of compaction: the table's property, else TARGET_FILE_BYTES."""
     return int(table.properties.get("write.target-file-size-bytes", TARGET_FILE_BYTES))
 
 

@@ -1,4 +1,1 @@
-"""The independent check: what a plain consumer reads, against what the table holds.
-
-It imports nothing of landing/ and schema/, or it would repeat their mistakes.
-"""
+"""The independent check: compares a plain consumer's records with the table, without code of landing/ and schema/."""

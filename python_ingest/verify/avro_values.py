@@ -1,8 +1,7 @@
-"""Avro bytes as the columns they belong in, by fastavro and the registered schema: the checker's own decoding.
+"""Decodes Avro bytes into columns by fastavro and the registered schema, independently of the ingester.
 
-It follows docs/type-mapping.md, and shares nothing with the way the ingester decodes. fastavro is given a schema of
-equal bytes in which every type is written out where it stands, under names of our own: names are not part of the
-encoding, and some that Avro's Java library takes are none to fastavro. Times stay the numbers that columns hold.
+It follows docs/type-mapping.md. fastavro gets a schema of equal encoding in which every type is expanded under a
+generated name: names are not encoded, and fastavro refuses some that Avro's Java library accepts. Times stay numbers.
 """
 
 import io
@@ -41,7 +40,7 @@ def schema_id(part: bytes | None) -> int | None:
 
 
 def renamed(texts: Iterable[str]) -> dict[str, list[str]]:
-    """Return which names schemas say to be one field's, by aliases: the others by name."""
+    """Return the aliases of each field name in some schemas, in both directions."""
     others: dict[str, list[str]] = {}
 
     def note(schema: Any) -> None:  # whatever a registry holds under a schema's keys
@@ -53,7 +52,7 @@ def renamed(texts: Iterable[str]) -> dict[str, list[str]]:
                 others.setdefault(alias, []).append(field["name"])
 
     for text in texts:
-        with suppress(ValueError, TypeError, AttributeError, KeyError):  # a schema that is none says nothing
+        with suppress(ValueError, TypeError, AttributeError, KeyError):  # an invalid schema has no aliases
             note(json.loads(text))
     return others
 
@@ -92,7 +91,7 @@ class Reader:
             self.is_record = self._is_record(document, "")
             schema, self._convert = self._read_as(document, "", fields if self.is_record else plain)
             self._schema = _parsed(schema)
-        except Exception as error:  # whatever is wrong with a schema that is none
+        except Exception as error:  # an invalid schema fails in any way
             raise Unreadable(f"the schema cannot be read ({type(error).__name__})") from None
 
     def read(self, part: bytes) -> Any:
@@ -144,7 +143,7 @@ class Reader:
         elif (named := self._lookup(schema, namespace)) is not None:
             schema, namespace = named
         else:
-            # To fastavro any byte but 0 is true, to Java 1 alone.
+            # For fastavro any byte but 0 is true, for Java 1 alone.
             return (self._fixed(1), b"\x01".__eq__) if schema == "boolean" else (schema, PLAIN.get(schema, _same))
         if schema["type"] == "record":
             return self._record(schema, namespace, column)
@@ -171,7 +170,7 @@ class Reader:
         some = [branch for branch in branches if branch != "null"]
         if len(some) < 2 or {simple_name(branch) for branch in some} in NUMBERS:
             found = [self._read_as(branch, namespace, column) for branch in branches]
-            # Of two numbers fastavro does not tell which was written.
+            # fastavro does not return which of two numeric branches was written.
             convert = next(
                 (converter for branch, (_, converter) in zip(branches, found, strict=True) if branch != "null"), _same
             )
@@ -185,7 +184,7 @@ class Reader:
                 continue
             name, place = f"member_{simple_name(branch)}", f"f{next(self._numbers)}"
             plain, convert = self._read_as(branch, namespace, _below(column).get(name))
-            # A record of one field is encoded as that field, and tells which branch it was.
+            # A record of one field is encoded as that field, and identifies the branch.
             union.append(self._record_of([{"name": place, "type": plain}]))
             members[place] = name, convert
 
@@ -217,7 +216,7 @@ class Reader:
         return record, lambda found: {name: convert(found[place]) for place, name, convert in parts}
 
     def _column(self, field: AvroField, below: Mapping[str, IcebergType]) -> str:
-        """Return the column of a field: of its own name, else of the nearest name that a schema says to be the same."""
+        """Return the column of a field: by its name, else by its nearest alias."""
         name: str = field["name"]
         near, seen = [name], {name}
         while near:
@@ -254,7 +253,7 @@ def _same(value: Any) -> Any:
 
 
 def _logical(schema: AvroType) -> Convert:
-    """Return what a logical type makes of a number or bytes; an impossible one makes nothing."""
+    """Return the conversion of a logical type; an invalid one converts nothing."""
     logical = schema.get("logicalType")
     if schema["type"] == "long" and logical in MILLISECONDS:
         return _as_microseconds

@@ -1,4 +1,4 @@
-"""The table's side of verify: which offsets its files hold, and the raw rows of a stretch of them, by PyIceberg."""
+"""The table's side of verify: the offsets of its files, and the raw rows of offset ranges, by PyIceberg."""
 
 import json
 import math
@@ -49,7 +49,7 @@ class BronzeTable:
         """Fill `held`, and count `foreign_rows` and `unnumbered_rows`.
 
         Foreign ones name no offset, or another topic; unnumbered ones have no batch number, or one beyond the greatest
-        that a snapshot tells of.
+        of a snapshot.
         """
         last = max((int(entries.get(property_keys.BATCH, 0)) for entries in self._summaries()), default=0)
         columns = ("kafka_topic", "kafka_generation", "kafka_partition", "kafka_offset", "ingest_batch")
@@ -73,7 +73,7 @@ class BronzeTable:
             self.foreign_rows += len(rows) - len(own)
 
     def renew(self) -> None:
-        """Get credentials of the store again, which a catalog may vend for an hour. The snapshot stays."""
+        """Renew the credentials of the store, which a catalog may vend for an hour. The snapshot stays."""
         table = load_table(self._table.catalog, ".".join(self._table.name()))
         self._table.io = table.io if table else self._table.io
 
@@ -93,11 +93,11 @@ class BronzeTable:
         return pa.concat_tables(found)
 
     def partitions(self) -> set[int]:
-        """Return the partitions of which there are rows, or that a batch has read, by their numbers in `held`."""
+        """Return the partitions with rows, or that a batch has read, by their numbers in `held`."""
         return self._files_of.keys() | self.read_until().keys()
 
     def label(self, partition: int) -> str:
-        """Return what messages call a partition, by its number in `held`."""
+        """Return the name of a partition in messages, by its number in `held`."""
         former, number = divmod(partition, PARTITIONS)
         return f"partition {number}" + (f" of generation {self.generation + former}" if former else "")
 
@@ -106,7 +106,7 @@ class BronzeTable:
         return {field.name: field.field_type for field in self._table.schema().fields}
 
     def schemas(self, side: str) -> dict[int, set[str]]:
-        """Return the ids of the schemas whose fields have columns, with the paths of those that have none."""
+        """Return the ids of the schemas whose fields have columns, with the paths of omitted fields."""
         prefix = property_keys.schema(side)
         return {
             int(name.removeprefix(prefix)): {path for path, _ in omitted_fields(json.loads(form))}
@@ -141,10 +141,7 @@ class BronzeTable:
                         break
 
     def read_until(self) -> dict[int, int]:
-        """Return the offsets up to which the batches say the topic was read.
-
-        Rows missing at the end of a partition would else look as if they were still to come.
-        """
+        """Return the end offsets that the batches recorded, without which rows missing at the end would seem unread."""
         ends: dict[int, int] = {}
         for summary in self._summaries():
             for text, offset in json.loads(summary.get(property_keys.READ_UNTIL, "{}")).items():
@@ -219,5 +216,5 @@ def _without(rows: pa.Table, start: int, deleted: list[pa.ChunkedArray]) -> pa.T
 
 
 def is_erased(error: str | None) -> bool:
-    """Tell by a row's decode_error whether nothing is left of its record but position and timestamp."""
+    """Return by a row's decode_error whether it was erased to position and timestamps."""
     return error is not None and error.startswith(ERASED)

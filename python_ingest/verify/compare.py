@@ -1,7 +1,7 @@
-"""The independent check: what a Kafka consumer reads against what PyIceberg reads, without Spark.
+"""The independent check: compares what a Kafka consumer reads with what PyIceberg reads, without Spark.
 
-It shares the declarations with the ingester, and nothing of the way rows are planned or written. Memory is bounded
-by the largest data file's offsets, by pieces of records and by DuckDB's limit, not by the table.
+It shares the declarations with the ingester, and no planning or writing. Memory is bounded by the largest data file's
+offsets, by pieces of records and by DuckDB's limit, not by the table.
 """
 
 import math

@@ -1,7 +1,7 @@
-"""Whether the stored columns are what the stored bytes say: decoded again by fastavro and the registry's schemas.
+"""Decodes the stored bytes again, by fastavro and the registry's schemas, and compares the stored columns.
 
-It shares with the ingester how the registry is asked, and nothing of how schemas are merged or bytes decoded. What it
-says of a difference is its place, never a value.
+It shares the registry client with the ingester, and no merging of schemas or decoding. A reported difference names its
+path, never a value.
 """
 
 from collections import defaultdict
@@ -30,7 +30,7 @@ RESERVED = {"_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_
 # Those of the ingester's columns that follow from the bytes of key and value.
 DECODED = ("kafka_key", "key_schema_id", "value_schema_id")
 IDS_OF_DEAD_LETTERS = 1_000
-# Of these the bytes alone say whether a record can be decoded; of all others the registry, or the table's columns.
+# For these the bytes alone decide whether a record can be decoded; for all others the registry, or the columns.
 LASTING_REASONS = ("not_registry_avro", "decode_failed")
 FACTS = ("kafka_partition", "kafka_offset", "kafka_raw_key", "kafka_raw_value", "decode_error", "key_error")
 
@@ -111,7 +111,7 @@ class _Comparison:
                 self._report.add_offsets(partition, offsets, what)
 
     def note(self) -> None:
-        """Say what is no problem, or was not compared."""
+        """Add notes about dead letters that can be decoded now, and rows that were not compared."""
         if self._later:
             self._report.notes.append(
                 f"{self._later:,} dead letters can be decoded by now: `lakehouse ingest replay {self._report.topic}`"
@@ -121,7 +121,7 @@ class _Comparison:
             self._report.notes.append(f"{self._lacking:,} rows were not decoded: the registry lacks schema {ids}")
 
     def _expected(self, row: _Row) -> Columns:
-        """Return what a row's columns should hold; a column of which nothing can be told is left out.
+        """Return the expected columns of a row, without undecidable ones.
 
         Raises:
             _NoSchema: the registry lacks a schema by which the row was decoded.
@@ -207,7 +207,7 @@ class _Schemas:
         if new:
             answers = self._registry.schemas(new)
             self._registered |= {number: answers.get(number) for number in new}
-            # A new schema may tell that two names are one field's.
+            # A new schema may have an alias.
             self._readers.clear()
 
     def read(self, part: bytes | None) -> Any:
@@ -220,7 +220,7 @@ class _Schemas:
         return self._reader(part).read(part or b"")
 
     def is_record(self, part: bytes) -> bool:
-        """Tell whether a value that could be read is a record."""
+        """Return whether a value that could be read is a record."""
         return self._reader(part).is_record
 
     def _reader(self, part: bytes | None) -> Reader:
@@ -250,10 +250,7 @@ def _is_longer(column: str) -> bool:
 
 
 def _column(rows: pa.Table, name: str) -> pa.ChunkedArray:
-    """Return a column with numbers in the place of times; NULLs if its file lacks it.
-
-    Python's datetime does not hold every instant.
-    """
+    """Return a column with times as numbers, since datetime cannot hold all; NULLs if its file lacks it."""
     if name not in rows.column_names:
         return pa.chunked_array([pa.nulls(len(rows))])
     return rows[name].cast(_plain_type(rows[name].type))

@@ -1,4 +1,4 @@
-"""Where two values of one column differ."""
+"""The path at which two values of one column differ."""
 
 import math
 from typing import Any
@@ -7,7 +7,7 @@ import pyarrow as pa
 
 
 def difference(wanted: Any, found: Any, arrow_type: pa.DataType) -> str | None:
-    """Return the place inside a column at which two values differ, None if not; the type is of what was found."""
+    """Return the path inside a column at which two values differ, None if equal; the type is of the found value."""
     if wanted is None or found is None:
         return None if wanted is found else ""
     parts: list[tuple[str, Any, Any, pa.DataType]] = []
@@ -37,5 +37,5 @@ def difference(wanted: Any, found: Any, arrow_type: pa.DataType) -> str | None:
 
 
 def holds_nothing(value: Any) -> bool:
-    """Tell whether a value needs no column: NULL, or a record without a field that holds something."""
+    """Return whether a value needs no column: NULL, or a record of such values."""
     return value is None or (isinstance(value, dict) and all(map(holds_nothing, value.values())))

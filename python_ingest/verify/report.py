@@ -1,4 +1,4 @@
-"""The outcome of verifying one topic, and how it is said."""
+"""The outcome of verifying one topic."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -88,7 +88,7 @@ class Report:
 
     @property
     def good(self) -> bool:
-        """Tell whether the check was done and found nothing."""
+        """Return whether the check was complete and found no problem."""
         return not self.problems and self.error is None
 
 

@@ -39,7 +39,7 @@ class TopicLog:
         self._settings = settings
         self._topic = topic
         self._wait = wait
-        # A consumer would try until the wait is over where a broker turns it away.
+        # A consumer would retry until the wait is over where a broker refuses the login.
         self._broker = Broker(settings, wait)
         self._broker.check()
         self._consumer = peek.reader(settings, "lakehouse-verify")
@@ -78,12 +78,12 @@ class TopicLog:
             raise self._no_answer(error.args[0]) from None
 
     def holds_records(self, partition: int) -> bool:
-        """Tell whether a committed reader sees a record in a partition."""
+        """Return whether a committed reader sees a record in a partition."""
         first, until = self._ends(partition)
         return any(len(records) for _, _, records in self.records(partition, first, until))
 
     def records(self, partition: int, first: int, until: int) -> Iterator[tuple[int, int, pa.Table]]:
-        """Yield a stretch of offsets piece by piece.
+        """Yield a range of offsets piece by piece.
 
         A piece is its first offset, the one after its last, and the records in between, ordered, as a table of RECORD
         of about PIECE_BYTES.
