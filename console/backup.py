@@ -11,6 +11,7 @@ from lakehouse.backup import restore, save
 from lakehouse.catalog import load_catalog
 from lakehouse.environment import PROJECT_ROOT, environment
 from lakehouse.errors import UserError
+from lakehouse.output import console
 from lakehouse.settings import from_environment
 from python_export.datasets.project import Project
 from python_ingest.repair import receipts
@@ -28,7 +29,7 @@ def save_to(path: Annotated[Path, typer.Argument(help="The file to write.")]) ->
     catalog = load_catalog(from_environment())
     # A restore needs it, also if no person was erased yet.
     receipts.TABLE.change(catalog, lambda rows: rows)
-    typer.echo(f"tables saved: {save(catalog, path)}")
+    console.print(f"tables saved: {save(catalog, path)}")
 
 
 @app.command(name="restore")
@@ -43,5 +44,5 @@ def restore_from(
     env = environment()
     settings = from_environment(env)
     catalog = load_catalog(settings, create=True)
-    typer.echo(f"tables restored: {restore(catalog, path, newest={receipts.TABLE.identifier})}")
+    console.print(f"tables restored: {restore(catalog, path, newest={receipts.TABLE.identifier})}")
     report(settings, env, again(settings, Project(PROJECT_ROOT, env)))

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from lakehouse.catalog import load_catalog
+from lakehouse.output import console
 from lakehouse.pii import check as pii_check
 from lakehouse.settings import from_environment
 from spark_server import java as spark_java
@@ -16,7 +17,7 @@ app = typer.Typer(no_args_is_help=True, help="Checks that need no running stack.
 @app.command()
 def java() -> None:
     """Print the Java that will run Spark, or its defect."""
-    typer.echo(f"java: {spark_java.executable()}")
+    console.print(f"java: {spark_java.executable()}")
 
 
 @app.command()
@@ -28,4 +29,4 @@ def pii(
 ) -> None:
     """Check that every field has a PII class, and prove that none leaves the restricted layers without its mask."""
     catalog = None if static else load_catalog(from_environment())
-    typer.echo(f"pii: {pii_check.check(catalog, target)} models followed, no leak")
+    console.print(f"pii: {pii_check.check(catalog, target)} models followed, no leak")

@@ -7,6 +7,7 @@ import typer
 
 from lakehouse import pii_key
 from lakehouse.log import log
+from lakehouse.output import console
 from lakehouse.settings import from_environment
 
 app = typer.Typer(no_args_is_help=True, help="The masking key of pseudonyms.")
@@ -16,7 +17,7 @@ app = typer.Typer(no_args_is_help=True, help="The masking key of pseudonyms.")
 def create(path: Annotated[Path, typer.Argument(help="A file that must not be there yet.")]) -> None:
     """Make the first masking key, and its copy beside it. `lakehouse stack up` does so by itself."""
     pii_key.create(path)
-    typer.echo(f"{path} holds v1. Keep a copy where the warehouse is not: a lost key cannot be made again")
+    console.print(f"{path} holds v1. Keep a copy where the warehouse is not: a lost key cannot be made again")
 
 
 @app.command()
@@ -25,6 +26,6 @@ def rotate() -> None:
     path = from_environment().needed("pii_key_file")
     old = pii_key.check(path)
     version = pii_key.rotate(path)
-    typer.echo(f"{path} holds {version} now; {old} is kept in {path}.{old}")
+    console.print(f"{path} holds {version} now; {old} is kept in {path}.{old}")
     log.warning("in a pod or container both are lost when it ends: replace the secret that they come from first")
-    typer.echo("Mask all again: lakehouse weekly --full-refresh")
+    console.print("Mask all again: lakehouse weekly --full-refresh")

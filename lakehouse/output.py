@@ -11,7 +11,7 @@ from rich.table import Table
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
-console = Console(highlight=False, soft_wrap=True, markup=False)
+console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
 def print_json(value: object) -> None:
@@ -31,7 +31,7 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> No
         table.add_column(heading, justify="right" if is_numeric else "left", no_wrap=True)
     for row in texts:
         table.add_row(*row)
-    Console(width=10_000, markup=False).print(table)
+    Console(width=10_000, markup=False, emoji=False).print(table)
 
 
 def _plain(value: Any) -> object:

@@ -103,7 +103,7 @@ def logs(
     """Print the end of a service's log."""
     (name,) = _chosen([service])
     for line in stack.services(stack.variables(()))[name].last_lines(lines):
-        typer.echo(line)
+        console.print(line)
 
 
 @app.command(name="mail")
@@ -113,9 +113,9 @@ def show_mail() -> None:
     if newest is None:
         raise UserError("There is no mail yet", "`lakehouse export run` sends one when something new is published")
     for header in ("Date", "From", "To", "Subject"):
-        typer.echo(f"{header}: {newest[header]}")
+        console.print(f"{header}: {newest[header]}")
     text = newest.get_body(("plain",))
-    typer.echo("\n" + (text.get_content() if text else ""))
+    console.print("\n" + (text.get_content() if text else ""))
 
 
 @app.command(name="sample-data")

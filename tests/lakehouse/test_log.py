@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lakehouse.log import configuration, configure, log
-from lakehouse.output import print_json, print_table
+from lakehouse.output import console, print_json, print_table
 from tests.conftest import LAKEHOUSE
 
 
@@ -89,5 +89,9 @@ def test_tables_are_not_cut_and_json_has_dataclasses(capsys: pytest.CaptureFixtu
     # Numbers end where their heading does.
     assert lines[0].index("rows") + 4 == lines[2].index("7") + 1 == lines[1].index("1,200") + 5
     assert lines[2].split() == ["b", "7", "-"]
+    # No name of a topic or path is markup, or an emoji.
+    print_table(("record",), [("orders:100:5",)])
+    console.print("[bold]orders:100:5")
+    assert capsys.readouterr().out.splitlines()[1:] == ["orders:100:5", "[bold]orders:100:5"]
     print_json({"new": [Version(path, datetime(2026, 11, 9, tzinfo=UTC))]})
     assert json.loads(capsys.readouterr().out) == {"new": [{"path": path, "at": "2026-11-09 00:00:00+00:00"}]}
