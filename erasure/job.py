@@ -29,7 +29,7 @@ from python_export.report import page
 from python_export.run import Exporter
 from python_export.telling import outbox
 from python_export.telling.exported import Exported
-from python_ingest.landing.session import QuietSpark
+from python_ingest.landing.session import LazySparkSession
 from python_ingest.repair import erase, receipts
 from python_ingest.repair.erase import Found, Person, Record
 from python_ingest.repair.receipts import DONE, Receipt
@@ -174,7 +174,7 @@ class Erasure:
             UnloadBucket.at(self.settings.export_unload).clean(published.ALL_AGES)
 
     def _erase(self, catalog: Catalog, found: list[Found], receipt: Receipt) -> None:
-        spark, writer = QuietSpark(self.settings), f"{erase.WRITER}{uuid.uuid4()}"
+        spark, writer = LazySparkSession(self.settings), f"{erase.WRITER}{uuid.uuid4()}"
         receipt.shared |= {table.declaration.identifier: table.shared for table in found if table.shared}
         for table in found:
             name = table.declaration.identifier
@@ -199,7 +199,7 @@ class Erasure:
         build.rebuild(self.project, *(f"{name}+" for name in self._sources(receipt)))
 
     def _purge(self, catalog: Catalog, receipt: Receipt) -> None:
-        spark = QuietSpark(self.settings)
+        spark = LazySparkSession(self.settings)
         for name, entry in receipt.tables.items():
             noted = entry["erased_at"]
             at = datetime.fromisoformat(noted) if noted else erase.erased_at(catalog, spark(), name)
@@ -217,7 +217,9 @@ class Erasure:
             f" {sum(entry['orphans'] for entry in purged):,} orphan files deleted"
         )
 
-    def _purge_table(self, catalog: Catalog, spark: QuietSpark, name: str, at: datetime, receipt: Receipt) -> None:
+    def _purge_table(
+        self, catalog: Catalog, spark: LazySparkSession, name: str, at: datetime, receipt: Receipt
+    ) -> None:
         done = asdict(purge_table(catalog, spark(), name, at, self.require))
         before = receipt.purged.get(name)
         receipt.purged[name] = {key: before[key] + count for key, count in done.items()} if before else done
@@ -250,7 +252,7 @@ class Erasure:
         return targets, missing
 
     def _versions(self, targets: list[Target], not_searched: list[str]) -> dict[str, int]:
-        spark, persons = QuietSpark(self.settings), self.persons
+        spark, persons = LazySparkSession(self.settings), self.persons
         hashes = published.pseudonyms(spark(), self.settings.needed("pii_key_file"), persons) if persons else set()
         spark.stop()
         return published.find(targets, persons, hashes, published.person_columns(self.project.manifest()), not_searched)

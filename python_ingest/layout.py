@@ -1,18 +1,19 @@
-"""The layout of a bronze table: the ingester's own columns, and by what files are parted and rows sorted."""
+"""The layout of a bronze table: the ingester's own columns, partition spec and sort order."""
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg import partitioning
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
 from pyiceberg.transforms import IdentityTransform, TimeTransform, Transform, parse_transform
 from pyiceberg.types import BinaryType, IcebergType, IntegerType, LongType, StringType, StructType, TimestamptzType
 
 from lakehouse.errors import UserError
-from python_ingest.spark_types import list_of, parts, struct
+from python_ingest.spark_types import children, list_of, struct
 
 METADATA_COLUMNS: dict[str, IcebergType] = {
     "kafka_topic": StringType(),
@@ -50,7 +51,7 @@ WRITTEN = re.compile(
 
 
 @dataclass(frozen=True)
-class Term:
+class PartitionField:
     """A column, or what one of Iceberg's transforms makes of it; with a direction if rows are sorted by it."""
 
     column: str
@@ -73,22 +74,22 @@ class Term:
         return text
 
 
-def partition_term(given: Any) -> Term:
-    """Read a term as it is written, `days(kafka_timestamp)`; a ValueError if it is none."""
+def partition_field(given: Any) -> PartitionField:
+    """Parse a term, for instance `days(kafka_timestamp)`; raises ValueError."""
     term = _read(given)
     if term.direction:
         raise ValueError
     return term
 
 
-def sort_term(given: Any) -> Term:
-    """Read a term with a direction, `days(kafka_timestamp) desc nulls last`; raises as `partition_term`."""
+def sort_field(given: Any) -> PartitionField:
+    """Read a term with a direction, `days(kafka_timestamp) desc nulls last`; raises as `partition_field`."""
     term = _read(given)
     return term if term.direction else replace(term, direction=SortDirection.ASC)
 
 
-def _read(given: Any) -> Term:
-    if isinstance(given, Term):
+def _read(given: Any) -> PartitionField:
+    if isinstance(given, PartitionField):
         return given
     found = WRITTEN.fullmatch(given.strip()) if isinstance(given, str) else None
     if found is None:
@@ -101,21 +102,23 @@ def _read(given: Any) -> Term:
     else:
         raise ValueError
     direction = SortDirection(found["direction"] or "asc") if found["direction"] or found["nulls"] else None
-    # As Iceberg has it, unless told: first where values ascend.
+    # Iceberg's default: first where values ascend.
     nulls = found["nulls"] or ("last" if direction is SortDirection.DESC else "first")
-    return Term(found["of"] or found["column"], parse_transform(transform), direction, NullOrder(f"nulls-{nulls}"))
+    return PartitionField(
+        found["of"] or found["column"], parse_transform(transform), direction, NullOrder(f"nulls-{nulls}")
+    )
 
 
-DAY_OF_LANDING = (partition_term("days(ingested_at)"),)
+DAY_OF_LANDING = (partition_field("days(ingested_at)"),)
 # Positions are read from the statistics of files, so that a file must not mix Kafka's partitions: docs/exactly-once.md.
-ALWAYS = partition_term("kafka_partition")
-GENERATION = partition_term("kafka_generation")
+ALWAYS = partition_field("kafka_partition")
+GENERATION = partition_field("kafka_generation")
 
 
-def check(terms: Iterable[Term], columns: StructType, key: str, place: str) -> None:
+def check(terms: Iterable[PartitionField], columns: StructType, key: str, place: str) -> None:
     """Refuse terms of columns that a table does not have from its beginning, or that cannot be made of theirs."""
     key_column = {"string": StringType(), "bytes": BinaryType()}.get(key)
-    types: dict[str, IcebergType | None] = {**METADATA_COLUMNS, "kafka_key": key_column, **parts(columns)}
+    types: dict[str, IcebergType | None] = {**METADATA_COLUMNS, "kafka_key": key_column, **children(columns)}
     seen: set[tuple[str, str]] = set()
     for term in terms:
         column = types.get(term.column)
@@ -133,25 +136,25 @@ def check(terms: Iterable[Term], columns: StructType, key: str, place: str) -> N
         seen.add(what)
 
 
-def partition_terms(declared: tuple[Term, ...], generation: int = 0) -> tuple[Term, ...]:
-    """Return by what a table's files are parted: as declared, by Kafka's partition, by a generation above 0."""
+def partition_fields(declared: tuple[PartitionField, ...], generation: int = 0) -> tuple[PartitionField, ...]:
+    """Return the partition fields of a table: those declared, Kafka's partition, and a generation above 0."""
     needed = (ALWAYS, GENERATION) if generation else (ALWAYS,)
     return (*declared, *(term for term in needed if term not in declared))
 
 
-def partition_spec(declared: tuple[Term, ...] | None, schema: Schema) -> PartitionSpec:
+def partition_spec(declared: tuple[PartitionField, ...] | None, schema: Schema) -> PartitionSpec:
     """Return the spec of a new table."""
     # Not by a time of the records: a backfill of years would open hundreds of files.
-    terms = partition_terms(DAY_OF_LANDING if declared is None else declared)
+    terms = partition_fields(DAY_OF_LANDING if declared is None else declared)
     return PartitionSpec(
         *(
-            PartitionField(schema.find_field(term.column).field_id, number, term.transform, term.name)
+            partitioning.PartitionField(schema.find_field(term.column).field_id, number, term.transform, term.name)
             for number, term in enumerate(terms, start=1000)
         )
     )
 
 
-def sort_order(declared: tuple[Term, ...] | None, schema: Schema) -> SortOrder:
+def sort_order(declared: tuple[PartitionField, ...] | None, schema: Schema) -> SortOrder:
     """Return the order of a new table; without a declaration none, and Kafka's is kept."""
     return SortOrder(
         *(
@@ -161,15 +164,19 @@ def sort_order(declared: tuple[Term, ...] | None, schema: Schema) -> SortOrder:
     )
 
 
-def parted_by(spec: PartitionSpec, schema: Schema) -> tuple[Term, ...]:
-    """Return by what a table's new files are parted."""
-    return tuple(Term(str(schema.find_column_name(field.source_id)), field.transform) for field in spec.fields)
-
-
-def sorted_by(order: SortOrder, schema: Schema) -> tuple[Term, ...]:
-    """Return by what a table's new files are sorted."""
+def partitioned_by(spec: PartitionSpec, schema: Schema) -> tuple[PartitionField, ...]:
+    """Return the fields by which a table's new files are partitioned."""
     return tuple(
-        Term(str(schema.find_column_name(field.source_id)), field.transform, field.direction, field.null_order)
+        PartitionField(str(schema.find_column_name(field.source_id)), field.transform) for field in spec.fields
+    )
+
+
+def sorted_by(order: SortOrder, schema: Schema) -> tuple[PartitionField, ...]:
+    """Return the fields by which a table's new files are sorted."""
+    return tuple(
+        PartitionField(
+            str(schema.find_column_name(field.source_id)), field.transform, field.direction, field.null_order
+        )
         for field in order.fields
     )
 

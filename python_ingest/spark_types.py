@@ -44,7 +44,7 @@ def struct(fields: Mapping[str, IcebergType]) -> StructType:
     return StructType(*(NestedField(-1, name, column, required=False) for name, column in fields.items()))
 
 
-def parts(column: IcebergType | None) -> dict[str, IcebergType]:
+def children(column: IcebergType | None) -> dict[str, IcebergType]:
     """Return what a type is made of, by the name of the step down to it; {} if it has no parts.
 
     These are the fields of a struct, the `element` of a list, the `value` of a map.
@@ -59,8 +59,8 @@ def parts(column: IcebergType | None) -> dict[str, IcebergType]:
     return {}
 
 
-def made_of(column: IcebergType, found: Mapping[str, IcebergType]) -> IcebergType:
-    """Return a type with other parts, as `parts` names them, and placeholders for its field ids."""
+def with_children(column: IcebergType, found: Mapping[str, IcebergType]) -> IcebergType:
+    """Return a type with other parts, as `children` names them, and placeholders for its field ids."""
     match column:
         case StructType():
             return struct(found)
@@ -75,7 +75,7 @@ def of_spark(text: str) -> IcebergType:
     """Return the type that Spark's text names, for instance `array<struct<sku: string, price: decimal(10,2)>>`.
 
     Raises:
-        ValueError: it is no type, or one that no column of a bronze table has.
+        ValueError: the type is invalid, or no column of a bronze table has it.
     """
     try:
         return _of_sqlglot(exp.DataType.build(text, dialect="spark"))
@@ -86,7 +86,7 @@ def of_spark(text: str) -> IcebergType:
 def in_spark(column: IcebergType) -> str:
     """Return Spark's text for a type."""
     if isinstance(column, StructType):
-        return f"struct<{', '.join(f'`{name}`: {in_spark(part)}' for name, part in parts(column).items())}>"
+        return f"struct<{', '.join(f'`{name}`: {in_spark(part)}' for name, part in children(column).items())}>"
     if isinstance(column, ListType):
         return f"array<{in_spark(column.element_type)}>"
     if isinstance(column, MapType):

@@ -13,7 +13,7 @@ FIELDS = ("columns", "through")
 class Subject:
     """A kind of person with its source, for instance `shop.customer`, whose rows a table has.
 
-    In one of `columns` stands the person's id, or, with `through`, a value that the person's rows of another bronze
+    One of `columns` holds the person's id, or, with `through`, a value that the person's rows of another bronze
     table have in one of its columns: the address to which a customer's rows point. Nested fields are named by path.
     """
 
@@ -56,7 +56,7 @@ def _names(given: Any, place: str) -> tuple[str, ...]:
 
 
 def check_through(tables: Mapping[str, tuple[Subject, ...]], place: str) -> None:
-    """Raise a UserError unless every table that a subject goes through says itself where the person's id is.
+    """Raise a UserError unless every table that a subject goes through declares itself where the person's id is.
 
     `tables` are those of one source.
     """

@@ -14,7 +14,7 @@ from lakehouse.environment import PROJECT_ROOT
 from lakehouse.errors import UserError
 from lakehouse.variables import seconds
 from python_ingest import layout, spark_types, subjects
-from python_ingest.layout import Term
+from python_ingest.layout import PartitionField
 from python_ingest.subjects import Subject
 
 MODELS_DIR = PROJECT_ROOT / "models"
@@ -23,7 +23,7 @@ OnError = Literal["dead_letter", "stop", "skip"]
 # How a producer's serializer names the subject of a schema: after the topic, the record, or both.
 SubjectNaming = Literal["topic", "record", "topic_record"]
 Name = Annotated[str, Field(min_length=1)]
-# Options of Kafka's client that begin like this say what is read, or who reads: they have variables, or are fixed.
+# Options of Kafka's client that begin like this decide what is read, or who reads: they have variables, or are fixed.
 OF_THE_CLIENT = (
     *("bootstrap.", "config.", "security.", "sasl.", "ssl.", "group.", "key.", "value.", "isolation."),
     *("auto.", "enable.auto.", "interceptor."),
@@ -95,9 +95,9 @@ class Declaration:
     `stop` commits nothing of the batch. Beyond `max_dead_letters` something is wrong with the topic.
     `columns` are those that the source gives a type, which is the least that they hold.
     `allow` lists fields, by path, that may be dropped beside an added one, become narrower, or be omitted.
-    `table_properties` are Iceberg's, beside and before those that every bronze table has. By the terms of
-    `partition_spec`, and by Kafka's partition, its files are parted, and by `sort_order` its rows are sorted; None for
-    what an existing table has. `client_options` are those of the Kafka client that reads the records.
+    `table_properties` are Iceberg's, beside and before those that every bronze table has. Files are
+    partitioned by `partition_spec` and by Kafka's partition, rows are sorted by `sort_order`; None keeps what an
+    existing table has. `client_options` are those of the Kafka client that reads the records.
     `subject` says under which subjects of the registry the topic's schemas are: after what, or their names.
     `persons` says where the rows of a person are. The exporter alone reads `producer` and `silence`.
     """
@@ -127,11 +127,12 @@ class Declaration:
         ),
     ] = ()
     partition_spec: Annotated[
-        tuple[Annotated[Term, BeforeValidator(layout.partition_term)], ...] | None,
+        tuple[Annotated[PartitionField, BeforeValidator(layout.partition_field)], ...] | None,
         Field(description=f"Write it as [days(kafka_timestamp)]: {TRANSFORMS}"),
     ] = None
     sort_order: Annotated[
-        Annotated[tuple[Annotated[Term, BeforeValidator(layout.sort_term)], ...], Field(min_length=1)] | None,
+        Annotated[tuple[Annotated[PartitionField, BeforeValidator(layout.sort_field)], ...], Field(min_length=1)]
+        | None,
         Field(description=f"Write it as [kafka_timestamp desc nulls last]: {TRANSFORMS}"),
     ] = None
     client_options: Annotated[

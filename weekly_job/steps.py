@@ -30,7 +30,7 @@ from python_export.telling.deliver import notify
 from python_export.telling.exported import Exported
 from python_ingest.landing.commit import Landed
 from python_ingest.landing.run import Ingester, Options
-from python_ingest.landing.session import QuietSpark
+from python_ingest.landing.session import LazySparkSession
 from python_ingest.repair import receipts
 from python_ingest.topics import MODELS_DIR, Declaration, read_declarations
 from python_ingest.upkeep.status import undecoded_keys
@@ -95,7 +95,7 @@ class _Notes:
 
 def ingest(job: Job) -> str:
     """Land what the broker has of every topic."""
-    spark = QuietSpark(job.settings)
+    spark = LazySparkSession(job.settings)
     ingester = Ingester(job.settings, spark, Options(wait=WAIT_SECONDS), _Notes(job.say))
     results = ingester.catch_up(read_declarations(MODELS_DIR))
     spark.stop()

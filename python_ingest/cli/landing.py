@@ -1,7 +1,6 @@
 """`lakehouse ingest`: land the declared topics in bronze, and check what was landed."""
 
 import os
-import uuid
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
 from multiprocessing import get_context
@@ -25,13 +24,12 @@ from python_ingest.cli.report import ConsoleReporter, print_summary, too_many_de
 from python_ingest.kafka.broker import Broker
 from python_ingest.kafka.registry import Registry
 from python_ingest.landing import decode, identity, tables
-from python_ingest.landing.batch import Lander
+from python_ingest.landing.batch import BatchWriter
 from python_ingest.landing.follow import follow as following
 from python_ingest.landing.follow import stopped_by_signals
 from python_ingest.landing.run import Ingester, Options, TopicResult
-from python_ingest.landing.session import QuietSpark, log_file
+from python_ingest.landing.session import LazySparkSession, log_file
 from python_ingest.repair import dead_letters as letters
-from python_ingest.schema.learn import TopicSchemas
 from python_ingest.schema.plan import plan_of_file, plans_of_newest
 from python_ingest.topics import Declaration
 from python_ingest.upkeep import metrics
@@ -128,11 +126,10 @@ def replay(
     if reason is not None and reason not in decode.REASONS:
         raise UserError(f"There is no reason '{reason}'", f"Choose from {', '.join(decode.REASONS)}")
     settings, (declaration,) = prepare(models, [topic])
-    patience, spark = seconds(wait), QuietSpark(settings)
-    schemas = TopicSchemas(Registry(settings, patience), declaration)
-    lander = Lander(settings, spark, load_catalog(settings), declaration, schemas, str(uuid.uuid4()), patience)
+    spark = LazySparkSession(settings)
+    batch_writer = BatchWriter(settings, spark, declaration, seconds(wait))
     with alone(settings, "maintain", "ingest replay"):
-        outcome = letters.replay(lander, reason)
+        outcome = letters.replay(batch_writer, reason)
     spark.stop()
     if as_json:
         print_json(outcome)
@@ -205,7 +202,7 @@ def plan_schema(
 
 def _catch_up(settings: Settings, chosen: list[Declaration], options: Options) -> list[TopicResult]:
     """Land topics. If Spark's Java process is lost, land each failed one in a child process: one is the cause."""
-    spark = QuietSpark(settings)
+    spark = LazySparkSession(settings)
     with ConsoleReporter() as reporter:
         results = Ingester(settings, spark, options, reporter).catch_up(chosen)
     if not spark.gone():
@@ -231,7 +228,7 @@ def _run(
     pause: float | None,
     metrics_file: Path | None,
 ) -> int:
-    spark = QuietSpark(settings)
+    spark = LazySparkSession(settings)
 
     def report(results: list[TopicResult]) -> None:
         for result in results:

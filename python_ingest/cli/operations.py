@@ -19,7 +19,7 @@ from lakehouse.settings import Settings, from_environment
 from lakehouse.variables import seconds
 from python_ingest import topics as declared
 from python_ingest.cli.options import MetricsFile, Models, Topics, Wait, prepare
-from python_ingest.landing.session import QuietSpark
+from python_ingest.landing.session import LazySparkSession
 from python_ingest.upkeep import metrics
 from python_ingest.upkeep.maintain import Retention, built_tables, maintain_table
 from python_ingest.upkeep.status import topic_statuses
@@ -86,7 +86,7 @@ def maintain(
     settings = from_environment()
     named = table or []
     landed = [declaration.identifier for declaration in prepare(models, topics)[1]] if topics or not named else []
-    spark = QuietSpark(settings)
+    spark = LazySparkSession(settings)
     done, failed = [], False
     built = [] if topics or named else built_tables(settings)
     for identifier in [*named, *landed, *built]:

@@ -7,7 +7,7 @@ from typing import NotRequired, TypeAlias, TypedDict
 class AvroField(TypedDict):
     """A field of a record.
 
-    Two keys are the writer's form's, not Avro's: `optional`, a record may lack the field, and `omitted`, no column can
+    Two keys are of expanded schemas, not Avro's: `optional`, a record may lack the field, and `omitted`, no column can
     hold it: its name and the reason.
     """
 
@@ -46,7 +46,7 @@ def qualified_name(name: str, namespace: str | None) -> str:
 
 
 def omitted_fields(schema: AvroSchema, place: str = "") -> Iterator[tuple[str, str]]:
-    """Yield path and reason of each field that a writer's form omits; nothing but a field is a step of a path."""
+    """Yield path and reason of each field that an expanded schema omits; nothing but a field is a step of a path."""
     for branch in schema if isinstance(schema, list) else [schema]:
         if isinstance(branch, dict):
             yield from omitted_fields(branch.get("items", branch.get("values", "null")), place)

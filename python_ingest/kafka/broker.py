@@ -1,4 +1,4 @@
-"""What the broker says about a topic: its identity and the offsets a committed reader may see."""
+"""Kafka admin client: a topic's identity, and the offsets that a committed reader may see."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -23,12 +23,11 @@ from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 
 REQUEST_SECONDS = 5.0
-# How often a question that waits looks whether the broker turns this client away.
+# How often a waiting request checks whether authentication failed.
 LOOK_SECONDS = 0.2
 EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # the client has no types here
 LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # nor here
-# The client's own, and those that Kafka's Java client calls retriable; what it says of a topic that does not exist is
-# not among them.
+# The client's own, and those that Kafka's Java client calls retriable, without the error of a missing topic.
 PASSING = frozenset(
     {
         KafkaError._TRANSPORT,
@@ -80,7 +79,7 @@ class TopicState:
 class Broker:
     """An admin client that waits for a broker that is away, up to `wait` seconds per question.
 
-    Each question raises a UserError if the broker refuses to answer, turns this client away, or stays away.
+    Each method raises a UserError if the broker rejects the request or this client, or does not answer.
     """
 
     def __init__(self, settings: Settings, wait: float) -> None:
@@ -125,13 +124,13 @@ class Broker:
 
         return "compact" in self._ask(topic, ask)
 
-    def held_back(self, topic: TopicState) -> dict[int, tuple[int, int]]:
+    def beyond_last_stable_offset(self, topic: TopicState) -> dict[int, tuple[int, int]]:
         """Return, by partition, the offsets from and until that an open transaction keeps from a committed reader.
 
         Partitions that have none are left out.
         """
         partitions = [TopicPartition(topic.topic, partition) for partition in topic.end]
-        # In this order: what comes in between must not look as if it were held back.
+        # In this order: records produced in between must not look as if a transaction were open.
         ends = self._offsets(topic.topic, partitions, LATEST, IsolationLevel.READ_UNCOMMITTED)
         stable = self._offsets(topic.topic, partitions, LATEST)
         return {partition: (stable[partition], end) for partition, end in ends.items() if end > stable[partition]}
@@ -179,12 +178,12 @@ class Broker:
             ) from None
 
     def _forget(self, _: RetryCallState) -> None:
-        """Forget what went wrong before a question: it may be over."""
+        """Forget the errors of earlier requests: they may be over."""
         self._poll()
         self._to_check = ""
 
     def _answer(self, future: Future[Result]) -> Result:
-        """Wait for an answer. A client that is turned away tries again for ever, so it is stopped here."""
+        """Wait for an answer. A client whose authentication fails retries without end, so it is stopped here."""
         while True:
             try:
                 return future.result(LOOK_SECONDS)
@@ -207,6 +206,6 @@ class Broker:
 
 
 def passing(error: KafkaError) -> bool:
-    """Tell whether an error is over by itself: of a connection, an election, or a broker that has just started."""
+    """Return whether an error is transient: of a connection, an election, or a broker that has just started."""
     # librdkafka marks few of the broker's errors as retriable.
     return error.retriable() or error.code() in PASSING

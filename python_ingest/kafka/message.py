@@ -1,10 +1,10 @@
-"""What the Kafka client gives of a record: where it stands, and its headers, also those that it could not read."""
+"""Position and headers of a record, also headers that the Kafka client cannot read."""
 
 import ctypes
 
 from confluent_kafka import Message
 
-# The address of an item of a list, None if there is none.
+# Returns the address of an item of a list, None for an empty slot.
 _ITEM = ctypes.pythonapi.PyList_GetItem
 _ITEM.argtypes, _ITEM.restype = (ctypes.py_object, ctypes.c_ssize_t), ctypes.c_void_p
 
@@ -12,7 +12,7 @@ _ITEM.argtypes, _ITEM.restype = (ctypes.py_object, ctypes.c_ssize_t), ctypes.c_v
 def headers_of(record: Message) -> list[dict[str, str | bytes | None]] | None:
     """Return a record's headers; None if a key of theirs is not UTF-8.
 
-    The client then leaves a place of its list empty, with or without an error: whoever takes what is there crashes.
+    The client then leaves a slot of its list empty, with or without an error: reading the slot crashes the process.
     """
     try:
         headers = record.headers() or []
@@ -24,8 +24,8 @@ def headers_of(record: Message) -> list[dict[str, str | bytes | None]] | None:
     return [{"key": key, "value": value} for key, value in headers]
 
 
-def place_of(record: Message) -> tuple[int, int]:
-    """Return the partition and the offset of a record, or of the end of a partition."""
+def record_position(record: Message) -> tuple[int, int]:
+    """Return partition and offset of a record, or of the end of a partition."""
     partition, offset = record.partition(), record.offset()
     if partition is None or offset is None:
         raise ValueError("what a consumer gives has partition and offset")

@@ -1,6 +1,6 @@
-"""A quick look into ranges of records: which schema ids they have, or when their first records were produced.
+"""Reads offset ranges with a plain consumer: records, their schema ids, sizes and first timestamps.
 
-Each look raises a UserError if the broker gives nothing for `wait` seconds.
+Each function raises a UserError if the broker gives nothing for `wait` seconds.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ from lakehouse import connections
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from python_ingest.kafka.broker import passing
-from python_ingest.kafka.message import place_of
+from python_ingest.kafka.message import record_position
 from python_ingest.kafka.offset_range import OffsetRange
 from python_ingest.kafka.wire_format import schema_id
 
@@ -30,7 +30,7 @@ def schema_ids(settings: Settings, topic: str, ranges: list[OffsetRange], wait: 
     registry Avro.
     """
     values, keys = Ids(), Ids()
-    for message in _messages(settings, topic, ranges, wait):
+    for message in _consume(settings, topic, ranges, wait):
         values[schema_id(message.value())] += 1
         keys[schema_id(message.key())] += 1
     return values, keys
@@ -39,17 +39,17 @@ def schema_ids(settings: Settings, topic: str, ranges: list[OffsetRange], wait: 
 def mean_bytes(settings: Settings, topic: str, ranges: list[OffsetRange], wait: float) -> int:
     """Return the mean size of the first records of ranges, key and value; 0 if they hold none."""
     first = [replace(span, until=min(span.until, span.start + SAMPLE_RECORDS)) for span in ranges]
-    messages = _messages(settings, topic, first, wait)
+    messages = _consume(settings, topic, first, wait)
     sizes = [len(message.value() or b"") + len(message.key() or b"") for message in messages]
     return sum(sizes) // max(1, len(sizes))
 
 
-def records(settings: Settings, topic: str, stretch: OffsetRange, wait: float) -> Iterator[Message]:
-    """Yield the committed records of a stretch of offsets in their order."""
-    return (message for message in _messages(settings, topic, [stretch], wait) if place_of(message)[1] < stretch.until)
+def read_records(settings: Settings, topic: str, span: OffsetRange, wait: float) -> Iterator[Message]:
+    """Yield the committed records of an offset range in their order."""
+    return (message for message in _consume(settings, topic, [span], wait) if record_position(message)[1] < span.until)
 
 
-def _messages(
+def _consume(
     settings: Settings,
     topic: str,
     ranges: list[OffsetRange],
@@ -59,8 +59,8 @@ def _messages(
 ) -> Iterator[Message]:
     """Yield the records of ranges, one per partition, and perhaps a few behind them; or the first of each alone."""
     consumer = reader(settings, isolation=isolation)
-    left = {stretch.partition: stretch.until for stretch in ranges}
-    consumer.assign([TopicPartition(topic, stretch.partition, stretch.start) for stretch in ranges])
+    left = {span.partition: span.until for span in ranges}
+    consumer.assign([TopicPartition(topic, span.partition, span.start) for span in ranges])
     silent = 0.0
     try:
         while left:
@@ -70,9 +70,9 @@ def _messages(
             if silent >= wait:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
             for message in messages:
-                # First: an error of the consumer itself has no place.
+                # First: an error of the consumer itself has no position.
                 is_end = _at_end(message, left)
-                partition, _ = place_of(message)
+                partition, _ = record_position(message)
                 if message.error() is None and (partition in left or not first_alone):
                     yield message
                 if (is_end or first_alone) and left.pop(partition, None) is not None:
@@ -91,12 +91,13 @@ def first_timestamps(
     It is in seconds since 1970. A range without a record has none.
     """
     until = {span.partition: span.until for span in ranges}
-    first = _messages(settings, topic, ranges, wait, isolation, first_alone=True)
-    return [message.timestamp()[1] / 1000 for message in first if place_of(message)[1] < until[place_of(message)[0]]]
+    first = _consume(settings, topic, ranges, wait, isolation, first_alone=True)
+    positions = ((*record_position(message), message.timestamp()[1] / 1000) for message in first)
+    return [timestamp for partition, offset, timestamp in positions if offset < until[partition]]
 
 
 def reader(settings: Settings, group: str = "lakehouse-ingest-peek", isolation: str = "read_committed") -> Consumer:
-    """Return a consumer that tells when a partition ends, and commits no offset."""
+    """Return a consumer that reports the end of each partition and commits no offset."""
     return Consumer(
         {
             **connections.kafka_client(settings),
@@ -112,7 +113,7 @@ def reader(settings: Settings, group: str = "lakehouse-ingest-peek", isolation: 
 
 
 def unanswered(settings: Settings, topic: str, error: KafkaError) -> UserError:
-    """Return what to say of an error that a consumer met."""
+    """Translate an error of a consumer."""
     return UserError(
         f"Kafka at {settings.kafka_bootstrap_servers} does not give the records of {topic} ({error.name()})",
         "Check KAFKA_BOOTSTRAP_SERVERS and `lakehouse stack status`, then try again",
@@ -122,7 +123,7 @@ def unanswered(settings: Settings, topic: str, error: KafkaError) -> UserError:
 def _at_end(message: Message, left: dict[int, int]) -> bool:
     error = message.error()
     if error is None:
-        partition, offset = place_of(message)
+        partition, offset = record_position(message)
         return offset + 1 >= left.get(partition, 0)
     if error.code() == KafkaError._PARTITION_EOF:
         return True
@@ -130,6 +131,6 @@ def _at_end(message: Message, left: dict[int, int]) -> bool:
 
 
 def _passes(message: Message) -> bool:
-    """Tell whether a message is an error that is over by itself: no answer, and no reason to stop waiting."""
+    """Return whether a message is a transient error: no answer, and no reason to stop waiting."""
     error = message.error()
     return error is not None and passing(error)

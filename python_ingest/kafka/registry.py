@@ -39,8 +39,8 @@ class Registered:
 class Registry:
     """Schemas by id. An outage is waited for, up to `wait` seconds; it never looks like a 404.
 
-    Each question raises a UserError if the registry is unreachable, turns this client away, or answers what is no
-    registry's.
+    Each method raises a UserError if the registry is unreachable, rejects this client, or returns an unexpected
+    response.
     """
 
     def __init__(self, settings: Settings, wait: float) -> None:

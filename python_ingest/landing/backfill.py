@@ -10,7 +10,7 @@ from lakehouse.catalog import translate_read_errors
 from lakehouse.settings import Settings
 from python_ingest.kafka import peek
 from python_ingest.kafka.broker import TopicState
-from python_ingest.kafka.message import place_of
+from python_ingest.kafka.message import record_position
 from python_ingest.kafka.offset_range import HeldOffsets, OffsetRange
 from python_ingest.landing.offsets import Position
 
@@ -49,8 +49,8 @@ def _first_with_record(
     """Read through neighbouring gaps in one pass, and return the first that holds a record."""
     gap = next(gaps, None)
     while gap is not None:
-        for message in peek.records(settings, topic, OffsetRange(gap.partition, gap.start, until), wait):
-            _, offset = place_of(message)
+        for message in peek.read_records(settings, topic, OffsetRange(gap.partition, gap.start, until), wait):
+            _, offset = record_position(message)
             while gap is not None and gap.until <= offset:
                 gap = next(gaps, None)
             if gap is None or gap.start <= offset:

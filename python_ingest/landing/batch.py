@@ -1,32 +1,34 @@
-"""One batch of one topic: read an exact range, learn its schemas, decode it, commit it."""
+"""One batch of one topic: read exact offset ranges, resolve their schemas, decode, commit."""
 
 import json
 import math
+import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from py4j.protocol import Py4JError
-from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import ancestors_of
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse import connections, property_keys
+from lakehouse.catalog import load_catalog
 from lakehouse.commits import CommitConflict, wait_for_clock
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from python_ingest.kafka import peek
 from python_ingest.kafka.broker import TopicState
 from python_ingest.kafka.offset_range import OffsetRange
+from python_ingest.kafka.registry import Registry
 from python_ingest.landing import commit, decode, far_stamps, identity, offsets, tables
-from python_ingest.landing.commit import Landed, Ledger
+from python_ingest.landing.commit import BatchMetadata, Landed
 from python_ingest.landing.decode import Batch, StoppedRecord
 from python_ingest.landing.offsets import Position
 from python_ingest.landing.session import log_file, raised_message
 from python_ingest.schema.learn import TopicSchemas
-from python_ingest.schema.state import SchemaState, Sides
+from python_ingest.schema.state import Decoders, SchemaState
 from python_ingest.topics import Declaration
 
 FIRST_LOOK = 1_000
@@ -39,38 +41,41 @@ MOST_NEW_IDS = 100
 
 
 class NewSchemaId(Exception):
-    """A record was written with a schema id that the decoder was not told of."""
+    """A record was written with a schema id that the decoders do not know."""
 
 
 class SparkFailed(UserError):
     """Spark ended a batch, and no other commit was the cause. Nothing was committed."""
 
 
-class FarStamp(SparkFailed):
-    """Spark's Kafka source met a record that is stamped later than it can hold."""
+class TimestampOverflow(SparkFailed):
+    """A record's timestamp exceeds the range of Spark's Kafka source."""
 
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """What to land, and the position it follows from; `filling_holes` if it lies before the position."""
+    """What to land, and the position it follows from; `filling_gaps` if it lies before the position."""
 
     topic: TopicState
     position: Position
     ranges: list[OffsetRange]
-    filling_holes: bool = False
+    filling_gaps: bool = False
 
 
 @dataclass
-class Lander:
+class BatchWriter:
     """Lands batches of one topic. `writer` marks the commits of this process."""
 
     settings: Settings
     spark: Callable[[], SparkSession]
-    catalog: Catalog
     declaration: Declaration
-    schemas: TopicSchemas
-    writer: str
     wait: float
+    writer: str = field(default_factory=lambda: str(uuid.uuid4()))
+
+    def __post_init__(self) -> None:
+        self.catalog = load_catalog(self.settings)
+        # A registry's client of its own: what it remembers as missing, another topic's producer may register.
+        self.schemas = TopicSchemas(Registry(self.settings, self.wait), self.declaration)
 
     def land(self, table: Table, plan: BatchPlan) -> Landed:
         """Commit the plan's ranges as one batch.
@@ -85,21 +90,21 @@ class Lander:
         plan = replace(plan, ranges=offsets.capped(plan.ranges, records))
         try:
             return self._land(table, plan, self.read(plan.ranges))
-        except FarStamp:
+        except TimestampOverflow:
             # The failed job may have been preceded by a change of columns.
-            return self._land(table.refresh(), *self._without_far_stamps(plan))
+            return self._land(table.refresh(), *self._before_overflow(plan))
 
     def _land(self, table: Table, plan: BatchPlan, records: DataFrame) -> Landed:
         noted = SchemaState.of(table).notes
         if table.current_snapshot() is not None:
-            sides = self.schemas.learned_by(SchemaState.of(table))
+            decoders = self.schemas.known_decoders(SchemaState.of(table))
         else:
-            table, sides = self._learn(table, records, plan, self._first_look(plan.ranges))
+            table, decoders = self._resolve_schemas(table, records, plan, self._first_look(plan.ranges))
         try:
-            landed = self._write(table, records, sides, plan)
+            landed = self._write(table, records, decoders, plan)
         except NewSchemaId:
-            table, sides = self._learn(table, records, plan, plan.ranges)
-            landed = self._write(table, records, sides, plan)
+            table, decoders = self._resolve_schemas(table, records, plan, plan.ranges)
+            landed = self._write(table, records, decoders, plan)
         notes = SchemaState.of(table).notes
         return replace(landed, notes=tuple(text for name, text in notes.items() if name not in noted))
 
@@ -113,29 +118,31 @@ class Lander:
         return max(1, 2 * peek.mean_bytes(self.settings, self.declaration.topic, ranges, self.wait))
 
     def _first_look(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
-        """Return the first records of a new table: they usually tell all schemas, and the rest is then read once."""
+        """Return the first records of a new table: they usually have all schemas, and the rest is then read once."""
         if self.declaration.on_error == "stop":
             return ranges
         return [replace(span, until=min(span.until, span.start + FIRST_LOOK)) for span in ranges]
 
-    def _learn(
+    def _resolve_schemas(
         self, table: Table, records: DataFrame, plan: BatchPlan, ranges: list[OffsetRange]
-    ) -> tuple[Table, Sides]:
-        """Look for schemas in these ranges, and change the table for what was found."""
+    ) -> tuple[Table, Decoders]:
+        """Resolve the schemas of these ranges, and evolve the table for them."""
         state = SchemaState.of(table)
         values, keys = peek.schema_ids(self.settings, self.declaration.topic, ranges, self.wait)
-        learned = self.schemas.learn(state, values, keys if self.declaration.key == "avro" else (), MOST_NEW_IDS)
+        resolved = self.schemas.resolve_schemas(
+            state, values, keys if self.declaration.key == "avro" else (), MOST_NEW_IDS
+        )
         if self.declaration.on_error == "stop":
-            self._check(records, learned.sides, plan)
-        if learned.state != state:
-            table = tables.evolve(table, self.declaration, learned.state)
-        return table, learned.sides
+            self._check(records, resolved.decoders, plan)
+        if resolved.state != state:
+            table = tables.evolve(table, self.declaration, resolved.state)
+        return table, resolved.decoders
 
     def read(self, ranges: list[OffsetRange]) -> DataFrame:
         """Return the committed records of these ranges, as Spark's Kafka source gives them."""
         topic = self.declaration.topic
         cores = self.spark().sparkContext.defaultParallelism
-        # More tasks than partitions keep every core busy; few records are not worth more files.
+        # More tasks than partitions keep every core busy; few records do not justify more files.
         tasks = min(2 * cores, math.ceil(offsets.count(ranges) / self.settings.records_per_task))
         # A multiple of the ranges: Spark would else round to fewer, and leave a core idle at the end.
         tasks_per_range = math.ceil(tasks / len(ranges))
@@ -144,7 +151,7 @@ class Lander:
             "kafka.isolation.level": "read_committed",
             # Of this process alone, and the same for all its batches: Spark then keeps the consumers.
             "kafka.group.id": f"lakehouse-ingest-{self.writer}",
-            # Spark asks the broker for both ends of a partition with every poll: 500 records, unless told.
+            # Spark asks the broker for both ends of a partition with every poll, of 500 records by default.
             "kafka.max.poll.records": "10000",
             "assign": json.dumps({topic: [span.partition for span in ranges]}),
             "startingOffsets": json.dumps({topic: {span.partition: span.start for span in ranges}}),
@@ -159,36 +166,36 @@ class Lander:
         }
         return self.spark().read.format("kafka").options(**options).load()
 
-    def _without_far_stamps(self, plan: BatchPlan) -> tuple[BatchPlan, DataFrame]:
+    def _before_overflow(self, plan: BatchPlan) -> tuple[BatchPlan, DataFrame]:
         """Return a part of a plan that ends before records Spark cannot read, or begins with one, and its records."""
         topic = self.declaration.topic
         found = far_stamps.first(self.settings, topic, plan.ranges, self.wait)
         for span in plan.ranges:
             if found.get(span.partition) == span.start:
-                rows, stretch = far_stamps.read(self.settings, topic, span, self.wait)
-                return replace(plan, ranges=[stretch]), self.spark().createDataFrame(rows)
+                rows, offsets_read = far_stamps.read(self.settings, topic, span, self.wait)
+                return replace(plan, ranges=[offsets_read]), self.spark().createDataFrame(rows)
         ranges = [replace(span, until=found.get(span.partition, span.until)) for span in plan.ranges]
         return replace(plan, ranges=ranges), self.read(ranges)
 
-    def _check(self, records: DataFrame, sides: Sides, plan: BatchPlan) -> None:
-        """Find what stops a batch before the table is made or changed for it."""
+    def _check(self, records: DataFrame, decoders: Decoders, plan: BatchPlan) -> None:
+        """Raise what stops a batch, before the table is created or changed for it."""
         batch = Batch(plan.position.last_batch + 1, datetime.now(UTC))
         try:
-            rows = decode.rows(records, self.declaration, sides, batch)
+            rows = decode.rows(records, self.declaration, decoders, batch)
             rows.filter("decode_error is not null or key_error is not null").isEmpty()
         except (PySparkException, Py4JError) as error:
             raise self._translated(error) from None
 
-    def _write(self, table: Table, records: DataFrame, sides: Sides, plan: BatchPlan) -> Landed:
+    def _write(self, table: Table, records: DataFrame, decoders: Decoders, plan: BatchPlan) -> Landed:
         if fingerprints := self.schemas.check(SchemaState.of(table), table.properties):
-            identity.note(table, fingerprints)
+            identity.set_properties(table, fingerprints)
         generation = plan.position.generation
         batch = Batch(plan.position.last_batch + 1, datetime.now(UTC), generation)
-        ids = tuple(sorted(sides.value.writers))
-        read = {} if plan.filling_holes else {span.partition: span.until for span in plan.ranges}
+        ids = tuple(sorted(decoders.value.writers))
+        read = {} if plan.filling_gaps else {span.partition: span.until for span in plan.ranges}
         # Of a partition not read yet its beginning: what retention takes from then on was lost, and not never there.
         read_until = plan.topic.begin | plan.position.next_offsets | read
-        ledger = Ledger(self.writer, batch.number, tuple(plan.ranges), read_until, ids, generation)
+        metadata = BatchMetadata(self.writer, batch.number, tuple(plan.ranges), read_until, ids, generation)
         refusal: Exception | None = None
         # A batch without rows adds no file: no claim would refuse the one that has its number.
         snapshot = table.refresh().current_snapshot()
@@ -196,14 +203,14 @@ class Lander:
         if (plan.position.snapshot_id, generation) != current:
             raise CommitConflict("another commit came first")
         try:
-            rows = decode.rows(records, self.declaration, sides, batch)
-            commit.overwrite(rows, self.declaration.identifier, plan.position, ledger)
+            rows = decode.rows(records, self.declaration, decoders, batch)
+            commit.overwrite(rows, self.declaration.identifier, plan.position, metadata)
         except CommitConflict as refused:
             refusal = refused
         except (PySparkException, Py4JError) as error:
             refusal = self._translated(error)
-        # A failed job may still have been committed, its answer lost: only the table knows.
-        snapshot = commit.committed(table.refresh(), ledger)
+        # A failed job may still have been committed and its answer lost: only the table knows.
+        snapshot = commit.committed(table.refresh(), metadata)
         if snapshot is None:
             raise refusal or CommitConflict("the batch was rolled back as soon as it was committed")
         return commit.landed(table, snapshot)
@@ -220,5 +227,5 @@ class Lander:
                 "Correct the cause, or declare on_error: dead_letter",
             )
         name = commit.error_name(error)
-        failure = FarStamp if name.endswith("ArithmeticException") else SparkFailed
+        failure = TimestampOverflow if name.endswith("ArithmeticException") else SparkFailed
         return failure(f"{self.declaration.topic}: Spark failed ({name})", f"See {log_file()}")

@@ -25,7 +25,7 @@ from lakehouse.commits import CommitConflict, until_committed, wait_for_clock
 from lakehouse.errors import UserError
 from lakehouse.settings import CATALOG_NAME
 from python_ingest.landing import commit, identity
-from python_ingest.landing.commit import Ledger
+from python_ingest.landing.commit import BatchMetadata
 from python_ingest.landing.offsets import Position
 from python_ingest.landing.session import log_file
 
@@ -45,7 +45,7 @@ def hold(catalog: Catalog, identifier: str) -> Iterator[None]:
 
     def note(holder: str) -> None:
         until_committed(
-            lambda: identity.note(catalog.load_table(identifier), {property_keys.HELD_BY: holder}),
+            lambda: identity.set_properties(catalog.load_table(identifier), {property_keys.HELD_BY: holder}),
             f"{identifier}: nothing was changed, other commits came first",
             "Run it again",
         )
@@ -81,12 +81,12 @@ def replace_rows(
     spark: SparkSession,
     table: Table,
     base: Position,
-    ledger: Ledger,
+    metadata: BatchMetadata,
     change: Callable[[DataFrame], DataFrame],
     where: str,
     purpose: str,
 ) -> int:
-    """Put what `change` makes of the base's rows in the place of the rows at the same positions.
+    """Replace rows by what `change` returns for the same positions; it gets the base's rows.
 
     `where` is a condition in SQL that only rows of `landed` meet that may be replaced; `purpose` is REPLAY or ERASE.
 
@@ -98,9 +98,9 @@ def replace_rows(
         UserError: Spark fails, or the clock is behind the table's last change.
     """
     wait_for_clock(".".join(table.name()), table.metadata)
-    # A session of its own: the ledger goes into the summary of every snapshot that it commits.
+    # A session of its own: the batch's metadata goes into the summary of every snapshot that it commits.
     spark = spark.newSession()
-    for key, value in ledger.properties().items():
+    for key, value in metadata.properties().items():
         spark.conf.set(f"spark.sql.iceberg.snapshot-property.{key}", value)
     identifier = ".".join(table.name())
     name = f"{CATALOG_NAME}.{identifier}"
@@ -124,9 +124,9 @@ def replace_rows(
         )
         spark.sql(f"call {CATALOG_NAME}.system.fast_forward('{identifier}', 'main', '{branch}')")
     except (PySparkException, Py4JError) as error:
-        # It may have been committed, its answer lost: only the table knows.
+        # It may have been committed and its answer lost: only the table knows.
         current = table.refresh().current_snapshot()
-        if commit.committed(table, ledger) is None:
+        if commit.committed(table, metadata) is None:
             moved = current is not None and current.snapshot_id != base.snapshot_id
             # Another process may have changed no more than a column or a property.
             if moved or any(refusal in str(error) for refusal in commit.REFUSALS):

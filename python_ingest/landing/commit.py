@@ -43,8 +43,8 @@ REFUSALS = (
 
 
 @dataclass(frozen=True)
-class Ledger:
-    """What the snapshot of a batch says about it, under `lakehouse.*` in its summary.
+class BatchMetadata:
+    """The metadata of a batch in the summary of its snapshot, under `lakehouse.*`.
 
     `read_until` maps every partition read so far to its next offset. `schema_ids` are the value
     schemas that the batch could decode. The number of rows is Iceberg's own `added-records`; dead
@@ -84,7 +84,7 @@ class Landed:
     notes: tuple[str, ...] = ()
 
 
-def overwrite(rows: DataFrame, identifier: str, base: Position, ledger: Ledger) -> None:
+def overwrite(rows: DataFrame, identifier: str, base: Position, metadata: BatchMetadata) -> None:
     """Commit rows to the table, if nothing was landed or replayed since the base.
 
     `base` is the position that the batch was planned from; if that has no snapshot, Iceberg validates
@@ -98,7 +98,7 @@ def overwrite(rows: DataFrame, identifier: str, base: Position, ledger: Ledger) 
     writer = rows.writeTo(f"{CATALOG_NAME}.{identifier}").option("isolation-level", "serializable")
     if base.snapshot_id is not None:
         writer = writer.option("validate-from-snapshot-id", str(base.snapshot_id))
-    for name, value in ledger.properties().items():
+    for name, value in metadata.properties().items():
         writer = writer.option(f"snapshot-property.{name}", value)
     try:
         # Not the batch's own number alone: of two batches on one base, one may know of a branch with a number, and be
@@ -110,9 +110,9 @@ def overwrite(rows: DataFrame, identifier: str, base: Position, ledger: Ledger) 
         raise
 
 
-def committed(table: Table, ledger: Ledger) -> Snapshot | None:
+def committed(table: Table, metadata: BatchMetadata) -> Snapshot | None:
     """Return the snapshot in which a batch was committed, found by its own mark."""
-    mark = ledger.properties()
+    mark = metadata.properties()
     for snapshot in ancestors_of(table.current_snapshot(), table.metadata):
         summary = snapshot.summary
         if summary and all(summary.get(name) == value for name, value in mark.items()):
@@ -141,7 +141,7 @@ def not_null(files: Iterable[DataFile], table: Table, column: str) -> int:
     return sum(file.record_count - (file.null_value_counts or {}).get(field, file.record_count) for file in files)
 
 
-# What the system says of a file, and S3 of a request: parts of messages that are no record's.
+# Parts of messages of the file system and of S3, which never quote a record.
 CAUSES = re.compile(
     "|".join(
         re.escape(os.strerror(code)) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.EROFS)

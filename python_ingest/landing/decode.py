@@ -1,7 +1,7 @@
 """Kafka records become bronze rows: Spark expressions that no byte of a record can make fail.
 
-The one exception is deliberate: a schema id that the decoder was not told of fails the job before
-anything is committed, so that the caller can look it up and try again. In the common case, no new
+The one exception is deliberate: a schema id that the decoders do not know fails the job before
+anything is committed, so that the caller can resolve it and try again. In the common case, no new
 id, a batch is read once. With `on_error: stop` a record that cannot be decoded fails it as well.
 """
 
@@ -21,7 +21,7 @@ from python_ingest.kafka.wire_format import HEADER_BYTES
 from python_ingest.schema.avro import optional
 from python_ingest.schema.column_types import reader_schema
 from python_ingest.schema.columns import landed_record
-from python_ingest.schema.state import Side, Sides
+from python_ingest.schema.state import Decoder, Decoders
 from python_ingest.spark_types import struct
 from python_ingest.topics import Declaration
 
@@ -31,7 +31,7 @@ REASONS = (
     *("not_registry_avro", "unknown_schema_id", "foreign_schema", "incompatible_schema", "decode_failed"),
     "timestamp_out_of_range",
 )
-FAR_STAMP = "timestamp_out_of_range: stamped after the year 294247, as in nanoseconds"
+TIMESTAMP_OVERFLOW = "timestamp_out_of_range: stamped after the year 294247, as in nanoseconds"
 
 
 @dataclass(frozen=True)
@@ -52,15 +52,17 @@ class StoppedRecord:
     reason: str
 
 
-def rows(records: DataFrame, declaration: Declaration, sides: Sides, batch: Batch) -> DataFrame:
+def rows(records: DataFrame, declaration: Declaration, decoders: Decoders, batch: Batch) -> DataFrame:
     """Return the bronze rows of Kafka records, as Spark's Kafka source gives them; a replay adds their generation."""
-    value, key = sides.value, sides.key
+    value, key = decoders.value, decoders.key
     avro_key = declaration.key == "avro"
     # A table has no column for Avro keys that no source declares, before the first of them: tables.table_schema.
-    columns = {name: column for name, column in spark_types.parts(sides.columns).items() if name != "kafka_key"}
-    key_columns = {name: column for name, column in spark_types.parts(sides.columns).items() if name == "kafka_key"}
+    columns = {name: column for name, column in spark_types.children(decoders.columns).items() if name != "kafka_key"}
+    key_columns = {
+        name: column for name, column in spark_types.children(decoders.columns).items() if name == "kafka_key"
+    }
     envelopes = {"_value": _envelope("value", value, struct(columns))}
-    # A record that is stamped later than Spark can hold comes without its stamp: far_stamps.py.
+    # A record whose timestamp exceeds Spark's range comes without it: far_stamps.py.
     stamped = F.col("timestamp").isNotNull()
     valid = {"_value": F.when(stamped, _only_valid("_value", struct(columns)))}
     if avro_key:
@@ -69,7 +71,7 @@ def rows(records: DataFrame, declaration: Declaration, sides: Sides, batch: Batc
     raw = F.lit(True)
     if declaration.on_error == "skip":
         raw = (F.col("value").isNull() & stamped) | F.col("_value.decoded").isNotNull()
-    error = F.when(stamped, _error("value", value)).otherwise(F.lit(FAR_STAMP))
+    error = F.when(stamped, _error("value", value)).otherwise(F.lit(TIMESTAMP_OVERFLOW))
     key_error = _error("key", key) if avro_key else F.lit(None).cast("string")
     if declaration.on_error == "stop":
         error = _stop_on(error)
@@ -103,13 +105,13 @@ def rows(records: DataFrame, declaration: Declaration, sides: Sides, batch: Batc
 def _passed_in(constant: Column) -> Column:
     """Return a constant that changes from batch to batch.
 
-    Spark writes a plain number into the code it generates, and would compile every batch anew; an
+    Spark writes a plain number into the code it generates, and would compile every batch again; an
     array is passed to compiled code, if the place in it is not a constant as well.
     """
     return F.array(constant)[F.col("partition") * 0]
 
 
-def _envelope(column: str, side: Side, columns: StructType) -> Column:
+def _envelope(column: str, side: Decoder, columns: StructType) -> Column:
     """Decode a column into struct<payload: struct<columns>, decoded>; `decoded` is NULL where it failed.
 
     A record with one field is encoded as that field is, so every payload can be wrapped; from_avro
@@ -156,7 +158,7 @@ def _is_utf8(column: Column, held: IcebergType) -> Column | None:
             keys, values = F.map_keys(column), F.map_values(column)
             found = [_items_are_utf8(keys, held.key_type), _items_are_utf8(values, held.value_type)]
         case _:
-            found = [_is_utf8(column[name], part) for name, part in spark_types.parts(held).items()]
+            found = [_is_utf8(column[name], part) for name, part in spark_types.children(held).items()]
     present = [F.coalesce(valid, F.lit(True)) for valid in found if valid is not None]
     return reduce(lambda left, right: left & right, present) if present else None
 
@@ -177,10 +179,10 @@ def _keys(key_format: str, columns: Iterable[str]) -> list[Column]:
     return [F.col("_key.payload")[name] for name in columns]
 
 
-def _schema_id(column: str, side: Side) -> Column:
+def _schema_id(column: str, side: Decoder) -> Column:
     """Return the id in a header, by comparison for the known ones: cheaper than computing it.
 
-    A header with an id that the side was not told of fails the job.
+    A header with an id that the decoder does not know fails the job.
     """
     schema_id = F.when(~_has_header(column), F.lit(None).cast("int"))
     for known in sorted(side.writers):
@@ -195,7 +197,7 @@ def _schema_id(column: str, side: Side) -> Column:
     return schema_id.otherwise(F.raise_error(F.lit(NEW_SCHEMA_ID)).cast("int"))
 
 
-def _error(column: str, side: Side) -> Column:
+def _error(column: str, side: Decoder) -> Column:
     """Return NULL or `code: detail` for keys or values; a detail never holds a byte of them."""
     found = _id_in_header(column)
     error = (

@@ -1,4 +1,4 @@
-"""How an erased row is known: its decode_error begins with MARK, and of its record it has position and time alone."""
+"""Marker of erased rows: decode_error begins with MARK; only position and timestamps are kept."""
 
 from datetime import UTC, datetime
 
@@ -19,7 +19,7 @@ def mark(now: datetime) -> str:
 
 
 def failed(column: str) -> str:
-    """Return the condition that a part could not be decoded, by its column of errors; an erased row is no failure."""
+    """Return the condition that a part could not be decoded, by its column of errors; erased rows are excluded."""
     return f"{column} is not null and {column} not like '{MARK}%'"
 
 

@@ -1,8 +1,8 @@
-"""Records stamped beyond what Spark can hold, as by a producer that stamps nanoseconds.
+"""Records whose timestamp exceeds what Spark can hold, as of a producer that stamps nanoseconds.
 
-Spark's Kafka source fails on such a record, whatever is read of it. So a batch ends before the first of them, and the
-next one, a short stretch of offsets that begins with it, is read by a plain consumer. There the stamp is NULL, which
-makes the record a dead letter.
+Spark's Kafka source fails on such a record, whatever is read of it. So a batch ends before the first of them, and a
+plain consumer reads the next one, a short offset range that begins with it. There the timestamp is NULL, which makes
+the record a dead letter.
 """
 
 from itertools import islice
@@ -12,7 +12,7 @@ from confluent_kafka import Message
 
 from lakehouse.settings import Settings
 from python_ingest.kafka import peek
-from python_ingest.kafka.message import headers_of, place_of
+from python_ingest.kafka.message import headers_of, record_position
 from python_ingest.kafka.offset_range import OffsetRange
 
 # Spark counts microseconds, Kafka milliseconds.
@@ -37,26 +37,26 @@ RECORD = pa.schema(
 def first(settings: Settings, topic: str, ranges: list[OffsetRange], wait: float) -> dict[int, int]:
     """Return the offset of the first such record of each range, by partition, if any; raises as `peek`."""
     found: dict[int, int] = {}
-    for stretch in ranges:
-        far = filter(_is_far, peek.records(settings, topic, stretch, wait))
-        found.update(map(place_of, islice(far, 1)))
+    for span in ranges:
+        overflowing = filter(_overflows, peek.read_records(settings, topic, span, wait))
+        found.update(map(record_position, islice(overflowing, 1)))
     return found
 
 
-def read(settings: Settings, topic: str, stretch: OffsetRange, wait: float) -> tuple[pa.Table, OffsetRange]:
-    """Return the records of a stretch, or of its beginning if they are many, and their offsets; raises as `peek`."""
+def read(settings: Settings, topic: str, span: OffsetRange, wait: float) -> tuple[pa.Table, OffsetRange]:
+    """Return the first records of an offset range, and the range that they fill; raises as `peek`."""
     rows = []
     size = 0
-    for message in peek.records(settings, topic, stretch, wait):
+    for message in peek.read_records(settings, topic, span, wait):
         rows.append(_row(message))
         size += len(message.key() or b"") + len(message.value() or b"")
         if len(rows) == MOST_RECORDS or size > MOST_BYTES:
-            stretch = OffsetRange(stretch.partition, stretch.start, place_of(message)[1] + 1)
+            span = OffsetRange(span.partition, span.start, record_position(message)[1] + 1)
             break
-    return pa.Table.from_pylist(rows, RECORD), stretch
+    return pa.Table.from_pylist(rows, RECORD), span
 
 
-def _is_far(message: Message) -> bool:
+def _overflows(message: Message) -> bool:
     return abs(message.timestamp()[1]) > LAST_MILLISECOND
 
 
@@ -68,7 +68,7 @@ def _row(message: Message) -> dict[str, object]:
         "topic": message.topic(),
         "partition": message.partition(),
         "offset": message.offset(),
-        "timestamp": None if _is_far(message) else stamp * 1000,
+        "timestamp": None if _overflows(message) else stamp * 1000,
         # The client's types count from 1, Spark's from 0.
         "timestampType": stamp_type - 1,
         "headers": headers_of(message),

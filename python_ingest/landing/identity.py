@@ -1,4 +1,4 @@
-"""Whether a table and a topic still belong together: the same incarnation, and nothing lost in between."""
+"""Whether a table and a topic still belong together: the same topic id, and nothing lost in between."""
 
 import json
 from collections.abc import Mapping
@@ -15,27 +15,27 @@ from python_ingest.landing.offsets import Position
 from python_ingest.topics import Declaration
 
 
-def bind(table: Table, topic: TopicState) -> None:
-    """Note on a table which topic fills it. As long as it was given no record, that may still become another one.
+def record_topic_id(table: Table, topic: TopicState) -> None:
+    """Record on a table the id of its topic and cluster. Before the first record, these may still change.
 
     Raises:
         CommitConflict: another process changed the table meanwhile.
     """
     names = {property_keys.TOPIC_ID: topic.topic_id, property_keys.CLUSTER_ID: topic.cluster_id}
     if not _filled(table) and any(table.properties.get(name) != value for name, value in names.items()):
-        note(table, names)
+        set_properties(table, names)
 
 
 def check(table: Table, declaration: Declaration, topic: TopicState, position: Position) -> None:
-    """Refuse a topic that is not the one the table was filled from.
+    """Refuse a topic that is not the one the table was loaded from.
 
     Raises:
         UserError: another topic, a recreated topic, another cluster, or another format of keys.
     """
     for name, label, actual in (
         (property_keys.TOPIC, "topic", declaration.topic),
-        (property_keys.CLUSTER_ID, "cluster", topic.cluster_id),
-        (property_keys.TOPIC_ID, "incarnation of the topic", topic.topic_id),
+        (property_keys.CLUSTER_ID, "cluster id", topic.cluster_id),
+        (property_keys.TOPIC_ID, "topic id", topic.topic_id),
         (property_keys.KEY_FORMAT, "keys declared as", declaration.key),
     ):
         stored = table.properties.get(name)
@@ -43,9 +43,9 @@ def check(table: Table, declaration: Declaration, topic: TopicState, position: P
             ends = sorted(position.next_offsets.items())
             held = ", ".join(f"{partition} up to offset {until - 1}" for partition, until in ends if until)
             raise UserError(
-                f"{declaration.identifier} was filled from {label} {stored} (partition {held}),"
-                f" but {declaration.topic} is now {actual}",
-                "Go back to what the table was filled from, land it in a new table (declare another name), or, if the"
+                f"{declaration.identifier} was loaded from {label} {stored} (partition {held}),"
+                f" but {declaration.topic} now has {actual}",
+                "Go back to what the table was loaded from, land it in a new table (declare another name), or, if the"
                 f" topic was recreated, run `lakehouse ingest rebind {declaration.topic}`"
                 if _filled(table)
                 else "The table holds no record: drop it, or go back to what it was made for",
@@ -77,7 +77,7 @@ def rebind(table: Table, declaration: Declaration, topic: TopicState, start: Map
     }
     gaps = [name for name in table.properties if name.startswith(property_keys.ACCEPTED_GAPS)]
     with translate_commit_errors(), table.transaction() as transaction:
-        if layout.GENERATION not in layout.parted_by(table.spec(), table.schema()):
+        if layout.GENERATION not in layout.partitioned_by(table.spec(), table.schema()):
             with transaction.update_spec() as update:
                 update.add_field(layout.GENERATION.column, layout.GENERATION.transform, layout.GENERATION.name)
         transaction.remove_properties(*gaps)
@@ -107,10 +107,10 @@ def accept_gaps(table: Table, topic: str, gaps: list[OffsetRange], accept: bool)
             "Restore the records, or go on without them by --accept-gap, which notes the range on the table",
         )
     if new:
-        note(table, new)
+        set_properties(table, new)
 
 
-def note(table: Table, properties: Mapping[str, str]) -> None:
+def set_properties(table: Table, properties: Mapping[str, str]) -> None:
     """Set properties of a table.
 
     Raises:

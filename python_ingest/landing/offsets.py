@@ -1,4 +1,4 @@
-"""Which offsets to read next: from the table's own files and the broker's ends, nothing else."""
+"""Plans the offsets to read next from the statistics of the table's files and the broker's end offsets."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -26,16 +26,16 @@ class Position:
     `next_offsets` maps a partition to the offset after its last landed record, or to where it began
     when the table was made and it had none. `last_batch` is the greatest batch number ever given: 0
     for a table without rows, and never less after a rollback, because readers downstream remember the
-    numbers they have seen. `held_batch` is the greatest of this snapshot's rows. Without `has_ledger` the snapshot that
-    says where partitions without rows began has expired. `generation` counts how often the topic was recreated: batches
-    are numbered across generations, offsets are of the last one.
+    numbers they have seen. `held_batch` is the greatest of this snapshot's rows. Without `has_metadata` the
+    snapshot that says where partitions without rows began has expired. `generation` counts how often the topic was
+    recreated: batches are numbered across generations, offsets are of the last one.
     """
 
     snapshot_id: int | None = None
     next_offsets: dict[int, int] = field(default_factory=dict)
     last_batch: int = 0
     held_batch: int = 0
-    has_ledger: bool = True
+    has_metadata: bool = True
     generation: int = 0
 
 
@@ -57,7 +57,7 @@ class PositionReader:
             self._manifests, self._generation = {}, current
         if snapshot is None:
             return Position()
-        parts: dict[str, Position] = {}
+        by_manifest: dict[str, Position] = {}
         with translate_read_errors(snapshot.manifest_list):
             manifests = snapshot.manifests(table.io)
         for manifest in manifests:
@@ -65,27 +65,27 @@ class PositionReader:
                 continue
             path = manifest.manifest_path
             if path in self._manifests:
-                parts[path] = self._manifests[path]
+                by_manifest[path] = self._manifests[path]
                 continue
             with translate_read_errors(path):
                 entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
-            parts[path] = _joined(_file_position(entry.data_file, table.schema(), current) for entry in entries)
-        self._manifests = parts
-        ledger = _ledger_position(snapshot, table)
+            by_manifest[path] = _joined(_file_position(entry.data_file, table.schema(), current) for entry in entries)
+        self._manifests = by_manifest
+        latest = _metadata_position(snapshot, table)
         start = Position(None, property_keys.generation_start(table.properties))
-        joined = _joined([start, ledger, *parts.values()])
+        joined = _joined([start, latest, *by_manifest.values()])
         last_batch = max(joined.last_batch, _last_number(table))
         return Position(
-            snapshot.snapshot_id, joined.next_offsets, last_batch, joined.last_batch, ledger.has_ledger, current
+            snapshot.snapshot_id, joined.next_offsets, last_batch, joined.last_batch, latest.has_metadata, current
         )
 
 
 def lost(position: Position, topic: TopicState) -> list[OffsetRange]:
     """Return the ranges that the broker deleted before they were landed.
 
-    Without a ledger an unknown partition counts from 0: it may have been empty when the table was made.
+    Without metadata of a batch an unknown partition counts from 0: it may have been empty when the table was made.
     """
-    unknown = {} if position.has_ledger else dict.fromkeys(topic.begin, 0)
+    unknown = {} if position.has_metadata else dict.fromkeys(topic.begin, 0)
     return [
         OffsetRange(partition, landed, topic.begin[partition])
         for partition, landed in sorted((unknown | position.next_offsets).items())
@@ -147,11 +147,11 @@ def capped(ranges: list[OffsetRange], max_records: int) -> list[OffsetRange]:
     return sorted(capped, key=lambda span: span.partition)
 
 
-def _ledger_position(current: Snapshot, table: Table) -> Position:
+def _metadata_position(current: Snapshot, table: Table) -> Position:
     """Return how far the latest batch had read: beyond its last record, if a range ends without one.
 
     Without it a tail of transaction markers or aborted records would be read again and again.
-    It counts only if nothing but compaction followed it: whoever deletes rows gets them again.
+    It counts only if nothing but compaction followed it: deleted rows are landed again.
     """
     for snapshot in ancestors_of(current, table.metadata):
         summary = snapshot.summary
@@ -164,7 +164,7 @@ def _ledger_position(current: Snapshot, table: Table) -> Position:
             return Position(None, ends, int(entries[property_keys.BATCH]))
         if summary is None or summary.operation != Operation.REPLACE:
             break
-    return Position(has_ledger=False)
+    return Position(has_metadata=False)
 
 
 def _last_number(table: Table) -> int:
@@ -210,7 +210,7 @@ def _bounds(file: DataFile, schema: Schema, column: str) -> tuple[int, int] | No
 
 
 def bound(bounds: Mapping[int, bytes] | None, schema: Schema, column: str) -> int | None:
-    """Return what a file's lower or upper bounds say of a column of numbers or times; None if they say nothing."""
+    """Return a file's lower or upper bound of a column of numbers or times; None if it has none."""
     found = schema.find_field(column)
     encoded = (bounds or {}).get(found.field_id)
     if encoded is None or not isinstance(found.field_type, PrimitiveType):

@@ -20,12 +20,10 @@ from lakehouse.failure import to_user_error
 from lakehouse.settings import Settings
 from python_ingest.kafka.broker import Broker, TopicState
 from python_ingest.kafka.offset_range import OffsetRange
-from python_ingest.kafka.registry import Registry
 from python_ingest.landing import backfill, branch, identity, offsets, tables
-from python_ingest.landing.batch import BatchPlan, Lander, NewSchemaId, SparkFailed
+from python_ingest.landing.batch import BatchPlan, BatchWriter, NewSchemaId, SparkFailed
 from python_ingest.landing.commit import Landed
 from python_ingest.landing.offsets import Position, PositionReader
-from python_ingest.schema.learn import TopicSchemas
 from python_ingest.topics import Declaration
 
 # A store that is busy, or a file that another process moves, may be over by then.
@@ -57,9 +55,8 @@ class Options:
 class TopicResult:
     """What a run did for one topic.
 
-    `lag` counts the offsets that are left of those that were there when the run began; None if unknown. `over_limit`
-    tells that of the records landed more are dead letters than the topic's declaration allows. `notes` say what people
-    should know of schemas that it met.
+    `lag` counts the offsets not yet landed, up to the end offsets taken at start; None if unknown. `over_limit` is
+    whether more of the records are dead letters than the topic's declaration allows. `notes` are about new schemas.
     """
 
     topic: str
@@ -84,7 +81,7 @@ class Reporter(Protocol):
         """A batch is committed."""
 
     def note(self, topic: str, text: str) -> None:
-        """Something happened that is no error."""
+        """An event that is no error."""
 
 
 @dataclass
@@ -96,7 +93,7 @@ class Ingester:
     options: Options
     reporter: Reporter
     writer: str = field(default_factory=lambda: str(uuid.uuid4()))
-    after_turn: Callable[[Lander], None] = lambda _: None
+    after_turn: Callable[[BatchWriter], None] = lambda _: None
 
     def __post_init__(self) -> None:
         self.broker = Broker(self.settings, self.options.wait)
@@ -106,7 +103,7 @@ class Ingester:
         self._loops: dict[str, _TopicLoop] = {}
         self.topics_at_once = self.options.topics_at_once or self.settings.topics_at_once
         self.stopping = threading.Event()
-        """Set by whoever wants the run to end: it does after the batches in hand."""
+        """Set to end the run after the batches in progress."""
 
     def catch_up(self, declarations: list[Declaration]) -> list[TopicResult]:
         """Land what the broker has of each topic at this moment.
@@ -136,14 +133,12 @@ class Ingester:
         loop, result = self._loop(declaration), TopicResult(declaration.topic)
         self._try(result, loop.take_ends)
         self._try(result, loop.land, 1)
-        self._try(result, lambda _: self.after_turn(loop.lander))
+        self._try(result, lambda _: self.after_turn(loop.batch_writer))
         return result
 
     def _loop(self, declaration: Declaration) -> "_TopicLoop":
         if declaration.topic not in self._loops:
-            # A registry's client of its own: what it remembers as missing, another topic's producer may register.
-            registry = Registry(self.settings, self.options.wait)
-            self._loops[declaration.topic] = _TopicLoop(self, declaration, registry)
+            self._loops[declaration.topic] = _TopicLoop(self, declaration)
         return self._loops[declaration.topic]
 
     def _try(self, result: TopicResult, step: Callable[..., None], *arguments: int | None) -> None:
@@ -158,7 +153,7 @@ class Ingester:
 
 
 class _TopicLoop:
-    def __init__(self, ingester: Ingester, declaration: Declaration, registry: Registry) -> None:
+    def __init__(self, ingester: Ingester, declaration: Declaration) -> None:
         self._broker = ingester.broker
         self._reporter = ingester.reporter
         self._options = ingester.options
@@ -169,14 +164,8 @@ class _TopicLoop:
         self._positions = PositionReader()
         # By the generation of the topic, and partition.
         self._searched: dict[int, dict[int, int]] = {}
-        self.lander = Lander(
-            settings=ingester.settings,
-            spark=ingester.spark,
-            catalog=load_catalog(ingester.settings),
-            declaration=declaration,
-            schemas=TopicSchemas(registry, declaration),
-            writer=ingester.writer,
-            wait=ingester.options.wait,
+        self.batch_writer = BatchWriter(
+            ingester.settings, ingester.spark, declaration, ingester.options.wait, ingester.writer
         )
 
     def take_ends(self, result: TopicResult) -> None:
@@ -185,10 +174,12 @@ class _TopicLoop:
         The table is made first, for others build on it whether or not there is a topic.
 
         Raises:
-            UserError: the table cannot be made, or the broker does not tell.
+            UserError: the table cannot be created, or the broker does not answer.
         """
-        make_namespace(self.lander.catalog, self._declaration.schema)
-        tables.prepared(self.lander.catalog, self._declaration, lambda line: self._reporter.note(result.topic, line))
+        make_namespace(self.batch_writer.catalog, self._declaration.schema)
+        tables.prepared(
+            self.batch_writer.catalog, self._declaration, lambda line: self._reporter.note(result.topic, line)
+        )
         topic = self._broker.describe(self._declaration.topic)
         until = self._options.until
         self._ends = topic.end if until is None else self._broker.offsets_at(topic, until)
@@ -204,26 +195,26 @@ class _TopicLoop:
         while not self._stopping.is_set():
             try:
                 # The table first: the broker's ends are then never behind it, whatever others land meanwhile.
-                table = tables.prepared(self.lander.catalog, self._declaration)
-                if holder := branch.holder(self.lander.catalog, table):
+                table = tables.prepared(self.batch_writer.catalog, self._declaration)
+                if holder := branch.holder(self.batch_writer.catalog, table):
                     self._reporter.note(self._declaration.topic, f"paused: its table is held by {holder}")
                     if batches is not None:
                         return
                     self._stopping.wait(HELD_PAUSE_SECONDS)
                     continue
                 topic = self._broker.describe(self._declaration.topic)
-                identity.bind(table, topic)
+                identity.record_topic_id(table, topic)
                 position = self._positions.read(table)
                 identity.check(table, self._declaration, topic, position)
                 gaps = offsets.lost(position, topic)
                 identity.accept_gaps(table, topic.topic, gaps, self._options.accept_gap)
                 if position != planned_from:
-                    # Whoever came first, the topic got on: only standing still counts as failing.
+                    # Another writer's commit is progress: only failures at one position count.
                     failures, spark_failures, planned_from = 0, 0, position
                 plan = self._plan(table, topic, position, result)
                 if result.batches == batches or not plan.ranges:
                     return
-                landed = self.lander.land(table, plan)
+                landed = self.batch_writer.land(table, plan)
             except (CommitConflict, NewSchemaId) as refused:
                 failures += 1
                 reason = str(refused) or "a schema id appeared"
@@ -258,10 +249,10 @@ class _TopicLoop:
         result.lag = offsets.count(waiting) + offsets.count(gaps)
         self._reporter.waiting(topic.topic, result.lag)
         ranges = offsets.capped(gaps or waiting, self._options.max_records)
-        return BatchPlan(topic, position, ranges, filling_holes=bool(gaps))
+        return BatchPlan(topic, position, ranges, filling_gaps=bool(gaps))
 
     def _first_gaps(self, table: Table, topic: TopicState, position: Position) -> list[OffsetRange]:
         if not self._options.from_earliest:
             return []
         searched = self._searched.setdefault(position.generation, {})
-        return backfill.first_gaps(self.lander.settings, table, topic, position, self._options.wait, searched)
+        return backfill.first_gaps(self.batch_writer.settings, table, topic, position, self._options.wait, searched)

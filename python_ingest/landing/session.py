@@ -23,7 +23,7 @@ USER_RAISED = "USER_RAISED_EXCEPTION"
 LOG_BYTES = 64 * 1024 * 1024
 
 
-class QuietSpark:
+class LazySparkSession:
     """Gives the Spark session; the first call starts it. Threads may call it at the same time."""
 
     def __init__(self, settings: Settings) -> None:
@@ -83,7 +83,7 @@ def _start(settings: Settings, log: Path) -> SparkSession:
             raise UserError(f"Spark does not start ({name})", f"See the end of {log}") from None
         except Py4JJavaError as error:
             raise UserError(
-                f"Spark does not start on {master(settings)} ({_said(error)})",
+                f"Spark does not start on {master(settings)} ({_root_message(error)})",
                 f"Check that it answers, and what the file of LAKEHOUSE_SPARK_CONF says; see the end of {log}",
             ) from None
         finally:
@@ -110,7 +110,7 @@ def _await_executor(spark: SparkSession, settings: Settings) -> None:
         spark.range(1).count()
     except (CapturedException, Py4JJavaError) as error:
         raise UserError(
-            f"{master(settings)} runs no task for the ingester within {allowed:.0f} s ({_said(error)})",
+            f"{master(settings)} runs no task for the ingester within {allowed:.0f} s ({_root_message(error)})",
             "Check that it has workers with cores and memory left, which other programs may hold, or raise"
             " LAKEHOUSE_EXECUTOR_TIMEOUT",
         ) from None
@@ -119,20 +119,20 @@ def _await_executor(spark: SparkSession, settings: Settings) -> None:
 
 
 def _open_catalog(spark: SparkSession, settings: Settings) -> None:
-    """Have Spark open the catalog before a record is read, so that what is wrong with its settings may be told.
+    """Open the catalog before a record is read, while the message of an error cannot quote one.
 
-    No record can stand in the message yet. A batch that fails only tells the kind of its error.
+    Of a batch that fails, only the kind of the error is reported.
     """
     try:
         spark._jsparkSession.sessionState().catalogManager().catalog(CATALOG_NAME)
     except (CapturedException, Py4JJavaError) as error:
         raise UserError(
-            f"Spark cannot open the catalog at {settings.catalog_uri} ({_said(error)})",
+            f"Spark cannot open the catalog at {settings.catalog_uri} ({_root_message(error)})",
             "Check LAKEHOUSE_CATALOG_URI and LAKEHOUSE_WAREHOUSE",
         ) from None
 
 
-def _said(error: CapturedException | Py4JJavaError) -> str:
+def _root_message(error: CapturedException | Py4JJavaError) -> str:
     cause = root_cause(error)
     return f"{cause.getClass().getSimpleName()}: {cause.getMessage()}".partition("\n")[0]
 

@@ -25,7 +25,7 @@ from lakehouse.errors import UserError
 from python_ingest import layout, spark_types
 from python_ingest.layout import METADATA_COLUMNS
 from python_ingest.schema.avro import IncompatibleSchema
-from python_ingest.schema.column_types import joined_columns
+from python_ingest.schema.column_types import widened_columns
 from python_ingest.schema.columns import declared_columns
 from python_ingest.schema.state import SchemaState
 from python_ingest.topics import Declaration
@@ -45,7 +45,7 @@ LAYOUT = {
     "format-version": "2",
     "write.distribution-mode": "none",
     "write.spark.fanout.enabled": "true",
-    # Spark writes a table that does not say so, as one made by PyIceberg, with gzip: twice the CPU time of a batch.
+    # The default is gzip for tables that PyIceberg creates: twice the CPU time of a batch.
     "write.parquet.compression-codec": "zstd",
     "write.parquet.compression-level": "1",
     "write.metadata.delete-after-commit.enabled": "true",
@@ -73,7 +73,7 @@ def existing(catalog: Catalog, declaration: Declaration) -> Table:
     """Return the bronze table.
 
     Raises:
-        UserError: there is none.
+        UserError: it does not exist.
     """
     table = load(catalog, declaration)
     if table is None:
@@ -84,7 +84,7 @@ def existing(catalog: Catalog, declaration: Declaration) -> Table:
 def prepared(catalog: Catalog, declaration: Declaration, say: Callable[[str], None] | None = None) -> Table:
     """Return the bronze table with the columns, properties and layout that its source declares: made, or changed.
 
-    `say` gets a line if the files of an existing table are to be parted or sorted in another way from now on.
+    `say` gets a line if the partition spec or the sort order of an existing table changes.
 
     Raises:
         UserError: a column of the table cannot be what its source declares, or others change the table all the time.
@@ -96,7 +96,7 @@ def prepared(catalog: Catalog, declaration: Declaration, say: Callable[[str], No
             return create(catalog, declaration)
         other, table = other_layout(table, declaration), _grown(table, declaration)
         if say and other and not other_layout(table, declaration):
-            say(f"{declaration.identifier}: from now on files are {other}; those there are stay as they are")
+            say(f"{declaration.identifier}: new files use {other}; files that exist keep theirs")
         return table
 
     return until_committed(made_or_grown, f"{declaration.identifier} was changed by others", "Run the command again")
@@ -108,7 +108,7 @@ def _grown(table: Table, declaration: Declaration) -> Table:
         return table  # identity.check refuses it
     state = SchemaState.of(table)
     try:
-        wanted = joined_columns(state.columns, declared_columns(declaration))
+        wanted = widened_columns(state.columns, declared_columns(declaration))
     except IncompatibleSchema as error:
         raise UserError(
             f"{declaration.identifier} cannot have a column that its source declares: {error}",
@@ -165,7 +165,7 @@ def evolve(table: Table, declaration: Declaration, state: SchemaState) -> Table:
 def _declared_properties(declaration: Declaration) -> dict[str, str]:
     """Return the properties that a table always has, and those that follow from the declaration.
 
-    Iceberg names files after their partition, and messages name files: a value of a record must not stand there.
+    Iceberg names files after their partition, and messages name files: they must not hold a value of a record.
     """
     columns = {term.column for term in declaration.partition_spec or ()}
     of_records = columns & layout.OF_RECORDS or columns - METADATA_COLUMNS.keys()
@@ -173,24 +173,26 @@ def _declared_properties(declaration: Declaration) -> dict[str, str]:
 
 
 def other_layout(table: Table, declaration: Declaration) -> str:
-    """Say by what new files of a table are not parted or sorted yet and are declared to be; empty if there is none."""
+    """Describe how the declared layout differs from the table's; '' if it does not."""
     schema, found = table.schema(), []
     if declaration.partition_spec is not None:
-        wanted = layout.partition_terms(declaration.partition_spec, property_keys.generation(table.properties))
-        if {*wanted} != {*layout.parted_by(table.spec(), schema)}:
-            found.append(f"parted by {', '.join(map(str, wanted))}")
+        wanted = layout.partition_fields(declaration.partition_spec, property_keys.generation(table.properties))
+        if {*wanted} != {*layout.partitioned_by(table.spec(), schema)}:
+            found.append(f"partition spec {', '.join(map(str, wanted))}")
     order = declaration.sort_order
     if order is not None and order != layout.sorted_by(table.sort_order(), schema):
-        found.append(f"sorted by {', '.join(map(str, order))}")
+        found.append(f"sort order {', '.join(map(str, order))}")
     return " and ".join(found)
 
 
 def _lay_out(transaction: Transaction, declaration: Declaration) -> None:
     metadata = transaction.table_metadata
     if declaration.partition_spec is not None:
-        terms = layout.partition_terms(declaration.partition_spec, property_keys.generation(metadata.properties))
+        terms = layout.partition_fields(declaration.partition_spec, property_keys.generation(metadata.properties))
         wanted = {term.name: term for term in terms}
-        there = dict(zip(layout.parted_by(metadata.spec(), metadata.schema()), metadata.spec().fields, strict=True))
+        there = dict(
+            zip(layout.partitioned_by(metadata.spec(), metadata.schema()), metadata.spec().fields, strict=True)
+        )
         with transaction.update_spec() as update:
             for term, field in there.items():
                 if term not in wanted.values():
@@ -207,11 +209,11 @@ def _lay_out(transaction: Transaction, declaration: Declaration) -> None:
 
 def table_schema(state: SchemaState, key_format: str) -> Schema:
     """Return the table's columns: the payload's, then the metadata's."""
-    held = spark_types.parts(state.columns)
+    held = spark_types.children(state.columns)
     key = {"bytes": BinaryType(), "string": StringType()}.get(key_format, held.pop("kafka_key", None))
     columns = held | METADATA_COLUMNS | {"kafka_key": key}
     if key is None:
-        # Until the schema of a key is known there is no type that would fit all that may come.
+        # Before the first schema of a key its type is unknown.
         del columns["kafka_key"]
     fields = [
         NestedField(index, name, column, required=False)

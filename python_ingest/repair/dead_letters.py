@@ -17,12 +17,12 @@ from pyspark.sql import functions as F
 from lakehouse.catalog import existing_columns, translate_read_errors
 from lakehouse.commits import until_committed
 from python_ingest.landing import branch, decode, erased, tables
-from python_ingest.landing.batch import Lander
-from python_ingest.landing.commit import Ledger
+from python_ingest.landing.batch import BatchWriter
+from python_ingest.landing.commit import BatchMetadata
 from python_ingest.landing.decode import Batch
 from python_ingest.landing.offsets import PositionReader
 from python_ingest.landing.run import Reporter
-from python_ingest.schema.state import SchemaState, Sides
+from python_ingest.schema.state import Decoders, SchemaState
 
 # Bytes that only look like registry Avro can name a million ids.
 MOST_IDS = 1_000
@@ -73,17 +73,17 @@ def raw(table: Table, limit: int) -> list[dict[str, Any]]:
     return [{name: cell.hex() if isinstance(cell, bytes) else cell for name, cell in row.items()} for row in rows]
 
 
-def replay(lander: Lander, reason: str | None) -> Replayed:
+def replay(batch_writer: BatchWriter, reason: str | None) -> Replayed:
     """Decode the dead letters of a table again, all or those of one reason.
 
     Raises:
         UserError: the table is missing, the registry is unavailable, Spark fails, or other commits come first.
     """
     condition = _dead(reason)
-    tables.existing(lander.catalog, lander.declaration)
+    tables.existing(batch_writer.catalog, batch_writer.declaration)
 
     def replayed() -> Replayed:
-        table = tables.prepared(lander.catalog, lander.declaration)
+        table = tables.prepared(batch_writer.catalog, batch_writer.declaration)
         dead = Counter(tuple(row.values()) for row in _rows(table, condition, ("value_schema_id", "key_schema_id")))
         looked_at = dead.total()
         if not looked_at:
@@ -92,17 +92,17 @@ def replay(lander: Lander, reason: str | None) -> Replayed:
         for (value_id, key_id), rows in dead.items():
             values[value_id] += rows
             keys[key_id] += rows
-        avro_keys = keys if lander.declaration.key == "avro" else ()
+        avro_keys = keys if batch_writer.declaration.key == "avro" else ()
         state = SchemaState.of(table)
-        learned = lander.schemas.learn(state, values, avro_keys, MOST_IDS)
-        if learned.state != state:
-            table = tables.evolve(table, lander.declaration, learned.state)
-        return Replayed(looked_at, _replace(lander, table, learned.sides, reason))
+        resolved = batch_writer.schemas.resolve_schemas(state, values, avro_keys, MOST_IDS)
+        if resolved.state != state:
+            table = tables.evolve(table, batch_writer.declaration, resolved.state)
+        return Replayed(looked_at, _replace(batch_writer, table, resolved.decoders, reason))
 
-    with branch.hold(lander.catalog, lander.declaration.identifier):
+    with branch.hold(batch_writer.catalog, batch_writer.declaration.identifier):
         return until_committed(
             replayed,
-            f"{lander.declaration.identifier}: nothing was replayed, other commits came first",
+            f"{batch_writer.declaration.identifier}: nothing was replayed, other commits came first",
             "Replay when the ingester of this topic has caught up",
         )
 
@@ -114,35 +114,35 @@ class Recovery:
         self._reporter = reporter
         self._seeded: set[str] = set()
 
-    def __call__(self, lander: Lander) -> None:
+    def __call__(self, batch_writer: BatchWriter) -> None:
         """Replay those of a topic; raises as `replay`. The first call reads the ids of its dead letters."""
-        registry, topic = lander.schemas.registry, lander.declaration.topic
+        registry, topic = batch_writer.schemas.registry, batch_writer.declaration.topic
         missing: list[int] = []
         if topic not in self._seeded:
-            letters = summary(tables.existing(lander.catalog, lander.declaration))
+            letters = summary(tables.existing(batch_writer.catalog, batch_writer.declaration))
             ids = [letter.schema_id for letter in letters if letter.reason == "unknown_schema_id"]
             missing = [schema_id for schema_id in ids if schema_id is not None and schema_id >= 0][:MOST_IDS]
         recovered = registry.recovered(missing)
         self._seeded.add(topic)
-        if recovered and (decoded := replay(lander, "unknown_schema_id").decoded):
+        if recovered and (decoded := replay(batch_writer, "unknown_schema_id").decoded):
             self._reporter.note(topic, f"{decoded:,} dead letters are decoded: their schemas are registered now")
         registry.forget_missing(recovered)
 
 
-def _replace(lander: Lander, table: Table, sides: Sides, reason: str | None) -> int:
+def _replace(batch_writer: BatchWriter, table: Table, decoders: Decoders, reason: str | None) -> int:
     """Replace the rows of which more can be decoded, and return their number."""
     position = PositionReader().read(table)
     batch = Batch(position.last_batch + 1, datetime.now(UTC))
-    ids = tuple(sorted(sides.value.writers))
-    ledger = Ledger(lander.writer, batch.number, (), position.next_offsets, ids, position.generation)
-    declaration = replace(lander.declaration, on_error="dead_letter")
+    ids = tuple(sorted(decoders.value.writers))
+    metadata = BatchMetadata(batch_writer.writer, batch.number, (), position.next_offsets, ids, position.generation)
+    declaration = replace(batch_writer.declaration, on_error="dead_letter")
 
     def decoded(landed: DataFrame) -> DataFrame:
         dead = landed.where(_dead(reason))
-        return _with_fewer_errors(decode.rows(_as_records(dead), declaration, sides, batch), dead)
+        return _with_fewer_errors(decode.rows(_as_records(dead), declaration, decoders, batch), dead)
 
     where = "landed.decode_error is not null or landed.key_error is not null"
-    return branch.replace_rows(lander.spark(), table, position, ledger, decoded, where, branch.REPLAY)
+    return branch.replace_rows(batch_writer.spark(), table, position, metadata, decoded, where, branch.REPLAY)
 
 
 def _dead(reason: str | None) -> str:

@@ -25,7 +25,7 @@ from lakehouse.commits import until_committed
 from lakehouse.errors import UserError
 from lakehouse.settings import CATALOG_NAME
 from python_ingest.landing import branch, erased, identity
-from python_ingest.landing.commit import Ledger
+from python_ingest.landing.commit import BatchMetadata
 from python_ingest.landing.offsets import PositionReader
 from python_ingest.repair.dead_letters import POSITION
 from python_ingest.subjects import Subject
@@ -173,9 +173,9 @@ def erase(catalog: Catalog, spark: SparkSession, found: Found, writer: str) -> i
         now = datetime.now(UTC)
         table = catalog.load_table(declaration.identifier)
         if property_keys.HAS_ERASED_ROWS not in table.properties:
-            identity.note(table, {property_keys.HAS_ERASED_ROWS: "true"})
+            identity.set_properties(table, {property_keys.HAS_ERASED_ROWS: "true"})
         base = PositionReader().read(table)
-        ledger = Ledger(writer, base.last_batch + 1, (), base.next_offsets, (), base.generation)
+        metadata = BatchMetadata(writer, base.last_batch + 1, (), base.next_offsets, (), base.generation)
         _, partitions, offsets = zip(*found.places, strict=True)
         # The part of MERGE's condition that file statistics can prune by.
         where = (
@@ -184,9 +184,9 @@ def erase(catalog: Catalog, spark: SparkSession, found: Found, writer: str) -> i
         )
 
         def emptied(landed: DataFrame) -> DataFrame:
-            return _emptied(landed, declaration, found.places, ledger.batch, erased.mark(now))
+            return _emptied(landed, declaration, found.places, metadata.batch, erased.mark(now))
 
-        return branch.replace_rows(spark, table, base, ledger, emptied, where, branch.ERASE)
+        return branch.replace_rows(spark, table, base, metadata, emptied, where, branch.ERASE)
 
     with branch.hold(catalog, declaration.identifier):
         return until_committed(

@@ -1,1 +1,1 @@
-"""What schemas become: a form that all writers of a topic fit in, and the columns it is landed in."""
+"""Avro schemas: written out, compared by version, and the columns that hold their fields."""

@@ -66,11 +66,11 @@ def fields(schema: AvroSchema | None) -> dict[str, AvroField]:
 
 
 def omitted(field: AvroField, name: str, reason: str) -> AvroField:
-    """Return a field of a writer's form as omitted, under a name that no column has."""
+    """Return a field of an expanded schema as omitted, under a name that no column has."""
     return AvroField(name=f"_omitted_{name}", type=field["type"], omitted=f"{name}: {reason}")
 
 
-def parts(schema: AvroSchema | None) -> dict[str, AvroSchema]:
+def children(schema: AvroSchema | None) -> dict[str, AvroSchema]:
     """Return what a schema is made of, by the name of the step down to it; {} if it has no parts.
 
     These are the fields of a record, the `element` of an array, the `value` of a map, the members of a union but null.
@@ -93,7 +93,7 @@ def walk(schema: AvroSchema, path: str = "", into_unions: bool = True) -> Iterat
     some = not_null(schema)
     yield path, some
     if into_unions or not isinstance(some, list):
-        for name, part in parts(some).items():
+        for name, part in children(some).items():
             if not holds_nothing(part):
                 yield from walk(part, below(path, name), into_unions)
 
@@ -101,4 +101,4 @@ def walk(schema: AvroSchema, path: str = "", into_unions: bool = True) -> Iterat
 def holds_nothing(schema: AvroSchema) -> bool:
     """Tell whether there is nothing to land: null, or a record without a field that holds something."""
     some = not_null(schema)
-    return some == "null" or (avro_type(some) == "record" and all(map(holds_nothing, parts(some).values())))
+    return some == "null" or (avro_type(some) == "record" and all(map(holds_nothing, children(some).values())))

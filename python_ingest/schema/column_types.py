@@ -24,11 +24,11 @@ from python_ingest.schema.avro import (
     IncompatibleSchema,
     avro_type,
     below,
+    children,
     holds_nothing,
     is_name,
     not_null,
     optional,
-    parts,
 )
 from python_ingest.schema.merge import column_type
 from python_ingest.schema.writer_form import PRIMITIVES
@@ -71,10 +71,10 @@ def of_avro(schema: AvroSchema) -> IcebergType:
     if isinstance(some, dict) and held == "decimal":
         return DecimalType(some["precision"], some["scale"])
     if held in ("record", "union"):
-        return struct({name: of_avro(part) for name, part in parts(some).items() if not holds_nothing(part)})
+        return struct({name: of_avro(part) for name, part in children(some).items() if not holds_nothing(part)})
     if held == "array":
-        return list_of(of_avro(parts(some)["element"]))
-    return map_of(of_avro(parts(some)["value"])) if held == "map" else OF_AVRO[held]
+        return list_of(of_avro(children(some)["element"]))
+    return map_of(of_avro(children(some)["value"])) if held == "map" else OF_AVRO[held]
 
 
 def reader_schema(column: IcebergType, writer: AvroSchema | None, path: str = "of") -> AvroSchema:
@@ -84,9 +84,9 @@ def reader_schema(column: IcebergType, writer: AvroSchema | None, path: str = "o
     the type is the writer's own: of an enum, a fixed, a time. `path` names the types that the writer lacks.
     """
     some = not_null(writer or "null")
-    own = {name.lower(): (name, part) for name, part in parts(some).items()}
+    own = {name.lower(): (name, part) for name, part in children(some).items()}
     found: dict[str, AvroSchema] = {}
-    for number, (name, part) in enumerate(spark_types.parts(column).items()):
+    for number, (name, part) in enumerate(spark_types.children(column).items()):
         _, written = own.get(name.lower(), (name, None))
         if isinstance(some, list) and written is None:
             found[name] = _absent_branch(name.lower(), part, f"{path}.c{number}")
@@ -136,43 +136,43 @@ def _absent_branch(member: str, column: IcebergType, path: str) -> AvroSchema:
     return {**schema, **named} if isinstance(schema, dict) else named
 
 
-def joined(held: IcebergType, more: IcebergType, place: str = "") -> IcebergType:
+def widened(held: IcebergType, more: IcebergType, place: str = "") -> IcebergType:
     """Return the type that holds the values of both. Fields match by name, whose case is `held`'s.
 
     Raises:
-        IncompatibleSchema: there is none; it names the field.
+        IncompatibleSchema: no type does; it names the field.
     """
     if held == more:
         return held
     if isinstance(held, StructType) and isinstance(more, StructType):
-        return joined_columns(held, more, place)
-    of_held, of_more = spark_types.parts(held), spark_types.parts(more)
+        return widened_columns(held, more, place)
+    of_held, of_more = spark_types.children(held), spark_types.children(more)
     if of_held and type(held) is type(more) and of_held.keys() == of_more.keys():
-        return spark_types.made_of(
-            held, {name: joined(of_held[name], of_more[name], below(place, name)) for name in of_held}
+        return spark_types.with_children(
+            held, {name: widened(of_held[name], of_more[name], below(place, name)) for name in of_held}
         )
     if isinstance(held, DecimalType) and isinstance(more, DecimalType) and held.scale == more.scale:
         return DecimalType(max(held.precision, more.precision), held.scale)
     wider = WIDER.get((held, more)) or WIDER.get((more, held))
     if wider is None:
-        raise IncompatibleSchema(place, f"{_spoken(more)} does not fit the column's type {_spoken(held)}")
+        raise IncompatibleSchema(place, f"{_display_name(more)} does not fit the column's type {_display_name(held)}")
     return wider
 
 
-def joined_columns(held: StructType, more: StructType, place: str = "") -> StructType:
-    """Return the columns, or fields, that hold the values of both; raises as `joined`."""
-    fields = spark_types.parts(held)
+def widened_columns(held: StructType, more: StructType, place: str = "") -> StructType:
+    """Return the columns, or fields, that hold the values of both; raises as `widened`."""
+    fields = spark_types.children(held)
     names = {name.lower(): name for name in fields}
-    for other, column in spark_types.parts(more).items():
+    for other, column in spark_types.children(more).items():
         name = names.get(other.lower(), other)
-        fields[name] = joined(fields.get(name, column), column, below(place, name))
+        fields[name] = widened(fields.get(name, column), column, below(place, name))
     return struct(fields)
 
 
 def plain(column: IcebergType) -> IcebergType:
     """Return a table's type with placeholders for its field ids, so that it can be compared."""
-    return spark_types.made_of(column, {name: plain(part) for name, part in spark_types.parts(column).items()})
+    return spark_types.with_children(column, {name: plain(part) for name, part in spark_types.children(column).items()})
 
 
-def _spoken(column: IcebergType) -> str:
+def _display_name(column: IcebergType) -> str:
     return in_spark(column).replace("`", "")

@@ -24,25 +24,25 @@ def decoded_columns(columns: StructType, key_format: str | None) -> StructType:
     return struct(
         {
             name: column_types.plain(column)
-            for name, column in spark_types.parts(columns).items()
+            for name, column in spark_types.children(columns).items()
             if name.lower() not in METADATA_COLUMNS or (name == "kafka_key" and key_format == "avro")
         }
     )
 
 
 def landed_columns(side: str, writer: AvroSchema) -> StructType:
-    """Return the columns in which a writer's form of a side (`value`, `key`) is landed; raises as `landed_record`."""
+    """Return the columns that hold the values or keys (`side`) of an expanded schema; raises as `landed_record`."""
     columns = column_types.of_avro(landed_record(side, writer))
     return columns if isinstance(columns, StructType) else spark_types.NO_COLUMNS
 
 
 def landed_record(side: str, writer: AvroSchema) -> AvroSchema:
-    """Return a writer's form as a record whose fields are columns: what is none is the one field of one.
+    """Return an expanded schema as a record whose fields are columns; any other type becomes its only field.
 
-    Both are encoded in the same way.
+    The encoding stays the same.
 
     Raises:
-        IncompatibleSchema: a field is renamed, for its name is a metadata column's, to the name of another one.
+        IncompatibleSchema: a field that is renamed, because a metadata column has its name, collides with another.
     """
     some = not_null(writer)
     if side == "key" or not isinstance(some, dict) or some["type"] != "record":

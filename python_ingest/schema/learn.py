@@ -1,4 +1,4 @@
-"""The schemas of one topic: what is known, what a new id adds, and what does not fit."""
+"""Resolves the schemas of one topic: known ids, new ids, and those that are incompatible."""
 
 import time
 from collections import Counter
@@ -14,10 +14,10 @@ from python_ingest.kafka.avro_schema import AvroSchema, omitted_fields
 from python_ingest.kafka.registry import Registered, Registry
 from python_ingest.schema import merge, writer_form
 from python_ingest.schema.avro import IncompatibleSchema, holds_nothing
-from python_ingest.schema.column_types import joined_columns
+from python_ingest.schema.column_types import widened_columns
 from python_ingest.schema.columns import landed_columns
 from python_ingest.schema.merge import Versions
-from python_ingest.schema.state import SchemaState, Side, Sides
+from python_ingest.schema.state import Decoder, Decoders, SchemaState
 from python_ingest.topics import Declaration
 
 FOREIGN_SECONDS = 300.0
@@ -28,11 +28,11 @@ NAMED = 3
 
 
 @dataclass(frozen=True)
-class Learned:
-    """A state that holds every id found that fits; the other ids with what is wrong with them."""
+class ResolvedSchemas:
+    """The state with every compatible id, and the decoders, with a reason for each other id."""
 
     state: SchemaState
-    sides: Sides
+    decoders: Decoders
 
 
 @dataclass
@@ -50,9 +50,9 @@ class TopicSchemas:
     _checked: set[tuple[str, int]] = field(default_factory=set)
     _check_from: float = 0.0
 
-    def learned_by(self, state: SchemaState) -> Sides:
+    def known_decoders(self, state: SchemaState) -> Decoders:
         """Return how to decode what a table's state already holds, without asking the registry."""
-        return self.learn(state, (), ()).sides
+        return self.resolve_schemas(state, (), ()).decoders
 
     def check(self, state: SchemaState, noted: Mapping[str, str]) -> dict[str, str]:
         """Compare fingerprints of known schemas with the registry's, each once; return those that are not `noted`.
@@ -87,13 +87,13 @@ class TopicSchemas:
                 new[name] = found
         return new
 
-    def learn(
+    def resolve_schemas(
         self,
         state: SchemaState,
         value_ids: Iterable[int | None],
         key_ids: Iterable[int | None],
         most: int | None = None,
-    ) -> Learned:
+    ) -> ResolvedSchemas:
         """Add the schemas of ids found in a batch to a state, at most so many of a side.
 
         First come those that come most often (in a Counter), and else the lowest, since a registry counts from 1. The
@@ -104,11 +104,11 @@ class TopicSchemas:
         """
         state, value = self._side("value", state, value_ids, most)
         state, key = self._side("key", state, key_ids, most)
-        return Learned(state, Sides(value, key, state.columns))
+        return ResolvedSchemas(state, Decoders(value, key, state.columns))
 
     def _side(
         self, name: str, state: SchemaState, found: Iterable[int | None], most: int | None
-    ) -> tuple[SchemaState, Side]:
+    ) -> tuple[SchemaState, Decoder]:
         """Learn the schemas of keys or values."""
         self._forget_foreign()
         rejected = self._rejected[name]
@@ -133,7 +133,7 @@ class TopicSchemas:
             while higher and higher[0] < schema_id:
                 older = older.with_version(writers[higher.pop(0)])
             try:
-                fits = fitted(name, self.declaration, state.columns, versions, older, registered)
+                fits = check_compatibility(name, self.declaration, state.columns, versions, older, registered)
             except IncompatibleSchema as error:
                 rejected[schema_id] = f"incompatible_schema: schema id {schema_id}, {error}"
                 continue
@@ -142,11 +142,11 @@ class TopicSchemas:
             if fits.notes:
                 note = f"{property_keys.NOTE}{name}-schema.{schema_id}"
                 state = replace(state, notes={**state.notes, note: f"schema id {schema_id}: {'; '.join(fits.notes)}"})
-        side = Side(state.writers(name), dict(rejected), frozenset(unknown), len(asked) < len(new))
+        side = Decoder(state.writers(name), dict(rejected), frozenset(unknown), len(asked) < len(new))
         return state, side
 
     def _foreign(self, side: str, schema_id: int, registered: Registered) -> str | None:
-        """Return what to say of a schema that is registered under no subject of this topic."""
+        """Return the reason if a schema is registered under no subject of this topic."""
         allowed = self.declaration.subjects(side, writer_form.full_name(registered.text))
         subjects = self.registry.subjects(schema_id, allowed)
         if {*subjects} & {*allowed}:
@@ -163,36 +163,36 @@ class TopicSchemas:
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """A schema in the writer's form, under the names of its columns, and what people should know of it."""
+class CompatibleSchema:
+    """A schema in the expanded schema, under the names of its columns, and what people should know of it."""
 
     writer: AvroSchema
     notes: tuple[str, ...]
 
 
-def fitted(
+def check_compatibility(
     side: str,
     declaration: Declaration,
     columns: StructType,
     versions: Versions,
     older: Versions,
     registered: Registered,
-) -> Fitted:
-    """Return a schema as the writer's form whose fields have the names of their columns.
+) -> CompatibleSchema:
+    """Return a schema as the expanded schema whose fields have the names of their columns.
 
     It must fit `versions`, all that the table knows, and `columns`, for a source may have declared them. `older` are
     the versions with a lower id, which the registry gives in the order of registration: a narrower type or another name
-    is refused in a later version, unless the declaration allows it, and a version from before the change is none.
+    is refused in a later version, unless the declaration allows it.
 
     Raises:
         IncompatibleSchema: it does not fit.
     """
     if registered.schema_type != "AVRO":
         raise IncompatibleSchema("", f"the schema is {registered.schema_type}, not AVRO")
-    form = writer_form.writer_form(registered.text, registered.references)
+    form = writer_form.expand_schema(registered.text, registered.references)
     writer = merge.with_column_names(versions, form, columns if side == "value" else None)
     versions.with_version(writer)
-    joined_columns(columns, landed_columns(side, writer))
+    widened_columns(columns, landed_columns(side, writer))
     merge.refuse_narrowing(older, writer, declaration.allow)
     notes = [f"{path} is omitted, {reason}: NULL in the table" for path, reason in omitted_fields(writer)]
     if notes and holds_nothing(writer):
@@ -203,4 +203,4 @@ def fitted(
         if required:
             raise IncompatibleSchema(dropped, f"renamed to {added} without an alias")
         notes.append(f"{dropped} was dropped and {added} added, as a column of its own")
-    return Fitted(writer, tuple(notes))
+    return CompatibleSchema(writer, tuple(notes))

@@ -78,17 +78,17 @@ class Versions:
 def with_column_names(
     versions: Versions, writer: AvroSchema, column: IcebergType | None = None, path: str = ""
 ) -> AvroSchema:
-    """Return a writer's form with each field named as the column it belongs to, by its own name or an alias.
+    """Return an expanded schema with each field named as the column it belongs to, by its own name or an alias.
 
     A column is known by every name and alias that the versions landed in it have; `column` has those that only a source
-    declares. The bytes do not depend on names, so a form is renamed once, when it is learned, and the order of versions
-    does not matter. Of names that differ by case only the one that the table has stays; fields with the others are
-    omitted.
+    declares. The bytes do not depend on names, so a schema is renamed once, when it is resolved, and the order of
+    versions does not matter. Of names that differ by case only the one that the table has stays; fields with the others
+    are omitted.
 
     Raises:
-        IncompatibleSchema: it cannot be told which column a field belongs to.
+        IncompatibleSchema: a field's column is ambiguous.
     """
-    below_column = spark_types.parts(column)
+    below_column = spark_types.children(column)
 
     def named(part: AvroSchema, step: str) -> AvroSchema:
         return with_column_names(versions, part, below_column.get(step), below(path, step))
@@ -165,7 +165,7 @@ def refuse_narrowing(before: Versions, writer: AvroSchema, allowed: Collection[s
 def replaced_fields(before: Versions, writer: AvroSchema) -> Iterator[tuple[str, str, bool]]:
     """Yield what may be a rename without an alias: a field that the newest version has, and one that it lacks.
 
-    The first comes by its path, the other by its name, and its type fits. The third part tells whether no record of
+    The first comes by its path, the other by its name, and its type fits. The third part is whether no record of
     either version may lack its own: then the two versions are neither BACKWARD nor FORWARD compatible.
     """
     old = dict(walk(before.newest or "null", into_unions=False))
@@ -206,10 +206,10 @@ def _precision(schema: AvroSchema) -> int:
 
 
 def _clash(old: AvroSchema, new: AvroSchema, place: str) -> IncompatibleSchema:
-    return IncompatibleSchema(place or "the value", f"{_spoken(old)} cannot become {_spoken(new)}")
+    return IncompatibleSchema(place or "the value", f"{_display_name(old)} cannot become {_display_name(new)}")
 
 
-def _spoken(schema: AvroSchema) -> str:
+def _display_name(schema: AvroSchema) -> str:
     if isinstance(schema, list):
         return f"a union of {', '.join(map(avro_type, schema))}"
     if isinstance(schema, dict) and "logicalType" in schema:

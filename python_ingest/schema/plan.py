@@ -1,4 +1,4 @@
-"""What a schema would do to a bronze table, said before its first record; by the same steps that the ingester takes."""
+"""Plans what a schema changes in a bronze table before its first record, by the ingester's own steps."""
 
 import re
 from collections.abc import Iterator
@@ -12,9 +12,9 @@ from lakehouse.errors import UserError
 from python_ingest import spark_types
 from python_ingest.kafka.registry import Registered, Registry
 from python_ingest.schema.avro import IncompatibleSchema
-from python_ingest.schema.column_types import joined_columns
+from python_ingest.schema.column_types import widened_columns
 from python_ingest.schema.columns import declared_columns, landed_columns
-from python_ingest.schema.learn import fitted
+from python_ingest.schema.learn import check_compatibility
 from python_ingest.schema.merge import Versions
 from python_ingest.schema.state import SchemaState
 from python_ingest.topics import Declaration
@@ -37,7 +37,7 @@ class SchemaChange:
     """What one schema would do to a table.
 
     `source` is a subject, then with the schema's id, or a file. `refused` is None, or a reason that begins with the
-    field; then nothing else is told: its records would be dead letters.
+    field; then the rest is empty: its records would be dead letters.
     """
 
     source: str
@@ -107,14 +107,16 @@ def _plan(
     state = SchemaState.of(table)
     writers = state.writers(side)
     before = _of_side(side, state.columns)
-    wanted = _of_side(side, joined_columns(state.columns, declared_columns(declaration)))
+    wanted = _of_side(side, widened_columns(state.columns, declared_columns(declaration)))
     older = [writers[number] for number in sorted(writers) if schema_id is None or number < schema_id]
     try:
-        fits = fitted(side, declaration, wanted, Versions.of(writers.values()), Versions.of(older), registered)
+        fits = check_compatibility(
+            side, declaration, wanted, Versions.of(writers.values()), Versions.of(older), registered
+        )
     except IncompatibleSchema as error:
         return SchemaChange(source, schema_id, declaration.identifier, refused=str(error))
     own = landed_columns(side, fits.writer)
-    after = joined_columns(wanted, own)
+    after = widened_columns(wanted, own)
     columns = list(_compared("", before, after))
     return SchemaChange(
         source,
@@ -134,14 +136,14 @@ def _of_side(side: str, columns: StructType) -> StructType:
 
 def _compared(path: str, before: IcebergType | None, after: IcebergType) -> Iterator[ColumnChange]:
     """Yield what is new at its topmost place, and everything else at its lowest."""
-    below = spark_types.parts(after)
+    below = spark_types.children(after)
     if before is None or not below:
-        yield ColumnChange(path, None if before is None else _spoken(before), _spoken(after))
+        yield ColumnChange(path, None if before is None else _display_name(before), _display_name(after))
         return
-    columns = {name.lower(): column for name, column in spark_types.parts(before).items()}
+    columns = {name.lower(): column for name, column in spark_types.children(before).items()}
     for name, part in below.items():
         yield from _compared(f"{path}.{name}" if path else name, columns.get(name.lower()), part)
 
 
-def _spoken(column: IcebergType) -> str:
+def _display_name(column: IcebergType) -> str:
     return re.sub(r"-?\b\d+: |optional ", "", str(column))

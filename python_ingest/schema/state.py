@@ -1,4 +1,4 @@
-"""What is known of a topic's schemas: in its table's properties, and, of each side, how its bytes are decoded."""
+"""The schemas of a topic in its table's properties, and the state of its key and value decoders."""
 
 import json
 from collections.abc import Mapping
@@ -10,15 +10,15 @@ from pyiceberg.types import StructType
 from lakehouse import property_keys
 from python_ingest import spark_types
 from python_ingest.kafka.avro_schema import AvroSchema, omitted_fields
-from python_ingest.schema.column_types import joined_columns
+from python_ingest.schema.column_types import widened_columns
 from python_ingest.schema.columns import decoded_columns, landed_columns, landed_name
 
 
 @dataclass(frozen=True)
 class SchemaState:
-    """The columns that a table has, the writers' schemas that they hold, by id, and what people should know of them.
+    """The columns that a table has, the writers' schemas that they hold, by id, and notes on them.
 
-    `columns` are the payload's, and `kafka_key` where keys are Avro. The schemas stand in the table's properties,
+    `columns` are the payload's, and `kafka_key` where keys are Avro. The schemas are table properties,
     one each: of two processes that add different ones at the same time, neither undoes what the other did.
     """
 
@@ -29,7 +29,7 @@ class SchemaState:
 
     @classmethod
     def of(cls, table: Table | None) -> "SchemaState":
-        """Return the state of a table, empty if there is none yet."""
+        """Return the state of a table, empty if it does not exist yet."""
         if table is None:
             return cls()
         sides: dict[str, dict[int, AvroSchema]] = {"value": {}, "key": {}}
@@ -45,7 +45,7 @@ class SchemaState:
 
     def with_writer(self, side: str, schema_id: int, writer: AvroSchema) -> "SchemaState":
         """Add a writer's schema, and the columns that hold its fields; IncompatibleSchema if the table's cannot."""
-        columns = joined_columns(self.columns, landed_columns(side, writer))
+        columns = widened_columns(self.columns, landed_columns(side, writer))
         writers = {**self.writers(side), schema_id: writer}
         changed = replace(self, columns=columns)
         return replace(changed, value=writers) if side == "value" else replace(changed, key=writers)
@@ -70,7 +70,7 @@ class SchemaState:
 
 
 @dataclass(frozen=True)
-class Side:
+class Decoder:
     """How the keys or the values of a topic are decoded.
 
     `writers` are the schemas by id. `rejected` maps an id whose schema does not fit, or belongs to another topic, to
@@ -85,9 +85,9 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Sides:
+class Decoders:
     """How a topic's records are decoded, and the table's columns of payload and Avro key that they are landed in."""
 
-    value: Side
-    key: Side
+    value: Decoder
+    key: Decoder
     columns: StructType = spark_types.NO_COLUMNS

@@ -1,10 +1,10 @@
-"""A registered Avro schema as one writer's form: plain JSON with every type written out where it is used.
+"""A registered Avro schema as one expanded schema: plain JSON with every type written out where it is used.
 
 Every record, enum and fixed is named by the place it stands at. Names are not part of the encoding, so this changes no
 byte, and it lets one type be used twice, or renamed by a producer. Of a record's fields name, type and aliases are
 kept, and whether a record may lack it; of logical types those that say how a value is read.
 
-A field that no column can hold is marked as `omitted`: its bytes are read, and no reader's form has it.
+A field that no column can hold is marked as `omitted`: its bytes are read, and no reader schema has it.
 """
 
 import json
@@ -47,7 +47,7 @@ class NoColumn(IncompatibleSchema):
     """A type that no column can have. It costs the record's field that holds it; outside of a record, the schema."""
 
 
-def writer_form(text: str, references: Sequence[str] = ()) -> AvroSchema:
+def expand_schema(text: str, references: Sequence[str] = ()) -> AvroSchema:
     """Return the form of a registered schema; `references` are the texts of the schemas it refers to.
 
     Raises:
@@ -68,9 +68,9 @@ def writer_form(text: str, references: Sequence[str] = ()) -> AvroSchema:
 
 
 def fingerprint(text: str, references: Sequence[str] = ()) -> str:
-    """Return a hash of what a registered schema says of bytes: types, order, names and logical types, written out."""
+    """Return a hash of what determines the meaning of bytes: types, order, names and logical types, expanded."""
     try:
-        form = json.dumps(writer_form(text, references))
+        form = json.dumps(expand_schema(text, references))
     except IncompatibleSchema as error:
         return str(error)
     ignored = ("aliases", "optional", "omitted")
@@ -78,8 +78,8 @@ def fingerprint(text: str, references: Sequence[str] = ()) -> str:
     return sha256(json.dumps(stripped).encode()).hexdigest()
 
 
-def refuse_what_is_no_name(name: str, place: str) -> None:
-    """Raise IncompatibleSchema for what is no name: Spark could read no record of the topic with such a schema."""
+def validate_name(name: str, place: str) -> None:
+    """Raise IncompatibleSchema for an invalid name: Spark could read no record of the topic with such a schema."""
     if not is_name(name):
         raise IncompatibleSchema(place, f"'{name}' is not a name in Avro")
 
@@ -103,7 +103,7 @@ class _Expander:
         self._omits = False
 
     def define(self, schema: AvroSchema | None, namespace: str) -> None:
-        """Note the named types that a schema defines, wherever they stand."""
+        """Collect the named types that a schema defines, at any depth."""
         if isinstance(schema, list):
             for branch in schema:
                 self.define(branch, namespace)
@@ -154,7 +154,7 @@ class _Expander:
                 union.append(self.expand(branch, namespace, place))
                 continue
             name = simple_name(branch)
-            refuse_what_is_no_name(name, place)
+            validate_name(name, place)
             union.append(self._item(branch, namespace, below(place, f"member_{name}"), name))
         if any(isinstance(branch, list) for branch in union):
             raise IncompatibleSchema(place, "a union directly in a union is not Avro")
@@ -247,7 +247,7 @@ def _strings(found: object) -> list[str]:
 def _names(found: object, place: str) -> list[str]:
     names = _strings(found)
     for name in names:
-        refuse_what_is_no_name(name, place)
+        validate_name(name, place)
     if len({*names}) < len(names):
         raise IncompatibleSchema(place, "two of its fields or symbols have one name")
     return names

@@ -109,7 +109,8 @@ def topic_statuses(settings: Settings, declarations: list[Declaration], wait: fl
             ranges = offsets.waiting(position, topic)
             status.lag_offsets = offsets.count(ranges)
             status.lag_seconds = _age_of_oldest(settings, declaration.topic, ranges, wait)
-            held = [OffsetRange(partition, *stretch) for partition, stretch in broker.held_back(topic).items()]
+            open_offsets = broker.beyond_last_stable_offset(topic)
+            held = [OffsetRange(partition, *span) for partition, span in open_offsets.items()]
             status.held_back_offsets = offsets.count(held)
             status.held_back_seconds = _age_of_oldest(settings, declaration.topic, held, wait, "read_uncommitted")
         except Exception as error:  # the other topics are described all the same

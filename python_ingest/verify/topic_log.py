@@ -9,7 +9,7 @@ from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from python_ingest.kafka import peek
 from python_ingest.kafka.broker import Broker
-from python_ingest.kafka.message import headers_of, place_of
+from python_ingest.kafka.message import headers_of, record_position
 
 # What a record is compared by; headers that the client cannot read are NULL.
 RECORD = pa.schema(
@@ -101,9 +101,9 @@ class TopicLog:
                 error = message.error()
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
                     raise self._no_answer(error)
-            after = place_of(records[-1])[1] + 1 if records else after
+            after = record_position(records[-1])[1] + 1 if records else after
             if len(records) < len(messages) or after > until:
-                records = [message for message in records if place_of(message)[1] < until]
+                records = [message for message in records if record_position(message)[1] < until]
                 after = until
             piece.append(_columns(records))
             if after >= until or sum(batch.nbytes for batch in piece) >= PIECE_BYTES:

@@ -11,7 +11,7 @@ from lakehouse.errors import UserError
 from lakehouse.failure import to_user_error
 from lakehouse.settings import Settings
 from python_ingest.landing import tables
-from python_ingest.landing.session import QuietSpark
+from python_ingest.landing.session import LazySparkSession
 from python_ingest.topics import Declaration
 from tests.conftest import run_lakehouse
 from tests.support.race import IDS, committed_at_once, ids
@@ -136,7 +136,7 @@ def test_spark_reads_what_python_has_written_and_the_other_way_round(
     catalog, name = load_catalog(settings), f"bronze.shared_{uuid4().hex}"
     catalog.create_namespace_if_not_exists("bronze")
     catalog.create_table(name, IDS).append(ids(0))
-    spark = QuietSpark(settings.changed(home=tmp_path / "home"))
+    spark = LazySparkSession(settings.changed(home=tmp_path / "home"))
     try:
         spark().sql(f"insert into lake.{name} select id + 100 from lake.{name}")
         assert spark().table(f"lake.{name}").count() == 200

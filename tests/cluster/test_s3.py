@@ -22,7 +22,7 @@ from python_export.files.compare import verify
 from python_export.files.unload import unload
 from python_ingest.kafka.offset_range import OffsetRange
 from python_ingest.landing import tables
-from python_ingest.landing.commit import CommitConflict, Ledger, overwrite
+from python_ingest.landing.commit import BatchMetadata, CommitConflict, overwrite
 from python_ingest.landing.offsets import Position, PositionReader
 from python_ingest.topics import Declaration
 from python_ingest.upkeep.maintain import Retention, maintain_table
@@ -123,8 +123,10 @@ def land(spark: SparkSession, base: Position, start: int) -> None:
         *(known.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name) for field in fields)
     )
     ranges = tuple(OffsetRange(partition, start, start + ROWS) for partition in (0, 1))
-    ledger = Ledger("test", batch, ranges, {offset_range.partition: offset_range.until for offset_range in ranges}, ())
-    overwrite(rows, ORDERS.identifier, base, ledger)
+    metadata = BatchMetadata(
+        "test", batch, ranges, {offset_range.partition: offset_range.until for offset_range in ranges}, ()
+    )
+    overwrite(rows, ORDERS.identifier, base, metadata)
 
 
 def offsets(table: Table) -> list[tuple[int, int]]:

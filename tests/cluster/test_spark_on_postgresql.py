@@ -107,8 +107,8 @@ def ids(settings: Settings, name: str) -> list[int]:
 
 START = """
 from lakehouse.settings import from_environment
-from python_ingest.landing.session import QuietSpark
-QuietSpark(from_environment())()
+from python_ingest.landing.session import LazySparkSession
+LazySparkSession(from_environment())()
 """
 
 

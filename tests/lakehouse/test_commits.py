@@ -23,7 +23,7 @@ from lakehouse.commits import CommitConflict, translate_commit_errors, until_com
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
 from python_ingest.landing.branch import REPLAY, replace_rows
-from python_ingest.landing.commit import Ledger
+from python_ingest.landing.commit import BatchMetadata
 from python_ingest.landing.offsets import Position
 from python_ingest.upkeep.maintain import Retention, maintain_table
 
@@ -176,4 +176,4 @@ def test_maintenance_and_replays_refuse_a_clock_that_is_behind(
     with pytest.raises(UserError, match=r"bronze\.events was last changed at "):
         maintain_table(offline_settings, spark, "bronze.events", Retention())
     with pytest.raises(UserError, match=r"bronze\.events was last changed at "):
-        replace_rows(spark, table, Position(), Ledger("", 1, (), {}, ()), spark, "true", REPLAY)
+        replace_rows(spark, table, Position(), BatchMetadata("", 1, (), {}, ()), spark, "true", REPLAY)

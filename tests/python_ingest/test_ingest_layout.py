@@ -6,7 +6,7 @@ import pytest
 
 from lakehouse.catalog import load_catalog
 from python_ingest.landing.run import Options
-from python_ingest.layout import partition_term
+from python_ingest.layout import partition_field
 from python_ingest.repair import dead_letters, erase
 from python_ingest.repair.dead_letters import Replayed
 from python_ingest.repair.erase import Person
@@ -29,7 +29,7 @@ def test_a_layout_declared_later_is_that_of_new_files_and_no_claim_is_lost(lab: 
     produce(lab, 24, start=16)
     result = lab.land_well(Options(max_records=10, wait=10))
     assert (result.records, result.dead_letters) == (28, 4)
-    assert [note for note in lab.messages.notes if "from now on files are parted by" in note]
+    assert [note for note in lab.messages.notes if "new files use partition spec" in note]
     files = lab.table().inspect.data_files().to_pylist()
     assert {file["spec_id"] for file in files if file["file_path"] in old_files} == {0}
     assert {file["spec_id"] for file in files if file["file_path"] not in old_files} == {1}
@@ -38,7 +38,7 @@ def test_a_layout_declared_later_is_that_of_new_files_and_no_claim_is_lost(lab: 
 
     # A replay moves rows to the partitions of what they turn out to hold, an erasure to that of NULL.
     assert lab.register(SALE | {"doc": f"{lab.topic} late"}) == missing
-    assert dead_letters.replay(lab.lander(), None) == Replayed(4, 4)
+    assert dead_letters.replay(lab.batch_writer(), None) == Replayed(4, 4)
     assert_exactly_once(lab, 40)
     catalog = load_catalog(lab.settings)
     [found] = erase.find(catalog, [lab.declaration], (Person("seller", "14"),))
@@ -50,7 +50,7 @@ def test_a_layout_declared_later_is_that_of_new_files_and_no_claim_is_lost(lab: 
 
 @pytest.mark.parametrize("column", ["note", "kafka_key"])
 def test_no_value_of_a_record_stands_in_the_name_of_a_file(lab: Lab, column: str) -> None:
-    lab.declaration = replace(laid_out(lab.declaration), partition_spec=(partition_term(column),))
+    lab.declaration = replace(laid_out(lab.declaration), partition_spec=(partition_field(column),))
     schema_id = lab.register(record("sale", id="int", note="string"))
     for index in range(6):
         mail = f"anna{index % 2}@example.org"

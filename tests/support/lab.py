@@ -27,12 +27,10 @@ from lakehouse import connections
 from lakehouse.catalog import load_catalog
 from lakehouse.settings import Settings
 from python_ingest import spark_types
-from python_ingest.kafka.registry import Registry
-from python_ingest.landing.batch import Lander
+from python_ingest.landing.batch import BatchWriter
 from python_ingest.landing.commit import Landed
 from python_ingest.landing.run import Ingester, Options, TopicResult
-from python_ingest.layout import partition_term, sort_term
-from python_ingest.schema.learn import TopicSchemas
+from python_ingest.layout import partition_field, sort_field
 from python_ingest.topics import Declaration
 from python_ingest.verify.compare import verify_topic
 
@@ -120,16 +118,9 @@ class Lab:
             reporter=changes.get("messages", self.messages),
         )
 
-    def lander(self, writer: str = "test") -> Lander:
-        return Lander(
-            settings=self.settings,
-            spark=lambda: self.spark,
-            catalog=load_catalog(self.settings, create=True),
-            declaration=self.declaration,
-            schemas=TopicSchemas(Registry(self.settings, 10), self.declaration),
-            writer=writer,
-            wait=10,
-        )
+    def batch_writer(self, writer: str = "test") -> BatchWriter:
+        load_catalog(self.settings, create=True)
+        return BatchWriter(self.settings, lambda: self.spark, self.declaration, wait=10, writer=writer)
 
     def land(self, options: Options | None = None, declaration: Declaration | None = None) -> TopicResult:
         """Flush what was produced, and land it."""
@@ -165,7 +156,7 @@ def declared_in(directory: Path, declaration: Declaration) -> Path:
     }
     columns = [
         {"name": name, "data_type": spark_types.in_spark(column)}
-        for name, column in spark_types.parts(declaration.columns).items()
+        for name, column in spark_types.children(declaration.columns).items()
     ]
     table = {"name": declaration.table, "columns": columns, "config": {"meta": {"kafka": kafka}}}
     sources = {"version": 2, "sources": [{"name": "lab", "schema": declaration.schema, "tables": [table]}]}
@@ -200,8 +191,8 @@ def laid_out(declaration: Declaration) -> Declaration:
     return replace(
         declaration,
         columns=spark_types.struct({"id": IntegerType(), "note": StringType()}),
-        partition_spec=(partition_term("days(kafka_timestamp)"), partition_term("bucket(4, id)")),
-        sort_order=(sort_term("id desc nulls last"), sort_term("kafka_offset")),
+        partition_spec=(partition_field("days(kafka_timestamp)"), partition_field("bucket(4, id)")),
+        sort_order=(sort_field("id desc nulls last"), sort_field("kafka_offset")),
     )
 
 

@@ -5,7 +5,7 @@ import sys
 from lakehouse.settings import from_environment
 from python_ingest.landing.commit import Landed
 from python_ingest.landing.run import Ingester, Options
-from python_ingest.landing.session import QuietSpark
+from python_ingest.landing.session import LazySparkSession
 from python_ingest.topics import Declaration, read_declarations
 
 
@@ -29,7 +29,7 @@ def main(topic: str) -> None:
     Answer each with the rows landed, after a line `batch` for each commit.
     """
     settings = from_environment()
-    spark = QuietSpark(settings)
+    spark = LazySparkSession(settings)
     declared = {(declaration.topic, declaration.table): declaration for declaration in read_declarations()}
     for line in sys.stdin:
         table, batch = line.split()

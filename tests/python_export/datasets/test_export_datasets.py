@@ -33,7 +33,7 @@ from python_export.datasets.source import require_week
 from python_export.datasets.spark_sql import Table
 from python_export.datasets.unclassified import omitted_fields
 from python_export.datasets.withheld import withhold, without_dataset
-from python_ingest.schema.writer_form import writer_form
+from python_ingest.schema.writer_form import expand_schema
 from tests.support.hostile_rows import DATASET, arrow_table, current_source, hostile_rows
 from tests.support.lab import record
 
@@ -125,7 +125,7 @@ def test_a_mapped_field_that_no_column_holds_withholds_until_it_is_allowed(
     tmp_path: Path, manifest: dict[str, Any], catalog: Catalog
 ) -> None:
     wide = {"type": "bytes", "logicalType": "decimal", "precision": 50}
-    form = writer_form(json.dumps(record("r", id="int", price=wide, place=record("p", code="int", up=["null", "r"]))))
+    form = expand_schema(json.dumps(record("r", id="int", price=wide, place=record("p", code="int", up=["null", "r"]))))
     properties = {"lakehouse.value-schema.7": json.dumps(form)}
     catalog.create_namespace_if_not_exists("bronze")
     catalog.create_table("bronze.sales", Schema(NestedField(1, "id", IntegerType())), properties=properties)

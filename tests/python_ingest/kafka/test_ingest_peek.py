@@ -9,7 +9,7 @@ from python_ingest.kafka import peek
 from python_ingest.kafka.offset_range import OffsetRange
 
 
-class Refused(peek.Consumer):
+class CommitConflict(peek.Consumer):
     """A consumer without rights to its group: such an error belongs to no partition and has no offset."""
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
@@ -17,6 +17,6 @@ class Refused(peek.Consumer):
 
 
 def test_an_error_of_the_consumer_itself_is_named(offline_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peek, "Consumer", Refused)
+    monkeypatch.setattr(peek, "Consumer", CommitConflict)
     with pytest.raises(UserError, match="GROUP_AUTHORIZATION_FAILED"):
-        list(peek.records(offline_settings, "t", OffsetRange(0, 0, 5), 5))
+        list(peek.read_records(offline_settings, "t", OffsetRange(0, 0, 5), 5))

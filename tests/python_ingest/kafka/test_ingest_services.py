@@ -138,7 +138,7 @@ def test_a_known_id_that_means_another_schema_stops_its_topic_by_name(
 
     with registry_answering(registered("amount", "fee"), subject=f"{declaration.topic}-value") as (url, asked):
         schemas = asking(url)
-        state = schemas.learn(SchemaState(), [7], ()).state
+        state = schemas.resolve_schemas(SchemaState(), [7], ()).state
         noted = schemas.check(state, {})
         assert list(noted) == ["lakehouse.value-schema-fingerprint.7"]
         questions = len(asked)
@@ -165,9 +165,9 @@ def test_a_batch_asks_for_few_of_many_unknown_ids_and_for_those_that_come_often(
     with registry_answering(FOUND, subject=f"{declaration.topic}-value") as (url, asked):
         schemas = TopicSchemas(registry_at(url, offline_settings), declaration)
         found = Counter({9000: 2} | dict.fromkeys(range(5000, 1, -1), 1))
-        learned = schemas.learn(SchemaState(), found, Counter(), 3)
+        learned = schemas.resolve_schemas(SchemaState(), found, Counter(), 3)
     assert sorted(asked) == [f"/schemas/ids/{number}" for number in (2, 3, 9000)]
-    assert (set(learned.sides.value.writers), learned.sides.value.too_many) == ({2, 3, 9000}, True)
+    assert (set(learned.decoders.value.writers), learned.decoders.value.too_many) == ({2, 3, 9000}, True)
 
 
 def test_unknown_ids_are_asked_for_in_three_rounds(offline_settings: Settings) -> None:

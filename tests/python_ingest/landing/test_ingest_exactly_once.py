@@ -75,7 +75,7 @@ def test_a_stale_writer_is_refused_whatever_its_offsets(lab: Lab) -> None:
     overlapping = plan(lab, OffsetRange(0, 5, 6), OffsetRange(2, 3, 6))
     # Its offsets are free, but its number is taken: two batches of one number would hide rows from dbt.
     elsewhere = plan(lab, OffsetRange(1, 3, 6))
-    zombie, other = lab.lander("zombie"), lab.lander("other")
+    zombie, other = lab.batch_writer("zombie"), lab.batch_writer("other")
     assert other.land(lab.table(), plan(lab, OffsetRange(0, 3, 6))).rows == 3
     for refused in (stale, overlapping, elsewhere):
         with pytest.raises(CommitConflict, match="another commit came first"):
@@ -92,10 +92,10 @@ def test_a_batch_without_rows_has_its_number_alone(lab: Lab) -> None:
     end = Broker(lab.settings, 10).describe(lab.topic).end[0]
     empty = plan(lab, OffsetRange(0, end - 1, end))
     rows = plan(lab, OffsetRange(1, 0, 3))
-    assert lab.lander("first").land(lab.table(), empty).rows == 0
+    assert lab.batch_writer("first").land(lab.table(), empty).rows == 0
     for stale in (empty, rows):
         with pytest.raises(CommitConflict, match="another commit came first"):
-            lab.lander("second").land(lab.table(), stale)
+            lab.batch_writer("second").land(lab.table(), stale)
     lab.land_well()
     numbers = [snapshot.summary["lakehouse.batch"] for snapshot in lab.table().snapshots() if snapshot.summary]
     assert len(numbers) == len({*numbers})
@@ -109,7 +109,7 @@ def test_of_two_that_fill_one_hole_under_different_numbers_one_is_refused(
     produce(lab, 9)
     lab.land_well()
     lab.sql("delete from {table} where kafka_partition = 0 and kafka_offset = 1")
-    batch = replace(plan(lab, OffsetRange(0, 1, 2)), filling_holes=True)
+    batch = replace(plan(lab, OffsetRange(0, 1, 2)), filling_gaps=True)
     # The branch of a replay that was killed has a number, and only one of the two has seen it.
     other = replace(batch, position=replace(batch.position, last_batch=batch.position.last_batch + 1))
     plans = [batch, other]
@@ -118,12 +118,12 @@ def test_of_two_that_fill_one_hole_under_different_numbers_one_is_refused(
     def overtaken(*arguments: Any) -> None:
         # The second has seen that its base is the current snapshot: from here on Iceberg alone refuses it.
         monkeypatch.undo()
-        assert lab.lander("first").land(lab.table(), plans[first]).rows == 1
+        assert lab.batch_writer("first").land(lab.table(), plans[first]).rows == 1
         overwrite(*arguments)
 
     monkeypatch.setattr(commit, "overwrite", overtaken)
     with pytest.raises(CommitConflict, match="another commit came first"):
-        lab.lander("second").land(lab.table(), plans[1 - first])
+        lab.batch_writer("second").land(lab.table(), plans[1 - first])
     assert_exactly_once(lab, 9)
 
 
@@ -134,26 +134,26 @@ def test_a_batch_of_thousands_of_ranges_is_committed_once(lab: Lab) -> None:
     rows = lab.spark.table(f"lake.{lab.declaration.identifier}").withColumn("ingest_batch", F.lit(2))
     ranges = tuple(OffsetRange(partition, 7, 8) for partition in range(5_000))
     read_until = {offset_range.partition: offset_range.until for offset_range in ranges}
-    ledger = commit.Ledger("wide", 2, ranges, read_until, ())
+    metadata = commit.BatchMetadata("wide", 2, ranges, read_until, ())
     moved = rows.withColumn("kafka_offset", F.lit(7).cast("bigint"))
-    commit.overwrite(moved, lab.declaration.identifier, base, ledger)
-    assert commit.committed(lab.table(), ledger)
+    commit.overwrite(moved, lab.declaration.identifier, base, metadata)
+    assert commit.committed(lab.table(), metadata)
     with pytest.raises(CommitConflict, match="another commit came first"):
-        commit.overwrite(moved, lab.declaration.identifier, base, replace(ledger, writer="zombie"))
+        commit.overwrite(moved, lab.declaration.identifier, base, replace(metadata, writer="zombie"))
 
 
 def test_of_two_first_writers_one_is_refused(lab: Lab) -> None:
     produce(lab, 6)
     topic = Broker(lab.settings, 10).describe(lab.topic)
     first = BatchPlan(topic, Position(), [OffsetRange(0, 0, 2)])
-    lander, other = lab.lander("one"), lab.lander("other")
-    make_namespace(lander.catalog, lab.declaration.schema)
-    empty = tables.create(lander.catalog, lab.declaration)
-    identity.bind(empty, topic)
+    batch_writer, other = lab.batch_writer("one"), lab.batch_writer("other")
+    make_namespace(batch_writer.catalog, lab.declaration.schema)
+    empty = tables.create(batch_writer.catalog, lab.declaration)
+    identity.record_topic_id(empty, topic)
     with pytest.raises(CommitConflict):
         tables.create(other.catalog, lab.declaration)
     stale = lab.table()
-    assert lander.land(empty, first).rows == 2
+    assert batch_writer.land(empty, first).rows == 2
     with pytest.raises(CommitConflict, match=r"another (process|commit)"):
         other.land(stale, first)
     with pytest.raises(CommitConflict, match="another commit came first"):
@@ -241,13 +241,13 @@ def test_a_clock_that_steps_back_while_a_batch_is_written_costs_time_and_no_tabl
             overtaken.append(True)
             with monkeypatch.context() as patch:
                 patch.setattr(pyiceberg.table.update, "datetime", Ahead)
-                identity.note(lab.table(), {"other": "x"})
+                identity.set_properties(lab.table(), {"other": "x"})
         overwrite(*arguments)
 
     monkeypatch.setattr(commit, "overwrite", written_before)
     assert lab.land_well().records == 6
     assert ["planning again" in note for note in lab.messages.notes] == [True]
-    identity.note(lab.table(), {"other": "y"})
+    identity.set_properties(lab.table(), {"other": "y"})
     assert lab.spark.table(f"lake.{lab.declaration.identifier}").count() == 12
     assert_exactly_once(lab, 12)
 
@@ -338,7 +338,7 @@ def test_a_recreated_topic_is_refused(lab: Lab) -> None:
     lab.make_topic()
     produce(lab, 12)
     error = str(lab.land().error)
-    assert f"{lab.declaration.identifier} was filled from incarnation of the topic" in error
+    assert f"{lab.declaration.identifier} was loaded from topic id" in error
     assert lab.rows() == before
 
 
@@ -368,7 +368,7 @@ def test_a_batch_fails_if_the_broker_no_longer_has_what_was_planned(lab: Lab) ->
     for deleted in lab.admin.delete_records([TopicPartition(lab.topic, 1, 9)]).values():
         deleted.result()
     with pytest.raises(SparkFailed):
-        lab.lander().land(lab.table(), planned)
+        lab.batch_writer().land(lab.table(), planned)
     assert len(lab.rows()) == 4
 
 

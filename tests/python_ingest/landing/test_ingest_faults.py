@@ -35,7 +35,7 @@ from local_stack import kafka
 from python_ingest.kafka import registry
 from python_ingest.landing import batch, commit, far_stamps, run
 from python_ingest.landing.run import Options
-from python_ingest.landing.session import QuietSpark
+from python_ingest.landing.session import LazySparkSession
 from python_ingest.repair import dead_letters
 from python_ingest.topics import Declaration
 from python_ingest.verify.compare import verify_topic
@@ -292,7 +292,7 @@ def test_a_topic_that_ends_the_jvm_is_named_and_the_others_land(
 
 def spark_without_socket(settings: Settings) -> bool:
     """Tell whether a JVM that runs, but listens no more, counts as gone; stopping it then raises nothing."""
-    spark = QuietSpark(settings)
+    spark = LazySparkSession(settings)
     gateway = spark().sparkContext._gateway
     assert gateway is not None
     gateway.shutdown()
@@ -386,7 +386,7 @@ def test_records_stamped_in_nanoseconds_cost_themselves(lab: Lab, monkeypatch: p
             assert (row["decode_error"], row["id"]) == (None, row["kafka_offset"])
             assert row["kafka_timestamp"] is not None
     assert_exactly_once(lab, 2 * len(far))
-    replayed = dead_letters.replay(lab.lander(), None)
+    replayed = dead_letters.replay(lab.batch_writer(), None)
     assert (replayed.looked_at, replayed.decoded) == (sum(far), 0)
 
 

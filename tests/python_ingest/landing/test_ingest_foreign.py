@@ -69,9 +69,9 @@ def test_a_replay_lands_a_foreign_schema_once_the_declaration_names_its_subject(
     moved = sale(lab) | {"fields": [*sale(lab)["fields"], {"name": "more", "type": ["null", "int"]}]}
     lab.produce(lab.encode(lab.register_under(subject, moved), {"id": 2, "note": "moved", "more": 7}))
     lab.land_well()
-    assert dead_letters.replay(lab.lander(), None) == Replayed(1, 0)
+    assert dead_letters.replay(lab.batch_writer(), None) == Replayed(1, 0)
     corrected = declaring(lab, subject=(f"{lab.topic}-value", subject))
-    assert dead_letters.replay(corrected.lander(), "foreign_schema") == Replayed(1, 1)
+    assert dead_letters.replay(corrected.batch_writer(), "foreign_schema") == Replayed(1, 1)
     assert [(row["id"], row["more"]) for row in lab.rows()] == [(1, None), (2, 7)]
 
 
@@ -158,7 +158,7 @@ def test_a_registry_that_lists_no_subjects_is_asked_for_the_allowed_ones(
             ("other", "foreign_schema: schema id 7 is not registered under other-value"),
         ):
             found = TopicSchemas(Registry(settings, 10), replace(declaration, topic=topic))
-            assert found.learn(SchemaState(), {7}, ()).sides.value.rejected.get(7) == reason
+            assert found.resolve_schemas(SchemaState(), {7}, ()).decoders.value.rejected.get(7) == reason
     finally:
         server.shutdown()
         server.server_close()
@@ -187,7 +187,7 @@ def test_a_spoiled_table_is_mended_as_the_docs_say(lab: Lab) -> None:
     commands = re.sub("|".join(own_names), lambda found: own_names[found[0]], statements[1])
     for command in filter(str.strip, commands.split(";\n")):
         lab.sql(command)
-    assert dead_letters.replay(lab.lander(), None) == Replayed(2, 1)
+    assert dead_letters.replay(lab.batch_writer(), None) == Replayed(2, 1)
     assert errors(lab) == [f"foreign_schema: schema id {schema_id} belongs to {foreign_subject}", None]
     assert [(row["id"], row["note"]) for row in lab.rows()] == [(None, None), (1, "n")]
     assert [field.name for field in SchemaState.of(lab.table()).columns.fields] == ["id", "note"]

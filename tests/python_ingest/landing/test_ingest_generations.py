@@ -96,7 +96,7 @@ def test_a_replay_changes_the_row_of_its_own_generation(lab: Lab, models_dir: Pa
     lab.land_well()
     assert [row["decode_error"] is None for row in lab.rows()] == [False, False]
     lab.register_under(f"{lab.topic}-value", record("later", id="int", color="string"))
-    assert dead_letters.replay(lab.lander(), None).decoded == 1
+    assert dead_letters.replay(lab.batch_writer(), None).decoded == 1
     assert {place(row): row.get("id") for row in lab.rows()} == {(0, 0, 0): None, (1, 0, 0): 7}
     verified(lab)
 

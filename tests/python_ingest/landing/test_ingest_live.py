@@ -124,7 +124,7 @@ def test_the_weekly_jobs_first_step_ends_on_live_topics(
 
         def stop(self) -> None: ...
 
-    monkeypatch.setattr(steps, "QuietSpark", Running)
+    monkeypatch.setattr(steps, "LazySparkSession", Running)
     monkeypatch.setattr(steps, "read_declarations", lambda _: busy.declarations)
     before = busy.ends()
     settings, week = busy.labs[0].settings, IsoWeek.parse("2026-W46")

@@ -41,7 +41,7 @@ def test_what_retention_took_before_it_was_landed_is_lost() -> None:
 def test_without_the_ledger_what_retention_took_from_an_unknown_partition_is_lost() -> None:
     state = topic({0: 0, 1: 50, 2: 0}, {0: 9, 1: 100, 2: 3})
     assert lost(Position(1, {0: 9}), state) == []
-    assert lost(Position(1, {0: 9}, has_ledger=False), state) == [OffsetRange(1, 0, 50)]
+    assert lost(Position(1, {0: 9}, has_metadata=False), state) == [OffsetRange(1, 0, 50)]
 
 
 @pytest.mark.parametrize(
@@ -98,10 +98,10 @@ def table(catalog: Catalog) -> Table:
 
 
 def land(table: Table, batch: int, places: list[tuple[int, int]], read_until: dict[int, int] | None = None) -> None:
-    """Append a batch; without `read_until` one without a ledger, as another program may have written it."""
+    """Append a batch; without `read_until` one without metadata, as another program may have written it."""
     rows = [{"kafka_partition": at[0], "kafka_offset": at[1], "ingest_batch": batch} for at in places]
-    ledger = {"lakehouse.batch": str(batch), "lakehouse.read-until": json.dumps(read_until)} if read_until else {}
-    table.append(pa.Table.from_pylist(rows, table.schema().as_arrow()), snapshot_properties=ledger)
+    metadata = {"lakehouse.batch": str(batch), "lakehouse.read-until": json.dumps(read_until)} if read_until else {}
+    table.append(pa.Table.from_pylist(rows, table.schema().as_arrow()), snapshot_properties=metadata)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -116,7 +116,7 @@ def test_a_position_is_behind_the_greatest_offsets_of_all_files_whatever_their_o
         for partition, offset in batch:
             ends[partition] = max(offset + 1, ends.get(partition, 0))
         for position in (reader.read(table), PositionReader().read(table)):
-            assert (position.next_offsets, position.held_batch, position.has_ledger) == (ends, number, False)
+            assert (position.next_offsets, position.held_batch, position.has_metadata) == (ends, number, False)
 
 
 def test_a_ledger_counts_until_rows_are_deleted(table: Table) -> None:
@@ -124,7 +124,7 @@ def test_a_ledger_counts_until_rows_are_deleted(table: Table) -> None:
     assert PositionReader().read(table).next_offsets == {0: 5, 1: 6, 2: 7}
     table.delete("kafka_partition = 0 and kafka_offset = 1")
     position = PositionReader().read(table)
-    assert (position.next_offsets, position.has_ledger) == ({0: 1, 1: 5}, False)
+    assert (position.next_offsets, position.has_metadata) == ({0: 1, 1: 5}, False)
 
 
 def test_a_number_is_never_less_than_one_that_was_given_though_its_rows_are_gone(table: Table) -> None:
@@ -133,7 +133,7 @@ def test_a_number_is_never_less_than_one_that_was_given_though_its_rows_are_gone
     table.manage_snapshots().rollback_to_snapshot(table.metadata.snapshots[0].snapshot_id).commit()
     position = PositionReader().read(table)
     assert (position.next_offsets, position.held_batch, position.last_batch) == ({0: 1}, 2, 3)
-    identity.note(table, {"lakehouse.last-batch": "9"})
+    identity.set_properties(table, {"lakehouse.last-batch": "9"})
     assert PositionReader().read(table).last_batch == 9
 
 

@@ -19,7 +19,7 @@ from python_ingest.kafka.broker import TopicState
 from python_ingest.landing import identity, tables
 from python_ingest.landing.offsets import Position, PositionReader
 from python_ingest.landing.tables import table_schema
-from python_ingest.layout import METADATA_COLUMNS, partition_term, sort_term
+from python_ingest.layout import METADATA_COLUMNS, partition_field, sort_field
 from python_ingest.schema import column_types, writer_form
 from python_ingest.schema.avro import IncompatibleSchema
 from python_ingest.schema.columns import landed_columns
@@ -29,7 +29,7 @@ from tests.support.lab import record
 
 
 def writer(schema: Any) -> Any:
-    return writer_form.writer_form(json.dumps(schema))
+    return writer_form.expand_schema(json.dumps(schema))
 
 
 def test_a_nested_record_stays_a_struct_of_optional_fields() -> None:
@@ -45,7 +45,7 @@ def test_payload_columns_come_first_and_every_metadata_column_follows() -> None:
 
 
 def test_a_payload_that_is_no_record_is_one_column() -> None:
-    assert spark_types.parts(landed_columns("value", "long")) == {"value": LongType()}
+    assert spark_types.children(landed_columns("value", "long")) == {"value": LongType()}
 
 
 def test_a_field_named_like_a_metadata_or_reserved_column_is_renamed() -> None:
@@ -95,7 +95,7 @@ def test_a_table_is_made_once_and_remembers_where_it_comes_from(catalog: Catalog
     assert [str(field.transform) for field in table.spec().fields] == ["day", "identity"]
     for column in ("kafka_partition", "kafka_offset", "ingest_batch"):
         assert table.properties[f"write.metadata.metrics.column.{column}"] == "full"
-    identity.bind(table, TOPIC)
+    identity.record_topic_id(table, TOPIC)
     identity.check(table, DECLARATION, TOPIC, Position())
 
 
@@ -116,14 +116,14 @@ def test_a_table_has_the_properties_that_are_declared_now(catalog: Catalog) -> N
 
 def layout_of(table: Table) -> tuple[str, str]:
     schema = table.schema()
-    parted, order = layout.parted_by(table.spec(), schema), layout.sorted_by(table.sort_order(), schema)
+    parted, order = layout.partitioned_by(table.spec(), schema), layout.sorted_by(table.sort_order(), schema)
     return ", ".join(map(str, parted)), ", ".join(map(str, order))
 
 
 def test_a_table_is_laid_out_as_declared_and_again_when_that_changes(catalog: Catalog) -> None:
     columns = spark_types.struct({"id": LongType(), "country": StringType()})
-    spec = (partition_term("bucket(4, id)"), partition_term("days(kafka_timestamp)"))
-    order = (sort_term("id desc nulls last"), sort_term("kafka_offset"))
+    spec = (partition_field("bucket(4, id)"), partition_field("days(kafka_timestamp)"))
+    order = (sort_field("id desc nulls last"), sort_field("kafka_offset"))
     both = replace(DECLARATION, columns=columns, partition_spec=spec, sort_order=order)
     said: list[str] = []
     table = tables.prepared(catalog, both, said.append)
@@ -135,12 +135,12 @@ def test_a_table_is_laid_out_as_declared_and_again_when_that_changes(catalog: Ca
 
     # What comes with the change has its column added in the same commit.
     more = spark_types.struct({"id": LongType(), "country": StringType(), "store": IntegerType()})
-    other = replace(both, columns=more, partition_spec=(partition_term("store"), spec[1]), sort_order=order[1:])
+    other = replace(both, columns=more, partition_spec=(partition_field("store"), spec[1]), sort_order=order[1:])
     changed = tables.prepared(catalog, other, said.append)
     assert layout_of(changed) == ("days(kafka_timestamp), kafka_partition, store", "kafka_offset asc nulls first")
     assert said == [
-        "bronze.sales: from now on files are parted by store, days(kafka_timestamp), kafka_partition"
-        " and sorted by kafka_offset asc nulls first; those there are stay as they are"
+        "bronze.sales: new files use partition spec store, days(kafka_timestamp), kafka_partition"
+        " and sort order kafka_offset asc nulls first; files that exist keep theirs"
     ]
     back = tables.prepared(catalog, replace(both, columns=more), said.append)
     assert layout_of(back) == ("days(kafka_timestamp), kafka_partition, bucket(4, id)", layout_of(table)[1])
@@ -150,7 +150,7 @@ def test_a_table_is_laid_out_as_declared_and_again_when_that_changes(catalog: Ca
 def test_a_table_that_was_made_without_a_layout_takes_one(catalog: Catalog) -> None:
     table = tables.prepared(catalog, DECLARATION)
     assert layout_of(table) == ("days(ingested_at), kafka_partition", "")
-    hourly = replace(DECLARATION, partition_spec=(partition_term("hours(ingested_at)"),))
+    hourly = replace(DECLARATION, partition_spec=(partition_field("hours(ingested_at)"),))
     assert layout_of(tables.prepared(catalog, hourly)) == ("kafka_partition, hours(ingested_at)", "")
     alone = replace(DECLARATION, partition_spec=())
     assert layout_of(tables.prepared(catalog, alone)) == ("kafka_partition", "")
@@ -164,7 +164,7 @@ def made(catalog: Catalog) -> Table:
 def filled(catalog: Catalog) -> Table:
     """Return the table once a batch, here an empty one, was committed to it."""
     table = made(catalog)
-    identity.bind(table, TOPIC)
+    identity.record_topic_id(table, TOPIC)
     table.append(pa.Table.from_pylist([], table.schema().as_arrow()))
     return table
 
@@ -172,22 +172,22 @@ def filled(catalog: Catalog) -> Table:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"topic_id": "topic-2"}, "filled from incarnation of the topic topic-1 .*up to offset 7.*now topic-2"),
-        ({"cluster_id": "cluster-2"}, "filled from cluster cluster-1 .*up to offset 7.*now cluster-2"),
+        ({"topic_id": "topic-2"}, "loaded from topic id topic-1 .*up to offset 7.*now has topic-2"),
+        ({"cluster_id": "cluster-2"}, "loaded from cluster id cluster-1 .*up to offset 7.*now has cluster-2"),
     ],
 )
-def test_another_incarnation_or_cluster_is_refused(catalog: Catalog, change: dict[str, str], words: str) -> None:
+def test_another_topic_id_or_cluster_is_refused(catalog: Catalog, change: dict[str, str], words: str) -> None:
     table = filled(catalog)
     other = replace(TOPIC, **change)
-    identity.bind(table, other)
+    identity.record_topic_id(table, other)
     with pytest.raises(UserError, match=words):
         identity.check(table, DECLARATION, other, Position(1, {0: 8}))
 
 
-def test_a_table_without_a_record_may_still_be_filled_from_another_incarnation(catalog: Catalog) -> None:
+def test_a_table_without_a_record_may_still_be_loaded_from_another_topic_id(catalog: Catalog) -> None:
     table = made(catalog)
     for topic in (TOPIC, replace(TOPIC, topic_id="topic-2", cluster_id="cluster-2")):
-        identity.bind(table, topic)
+        identity.record_topic_id(table, topic)
         identity.check(table, DECLARATION, topic, Position())
     assert table.properties["lakehouse.topic-id"] == "topic-2"
 
@@ -205,11 +205,11 @@ def test_a_rebound_table_has_the_offsets_of_its_generation_alone(catalog: Catalo
     # PyIceberg writes partitions without a transform alone.
     declaration = replace(DECLARATION, partition_spec=())
     table = tables.evolve(tables.create(catalog, declaration), declaration, FIRST)
-    identity.bind(table, TOPIC)
+    identity.record_topic_id(table, TOPIC)
     with pytest.raises(UserError, match=r"has no rows of another .*: nothing changed"):
         identity.rebind(table, declaration, replace(TOPIC, topic_id="topic-2"), {0: 0})
     positions(table, 1, {0: 700, 1: 3}, None)
-    identity.note(table, {"lakehouse.accepted-gap.0.4": "9"})
+    identity.set_properties(table, {"lakehouse.accepted-gap.0.4": "9"})
     reader = PositionReader()
     assert reader.read(table).next_offsets == {0: 701, 1: 4}
     second = replace(TOPIC, topic_id="topic-2", cluster_id="cluster-2")
@@ -221,7 +221,7 @@ def test_a_rebound_table_has_the_offsets_of_its_generation_alone(catalog: Catalo
     table = tables.prepared(catalog, declaration)
     identity.check(table, declaration, second, reader.read(table))
     position = reader.read(table)
-    assert (position.next_offsets, position.generation, position.has_ledger) == ({0: 5, 1: 0}, 1, False)
+    assert (position.next_offsets, position.generation, position.has_metadata) == ({0: 5, 1: 0}, 1, False)
     assert (position.last_batch, position.held_batch) == (1, 1)
     assert not any(name.startswith("lakehouse.accepted-gap") for name in table.properties)
     assert layout_of(table)[0] == "kafka_partition, kafka_generation"
@@ -243,7 +243,7 @@ def test_a_file_that_mixes_generations_is_refused(catalog: Catalog) -> None:
 
 def test_another_format_of_keys_is_refused(catalog: Catalog) -> None:
     other = replace(DECLARATION, key="bytes")
-    with pytest.raises(UserError, match=r"keys declared as avro .*but sales is now bytes.* holds no record: drop it"):
+    with pytest.raises(UserError, match=r"keys declared as avro .*but sales now has bytes.* holds no record: drop it"):
         identity.check(made(catalog), other, TOPIC, Position())
 
 

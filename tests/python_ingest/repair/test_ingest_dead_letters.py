@@ -60,11 +60,11 @@ def test_dead_letters_are_counted_by_reason_and_schema_id_without_payload(lab: L
 def test_a_replay_decodes_in_place_once_and_under_a_new_batch_number(lab: Lab) -> None:
     missing = land_dead_letters(lab)
     before, untouched = lab.rows(), lab.table().current_snapshot()
-    assert dead_letters.replay(lab.lander(), None) == Replayed(7, 0)
+    assert dead_letters.replay(lab.batch_writer(), None) == Replayed(7, 0)
     assert lab.table().current_snapshot() == untouched
     register_late(lab, missing)
-    assert dead_letters.replay(lab.lander(), "decode_failed") == Replayed(0, 0)
-    assert dead_letters.replay(lab.lander(), "unknown_schema_id") == Replayed(6, 6)
+    assert dead_letters.replay(lab.batch_writer(), "decode_failed") == Replayed(0, 0)
+    assert dead_letters.replay(lab.batch_writer(), "unknown_schema_id") == Replayed(6, 6)
     after = lab.rows()
     assert sorted(row["id"] for row in after if row["ingest_batch"] == 2) == list(range(3, 9))
     assert [row["kafka_raw_value"] for row in after if row["decode_error"]] == [b"foreign bytes"]
@@ -75,7 +75,7 @@ def test_a_replay_decodes_in_place_once_and_under_a_new_batch_number(lab: Lab) -
     assert kept(after) == kept(before)
     replayed = lab.table().current_snapshot()
     assert replayed.summary["lakehouse.batch"] == "2"
-    assert dead_letters.replay(lab.lander(), None) == Replayed(1, 0)
+    assert dead_letters.replay(lab.batch_writer(), None) == Replayed(1, 0)
     assert lab.table().current_snapshot() == replayed
     assert list(lab.table().refs()) == ["main"]
     assert verify_topic(lab.settings, lab.declaration, 10).problems == []
@@ -100,7 +100,7 @@ def test_a_replay_that_another_commit_overtakes_starts_again_under_another_numbe
         return planned(dead)
 
     monkeypatch.setattr(dead_letters, "_as_records", land_meanwhile)
-    assert dead_letters.replay(lab.lander(), None) == Replayed(7, 6)
+    assert dead_letters.replay(lab.batch_writer(), None) == Replayed(7, 6)
     assert overtaken == [1]
     numbers = {row["id"]: row["ingest_batch"] for row in lab.rows() if row["decode_error"] is None}
     assert numbers == {0: 1, 1: 1, 2: 1, 9: 2} | dict.fromkeys(range(3, 9), 3)
@@ -116,7 +116,7 @@ def test_a_reason_that_does_not_exist_is_refused(lab: Lab, models_dir: Path) -> 
 
 def test_what_has_no_table_cannot_be_replayed(lab: Lab) -> None:
     with pytest.raises(UserError, match=f"There is no table {lab.declaration.identifier}"):
-        dead_letters.replay(lab.lander(), None)
+        dead_letters.replay(lab.batch_writer(), None)
 
 
 def test_a_key_that_could_not_be_decoded_is_listed_and_repaired_beside_its_value(lab: Lab, models_dir: Path) -> None:
@@ -150,9 +150,9 @@ def test_a_key_that_could_not_be_decoded_is_listed_and_repaired_beside_its_value
     assert note in " ".join(status.stdout.split())
     subjects = (f"{lab.topic}-value", f"{lab.topic}-key", subject)
     corrected = replace(lab, declaration=replace(lab.declaration, subject=subjects))
-    assert dead_letters.replay(corrected.lander(), "not_registry_avro") == Replayed(1, 0)
-    assert dead_letters.replay(corrected.lander(), "foreign_schema") == Replayed(3, 3)
-    assert dead_letters.replay(corrected.lander(), None) == Replayed(2, 0)
+    assert dead_letters.replay(corrected.batch_writer(), "not_registry_avro") == Replayed(1, 0)
+    assert dead_letters.replay(corrected.batch_writer(), "foreign_schema") == Replayed(3, 3)
+    assert dead_letters.replay(corrected.batch_writer(), None) == Replayed(2, 0)
     rows = lab.rows()
     assert [row["kafka_key"] for row in rows] == [{"id": 7}] * 3 + [None, None]
     assert [row["key_error"] for row in rows] == [None] * 3 + ["not_registry_avro: the first byte is not 0", None]

@@ -126,7 +126,7 @@ def test_a_persons_rows_are_emptied_once_and_everything_goes_on_around_them(lab:
     [letters] = dead_letters.summary(lab.table())
     assert (letters.reason, letters.rows) == ("not_registry_avro", 1)
     assert len(dead_letters.raw(lab.table(), 20)) == 1
-    assert dead_letters.replay(lab.lander(), None) == Replayed(1, 0)
+    assert dead_letters.replay(lab.batch_writer(), None) == Replayed(1, 0)
     few = replace(lab.declaration, max_dead_letters=DeadLetterLimit(0.1, 1))
     [status] = topic_statuses(lab.settings, [few], 10)
     assert (status.rows, status.dead_letters, status.recent_dead_letters, status.erased) == (10, 1, 1, 3)
@@ -216,7 +216,7 @@ def test_rows_are_changed_on_a_topic_that_is_followed(lab: Lab, change: str, mon
         if change == "erase":
             assert erased(lab) == [3]
         else:
-            assert dead_letters.replay(lab.lander(), None).decoded == 6
+            assert dead_letters.replay(lab.batch_writer(), None).decoded == 6
         assert lab.table().properties[property_keys.HELD_BY] == ""
     assert lab.land_well().lag == 0
 

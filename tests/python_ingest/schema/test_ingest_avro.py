@@ -1,4 +1,4 @@
-"""A registered schema as one writer's form: types written out, unions kept, logical types only where they count."""
+"""A registered schema as one expanded schema: types written out, unions kept, logical types only where they count."""
 
 import io
 import json
@@ -13,13 +13,13 @@ import pytest
 from python_ingest.kafka.avro_schema import omitted_fields
 from python_ingest.schema.avro import IncompatibleSchema, not_null, optional
 from python_ingest.schema.column_types import of_avro, reader_schema
-from python_ingest.schema.writer_form import fingerprint, writer_form
-from python_ingest.spark_types import parts
+from python_ingest.schema.writer_form import expand_schema, fingerprint
+from python_ingest.spark_types import children
 from tests.support.lab import record
 
 
 def form(schema: Any, *references: Any) -> Any:
-    return writer_form(json.dumps(schema), [json.dumps(reference) for reference in references])
+    return expand_schema(json.dumps(schema), [json.dumps(reference) for reference in references])
 
 
 def types(record_form: Any) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def test_a_fixed_holds_as_many_digits_as_always_fit() -> None:
 )
 def test_what_is_not_avro_or_has_no_column_as_a_whole_is_refused(schema: str, words: str) -> None:
     with pytest.raises(IncompatibleSchema, match=words):
-        writer_form(schema)
+        expand_schema(schema)
 
 
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 50}
@@ -213,7 +213,7 @@ def test_records_that_contain_each_other_are_omitted_where_one_comes_again() -> 
     writer = form(record("a", id="int", b=other))
     assert list(omitted_fields(writer)) == [("b.a", "a type that contains itself cannot be a column")]
     # What is left of b is no column.
-    assert list(parts(of_avro(writer))) == ["id"]
+    assert list(children(of_avro(writer))) == ["id"]
 
 
 def test_a_schema_of_too_many_leaves_is_refused_before_it_is_written_out() -> None:

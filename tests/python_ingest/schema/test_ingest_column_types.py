@@ -6,7 +6,7 @@ import pytest
 from pyiceberg.types import DecimalType, IcebergType, ListType, MapType, StructType
 
 from python_ingest.schema.avro import IncompatibleSchema
-from python_ingest.schema.column_types import joined
+from python_ingest.schema.column_types import widened
 from python_ingest.spark_types import SPARK_NAMES, in_spark, of_spark, struct
 
 LEAVES = [*SPARK_NAMES.values(), "decimal(10, 2)", "decimal(20, 2)", "decimal(38, 0)"]
@@ -24,18 +24,18 @@ def a_type(rng: random.Random, depth: int = 3) -> str:
     return rng.choice(LEAVES)
 
 
-def widened(rng: random.Random, column: IcebergType) -> IcebergType:
+def a_wider(rng: random.Random, column: IcebergType) -> IcebergType:
     """Return a type with more fields, digits or bits here and there."""
     match column:
         case StructType():
-            fields = {field.name: widened(rng, field.field_type) for field in column.fields}
+            fields = {field.name: a_wider(rng, field.field_type) for field in column.fields}
             number = rng.randrange(len(LEAVES))
             more = {f"more_{number}": of_spark(LEAVES[number])} if rng.random() < 0.5 else {}
             return struct(dict(rng.sample([*fields.items(), *more.items()], len(fields) + len(more))))
         case ListType():
-            return ListType(-1, widened(rng, column.element_type), element_required=False)
+            return ListType(-1, a_wider(rng, column.element_type), element_required=False)
         case MapType():
-            return MapType(-1, column.key_type, -1, widened(rng, column.value_type), value_required=False)
+            return MapType(-1, column.key_type, -1, a_wider(rng, column.value_type), value_required=False)
         case DecimalType():
             return DecimalType(min(38, column.precision + rng.randrange(9)), column.scale)
     return of_spark({"int": "bigint", "float": "double"}.get(in_spark(column), in_spark(column)))
@@ -77,11 +77,11 @@ def test_the_joined_type_holds_both_and_a_type_that_holds_another_stays() -> Non
     rng = random.Random(20261122)
     for _ in range(300):
         narrow = of_spark(a_type(rng))
-        wide = widened(rng, narrow)
-        assert joined(wide, narrow) == wide
-        assert leaves(joined(narrow, wide)) == leaves(wide)
-        other = widened(rng, narrow)
-        assert leaves(joined(wide, other)).keys() == {**leaves(wide), **leaves(other)}.keys()
+        wide = a_wider(rng, narrow)
+        assert widened(wide, narrow) == wide
+        assert leaves(widened(narrow, wide)) == leaves(wide)
+        other = a_wider(rng, narrow)
+        assert leaves(widened(wide, other)).keys() == {**leaves(wide), **leaves(other)}.keys()
 
 
 @pytest.mark.parametrize(
@@ -91,9 +91,9 @@ def test_the_joined_type_holds_both_and_a_type_that_holds_another_stays() -> Non
 def test_a_struct_whose_field_is_named_like_the_part_of_a_map_or_array_is_neither(struct_like: str, other: str) -> None:
     structure, another = of_spark(struct_like), of_spark(other)
     with pytest.raises(IncompatibleSchema):
-        joined(structure, another)
+        widened(structure, another)
     with pytest.raises(IncompatibleSchema):
-        joined(another, structure)
+        widened(another, structure)
 
 
 def test_two_types_that_no_column_holds_are_named_with_their_place() -> None:
@@ -102,13 +102,13 @@ def test_two_types_that_no_column_holds_are_named_with_their_place() -> None:
     for _ in range(300):
         kind, other = (struct({"x": of_spark(a_type(rng))}) for _ in range(2))
         try:
-            both = leaves(joined(kind, other))
+            both = leaves(widened(kind, other))
         except IncompatibleSchema as refused:
             clashes += 1
             assert refused.field.partition(".")[0] == "x"
             assert "does not fit the column's type" in refused.reason
             with pytest.raises(IncompatibleSchema):
-                joined(other, kind)
+                widened(other, kind)
         else:
             assert both.keys() == {**leaves(kind), **leaves(other)}.keys()
     assert 100 < clashes < 300

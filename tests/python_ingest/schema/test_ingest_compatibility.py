@@ -10,7 +10,7 @@ from confluent_kafka.schema_registry import Schema
 
 from python_ingest.kafka.registry import Registered
 from python_ingest.schema.avro import IncompatibleSchema
-from python_ingest.schema.learn import Fitted, fitted
+from python_ingest.schema.learn import CompatibleSchema, check_compatibility
 from python_ingest.schema.merge import Versions
 from python_ingest.spark_types import NO_COLUMNS
 from python_ingest.topics import Declaration
@@ -38,11 +38,15 @@ def schema_of(fields: Fields, depth: int) -> dict[str, Any]:
     return schema if depth == 0 else record("outer", below=outer if depth == 2 else schema)
 
 
-def fit(before: Any, after: Any, *allow: str) -> Fitted:
+def fit(before: Any, after: Any, *allow: str) -> CompatibleSchema:
     declaration = Declaration("t", "s", "t", "string", "dead_letter", allow=allow)
-    first = fitted("value", declaration, NO_COLUMNS, Versions(), Versions(), Registered("AVRO", json.dumps(before)))
+    first = check_compatibility(
+        "value", declaration, NO_COLUMNS, Versions(), Versions(), Registered("AVRO", json.dumps(before))
+    )
     versions = Versions.of([first.writer])
-    return fitted("value", declaration, NO_COLUMNS, versions, versions, Registered("AVRO", json.dumps(after)))
+    return check_compatibility(
+        "value", declaration, NO_COLUMNS, versions, versions, Registered("AVRO", json.dumps(after))
+    )
 
 
 def test_only_a_version_that_the_registry_calls_incompatible_both_ways_is_refused(lab: Lab) -> None:

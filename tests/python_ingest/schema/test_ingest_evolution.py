@@ -148,7 +148,7 @@ def test_a_schema_that_spark_cannot_parse_makes_dead_letters_and_is_named_where_
         lab.settings = lab.settings.changed(schema_registry_url=url)
         assert lab.land_well().dead_letters == 1
         lab.produce(b"\x00\x00\x00\x00\x02\x02")
-        monkeypatch.setattr(writer_form, "refuse_what_is_no_name", lambda *_: None)
+        monkeypatch.setattr(writer_form, "validate_name", lambda *_: None)
         error = str(lab.land().error)
     assert f"{lab.topic}: Spark failed (org.apache.avro.SchemaParseException). See" in error
 

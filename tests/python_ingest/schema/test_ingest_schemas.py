@@ -12,27 +12,27 @@ from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from python_ingest.kafka.avro_schema import omitted_fields
 from python_ingest.schema.avro import IncompatibleSchema, avro_type, fields, not_null
-from python_ingest.schema.column_types import joined_columns, of_avro, reader_schema
+from python_ingest.schema.column_types import of_avro, reader_schema, widened_columns
 from python_ingest.schema.columns import landed_record
 from python_ingest.schema.merge import Versions, with_column_names
 from python_ingest.schema.state import SchemaState
-from python_ingest.schema.writer_form import writer_form
-from python_ingest.spark_types import in_spark, of_spark, parts
+from python_ingest.schema.writer_form import expand_schema
+from python_ingest.spark_types import children, in_spark, of_spark
 from tests.support.lab import record
 
 
 def learned(*versions: Any) -> tuple[StructType, list[Any]]:
-    """Return the columns of versions learned one after the other, and their writers' forms."""
+    """Return the columns of versions learned one after the other, and their expanded schemas."""
     known, state = Versions(), SchemaState()
     for number, version in enumerate(versions):
-        writer = with_column_names(known, writer_form(json.dumps(version)))
+        writer = with_column_names(known, expand_schema(json.dumps(version)))
         known, state = known.with_version(writer), state.with_writer("value", number, writer)
     return state.columns, list(state.value.values())
 
 
 def types(columns: IcebergType) -> dict[str, str]:
     """Return the fields of a struct with their types in Spark."""
-    return {name: in_spark(column) for name, column in parts(columns).items()}
+    return {name: in_spark(column) for name, column in children(columns).items()}
 
 
 def aliased(schema: Any, **aliases: list[str]) -> Any:
@@ -90,7 +90,7 @@ def a_version(rng: random.Random, depth: int = 2) -> Any:
 def plain(column: IcebergType) -> Any:
     """Return a type without the order of fields and the name of a renamed one."""
     if isinstance(column, StructType):
-        return {name.replace("after", "before"): plain(part) for name, part in parts(column).items()}
+        return {name.replace("after", "before"): plain(part) for name, part in children(column).items()}
     if isinstance(column, ListType):
         return [plain(column.element_type)]
     return plain(column.value_type) if isinstance(column, MapType) else str(column)
@@ -113,7 +113,7 @@ def test_the_columns_are_the_same_whatever_version_is_learned_first() -> None:
 
 def paths(column: IcebergType, path: str = "") -> list[str]:
     """Return every path of a type, in order."""
-    below = [place for name, part in parts(column).items() for place in paths(part, f"{path}.{name}")]
+    below = [place for name, part in children(column).items() for place in paths(part, f"{path}.{name}")]
     return [path, *below]
 
 
@@ -126,12 +126,12 @@ def test_every_version_is_read_in_the_shape_of_the_columns() -> None:
     rng = random.Random(20261124)
     for _ in range(50):
         columns, writers = learned(*(a_version(rng) for _ in range(4)))
-        columns = joined_columns(columns, of_spark(DECLARED))
+        columns = widened_columns(columns, of_spark(DECLARED))
         for writer in writers:
             reader = reader_schema(columns, landed_record("value", writer))
             assert paths(of_avro(reader)) == paths(columns)
             # Where it is not the column's, the type is the writer's own, and narrower.
-            assert joined_columns(columns, of_avro(reader)) == columns
+            assert widened_columns(columns, of_avro(reader)) == columns
             fastavro.parse_schema(json.loads(json.dumps(reader)))
 
 
@@ -203,7 +203,7 @@ def test_of_names_that_differ_by_case_only_the_one_that_the_table_has_lands() ->
     # A column that only the source declares takes the one name of a version, whatever its case.
     declared = of_spark("struct<id: int>")
     for version, omitted in ((other, []), (both, ["ID"])):
-        writer = with_column_names(Versions(), writer_form(json.dumps(version)), declared)
+        writer = with_column_names(Versions(), expand_schema(json.dumps(version)), declared)
         assert [path for path, _ in omitted_fields(writer)] == omitted
 
 

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from lakehouse.environment import PROJECT_ROOT
 from lakehouse.settings import Settings
 from python_ingest.kafka.avro_schema import omitted_fields
-from python_ingest.schema.writer_form import writer_form
+from python_ingest.schema.writer_form import expand_schema
 from python_ingest.topics import Declaration
 from tests.support.lab import Lab, assert_columns_say_what_bytes_say, record
 
@@ -195,7 +195,7 @@ def test_a_type_is_landed_as_documented(typed: Read, number: int, row: list[str]
 
 @pytest.mark.parametrize(("schema", "reason"), NO_COLUMN)
 def test_what_cannot_be_a_column_is_omitted_as_documented(schema: str, reason: str) -> None:
-    form = writer_form(json.dumps(record("r", k="int", x=json.loads(schema))))
+    form = expand_schema(json.dumps(record("r", k="int", x=json.loads(schema))))
     assert list(omitted_fields(form)) == [("x", reason)]
 
 

@@ -113,18 +113,18 @@ def test_maintenance_beside_an_ingester_and_a_reader_loses_nothing(lab: Lab) -> 
         failures.extend([result.error] if result.error else [])
 
     produce(lab, 90)
-    reader, lander = threading.Thread(target=read), threading.Thread(target=land)
+    reader, landing = threading.Thread(target=read), threading.Thread(target=land)
     reader.start()
-    lander.start()
+    landing.start()
     rounds = 0
     try:
-        while lander.is_alive() or rounds < 2:
+        while landing.is_alive() or rounds < 2:
             maintain(lab, Retention(timedelta(minutes=5)))
             rounds += 1
     finally:
         done.set()
         reader.join()
-        lander.join()
+        landing.join()
     assert failures == []
     assert maintain(lab).after.small_files == 0
     assert_exactly_once(lab, 150)

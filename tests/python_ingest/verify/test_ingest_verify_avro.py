@@ -33,7 +33,7 @@ def columns_of(versions: list[Any]) -> StructType:
     """Return the columns that the ingester makes of versions learned in order."""
     known, state = Versions(), SchemaState()
     for number, version in enumerate(versions):
-        writer = with_column_names(known, writer_form.writer_form(json.dumps(version)))
+        writer = with_column_names(known, writer_form.expand_schema(json.dumps(version)))
         known, state = known.with_version(writer), state.with_writer("value", number, writer)
     fields = tables.table_schema(state, "string").fields
     return StructType(*(field for field in fields if field.name not in columns.METADATA_COLUMNS))
