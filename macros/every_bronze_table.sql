@@ -1,12 +1,7 @@
 {#
-    The caller's SELECT once per landed topic, as one UNION ALL. It is given
-    the topic, its bronze table, and the predicate for the batches that are new
-    to this model: its upper bound keeps two reads of a table alike while a
-    batch lands, its comment tells the materialization how far the model reads.
-
-    Which topics there are is read from the sources' config.meta.kafka, as the
-    ingester does, so there is no second list. Before the first `ingest run` a
-    topic has no table and is left out.
+    The caller's SELECT once per landed topic, as one UNION ALL. It is given the topic, its bronze table, and the
+    predicate that a batch is new to this model. The topics are those of the sources' config.meta.kafka, as for the
+    ingester. Before the first `ingest run` a topic has no table and is left out.
 #}
 {% macro every_bronze_table() %}
     {%- if not execute %}{{ return('') }}{% endif -%}
@@ -18,7 +13,7 @@
         {%- endif -%}
     {%- endfor -%}
     {%- if not selects -%}
-        {%- do exceptions.raise_compiler_error('There is no bronze table yet. Run `lakehouse ingest run` first.') -%}
+        {%- do exceptions.raise_compiler_error('No topic has a bronze table. Run `lakehouse ingest run` first.') -%}
     {%- endif -%}
     {{ selects | join('\n    union all\n') }}
 {%- endmacro %}

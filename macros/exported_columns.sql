@@ -1,7 +1,5 @@
-{#
-    The columns of a dataset's mart that its export model publishes, as both
-    ymls have them; all of them in a unit test, which has no graph.
-#}
+{# The columns of a dataset's mart that its export model publishes, as both ymls list them; all of them in a unit test,
+   which has no graph. #}
 {% macro exported_columns(dataset) -%}
     {%- if model.resource_type == 'unit_test' -%}
         *

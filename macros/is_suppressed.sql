@@ -1,13 +1,10 @@
 {#
-    The small-group rule, in one place: whether a cell of an aggregate is too
-    small to publish. A cell with fewer persons than var small_group_threshold
-    is. What the cells that share a total lack would give small ones away, so
-    the next smallest cell is held back with them: its persons alone reach the
-    threshold. Those of small cells do not add up to it for sure, because one
+    The small-group rule: whether a cell of an aggregate is too small to publish, because it has fewer persons than var
+    small_group_threshold. What the published cells of a total lack would reveal a small one, so the next smallest cell
+    is suppressed with it: its persons alone reach the threshold. Those of small cells may not add up to it, because one
     person may be in several cells.
 
-    `key` decides between cells with as many persons, so that a rerun holds
-    back the same ones.
+    `key` decides between cells with as many persons, so that a rerun suppresses the same ones.
 #}
 {% macro is_suppressed(persons, total, key) -%}
     {%- set small = 'count_if(' ~ persons ~ ' < ' ~ small_group_threshold() ~ ') over (partition by ' ~ total ~ ')' -%}
@@ -18,7 +15,7 @@
 {%- endmacro %}
 
 
-{# Var small_group_threshold; a compilation error when it is no number, which would hold nothing back. #}
+{# Var small_group_threshold; a compilation error unless it is a whole number from 1: others would suppress nothing. #}
 {% macro small_group_threshold() %}
     {% set threshold = var('small_group_threshold') | string %}
     {% if not modules.re.fullmatch('[1-9][0-9]*', threshold) %}

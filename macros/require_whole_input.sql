@@ -1,8 +1,5 @@
-{#
-    Runs before every command that writes: `--empty` and `--sample` would leave
-    rows out of what a model reads, and the model would note the batches they
-    came in as read.
-#}
+{# Runs before every command that writes: `--empty` and `--sample` would leave rows out of what a model reads, and the
+   model would record their batches as read. #}
 {% macro require_whole_input() %}
     {% if flags.EMPTY or invocation_args_dict.get('sample') %}
         {% do exceptions.raise_compiler_error(

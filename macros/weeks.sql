@@ -1,12 +1,9 @@
 {#
-    The week rule, in one place: ISO 8601 weeks, closed-open
-    [Monday 00:00, next Monday 00:00) UTC, on event time, labelled 2026-W53.
-    The session time zone is pinned to UTC in conf/. lakehouse/weeks.py is the
-    Python twin.
+    The week rule: ISO 8601 weeks, closed-open [Monday 00:00, next Monday 00:00) UTC, on event time, labelled 2026-W53.
+    conf/ pins the session time zone to UTC. lakehouse/weeks.py is the same rule in Python.
 #}
 
-{# The label of the week a timestamp falls in. Spark's date_format has no week
-   letters, so it is put together from the ISO year and the ISO week. #}
+{# The label of the week of a moment, from the ISO year and the ISO week: Spark's date_format has no week letters. #}
 {% macro iso_week(moment) -%}
     concat(
         lpad(extract(yearofweek from {{ moment }}), 4, '0'),
@@ -16,15 +13,12 @@
 {%- endmacro %}
 
 
-{# The labels of the exported weeks, in their order: var `weeks`, several with
-   commas between them, else var `week`, else the last week that was complete
-   when the run started. #}
+{# The labels of the exported weeks, in their order: var `weeks`, several with commas between them, else var `week`,
+   else the last week that was complete when the run started. #}
 {% macro exported_weeks() %}
-    {% set labels = [] %}
-    {% for label in ((var('weeks', '') or var('week', '') or last_complete_week()) | string).split(',') %}
-        {% do monday(label.strip()) %}
-        {% do labels.append(label.strip()) %}
-    {% endfor %}
+    {% set named = (var('weeks', '') or var('week', '') or last_complete_week()) | string %}
+    {% set labels = named.split(',') | map('trim') | list %}
+    {% for label in labels %}{% do monday(label) %}{% endfor %}
     {% do return(labels | unique | sort) %}
 {% endmacro %}
 
@@ -37,20 +31,18 @@
 
 {# The predicate that a label is that of an exported week. #}
 {% macro in_exported_weeks(label) -%}
-    {{ in_parts(label, with_parts_of_table(exported_weeks())) }}
+    {{ in_partitions(label, with_stored_partitions(exported_weeks())) }}
 {%- endmacro %}
 
 
-{# The first day of a labelled week, as a date; a compilation error when there
-   is no such week. #}
+{# The first day of a labelled week, as a date; a compilation error when there is no such week. #}
 {% macro monday(label) %}
     {% if not modules.re.fullmatch('[0-9]{4}-W[0-9]{2}', label | string) %}
         {% do exceptions.raise_compiler_error(
             "var week: '" ~ label ~ "' is not a week. Write it as year and ISO week, for instance 2026-W47."
         ) %}
     {% endif %}
-    {% set year = label[:4] | int %}
-    {% set week = label[6:] | int %}
+    {% set year, week = label[:4] | int, label[6:] | int %}
     {% set weeks_in_year = modules.datetime.date(year, 12, 28).isocalendar()[1] %}
     {% if week < 1 or week > weeks_in_year %}
         {% do exceptions.raise_compiler_error(
@@ -61,9 +53,8 @@
 {% endmacro %}
 
 
-{# Whether an event time can be right: from this century, and not more than an
-   hour ahead of its record's own timestamp. So it is the same whenever the record
-   lands. #}
+{# Whether an event time can be right: from this century, and at most an hour ahead of its record's timestamp. This
+   does not depend on when the record lands. #}
 {% macro is_event_time_valid(moment, recorded_at='kafka_timestamp') -%}
     coalesce(
         {{ moment }} >= timestamp '2000-01-01 00:00:00'
@@ -73,15 +64,14 @@
 {%- endmacro %}
 
 
-{# The label of the week of an event; NULL without a valid time: such an event is
-   kept, but belongs to no week. #}
+{# The label of the week of an event; NULL without a valid time: such an event is kept, but belongs to no week. #}
 {% macro event_week(moment, is_valid='is_event_time_valid') -%}
     case when {{ is_valid }} then {{ iso_week(moment) }} end
 {%- endmacro %}
 
 
-{# The moment by which a week counts what its files leave out: the event's own if it is
-   valid, else when the newest record of `row` was made, else when that landed. #}
+{# The moment by which a week counts what its files leave out: the event's own if it is valid, else that of the newest
+   record of `row`, else when that landed. #}
 {% macro counted_at(moment, is_valid, row) -%}
     case
         when {{ is_valid }} then {{ moment }}
@@ -91,8 +81,7 @@
 {%- endmacro %}
 
 
-{# The instants (UTC) of figures as of a moment: var `as_of`, else the ends of the
-   exported weeks. #}
+{# The instants (UTC) of figures as of a moment: var `as_of`, else the ends of the exported weeks. #}
 {% macro as_of_instants() %}
     {% set moment = var('as_of') | string %}
     {% if moment %}

@@ -27,12 +27,12 @@ ASKS = {"run_query", "statement", "adapter", "load_result", "context", "builtins
 KNOWN_QUERIES = {
     "every_bronze_table",
     "every_stored_table",
-    "named_parts",
     "pairs_of",
-    "stored_parts",
+    "partitions_of_run",
     "table_properties",
     "test_adds_up",
     "test_keeps_contract",
+    "with_stored_partitions",
 }
 OF_DBT = {"dbt", "dbt_spark"}
 # dbt's tag for the macro of a generic test.

@@ -1,19 +1,17 @@
 {#
-    incremental_strategy='affected_keys': models whose rows come from several
-    deduplicated tables, which config follows names (macros/incremental/bounds.sql).
+    incremental_strategy='affected_keys': models whose rows come from several deduplicated tables, those that config
+    follows names (macros/incremental/bounds.sql).
 
-    CTE `affected` has the keys whose rows a change in one of them can have an
-    effect on; the CTEs behind it are limited to them by in_affected(). The last
-    CTE has a row for each affected key, with is_gone: whether the table must
-    have no such row. One MERGE inserts, updates and deletes.
+    CTE `affected` has the keys whose rows a change of one of them can have an effect on; in_affected() limits the other
+    CTEs to them. The last CTE has a row for each affected key, with is_gone: whether the table must not have that row.
+    One MERGE inserts, updates and deletes.
 
-    Config affected_key: an expression of the table's columns, where `affected`
-    names other keys than unique_key, as orders for their lines. The last CTE then has a
-    column affected_key, too, and stored rows of affected keys that it does not
-    have are deleted.
+    Config affected_key: an expression of the table's columns, where `affected` has other keys than unique_key, as
+    orders for their lines. The last CTE then has a column affected_key, too, and stored rows of an affected key that it
+    does not have are deleted.
 
-    If a table has to be read from its beginning, or a seed has changed, the
-    model is rebuilt: `affected` does not know the keys that are gone.
+    If a table has to be read from its beginning, or a seed has changed, the model is rebuilt: `affected` does not have
+    the keys that are gone.
 #}
 
 
@@ -26,8 +24,8 @@
 {% endmacro %}
 
 
-{# The increment. Rows of affected keys are written even if they are as before: to compare them, the MERGE would have
-   to read every column of the table instead of the key. #}
+{# Rows of affected keys are written even if they are as before: to compare them, the MERGE would have to read every
+   column of the table instead of the key. #}
 {% macro merge_affected(target, sql) %}
     {% set key, affected_key = config.require('unique_key'), config.get('affected_key') %}
     {% set recomputed = make_temp_relation(target, '__recomputed') %}

@@ -1,15 +1,12 @@
 {#
-    Which batches a run reads. Config follows names the tables whose new batches
-    a model reads: `sources`, all sources that it comes from, or a list of
-    models. A model of strategy affected_keys in that list stands for the tables
-    that it follows itself, up to the batches that it has read: a run may have
-    left it out.
+    Which batches a run reads. Config follows names the tables whose new batches a model reads: `sources`, all sources
+    that it comes from, or a list of models. A model of strategy affected_keys in that list means the tables that it
+    follows itself, up to the batches that it has read: a run may have left it out.
 
-    Such a model has a CTE `bounds`. Compiled it spans all batches, so compiled
-    SQL needs no warehouse and is the SQL of every run but for these numbers;
-    the materialization fills in those of the run (with_bounds in
-    macros/incremental/watermark.sql). Spark replaces the scalar subqueries by
-    the numbers when it plans, so Iceberg prunes files by them.
+    Such a model has a CTE `bounds`. Compiled it spans all batches, so compiled SQL needs no warehouse and is the SQL of
+    every run but for these numbers; the materialization fills in those of the run (with_bounds in
+    macros/incremental/watermark.sql). Spark replaces the scalar subqueries by the numbers when it plans, so Iceberg
+    prunes files by them.
 #}
 
 

@@ -1,6 +1,5 @@
-{# Have the snapshot that is written next in this session say what made it:
-   Iceberg writes it with the rows. lakehouse.sources has the snapshot of each
-   table that the model reads. #}
+{# Add to the summary of the snapshot that this session writes next what made it: Iceberg commits it with the rows.
+   lakehouse.sources has the snapshot of each table that the model reads. #}
 {% macro record_provenance() %}
     {% set sources = {} %}
     {% for unique_id in model.depends_on.nodes if unique_id.startswith('model.') %}

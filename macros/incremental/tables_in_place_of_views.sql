@@ -1,10 +1,10 @@
 {#
-    A view shows the rows of the tables below it as they are now. Where the catalog has no views
-    (LAKEHOUSE_VIEWS=table) a table is in its place, and its rows may be older than what it is made of.
+    A view shows the current rows of the tables below it. Where the catalog has no views (LAKEHOUSE_VIEWS=table) a table
+    replaces it, and its rows may be older than those it is made of.
 #}
 
 
-{# The model whose rows a view shows, or a table in the place of a view: the first that it reads, and so on until one
+{# The model whose rows a view, or a table in its place, shows: follow the first model that each reads, down to one that
    keeps what it has read. #}
 {% macro stored_behind(unique_id) %}
     {% set node = graph.nodes[unique_id] %}
@@ -13,24 +13,19 @@
 {% endmacro %}
 
 
-{# Where this model finds what a source has landed: in the source, or in the table that staging is where there are no
-   views, which may be a batch behind. What is stored counts, for it may have been built with another setting. #}
-{% macro landed_in(relation) %}
+{# Where this model finds what a source has landed: the source, or without views the staging table, which may be a batch
+   behind. Its stored kind counts: it may have been built with another setting. #}
+{% macro landed_in(source) %}
     {% for unique_id in model.depends_on.nodes if unique_id in graph.nodes %}
         {% set staged = table_in_place_of_view(graph.nodes[unique_id]) %}
-        {% for source_id in graph.nodes[unique_id].depends_on.nodes if staged and source_id in graph.sources %}
-            {% set source = graph.sources[source_id] %}
-            {% if (source.schema, source.identifier) == (relation.schema, relation.identifier) %}
-                {% do return(staged) %}
-            {% endif %}
-        {% endfor %}
+        {% if staged %}{% do return(staged) %}{% endif %}
     {% endfor %}
-    {% do return(relation) %}
+    {% do return(source) %}
 {% endmacro %}
 
 
 {# Raise if a table in the place of a view, which the model reads, is older than a table that it is made of: rows that
-   it lacks would be noted as read. #}
+   it lacks would be recorded as read. #}
 {% macro require_current(unique_id) %}
     {% for between in graph.nodes[unique_id].depends_on.nodes
         if between in graph.nodes and graph.nodes[between].config.materialized in ('view', 'table') %}
@@ -49,7 +44,7 @@
 {% endmacro %}
 
 
-{# The table that a node of a view layer is stored as, none if it is a view or not there. #}
+{# The table that a model of a view layer is stored as; none if it is a view or missing. #}
 {% macro table_in_place_of_view(node) %}
     {% if node.config.materialized not in ('view', 'table') %}{% do return(none) %}{% endif %}
     {% set found = adapter.get_relation(node.database, node.schema, node.alias) %}
@@ -57,8 +52,8 @@
 {% endmacro %}
 
 
-{# When the rows of a node's table were last written, as a text that can be compared. Of a table whose writes have
-   expired only compactions are known: empty, or when the last of them was. #}
+{# When the rows of a model's table were last written, as a text that can be compared: empty without a table, or if only
+   compactions have not expired; with or_compacted the time of the last of those. #}
 {% macro last_written(node, or_compacted=false) %}
     {% set table = adapter.get_relation(node.database, node.schema, node.alias) %}
     {% if not table or table.is_view %}{% do return('') %}{% endif %}

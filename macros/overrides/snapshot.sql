@@ -1,7 +1,5 @@
-{#
-    dbt-spark 1.11 stages a snapshot in a persistent view of the default
-    schema, which snapshots of one name share. This view ends with the session.
-#}
+{# dbt-spark 1.11 stages a snapshot in a persistent view of the default schema, which snapshots of one name share. This
+   view ends with the session. #}
 {% macro spark_build_snapshot_staging_table(strategy, sql, target_relation) %}
     {% set staged = api.Relation.create(identifier=target_relation.identifier ~ '__dbt_tmp', type='view') %}
     {% call statement('build_snapshot_staging_relation') %}
@@ -12,10 +10,8 @@
 {% endmacro %}
 
 
-{#
-    dbt-spark 1.11 gives the lines of DESCRIBE EXTENDED here, not columns: rows
-    that `hard_deletes: new_record` adds would have NULL in every column.
-#}
+{# dbt-spark 1.11 returns the lines of DESCRIBE EXTENDED here, not columns: rows that `hard_deletes: new_record` adds
+   would have NULL in every column. #}
 {% macro spark__get_columns_in_relation(relation) %}
     {% do return(adapter.get_columns_in_relation(relation)) %}
 {% endmacro %}

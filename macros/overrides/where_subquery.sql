@@ -1,14 +1,11 @@
-{#
-    A generic test of a model that a run builds in parts looks at the parts of
-    its own run: other ones are as they were exported, and their sources may
-    have changed since. dbt 1.11 knows no condition that follows the run's vars
-    and time: config.where is rendered when dbt parses.
-#}
+{# A generic test of a model that a run builds in partitions reads those of its run: the others are as they were
+   exported, and their sources may have changed since. dbt 1.11 has no condition that follows the run's vars and time:
+   it renders config.where when it parses. #}
 {% macro spark__get_where_subquery(relation) %}
     {% set conditions = [] %}
     {% set tested = graph.nodes.get(model.attached_node) if execute %}
-    {% if tested and tested.config.parts %}
-        {% do conditions.append(in_parts(tested.config.partition_by, named_parts(tested))) %}
+    {% if tested and tested.config.partitions %}
+        {% do conditions.append(in_partitions(tested.config.partition_by, partitions_of_run(tested))) %}
     {% endif %}
     {% if config.get('where') %}
         {# `from t where (x)` is an alias with a column to Spark: brackets only behind another condition #}

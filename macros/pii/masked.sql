@@ -1,45 +1,27 @@
 {#
-    The one way out of the restricted layers: a column of a staging model
-    through the mask of its PII class. The class is declared once, in the
-    column's config.meta.pii; a column without one, or of a class that is
-    dropped, does not compile.
+    The one way out of the restricted layers: a column of a staging model through the mask of its PII class. The class
+    is declared once, in the column's config.meta.pii. A column without a class, or of a class that is dropped, does not
+    compile.
 
     masked('stg_shop__customers', 'email')                  the column `email`
     masked(..., 'email', value='versions.email')            the same from an expression
     masked('stg_payments__payments', 'card_number', as='pseudonym')
 
-    A unit test has no graph to look the class up in, so there the value stands
-    for its mask; tests/models/test_masks.py holds the tests of the masks.
+    A unit test has no graph to look the class up in: the value replaces its mask there. tests/models/test_masks.py
+    tests the masks.
 #}
 {% macro masked(staging_model, column, value=none, as=none) -%}
-    {%- if not execute or model.resource_type == 'unit_test' -%}
-        {{ value or column }}
-    {%- else -%}
-        {%- set node = staging_node(staging_model, column) -%}
-        {%- set source = node.depends_on.nodes[0].split('.')[2] -%}
-        {{ mask(value or column, pii_class(node, column), as, source) }}
-    {%- endif -%}
-{%- endmacro %}
-
-
-{# The staging model of a column. #}
-{% macro staging_node(staging_model, column) -%}
+    {%- if not execute or model.resource_type == 'unit_test' %}{{ return(value or column) }}{% endif -%}
     {%- set node = graph.nodes.values()
         | selectattr('resource_type', 'equalto', 'model')
         | selectattr('name', 'equalto', staging_model)
         | first -%}
     {%- if not node -%}
         {%- do exceptions.raise_compiler_error(
-            'masked(): there is no staging model ' ~ staging_model ~ '. Name the model that declares the class of '
+            'masked(): unknown staging model ' ~ staging_model ~ '. Name the model that declares the class of '
             ~ column ~ '.'
         ) -%}
     {%- endif -%}
-    {{ return(node) }}
-{%- endmacro %}
-
-
-{# The PII class that a staging column is declared to have. #}
-{% macro pii_class(node, column) -%}
     {%- set class = node.columns.get(column, {}).get('config', {}).get('meta', {}).get('pii') -%}
     {%- if not class -%}
         {%- do exceptions.raise_compiler_error(
@@ -47,16 +29,16 @@
             ~ '.yml: one of ' ~ pii_masks() | join(', ') ~ '.'
         ) -%}
     {%- endif -%}
-    {{ return(class) }}
+    {{ mask(value or column, class, as, source=node.depends_on.nodes[0].split('.')[2]) }}
 {%- endmacro %}
 
 
-{# A value through a mask of its class: the class's default, or the one asked for. #}
+{# A value through a mask of its class, the first one if `as` names none. #}
 {% macro mask(value, class, as=none, source='') -%}
     {%- set masks = pii_masks() -%}
     {%- if class not in masks -%}
         {%- do exceptions.raise_compiler_error(
-            'There is no PII class ' ~ class ~ '. The classes are ' ~ masks | join(', ') ~ '.'
+            'Unknown PII class ' ~ class ~ '. The classes are ' ~ masks | join(', ') ~ '.'
         ) -%}
     {%- elif not masks[class] -%}
         {%- do exceptions.raise_compiler_error(

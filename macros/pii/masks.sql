@@ -1,10 +1,8 @@
 {#
-    The masking rules. Everything here renders without dbt's context, because
-    `lakehouse check pii` compares compiled SQL with it.
+    The masking rules. All of them render without dbt's context: `lakehouse check pii` compares compiled SQL with them.
 #}
 
-{# Each PII class and the masks it may leave the restricted layers by, the
-   default first. No mask: it is dropped. #}
+{# Each PII class and the masks it may leave the restricted layers by, the default first. No mask: it is dropped. #}
 {% macro pii_masks() -%}
     {{ return({
         'none': ['as_is'],
@@ -25,15 +23,14 @@
 {%- endmacro %}
 
 
-{# A value of a class, from a dbt source, through one mask. NULL stays NULL, and so does a text
-   without content: it identifies nobody, and must not make all who lack a
-   value look like one person. #}
+{# A value of a class, from a dbt source, through one mask. NULL stays NULL, and a blank text becomes NULL: it
+   identifies no person, and must not make all who lack a value look like one person. #}
 {% macro mask_as(value, class, mask, source='', pads='spark_catalog.default.pii_pads') -%}
     {%- set value = normalised(value, class) -%}
     {%- if mask == 'as_is' -%}
         {{ value }}
     {%- elif mask == 'pseudonym' -%}
-        {# numbers of persons are those of one system; an e-mail or a card is the same everywhere #}
+        {# each system numbers its own persons; an e-mail or a card is the same everywhere #}
         {{ pseudonym(value, class, source if class in ['user', 'customer'] else '', pads) }}
     {%- elif mask == 'last_four' -%}
         {# a number that is too short to be a card's would be shown whole #}
@@ -73,7 +70,7 @@
 {%- endmacro %}
 
 
-{# A value as text without white space around it; SQL's trim() takes off blanks alone. #}
+{# A value as text without white space around it; SQL's trim() removes blanks alone. #}
 {% macro trimmed(value) -%}
     regexp_replace(cast({{ value }} as string), '^\\s+|\\s+$', '')
 {%- endmacro %}

@@ -1,22 +1,19 @@
 {#
-    A pseudonym is HMAC-SHA256(key, '<domain>|<value>') as 64 hex digits; models
-    reach it through masked() alone, which normalises the value. The domain is
-    the class, behind the name of the source if that numbers its persons itself:
-    customer 42 of two systems is two persons and has two pseudonyms. Versions of
-    the key from before release 0.6 know the class alone. NULL stays NULL.
+    A pseudonym is HMAC-SHA256(key, '<domain>|<value>') as 64 hex digits; models reach it through masked() alone, which
+    normalises the value. The domain is the class, after the name of the source if that numbers its persons itself:
+    customer 42 of two systems is two persons and has two pseudonyms. Key versions from before release 0.6 use the class
+    alone. NULL stays NULL.
 
-    The key never stands in SQL: its two pads come from a table over the 0600
-    key file (macros/pii/check_pii_key.sql), read by scalar subqueries, so that
-    two keys fail and none gives NULL. Only the check of a key that is not in
-    use yet reads other `pads`.
+    The key is never in SQL: its two pads come from a table over the 0600 key file (macros/pii/check_pii_key.sql), read
+    by scalar subqueries, so that two keys fail and none gives NULL. Only the check of a new key reads other `pads`.
 #}
 {% macro pseudonym(value, class, source='', pads='spark_catalog.default.pii_pads') -%}
     sha2(
         concat(
-            {{ pii_pad('outer', pads) }},
+            (select unhex(substr(split_part(pads.value, ':', 2), 129, 128)) from {{ pads }} as pads),
             unhex(sha2(
                 concat(
-                    {{ pii_pad('inner', pads) }},
+                    (select unhex(substr(split_part(pads.value, ':', 2), 1, 128)) from {{ pads }} as pads),
                     encode(
                         concat(
                             {%- if source %}
@@ -35,26 +32,13 @@
 {%- endmacro %}
 
 
-{# The version of the key that pseudonyms of this row were made with. #}
+{# The version of the key that made the pseudonyms of this row. #}
 {% macro pii_key_version(pads='spark_catalog.default.pii_pads') -%}
     (select split_part(pads.value, ':', 1) from {{ pads }} as pads)
 {%- endmacro %}
 
 
-{# What stands before the class in a domain: the key's line says whether its version knows sources. #}
+{# The source in front of the class, if the key's version uses sources: its line states it. #}
 {% macro pii_source(source, pads) -%}
-    (
-        select if(split_part(pads.value, ':', 3) = 'source', '{{ source }}.', '')
-        from {{ pads }} as pads
-    )
-{%- endmacro %}
-
-
-{# One of the two pads of the HMAC; the table is read from the file of the key. #}
-{% macro pii_pad(which, pads) -%}
-    {%- set start = {'inner': 1, 'outer': 129}[which] -%}
-    (
-        select unhex(substr(split_part(pads.value, ':', 2), {{ start }}, 128))
-        from {{ pads }} as pads
-    )
+    (select if(split_part(pads.value, ':', 3) = 'source', '{{ source }}.', '') from {{ pads }} as pads)
 {%- endmacro %}

@@ -1,14 +1,14 @@
 {{ config(
     materialized='incremental',
-    incremental_strategy='named_parts',
-    parts='as_of_instants',
+    incremental_strategy='replace_partitions',
+    partitions='as_of_instants',
     partition_by='as_of',
 ) }}
 
 with instants as (
 
     select explode(array(
-        {% for instant in with_parts_of_table(as_of_instants()) %}
+        {% for instant in with_stored_partitions(as_of_instants()) %}
             timestamp '{{ instant }}'{{ ',' if not loop.last }}
         {% endfor %}
     )) as as_of

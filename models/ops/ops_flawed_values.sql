@@ -1,4 +1,4 @@
-{# Model, column, what is wrong, and the condition that tells it. #}
+{# Model, column, issue, and the condition for it. #}
 {% set no_key = 'missing: no model after staging has the record' %}
 {% set no_time = 'missing or invalid: in no week' %}
 {% set too_large = 'does not fit its type: NULL' %}

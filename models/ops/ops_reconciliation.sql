@@ -1,29 +1,28 @@
 {{ config(materialized='table') }}
 
-{# Shop topics hand on their tombstones to staging. #}
+{# Staging keeps the tombstones of shop topics. #}
 {% set dead = 'count(decode_error)' %}
 {% set dead_or_tombstone =
     'count(*) - count(kafka_raw_value) filter (where decode_error is null)' %}
-{# Bronze table and the figure of what of it is not staged; staging and its key; the model that has
-   one row of each key, and which one. #}
-{% set sources = [
-    (source('payments', 'payments'), dead_or_tombstone,
-        ref('stg_payments__payments'), 'order_id', ref('int_payments_deduplicated'), 'true'),
-    (source('storefront', 'pizza_orders'), dead_or_tombstone,
-        ref('stg_storefront__store_orders'), 'store_order_key',
-        ref('int_store_orders_deduplicated'), 'true'),
-    (source('brokerage', 'stock_trades'), dead_or_tombstone,
-        ref('stg_brokerage__trades'), 'trade_key', ref('int_trades_deduplicated'), 'true'),
-    (source('shop', 'shiftleft_public_products'), dead,
-        ref('stg_shop__products'), 'product_id', ref('int_products_versions'), 'valid_to is null'),
-    (source('shop', 'shiftleft_public_customers'), dead,
-        ref('stg_shop__customers'), 'customer_id', ref('int_customers_versions'), 'valid_to is null'),
-    (source('shop', 'shiftleft_public_addresses'), dead,
-        ref('stg_shop__addresses'), 'address_id', ref('int_addresses_versions'), 'valid_to is null'),
-    (source('shop', 'shiftleft_public_orders'), dead,
-        ref('stg_shop__orders'), 'order_id', ref('int_orders_deduplicated'), 'true'),
-    (source('shop', 'shiftleft_public_order_items'), dead,
-        ref('stg_shop__order_items'), 'order_item_id', ref('int_order_items_deduplicated'), 'true'),
+{# A topic's table and the figure of its rows that are not staged; staging and its key; the model
+   with one row of each key, and which of its rows those are. #}
+{% set topics = [
+    dict(bronze=source('payments', 'payments'), not_staged=dead_or_tombstone, key='order_id',
+        staged=ref('stg_payments__payments'), deduplicated=ref('int_payments_deduplicated')),
+    dict(bronze=source('storefront', 'pizza_orders'), not_staged=dead_or_tombstone, key='store_order_key',
+        staged=ref('stg_storefront__store_orders'), deduplicated=ref('int_store_orders_deduplicated')),
+    dict(bronze=source('brokerage', 'stock_trades'), not_staged=dead_or_tombstone, key='trade_key',
+        staged=ref('stg_brokerage__trades'), deduplicated=ref('int_trades_deduplicated')),
+    dict(bronze=source('shop', 'shiftleft_public_products'), not_staged=dead, key='product_id',
+        staged=ref('stg_shop__products'), deduplicated=ref('int_products_versions'), where='valid_to is null'),
+    dict(bronze=source('shop', 'shiftleft_public_customers'), not_staged=dead, key='customer_id',
+        staged=ref('stg_shop__customers'), deduplicated=ref('int_customers_versions'), where='valid_to is null'),
+    dict(bronze=source('shop', 'shiftleft_public_addresses'), not_staged=dead, key='address_id',
+        staged=ref('stg_shop__addresses'), deduplicated=ref('int_addresses_versions'), where='valid_to is null'),
+    dict(bronze=source('shop', 'shiftleft_public_orders'), not_staged=dead, key='order_id',
+        staged=ref('stg_shop__orders'), deduplicated=ref('int_orders_deduplicated')),
+    dict(bronze=source('shop', 'shiftleft_public_order_items'), not_staged=dead, key='order_item_id',
+        staged=ref('stg_shop__order_items'), deduplicated=ref('int_order_items_deduplicated')),
 ] %}
 {% set completed_or_unmatched = '(select order_id from ' ~ ref('fct_completed_orders')
     ~ ' union select order_id from ' ~ ref('int_payments_unmatched') ~ ')' %}
@@ -35,8 +34,8 @@
 ] %}
 {# The events of the exported weeks, by the moment that a week counts them by. #}
 {% set in_weeks = in_exported_weeks(iso_week('counted_at')) %}
-{% set lines_of_weeks = rows_of(ref('int_store_order_lines_exploded'), in_weeks)
-    ~ ' + ' ~ rows_of(ref('int_order_items_priced'), in_weeks) %}
+{% set lines_of_weeks = count_rows(ref('int_store_order_lines_exploded'), in_weeks)
+    ~ ' + ' ~ count_rows(ref('int_order_items_priced'), in_weeks) %}
 {% set exports = [
     (ref('exp_weekly__completed_orders'), ref('fct_completed_orders'), 'paid_week'),
     (ref('exp_weekly__order_lines'), ref('fct_order_lines'), 'ordered_week'),
@@ -48,108 +47,111 @@
 with checks as (
 
     -- Topics land while dbt runs: both sides of a check stop at the batch that was read last.
-    {% for bronze, not_staged, staging, key, deduplicated, latest in sources %}
-        {% set read = 'ingest_batch <= ' ~ read_until(table_properties(deduplicated)) %}
-        {{ equation(
-            'landed = staged + dead letters + erased + dropped tombstones', bronze,
-            rows_of(bronze, read),
-            [rows_of(staging, read), rows_of(bronze, read, not_staged)]
+    {% for topic in topics %}
+        {% set read = 'ingest_batch <= ' ~ read_until(table_properties(topic.deduplicated)) %}
+        {{ row_count_check(
+            'landed = staged + dead letters + erased + dropped tombstones', topic.bronze,
+            count_rows(topic.bronze, read),
+            [count_rows(topic.staged, read), count_rows(topic.bronze, read, topic.not_staged)]
         ) }}
         union all
-        {{ equation(
-            'staged = deduplicated + removed', deduplicated,
-            rows_of(staging, read),
-            [rows_of(deduplicated, latest), rows_of(staging, read, 'count(*) - count(distinct ' ~ key ~ ')')]
+        {{ row_count_check(
+            'staged = deduplicated + removed', topic.deduplicated,
+            count_rows(topic.staged, read),
+            [
+                count_rows(topic.deduplicated, topic.where or 'true'),
+                count_rows(topic.staged, read, 'count(*) - count(distinct ' ~ topic.key ~ ')'),
+            ]
         ) }}
         union all
     {% endfor %}
-    {{ equation(
+    {{ row_count_check(
         'payments = clean + quarantined', ref('int_payments_quarantined'),
-        rows_of(ref('int_payments_deduplicated')),
-        [rows_of(ref('int_payments_masked'), 'has_valid_confirmation_code'), rows_of(ref('int_payments_quarantined'))]
+        count_rows(ref('int_payments_deduplicated')),
+        [count_rows(ref('int_payments_masked'), 'has_valid_confirmation_code'), count_rows(ref('int_payments_quarantined'))]
     ) }}
     union all
-    {{ equation(
+    {{ row_count_check(
         'payments = completed + unmatched', ref('fct_completed_orders'),
-        rows_of(ref('int_payments_deduplicated')),
-        [rows_of(ref('fct_completed_orders')), rows_of(ref('int_payments_unmatched'))]
+        count_rows(ref('int_payments_deduplicated')),
+        [count_rows(ref('fct_completed_orders')), count_rows(ref('int_payments_unmatched'))]
     ) }}
     union all
     -- a payment in both lists can hide one that is in neither: both equations hold only if none is
-    {{ equation(
+    {{ row_count_check(
         'payments = completed or unmatched', ref('fct_completed_orders'),
-        rows_of(ref('int_payments_deduplicated')),
-        [rows_of(completed_or_unmatched)]
+        count_rows(ref('int_payments_deduplicated')),
+        [count_rows(completed_or_unmatched)]
     ) }}
     union all
-    {{ equation(
+    {{ row_count_check(
         'lengths of the arrays = order lines', ref('fct_order_lines'),
-        rows_of(
+        count_rows(
             ref('int_store_orders_deduplicated'),
             figure='coalesce(sum(greatest(size(order_lines), 0)), 0)'
         ),
-        [rows_of(ref('fct_order_lines'), "order_key like 'store-%'")]
+        [count_rows(ref('fct_order_lines'), "order_key like 'store-%'")]
     ) }}
     -- every line of every channel is in a dataset's figures, or listed with what it lacks
     {% for mart, left_out in aggregates %}
         union all
-        {{ equation(
+        {{ row_count_check(
             'order lines = counted + left out', mart,
-            rows_of(ref('int_store_order_lines_exploded')) ~ ' + ' ~ rows_of(ref('int_order_items_priced')),
+            count_rows(ref('int_store_order_lines_exploded')) ~ ' + ' ~ count_rows(ref('int_order_items_priced')),
             [
-                rows_of(mart, figure='coalesce(sum(line_count), 0)'),
-                rows_of(ref('fct_order_lines_left_out'), left_out),
+                count_rows(mart, figure='coalesce(sum(line_count), 0)'),
+                count_rows(ref('fct_order_lines_left_out'), left_out),
             ]
         ) }}
     {% endfor %}
     -- a week's events are in its file, or listed with the reason why they are not
     union all
-    {{ equation(
+    {{ row_count_check(
         'payments of the weeks = export + unmatched + without a week', ref('exp_weekly__completed_orders'),
-        rows_of(ref('int_payments_masked'), in_weeks),
+        count_rows(ref('int_payments_masked'), in_weeks),
         [
-            rows_of(ref('exp_weekly__completed_orders'), in_exported_weeks('paid_week')),
-            rows_of(ref('int_payments_unmatched'), in_weeks),
-            rows_of(ref('fct_completed_orders'), 'paid_week is null and ' ~ in_weeks),
+            count_rows(ref('exp_weekly__completed_orders'), in_exported_weeks('paid_week')),
+            count_rows(ref('int_payments_unmatched'), in_weeks),
+            count_rows(ref('fct_completed_orders'), 'paid_week is null and ' ~ in_weeks),
         ]
     ) }}
     union all
-    {{ equation(
+    {{ row_count_check(
         'order lines of the weeks = export + left out', ref('exp_weekly__order_lines'),
         lines_of_weeks,
         [
-            rows_of(ref('exp_weekly__order_lines'), in_exported_weeks('ordered_week')),
-            rows_of(ref('fct_order_lines_left_out'), 'not (' ~ has_week ~ ') and ' ~ in_weeks),
+            count_rows(ref('exp_weekly__order_lines'), in_exported_weeks('ordered_week')),
+            count_rows(ref('fct_order_lines_left_out'), 'not (' ~ has_week ~ ') and ' ~ in_weeks),
         ]
     ) }}
     union all
-    {{ equation(
+    {{ row_count_check(
         'items of the weeks = export + excluded + without a week', ref('exp_weekly__product_sales'),
-        rows_of(ref('int_order_items_priced'), in_weeks),
+        count_rows(ref('int_order_items_priced'), in_weeks),
         [
-            rows_of(ref('exp_weekly__product_sales'), in_exported_weeks('ordered_week')),
-            rows_of(ref('int_order_items_priced'), 'exclusion_reason is not null and ' ~ in_weeks),
-            rows_of(ref('fct_product_sales'), 'ordered_week is null and order_item_id in ('
+            count_rows(ref('exp_weekly__product_sales'), in_exported_weeks('ordered_week')),
+            count_rows(ref('int_order_items_priced'), 'exclusion_reason is not null and ' ~ in_weeks),
+            count_rows(ref('fct_product_sales'), 'ordered_week is null and order_item_id in ('
                 ~ 'select order_item_id from ' ~ ref('int_order_items_priced') ~ ' where ' ~ in_weeks ~ ')'),
         ]
     ) }}
     {% for mart, left_out in aggregates %}
         union all
-        {{ equation(
+        {{ row_count_check(
             'order lines of the weeks = counted + left out', mart,
             lines_of_weeks,
             [
-                rows_of(mart, in_exported_weeks('ordered_week'), 'coalesce(sum(line_count), 0)'),
-                rows_of(ref('fct_order_lines_left_out'), left_out ~ ' and ' ~ in_weeks),
+                count_rows(mart, in_exported_weeks('ordered_week'), 'coalesce(sum(line_count), 0)'),
+                count_rows(ref('fct_order_lines_left_out'), left_out ~ ' and ' ~ in_weeks),
             ]
         ) }}
     {% endfor %}
     {% for export, mart, week in exports %}
         union all
-        {{ equation(
+        {{ row_count_check(
             'mart rows of the weeks = export', export,
-            rows_of(mart, in_exported_weeks(week)),
-            [rows_of(export, in_exported_weeks(week))]
+            count_rows(mart, in_exported_weeks(week)),
+            [count_rows(export, in_exported_weeks(week))]
         ) }}
     {% endfor %}
 

@@ -1,4 +1,4 @@
--- Every living item is either a sale or listed with the reason why it is none, and never both.
+-- Each active item is a sale or listed with the reason why it is none, and never both.
 with items as (
 
     select order_item_id

@@ -125,9 +125,9 @@ def test_the_tables_that_a_recomputed_model_reads_are_those_it_follows(compiled:
 
 
 def test_a_deduplicated_model_reads_the_new_batches_of_its_source(compiled: Nodes) -> None:
-    following = [node for node in compiled.values() if node["config"].get("follows") == "sources"]
-    assert len(following) >= 8
-    for node in following:
+    deduplicated = [node for node in compiled.values() if node["schema"] == "deduplicated"]
+    assert len(deduplicated) >= 8
+    for node in deduplicated:
         (view,) = node["depends_on"]["nodes"]
         (source,) = compiled[view]["depends_on"]["nodes"]
         assert bounded_by(node) == {source.rpartition(".")[2]}, node["name"]

@@ -18,8 +18,8 @@ from tests.models.conftest import write_small_project
 
 CONFIG = {
     "materialized": "incremental",
-    "incremental_strategy": "named_parts",
-    "parts": "exported_weeks",
+    "incremental_strategy": "replace_partitions",
+    "partitions": "exported_weeks",
     "partition_by": "week",
     "on_schema_change": "append_new_columns",
     "meta": {"export": {"key": ["id"]}},

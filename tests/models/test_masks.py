@@ -47,7 +47,7 @@ WITHOUT_CONTENT = ["cast(null as string)", "''", "' \t '"]
 
 
 REFUSED = {
-    "masked('stg_shop__customer', 'email')": "there is no staging model stg_shop__customer",
+    "masked('stg_shop__customer', 'email')": "unknown staging model stg_shop__customer",
     "masked('stg_shop__customers', 'e_mail')": "stg_shop__customers.e_mail has no PII class",
     "masked('stg_shop__addresses', 'street')": "A column of PII class street has no mask: it must be dropped",
     "masked('stg_shop__customers', 'email', as='last_four')": "PII class email has no mask last_four",

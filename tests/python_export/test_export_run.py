@@ -67,7 +67,7 @@ on-run-end: ["{{ tag_tested(results) }}"]
 models:
   +file_format: iceberg
   +materialized: incremental
-  +incremental_strategy: whole
+  +incremental_strategy: rebuild_if_changed
   +schema: export_test
   export_test: {staging: {+schema: staging, +materialized: view}}
 """
@@ -147,7 +147,7 @@ sources:
 # Notes stand for products, quantities for customers.
 GROUPS = """
 {{ config(
-    incremental_strategy='named_parts', parts='exported_weeks', partition_by='ordered_week',
+    incremental_strategy='replace_partitions', partitions='exported_weeks', partition_by='ordered_week',
     on_schema_change='append_new_columns'
 ) }}
 with demand as (

@@ -1,4 +1,4 @@
-{{ config(unique_key='version_key', incremental_strategy='whole') }}
+{{ config(unique_key='version_key', incremental_strategy='rebuild_if_changed') }}
 
 with bounds as (
 

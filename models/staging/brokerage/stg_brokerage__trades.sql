@@ -11,7 +11,7 @@ with landed as (
 final as (
 
     select
-        -- key: trades have none, each record is a trade of its own
+        -- key: trades have none, each record is one trade
         {{ position_key() }} as trade_key,
 
         -- attributes
@@ -26,7 +26,7 @@ final as (
         account,
         userid as user_id,
 
-        -- the payload has no event time: the record's own stands in
+        -- the payload has no event time: the record's timestamp replaces it
         kafka_timestamp as traded_at,
         {{ is_event_time_valid('kafka_timestamp') }} as is_event_time_valid,
 

@@ -44,7 +44,7 @@ final as (
         customer.gender,
         customer.registertime as registered_epoch_ms,
 
-        -- the payload has no event time: the record's own stands in
+        -- the payload has no event time: the record's timestamp replaces it
         kafka_timestamp as ordered_at,
         {{ is_event_time_valid('kafka_timestamp') }} as is_event_time_valid,
 
