@@ -19,7 +19,7 @@ from lakehouse.errors import UserError
 from lakehouse.lease import leased
 from lakehouse.lock import locked
 from lakehouse.output import console
-from lakehouse.pii.problem import RESTRICTED
+from lakehouse.pii.flows import RESTRICTED
 from lakehouse.settings import Settings
 from python_export.datasets import build, completeness, declared
 from python_export.datasets.project import Project
@@ -90,7 +90,7 @@ class Erasure:
         rows = {table.declaration.identifier: len(table.places) for table in found if table.places}
         key_file = self.settings.needed("pii_key_file")
         before = receipts.of_request(catalog, key_file, self.persons, places)
-        build.parse(self.project, anew=True)
+        build.parse(self.project, always=True)
         self._require_known(catalog, declarations)
         for of_table in found:
             if of_table.shared:

@@ -31,12 +31,19 @@ class DeadlineError(UserError):
 
 
 @dataclass(frozen=True)
-class Fault:
-    """An issue in words without data, and its place: a topic's name, or the unique id of a dbt node.
+class Issue:
+    """What a check finds, in words without data.
 
-    `of_suppressed`: it is wrong for datasets with suppressed groups alone.
+    `object` is where: a topic's name, or the unique id of a dbt node. `of_suppressed`: it is wrong for datasets with
+    suppressed groups alone.
     """
 
-    place: str
-    reason: str
+    message: str
+    remedy: str = ""
+    object: str = ""
     of_suppressed: bool = False
+
+    @property
+    def model(self) -> str:
+        """The name of the model at fault, if it is one."""
+        return self.object.rpartition(".")[2]

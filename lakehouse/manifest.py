@@ -13,15 +13,11 @@ from lakehouse.errors import UserError
 REFERENCED = ("model", "seed", "snapshot")
 
 
-def _config(name: str) -> Any:
-    return Field(validation_alias=AliasPath("config", name))
+def _field(*path: str) -> Any:
+    return Field(validation_alias=AliasPath(*path))
 
 
-def _depends_on(name: str) -> Any:
-    return Field(validation_alias=AliasPath("depends_on", name))
-
-
-Meta = Annotated[dict[str, Any], _config("meta")]
+Meta = Annotated[dict[str, Any], _field("config", "meta")]
 
 
 @dataclass(frozen=True)
@@ -68,21 +64,24 @@ class Node:
     compiled_code: str | None = None
     columns: dict[str, Column] = field(default_factory=dict)
     attached_node: str | None = None
-    parents: Annotated[list[str], _depends_on("nodes")] = field(default_factory=list)
-    macros: Annotated[list[str], _depends_on("macros")] = field(default_factory=list)
+    column_name: str | None = None
+    test_name: Annotated[str, _field("test_metadata", "name")] = ""
+    test_arguments: Annotated[dict[str, Any], _field("test_metadata", "kwargs")] = field(default_factory=dict)
+    parents: Annotated[list[str], _field("depends_on", "nodes")] = field(default_factory=list)
+    macros: Annotated[list[str], _field("depends_on", "macros")] = field(default_factory=list)
     meta: Meta = field(default_factory=dict)
-    materialized: Annotated[str, _config("materialized")] = ""
-    partition_by: Annotated[Any, _config("partition_by")] = None
-    pre_hooks: Annotated[list[Hook], _config("pre-hook")] = field(default_factory=list)
-    post_hooks: Annotated[list[Hook], _config("post-hook")] = field(default_factory=list)
-    sql_header: Annotated[str | None, _config("sql_header")] = None
-    incremental_predicates: Annotated[Any, _config("incremental_predicates")] = None
-    unique_key: Annotated[str | list[str] | None, _config("unique_key")] = None
-    updated_at: Annotated[str | None, _config("updated_at")] = None
-    check_cols: Annotated[str | list[str] | None, _config("check_cols")] = None
-    fail_calc: Annotated[str, _config("fail_calc")] = "count(*)"
-    store_failures: Annotated[bool | None, _config("store_failures")] = None
-    store_failures_as: Annotated[str | None, _config("store_failures_as")] = None
+    materialized: Annotated[str, _field("config", "materialized")] = ""
+    partition_by: Annotated[Any, _field("config", "partition_by")] = None
+    pre_hooks: Annotated[list[Hook], _field("config", "pre-hook")] = field(default_factory=list)
+    post_hooks: Annotated[list[Hook], _field("config", "post-hook")] = field(default_factory=list)
+    sql_header: Annotated[str | None, _field("config", "sql_header")] = None
+    incremental_predicates: Annotated[Any, _field("config", "incremental_predicates")] = None
+    unique_key: Annotated[str | list[str] | None, _field("config", "unique_key")] = None
+    updated_at: Annotated[str | None, _field("config", "updated_at")] = None
+    check_cols: Annotated[str | list[str] | None, _field("config", "check_cols")] = None
+    fail_calc: Annotated[str, _field("config", "fail_calc")] = "count(*)"
+    store_failures: Annotated[bool | None, _field("config", "store_failures")] = None
+    store_failures_as: Annotated[str | None, _field("config", "store_failures_as")] = None
 
     @property
     def table(self) -> str:
@@ -101,7 +100,7 @@ class Macro:
     name: str
     package_name: str
     macro_sql: str
-    macros: Annotated[list[str], _depends_on("macros")] = field(default_factory=list)
+    macros: Annotated[list[str], _field("depends_on", "macros")] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -11,20 +11,19 @@ from pyhive import hive
 from pyiceberg.catalog import Catalog
 
 from lakehouse import thrift
-from lakehouse.errors import DeadlineError, Fault, UserError
+from lakehouse.errors import DeadlineError, Issue, UserError
 from lakehouse.failure import to_user_error
 from lakehouse.lease import LeaseLostError
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
-from python_export.datasets import completeness, declared, gate
+from python_export.datasets import completeness, declared, pii_gate
 from python_export.datasets.build import build, build_figures, invocation
 from python_export.datasets.declared import Dataset
-from python_export.datasets.findings import Findings, is_of
+from python_export.datasets.issues import Readiness, Withheld, ready, withhold, withholds, without_dataset
 from python_export.datasets.project import Project
 from python_export.datasets.source import Source, require_week
 from python_export.datasets.unclassified import omitted_fields, unclassified_fields
 from python_export.datasets.week_counts import Counts, week_counts
-from python_export.datasets.withheld import Withheld, ready, withhold, withholds, without_dataset
 from python_export.files import pii_scan
 from python_export.files.compare import Facts, verify
 from python_export.files.unload import UnloadBucket, unload
@@ -36,7 +35,7 @@ from python_export.publishing.target import Target, is_announced, open_target, s
 from python_export.telling.exported import Exported
 from python_export.variables import Channels, Choices
 
-Judged = TypeVar("Judged")
+Checked = TypeVar("Checked")
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Exporter:
     catalog: Catalog
     project: Project
     exported: Exported
-    findings: Findings = field(default_factory=Findings)
+    readiness: Readiness = field(default_factory=Readiness)
     say: Callable[[str], None] = print
     # Raises if another machine may be at work; asked before each build and each version.
     require: Callable[[], None] = lambda: None
@@ -66,16 +65,18 @@ class Exporter:
         chosen = declared.choose(known, names)
         names = [dataset.name for dataset in chosen]
         with thrift.connect(self.settings) as cursor:
-            faults, warnings = omitted_fields(self.catalog, self.project)
-            self.findings.faults += faults
+            issues, warnings = omitted_fields(self.catalog, self.project)
+            self.readiness.issues += issues
             self.exported.warnings += warnings + unclassified_fields(cursor, self.catalog, self.project)
-            self.findings.datasets = chosen
-            self.findings.states = completeness.look(self.settings, cursor, self.catalog, chosen, known.values())
+            self.readiness.datasets = chosen
+            self.readiness.states = completeness.read_topic_states(
+                self.settings, cursor, self.catalog, chosen, known.values()
+            )
         with self._target(chosen) as (target, directory):
             figures = None
             if weeks is None:
                 self.say("building the figures of all weeks")
-                self.findings.faults += build_figures(self.project)
+                self.readiness.issues += build_figures(self.project)
                 figures = late.figures(self.catalog)
                 due = self._due(target, figures, chosen)
             else:
@@ -102,7 +103,7 @@ class Exporter:
         target = open_target(self.settings)
         announced = is_announced(self.settings, target, Channels.of(self.project.env).root)
         once = [dataset.name for dataset in datasets if dataset.suppressed]
-        self.findings.published = late.published_once(self.catalog, target, once, announced)
+        self.readiness.published = late.published_once(self.catalog, target, once, announced)
         with staging(target.staging) as directory:
             target.clean([dataset.name for dataset in datasets])
             if self.settings.export_unload:
@@ -127,11 +128,11 @@ class Exporter:
         """
         failed: list[tuple[Withheld, Exception]] = []
         if not self.restated:
-            due, versions, warnings = late.without_published(target, due, self.findings.published)
+            due, versions, warnings = late.without_published(target, due, self.readiness.published)
             self.exported.published += versions
             self.exported.warnings += warnings
-        for week in due.keys() - self.findings.in_week.keys():
-            self.findings.judge(self.settings.export_grace, week)
+        for week in due.keys() - self.readiness.in_week.keys():
+            self.readiness.check(self.settings.export_grace, week)
         if with_build:
             self._build({week: due[week] for week in due if week not in built}, with_ancestors=not built)
         for week in due:
@@ -146,14 +147,14 @@ class Exporter:
         if len(failed) == sum(map(len, due.values())) and len({type(error) for _, error in failed}) == 1:
             raise failed[0][1]
         self.exported.withheld += [withheld for withheld, _ in failed]
-        quiet = (warning.reason for week in due for warning in self.findings.warnings.get(week, ()))
+        quiet = (warning.message for week in due for warning in self.readiness.warnings.get(week, ()))
         self.exported.warnings += dict.fromkeys(quiet)
-        faults = dict.fromkeys([*self.findings.faults, *(fault for week in due for fault in self.findings.of(week))])
-        self.exported.has_faults = bool(faults)
-        self.exported.warnings += without_dataset(declared.load(self.project).values(), faults)
+        issues = dict.fromkeys([*self.readiness.issues, *(issue for week in due for issue in self.readiness.of(week))])
+        self.exported.has_faults = bool(issues)
+        self.exported.warnings += without_dataset(declared.load(self.project).values(), issues)
 
     def _due(self, target: Target, figures: late.Figures, datasets: Collection[Dataset]) -> late.Due:
-        """Return the weeks that are due, but for what a fault withholds in all of them."""
+        """Return the weeks that are due, but for what an issue withholds in all of them."""
         at_most = Choices.of(self.project.env).restate_weeks if self.at_most is None else self.at_most
         names = [dataset.name for dataset in datasets]
         once = [dataset.name for dataset in datasets if dataset.suppressed]
@@ -162,7 +163,7 @@ class Exporter:
             self.exported.warnings.append(
                 f"{len(left)} older weeks that late data changed are left for the next run, the newest {left[0]}"
             )
-        due, waiting = ready(due, declared.load(self.project), self.findings.faults)
+        due, waiting = ready(due, declared.load(self.project), self.readiness.issues)
         self.exported.warnings += waiting
         return due
 
@@ -173,36 +174,36 @@ class Exporter:
         """
         datasets = declared.load(self.project)
         wanted = {
-            week: withhold([datasets[name] for name in names], self.findings.of(week), week)[0]
+            week: withhold([datasets[name] for name in names], self.readiness.of(week), week)[0]
             for week, names in due.items()
         }
         weeks = sorted(week for week, chosen in wanted.items() if chosen)
         exports = {dataset.model: dataset for week in weeks for dataset in wanted[week]}
         found = self._built(exports.values(), weeks, with_ancestors) if weeks else []
         if len(weeks) > 1:
-            again = {fault.place.rpartition(".")[2] for fault in found if is_of(fault, exports)}
+            again = {issue.model for issue in found if issue.model in exports}
             for week in weeks:
                 if chosen := [dataset for dataset in wanted[week] if dataset.model in again]:
-                    self.findings.add(self._built(chosen, [week], with_ancestors=False), exports, [week])
-            found = [fault for fault in found if not is_of(fault, exports)]
-        self.findings.add(found, exports, weeks)
+                    self.readiness.add(self._built(chosen, [week], with_ancestors=False), exports, [week])
+            found = [issue for issue in found if issue.model not in exports]
+        self.readiness.add(found, exports, weeks)
 
-    def _built(self, chosen: Collection[Dataset], weeks: Sequence[IsoWeek], with_ancestors: bool) -> list[Fault]:
+    def _built(self, chosen: Collection[Dataset], weeks: Sequence[IsoWeek], with_ancestors: bool) -> list[Issue]:
         self.require()
         self.say(f"{', '.join(map(str, weeks))}: building {', '.join(dataset.model for dataset in chosen)}")
         # What they count has ancestors of its own.
         models = [name for dataset in chosen for name in (dataset.models if with_ancestors else (dataset.model,))]
         found = build(self.project, models, weeks, with_ancestors)
-        self.findings.builds.add(invocation(self.project))
+        self.readiness.builds.add(invocation(self.project))
         return found
 
     def _publish_week(
         self, week: IsoWeek, chosen: list[Dataset], target: Target, directory: Path
     ) -> list[tuple[Withheld, Exception]]:
-        """Unload and verify every dataset without a fault, then publish one after the other; return what failed."""
-        kept, _ = withhold(chosen, self.findings.of(week), week)
-        self.findings.in_week.setdefault(week, []).extend(gate.faults(self.project, kept))
-        kept, withheld = withhold(chosen, self.findings.of(week), week)
+        """Unload and verify every dataset without an issue, then publish one after the other; return what failed."""
+        kept, _ = withhold(chosen, self.readiness.of(week), week)
+        self.readiness.in_week.setdefault(week, []).extend(pii_gate.issues(self.project, kept))
+        kept, withheld = withhold(chosen, self.readiness.of(week), week)
         self.exported.withheld += withheld
         staged: list[tuple[Source, Path, Facts]] = []
         failed: dict[str, Exception] = {}
@@ -218,7 +219,7 @@ class Exporter:
                     failed[dataset.name] = error
         for source, file, facts in staged:
             dataset = source.dataset
-            quiet = [fault.reason for fault in self.findings.warnings.get(week, ()) if withholds(fault, dataset)]
+            quiet = [issue.message for issue in self.readiness.warnings.get(week, ()) if withholds(issue, dataset)]
             draft = draft_of(source, week, facts)
             draft = replace(
                 draft,
@@ -228,7 +229,7 @@ class Exporter:
                 quarantined=counts[dataset.name].quarantined,
                 quarantined_by_reason=counts[dataset.name].by_reason or {},
                 late=counts[dataset.name].late,
-                dead_letters=completeness.dead_letters(self.findings.states, dataset, week),
+                dead_letters=completeness.dead_letters(self.readiness.states, dataset, week),
             )
             retained = partial(self._retain, target)
             try:
@@ -248,25 +249,25 @@ class Exporter:
     ) -> list[tuple[Source, Path, Facts]]:
         """Return the file of a dataset, unloaded and verified; nothing if a check has withheld it."""
         name = dataset.name
-        tested = partial(require_week, self.catalog, dataset, week, self.findings.builds)
-        if (found := self._judged(name, week, tested)) is None:
+        tested = partial(require_week, self.catalog, dataset, week, self.readiness.builds)
+        if (found := self._checked(name, week, tested)) is None:
             return []
-        proven = partial(gate.require_proven, self.project, found)
-        if not self.findings.builds and self._judged(name, week, proven) is None:
+        proven = partial(pii_gate.require_proven, self.project, found)
+        if not self.readiness.builds and self._checked(name, week, proven) is None:
             return []
-        if (source := self._judged(name, week, partial(pii_scan.withhold, found, directory / "scanned"))) is None:
+        if (source := self._checked(name, week, partial(pii_scan.withhold, found, directory / "scanned"))) is None:
             return []
         self.say(f"{name}: unloading")
         unloaded = unload(cursor, source, directory / "unloaded", self.settings.export_bom, self.settings.export_unload)
         self.say(f"{name}: verifying")
-        facts = self._judged(name, week, partial(self._verified, unloaded, source, directory / "verified"))
+        facts = self._checked(name, week, partial(self._verified, unloaded, source, directory / "verified"))
         version = directory / "version"
         version.mkdir()
         return [(source, unloaded.rename(version / unloaded.name), facts)] if facts else []
 
     def _verified(self, file: Path, source: Source, scratch: Path) -> Facts:
         facts = verify(file, source, scratch)
-        gate.require_persons(source.dataset, facts.k_anonymity, Choices.of(self.project.env).min_persons)
+        pii_gate.require_persons(source.dataset, facts.k_anonymity, Choices.of(self.project.env).min_persons)
         return facts
 
     def _retain(self, target: Target, manifest: Manifest) -> None:
@@ -281,10 +282,10 @@ class Exporter:
     def _said(self, error: Exception, directory: Path) -> UserError:
         return stopped(error, directory) if isinstance(error, OSError) else to_user_error(error, self.settings)
 
-    def _judged(self, name: str, week: IsoWeek, judge: Callable[[], Judged]) -> Judged | None:
+    def _checked(self, name: str, week: IsoWeek, check: Callable[[], Checked]) -> Checked | None:
         """Return what a check of a dataset gives; None if it refuses, which withholds the dataset."""
         try:
-            return judge()
+            return check()
         except UserError as error:
             self.exported.withheld.append(Withheld(name, str(week), error.message))
             return None

@@ -1,7 +1,7 @@
 """The steps of the weekly job.
 
 Each can be run again at any time and then adds nothing, so a killed job is resumed by running it again; each returns in
-a few words what it did. What is wrong with a topic, model or number is kept as a fault, which withholds the datasets
+a few words what it did. What is wrong with a topic, model or number is kept as an issue, which withholds the datasets
 that come from there, and the job goes on.
 """
 
@@ -13,13 +13,13 @@ from pyiceberg.catalog import Catalog
 
 from lakehouse import thrift
 from lakehouse.catalog import load_table
-from lakehouse.errors import Fault, UserError
+from lakehouse.errors import Issue, UserError
 from lakehouse.failure import to_user_error
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek, weeks_label
 from python_export.datasets import build as dbt
 from python_export.datasets import completeness, declared
-from python_export.datasets.findings import Findings
+from python_export.datasets.issues import Readiness
 from python_export.datasets.project import Project
 from python_export.datasets.unclassified import omitted_fields, unclassified_fields
 from python_export.publishing import late
@@ -56,7 +56,7 @@ class Job:
     weeks: list[IsoWeek]
     exported: Exported
     full_refresh: bool = False
-    findings: Findings = field(default_factory=Findings)
+    readiness: Readiness = field(default_factory=Readiness)
     built_all: bool = True
     figures: late.Figures | None = None
     # Raises if another machine may be at work.
@@ -67,14 +67,14 @@ class Job:
         """The weeks that the job is to publish."""
         return weeks_label(self.weeks)
 
-    def add(self, note: str, faults: list[Fault]) -> str:
+    def add(self, note: str, issues: list[Issue]) -> str:
         """Add what is wrong in every week, tell it, and return the note."""
-        self.findings.faults += faults
-        return self.show(note, faults)
+        self.readiness.issues += issues
+        return self.show(note, issues)
 
-    def show(self, note: str, faults: list[Fault]) -> str:
+    def show(self, note: str, issues: list[Issue]) -> str:
         """Tell what is wrong in a line each, and return the note."""
-        for reason in dict.fromkeys(fault.reason for fault in faults):
+        for reason in dict.fromkeys(issue.message for issue in issues):
             self.say(f"  {reason}")
         return note
 
@@ -102,7 +102,7 @@ def ingest(job: Job) -> str:
     failed = []
     for result in results:
         if result.error:
-            failed.append(Fault(result.topic, f"{result.topic} could not be landed: {result.error.message}"))
+            failed.append(Issue(f"{result.topic} could not be landed: {result.error.message}", object=result.topic))
         notes = [*result.notes, *([undecoded_keys(result.key_errors)] if result.key_errors else ())]
         job.exported.warnings += [f"{result.topic}: {note}" for note in notes]
     records, letters = sum(result.records for result in results), sum(result.dead_letters for result in results)
@@ -117,14 +117,14 @@ def verify(job: Job) -> str:
         try:
             report = _verified(job, declaration, sample)
         except Exception as error:  # of one topic; the others are verified all the same, and it is told once
-            if declaration.topic not in {fault.place for fault in job.findings.faults}:
-                said = to_user_error(error, job.settings)
-                differing.append(Fault(declaration.topic, f"{declaration.topic} could not be verified: {said.message}"))
+            if declaration.topic not in {issue.object for issue in job.readiness.issues}:
+                why = to_user_error(error, job.settings).message
+                differing.append(Issue(f"{declaration.topic} could not be verified: {why}", object=declaration.topic))
             continue
         checked.append(report)
         if not report.good:
             first = report.error or f"{report.problem_count} problems, the first: {report.problems[0]}"
-            differing.append(Fault(report.topic, f"{report.topic} differs from the broker: {first}"))
+            differing.append(Issue(f"{report.topic} differs from the broker: {first}", object=report.topic))
     rows, records = sum(report.rows for report in checked), sum(report.records for report in checked)
     return job.add(f"{rows:,} rows once each, {records:,} byte by byte", differing)
 
@@ -149,12 +149,12 @@ def complete(job: Job) -> str:
         # Before a build that may fail: the week then stays due.
         late.record_due(job.catalog, target, week, [dataset.name for dataset in chosen])
     with thrift.connect(job.settings) as cursor:
-        faults, warnings = omitted_fields(job.catalog, job.project)
-        job.add("", faults)
+        issues, warnings = omitted_fields(job.catalog, job.project)
+        job.add("", issues)
         job.exported.warnings += warnings + unclassified_fields(cursor, job.catalog, job.project)
-        job.findings.datasets = chosen
-        job.findings.states = completeness.look(job.settings, cursor, job.catalog, chosen)
-    found = [fault for week in job.weeks for fault in job.findings.judge(job.settings.export_grace, week)]
+        job.readiness.datasets = chosen
+        job.readiness.states = completeness.read_topic_states(job.settings, cursor, job.catalog, chosen)
+    found = [issue for week in job.weeks for issue in job.readiness.check(job.settings.export_grace, week)]
     over = f"{job.label} is over"
     return job.show(over if found else f"{over}, and no topic is behind", found)
 
@@ -163,9 +163,9 @@ def build(job: Job) -> str:
     """Have dbt build and test everything."""
     failed = dbt.build_all(job.project, job.weeks, *(["--full-refresh"] if job.full_refresh else ()))
     job.built_all = not failed
-    job.findings.builds.add(dbt.invocation(job.project))
+    job.readiness.builds.add(dbt.invocation(job.project))
     exports = {dataset.model for dataset in declared.load(job.project).values()}
-    job.findings.add(failed, exports, job.weeks)
+    job.readiness.add(failed, exports, job.weeks)
     return job.show(f"exports hold {job.label}" + ("" if failed else ", all tests passed"), failed)
 
 
@@ -185,10 +185,10 @@ def reconcile(job: Job) -> str:
     if not checks:
         raise UserError(f"{RECONCILED} is empty", "Run `dbt build`")
     differing = [
-        Fault(place, f"{check['check_name']}: not so for {check['subject']}, by {check['difference']} rows")
+        Issue(f"{check['check_name']}: not so for {check['subject']}, by {check['difference']} rows", object=place)
         for check in checks
         if check["difference"]
-        for place in declared.places_of(job.project.manifest(), check["subject"])
+        for place in declared.origins_of(job.project.manifest(), check["subject"])
     ]
     outcome = f"{len(differing)} with a difference" if differing else "no difference"
     return job.add(f"{len(checks)} checks, {outcome}", differing)
@@ -196,7 +196,9 @@ def reconcile(job: Job) -> str:
 
 def export(job: Job) -> str:
     """Unload, verify and publish what nothing is wrong with, and older weeks that late data has changed."""
-    exporter = Exporter(job.settings, job.catalog, job.project, job.exported, job.findings, lambda _: None, job.require)
+    exporter = Exporter(
+        job.settings, job.catalog, job.project, job.exported, job.readiness, lambda _: None, job.require
+    )
     exporter.publish_built(job.weeks, job.figures)
     new = [file.manifest.week for file in job.exported.published if not file.unchanged]
     older = sorted(set(new) - {*map(str, job.weeks)})

@@ -1,4 +1,4 @@
-"""`lakehouse check pii`: declarations, lineage and, where there is a catalog, what has really landed."""
+"""`lakehouse check pii`: declarations, column lineage and, with a catalog, the fields that landed."""
 
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -6,38 +6,34 @@ from pathlib import Path
 from pyiceberg.catalog import Catalog
 
 from lakehouse.environment import PROJECT_ROOT
-from lakehouse.errors import UserError
+from lakehouse.errors import Issue, UserError
 from lakehouse.manifest import DbtManifest, load
-from lakehouse.pii import beside, declared, masks, proof, quasi
+from lakehouse.pii import declared, hooks, proof
 from lakehouse.pii.compile import compiled_manifest
-from lakehouse.pii.declared import Unknown
-from lakehouse.pii.masks import Masks
-from lakehouse.pii.problem import Problem
-
-MACROS = masks.MACROS
+from lakehouse.pii.declared import UndeclaredField
 
 
-def problems(manifest: DbtManifest, known_masks: Masks) -> list[Problem]:
-    """Return what is wrong with a compiled project."""
-    project = proof.trace(manifest, known_masks)
+def issues(manifest: DbtManifest) -> list[Issue]:
+    """Check a compiled project."""
+    lineage = proof.resolve(manifest)
     return [
-        *declared.unmapped(manifest, project),
-        *declared.of_two_classes(manifest, project),
-        *quasi.unlabelled(manifest, known_masks),
-        *declared.without_subjects(manifest, project),
-        *_problems_of_models(manifest, project, known_masks),
+        *declared.unmapped(lineage),
+        *declared.conflicting_classes(lineage),
+        *declared.unlabelled_quasi_identifiers(manifest),
+        *declared.missing_subjects(lineage),
+        *_issues_of_models(lineage),
     ]
 
 
-def _problems_of_models(manifest: DbtManifest, project: proof.Project, known_masks: Masks) -> list[Problem]:
+def _issues_of_models(lineage: proof.Lineage) -> list[Issue]:
     return [
-        *declared.unclassified(manifest, known_masks),
-        *declared.undeclared(manifest, project),
-        *project.problems,
-        *proof.leaks(manifest, project, known_masks),
-        *proof.counted(manifest, project, known_masks),
-        *proof.mislabelled(manifest, project),
-        *beside.problems(manifest),
+        *declared.unclassified(lineage.manifest),
+        *declared.undeclared_columns(lineage),
+        *lineage.issues,
+        *proof.leaks(lineage),
+        *proof.counted(lineage),
+        *proof.mislabelled(lineage),
+        *hooks.issues(lineage.manifest),
     ]
 
 
@@ -50,18 +46,17 @@ def check(catalog: Catalog | None = None, target: Path | None = None) -> int:
     Raises:
         UserError: something is wrong; it names each thing and its remedy.
     """
-    known_masks = masks.load(MACROS)
     if target and not (target / "manifest.json").is_file():
         raise UserError(f"There is no manifest.json in {target}", "Name the target directory of a `dbt build`")
     manifest = load(target / "manifest.json") if target else compiled_manifest(PROJECT_ROOT)
-    found = problems(manifest, known_masks)
+    found = issues(manifest)
     if catalog is not None:
-        found += [field.problem for field in declared.unknown(manifest, catalog)]
+        found += [field.issue for field in declared.undeclared_fields(manifest, catalog)]
     require_none(found)
     return len(manifest.models)
 
 
-def leaks_on_the_way(manifest: DbtManifest, unique_ids: Collection[str]) -> list[Problem]:
+def issues_upstream(manifest: DbtManifest, unique_ids: Collection[str]) -> list[Issue]:
     """Return what is wrong with some models and all that they come from, in the SQL that dbt ran.
 
     dbt may have run these alone, so nothing is asked of others.
@@ -72,27 +67,25 @@ def leaks_on_the_way(manifest: DbtManifest, unique_ids: Collection[str]) -> list
         {name: source for name, source in manifest.sources.items() if name in wanted},
         manifest.macros,
     )
-    known_masks = masks.load(MACROS)
-    return _problems_of_models(part, proof.trace(part, known_masks), known_masks)
+    return _issues_of_models(proof.resolve(part))
 
 
-def require_classified(manifest: DbtManifest, catalog: Catalog, strict: bool = True) -> list[Unknown]:
-    """Check what data can change without a change of code, and return the fields that landed and nobody classified.
+def require_classified(manifest: DbtManifest, catalog: Catalog, strict: bool = True) -> list[UndeclaredField]:
+    """Check what data can change without a change of code, and return the fields that landed without a class.
 
     No model reads such a field, so that only a strict check refuses it.
 
     Raises:
         UserError: a staging column has no class, or the check is strict and there are such fields.
     """
-    known_masks = masks.load(MACROS)
-    unknown = list(declared.unknown(manifest, catalog))
-    require_none([*declared.unclassified(manifest, known_masks), *(field.problem for field in unknown if strict)])
+    unknown = list(declared.undeclared_fields(manifest, catalog))
+    require_none([*declared.unclassified(manifest), *(field.issue for field in unknown if strict)])
     return unknown
 
 
-def require_none(found: Iterable[Problem]) -> None:
-    """Raise one error for all problems, if there are any."""
-    lines = [f"  {problem.message}. {problem.remedy}." for problem in found]
+def require_none(found: Iterable[Issue]) -> None:
+    """Raise one error that names all issues, if there are any."""
+    lines = [f"  {issue.message}. {issue.remedy}." for issue in found]
     if lines:
         raise UserError(
             f"Personal data is not safe, {len(lines)} {'things' if len(lines) > 1 else 'thing'} to correct:\n"

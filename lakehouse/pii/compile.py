@@ -90,6 +90,6 @@ def _operations(hooks: dict[str, str | list[str]]) -> list[Node]:
     """Return the project's hooks as dbt has them in a manifest; it would run them even to compile."""
     return [
         Node(f"operation.{name}.{position}", "operation", f"{name}-{position}", schema="", raw_code=sql)
-        for name, said in hooks.items()
-        for position, sql in enumerate([said] if isinstance(said, str) else said)
+        for name, sqls in hooks.items()
+        for position, sql in enumerate([sqls] if isinstance(sqls, str) else sqls)
     ]

@@ -1,9 +1,9 @@
 """Which classified columns reach each column of a query, raw or masked.
 
-This over-approximates: whatever stands anywhere in an expression reaches its result, so no function, case, window or
+This over-approximates: whatever is anywhere in an expression reaches its result, so no function, case, window or
 cast is a way out; only a mask is. What decides which rows there are, or in which order (where, join, group by,
 distinct, union, order by), reaches every column. Counting plain columns shows no value; counting distinct ones does.
-SQL that this module does not know is not guessed at: it raises `Unfollowed`.
+SQL that this module does not know is not guessed at: it raises `UnsupportedSql`.
 """
 
 from collections.abc import Mapping
@@ -11,32 +11,31 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from lakehouse.pii.masks import Mask, Masks
-from lakehouse.pii.parse import kind, statement
-from lakehouse.pii.scope import Scope
-from lakehouse.pii.traces import LANDED, MASKING_KEY, NONE, Relation, Traces, Unfollowed, carried, computed, union
+from lakehouse.pii.flows import LANDED, MASKING_KEY, NONE, Flows, Relation, Scope, carried, computed, union
+from lakehouse.pii.masks import Mask, load
+from lakehouse.pii.parse import UnsupportedSql, kind, statement
 
 # What hands a value on as it is.
 CARRIES = (exp.Alias, exp.Coalesce, exp.Dot, exp.Paren)
 
 
-def follow(sql: str, tables: Mapping[str, Relation], masks: Masks) -> Relation:
+def follow(sql: str, tables: Mapping[str, Relation]) -> Relation:
     """Return the columns that a statement gives: a query, or one that writes a query's rows.
 
-    `tables` are the relations by name as they stand in the SQL.
+    `tables` are the relations by their names in the SQL.
 
     Raises:
-        Unfollowed: the SQL cannot be parsed, or uses a relation, column or clause that is not known.
+        UnsupportedSql: the SQL cannot be parsed, or uses a relation, column or clause that is not known.
     """
-    classified = {name.rpartition(".")[2] for table in tables.values() for name, traces in table.columns if traces}
+    classified = {name.rpartition(".")[2] for table in tables.values() for name, flows in table.columns if flows}
     tree = statement(sql, classified)
-    scope = Scope({name: replace(relation, ordered=False) for name, relation in tables.items()}, masks)
+    scope = Scope({name: replace(relation, ordered=False) for name, relation in tables.items()})
     if isinstance(tree, exp.Merge):
         return _merge(tree, scope)
     if isinstance(tree, exp.Create | exp.Insert) and isinstance(tree.expression, exp.Query):
         tree = tree.expression
     if not isinstance(tree, exp.Query):
-        raise Unfollowed(f"it is not a query but {kind(tree)}")
+        raise UnsupportedSql(f"it is not a query but {kind(tree)}")
     return _query(tree, scope)
 
 
@@ -49,18 +48,18 @@ def _query(node: exp.Expr, scope: Scope) -> Relation:
         _only(node, "this", "expression", "distinct", "with_")
         left, right = _query(node.this, scope), _query(node.expression, scope)
         if not (left.ordered and right.ordered):
-            raise Unfollowed("a set operation takes the columns of a star by position")
+            raise UnsupportedSql("a set operation takes the columns of a star by position")
         if len(left.columns) != len(right.columns):
-            raise Unfollowed("the arms of a set operation differ in columns")
+            raise UnsupportedSql("the arms of a set operation differ in columns")
         both = zip(left.columns, right.columns, strict=True)
-        columns = tuple((name, carried([traces, others])) for (name, traces), (_, others) in both)
+        columns = tuple((name, carried([flows, others])) for (name, flows), (_, others) in both)
         # Which rows UNION, EXCEPT and INTERSECT keep is decided by all columns of both.
         keeps_all = isinstance(node, exp.Union) and not node.args.get("distinct")
         by_value = NONE if keeps_all else computed(left.everything() | right.everything())
-        return Relation(columns, left.steering | right.steering | by_value)
+        return Relation(columns, left.indirect | right.indirect | by_value)
     if isinstance(node, exp.Select):
         return _select(node, scope)
-    raise Unfollowed(f"it has {kind(node)} where a query is expected")
+    raise UnsupportedSql(f"it has {kind(node)} where a query is expected")
 
 
 def _with_ctes(node: exp.Expr, scope: Scope) -> Scope:
@@ -80,36 +79,36 @@ ROWS = ("where", "group", "having", "qualify", "order", "sort", "cluster", "dist
 
 def _select(node: exp.Select, scope: Scope) -> Relation:
     _only(node, "with_", "expressions", "distinct", "from_", "joins", "laterals", *ROWS)
-    inner = Scope(scope.tables, scope.masks, outer=scope)
-    steering = NONE
+    inner = Scope(scope.tables, outer=scope)
+    indirect = NONE
     if node.args.get("from_"):
         inner = _add(inner, node.args["from_"].this)
     for join in node.args.get("joins") or ():
-        # Without a method: a natural join's keys stand nowhere.
+        # Without a method: a natural join's keys are not in the SQL.
         _only(join, "this", "on", "using", "side", "kind")
         inner = _add(inner, join.this)
-        steering |= union(_traces(part, inner) for part in [join.args.get("on"), *(join.args.get("using") or ())])
+        indirect |= union(_flows(part, inner) for part in [join.args.get("on"), *(join.args.get("using") or ())])
     for lateral in node.args.get("laterals") or ():
         inner = _add(inner, lateral)
 
-    columns: list[tuple[str, Traces]] = []
+    columns: list[tuple[str, Flows]] = []
     for projection in node.expressions:
         columns += _projection(projection, inner)
         inner = replace(inner, aliases=tuple(columns))
     for clause in ROWS:
         parts = node.args.get(clause)
         for part in parts if isinstance(parts, list) else [parts]:
-            steering |= _traces(part, inner)
+            indirect |= _flows(part, inner)
             if part is not None and _has_position(part):
-                steering |= union(traces for _, traces in columns)
+                indirect |= union(flows for _, flows in columns)
     if node.args.get("distinct"):
         _only(node.args["distinct"])
-        steering |= union(traces for _, traces in columns)
-    steering |= union(source.steering for _, source in inner.sources)
+        indirect |= union(flows for _, flows in columns)
+    indirect |= union(source.indirect for _, source in inner.sources)
     stars = [projection for projection in node.expressions if projection.is_star]
     merged = any(join.args.get("using") for join in node.args.get("joins") or ())
     ordered = not stars or (not merged and all(source.ordered for star in stars for source in _starred(star, inner)))
-    return Relation(tuple(columns), computed(steering), ordered)
+    return Relation(tuple(columns), computed(indirect), ordered)
 
 
 def _has_position(clause: exp.Expr) -> bool:
@@ -125,35 +124,35 @@ def _starred(node: exp.Expr, scope: Scope) -> list[Relation]:
     wanted = node.args["table"].name.lower() if isinstance(node, exp.Column) else None
     chosen = [source for name, source in scope.sources if wanted in (None, name)]
     if not chosen:
-        raise Unfollowed("a star stands for no relation")
+        raise UnsupportedSql("a star stands for no relation")
     return chosen
 
 
-def _projection(node: exp.Expr, scope: Scope) -> list[tuple[str, Traces]]:
+def _projection(node: exp.Expr, scope: Scope) -> list[tuple[str, Flows]]:
     star = node.this if isinstance(node, exp.Column) else node
     if isinstance(star, exp.Star):
         _only(star, "except_")
-        left_out = set()
+        excluded = set()
         for column in star.args.get("except_") or ():
             if isinstance(column, exp.Column) and len(column.parts) > 1:
-                raise Unfollowed(f"a star leaves out {column.sql()}, which may be a field or of one relation alone")
-            left_out.add(column.name.lower())
+                raise UnsupportedSql(f"a star leaves out {column.sql()}, which may be a field or of one relation alone")
+            excluded.add(column.name.lower())
         chosen = _starred(node, scope)
-        return [column for source in chosen for column in source.columns if column[0] not in left_out]
+        return [column for source in chosen for column in source.columns if column[0] not in excluded]
     if isinstance(node, exp.Aliases):
-        traces = _traces(node.this, scope)
-        return [(name.name.lower(), traces) for name in node.expressions]
-    return [(node.output_name.lower(), _traces(node, scope))]
+        flows = _flows(node.this, scope)
+        return [(name.name.lower(), flows) for name in node.expressions]
+    return [(node.output_name.lower(), _flows(node, scope))]
 
 
 def _add(scope: Scope, node: exp.Expr) -> Scope:
     if isinstance(node, exp.Table):
         _only(node, "this", "db", "catalog", "alias")
         if not isinstance(node.this, exp.Identifier):
-            raise Unfollowed(f"it reads from {kind(node.this)}")
+            raise UnsupportedSql(f"it reads from {kind(node.this)}")
         name = ".".join(part.name for part in node.parts).lower()
         if name not in scope.tables:
-            raise Unfollowed(f"it reads {name}, which is no relation of the project")
+            raise UnsupportedSql(f"it reads {name}, which is no relation of the project")
         relation = scope.tables[name]
     elif isinstance(node, exp.Subquery):
         relation = _query(node, scope)
@@ -161,19 +160,19 @@ def _add(scope: Scope, node: exp.Expr) -> Scope:
         rows = [row.expressions if isinstance(row, exp.Tuple) else [row] for row in node.expressions]
         relation = Relation(
             tuple(
-                (f"col{number}", carried(_traces(value, scope) for value in column))
+                (f"col{number}", carried(_flows(value, scope) for value in column))
                 for number, column in enumerate(zip(*rows, strict=True), start=1)
             )
         )
     elif isinstance(node, exp.Lateral) and not isinstance(node.this, exp.Query | exp.Subquery):
         _only(node, "this", "alias", "view", "outer")
-        traces = _traces(node.this, scope)
+        flows = _flows(node.this, scope)
         alias = node.args.get("alias")
         if not alias or not alias.columns:
-            raise Unfollowed("LATERAL VIEW does not name its columns")
-        relation = Relation(tuple((column.name.lower(), traces) for column in alias.columns))
+            raise UnsupportedSql("LATERAL VIEW does not name its columns")
+        relation = Relation(tuple((column.name.lower(), flows) for column in alias.columns))
     else:
-        raise Unfollowed(f"it reads from {kind(node)}")
+        raise UnsupportedSql(f"it reads from {kind(node)}")
     if not isinstance(node, exp.Lateral):
         relation = _renamed(relation, node.args.get("alias"))
     return replace(scope, sources=(*scope.sources, (node.alias_or_name.lower(), relation)))
@@ -184,25 +183,25 @@ def _renamed(relation: Relation, alias: exp.TableAlias | None) -> Relation:
     if not names:
         return relation
     if not relation.ordered:
-        raise Unfollowed("a list of column names takes the columns of a star by position")
+        raise UnsupportedSql("a list of column names takes the columns of a star by position")
     if len(names) != len(relation.columns):
-        raise Unfollowed("a list of column names is shorter or longer than the columns")
-    values = (traces for _, traces in relation.columns)
+        raise UnsupportedSql("a list of column names is shorter or longer than the columns")
+    values = (flows for _, flows in relation.columns)
     return replace(relation, columns=tuple(zip(names, values, strict=True)))
 
 
-def _traces(node: exp.Expr | None, scope: Scope) -> Traces:
-    if node is None or _tells_nothing(node, scope):
+def _flows(node: exp.Expr | None, scope: Scope) -> Flows:
+    if node is None or _has_no_value(node, scope):
         return NONE
-    if mask := scope.masks.match(node):
-        return _masked(mask, _traces(mask.value, scope))
+    if mask := load().match(node):
+        return _masked(mask, _flows(mask.value, scope))
     if isinstance(node, exp.Column | exp.Star | exp.Identifier | exp.Var):
         return _reference(node, scope)
     if isinstance(node, exp.Query):
-        return computed(_query(node, Scope(scope.tables, scope.masks, outer=scope)).everything())
+        return computed(_query(node, Scope(scope.tables, outer=scope)).everything())
     if isinstance(node, exp.Count) and isinstance(node.this, exp.Distinct) and _is_plain(node):
-        raw = (trace for trace in _traces(node.this, scope) if trace.mask is None)
-        return frozenset(replace(trace, computed=True, counted=True) for trace in raw)
+        raw = (flow for flow in _flows(node.this, scope) if flow.mask is None)
+        return frozenset(replace(flow, computed=True, counted=True) for flow in raw)
     if isinstance(node, exp.Transform):
         reached = _transform(node, scope)
     elif (of_parameter := _field_of_parameter(node, scope)) is not None:
@@ -210,61 +209,61 @@ def _traces(node: exp.Expr | None, scope: Scope) -> Traces:
     else:
         parts = [node.this] if isinstance(node, exp.Alias) else node.iter_expressions()
         combine = carried if isinstance(node, exp.Coalesce) else union
-        reached = combine(_traces(part, scope) for part in parts)
+        reached = combine(_flows(part, scope) for part in parts)
     return reached if isinstance(node, CARRIES) or _is_widened(node) else computed(reached)
 
 
 def _is_widened(node: exp.Expr) -> bool:
     """Tell whether a whole number is carried as the widest one.
 
-    It stays the same then, and NULL stands for what does not fit, where a cast would quote it. sqlglot takes any cast
+    It stays the same then, and what does not fit is NULL, where a cast would quote it. sqlglot takes any cast
     of Spark's for a try_cast, but only that one for safe.
     """
     return isinstance(node, exp.TryCast) and bool(node.args.get("safe")) and node.to.is_type("bigint")
 
 
-def _masked(mask: Mask, raw: Traces) -> Traces:
+def _masked(mask: Mask, raw: Flows) -> Flows:
     """Return what a mask lets through: of a computed value as much as before, `last_four` of the first four digits say.
 
-    A pseudonym of anything but a carried column of its class tells which values have which pseudonyms. One in the
+    A pseudonym of anything but a carried column of its class shows which values have which pseudonyms. One in the
     domain of another source is of a person there.
     """
     taken = {
-        trace
-        for trace in raw
-        if trace.pii == mask.pii and trace.mask is None and not trace.computed and mask.source in ("", trace.source)
+        flow
+        for flow in raw
+        if flow.pii == mask.pii and flow.mask is None and not flow.computed and mask.source in ("", flow.source)
     }
     left = raw - taken
     if mask.name == "pseudonym" and not taken:
         left |= {MASKING_KEY}
-    return left | {replace(trace, mask=mask.name) for trace in taken}
+    return left | {replace(flow, mask=mask.name) for flow in taken}
 
 
-def _transform(node: exp.Transform, scope: Scope) -> Traces:
-    """Return what reaches an array of which each element is computed anew.
+def _transform(node: exp.Transform, scope: Scope) -> Flows:
+    """Return what reaches an array whose elements are computed.
 
-    The lambda's parameter is an element, with its fields told apart; how many there are tells of the old ones too, but
-    not which fields of them are used.
+    The lambda's parameter is an element, with its fields kept apart. The number of elements depends on the old ones,
+    but not on which of their fields are used.
     """
-    array = _traces(node.this, scope)
+    array = _flows(node.this, scope)
     if not isinstance(node.expression, exp.Lambda):
-        raise Unfollowed("TRANSFORM is without a lambda")
+        raise UnsupportedSql("TRANSFORM is without a lambda")
     element = Relation(((node.expression.expressions[0].name.lower(), array),))
     inner = replace(scope, sources=(*scope.sources, ("", element)))
-    return _traces(node.expression.this, inner) | {trace for trace in array if trace.pii != LANDED}
+    return _flows(node.expression.this, inner) | {flow for flow in array if flow.pii != LANDED}
 
 
-def _field_of_parameter(node: exp.Expr, scope: Scope) -> Traces | None:
+def _field_of_parameter(node: exp.Expr, scope: Scope) -> Flows | None:
     if not isinstance(node, exp.Dot) or not isinstance(node.this, exp.Identifier):
         return None
     return scope.named(node.this.name.lower(), [node.expression.name.lower()])
 
 
-def _tells_nothing(node: exp.Expr, scope: Scope) -> bool:
+def _has_no_value(node: exp.Expr, scope: Scope) -> bool:
     """Return whether an expression is a type, the version of the masking key, or a count of plain columns."""
     if isinstance(node, exp.Count):
         return not isinstance(node.this, exp.Distinct) and _is_plain(node)
-    return isinstance(node, exp.DataType) or scope.masks.is_key_version(node)
+    return isinstance(node, exp.DataType) or load().is_key_version(node)
 
 
 def _is_plain(count: exp.Count) -> bool:
@@ -273,9 +272,9 @@ def _is_plain(count: exp.Count) -> bool:
     return all(isinstance(part, plain) for child in count.iter_expressions() for part in child.walk())
 
 
-def _reference(node: exp.Expr, scope: Scope) -> Traces:
+def _reference(node: exp.Expr, scope: Scope) -> Flows:
     if isinstance(node, exp.Star) or isinstance(node.this, exp.Star):
-        return union(traces for _, traces in _projection(node, scope))
+        return union(flows for _, flows in _projection(node, scope))
     if isinstance(node, exp.Column):
         return scope.column([part.name.lower() for part in node.parts])
     # A name where no column is expected, like a lambda's parameter, a field or a unit: it counts if it is a column's.
@@ -287,11 +286,11 @@ def _merge(node: exp.Merge, scope: Scope) -> Relation:
     _only(node, "this", "using", "on", "whens")
     scope = _add(_add(scope, node.this), node.args["using"])
     parts = (node.args["on"], node.args["whens"])
-    everything = scope.sources[1][1].everything() | union(_traces(part, scope) for part in parts)
+    everything = scope.sources[1][1].everything() | union(_flows(part, scope) for part in parts)
     return Relation(tuple((name, everything) for name, _ in scope.sources[0][1].columns))
 
 
 def _only(node: exp.Expr, *understood: str) -> None:
     for name, value in node.args.items():
         if value and name not in understood:
-            raise Unfollowed(f"{kind(node)} has a clause {name.strip('_')}")
+            raise UnsupportedSql(f"{kind(node)} has a clause {name.strip('_')}")

@@ -1,8 +1,8 @@
-"""The masks of macros/pii: as syntax trees, to tell in compiled SQL whether an expression is one, and as SQL."""
+"""The masks of macros/pii: as syntax trees, by which they are recognised in compiled SQL, and as SQL."""
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
+from functools import cache
 
 import jinja2
 import sqlglot
@@ -51,18 +51,19 @@ class Masks:
         return _same(self.key_version, node, {})
 
 
-def load(directory: Path) -> Masks:
-    """Return the masks that the macros in a directory render."""
-    classes = {name: tuple(masks) for name, masks in json.loads(_rendered(directory, "pii_masks")).items()}
+@cache
+def load() -> Masks:
+    """Return the masks that the macros render."""
+    classes = {name: tuple(masks) for name, masks in json.loads(_rendered("pii_masks")).items()}
     return Masks(
         classes,
         tuple(
-            Mask(pii, name, _tree(_rendered(directory, "mask_as", VALUE, pii, name, SOURCE)))
+            Mask(pii, name, _tree(_rendered("mask_as", VALUE, pii, name, SOURCE)))
             for pii, names in classes.items()
             if pii != AS_IS
             for name in names
         ),
-        _tree(_rendered(directory, "pii_key_version")),
+        _tree(_rendered("pii_key_version")),
     )
 
 
@@ -72,13 +73,13 @@ def pseudonym(value: str, pii: str, source: str, pads: str) -> str:
     `value` is an expression, such as the name of a column. `pads` is a table or view of one row with the column
     `value`: the line of the key file, or of the copy of another version, which says by which domain it goes.
     """
-    return _rendered(MACROS, "mask_as", value, pii, "pseudonym", source, pads)
+    return _rendered("mask_as", value, pii, "pseudonym", source, pads)
 
 
-def _rendered(directory: Path, macro: str, *arguments: str) -> str:
+def _rendered(macro: str, *arguments: str) -> str:
     environment = jinja2.Environment(autoescape=False)
     environment.globals["return"] = json.dumps
-    macros = environment.from_string("\n".join((directory / name).read_text() for name in FILES)).module
+    macros = environment.from_string("\n".join((MACROS / name).read_text() for name in FILES)).module
     return str(getattr(macros, macro)(*arguments))
 
 
@@ -87,7 +88,7 @@ def _tree(sql: str) -> exp.Expr:
 
 
 def _same(template: object, found: object, bound: dict[str, exp.Expr]) -> bool:
-    """Compare trees; what stands where the template has its value and source goes to `bound`, alike everywhere."""
+    """Compare trees; `bound` gets what is in the places of the template's value and source, the same in each place."""
     if isinstance(template, exp.Column) and template.name == VALUE and isinstance(found, exp.Expr):
         return bound.setdefault(VALUE, found) == found
     if isinstance(template, exp.Literal) and template.name == f"{SOURCE}." and isinstance(found, exp.Literal):

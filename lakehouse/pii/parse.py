@@ -6,8 +6,6 @@ from itertools import zip_longest
 import sqlglot
 from sqlglot import Token, TokenType, exp
 
-from lakehouse.pii.traces import Unfollowed
-
 # Functions that sqlglot does not know are not known to be functions of their arguments alone: `identifier` reads a
 # column by a text, `reflect` runs Java, and anybody can create one.
 UNKNOWN = (exp.Anonymous, exp.AnonymousAggFunc)
@@ -16,47 +14,51 @@ BUILT_IN = {"try_sum", "xxhash64"}
 OUTSIDE = (exp.QueryTransform, exp.Placeholder, exp.Parameter, exp.SessionParameter, exp.Command, exp.Hint)
 
 
+class UnsupportedSql(Exception):
+    """SQL that lineage cannot follow: what it would prove of it stays unproven."""
+
+
 def statement(sql: str, classified: set[str]) -> exp.Expr:
     """Return the syntax tree of a statement. `classified` are the names of columns that must not get lost in it.
 
     Raises:
-        Unfollowed: it cannot be parsed, is more than one, or says something that its tree does not show.
+        UnsupportedSql: it cannot be parsed, is more than one, or has something that its tree does not show.
     """
     if "${" in sql:
-        raise Unfollowed("Spark would put a variable's value in the place of ${...}")
+        raise UnsupportedSql("Spark would put a variable's value in the place of ${...}")
     try:
         tokens = sqlglot.tokenize(sql, read="spark")
         found = [tree for tree in sqlglot.parse(sql, dialect="spark") if tree is not None]
     except (sqlglot.ParseError, sqlglot.errors.TokenError):
-        raise Unfollowed("it cannot be parsed") from None
+        raise UnsupportedSql("it cannot be parsed") from None
     if len(found) != 1:
-        raise Unfollowed("it is not one statement")
+        raise UnsupportedSql("it is not one statement")
     if any(token.token_type is TokenType.PIPE_GT for token in tokens):
-        raise Unfollowed("it has a pipe |>")
+        raise UnsupportedSql("it has a pipe |>")
     [tree] = found
     for node in tree.walk():
         if isinstance(node, UNKNOWN) and node.name.lower() not in BUILT_IN:
-            raise Unfollowed(f"it calls {node.name}, which is no known function")
+            raise UnsupportedSql(f"it calls {node.name}, which is no known function")
         if isinstance(node, OUTSIDE):
-            raise Unfollowed(f"it has {kind(node)}")
+            raise UnsupportedSql(f"it has {kind(node)}")
         if isinstance(node, exp.Identifier) and "." in node.name:
-            raise Unfollowed(f"it has the name `{node.name}`, whose dot looks like a qualifier's")
+            raise UnsupportedSql(f"it has the name `{node.name}`, whose dot looks like a qualifier's")
     _require_complete(tree, tokens, classified)
     return tree
 
 
 def _require_complete(tree: exp.Expr, tokens: list[Token], classified: set[str]) -> None:
     """Refuse a tree that lacks a name of the text: sqlglot drops arguments that a function has too many of."""
-    said: Counter[str] = Counter()
+    written: Counter[str] = Counter()
     for token, following in zip_longest(tokens, tokens[1:]):
         is_function = following is not None and following.token_type is TokenType.L_PAREN
         is_name = token.token_type in (TokenType.VAR, TokenType.IDENTIFIER) and not is_function
         if is_name and token.text.lower() in classified:
-            said[token.text.lower()] += 1
+            written[token.text.lower()] += 1
     parsed = Counter(node.name.lower() for node in tree.find_all(exp.Identifier, exp.Var))
-    lost = sorted(name for name in said if said[name] > parsed[name])
+    lost = sorted(name for name in written if written[name] > parsed[name])
     if lost:
-        raise Unfollowed(f"its parser loses the name {lost[0]}")
+        raise UnsupportedSql(f"its parser loses the name {lost[0]}")
 
 
 def kind(node: exp.Expr) -> str:

@@ -1,14 +1,16 @@
 """The proof that no classified column leaves the restricted layers raw, over dbt's manifest with compiled SQL."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 
+from lakehouse.errors import Issue
 from lakehouse.manifest import Column, DbtManifest, Node
+from lakehouse.pii import masks
+from lakehouse.pii.flows import LANDED, MASKING_KEY, NONE, RESTRICTED, STAGING, Flow, Flows, Relation
 from lakehouse.pii.lineage import follow
-from lakehouse.pii.masks import AS_IS, Masks
-from lakehouse.pii.problem import RESTRICTED, STAGING, Problem
-from lakehouse.pii.traces import LANDED, MASKING_KEY, NONE, Relation, Trace, Traces, Unfollowed
+from lakehouse.pii.masks import AS_IS
+from lakehouse.pii.parse import UnsupportedSql
 
 # The meta key by which a model states why its numbers of distinct classified values show none of them.
 DISTINCT_COUNTS = "distinct_counts"
@@ -46,27 +48,40 @@ METADATA_TABLES = {
     "metadata_log_entries": ("timestamp", "file", "latest_snapshot_id"),
 }
 
-
-LABEL = "Set config.meta.pii and config.meta.mask of the column: the dictionary of the published file says them"
+LABEL = "Set config.meta.pii and config.meta.mask of the column: the dictionary of the published file has them"
 
 
 @dataclass(frozen=True)
-class Project:
-    """A project whose columns have been followed.
+class Lineage:
+    """The column lineage of a compiled project.
 
-    `relations` are those that readers see, by dbt's unique id; `landed` tells per staging model which bronze fields
-    each of its columns is made of; `problems` are the models that cannot be followed.
+    `relations` are what readers see of each node, by its unique id; `landed` names of each staging model the bronze
+    fields that each column is made of; `issues` are the models that cannot be followed, or must not be as they are.
     """
 
-    relations: dict[str, Relation]
-    landed: dict[str, dict[str, set[str]]]
-    problems: list[Problem]
+    manifest: DbtManifest
+    relations: dict[str, Relation] = field(default_factory=dict)
+    landed: dict[str, dict[str, set[str]]] = field(default_factory=dict)
+    issues: list[Issue] = field(default_factory=list)
+
+    def staging_columns(self) -> Iterator[tuple[Node, str, set[str]]]:
+        """Yield each column of a staging model with the bronze fields that it is made of."""
+        for node in self.manifest.models:
+            for name, fields in self.landed.get(node.unique_id, {}).items():
+                yield node, name, fields
+
+    def readable(self) -> Iterator[tuple[Node, Relation]]:
+        """Yield the nodes outside the restricted layers with what readers see of them."""
+        for unique_id, relation in self.relations.items():
+            node = self.manifest.nodes.get(unique_id)
+            if node is not None and node.schema not in RESTRICTED:
+                yield node, relation
 
 
-def trace(manifest: DbtManifest, masks: Masks) -> Project:
+def resolve(manifest: DbtManifest) -> Lineage:
     """Follow every column of a compiled project from bronze to where it is read."""
     tables = {PADS: Relation((("value", frozenset({MASKING_KEY})),)), **metadata_tables(manifest)}
-    project = Project({}, {}, [])
+    lineage = Lineage(manifest)
     for node in in_order(manifest):
         name = table_name(node)
         try:
@@ -75,37 +90,33 @@ def trace(manifest: DbtManifest, masks: Masks) -> Project:
             elif node.resource_type == "seed":
                 relation = Relation(tuple((column.lower(), NONE) for column in node.columns))
             elif not node.compiled_code:
-                raise Unfollowed("the dbt command did not compile it; `dbt compile` compiles all")
+                raise UnsupportedSql("the dbt command did not compile it; `dbt compile` compiles all")
             else:
-                relation = follow(node.compiled_code, tables, masks)
-        except Unfollowed as reason:
-            project.problems.append(
-                Problem(
-                    f"{node.name} cannot be followed, {reason}",
-                    "Write it in SQL that lakehouse/pii/lineage.py knows, or teach it what is missing",
-                )
-            )
+                relation = follow(node.compiled_code, tables)
+        except UnsupportedSql as reason:
+            remedy = "Write it in SQL that lakehouse/pii/lineage.py knows, or teach it what is missing"
+            lineage.issues.append(Issue(f"{node.name} cannot be followed, {reason}", remedy))
             continue
         if node.meta.get(DISTINCT_COUNTS):
             relation = relation.without_counts()
         if node.schema == STAGING:
-            project.problems.extend(_launders(node, relation))
-            project.landed[node.unique_id] = {
-                column: {trace.column for trace in traces if trace.pii == LANDED} for column, traces in relation.columns
+            lineage.issues.extend(_declassified(node, relation))
+            lineage.landed[node.unique_id] = {
+                column: {flow.column for flow in flows if flow.pii == LANDED} for column, flows in relation.columns
             }
             declared = _as_declared(node, relation)
-            classified = {column for column, traces in declared.columns if traces}
-            project.problems.extend(_quotes(node, [column for column in relation.columns if column[0] in classified]))
+            classified = {column for column, flows in declared.columns if flows}
+            raw = [(column, flows) for column, flows in relation.columns if column in classified]
+            lineage.issues.extend(_computed_from_raw(node, raw))
             relation = declared
         elif node.schema in RESTRICTED:
-            project.problems.extend(_quotes(node, relation.flat().columns))
-        relation = project.relations[node.unique_id] = relation.flat()
-        tables[name] = relation
-    return project
+            lineage.issues.extend(_computed_from_raw(node, relation.flat().columns))
+        tables[name] = lineage.relations[node.unique_id] = relation.flat()
+    return lineage
 
 
 def table_name(node: Node) -> str:
-    """Return the name of a node's relation as it stands in SQL."""
+    """Return the name of a node's relation as it is in SQL."""
     return node.table.lower()
 
 
@@ -119,32 +130,27 @@ def metadata_tables(manifest: DbtManifest) -> dict[str, Relation]:
     }
 
 
-def leaks(manifest: DbtManifest, project: Project, masks: Masks) -> Iterator[Problem]:
-    """Yield what is wrong with the columns outside the restricted layers."""
-    for unique_id, relation in project.relations.items():
-        node = manifest.nodes.get(unique_id)
-        if node is not None and node.schema not in RESTRICTED:
-            places: dict[Trace, set[str]] = {}
-            for name, traces in relation.columns:
-                for found in traces:
-                    places.setdefault(replace(found, computed=False), set()).add(name)
-            yield from _raw(node, places, masks)
-            yield from _in_two_masks(node, places)
-            yield from _without_key_version(node, places, relation)
+def leaks(lineage: Lineage) -> Iterator[Issue]:
+    """Yield raw columns outside the restricted layers, columns in two masks, and pseudonyms without a key version."""
+    for node, relation in lineage.readable():
+        reached: dict[Flow, set[str]] = {}
+        for name, flows in relation.columns:
+            for flow in flows:
+                reached.setdefault(replace(flow, computed=False), set()).add(name)
+        yield from _raw(node, reached)
+        yield from _in_two_masks(node, reached)
+        yield from _without_key_version(node, reached, relation)
 
 
-def mislabelled(manifest: DbtManifest, project: Project) -> Iterator[Problem]:
+def mislabelled(lineage: Lineage) -> Iterator[Issue]:
     """Yield the columns outside the restricted layers whose yml names another class or mask than has reached them.
 
     A model whose columns name none makes no statement, unless it is an export: its dictionary does.
     """
-    for unique_id, relation in project.relations.items():
-        node = manifest.nodes.get(unique_id)
-        if node is None or node.schema in RESTRICTED:
-            continue
+    for node, relation in lineage.readable():
         meta = {name: column.meta for name, column in node.columns.items()}
         named = {name: (entry["pii"], entry.get("mask")) for name, entry in meta.items() if "pii" in entry}
-        found = {name: {(trace.pii, trace.mask) for trace in traces} for name, traces in relation.columns}
+        found = {name: {(flow.pii, flow.mask) for flow in flows} for name, flows in relation.columns}
         is_export = "export" in node.meta
         # What decides on rows is in every column; it has to be named once.
         everywhere = set.intersection(*found.values()) if found else set()
@@ -152,92 +158,91 @@ def mislabelled(manifest: DbtManifest, project: Project) -> Iterator[Problem]:
             stated = {named[name]} if name in named else set()
             if stated - reaching or (is_export and (reaching - everywhere) - stated):
                 holds = ", ".join(sorted(f"{pii} as {mask}" for pii, mask in reaching)) or "nothing classified"
-                yield Problem(f"{node.name}.{name} holds {holds}, which its yml does not say", LABEL)
+                yield Issue(f"{node.name}.{name} holds {holds}, which its yml does not say", LABEL)
         if is_export and everywhere - set(named.values()):
-            yield Problem(f"{node.name} is grouped by a classified column that its yml does not name", LABEL)
+            yield Issue(f"{node.name} is grouped by a classified column that its yml does not name", LABEL)
 
 
-def counted(manifest: DbtManifest, project: Project, masks: Masks) -> Iterator[Problem]:
+def counted(lineage: Lineage) -> Iterator[Issue]:
     """Yield the counts in manifests whose SQL, in an export's yml, asks for a classified column."""
-    by_name = {node.name: node for node in manifest.nodes.values()}
-    for node in manifest.nodes.values():
+    by_name = {node.name: node for node in lineage.manifest.nodes.values()}
+    for node in lineage.manifest.nodes.values():
         export = node.meta.get("export", {})
-        events = [(kind, said) for kind in ("quarantined", "late") for said in export.get(kind, ())]
-        for kind, said in events:
-            source = by_name.get(said["from"])
-            if source is None or source.unique_id not in project.relations:
+        counts = [(kind, events) for kind in ("quarantined", "late") for events in export.get(kind, ())]
+        for kind, events in counts:
+            source = by_name.get(events["from"])
+            if source is None or source.unique_id not in lineage.relations:
                 continue
             table = table_name(source)
-            asked_for = ", ".join(said[name] for name in ("at", "by", "seen_at") if name in said)
-            sql = f"select {asked_for} from {table} where {said.get('where') or 'true'}"
+            asked_for = ", ".join(events[name] for name in ("at", "by", "seen_at") if name in events)
+            sql = f"select {asked_for} from {table} where {events.get('where') or 'true'}"
             try:
-                found = follow(sql, {table: project.relations[source.unique_id]}, masks).everything()
-                asked = sorted({trace.column for trace in found if trace.mask is None})
-            except Unfollowed as reason:
-                asked = [f"what nobody knows: {reason}"]
+                found = follow(sql, {table: lineage.relations[source.unique_id]}).everything()
+                asked = sorted({flow.column for flow in found if flow.mask is None})
+            except UnsupportedSql as reason:
+                asked = [f"SQL that cannot be followed: {reason}"]
             if asked:
-                yield Problem(
+                yield Issue(
                     f"{node.name} counts as {kind} by {', '.join(asked)}", "Ask for columns without personal data"
                 )
 
 
-def _raw(node: Node, places: Mapping[Trace, set[str]], masks: Masks) -> Iterator[Problem]:
-    for found, names in places.items():
-        if found.mask is None:
-            ways = ", ".join(masks.classes.get(found.pii, ()))
-            yield Problem(
-                f"{node.name}: {found.column} ({found.pii}) reaches {', '.join(sorted(names))}"
+def _raw(node: Node, reached: Mapping[Flow, set[str]]) -> Iterator[Issue]:
+    for flow, names in reached.items():
+        if flow.mask is None:
+            ways = ", ".join(masks.load().classes.get(flow.pii, ()))
+            yield Issue(
+                f"{node.name}: {flow.column} ({flow.pii}) reaches {', '.join(sorted(names))}"
                 " without a mask of its class",
                 f"Put it through masked() as {ways}" if ways else "Leave it out: it has no mask",
             )
 
 
-def _in_two_masks(node: Node, places: Iterable[Trace]) -> Iterator[Problem]:
-    for column in sorted({found.column for found in places}):
-        ways = sorted({found.mask for found in places if found.column == column and found.mask})
+def _in_two_masks(node: Node, reached: Iterable[Flow]) -> Iterator[Issue]:
+    for column in sorted({flow.column for flow in reached}):
+        ways = sorted({flow.mask for flow in reached if flow.column == column and flow.mask})
         if len(ways) > 1:
-            yield Problem(
+            yield Issue(
                 f"{node.name}: {column} stands there as {' and as '.join(ways)}, which say more together",
                 "Keep one of them",
             )
 
 
-def _without_key_version(node: Node, places: Iterable[Trace], relation: Relation) -> Iterator[Problem]:
-    keeps = node.materialized == "incremental" and any(found.mask == "pseudonym" for found in places)
+def _without_key_version(node: Node, reached: Iterable[Flow], relation: Relation) -> Iterator[Issue]:
+    keeps = node.materialized == "incremental" and any(flow.mask == "pseudonym" for flow in reached)
     if keeps and "key_version" not in dict(relation.columns):
-        yield Problem(
+        yield Issue(
             f"{node.name} keeps pseudonyms without the version of the key they were made with",
             "Give it pii_key_version() as key_version: a build after a rotation asks for it",
         )
 
 
-def _launders(node: Node, relation: Relation) -> Iterator[Problem]:
-    """Yield what a staging model would give a class of its own, though it may not.
+def _declassified(node: Node, relation: Relation) -> Iterator[Issue]:
+    """Yield what a staging model must not give a class: what has one already, and copies of the whole payload.
 
-    Another model gave it one, or it is a copy of the whole payload, of which a boolean says no more than that there is
-    one.
+    A boolean is allowed: it says no more than that there is a payload.
     """
-    for name, traces in relation.columns:
+    for name, flows in relation.columns:
         column = node.columns.get(name, Column())
         is_free = column.meta.get("pii") == AS_IS and column.data_type != "boolean"
-        for found in traces | relation.steering:
-            if found.pii != LANDED:
-                yield Problem(
-                    f"{node.name}.{name} is made of {found.column}, which has the class {found.pii} already",
+        for flow in flows | relation.indirect:
+            if flow.pii != LANDED:
+                yield Issue(
+                    f"{node.name}.{name} is made of {flow.column}, which has the class {flow.pii} already",
                     "Read sources alone in staging",
                 )
-            elif found in traces and is_free and found.column.split(".")[2] in WHOLE_PAYLOAD:
-                yield Problem(
-                    f"{node.name}.{name} holds {found.column}, a copy of the payload, and has the class {AS_IS}",
+            elif flow in flows and is_free and flow.column.split(".")[2] in WHOLE_PAYLOAD:
+                yield Issue(
+                    f"{node.name}.{name} holds {flow.column}, a copy of the payload, and has the class {AS_IS}",
                     "Leave it out",
                 )
 
 
-def _quotes(node: Node, columns: Iterable[tuple[str, Traces]]) -> Iterator[Problem]:
+def _computed_from_raw(node: Node, columns: Iterable[tuple[str, Flows]]) -> Iterator[Issue]:
     """Yield the columns computed from a raw value: Spark's errors quote what could not be computed; dbt logs them."""
-    for name, traces in columns:
-        if any(found.computed and found.mask is None for found in traces):
-            yield Problem(
+    for name, flows in columns:
+        if any(flow.computed and flow.mask is None for flow in flows):
+            yield Issue(
                 f"{node.name}.{name} is computed from a classified column, whose value an error would quote",
                 "Carry such columns as they are and leave computing to masked()",
             )
@@ -260,7 +265,7 @@ def _bronze(name: str, source: Node) -> Relation:
     fields = {column.lower() for column in source.columns} | set(WITHOUT_PAYLOAD) | set(COPIES_OF_PAYLOAD)
     return Relation(
         tuple(
-            (field, NONE if field in WITHOUT_PAYLOAD else frozenset({Trace(f"{name}.{field}", LANDED)}))
+            (field, NONE if field in WITHOUT_PAYLOAD else frozenset({Flow(f"{name}.{field}", LANDED)}))
             for field in sorted(fields)
         )
     )
@@ -268,11 +273,11 @@ def _bronze(name: str, source: Node) -> Relation:
 
 def _as_declared(node: Node, relation: Relation) -> Relation:
     """Return a staging model's columns with the classes that its yml declares, whatever its SQL does."""
-    columns: list[tuple[str, Traces]] = []
+    columns: list[tuple[str, Flows]] = []
     # Unique ids are source.<project>.<source>.<table>.
     sources = [name.split(".")[2] for name in node.parents if name.startswith("source.")]
     for name, _ in relation.columns:
         declared = node.column_meta(name).get("pii", "unclassified")
-        raw = Trace(f"{node.name}.{name}", declared, source=sources[0] if sources else "")
+        raw = Flow(f"{node.name}.{name}", declared, source=sources[0] if sources else "")
         columns.append((name, NONE if declared == AS_IS else frozenset({raw})))
     return Relation(tuple(columns))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lakehouse import thrift
 from lakehouse.deadline import Limits
-from lakehouse.errors import DeadlineError, Fault, UserError
+from lakehouse.errors import DeadlineError, Issue, UserError
 from lakehouse.lease import held
 from lakehouse.settings import from_environment
 from lakehouse.weeks import IsoWeek
@@ -23,7 +23,7 @@ FIGURES = "ops_weekly_figures"
 """The model of the figures of all weeks."""
 FIGURES_TABLE = "ops.weekly_figures"
 ROLLING_30D = "fct_customers_rolling_30d"
-# Where dbt reads the project from, beside dbt_project.yml.
+# Where dbt reads the project from, besides dbt_project.yml.
 SOURCES = ("models", "macros", "seeds", "snapshots")
 # dbt's own complaints about the project; the lines that follow, up to an empty one, explain them.
 PROJECT_FAILED = ("Compilation Error", "Parsing Error", "Dbt Internal Error", "Could not find profile")
@@ -31,10 +31,10 @@ PROJECT_FAILED = ("Compilation Error", "Parsing Error", "Dbt Internal Error", "C
 
 def build(
     project: Project, models: Iterable[str], weeks: Sequence[IsoWeek], with_ancestors: bool = True
-) -> list[Fault]:
+) -> list[Issue]:
     """Run `dbt build` on some models, for some weeks, and return what failed.
 
-    With the ancestors: when a table was written does not tell whether it was read from before or after records landed.
+    With the ancestors: a table's age does not show whether it was built before or after records landed.
     Tests run with the build: a table left by a build whose tests failed must not be exported by the next run. A test
     that also reads a model which is not built is not run.
 
@@ -45,15 +45,15 @@ def build(
     return build_all(project, weeks, "--select", *(f"{prefix}{name}" for name in dict.fromkeys(models)))
 
 
-def build_figures(project: Project) -> list[Fault]:
+def build_figures(project: Project) -> list[Issue]:
     """Run `dbt build` on the figures of all weeks, and on what they come from; returns and raises as `build`."""
     return build_all(project, (), "--select", f"+{FIGURES}")
 
 
 def restate_30d(project: Project, week: IsoWeek) -> None:
     """Build the 30-day figures as of the end of a week, and what they come from; a UserError if a part fails."""
-    if faults := build_all(project, (week,), "--select", f"+{ROLLING_30D}"):
-        reasons = "; ".join(dict.fromkeys(fault.reason for fault in faults))
+    if issues := build_all(project, (week,), "--select", f"+{ROLLING_30D}"):
+        reasons = "; ".join(dict.fromkeys(issue.message for issue in issues))
         raise UserError(f"The 30-day figures of {week} are not restated: {reasons}", f"dbt's log is {project.log}")
 
 
@@ -70,11 +70,11 @@ def rebuild(project: Project, *selection: str) -> None:
         "--full-refresh",
         "--select",
         *selection,
-        failed="could not build everything anew: the erasure waits",
+        failed="could not rebuild everything: the erasure waits",
     )
 
 
-def build_all(project: Project, weeks: Sequence[IsoWeek], *selection: str) -> list[Fault]:
+def build_all(project: Project, weeks: Sequence[IsoWeek], *selection: str) -> list[Issue]:
     """Run `dbt build` on the whole project, or on what is selected; returns and raises as `build`."""
     project.results_path.unlink(missing_ok=True)
     try:
@@ -83,7 +83,7 @@ def build_all(project: Project, weeks: Sequence[IsoWeek], *selection: str) -> li
     except DeadlineError:
         raise
     except UserError:
-        # A server that is gone is told of as that, and not as a fault of what it was to build.
+        # A server that is gone is reported as that, and not as an issue of what it should build.
         with thrift.connect(from_environment(project.env)):
             pass
         found = failures(project) if project.results_path.is_file() else []
@@ -94,10 +94,10 @@ def build_all(project: Project, weeks: Sequence[IsoWeek], *selection: str) -> li
     return []
 
 
-def failures(project: Project) -> list[Fault]:
+def failures(project: Project) -> list[Issue]:
     """Return what failed in dbt's last command, at the nodes that are not to be trusted then.
 
-    A test without a model of its own speaks of all that it reads. What was skipped comes from what failed.
+    A test that is attached to no model counts for all that it reads. What was skipped comes from what failed.
 
     Raises:
         UserError: a hook failed, so that nothing was built.
@@ -120,24 +120,24 @@ def failures(project: Project) -> list[Fault]:
             reason = f"test {node.name} failed"
         else:
             places, reason = [unique_id], f"{node.name} could not be built ({_why(result['message'] or '')})"
-        found += [Fault(place, reason) for place in places]
-    at_fault = {fault.place for fault in found}
+        found += [Issue(reason, object=place) for place in places]
+    failed = {issue.object for issue in found}
     for unique_id, result in results.items():
-        if result["status"] == "skipped" and at_fault.isdisjoint(manifest.ancestors(unique_id)):
-            found.append(Fault(unique_id, f"{manifest.nodes[unique_id].name} was skipped"))
+        if result["status"] == "skipped" and failed.isdisjoint(manifest.ancestors(unique_id)):
+            found.append(Issue(f"{manifest.nodes[unique_id].name} was skipped", object=unique_id))
     return found
 
 
 def _why(message: str) -> str:
-    """Return why a model failed. What dbt says of the project is returned as it is, what Spark says without values."""
+    """Return why a model failed: dbt's complaints about the project as they are, Spark's without values."""
     if message.startswith(PROJECT_FAILED):
         return " ".join(message.split())
     return spark_sql.reason(message)
 
 
-def parse(project: Project, anew: bool = False) -> None:
-    """Have dbt write its manifest, if it is missing or outdated, or `anew`; a UserError if the project is wrong."""
-    if anew or _is_outdated(project):
+def parse(project: Project, always: bool = False) -> None:
+    """Have dbt write its manifest, if it is missing or outdated, or `always`; a UserError if the project is wrong."""
+    if always or _is_outdated(project):
         _dbt(project, "parse", failed="could not read the project")
 
 
@@ -160,7 +160,7 @@ def _for_weeks(weeks: Sequence[IsoWeek]) -> tuple[str, ...]:
 
 def _dbt(project: Project, *arguments: str, failed: str) -> None:
     command = [str(Path(sys.executable).with_name("dbt")), "--no-use-colors", *arguments]
-    # Not close_fds: dbt is to hold the weekly job's lock too, see lakehouse.lock.
+    # Not close_fds: dbt must hold the weekly job's lock too, see lakehouse.lock.
     allowed = Limits.of(project.env).build.total_seconds()
     try:
         finished = subprocess.run(

@@ -8,7 +8,7 @@ from pyhive import hive
 from pyiceberg.catalog import Catalog
 
 from lakehouse import property_keys
-from lakehouse.errors import Fault, UserError
+from lakehouse.errors import Issue, UserError
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from python_export.datasets import spark_sql
@@ -30,7 +30,7 @@ class TopicState:
     `watermarks` has of each partition the newest plausible Kafka timestamp of a record that could be decoded, EPOCH
     without one; `weeks` has by its first microsecond the records that are stamped in a week, and the dead letters among
     them. `unread` are the partitions of which the table lacked records, by the end offsets that the broker had at
-    `asked_at`; `error` says why they are unknown.
+    `asked_at`; `error` is why they are unknown.
     """
 
     watermarks: dict[int, datetime]
@@ -78,27 +78,26 @@ def require_past(settings: Settings, week: IsoWeek, now: datetime) -> None:
         )
 
 
-def look(
+def read_topic_states(
     settings: Settings,
     cursor: hive.Cursor,
     catalog: Catalog,
     datasets: Iterable[Dataset],
     known: Iterable[Dataset] = (),
-) -> dict[Topic, TopicState | Fault]:
-    """Return how far the topics of some datasets are, and those of the same producers in the known datasets.
+) -> dict[Topic, TopicState | Issue]:
+    """Return the states of some datasets' topics, and of the same producers' topics in the known datasets.
 
-    A topic whose table cannot be read has a fault. Ask before a build, so that the build reads all that is counted
-    here.
+    A topic whose table cannot be read has an issue. Read before a build, so that the build reads all that is counted.
     """
     chosen = _topics(datasets)
     producers = {topic.producer for topic in chosen} - {None}
     related = (topic for topic in _topics(known) if topic.producer in producers)
-    found: dict[Topic, TopicState | Fault] = {}
+    found: dict[Topic, TopicState | Issue] = {}
     for topic in dict.fromkeys([*chosen, *related]):
         try:
             found[topic] = _state(settings, cursor, catalog, topic)
         except UserError as error:
-            found[topic] = Fault(topic.name, error.message)
+            found[topic] = Issue(error.message, object=topic.name)
     return found
 
 
@@ -107,8 +106,8 @@ def _topics(datasets: Iterable[Dataset]) -> list[Topic]:
 
 
 def check(
-    states: Mapping[Topic, TopicState | Fault], datasets: Collection[Dataset], week: IsoWeek, grace: timedelta
-) -> tuple[list[Fault], list[Fault]]:
+    states: Mapping[Topic, TopicState | Issue], datasets: Collection[Dataset], week: IsoWeek, grace: timedelta
+) -> tuple[list[Issue], list[Issue]]:
     """Return what withholds a week of some datasets, by topic, and what is a warning.
 
     A topic has passed the week's end if it `is_read` and (a) holds a decoded record from after the end, or (b) another
@@ -119,40 +118,40 @@ def check(
     read = {topic: state for topic, state in states.items() if isinstance(state, TopicState) and state.is_read(week)}
     heard = {topic for topic, state in read.items() if state.past(week)}
     producers = {topic.producer for topic in heard} - {None}
-    found: list[Fault] = []
-    warnings: list[Fault] = []
+    found: list[Issue] = []
+    warnings: list[Issue] = []
     for topic in _topics(datasets):
         state = states[topic]
-        if isinstance(state, Fault):
+        if isinstance(state, Issue):
             found.append(state)
             continue
         silence = grace if topic.silence is None else topic.silence
         if topic not in read or not (topic in heard or topic.producer in producers):
             behind = _behind(topic, state, week)
             if topic in read and state.asked_at >= week.end + silence:
-                warnings.append(Fault(topic.name, f"{week} is complete by silence: {behind}"))
+                warnings.append(Issue(f"{week} is complete by silence: {behind}", object=topic.name))
                 if any(dataset.suppressed and topic in dataset.topics for dataset in datasets):
                     reason = f"behind: {behind}, and silence completes no dataset with suppressed groups"
-                    found.append(Fault(topic.name, reason, of_suppressed=True))
+                    found.append(Issue(reason, of_suppressed=True, object=topic.name))
             else:
-                found.append(Fault(topic.name, f"behind: {behind}"))
+                found.append(Issue(f"behind: {behind}", object=topic.name))
         records, dead_letters = state.of(week)
         if topic.max_dead_letters.exceeded(records, dead_letters):
-            share = f"{dead_letters:,} of the {records:,} records of {week}"
-            found.append(Fault(topic.name, f"{topic.name}: {share} are dead letters, more than its max_dead_letters"))
+            share = f"{dead_letters:,} of the {records:,} records of {week} are dead letters"
+            found.append(Issue(f"{topic.name}: {share}, more than its max_dead_letters", object=topic.name))
     return found, warnings
 
 
-def dead_letters(states: Mapping[Topic, TopicState | Fault], dataset: Dataset, week: IsoWeek) -> int:
+def dead_letters(states: Mapping[Topic, TopicState | Issue], dataset: Dataset, week: IsoWeek) -> int:
     """Return how many records that are stamped in a week, of the topics of a dataset, could not be decoded."""
     answered = [state for topic in dataset.topics if isinstance(state := states.get(topic), TopicState)]
     return sum(state.of(week)[1] for state in answered)
 
 
-def _state(settings: Settings, cursor: hive.Cursor, catalog: Catalog, topic: Topic) -> TopicState | Fault:
+def _state(settings: Settings, cursor: hive.Cursor, catalog: Catalog, topic: Topic) -> TopicState | Issue:
     bronze = (topic.bronze.schema, topic.bronze.name)
     if not catalog.table_exists(bronze):
-        return Fault(topic.name, f"behind: {topic.name} has landed nothing")
+        return Issue(f"behind: {topic.name} has landed nothing", object=topic.name)
     asked_at = datetime.now(UTC)
     unread: set[int] = set()
     error = ""
@@ -160,7 +159,7 @@ def _state(settings: Settings, cursor: hive.Cursor, catalog: Catalog, topic: Top
         unread = unread_partitions(settings, catalog, topic.name, bronze, BROKER_SECONDS)
     except UserError as problem:
         error = problem.message
-    # How far the log before a topic was recreated says nothing about the new one.
+    # The log before a topic was recreated is no measure of the new one.
     generation = property_keys.generation(catalog.load_table(bronze).properties)
     of_topic = f" and kafka_generation = {generation}" if generation else ""
     rows = spark_sql.run(

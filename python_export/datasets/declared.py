@@ -1,4 +1,4 @@
-"""What can be exported: the export models of dbt's manifest, with their lineage to the topics."""
+"""The datasets: the export models of dbt's manifest, with their lineage to the topics."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from lakehouse.variables import seconds
 from python_export.datasets import dictionary
 from python_export.datasets.dictionary import Field
 from python_export.datasets.project import Project
-from python_export.datasets.shown import Shown, of_export
+from python_export.datasets.report_spec import ReportSpec, report_spec
 from python_export.datasets.spark_sql import Table
 from python_export.variables import Choices
 from python_ingest.topics import DeadLetterLimit
@@ -27,7 +27,7 @@ AUDIENCE = Choices.variable("audience")
 class Topic:
     """A Kafka topic that contributes to a dataset, the bronze table it lands in, and its usual few dead letters.
 
-    `producer` names what writes it, `silence` says how long after a week's end the topic may have no record.
+    `producer` names what writes it; `silence` is how long after a week's end the topic may have no record.
     """
 
     name: str
@@ -56,15 +56,15 @@ class Events:
 class Dataset:
     """One export model.
 
-    `key` identifies a row, `order_by` is the total order of the file (ascending, nulls first) and contains the key;
-    `quarantined` and `late` are events that the week lacks, or that came after its end. `lineage` names all that file
-    and manifest come from: topics, and dbt's nodes by their unique ids, its own model included. The manifest has totals
-    by the values of each column in `totals_by`. `unscanned` are columns whose values the search for personal data
-    leaves out, with the reason. `week_column` holds the label of the week that a row belongs to, None where the table
-    holds one week; `at` is the column of its event time, if it has one. `persons` are the columns that say whose a row
-    is, each with the kinds of persons: by id or pseudonym, as it is or behind the name of a channel and a dash.
-    `suppressed` is the column that tells of a row whether its group is too small for its figures to be shown, if any:
-    such a dataset is published once per week, because two versions reveal small groups by their difference.
+    `key` identifies a row; `order_by` is the total order of the file (ascending, nulls first) and contains the key.
+    `quarantined` and `late` are the events that the week lacks, and those that came after its end. `lineage` names what
+    file and manifest come from: topics, and dbt's nodes by unique id, this model too. The manifest has totals
+    by the values of each column in `totals_by`. `unscanned` are the columns that the search for personal data skips,
+    with the reason. `week_column` has the week of a row, None if the table holds one week; `at` is the column of
+    its event time. `persons` are the columns that identify a row's person, with the kinds of persons: by id or
+    pseudonym, as it is or behind a channel's name and a dash. `suppressed` is the column that marks rows whose group is
+    too small to be shown: such a dataset is published once per week, because two versions reveal small groups by their
+    difference.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Dataset:
     at: str | None = None
     persons: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     suppressed: str | None = None
-    shown: Shown = field(default_factory=Shown)
+    report_spec: ReportSpec = field(default_factory=ReportSpec)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -98,31 +98,28 @@ def load(project: Project) -> dict[str, Dataset]:
     Raises:
         UserError: there is no manifest, no export model, or one does not declare its key and order.
     """
-    return _for_audience(of_manifest(project.manifest()), Choices.of(project.env).audience)
+    audience = Choices.of(project.env).audience
+    datasets = of_manifest(project.manifest())
+    meant = {name: dataset for name, dataset in datasets.items() if audience in ("", dataset.audience)}
+    if not meant:
+        audiences = sorted({dataset.audience for dataset in datasets.values()} - {""})
+        raise UserError(
+            f"{AUDIENCE} is '{audience}', which no export is meant for",
+            f"Set it to one of {', '.join(audiences)}" if audiences else "Declare config.meta.export.audience",
+        )
+    return meant
 
 
-def shown(project: Project) -> dict[str, Shown]:
-    """Return what is shown of all datasets that dbt's last command knew, by name; nothing before the first."""
+def report_specs(project: Project) -> dict[str, ReportSpec]:
+    """Return the report specs of all datasets that dbt's last command knew, by name; nothing before the first."""
     known = of_manifest(project.manifest()) if project.manifest_path.is_file() else {}
-    return {name: dataset.shown for name, dataset in known.items()}
+    return {name: dataset.report_spec for name, dataset in known.items()}
 
 
 def title(project: Project) -> str:
     """Return the name of a project in words."""
     name: str = yaml.safe_load((project.directory / "dbt_project.yml").read_text())["name"]
     return name.replace("_", " ").capitalize()
-
-
-def _for_audience(datasets: dict[str, Dataset], audience: str) -> dict[str, Dataset]:
-    """Return the datasets that are meant for an audience; all if there is none to tell apart."""
-    meant = {name: dataset for name, dataset in datasets.items() if audience in ("", dataset.audience)}
-    if not meant:
-        declared = sorted({dataset.audience for dataset in datasets.values()} - {""})
-        raise UserError(
-            f"{AUDIENCE} is '{audience}', which no export is meant for",
-            f"Set it to one of {', '.join(declared)}" if declared else "Declare config.meta.export.audience",
-        )
-    return meant
 
 
 def of_manifest(manifest: DbtManifest) -> dict[str, Dataset]:
@@ -178,7 +175,7 @@ def _dataset(manifest: DbtManifest, node: Node) -> Dataset:
         week_column=node.partition_by,
         at=declared.get("at"),
         suppressed=declared.get("suppressed"),
-        shown=of_export(node.name, declared),
+        report_spec=report_spec(node.name, declared),
         persons={name: tuple(kinds) for name, column in node.columns.items() if (kinds := column.meta.get("subjects"))},
     )
 
@@ -186,12 +183,12 @@ def _dataset(manifest: DbtManifest, node: Node) -> Dataset:
 def _unscanned(node: Node) -> dict[str, str]:
     reasons = {}
     for name, column in node.columns.items():
-        said = column.meta.get("pii_scan")
-        if said is None:
+        setting = column.meta.get("pii_scan")
+        if setting is None:
             continue
-        word, _, reason = str(said).partition(":")
+        word, _, reason = str(setting).partition(":")
         if word != "off" or not reason.strip():
-            raise UserError(f"config.meta.pii_scan of {node.name}.{name} is '{said}'", 'Write it as "off: <reason>"')
+            raise UserError(f"config.meta.pii_scan of {node.name}.{name} is '{setting}'", 'Write it as "off: <reason>"')
         reasons[name] = reason.strip()
     return reasons
 
@@ -226,11 +223,11 @@ def _events(manifest: DbtManifest, declared: dict[str, str]) -> Events:
     return Events(node.name, Table(node.schema, node.alias), declared["at"], **rest)
 
 
-def places_of(manifest: DbtManifest, table: str) -> list[str]:
-    """Return the unique ids of where wrong numbers of a table come from: of its model or source.
+def origins_of(manifest: DbtManifest, table: str) -> list[str]:
+    """Return the unique ids from which wrong numbers of a table come: its model or source.
 
-    No dataset comes from a list of what is left out; then it is what the list reads. Nobody knows of an unknown table,
-    so of that it is the model of every dataset.
+    Of a table that no dataset reads, such as a list of excluded rows, they are its parents. Of an unknown table they
+    are the models of all datasets.
     """
     ids = {node.alias: node.unique_id for node in manifest.models}
     ids |= {source.identifier: source.unique_id for source in manifest.sources.values()}

@@ -1,4 +1,4 @@
-"""What each column of a dataset means, as its model's yml says: dictionary.csv."""
+"""The dictionary of a dataset: what its model's yml declares of each column (dictionary.csv)."""
 
 import csv
 import io
@@ -21,7 +21,7 @@ class Field:
 
     `pii` is the class of the personal data it comes from and `mask` what became of it, and in which rows if not in all;
     both may be empty.
-    `is_quasi_identifier` tells that, with others, it singles out a person though none of them names one.
+    `is_quasi_identifier`: with others it singles out a person, though none of them names one.
     `nullable` unless the contract has a constraint not_null; `allowed_values` are those of `meta.allowed_values`, none
     if any will do.
     """

@@ -1,4 +1,4 @@
-"""A dbt project as its commands see it: where it is, and what dbt has written of it."""
+"""A dbt project: its directory, and what dbt writes."""
 
 import subprocess
 from collections.abc import Mapping
@@ -32,16 +32,16 @@ class Project:
         return self.target / "manifest.json"
 
     def commit(self) -> str | None:
-        """Return the git commit of the project, marked `-dirty` if files differ from it; None where nobody knows it.
+        """Return the git commit of the project, marked `-dirty` if files differ from it; None if it is unknown.
 
-        An image has no git: LAKEHOUSE_GIT_COMMIT says there what it was made of.
+        An image has no git: there it is LAKEHOUSE_GIT_COMMIT.
         """
         command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
         try:
-            said = subprocess.run(command, cwd=self.directory, capture_output=True, text=True, check=True)
+            finished = subprocess.run(command, cwd=self.directory, capture_output=True, text=True, check=True)
         except (OSError, subprocess.CalledProcessError):
             return self.env.get("LAKEHOUSE_GIT_COMMIT") or None
-        return said.stdout.strip()
+        return finished.stdout.strip()
 
     @property
     def results_path(self) -> Path:

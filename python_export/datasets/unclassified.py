@@ -7,9 +7,9 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from lakehouse.catalog import load_table
-from lakehouse.errors import Fault, UserError
+from lakehouse.errors import Issue, UserError
 from lakehouse.pii.check import require_classified
-from lakehouse.pii.declared import Unknown, maps
+from lakehouse.pii.declared import UndeclaredField, maps
 from python_export.datasets import spark_sql
 from python_export.datasets.project import Project
 from python_export.datasets.spark_sql import Table
@@ -29,12 +29,12 @@ def unclassified_fields(cursor: hive.Cursor, catalog: Catalog, project: Project)
     return [_warning(cursor, catalog, field) for field in unknown]
 
 
-def omitted_fields(catalog: Catalog, project: Project) -> tuple[list[Fault], list[str]]:
+def omitted_fields(catalog: Catalog, project: Project) -> tuple[list[Issue], list[str]]:
     """Return what is wrong with topics of which staging maps a field that no column can hold, and warnings of others.
 
     A field that the topic's declaration names in `allow` is published as NULL, with a warning.
     """
-    faults, warnings = [], []
+    issues, warnings = [], []
     for source in project.manifest().landed:
         kafka = source.meta["kafka"]
         with suppress(UserError):  # of a damaged table, which withholds by itself
@@ -46,19 +46,19 @@ def omitted_fields(catalog: Catalog, project: Project) -> tuple[list[Fault], lis
                     warnings.append(text)
                 else:
                     remedy = f"change the schema, or declare allow: [{path}] to publish without its values"
-                    faults.append(Fault(kafka["topic"], f"{text}; {remedy}"))
-    return faults, warnings
+                    issues.append(Issue(f"{text}; {remedy}", object=kafka["topic"]))
+    return issues, warnings
 
 
-def _warning(cursor: hive.Cursor, catalog: Catalog, field: Unknown) -> str:
+def _warning(cursor: hive.Cursor, catalog: Catalog, field: UndeclaredField) -> str:
     return (
-        f"the field {field.path} of {field.topic} has no PII class and is in no file"
+        f"the field {field.path} of {field.source.meta['kafka']['topic']} has no PII class and is in no file"
         f" ({_first(cursor, catalog, field)}); map it in staging with a class, or list it in config.meta.unused"
     )
 
 
-def _first(cursor: hive.Cursor, catalog: Catalog, field: Unknown) -> str:
-    table = load_table(catalog, f"{field.schema}.{field.table}")
+def _first(cursor: hive.Cursor, catalog: Catalog, field: UndeclaredField) -> str:
+    table = load_table(catalog, field.source.table)
     # The check has read the field from this table.
     assert table is not None  # noqa: S101
     head, *rest = field.path.split(".")
@@ -69,8 +69,8 @@ def _first(cursor: hive.Cursor, catalog: Catalog, field: Unknown) -> str:
         [(partition, offset)] = spark_sql.run(
             cursor,
             f"select min_by(kafka_partition, {order}), min_by(kafka_offset, {order})"
-            f" from {spark_sql.relation(Table(field.schema, field.table))} where {condition}",
-            f"look for {field.path} in {field.schema}.{field.table}",
+            f" from {spark_sql.relation(Table(field.source.schema, field.source.identifier))} where {condition}",
+            f"look for {field.path} in {field.source.table}",
         )
     except UserError as error:
         return f"where it begins is not known: {error.message}"

@@ -26,7 +26,7 @@ from lakehouse.weeks import IsoWeek
 from python_export.datasets import declared, spark_sql
 from python_export.datasets.declared import Dataset
 from python_export.datasets.project import Project
-from python_export.datasets.shown import Chart, Ranking, Shown, left_out
+from python_export.datasets.report_spec import Chart, Ranking, ReportSpec, excluded_queries
 from python_export.files import csv_file
 from python_export.publishing.manifest import Manifest, paths, readable
 from python_export.publishing.target import Target, open_target
@@ -85,10 +85,10 @@ def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = ()) -> 
     manifest = project.manifest() if project.manifest_path.is_file() else DbtManifest()
     # The datasets of this root's audience.
     datasets = declared.load(project) if manifest.nodes else {}
-    shown = {name: dataset.shown for name, dataset in datasets.items()}
+    shown = {name: dataset.report_spec for name, dataset in datasets.items()}
     charts = {name: of_dataset.chart for name, of_dataset in shown.items() if of_dataset.chart}
     with thrift.connect(settings) as cursor:
-        counts = {label: _count(cursor, sql) for label, sql in left_out(manifest).items()}
+        counts = {label: _count(cursor, sql) for label, sql in excluded_queries(manifest).items()}
     versions = needed(target, week, charts)
     told = [
         announcement
@@ -98,7 +98,7 @@ def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = ()) -> 
     newest = {announcement.manifest.dataset: announcement for announcement in told}
     rankings, lines = {}, [notice.text for notice in own_notices]
     for name, dataset in datasets.items():
-        if ranking := dataset.shown.ranking:
+        if ranking := dataset.report_spec.ranking:
             try:
                 rankings[name] = _top(target, versions, dataset, ranking, week)
             except (FileNotFoundError, UserError):
@@ -121,7 +121,7 @@ def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = ()) -> 
     return target.address(report_path(week))
 
 
-def _headlines(shown: Mapping[str, Shown], newest: Mapping[str, Announcement]) -> list[tuple[str, Figure]]:
+def _headlines(shown: Mapping[str, ReportSpec], newest: Mapping[str, Announcement]) -> list[tuple[str, Figure]]:
     found = []
     for dataset, announcement in newest.items():
         figures = {figure.name: figure for figure in announcement.figures}

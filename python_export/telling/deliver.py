@@ -25,7 +25,7 @@ from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from python_export.datasets import declared
 from python_export.datasets.project import Project
-from python_export.datasets.shown import Shown
+from python_export.datasets.report_spec import ReportSpec
 from python_export.publishing.manifest import Manifest, ManifestError, newest, read
 from python_export.publishing.target import Target, is_announced, open_target
 from python_export.telling import messages, outbox
@@ -127,17 +127,17 @@ def alerting(settings: Settings, env: Mapping[str, str], exported: Exported, say
         raise error from (None if isinstance(problem, UserError) else problem)
 
 
-def _shown(env: Mapping[str, str], say: Say) -> dict[str, Shown]:
+def _shown(env: Mapping[str, str], say: Say) -> dict[str, ReportSpec]:
     """Return what is shown of datasets. Without it messages have counts of rows alone: nobody waits for it."""
     try:
-        return declared.shown(Project(PROJECT_ROOT, env))
+        return declared.report_specs(Project(PROJECT_ROOT, env))
     except Exception as error:  # a manifest of dbt may be cut off or wrong in any way
         say(f"figures are left out of messages: {to_user_error(error).message}")
         return {}
 
 
 def _announcements(
-    target: Target, owed: list[Entry], shown: Mapping[str, Shown], unreadable: list[ManifestError]
+    target: Target, owed: list[Entry], shown: Mapping[str, ReportSpec], unreadable: list[ManifestError]
 ) -> ByKey:
     """Return what to announce of pending versions of an export root, by their keys; not of withdrawn ones."""
     chosen: dict[str, Manifest] = {}

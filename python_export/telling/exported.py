@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from lakehouse.errors import UserError
 from lakehouse.weeks import IsoWeek
-from python_export.datasets.withheld import Withheld
+from python_export.datasets.issues import Withheld
 from python_export.publishing.publish import Published
 from python_export.telling.outbox import Notice
 

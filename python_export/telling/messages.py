@@ -20,7 +20,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from lakehouse.errors import UserError
 from lakehouse.weeks import IsoWeek
-from python_export.datasets.shown import Shown
+from python_export.datasets.report_spec import ReportSpec
 from python_export.publishing.layout import REPORTS
 from python_export.publishing.manifest import Manifest
 from python_export.publishing.target import Target
@@ -70,7 +70,7 @@ class Announcement:
     changes: str
 
 
-def announcements(target: Target, published: list[Manifest], shown: Mapping[str, Shown]) -> list[Announcement]:
+def announcements(target: Target, published: list[Manifest], shown: Mapping[str, ReportSpec]) -> list[Announcement]:
     """Return the announcement of each version, given all that are published, the versions of a week in order.
 
     `shown` has by dataset what its model wants shown; of one without, that is the number of rows.

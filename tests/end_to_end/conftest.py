@@ -17,7 +17,7 @@ import pytest
 from lakehouse import lease, thrift
 from lakehouse.catalog import load_catalog
 from lakehouse.environment import PROJECT_ROOT, home
-from lakehouse.pii.proof import RESTRICTED
+from lakehouse.pii.flows import RESTRICTED
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from local_stack.temporary import own_environment

@@ -18,6 +18,7 @@ from lakehouse import thrift
 from lakehouse.catalog import load_catalog
 from lakehouse.environment import PROJECT_ROOT, home
 from lakehouse.erd import mermaid
+from lakehouse.manifest import load
 from lakehouse.weeks import IsoWeek
 from sample_data import produced_log
 from sample_data.truth import rules
@@ -372,7 +373,7 @@ def test_every_column_is_described_and_every_mart_unit_tested(lake: Lake, target
         if node["resource_type"] in ("model", "seed") and node["config"]["materialized"] != "ephemeral"
     ]
     assert set(relations) <= set(catalog["nodes"])
-    diagram = mermaid(manifest)
+    diagram = mermaid(load(target / "manifest.json"))
     assert "    fct_product_sales }o--|| int_orders_deduplicated : order_id\n" in diagram
     assert diagram.count("--") == sum(".relationships_" in unique_id for unique_id in manifest["nodes"])
     for coverage in (("doc",), ("unit-test", "--model-path-filter", "models/marts")):

@@ -61,7 +61,7 @@ def hostile_source(catalog: Catalog) -> Source:
 @pytest.fixture
 def exports_declared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """The environment of a dbt project that has the shop's exports, and one of events, as dbt's manifest has them."""
-    metas = {"exp_weekly__events": {"key": ["note"], "order_by": ["note"], "shown": {"measures": ["amount"]}}}
+    metas = {"exp_weekly__events": {"key": ["note"], "order_by": ["note"], "display": {"measures": ["amount"]}}}
     for file in (PROJECT_ROOT / "models" / "exports").glob("exp_weekly__*.yml"):
         [model] = yaml.safe_load(file.read_text())["models"]
         metas[model["name"]] = model["config"]["meta"]["export"]

@@ -750,11 +750,11 @@ def test_a_missed_week_is_published_by_the_next_run_and_a_failing_one_costs_itse
         datasets = declared.load(shop)
         exported = Exported(last)
         exporter = Exporter(settings, catalog, shop, exported)
-        exporter.findings.datasets = [*datasets.values()]
+        exporter.readiness.datasets = [*datasets.values()]
         with thrift.connect(settings) as cursor:
-            exporter.findings.states = completeness.look(settings, cursor, catalog, datasets.values())
+            exporter.readiness.states = completeness.read_topic_states(settings, cursor, catalog, datasets.values())
         assert build(shop, [name for dataset in datasets.values() for name in dataset.models], [last]) == []
-        exporter.findings.builds.add(invocation(shop))
+        exporter.readiness.builds.add(invocation(shop))
         exporter.publish_built([last], {})
         return exported
 

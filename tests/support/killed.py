@@ -57,7 +57,7 @@ def after_two_verified_topics() -> None:
 
 def before_a_week_is_judged() -> None:
     only("complete")
-    steps.Findings.judge = die
+    steps.Readiness.check = die
 
 
 def after_the_first_table() -> None:

@@ -21,8 +21,8 @@ from lakehouse.lock import locked
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from python_export.datasets import build as dbt
+from python_export.datasets.issues import Withheld
 from python_export.datasets.project import Project
-from python_export.datasets.withheld import Withheld
 from python_export.publishing import late
 from python_export.publishing.publish import Published
 from python_export.publishing.target import open_target

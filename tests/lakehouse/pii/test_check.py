@@ -20,7 +20,7 @@ from lakehouse.settings import Settings
 
 pytestmark = pytest.mark.stack
 
-MASKS = masks.load(check.MACROS)
+MASKS = masks.load()
 PROJECT = "retail_lakehouse"
 
 
@@ -61,7 +61,7 @@ def first(manifest: DbtManifest, resource_type: str) -> Node:
 
 
 def messages(manifest: DbtManifest) -> list[str]:
-    return [problem.message for problem in check.problems(manifest, MASKS)]
+    return [issue.message for issue in check.issues(manifest)]
 
 
 def test_the_project_passes_without_a_warehouse(manifest: DbtManifest) -> None:
@@ -312,7 +312,7 @@ def test_the_original_of_a_stand_in_is_checked(tmp_path: Path) -> None:
     (tmp_path / ".sqlfluff").write_text(sqlfluff.replace("\nmasked =", f"\n{stand_in}"))
     (tmp_path / "models" / "leaky.sql").write_text("select {{ leak() }} as x, '{{ last_complete_week() }}' as y")
     shutil.copy(PROJECT_ROOT / "profiles.yml", tmp_path)
-    found = "\n".join(problem.message for problem in check.problems(compiled_manifest(tmp_path), MASKS))
+    found = "\n".join(issue.message for issue in check.issues(compiled_manifest(tmp_path)))
     assert "Models call macro leak with run_query: its SQL is not proven" in found
 
 
@@ -328,9 +328,7 @@ def test_what_is_on_the_way_to_an_export_is_judged_alone(manifest: DbtManifest) 
     predicates_of_an_increment(manifest)
 
     def found(name: str) -> list[str]:
-        return [
-            problem.message for problem in check.leaks_on_the_way(manifest, [f"model.{PROJECT}.exp_weekly__{name}"])
-        ]
+        return [issue.message for issue in check.issues_upstream(manifest, [f"model.{PROJECT}.exp_weekly__{name}"])]
 
     leak = "fct_completed_orders: stg_shop__customers.email (email) reaches confirmation_code"
     assert any(message.startswith(leak) for message in found("completed_orders"))
@@ -341,8 +339,8 @@ def test_what_is_on_the_way_to_an_export_is_judged_alone(manifest: DbtManifest) 
 
 def test_sql_that_dbt_did_not_run_is_no_proof(manifest: DbtManifest) -> None:
     change(manifest, model(manifest, "int_order_items_priced"), compiled_code=None)
-    [problem, *_] = check.leaks_on_the_way(manifest, [f"model.{PROJECT}.exp_weekly__product_sales"])
-    assert "int_order_items_priced cannot be followed, the dbt command did not compile it" in problem.message
+    [issue, *_] = check.issues_upstream(manifest, [f"model.{PROJECT}.exp_weekly__product_sales"])
+    assert "int_order_items_priced cannot be followed, the dbt command did not compile it" in issue.message
 
 
 def test_an_export_names_what_it_is_grouped_by(manifest: DbtManifest) -> None:
@@ -373,7 +371,7 @@ def test_a_field_that_landed_by_schema_evolution_is_refused_until_it_is_classifi
         assert f"bronze.pizza_orders has the field {field}, which its source does not declare" in str(refusal.value)
     assert "2 things to correct" in str(refusal.value)
     found = check.require_classified(manifest, catalog, strict=False)
-    assert [(field.path, field.topic) for field in found] == [
+    assert [(field.path, field.source.meta["kafka"]["topic"]) for field in found] == [
         ("phone", "pizza-orders"),
         ("order_lines.gift_note", "pizza-orders"),
     ]

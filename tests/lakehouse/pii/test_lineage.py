@@ -3,15 +3,15 @@
 import pytest
 
 from lakehouse.pii import masks
-from lakehouse.pii.check import MACROS
 from lakehouse.pii.declared import PERSONS
+from lakehouse.pii.flows import MASKING_KEY, NONE, Flow, Relation
 from lakehouse.pii.lineage import follow
+from lakehouse.pii.parse import UnsupportedSql
 from lakehouse.pii.proof import PADS
-from lakehouse.pii.traces import MASKING_KEY, NONE, Relation, Trace, Unfollowed
 
-MASKS = masks.load(MACROS)
-EMAIL = Trace("people.email", "email")
-CARD = Trace("people.card_number", "card_number")
+MASKS = masks.load()
+EMAIL = Flow("people.email", "email")
+CARD = Flow("people.card_number", "card_number")
 TABLES = {
     "deduplicated.people": Relation(
         (
@@ -20,7 +20,7 @@ TABLES = {
             ("seen_at", NONE),
             ("email", frozenset({EMAIL})),
             ("card_number", frozenset({CARD})),
-            ("tags", frozenset({Trace("people.tags", "free_text")})),
+            ("tags", frozenset({Flow("people.tags", "free_text")})),
         )
     ),
     "marts.orders": Relation((("order_id", NONE), ("person_id", NONE), ("note", NONE))),
@@ -41,7 +41,7 @@ GUESSED = (
     f"(select person_id, guess, email as value {PEOPLE} inner join (select note as guess from marts.orders) on true"
     f" union all select person_id, guess, guess {PEOPLE} inner join (select note as guess from marts.orders) on true)"
 )
-"""Each person's value beside each guess of it: they are one value where the guess is right."""
+"""Each person's value hooks each guess of it: they are one value where the guess is right."""
 LEAKS = {
     "alias": f"select email as contact {PEOPLE}",
     "case": f"select case when email like 'a%' then 1 else 0 end as flag {PEOPLE}",
@@ -153,7 +153,7 @@ LEAKS = {
     "pseudonyms of a value or a guess": "select "
     + rendered("coalesce(email, 'x')", "email", "pseudonym")
     + f" as token {PEOPLE}",
-    "raw beside its mask": f"select {EMAIL_TOKEN} as token, email as contact {PEOPLE}",
+    "raw hooks its mask": f"select {EMAIL_TOKEN} as token, email as contact {PEOPLE}",
 }
 CLEAN = {
     "masked": f"select person_id, {EMAIL_TOKEN} as token, {LAST_FOUR} as digits {PEOPLE}",
@@ -168,7 +168,7 @@ CLEAN = {
     "group and order by position": f"select country, count(*) as people {PEOPLE} group by 1 order by 2 desc",
     "pruned in a cte": f"with a as (select * {PEOPLE}) select person_id from a",
 }
-UNFOLLOWED = {
+UNSUPPORTED = {
     "unknown relation": "select a from marts.elsewhere",
     "unknown column": f"select nickname {PEOPLE}",
     "no SQL": "select select from",
@@ -202,9 +202,9 @@ UNFOLLOWED = {
 }
 
 
-def raw(sql: str) -> set[Trace]:
-    columns = follow(sql, TABLES, MASKS).flat().columns
-    return {trace for _, traces in columns for trace in traces if trace.mask is None}
+def raw(sql: str) -> set[Flow]:
+    columns = follow(sql, TABLES).flat().columns
+    return {trace for _, flows in columns for trace in flows if trace.mask is None}
 
 
 @pytest.mark.parametrize("leak", LEAKS)
@@ -217,28 +217,26 @@ def test_what_tells_no_value_is_let_through(clean: str) -> None:
     assert not raw(CLEAN[clean])
 
 
-@pytest.mark.parametrize("strange", UNFOLLOWED)
+@pytest.mark.parametrize("strange", UNSUPPORTED)
 def test_what_cannot_be_followed_is_not_guessed_at(strange: str) -> None:
-    with pytest.raises(Unfollowed):
-        follow(UNFOLLOWED[strange], TABLES, MASKS)
+    with pytest.raises(UnsupportedSql):
+        follow(UNSUPPORTED[strange], TABLES)
 
 
 def test_a_mask_says_what_it_is_the_mask_of() -> None:
-    [(_, _), (_, token), (_, digits)] = follow(CLEAN["masked"], TABLES, MASKS).columns
-    assert token == {Trace("people.email", "email", "pseudonym")}
-    assert digits == {Trace("people.card_number", "card_number", "last_four")}
+    [(_, _), (_, token), (_, digits)] = follow(CLEAN["masked"], TABLES).columns
+    assert token == {Flow("people.email", "email", "pseudonym")}
+    assert digits == {Flow("people.card_number", "card_number", "last_four")}
 
 
 @pytest.mark.parametrize("kind", PERSONS)
 def test_a_pseudonym_counts_only_in_the_domain_of_the_source_that_numbers_the_person(kind: str) -> None:
-    person = Trace("trades.person_id", kind, source="brokerage")
+    person = Flow("trades.person_id", kind, source="brokerage")
     tables = {**TABLES, "deduplicated.trades": Relation((("person_id", frozenset({person})),))}
 
     def reaching(source: str) -> set[str | None]:
         sql = f"select {rendered('person_id', kind, 'pseudonym', source)} as token from deduplicated.trades"
-        return {
-            trace.mask for trace in dict(follow(sql, tables, MASKS).columns)["token"] if trace.column == person.column
-        }
+        return {trace.mask for trace in dict(follow(sql, tables).columns)["token"] if trace.column == person.column}
 
     assert reaching("brokerage") == {"pseudonym"}
     assert reaching("storefront") == {None}

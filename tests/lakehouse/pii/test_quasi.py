@@ -5,11 +5,8 @@ from typing import Any
 import pytest
 
 from lakehouse.manifest import Column, DbtManifest, Node
-from lakehouse.pii import masks
-from lakehouse.pii.check import MACROS
-from lakehouse.pii.quasi import unlabelled
+from lakehouse.pii.declared import unlabelled_quasi_identifiers
 
-MASKS = masks.load(MACROS)
 PEOPLE = "from marts.people"
 BY_VALUE = {
     "carried": f"select city as place {PEOPLE}",
@@ -47,7 +44,7 @@ def problems(sql: str, **of_place: Any) -> list[str]:
         node("staging", "stg_people", "select 1", "none", columns),
     ]
     manifest = DbtManifest({node.unique_id: node for node in nodes})
-    return [problem.message for problem in unlabelled(manifest, MASKS)]
+    return [issue.message for issue in unlabelled_quasi_identifiers(manifest)]
 
 
 @pytest.mark.parametrize("way", BY_VALUE)

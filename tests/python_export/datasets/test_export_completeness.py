@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from lakehouse import connections, property_keys, thrift
 from lakehouse.catalog import load_catalog, make_namespace
-from lakehouse.errors import Fault, UserError
+from lakehouse.errors import Issue, UserError
 from lakehouse.settings import Settings
 from lakehouse.weeks import IsoWeek
 from python_export.datasets.completeness import (
@@ -22,12 +22,12 @@ from python_export.datasets.completeness import (
     check,
     dead_letters,
     last_week,
-    look,
+    read_topic_states,
     require_past,
 )
 from python_export.datasets.declared import Dataset, Topic
+from python_export.datasets.issues import withhold, withholds
 from python_export.datasets.spark_sql import Table
-from python_export.datasets.withheld import withhold, withholds
 from python_ingest.kafka.broker import Broker
 from python_ingest.topics import DeadLetterLimit
 from tests.support.hostile_rows import DATASET
@@ -89,11 +89,11 @@ def dataset(name: str, topics: tuple[Topic, ...], suppressed: str | None = None)
 def test_a_week_is_complete_by_record_producer_or_silence_of_what_was_read_to_its_end() -> None:
     """Every combination of two partitions, end offsets, times of asking, silences and another topic."""
     heard = TopicState({0: END}, {}, END + GRACE)
-    others: dict[str, tuple[Topic, TopicState | Fault]] = {
+    others: dict[str, tuple[Topic, TopicState | Issue]] = {
         "heard": (OTHER, heard),
         "heard, unread elsewhere": (OTHER, replace(heard, watermarks={0: END, 1: EPOCH}, unread=frozenset({1}))),
         "silent": (OTHER, replace(heard, watermarks={0: EPOCH})),
-        "unreadable": (OTHER, Fault(OTHER.name, "Spark failed")),
+        "unreadable": (OTHER, Issue("Spark failed", object=OTHER.name)),
         "of another producer": (FOREIGN, heard),
         "of a topic without one": (ALONE, heard),
     }
@@ -112,7 +112,7 @@ def test_a_week_is_complete_by_record_producer_or_silence_of_what_was_read_to_it
         case = f"{state} {kind} {silence}"
         complete = [it.name for it in withhold([plain, small], found, WEEK)[0]]
         assert complete == (["plain", "small"] if by_record else ["plain"] if by_silence else []), case
-        assert [warning.place for warning in warnings] == ([quiet.name] if by_silence else []), case
+        assert [warning.object for warning in warnings] == ([quiet.name] if by_silence else []), case
         assert all(withholds(warning, plain) and withholds(warning, small) for warning in warnings)
         seen.add((by_record, by_silence))
     assert seen == {(True, False), (False, True), (False, False)}
@@ -123,8 +123,8 @@ def test_silence_of_one_topic_completes_no_other_of_its_producer() -> None:
     early, late = replace(QUIET, silence=GRACE / 2), OTHER
     state = TopicState({0: END - INSTANT}, {}, END + GRACE / 2)
     found, warnings = check({early: state, late: state}, [dataset("both", (early, late))], WEEK, GRACE)
-    assert [fault.reason for fault in found] == [f"behind: {late.name} at 2021-01-03 23:59:59 UTC"]
-    assert [warning.place for warning in warnings] == [early.name]
+    assert [fault.message for fault in found] == [f"behind: {late.name} at 2021-01-03 23:59:59 UTC"]
+    assert [warning.object for warning in warnings] == [early.name]
 
 
 def test_without_the_broker_a_week_is_complete_if_all_partitions_are_past_its_end() -> None:
@@ -134,7 +134,7 @@ def test_without_the_broker_a_week_is_complete_if_all_partitions_are_past_its_en
         found, warnings = check({QUIET: state}, [dataset("plain", (QUIET,))], WEEK, GRACE)
         assert bool(found) is (not watermarks or min(watermarks.values()) < END), watermarks
         assert not warnings
-        assert all("localhost:9092 is away" in fault.reason for fault in found)
+        assert all("localhost:9092 is away" in fault.message for fault in found)
 
 
 @pytest.fixture
@@ -171,8 +171,8 @@ def test_a_topic_is_read_to_its_end_by_what_broker_and_table_hold(
     with thrift.connect(stack) as cursor:
 
         def found(grace: timedelta, *others: Topic) -> list[str]:
-            states = look(stack, cursor, catalog, [of_topic], [dataset("other", others)])
-            return [fault.reason for fault in check(states, [of_topic], WEEK, grace)[0]]
+            states = read_topic_states(stack, cursor, catalog, [of_topic], [dataset("other", others)])
+            return [fault.message for fault in check(states, [of_topic], WEEK, grace)[0]]
 
         nothing = f"behind: {topic.name} has landed nothing"
         assert found(impatient) == [nothing]
@@ -212,8 +212,8 @@ def test_a_topic_is_read_to_its_end_by_what_broker_and_table_hold(
         assert found(impatient) == [at_the_end]
         catalog.create_table(("bronze_tests", "gone"), BRONZE)
         gone = dataset("gone", (Topic("gone", Table("bronze_tests", "gone")),))
-        [fault] = check(look(stack, cursor, catalog, [gone]), [gone], WEEK, impatient)[0]
-        assert fault.reason.startswith("behind: gone has landed nothing (The topic 'gone' does not exist")
+        [fault] = check(read_topic_states(stack, cursor, catalog, [gone]), [gone], WEEK, impatient)[0]
+        assert fault.message.startswith("behind: gone has landed nothing (The topic 'gone' does not exist")
 
 
 def test_records_of_a_former_generation_do_not_pass_a_weeks_end(stack: Settings, topic: Topic) -> None:
@@ -229,9 +229,9 @@ def test_records_of_a_former_generation_do_not_pass_a_weeks_end(stack: Settings,
     with thrift.connect(stack) as cursor:
         for generation, behind in ((None, [topic.name]), (1, [])):
             table.append(pa.Table.from_pylist([row | {"kafka_generation": generation}], schema))
-            states = look(stack, cursor, catalog, [dataset("one", (topic,))])
+            states = read_topic_states(stack, cursor, catalog, [dataset("one", (topic,))])
             found, _ = check(states, [dataset("one", (topic,))], WEEK, timedelta(days=365_000))
-            assert [fault.place for fault in found] == behind
+            assert [fault.object for fault in found] == behind
 
 
 def test_another_topic_of_the_producer_is_read_for_a_dataset_that_does_not_come_from_it(
@@ -249,10 +249,10 @@ def test_another_topic_of_the_producer_is_read_for_a_dataset_that_does_not_come_
     with thrift.connect(stack) as cursor:
         for producer, expected in (("shop", []), ("till", [topic.name])):
             known = [dataset("known", (topic, replace(heard, producer=producer), replace(unheard, producer="till")))]
-            states = look(stack, cursor, catalog, [dataset("one", (topic,))], known)
+            states = read_topic_states(stack, cursor, catalog, [dataset("one", (topic,))], known)
             assert len(states) == (2 if producer == "shop" else 1)
             found, _ = check(states, [dataset("one", (topic,))], WEEK, timedelta(days=365_000))
-            assert [fault.place for fault in found] == expected
+            assert [fault.object for fault in found] == expected
 
 
 def test_a_topic_with_too_many_dead_letters_in_the_week_is_not_taken_for_complete(stack: Settings) -> None:
@@ -271,9 +271,9 @@ def test_a_topic_with_too_many_dead_letters_in_the_week_is_not_taken_for_complet
 
         def found(limit: DeadLetterLimit) -> list[str]:
             limited = replace(DATASET, topics=(replace(topic, max_dead_letters=limit),))
-            states = look(stack, cursor, catalog, [limited])
+            states = read_topic_states(stack, cursor, catalog, [limited])
             assert dead_letters(states, limited, WEEK) == 30
-            return [fault.reason for fault in check(states, [limited], WEEK, GRACE)[0]]
+            return [fault.message for fault in check(states, [limited], WEEK, GRACE)[0]]
 
         too_many = f"{name}: 30 of the 100 records of 2020-W53 are dead letters, more than its max_dead_letters"
         assert found(DeadLetterLimit()) == [too_many]
@@ -293,8 +293,8 @@ def test_a_topic_whose_table_cannot_be_read_is_at_fault_alone(stack: Settings) -
     table.append(pa.Table.from_pylist([row], BRONZE))
     with thrift.connect(stack) as cursor:
         datasets = [replace(DATASET, topics=(absent, foreign, good))]
-        states = look(stack, cursor, catalog, datasets)
+        states = read_topic_states(stack, cursor, catalog, datasets)
     first, second = check(states, datasets, WEEK, GRACE)[0]
-    assert (first.place, first.reason) == (absent.name, f"behind: {absent.name} has landed nothing")
-    assert second.place == foreign.name
-    assert second.reason.startswith(f"Spark failed to read how far {foreign.name} is: ")
+    assert (first.object, first.message) == (absent.name, f"behind: {absent.name} has landed nothing")
+    assert second.object == foreign.name
+    assert second.message.startswith(f"Spark failed to read how far {foreign.name} is: ")

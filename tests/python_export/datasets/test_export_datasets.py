@@ -17,22 +17,22 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, NestedField
 
 from lakehouse.environment import PROJECT_ROOT
-from lakehouse.errors import Fault, UserError
+from lakehouse.errors import Issue, UserError
 from lakehouse.manifest import Column, DbtManifest, Node
 from lakehouse.manifest import parse as parse_manifest
 from lakehouse.pii import masks
 from lakehouse.pii.compile import compiled_manifest
 from lakehouse.weeks import IsoWeek
-from python_export.datasets import declared, dictionary, gate
+from python_export.datasets import declared, dictionary, pii_gate
 from python_export.datasets.build import build, failures, parse
 from python_export.datasets.declared import Topic
 from python_export.datasets.dictionary import Field
+from python_export.datasets.issues import withhold, without_dataset
 from python_export.datasets.project import Project
-from python_export.datasets.shown import Headline, Shown, of_export
+from python_export.datasets.report_spec import Headline, ReportSpec, report_spec
 from python_export.datasets.source import require_week
 from python_export.datasets.spark_sql import Table
 from python_export.datasets.unclassified import omitted_fields
-from python_export.datasets.withheld import withhold, without_dataset
 from python_ingest.schema.writer_form import expand_schema
 from tests.support.hostile_rows import DATASET, arrow_table, current_source, hostile_rows
 from tests.support.lab import record
@@ -108,14 +108,17 @@ def test_a_fault_withholds_what_comes_from_its_place_alone(tmp_path: Path, manif
     two["depends_on"]["nodes"] = ["model.p.fct_sales", "source.p.other"]
     found = declared.load(project(tmp_path, manifest)).values()
 
-    def reasons(*faults: Fault) -> dict[str, str]:
+    def reasons(*faults: Issue) -> dict[str, str]:
         kept, withheld = withhold(found, faults, IsoWeek(2020, 53))
         assert {dataset.name for dataset in kept} | {dataset.dataset for dataset in withheld} == {"one", "two"}
         return {dataset.dataset: dataset.reason for dataset in withheld}
 
     assert reasons() == {}
-    behind, failed = Fault("shop.other", "behind: shop.other"), Fault("model.p.stg_sales", "stg_sales failed")
-    again, stray = Fault("source.p.other", "behind: shop.other"), Fault("model.p.ops", "ops failed")
+    behind, failed = (
+        Issue("behind: shop.other", object="shop.other"),
+        Issue("stg_sales failed", object="model.p.stg_sales"),
+    )
+    again, stray = Issue("behind: shop.other", object="source.p.other"), Issue("ops failed", object="model.p.ops")
     assert reasons(behind, again, stray) == {"two": "behind: shop.other"}
     assert reasons(failed, behind) == {"one": "stg_sales failed", "two": "stg_sales failed; behind: shop.other"}
     assert without_dataset(found, [behind, failed, stray, stray]) == ["ops failed"]
@@ -133,7 +136,7 @@ def test_a_mapped_field_that_no_column_holds_withholds_until_it_is_allowed(
     sales["columns"] = {"id": {"data_type": "int"}, "price": {"data_type": "decimal(10,2)"}}
     found = project(tmp_path, manifest)
 
-    def omitted() -> tuple[list[Fault], list[str]]:
+    def omitted() -> tuple[list[Issue], list[str]]:
         found.manifest_path.write_text(json.dumps(manifest))
         return omitted_fields(catalog, found)
 
@@ -141,8 +144,8 @@ def test_a_mapped_field_that_no_column_holds_withholds_until_it_is_allowed(
     place = "shop.sales: place.up is omitted, a type that contains itself cannot be a column: it is NULL in the table"
     assert warnings == [place]
     [fault] = faults
-    assert fault.place == "shop.sales"
-    assert fault.reason.startswith("shop.sales: price is omitted, a decimal column has 1 to 38 digits")
+    assert fault.object == "shop.sales"
+    assert fault.message.startswith("shop.sales: price is omitted, a decimal column has 1 to 38 digits")
     assert [dataset.name for dataset in withhold(declared.load(found).values(), faults, IsoWeek(2026, 46))[0]] == []
     sales["columns"]["place"] = {"data_type": "struct<code: int, up: string>"}
     assert [len(part) for part in omitted()] == [2, 0]
@@ -153,7 +156,7 @@ def test_a_mapped_field_that_no_column_holds_withholds_until_it_is_allowed(
 def test_wrong_numbers_are_of_a_table_or_of_what_it_is_made_from(manifest: dict[str, Any]) -> None:
     manifest["nodes"]["model.p.left_out"] = node("left_out", "model.p.stg_sales")
     known = parsed(manifest)
-    places = {table: declared.places_of(known, table) for table in ("fct_sales", "users", "left_out", "unknown")}
+    places = {table: declared.origins_of(known, table) for table in ("fct_sales", "users", "left_out", "unknown")}
     assert places == {
         "fct_sales": ["model.p.fct_sales"],
         "users": ["source.p.users"],
@@ -188,7 +191,7 @@ def test_what_failed_in_a_build_is_found_where_it_is(
     message = "HiveSQLException: [CAST_INVALID_INPUT] org.apache.spark.SparkNumberFormatException: '4111-1' ..."
     found = [{"unique_id": name, "status": status, "message": message} for name, status in results.items()]
     built.results_path.write_text(json.dumps({"results": found}))
-    assert [(fault.place, fault.reason) for fault in failures(built)] == expected
+    assert [(fault.object, fault.message) for fault in failures(built)] == expected
 
 
 def test_datasets_are_chosen_by_name(tmp_path: Path, manifest: dict[str, Any]) -> None:
@@ -203,18 +206,18 @@ def test_datasets_are_chosen_by_name(tmp_path: Path, manifest: dict[str, Any]) -
 def test_what_is_shown_is_what_models_declare_and_a_misspelt_word_is_named(
     tmp_path: Path, manifest: dict[str, Any]
 ) -> None:
-    assert declared.shown(Project(tmp_path, {})) == {}
+    assert declared.report_specs(Project(tmp_path, {})) == {}
     export = manifest["nodes"]["model.p.exp_weekly__one"]["config"]["meta"]["export"]
     headline = {"place": 1, "figure": "rows", "label": "Rows"}
     manifest["nodes"]["model.p.exp_weekly__one"]["config"]["meta"]["export"] = export | {
-        "shown": {"measures": ["price"], "headlines": [headline]},
+        "display": {"measures": ["price"], "headlines": [headline]},
         "suppressed": "is_few",
     }
-    found = declared.shown(project(tmp_path, manifest))
-    assert found == {"one": Shown(measures=("price",), headlines=(Headline(**headline),)), "two": Shown()}
+    found = declared.report_specs(project(tmp_path, manifest))
+    assert found == {"one": ReportSpec(measures=("price",), headlines=(Headline(**headline),)), "two": ReportSpec()}
     assert declared.of_manifest(parsed(manifest))["one"].suppressed == "is_few"
-    with pytest.raises(UserError, match="shown of exp_weekly__one is wrong at mesures"):
-        of_export("exp_weekly__one", {"shown": {"mesures": ["price"]}})
+    with pytest.raises(UserError, match="display of exp_weekly__one is wrong at mesures"):
+        report_spec("exp_weekly__one", {"display": {"mesures": ["price"]}})
 
 
 def test_without_a_manifest_the_remedy_is_named(tmp_path: Path) -> None:
@@ -407,7 +410,7 @@ def test_no_text_of_the_dictionary_is_run_by_a_spreadsheet() -> None:
 
 def test_a_mask_that_keeps_a_part_of_the_value_leaves_a_quasi_identifier() -> None:
     """A new mask is either a pseudonym or among those that generalise."""
-    names = {name for ways in masks.load(masks.MACROS).classes.values() for name in ways}
+    names = {name for ways in masks.load().classes.values() for name in ways}
     metas: dict[str, dict[str, Any]] = {name: {"pii": "birth", "mask": name} for name in sorted(names)}
     metas |= {"city": {"quasi": True}, "price": {}}
     columns = {name: Column("string", meta=meta) for name, meta in metas.items()}
@@ -427,4 +430,4 @@ def test_an_audience_gets_no_combination_of_fewer_persons_than_it_requires(
     fields = (Field("city", "string", is_quasi_identifier=True), Field("price", "bigint"))
     expected = pytest.raises(UserError, match="a combination of city has 4 persons, and the audience requires 5")
     with expected if withholds else nullcontext():
-        gate.require_persons(replace(DATASET, fields=fields), k_anonymity, minimum)
+        pii_gate.require_persons(replace(DATASET, fields=fields), k_anonymity, minimum)

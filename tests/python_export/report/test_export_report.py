@@ -53,8 +53,8 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     (tmp_path / "dbt_project.yml").write_text("name: lending_library\n")
     own = {"key": ["title"], "order_by": ["title"]}
     return {
-        "exp_weekly__loans": {"export": own | {"shown": {"chart": CHART, "ranking": RANKING}}},
-        "exp_weekly__shelves": {"export": own | {"shown": {"chart": CHART}}},
+        "exp_weekly__loans": {"export": own | {"display": {"chart": CHART, "ranking": RANKING}}},
+        "exp_weekly__shelves": {"export": own | {"display": {"chart": CHART}}},
         "exp_weekly__fines": {"export": own},
         "returned_late": {"left_out": {"place": 2, "label": "Books that came back late"}},
         "lost_books": {"left_out": {"place": 1, "label": "Books that were lost", "sum": "lost"}},
@@ -120,9 +120,9 @@ def test_what_is_declared_wrong_is_named(offline_settings: Settings, library: di
     write_manifest(tmp_path, "ops", library)
     with pytest.raises(UserError, match=r"config\.meta\.left_out of lost_books is wrong at place"):
         report.write(offline_settings, IsoWeek.parse(WEEK))
-    library["exp_weekly__loans"]["export"]["shown"]["ranking"] = {**RANKING, "columns": []}
+    library["exp_weekly__loans"]["export"]["display"]["ranking"] = {**RANKING, "columns": []}
     write_manifest(tmp_path, "ops", library)
-    with pytest.raises(UserError, match="shown of exp_weekly__loans is wrong at ranking"):
+    with pytest.raises(UserError, match="display of exp_weekly__loans is wrong at ranking"):
         report.write(offline_settings, IsoWeek.parse(WEEK))
 
 

@@ -16,7 +16,7 @@ from lakehouse import lease
 from lakehouse.errors import UserError
 from python_export.cli import run as cli
 from python_export.cli.run import app
-from python_export.datasets.withheld import Withheld
+from python_export.datasets.issues import Withheld
 from python_export.run import Exporter
 from python_export.telling import deliver
 from tests.python_export.conftest import failing

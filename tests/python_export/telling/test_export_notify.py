@@ -20,7 +20,7 @@ from lakehouse.small_table import SmallTable
 from lakehouse.weeks import IsoWeek
 from python_export.cli import outbox as cli_outbox
 from python_export.cli.run import app
-from python_export.datasets.withheld import Withheld
+from python_export.datasets.issues import Withheld
 from python_export.publishing.publish import withdraw
 from python_export.publishing.target import LocalTarget, open_target
 from python_export.telling import outbox

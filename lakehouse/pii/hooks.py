@@ -1,4 +1,4 @@
-"""Checks what a dbt project runs or publishes outside the SQL of its models: lineage does not follow that SQL."""
+"""Checks what a dbt project runs or publishes outside compiled models, which lineage does not follow: hooks first."""
 
 import re
 from collections.abc import Iterator
@@ -6,25 +6,26 @@ from collections.abc import Iterator
 import jinja2
 from jinja2 import nodes
 
+from lakehouse.errors import Issue
 from lakehouse.manifest import DbtManifest, Node
-from lakehouse.pii.problem import RESTRICTED, Problem
+from lakehouse.pii.flows import RESTRICTED
 
 EXPORTED = "exp_"
-# Hooks that were read and tell no value: they check the masking key, the options and the lease, and tag what was
+# Hooks that were reviewed and show no value: they check the masking key, the options and the lease, and tag what was
 # tested.
-KNOWN_HOOKS = {
+REVIEWED_HOOKS = {
     "{{ check_pii_key() }}",
     "{{ require_lease() }}",
     "{{ require_lease(at_end=true) }}",
     "{{ require_whole_input() }}",
     "{{ tag_tested(results) }}",
 }
-# Configuration that is SQL and stands in no compiled model.
+# Configuration that is SQL and is in no compiled model.
 SQL_OPTIONS = ("sql_header", "incremental_predicates")
-ASKS = {"run_query", "statement", "adapter", "load_result", "context", "builtins"}
-# Macros of models that were read and show no value: they ask for the names and properties of tables, and for the weeks
-# or versions that one holds; a test asks for the node of its model.
-KNOWN_QUERIES = {
+SENDS_SQL = {"run_query", "statement", "adapter", "load_result", "context", "builtins"}
+# Macros of models that were reviewed and show no value: they ask for the names and properties of tables, and for
+# the weeks or versions that one holds; a test asks for the node of its model.
+REVIEWED_MACROS = {
     "every_bronze_table",
     "every_stored_table",
     "pairs_of",
@@ -34,12 +35,12 @@ KNOWN_QUERIES = {
     "test_keeps_contract",
     "with_stored_partitions",
 }
-OF_DBT = {"dbt", "dbt_spark"}
+DBT_PACKAGES = {"dbt", "dbt_spark"}
 # dbt's tag for the macro of a generic test.
 TEST = re.compile(r"({%-?\s*)(end)?(?:data_)?test\b")
 
 
-def problems(manifest: DbtManifest) -> Iterator[Problem]:
+def issues(manifest: DbtManifest) -> Iterator[Issue]:
     """Yield hooks, SQL in configuration, statements that Jinja sends, and exports of a restricted schema."""
     yield from _macros(manifest)
     for node in manifest.nodes.values():
@@ -47,46 +48,46 @@ def problems(manifest: DbtManifest) -> Iterator[Problem]:
         yield from _options(node)
         yield from _jinja(node)
         if node.name.startswith(EXPORTED) and node.schema in RESTRICTED:
-            yield Problem(
+            yield Issue(
                 f"{node.name} is an export in the restricted schema {node.schema}", "Leave it in schema exports"
             )
 
 
-def _hooks(node: Node) -> Iterator[Problem]:
+def _hooks(node: Node) -> Iterator[Issue]:
     is_of_project = node.resource_type == "operation"
     where = "The project" if is_of_project else node.name
     hooks = [hook.sql for hook in (*node.pre_hooks, *node.post_hooks)]
     for sql in (*hooks, node.raw_code) if is_of_project else hooks:
-        if sql.strip() not in KNOWN_HOOKS:
-            yield Problem(f"{where} has a hook, whose SQL is not proven", "Do without it")
+        if sql.strip() not in REVIEWED_HOOKS:
+            yield Issue(f"{where} has a hook, whose SQL is not proven", "Do without it")
 
 
-def _options(node: Node) -> Iterator[Problem]:
+def _options(node: Node) -> Iterator[Issue]:
     for option in SQL_OPTIONS:
         if getattr(node, option):
-            yield Problem(f"{node.name} has the option {option}, whose SQL is not proven", "Do without it")
+            yield Issue(f"{node.name} has the option {option}, whose SQL is not proven", "Do without it")
     if node.resource_type == "test" and node.fail_calc != "count(*)":
-        yield Problem(f"{node.name} shows the result of its fail_calc in logs", "Count rows as other tests do")
+        yield Issue(f"{node.name} shows the result of its fail_calc in logs", "Count rows as other tests do")
     if node.meta.get("left_out", {}).get("sum") and node.schema in RESTRICTED:
-        yield Problem(f"{node.name} shows a sum of a restricted schema in the report", "Let it count its rows")
+        yield Issue(f"{node.name} shows a sum of a restricted schema in the report", "Let it count its rows")
     if node.resource_type == "snapshot":
         columns = [node.unique_key, node.updated_at, node.check_cols]
         named = [name for given in columns if given for name in (given if isinstance(given, list) else [given])]
         for name in named:
             if not name.isidentifier():
-                yield Problem(f"{node.name} computes {name}, which is not proven", "Name a column of its query")
+                yield Issue(f"{node.name} computes {name}, which is not proven", "Name a column of its query")
 
 
-def _jinja(node: Node) -> Iterator[Problem]:
-    """Yield what sends SQL of its own: with a condition around it no compilation shows it."""
+def _jinja(node: Node) -> Iterator[Issue]:
+    """Yield what sends SQL in Jinja: compiled SQL does not show it, for instance behind a condition."""
     if node.resource_type not in ("model", "snapshot", "test"):
         return
-    for name in _asking(node.raw_code):
-        yield Problem(f"{node.name} uses {name} in its Jinja, whose SQL is not proven", "Do without it")
+    for name in _ways_to_send_sql(node.raw_code):
+        yield Issue(f"{node.name} uses {name} in its Jinja, whose SQL is not proven", "Do without it")
 
 
-def _macros(manifest: DbtManifest) -> Iterator[Problem]:
-    """Yield the macros that models, snapshots and tests call, at any depth, that send SQL and are not known."""
+def _macros(manifest: DbtManifest) -> Iterator[Issue]:
+    """Yield the macros that models, snapshots and tests call, at any depth, that send SQL and were not reviewed."""
     waiting = [
         unique_id
         for node in manifest.nodes.values()
@@ -97,20 +98,20 @@ def _macros(manifest: DbtManifest) -> Iterator[Problem]:
     while waiting:
         unique_id = waiting.pop()
         macro = manifest.macros.get(unique_id)
-        if macro is None or unique_id in called or macro.package_name in OF_DBT:
+        if macro is None or unique_id in called or macro.package_name in DBT_PACKAGES:
             continue
         called.add(unique_id)
         waiting += macro.macros
-        names = [] if macro.name in KNOWN_QUERIES else _asking(TEST.sub(r"\1\2macro", macro.macro_sql))
+        names = [] if macro.name in REVIEWED_MACROS else _ways_to_send_sql(TEST.sub(r"\1\2macro", macro.macro_sql))
         if names:
-            yield Problem(f"Models call macro {macro.name} with {', '.join(names)}: its SQL is not proven", "Remove it")
+            yield Issue(f"Models call macro {macro.name} with {', '.join(names)}: its SQL is not proven", "Remove it")
 
 
-def _asking(jinja: str) -> list[str]:
-    """Return by which names Jinja sends SQL."""
+def _ways_to_send_sql(jinja: str) -> list[str]:
+    """Return the names by which Jinja sends SQL."""
     try:
         tree = jinja2.Environment(extensions=["jinja2.ext.do"]).parse(jinja)
     except jinja2.TemplateSyntaxError:
         return ["Jinja that cannot be read"]
     names = {name.name for name in tree.find_all(nodes.Name)} | {name.attr for name in tree.find_all(nodes.Getattr)}
-    return sorted(names & ASKS)
+    return sorted(names & SENDS_SQL)

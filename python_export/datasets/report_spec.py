@@ -1,4 +1,4 @@
-"""What mail and report show of a dataset, as its model declares it in config.meta.export.shown, and of the lake."""
+"""What mail and report show of a dataset, as its model declares it in config.meta.export.display, and of the lake."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
@@ -58,7 +58,7 @@ class Ranking:
 
 
 @dataclass(frozen=True, kw_only=True, config=KNOWN)
-class Shown:
+class ReportSpec:
     """`measures` are the columns whose sum over a file means something; a sum of prices or numbers does not."""
 
     measures: tuple[str, ...] = ()
@@ -68,10 +68,10 @@ class Shown:
 
 
 @dataclass(frozen=True, kw_only=True, config=KNOWN)
-class LeftOut:
-    """What a model keeps out of the files, as its config.meta.left_out says: what readers call it, and its place.
+class Excluded:
+    """Rows that files exclude, as a model declares in config.meta.left_out: their label and place in the report.
 
-    Its rows are counted, or a column of them is summed up.
+    They are counted, or one of their columns is summed up.
     """
 
     place: int
@@ -79,32 +79,32 @@ class LeftOut:
     sum: Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_]*$")] | None = None
 
 
-SHOWN, LEFT_OUT = TypeAdapter(Shown), TypeAdapter(LeftOut)
+REPORT_SPEC, EXCLUDED = TypeAdapter(ReportSpec), TypeAdapter(Excluded)
 
 
-def of_export(model: str, export: Mapping[str, Any]) -> Shown:
-    """Return what the config.meta.export of a model says; a UserError where it is malformed."""
-    return _read(SHOWN, export.get("shown", {}), f"config.meta.export.shown of {model}")
+def report_spec(model: str, export: Mapping[str, Any]) -> ReportSpec:
+    """Return the display that the config.meta.export of a model declares; a UserError if it is malformed."""
+    return _read(REPORT_SPEC, export.get("display", {}), f"config.meta.export.display of {model}")
 
 
-def left_out(manifest: DbtManifest) -> dict[str, str]:
-    """Return the queries that count what dbt's models keep out of the files, by what readers call that, in order.
+def excluded_queries(manifest: DbtManifest) -> dict[str, str]:
+    """Return the queries that count what files exclude, by label, in the order of the report.
 
     Raises:
         UserError: a config.meta.left_out is malformed.
     """
     found = []
     for node in manifest.nodes.values():
-        if said := node.meta.get("left_out"):
-            declared = _read(LEFT_OUT, said, f"config.meta.left_out of {node.name}")
+        if meta := node.meta.get("left_out"):
+            declared = _read(EXCLUDED, meta, f"config.meta.left_out of {node.name}")
             count = f"sum({declared.sum})" if declared.sum else "count(*)"
             found.append((declared.place, declared.label, f"select {count} from {node.table}"))
     return {label: sql for _, label, sql in sorted(found)}
 
 
-def _read(reader: TypeAdapter[Declared], said: Any, place: str) -> Declared:
+def _read(reader: TypeAdapter[Declared], meta: Any, place: str) -> Declared:
     try:
-        return reader.validate_python(said)
+        return reader.validate_python(meta)
     except ValidationError as error:
         wrong = ", ".join(".".join(map(str, problem["loc"])) for problem in error.errors())
-        raise UserError(f"{place} is wrong at {wrong}", "docs/export.md says what stands there") from None
+        raise UserError(f"{place} is wrong at {wrong}", "See docs/export.md for its keys") from None

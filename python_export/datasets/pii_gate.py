@@ -1,4 +1,4 @@
-"""Judges the SQL that dbt ran for an export, and for all that it comes from, before anything of it is published."""
+"""Checks the SQL that dbt ran for an export, and for all that it comes from, before anything of it is published."""
 
 import hashlib
 import re
@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from lakehouse import property_keys
-from lakehouse.errors import Fault, UserError
+from lakehouse.errors import Issue, UserError
 from lakehouse.manifest import DbtManifest
-from lakehouse.pii.check import leaks_on_the_way
+from lakehouse.pii.check import issues_upstream
 from python_export.datasets.declared import Dataset
 from python_export.datasets.project import Project
 from python_export.datasets.source import Source
@@ -17,22 +17,22 @@ from python_export.datasets.source import Source
 WEEKS = re.compile(r"'[0-9]{4}-W[0-9]{2}'(, '[0-9]{4}-W[0-9]{2}')*")
 
 
-def faults(project: Project, datasets: Iterable[Dataset]) -> list[Fault]:
-    """Return why datasets must not be published: one of their models lets personal data out, or nobody knows."""
+def issues(project: Project, datasets: Iterable[Dataset]) -> list[Issue]:
+    """Return why datasets must not be published: one of their models lets personal data out, or that is not proven."""
     manifest = _as_run(project)
     chosen = [manifest.named(dataset.model).unique_id for dataset in datasets]
     # One look at all is enough in the usual case.
-    if not leaks_on_the_way(manifest, chosen):
+    if not issues_upstream(manifest, chosen):
         return []
     return [
-        Fault(unique_id, f"it may hold personal data: {problem.message}")
+        Issue(f"it may hold personal data: {issue.message}", object=unique_id)
         for unique_id in chosen
-        for problem in leaks_on_the_way(manifest, [unique_id])
+        for issue in issues_upstream(manifest, [unique_id])
     ]
 
 
 def require_proven(project: Project, source: Source) -> Source:
-    """Return a tested week if the SQL that `faults` judges has made it (macros/tag_tested.sql notes its hash).
+    """Return a tested week if the SQL that `issues` checks has made it (macros/tag_tested.sql notes its hash).
 
     Raises:
         UserError: other SQL made it, or its build did not include all that it comes from.
