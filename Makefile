@@ -80,22 +80,22 @@ demo: up ## Sample data through Kafka, ingester, dbt and export to weekly CSV fi
 	@echo "The page with charts: $(STATE)/exports/reports/$(DEMO_WEEK).html"
 	@echo "The stack is still up: lakehouse stack status. make down stops it."
 
-PYTEST := $(RUN) pytest --numprocesses 2 --dist loadgroup --durations 15
+PYTEST := $(RUN) pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder --durations 15
 
-test: setup browser lint ## Lint, then the tests that need this machine alone, on a stack of their own
+test: setup browser lint ## Lint, then the tests that need this machine alone, on stacks of their own
 	@$(PYTEST) -m "not long"
 
 test-unit: $(VENV) ## The tests that need no service
 	@$(RUN) pytest --numprocesses 2 --dist worksteal -m "unit and not long"
 
-test-long: setup ## Random sequences, kill matrices and lakes of their own, on this machine
-	@$(PYTEST) -m long
+test-long: setup ## Random sequences, kill matrices, faults of services, lakes of their own
+	@$(PYTEST) -m "long and not chaos"
 
 test-cluster: setup $(CLUSTER) ## Run the tests of a lake on servers, on a PostgreSQL of their own
 	@$(PYTEST) tests/cluster
 
-chaos: setup ## Kill two ingesters at random, CHAOS_ROUNDS times (20), and verify each time
-	@CHAOS_ROUNDS=$${CHAOS_ROUNDS:-20} $(RUN) pytest -v tests/python_ingest/landing/test_ingest_kills.py
+chaos: setup ## Kill two ingesters at random, CHAOS_ROUNDS times (20) from CHAOS_SEED on, and the weekly job in every step
+	@CHAOS_ROUNDS=$${CHAOS_ROUNDS:-20} $(PYTEST) -v -m chaos
 
 lint: $(VENV) ## Check Python (style, types), SQL and YAML; needs no Spark
 	@echo "lint: ruff"

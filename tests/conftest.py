@@ -2,10 +2,10 @@
 
 Each test is in one tier, by the fixtures it uses: `unit` needs no service, `stack` a service on this machine, `cluster`
 is all of tests/cluster. A module that starts services itself is marked `stack`. `long` takes a test out of `make test`:
-random sequences, more seeds, kill matrices, lakes of its own.
+random sequences, more seeds, faults of services, lakes of its own. `long` and `chaos` is of `make chaos` alone.
 
-`make test` has two workers, each with a stack: one for the tests that share a lake, one for all others. A module with a
-lake of its own names its group, and goes to the worker that is free first.
+`make test` has two workers, each with a stack. A module is a group, which one worker runs in order. The worker that is
+free takes the next group: first the main lake, which takes longest, then what needs services, unit tests at the end.
 """
 
 import os
@@ -18,17 +18,19 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse.environment import PROJECT_ROOT, env_file, read_env_file
 from lakehouse.settings import Settings, from_environment
 from local_stack.temporary import own_environment
+from spark_server.spark import session
+from tests.support import forked
 from tests.support.weed import Weed, running_weed
 
 LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
-DBT = Path(sys.executable).with_name("dbt")
-# Tests that share a lake, or Thrift sessions on it: one worker runs them, in order.
-ON_ONE_LAKE = ("end_to_end", "models")
-SERVICES = {"services", "stack", "weed", "postgres"}
+# What is built once for several modules; they are one group.
+MAIN_LAKE = "first_wave"
+SERVICES = {"services", "stack", "lake", "weed", "postgres"}
 
 
 def pytest_configure() -> None:
@@ -42,8 +44,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         item.add_marker(tier(item))
         if item.get_closest_marker("xdist_group") is None:
-            on_one_lake = item.path.parent.name in ON_ONE_LAKE
-            item.add_marker(pytest.mark.xdist_group("lake" if on_one_lake else "others"))
+            item.add_marker(pytest.mark.xdist_group("main lake" if is_of_main_lake(item) else item.path.stem))
+    items.sort(key=lambda item: (not is_of_main_lake(item), tier(item) == "unit"))
+
+
+def is_of_main_lake(item: pytest.Item) -> bool:
+    return MAIN_LAKE in getattr(item, "fixturenames", ())
 
 
 def tier(item: pytest.Item) -> str:
@@ -68,15 +74,8 @@ def run_dbt(
     *arguments: str, directory: Path = PROJECT_ROOT, timeout: float = 600, **env: str
 ) -> subprocess.CompletedProcess[str]:
     """Run dbt with the project's profile; the caller looks at the exit code."""
-    return subprocess.run(
-        [DBT, "--no-use-colors", *arguments, "--profiles-dir", PROJECT_ROOT],
-        cwd=directory,
-        env={**os.environ, **env},
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+    arguments = ("--no-use-colors", *arguments, "--profiles-dir", str(PROJECT_ROOT))
+    return forked.dbt(arguments, directory, {**os.environ, **env}, timeout)
 
 
 @pytest.fixture
@@ -111,6 +110,15 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
             yield started("--only", "kafka", "--only", "registry")
         finally:
             run_lakehouse("stack", "down", "--wipe")
+
+
+@pytest.fixture(scope="session")
+def spark(services: Settings) -> Iterator[SparkSession]:
+    """A Spark session of the test process."""
+    spark = session(services, "tests")
+    spark.sparkContext.setLogLevel("OFF")
+    yield spark
+    spark.stop()
 
 
 @pytest.fixture(scope="session")

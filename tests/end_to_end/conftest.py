@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from local_stack.temporary import own_environment
 from sample_data import pii_values, produced_log
 from tests.conftest import run_dbt, run_lakehouse, started
 from tests.support import planted
-from tests.support.killed import POINTS
 
 Steps = dict[str, subprocess.CompletedProcess[str]]
 SIZE = {"orders": 300, "seed": 7, "weeks": 3}
@@ -94,9 +92,9 @@ def produce(wave: int) -> subprocess.CompletedProcess[str]:
     return run_lakehouse("stack", "sample-data", *size, "--wave", str(wave))
 
 
-def run_killed(point: str) -> subprocess.CompletedProcess[str]:
+def run_killed(*point: str) -> subprocess.CompletedProcess[str]:
     """Run the weekly job until it kills itself in a step, see `killed.py`."""
-    command = [sys.executable, "-m", "tests.support.killed", point]
+    command = [sys.executable, "-m", "tests.support.killed", *point]
     # No row that fails a test may be stored even if it is asked for.
     env = {**os.environ, "DBT_STORE_FAILURES": "true"}
     return subprocess.run(command, cwd=PROJECT_ROOT, env=env, capture_output=True, text=True, timeout=900, check=False)
@@ -125,16 +123,21 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
             run_lakehouse("stack", "down", "--wipe")
 
 
-@pytest.fixture(scope="session")
-def lake(stack: Settings) -> Lake:
-    return Lake(stack)
+@pytest.fixture(scope="package")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    """The main lake, on a stack of its own: what other modules leave in theirs is not in it."""
+    with own_environment(tmp_path_factory.mktemp("main-lake")):
+        try:
+            yield Lake(started())
+        finally:
+            run_lakehouse("stack", "down", "--wipe")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def first_wave(lake: Lake) -> Steps:
-    """The weekly job, killed in each step, one after the other, and run again each time."""
+    """The weekly job, killed in its last step once all others are done, and run again."""
     produced = succeed({"sample-data": lambda: produce(wave=1)})
-    killed = succeed({point: partial(run_killed, point) for point in POINTS}, code=-signal.SIGKILL)
+    killed = succeed({"killed": lambda: run_killed("notify", "after all steps")}, code=-signal.SIGKILL)
     finished = succeed(
         {
             "weekly": lambda: run_killed("nowhere"),
@@ -145,7 +148,7 @@ def first_wave(lake: Lake) -> Steps:
     return {**produced, **killed, **finished}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def target(first_wave: object) -> Path:
     """dbt's target directory with the SQL of every increment, and the docs."""
     generated = run_dbt("docs", "generate")

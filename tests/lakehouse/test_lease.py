@@ -91,7 +91,7 @@ def test_of_two_machines_one_works_and_the_other_says_who_does(start: Start, tmp
     assert first.rest() == ["first", "ready", "second"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_a_run_that_a_signal_ends_is_not_waited_for_and_told_of(start: Start, number: signal.Signals) -> None:
     first = start("first", TOLD_OF)
     assert [first.line(), first.line()] == ["before: nothing", "ready"]
@@ -161,6 +161,7 @@ def test_of_two_machines_of_one_name_the_older_run_ends(start: Start) -> None:
     assert second.rest()[-1] == "second"
 
 
+@pytest.mark.long
 def test_clocks_that_differ_write_no_metadata_that_java_refuses(start: Start, offline_settings: Settings) -> None:
     for ahead, behind, expected in (("61", "0", "second"), ("240", "0", "and the clock of behind shows")):
         first = start("ahead", WORK_IN_STEPS, CLOCK_AHEAD=ahead)

@@ -156,6 +156,7 @@ def test_a_broker_whose_directory_cannot_be_formatted_says_why(tmp_path: Path) -
         kafka.service(tmp_path, *free_ports(2)).start()
 
 
+@pytest.mark.long
 def test_down_stops_what_up_started_and_a_broker_that_cannot_start_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""A bad week or masking key stops dbt before anything is written, with a line that says what to do."""
+"""A bad masking key or lease stops dbt before anything is written, with a line that says what to do."""
 
 from pathlib import Path
 
@@ -17,18 +17,23 @@ def snapshot(cursor: hive.Cursor) -> list[tuple]:
     return rows(cursor, "select snapshot_id from reference.channels.refs")
 
 
+BUILD = ("build", "--select", "channels")
+# What runs before each build, alone.
+CHECK = ("run-operation", "check_pii_key")
+
+
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    ("command", "damage", "message"),
     [
-        ("missing", "is missing or does not hold exactly one key"),
-        ("two keys", "is missing or does not hold exactly one key"),
-        ("without its copy", "has no copy"),
-        ("an earlier release's key", "is of a release that gave equal numbers of two systems one pseudonym"),
-        ("another key", "holds another key than the one this warehouse is masked with"),
+        (CHECK, "missing", "is missing or does not hold exactly one key"),
+        (CHECK, "two keys", "is missing or does not hold exactly one key"),
+        (CHECK, "without its copy", "has no copy"),
+        (CHECK, "an earlier release's key", "is of a release that gave equal numbers of two systems one pseudonym"),
+        (BUILD, "another key", "holds another key than the one this warehouse is masked with"),
     ],
 )
 def test_a_bad_masking_key_stops_before_any_write(
-    masking_key: Settings, cursor: hive.Cursor, tmp_path: Path, damage: str, message: str
+    masking_key: Settings, cursor: hive.Cursor, tmp_path: Path, command: tuple[str, ...], damage: str, message: str
 ) -> None:
     before = snapshot(cursor)
     key = masking_key.pii_key_file.read_text()
@@ -41,7 +46,7 @@ def test_a_bad_masking_key_stops_before_any_write(
         key_file.write_text(key.replace(":source", ""))
     elif damage == "another key":
         pii_key.create(key_file)
-    refused = run_dbt("build", "--select", "channels", LAKEHOUSE_PII_KEY_FILE=str(key_file))
+    refused = run_dbt(*command, LAKEHOUSE_PII_KEY_FILE=str(key_file))
     assert refused.returncode != 0
     assert f"The masking key file {key_file} {message}" in refused.stdout
     assert key[4:40] not in refused.stdout
@@ -52,13 +57,13 @@ def test_a_bad_masking_key_stops_before_any_write(
 
 
 def test_a_key_file_that_is_not_named_is_asked_for(masking_key: Settings) -> None:
-    refused = run_dbt("build", "--select", "channels", LAKEHOUSE_PII_KEY_FILE="")
+    refused = run_dbt(*CHECK, LAKEHOUSE_PII_KEY_FILE="")
     assert refused.returncode != 0
     assert "The masking key is missing: LAKEHOUSE_PII_KEY_FILE is not set" in refused.stdout
 
 
 def test_the_right_key_works_after_a_wrong_one(masking_key: Settings) -> None:
-    assert run_dbt("build", "--select", "channels").returncode == 0
+    assert run_dbt(*BUILD).returncode == 0
 
 
 def test_nothing_is_built_while_another_run_has_the_lease(
@@ -68,32 +73,23 @@ def test_nothing_is_built_while_another_run_has_the_lease(
     monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
     with leased(catalog, "weekly", "weekly 2020-W53") as theirs:
         before = snapshot(cursor)
-        refused = run_dbt("build", "--select", "channels")
+        refused = run_dbt(*BUILD)
         assert refused.returncode != 0
         assert f"The lake is at work for elsewhere:{masking_key.home} (weekly 2020-W53, since 20" in refused.stdout
         assert snapshot(cursor) == before
         # What the holder itself starts is told its number; what outlives the lease has another one.
-        assert run_dbt("build", "--select", "channels", LAKEHOUSE_LEASE=held("weekly")).returncode == 0
-        number = str(theirs.number - 1)
-        assert (
-            "The lake is at work for elsewhere:"
-            in run_dbt("build", "--select", "channels", LAKEHOUSE_LEASE=number).stdout
-        )
-    assert run_dbt("build", "--select", "channels").returncode == 0
+        assert run_dbt(*BUILD, LAKEHOUSE_LEASE=held("weekly")).returncode == 0
+        outlived = run_dbt("run-operation", "require_lease", LAKEHOUSE_LEASE=str(theirs.number - 1))
+        assert "The lake is at work for elsewhere:" in outlived.stdout
+    assert run_dbt("run-operation", "require_lease").returncode == 0
 
 
-def test_a_week_that_does_not_exist_is_refused(stack: Settings) -> None:
-    refused = run_dbt("parse", "--vars", "week: 2025-W53")
-    assert refused.returncode != 0
-    assert "var week: 2025-W53 does not exist" in refused.stdout
-
-
-@pytest.mark.parametrize("limited", [["--empty"], ["--sample", "3 days"]])
+@pytest.mark.parametrize("limited", [["--empty"], pytest.param(["--sample", "3 days"], marks=pytest.mark.long)])
 def test_a_run_on_a_part_of_its_input_is_refused(
     masking_key: Settings, cursor: hive.Cursor, limited: list[str]
 ) -> None:
     before = snapshot(cursor)
-    refused = run_dbt("build", "--select", "channels", *limited)
+    refused = run_dbt(*BUILD, *limited)
     assert refused.returncode != 0
     assert "--empty and --sample are not supported: models keep what they have read" in refused.stdout
     assert snapshot(cursor) == before

@@ -77,6 +77,17 @@ def build(*arguments: str) -> None:
     assert finished.returncode == 0, finished.stdout[-3000:]
 
 
+@pytest.fixture(scope="module")
+def built(own_lake: Catalog) -> Catalog:
+    """The lake with the rows of all waves: built by the tests before, or at once where they are left out."""
+    if not own_lake.table_exists("marts.fct_completed_orders"):
+        tables = bronze.create(own_lake)
+        for batch, of_seeds in enumerate(zip(*(waves(seed, WAVES) for seed in SEEDS), strict=True), start=1):
+            land(tables, batch, [event for wave in of_seeds for event in wave])
+        build("--exclude", "ops", "exports")
+    return own_lake
+
+
 def test_topics_without_a_record_are_tables_without_a_row_but_for_unknown_members(own_lake: Catalog) -> None:
     make_namespace(own_lake, "bronze")
     for declaration in read_declarations():
@@ -262,17 +273,18 @@ def test_a_record_without_key_time_or_quantity_fails_no_test(own_lake: Catalog) 
     assert (row["quantity"], row["ordered_at"], row["ordered_week"]) == (None, None, None)
 
 
-def test_a_model_reads_again_after_an_upstream_table_was_built_anew(own_lake: Catalog) -> None:
+@pytest.mark.long
+def test_a_model_reads_again_after_an_upstream_table_was_built_anew(built: Catalog) -> None:
     """A record is gone from bronze: no batch tells of it, and a full refresh of one model follows."""
     marts = [name.partition(".")[2] for name in RECOMPUTED]
-    [order] = own_lake.load_table("marts.fct_completed_orders").scan(limit=1).to_arrow().to_pylist()
-    own_lake.load_table("bronze.shiftleft_public_orders").delete(EqualTo("orderid", order["order_id"]))
+    [order] = built.load_table("marts.fct_completed_orders").scan(limit=1).to_arrow().to_pylist()
+    built.load_table("bronze.shiftleft_public_orders").delete(EqualTo("orderid", order["order_id"]))
     build("--select", "int_orders_deduplicated", "--full-refresh")
     build("--select", *marts)
-    incremental = contents(own_lake)
+    incremental = contents(built)
     build("--select", *marts, "--full-refresh")
-    assert incremental == contents(own_lake)
-    completed = own_lake.load_table("marts.fct_completed_orders")
+    assert incremental == contents(built)
+    completed = built.load_table("marts.fct_completed_orders")
     assert completed.scan(row_filter=EqualTo("order_id", order["order_id"])).to_arrow().num_rows == 0
 
 
@@ -290,28 +302,29 @@ def test_what_a_rollback_took_from_a_table_is_read_again(own_lake: Catalog) -> N
     assert contents(own_lake) == before
 
 
-def test_tables_in_the_place_of_views_give_the_same_rows(own_lake: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.long
+def test_tables_in_the_place_of_views_give_the_same_rows(built: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     number = 10**6 + 9
     order = {"orderid": number, "customerid": 1, "orderdate": START.replace(tzinfo=None), "kafka_raw_value": b"row"}
     item = {"orderitemid": number, "orderid": number, "productid": 1, "quantity": 1, "kafka_raw_value": b"row"}
     monkeypatch.setenv("LAKEHOUSE_VIEWS", "table")
     build("--exclude", "ops", "exports")
-    assert own_lake.table_exists("staging.stg_shop__orders")
-    land_change(own_lake, WAVES + 4, "orders", number, order)
-    land_change(own_lake, WAVES + 4, "order_items", number, item)
+    assert built.table_exists("staging.stg_shop__orders")
+    land_change(built, WAVES + 4, "orders", number, order)
+    land_change(built, WAVES + 4, "order_items", number, item)
     # Staging does not hold it yet: it must not be noted as read.
     build("--select", "int_order_items_deduplicated")
     build("--select", "stg_shop__order_items", "int_order_items_deduplicated", "int_order_items_priced")
     refused = run_dbt("run", "--select", "fct_product_sales")
     assert "int_order_items_sold is a table and older than int_order_items_priced" in " ".join(refused.stdout.split())
     build("--exclude", "ops", "exports")
-    with_tables = contents(own_lake)
+    with_tables = contents(built)
     line = EqualTo("order_line_key", f"shop-{number}")
-    assert own_lake.load_table("marts.fct_order_lines").scan(row_filter=line).to_arrow().num_rows == 1
+    assert built.load_table("marts.fct_order_lines").scan(row_filter=line).to_arrow().num_rows == 1
     monkeypatch.setenv("LAKEHOUSE_VIEWS", "view")
     build("--exclude", "ops", "exports", "--full-refresh")
-    assert not own_lake.table_exists("staging.stg_shop__orders")
-    for name, rows in contents(own_lake).items():
+    assert not built.table_exists("staging.stg_shop__orders")
+    for name, rows in contents(built).items():
         assert with_tables[name] == rows, name
 
 

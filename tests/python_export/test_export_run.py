@@ -478,6 +478,7 @@ def test_a_spark_error_of_the_build_is_named_without_values(settings: Settings, 
         model.write_text(MODEL)
 
 
+@pytest.mark.long
 def test_a_field_that_nobody_classified_is_a_warning_or_refused(settings: Settings, shop: Project, land: Land) -> None:
     """Nested ones by path: in a struct, in lists, in maps; the first record that has one is named."""
     land([*hostile_rows(), in_next_week(1000)])
@@ -566,6 +567,7 @@ def test_an_unload_in_another_dialect_is_caught_and_not_published(
         assert not list((Path(settings.export_root) / ".staging").glob("*/"))
 
 
+@pytest.mark.long
 def test_no_room_for_the_unload_publishes_nothing_and_then_works(settings: Settings, shop: Project, land: Land) -> None:
     land([*hostile_rows(), in_next_week(1000)])
     export(settings, shop)
@@ -645,6 +647,7 @@ def with_groups(stack: Settings, shop: Project) -> Iterator[Project]:
     subprocess.run([dbt, "parse"], cwd=shop.directory, env=shop.env, check=True, capture_output=True)
 
 
+@pytest.mark.long
 def test_a_dataset_of_small_groups_is_published_once_per_week(
     settings: Settings, with_groups: Project, land: Land, tmp_path: Path
 ) -> None:
@@ -709,6 +712,7 @@ def test_a_dataset_of_small_groups_is_published_once_per_week(
     assert third.manifest.reason == "restated, late or corrected data: one more"
 
 
+@pytest.mark.long
 def test_an_empty_topic_completes_a_week_by_silence_but_none_of_small_groups(
     settings: Settings, with_groups: Project, land: Land
 ) -> None:
@@ -733,6 +737,7 @@ def test_an_empty_topic_completes_a_week_by_silence_but_none_of_small_groups(
     assert str(withheld).startswith("groups 2020-W53 is withheld: behind: shop.events has landed nothing, and silence")
 
 
+@pytest.mark.long
 def test_a_missed_week_is_published_by_the_next_run_and_a_failing_one_costs_itself(
     settings: Settings, shop: Project, land: Land
 ) -> None:
@@ -770,6 +775,7 @@ def test_a_missed_week_is_published_by_the_next_run_and_a_failing_one_costs_itse
     ]
 
 
+@pytest.mark.long
 def test_a_dataset_that_cannot_be_published_costs_itself(settings: Settings, with_groups: Project, land: Land) -> None:
     land([(1, MONDAY, "a", *[None] * 5), in_next_week(1000)])
     folder = Path(settings.export_root) / "events" / str(WEEK)

@@ -1,7 +1,6 @@
-"""What the ingester's tests share: a lab of their own per test, and one Spark session for all."""
+"""What the ingester's tests share: a lab of their own per test."""
 
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,16 +8,7 @@ from pyspark.sql import SparkSession
 
 from lakehouse.settings import Settings
 from python_ingest.topics import Declaration
-from spark_server.spark import session
 from tests.support.lab import Lab, declared_in
-
-
-@pytest.fixture(scope="session")
-def spark(services: Settings) -> Iterator[SparkSession]:
-    spark = session(services, "ingest-tests")
-    spark.sparkContext.setLogLevel("OFF")
-    yield spark
-    spark.stop()
 
 
 @pytest.fixture

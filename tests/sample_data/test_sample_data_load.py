@@ -75,6 +75,7 @@ def assert_holds(settings: Settings, log: Log) -> None:
     assert landed(settings, len(log)) == expected
 
 
+@pytest.mark.long
 def test_both_waves_land_as_the_log_says_and_only_once(empty_stack):
     full = produced_log(**ARGUMENTS)
     report = load(empty_stack, **ARGUMENTS, behind="payments")

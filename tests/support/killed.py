@@ -1,6 +1,7 @@
-"""`lakehouse weekly` in a process that kills itself, as by kill -9, in the step that its argument names.
+"""`lakehouse weekly` in a process that kills itself, as by kill -9, in the step that its first argument names.
 
-To be quick, a run leaves out steps whose work one before has done: a build is made once.
+To be quick, a run leaves out steps whose work one before has done: a build is made once. A second argument has it run
+all steps.
 """
 
 import os
@@ -26,6 +27,8 @@ def die(*_: object) -> None:
 
 
 def only(*names: str) -> None:
+    if len(sys.argv) > 2:
+        return
     for name in steps.STEPS.keys() - names:
         del steps.STEPS[name]
 
@@ -95,14 +98,14 @@ def before_the_page_is_written() -> None:
 
 def after_the_mail() -> None:
     only("complete", "export", "notify")
-    settle: Callable[..., None] = outbox.settle
+    settle: Callable[..., None] = outbox.mark_delivered
 
     def settle_or_die(catalog: Catalog, group: list[outbox.Entry], channel: str) -> None:
         if group[0].kind == outbox.VERSION:
             die()
         settle(catalog, group, channel)
 
-    outbox.settle = settle_or_die
+    outbox.mark_delivered = settle_or_die
 
 
 POINTS = {

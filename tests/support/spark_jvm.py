@@ -1,4 +1,4 @@
-"""A Spark session in a JVM of its own: one that the test process has would keep its environment."""
+"""A Spark session in a new JVM: one that the test process has would keep its environment."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,21 +9,31 @@ from pyspark.sql import SparkSession
 from lakehouse.settings import Settings
 from spark_server.spark import session
 
+# By these PySpark finds the one JVM and the one session of a process.
+OF_PROCESS = (
+    (SparkContext, "_gateway"),
+    (SparkContext, "_jvm"),
+    (SparkContext, "_active_spark_context"),
+    (SparkSession, "_instantiatedSession"),
+    (SparkSession, "_activeSession"),
+)
+
 
 @contextmanager
 def session_of_its_own(settings: Settings, name: str) -> Iterator[SparkSession]:
-    """Have a session that logs nothing, and end its JVM after the block."""
-    _end_jvm()
-    spark = session(settings, name)
-    spark.sparkContext.setLogLevel("OFF")
-    yield spark
-    spark.stop()
-    _end_jvm()
-
-
-def _end_jvm() -> None:
-    if gateway := SparkContext._gateway:
-        gateway.shutdown()
-        gateway.proc.stdin.close()
-        gateway.proc.wait(60)
-    SparkContext._gateway = SparkContext._jvm = None
+    """Start a session that logs nothing, and end its JVM after the block. A session of other tests is kept."""
+    before = [getattr(owner, attribute) for owner, attribute in OF_PROCESS]
+    for owner, attribute in OF_PROCESS:
+        setattr(owner, attribute, None)
+    try:
+        spark = session(settings, name)
+        spark.sparkContext.setLogLevel("OFF")
+        yield spark
+        spark.stop()
+    finally:
+        if gateway := SparkContext._gateway:
+            gateway.shutdown()
+            gateway.proc.stdin.close()
+            gateway.proc.wait(60)
+        for (owner, attribute), value in zip(OF_PROCESS, before, strict=True):
+            setattr(owner, attribute, value)

@@ -27,6 +27,11 @@ pytestmark = pytest.mark.stack
 Stop = Callable[[], tuple[int, list[str]]]
 
 
+@pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.long)])
+def published_to(request: pytest.FixtureRequest, offline_settings: Settings) -> Settings:
+    return request.getfixturevalue("s3_settings") if request.param == "s3" else offline_settings
+
+
 @pytest.fixture
 def kind(published_to: Settings) -> str:
     return "s3" if published_to.export_root.startswith("s3://") else "local"

@@ -112,7 +112,7 @@ def test_a_catalog_that_spark_cannot_open_is_one_line_with_its_cause(
     assert result.stderr.count("\n") == 1, result.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_a_signal_ends_following_well(lab: Lab, models_dir: Path, number: signal.Signals) -> None:
     lab.produce(lab.encode(lab.register(record("sale", id="int")), {"id": 1}))
     lab.land_well()
@@ -126,7 +126,7 @@ def test_a_signal_ends_following_well(lab: Lab, models_dir: Path, number: signal
     assert output.splitlines()[-1].split()[:2] == [lab.topic, "0"]
 
 
-@pytest.mark.parametrize(("options", "signals"), [([], 1), (["--follow"], 2)])
+@pytest.mark.parametrize(("options", "signals"), [([], 1), pytest.param(["--follow"], 2, marks=pytest.mark.long)])
 def test_a_signal_ends_a_run_at_once_and_the_next_one_lands_the_rest(
     lab: Lab, models_dir: Path, options: list[str], signals: int
 ) -> None:

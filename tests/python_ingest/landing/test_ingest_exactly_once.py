@@ -67,24 +67,6 @@ def test_the_snapshot_says_what_its_batch_was(lab: Lab) -> None:
     assert summary["operation"].value == "overwrite"
 
 
-def test_a_stale_writer_is_refused_whatever_its_offsets(lab: Lab) -> None:
-    produce(lab, 9)
-    lab.land_well(Options(max_records=3, wait=10))
-    produce(lab, 9, start=9)
-    stale = plan(lab, OffsetRange(0, 3, 6))
-    overlapping = plan(lab, OffsetRange(0, 5, 6), OffsetRange(2, 3, 6))
-    # Its offsets are free, but its number is taken: two batches of one number would hide rows from dbt.
-    elsewhere = plan(lab, OffsetRange(1, 3, 6))
-    zombie, other = lab.batch_writer("zombie"), lab.batch_writer("other")
-    assert other.land(lab.table(), plan(lab, OffsetRange(0, 3, 6))).rows == 3
-    for refused in (stale, overlapping, elsewhere):
-        with pytest.raises(CommitConflict, match="another commit came first"):
-            zombie.land(lab.table(), refused)
-    assert zombie.land(lab.table(), plan(lab, OffsetRange(1, 3, 6))).rows == 3
-    lab.land_well()
-    assert_exactly_once(lab, 18)
-
-
 def test_a_batch_without_rows_has_its_number_alone(lab: Lab) -> None:
     transactions(lab, lab.register(SALE), "commit", "abort")
     lab.land_well(Options(max_records=5, wait=10))
@@ -162,6 +144,7 @@ def test_of_two_first_writers_one_is_refused(lab: Lab) -> None:
     assert_exactly_once(lab, 6)
 
 
+@pytest.mark.long
 def test_two_ingesters_at_once_land_each_offset_once(lab: Lab) -> None:
     produce(lab, 60)
     heard = [Messages(), Messages()]
@@ -222,6 +205,7 @@ def test_a_commit_whose_answer_is_lost_is_found_in_the_table(lab: Lab, monkeypat
     assert_exactly_once(lab, 12)
 
 
+@pytest.mark.long
 def test_a_clock_that_steps_back_while_a_batch_is_written_costs_time_and_no_table(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:

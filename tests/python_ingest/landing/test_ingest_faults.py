@@ -89,6 +89,7 @@ def own_lab(own_broker: tuple[Service, str], stack: Settings, spark: SparkSessio
     return lab
 
 
+@pytest.mark.long
 def test_a_broker_killed_before_a_read_and_started_again_is_waited_for(
     own_broker: tuple[Service, str], own_lab: Lab
 ) -> None:
@@ -110,6 +111,7 @@ def test_a_broker_killed_before_a_read_and_started_again_is_waited_for(
     assert_exactly_once(own_lab, 60)
 
 
+@pytest.mark.long
 def test_a_frozen_broker_is_reported_while_following_and_then_caught_up_with_and_a_dead_jvm_ends_it(
     own_broker: tuple[Service, str], own_lab: Lab, models_dir: Path
 ) -> None:
@@ -258,6 +260,7 @@ def test_large_records_land_in_the_default_heap(lab: Lab, models_dir: Path) -> N
     assert len(lab.table().snapshots()) > 1
 
 
+@pytest.mark.long
 def test_a_topic_that_ends_the_jvm_is_named_and_the_others_land(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -311,6 +314,7 @@ def test_a_jvm_that_has_closed_its_socket_and_not_ended_yet_is_gone(offline_sett
         assert process.submit(spark_without_socket, offline_settings).result(300)
 
 
+@pytest.mark.long
 def test_dead_letters_are_replayed_once_their_schema_is_registered_while_following(lab: Lab, models_dir: Path) -> None:
     """Those of before the start, and those that it lands itself."""
 
@@ -478,6 +482,7 @@ def test_a_failure_of_spark_is_tried_once_more_and_blames_no_other_ingester(
         assert_exactly_once(lab, 6)
 
 
+@pytest.mark.long
 def test_a_full_disk_fails_the_run_and_little_memory_does_not(lab: Lab, models_dir: Path) -> None:
     """A limit on the size of files stands for the full disk: unlike one, it needs no rights."""
     produce(lab, 6)

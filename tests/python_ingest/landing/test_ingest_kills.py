@@ -1,6 +1,6 @@
 """kill -9 at every step of a batch, and at random times with two ingesters at once: always exactly once.
 
-`make chaos` runs the random part many times over; a seed that failed runs again with CHAOS_SEED.
+`make chaos` runs the random part many times over; a seed that failed runs again as `make chaos CHAOS_SEED=...`.
 """
 
 import os
@@ -21,7 +21,7 @@ from python_ingest.upkeep.maintain import Retention, maintain_table
 from tests.conftest import LAKEHOUSE, run_lakehouse
 from tests.support.lab import Lab, assert_exactly_once, assert_sorted, laid_out, produce
 
-pytestmark = [pytest.mark.stack, pytest.mark.long]
+pytestmark = pytest.mark.stack
 
 ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "1"))
 SEED = int(os.environ["CHAOS_SEED"])
@@ -50,10 +50,11 @@ class Progress:
 
 
 POINTS: dict[str, Callable[[Progress], bool]] = {
-    "while data files are written": lambda progress: progress.wrote("data/**/*.parquet"),
     "between data files and commit": lambda progress: progress.wrote("metadata/*-m*.avro"),
+    "while data files are written": lambda progress: progress.wrote("data/**/*.parquet"),
     "as soon as it is committed": Progress.committed,
 }
+FIRST, *MORE = POINTS
 
 
 @pytest.fixture
@@ -103,13 +104,15 @@ def killed_at(point: str, lab: Lab, models_dir: Path, start: Callable[..., subpr
     return total
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", [FIRST, *(pytest.param(point, marks=pytest.mark.long) for point in MORE)])
 def test_a_batch_killed_at_any_step_is_landed_once(
     lab: Lab, models_dir: Path, start: Callable[..., subprocess.Popen[bytes]], point: str
 ) -> None:
     assert_exactly_once(lab, killed_at(point, lab, models_dir, start))
 
 
+@pytest.mark.long
+@pytest.mark.chaos
 class TestOfALayoutOfItsOwn:
     """The same of a table that is parted and sorted as its source declares."""
 
@@ -129,6 +132,7 @@ class TestOfALayoutOfItsOwn:
         assert_sorted(lab)
 
 
+@pytest.mark.chaos
 @pytest.mark.parametrize("seed", range(SEED, SEED + ROUNDS))
 def test_two_ingesters_killed_at_random_land_each_offset_once(
     lab: Lab, start: Callable[..., subprocess.Popen[bytes]], seed: int

@@ -197,6 +197,7 @@ def followed(lab: Lab) -> Iterator[Callable[[], None]]:
         thread.join()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("change", ["erase", "replay"])
 def test_rows_are_changed_on_a_topic_that_is_followed(lab: Lab, change: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if change == "erase":
@@ -261,6 +262,7 @@ erase.erase(catalog, session(settings, "killed"), found, "killed")
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("statement", "rows"), [("fast_forward", [3]), ("drop branch", [])])
 def test_an_erasure_killed_around_its_commit_is_done_by_the_next_and_leaves_nothing(
     lab: Lab, models_dir: Path, statement: str, rows: list[int]

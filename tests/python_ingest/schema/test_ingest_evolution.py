@@ -342,6 +342,7 @@ def without_nulls(value: Any) -> Any:
     return {name: part for name, part in found.items() if part not in (None, [])}
 
 
+@pytest.mark.long
 def test_random_versions_mixed_in_one_batch_are_read_as_they_were_written(lab: Lab) -> None:
     rng = random.Random(20261121)
     versions = [a_version(rng) for _ in range(8)]

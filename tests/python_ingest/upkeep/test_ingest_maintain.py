@@ -93,6 +93,7 @@ def test_the_snapshots_of_what_dbt_builds_expire_too_unless_they_are_tagged(lab:
     lab.sql("drop table lake.maintained.people")
 
 
+@pytest.mark.long
 def test_maintenance_beside_an_ingester_and_a_reader_loses_nothing(lab: Lab) -> None:
     produce(lab, 60)
     lab.land_well(Options(max_records=20, wait=10))
