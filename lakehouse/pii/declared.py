@@ -106,7 +106,7 @@ def missing_subjects(lineage: Lineage) -> Iterator[Issue]:
             columns = declared["columns"] if isinstance(declared, dict) else declared
             if path not in map(str.lower, columns):
                 yield Issue(
-                    f"{schema}.{table} has the id of a {kind} in {path}, and no subjects that says so",
+                    f"{schema}.{table} has the id of a {kind} in {path}, and no subjects declares it",
                     f"Add it to config.meta.subjects.{kind} of the source table",
                 )
     for unique_id in sorted(lineage.relations.keys() & lineage.manifest.nodes.keys()):
@@ -122,7 +122,7 @@ def missing_subjects(lineage: Lineage) -> Iterator[Issue]:
             }
             for kind in sorted(kinds - {*meta.get("subjects", ())}):
                 yield Issue(
-                    f"{node.name}.{name} has the pseudonym of a {kind}, and no subjects that says so",
+                    f"{node.name}.{name} has the pseudonym of a {kind}, and no subjects declares it",
                     f"Add {kind} to config.meta.subjects of the column",
                 )
 
@@ -149,7 +149,7 @@ def unlabelled_quasi_identifiers(manifest: DbtManifest) -> Iterator[Issue]:
                 if flows and not node.column_meta(name).get(QUASI):
                     held = ", ".join(sorted(flow.column for flow in flows))
                     yield Issue(
-                        f"{node.name}.{name} holds {held}, a quasi-identifier, which its yml does not say",
+                        f"{node.name}.{name} holds {held}, a quasi-identifier, which its yml does not declare",
                         f"Set config.meta.{QUASI} of the column to true",
                     )
 

@@ -158,7 +158,7 @@ def mislabelled(lineage: Lineage) -> Iterator[Issue]:
             stated = {named[name]} if name in named else set()
             if stated - reaching or (is_export and (reaching - everywhere) - stated):
                 holds = ", ".join(sorted(f"{pii} as {mask}" for pii, mask in reaching)) or "nothing classified"
-                yield Issue(f"{node.name}.{name} holds {holds}, which its yml does not say", LABEL)
+                yield Issue(f"{node.name}.{name} holds {holds}, which its yml does not declare", LABEL)
         if is_export and everywhere - set(named.values()):
             yield Issue(f"{node.name} is grouped by a classified column that its yml does not name", LABEL)
 
@@ -203,7 +203,7 @@ def _in_two_masks(node: Node, reached: Iterable[Flow]) -> Iterator[Issue]:
         ways = sorted({flow.mask for flow in reached if flow.column == column and flow.mask})
         if len(ways) > 1:
             yield Issue(
-                f"{node.name}: {column} stands there as {' and as '.join(ways)}, which say more together",
+                f"{node.name}: {column} is masked as {' and as '.join(ways)}, which together reveal more",
                 "Keep one of them",
             )
 

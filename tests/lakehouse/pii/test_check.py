@@ -255,7 +255,7 @@ REFUSED = {
     "stg_shop__customers.email (email), stg_shop__customers.billing_address_id (none)",
     stored_failures: "stg_shop__customers.email (email) reaches email without a mask of its class",
     leak_in_a_mart: "fct_completed_orders: stg_shop__customers.email (email) reaches confirmation_code without a mask",
-    card_in_two_masks: "int_payments_masked: stg_payments__payments.card_number stands there as last_four and as pseud",
+    card_in_two_masks: "int_payments_masked: stg_payments__payments.card_number is masked as last_four and as pseud",
     pseudonyms_without_key_version: "fct_order_lines keeps pseudonyms without the version of the key they were made",
     strange_sql: "fct_trades cannot be followed",
     cast_in_staging: "stg_storefront__store_orders.gender is computed from a classified column",

@@ -204,7 +204,7 @@ UNSUPPORTED = {
 
 def raw(sql: str) -> set[Flow]:
     columns = follow(sql, TABLES).flat().columns
-    return {trace for _, flows in columns for trace in flows if trace.mask is None}
+    return {flow for _, flows in columns for flow in flows if flow.mask is None}
 
 
 @pytest.mark.parametrize("leak", LEAKS)
@@ -236,7 +236,7 @@ def test_a_pseudonym_counts_only_in_the_domain_of_the_source_that_numbers_the_pe
 
     def reaching(source: str) -> set[str | None]:
         sql = f"select {rendered('person_id', kind, 'pseudonym', source)} as token from deduplicated.trades"
-        return {trace.mask for trace in dict(follow(sql, tables).columns)["token"] if trace.column == person.column}
+        return {flow.mask for flow in dict(follow(sql, tables).columns)["token"] if flow.column == person.column}
 
     assert reaching("brokerage") == {"pseudonym"}
     assert reaching("storefront") == {None}

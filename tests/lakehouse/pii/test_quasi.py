@@ -49,7 +49,7 @@ def problems(sql: str, **of_place: Any) -> list[str]:
 
 @pytest.mark.parametrize("way", BY_VALUE)
 def test_an_export_column_that_a_quasi_identifier_reaches_by_value_declares_it(way: str) -> None:
-    expected = "exp_weekly__people.place holds stg_people.city, a quasi-identifier, which its yml does not say"
+    expected = "exp_weekly__people.place holds stg_people.city, a quasi-identifier, which its yml does not declare"
     assert problems(BY_VALUE[way]) == [expected]
     assert problems(BY_VALUE[way], quasi=True) == []
 
