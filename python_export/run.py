@@ -29,13 +29,13 @@ from python_export.files.compare import Facts, verify
 from python_export.files.unload import UnloadBucket, unload
 from python_export.publishing import late
 from python_export.publishing.manifest import Manifest
-from python_export.publishing.publish import draft_of, publish
-from python_export.publishing.retain import retain
+from python_export.publishing.publish import build_manifest, publish
+from python_export.publishing.retain import tag_snapshot
 from python_export.publishing.target import Target, is_announced, open_target, staging, stopped
 from python_export.telling.exported import Exported
 from python_export.variables import Channels, Choices
 
-Checked = TypeVar("Checked")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Exporter:
 
     def _export(
         self,
-        due: late.Due,
+        due: late.WeeksToExport,
         built: Collection[IsoWeek],
         with_build: bool,
         target: Target,
@@ -143,7 +143,7 @@ class Exporter:
             failed += self._publish_week(week, [datasets[name] for name in due[week]], target, scratch)
             if figures is not None:
                 done = [version.manifest for version in self.exported.published if version.manifest.week == str(week)]
-                late.note(self.catalog, target, done, figures)
+                late.record_exported_fingerprints(self.catalog, target, done, figures)
         if len(failed) == sum(map(len, due.values())) and len({type(error) for _, error in failed}) == 1:
             raise failed[0][1]
         self.exported.withheld += [withheld for withheld, _ in failed]
@@ -153,12 +153,12 @@ class Exporter:
         self.exported.has_faults = bool(issues)
         self.exported.warnings += without_dataset(declared.load(self.project).values(), issues)
 
-    def _due(self, target: Target, figures: late.Figures, datasets: Collection[Dataset]) -> late.Due:
+    def _due(self, target: Target, figures: late.Figures, datasets: Collection[Dataset]) -> late.WeeksToExport:
         """Return the weeks that are due, but for what an issue withholds in all of them."""
         at_most = Choices.of(self.project.env).restate_weeks if self.at_most is None else self.at_most
         names = [dataset.name for dataset in datasets]
         once = [dataset.name for dataset in datasets if dataset.suppressed]
-        due, left = late.due(self.catalog, target, figures, names, self.exported.week, at_most, once)
+        due, left = late.weeks_to_export(self.catalog, target, figures, names, self.exported.week, at_most, once)
         if left:
             self.exported.warnings.append(
                 f"{len(left)} older weeks that late data changed are left for the next run, the newest {left[0]}"
@@ -167,7 +167,7 @@ class Exporter:
         self.exported.warnings += waiting
         return due
 
-    def _build(self, due: late.Due, with_ancestors: bool) -> None:
+    def _build(self, due: late.WeeksToExport, with_ancestors: bool) -> None:
         """Have dbt build what may be published of some weeks.
 
         What fails in the export models of several weeks is built again week by week: a bad week costs that week.
@@ -220,29 +220,26 @@ class Exporter:
         for source, file, facts in staged:
             dataset = source.dataset
             quiet = [issue.message for issue in self.readiness.warnings.get(week, ()) if withholds(issue, dataset)]
-            draft = draft_of(source, week, facts)
             draft = replace(
-                draft,
+                build_manifest(source, week, facts, quiet),
                 restated=self.restated,
-                warnings=[*draft.warnings, *quiet],
                 bom=self.settings.export_bom,
                 quarantined=counts[dataset.name].quarantined,
                 quarantined_by_reason=counts[dataset.name].by_reason or {},
                 late=counts[dataset.name].late,
                 dead_letters=completeness.dead_letters(self.readiness.states, dataset, week),
             )
-            retained = partial(self._retain, target)
+            tag = partial(self._tag_snapshot, target)
             try:
-                version = publish(target, file, draft, dataset.fields, directory / dataset.name / "scratch", retained)
+                version = publish(target, file, draft, dataset.fields, directory / dataset.name / "scratch", tag)
             except (DeadlineError, LeaseLostError):
                 raise
             except Exception as error:
                 failed[dataset.name] = error
                 continue
             self.exported.published.append(version)
-        return [
-            (Withheld(name, str(week), self._said(error, directory).message), error) for name, error in failed.items()
-        ]
+        messages = {name: self._to_user_error(error, directory).message for name, error in failed.items()}
+        return [(Withheld(name, str(week), messages[name]), error) for name, error in failed.items()]
 
     def _stage(
         self, cursor: hive.Cursor, dataset: Dataset, week: IsoWeek, directory: Path
@@ -250,17 +247,17 @@ class Exporter:
         """Return the file of a dataset, unloaded and verified; nothing if a check has withheld it."""
         name = dataset.name
         tested = partial(require_week, self.catalog, dataset, week, self.readiness.builds)
-        if (found := self._checked(name, week, tested)) is None:
+        if (found := self._run_check(name, week, tested)) is None:
             return []
         proven = partial(pii_gate.require_proven, self.project, found)
-        if not self.readiness.builds and self._checked(name, week, proven) is None:
+        if not self.readiness.builds and self._run_check(name, week, proven) is None:
             return []
-        if (source := self._checked(name, week, partial(pii_scan.withhold, found, directory / "scanned"))) is None:
+        if (source := self._run_check(name, week, partial(pii_scan.withhold, found, directory / "scanned"))) is None:
             return []
         self.say(f"{name}: unloading")
         unloaded = unload(cursor, source, directory / "unloaded", self.settings.export_bom, self.settings.export_unload)
         self.say(f"{name}: verifying")
-        facts = self._checked(name, week, partial(self._verified, unloaded, source, directory / "verified"))
+        facts = self._run_check(name, week, partial(self._verified, unloaded, source, directory / "verified"))
         version = directory / "version"
         version.mkdir()
         return [(source, unloaded.rename(version / unloaded.name), facts)] if facts else []
@@ -270,19 +267,19 @@ class Exporter:
         pii_gate.require_persons(source.dataset, facts.k_anonymity, Choices.of(self.project.env).min_persons)
         return facts
 
-    def _retain(self, target: Target, manifest: Manifest) -> None:
+    def _tag_snapshot(self, target: Target, manifest: Manifest) -> None:
         """Have the right to publish a version whose number is chosen, and tag its snapshot.
 
         Another run that publishes after the question takes the same number, so one of the two is refused. The tag comes
         before the version: one whose snapshot may expire could not be written again.
         """
         self.require()
-        retain(self.catalog, target, manifest)
+        tag_snapshot(self.catalog, target, manifest)
 
-    def _said(self, error: Exception, directory: Path) -> UserError:
+    def _to_user_error(self, error: Exception, directory: Path) -> UserError:
         return stopped(error, directory) if isinstance(error, OSError) else to_user_error(error, self.settings)
 
-    def _checked(self, name: str, week: IsoWeek, check: Callable[[], Checked]) -> Checked | None:
+    def _run_check(self, name: str, week: IsoWeek, check: Callable[[], Result]) -> Result | None:
         """Return what a check of a dataset gives; None if it refuses, which withholds the dataset."""
         try:
             return check()

@@ -1,4 +1,4 @@
-"""The variables that exports alone read: which datasets are exported, and how their readers are told."""
+"""The variables that exports alone read: which datasets are exported, and how their readers are notified."""
 
 from email.utils import parseaddr
 from typing import Annotated, Any, Literal, Self
@@ -73,7 +73,7 @@ class Choices(Variables):
 
 
 class Smtp(Variables):
-    """A mail server and the envelope. `recipients` are told of files, `alerts` of failures."""
+    """A mail server and the envelope. `recipients` get the mails of files, `alerts` those of failures."""
 
     host: str = for_exports("LAKEHOUSE_SMTP_HOST", "the mail server that sends notifications", shown="no mail")
     tls: Literal["starttls", "tls", "none"] = for_exports(

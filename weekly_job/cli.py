@@ -29,16 +29,16 @@ def weekly(
 ) -> None:
     """Ingest, verify, build, reconcile, export, notify: for one week, or `runs` to list what it did before.
 
-    Older weeks that are published and that late data has changed are published anew.
+    Older published weeks that late data has changed are published again.
 
-    It can be run again at any time, also after a kill at any moment: what is done is not done twice, and nobody is
-    told twice. A second run on this machine waits for the first.
+    It can be run again at any time, also after a kill at any moment: no work and no notification is repeated. A second
+    run on this machine waits for the first.
 
     A dataset that may be incomplete or wrong is withheld, by name and with the reason; the others are published.
 
-    Exit codes: 0 published, or nothing new; 1 a step failed, and the readers are told, of what was published before
-    it too; 2 wrong usage; 3 published, but a notification failed: the next run tries again; 4 something failed, and
-    what does not come from it is published.
+    Exit codes: 0 published, or nothing new; 1 a step failed, and an alert is sent, as are the notifications of
+    what was published before; 2 wrong usage; 3 published, but a notification failed: the next run tries again; 4
+    something failed, and what does not come from it is published.
     """
     if context.invoked_subcommand:
         return

@@ -21,17 +21,17 @@ class Run:
     ended_at: Annotated[datetime | None, "when it ended; null while it runs, and if it was killed"] = None
     outcome: Annotated[str, "running, published, unchanged, withheld, not told, failed, or killed"] = RUNNING
     failed_step: Annotated[str | None, "the step that failed"] = None
-    message: Annotated[str | None, "why, as the command said it"] = None
-    versions: Annotated[str | None, "what it published anew, as <dataset>/<week>/v<N>"] = None
+    message: Annotated[str | None, "the error of the command"] = None
+    versions: Annotated[str | None, "the new versions, as <dataset>/<week>/v<N>"] = None
     withheld: Annotated[str | None, "datasets that it did not publish, each with the reason"] = None
-    warnings: Annotated[str | None, "what else was not as usual"] = None
+    warnings: Annotated[str | None, "the warnings"] = None
 
 
 TABLE = SmallTable("ops.weekly_runs", Run)
 
 
 def begin(catalog: Catalog, week: str) -> Run:
-    """Add a run, and call those killed that were. The caller holds the job's lock."""
+    """Add a run, and mark those that did not end as killed. The caller holds the lease."""
     now = datetime.now(UTC)
     run = Run(f"{now:%Y-%m-%dT%H:%M:%S.%fZ}", week, now)
 

@@ -1,4 +1,4 @@
-"""One run of the weekly job: its steps in order, one run at a time, each run in the history, a failure told."""
+"""One run of the weekly job: its steps in order, one run at a time, each run in the history, an alert of a failure."""
 
 import time
 from collections.abc import Mapping

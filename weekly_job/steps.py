@@ -1,7 +1,7 @@
 """The steps of the weekly job.
 
-Each can be run again at any time and then adds nothing, so a killed job is resumed by running it again; each returns in
-a few words what it did. What is wrong with a topic, model or number is kept as an issue, which withholds the datasets
+Each can be run again at any time and then adds nothing, so a killed job is resumed by running it again. Each returns a
+few words on what it did. What is wrong with a topic, model or number is kept as an issue, which withholds the datasets
 that come from there, and the job goes on.
 """
 
@@ -46,7 +46,7 @@ RECONCILIATION, RECONCILED = "ops_reconciliation", "ops.reconciliation"
 
 @dataclass
 class Job:
-    """What the steps of one run share. `say` takes a line for a person; `figures` are None if they are not known."""
+    """What the steps of one run share. `say` logs a line; `figures` are None if they are not known."""
 
     settings: Settings
     env: Mapping[str, str] = field(repr=False)
@@ -68,12 +68,12 @@ class Job:
         return weeks_label(self.weeks)
 
     def add(self, note: str, issues: list[Issue]) -> str:
-        """Add what is wrong in every week, tell it, and return the note."""
+        """Add what is wrong in every week, log it, and return the note."""
         self.readiness.issues += issues
         return self.show(note, issues)
 
     def show(self, note: str, issues: list[Issue]) -> str:
-        """Tell what is wrong in a line each, and return the note."""
+        """Log what is wrong, a line each, and return the note."""
         for reason in dict.fromkeys(issue.message for issue in issues):
             self.say(f"  {reason}")
         return note
@@ -81,7 +81,7 @@ class Job:
 
 @dataclass(frozen=True)
 class _Notes:
-    """Tells of an ingester's run only what is out of the ordinary."""
+    """Logs only the notes of an ingester's run."""
 
     say: Callable[[str], None]
 
@@ -94,7 +94,7 @@ class _Notes:
 
 
 def ingest(job: Job) -> str:
-    """Land what the broker has of every topic."""
+    """Land the records of every topic."""
     spark = LazySparkSession(job.settings)
     ingester = Ingester(job.settings, spark, Options(wait=WAIT_SECONDS), _Notes(job.say))
     results = ingester.catch_up(read_declarations(MODELS_DIR))
@@ -116,7 +116,7 @@ def verify(job: Job) -> str:
     for declaration in read_declarations(MODELS_DIR):
         try:
             report = _verified(job, declaration, sample)
-        except Exception as error:  # of one topic; the others are verified all the same, and it is told once
+        except Exception as error:  # of one topic; the others are verified all the same, and it is reported once
             if declaration.topic not in {issue.object for issue in job.readiness.issues}:
                 why = to_user_error(error, job.settings).message
                 differing.append(Issue(f"{declaration.topic} could not be verified: {why}", object=declaration.topic))
@@ -140,7 +140,7 @@ def _verified(job: Job, topic: Declaration, sample: Sample) -> Report:
 
 
 def complete(job: Job) -> str:
-    """See which topics have passed the week's end, and name what landed that no mask is known for."""
+    """Check which topics have passed the week's end, and find fields that landed without a class."""
     job.exported.warnings += receipts.unfinished(job.catalog)
     dbt.parse(job.project)
     chosen = list(declared.load(job.project).values())
@@ -170,7 +170,7 @@ def build(job: Job) -> str:
 
 
 def reconcile(job: Job) -> str:
-    """See that nothing was lost or doubled from topic to export."""
+    """Check that no row was lost or doubled from topic to export."""
     try:
         if not job.built_all:
             # These read every dataset, so dbt has skipped them; those that are there must add up all the same.
@@ -212,8 +212,8 @@ def write_report(job: Job) -> str:
     return page.write_all(job.settings, job.exported)[-1]
 
 
-def tell(job: Job) -> str:
-    """Tell the readers."""
+def notify_readers(job: Job) -> str:
+    """Deliver the notifications."""
     lines: list[str] = []
     exported = job.exported
     problems = notify(job.settings, job.env, job.catalog, lines.append, exported.notices(), exported.weeks())
@@ -229,5 +229,5 @@ STEPS = {
     "reconcile": reconcile,
     "export": export,
     "report": write_report,
-    "notify": tell,
+    "notify": notify_readers,
 }

@@ -20,7 +20,7 @@ from python_export.files.compare import verify
 from python_export.files.csv_file import connect
 from python_export.files.stored import load_table
 from python_export.files.unload import unload
-from python_export.publishing.publish import draft_of, publish
+from python_export.publishing.publish import build_manifest, publish
 from python_export.publishing.target import open_target
 
 WEEK = IsoWeek(2026, 46)
@@ -62,7 +62,7 @@ def export(settings: Settings, directory: Path) -> Figures:
     alone = directory / "version"
     alone.mkdir()
     staged = unloaded.rename(alone / unloaded.name)
-    publish(target, staged, draft_of(table, WEEK, facts), (), directory / "scratch")
+    publish(target, staged, build_manifest(table, WEEK, facts), (), directory / "scratch")
     steps.append(time.monotonic())
     seconds = (after - before for before, after in pairwise(steps))
     return dict(zip(("unload", "verify", "publish"), seconds, strict=True))
@@ -81,5 +81,5 @@ def copy_with_duckdb(settings: Settings, directory: Path) -> Figures:
     order = ", ".join(DATASET.order_by)
     with connect(directory) as database:
         load_table(database, table)
-        database.execute(f"copy (select * from stored order by {order}) to '{directory / 'copy.csv'}' (header)")
+        database.execute(f"copy (select * from snapshot_rows order by {order}) to '{directory / 'copy.csv'}' (header)")
     return {"copy": time.monotonic() - started}

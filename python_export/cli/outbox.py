@@ -1,4 +1,4 @@
-"""`lakehouse export outbox`: what readers are still to be told, and what to do about it."""
+"""`lakehouse export outbox`: the pending notifications, and what to do about them."""
 
 from typing import Annotated
 
@@ -14,14 +14,14 @@ from python_export.telling import outbox
 from python_export.telling.deliver import notify
 from python_export.variables import Channels
 
-app = typer.Typer(no_args_is_help=True, help="What readers are still to be told: ops.export_outbox.")
+app = typer.Typer(no_args_is_help=True, help="Pending notifications: ops.export_outbox.")
 
 Keys = Annotated[list[str], typer.Argument(help="Rows by their key, as `list` prints it.")]
 
 
 @app.command("list")
-def list_rows(all_rows: Annotated[bool, typer.Option("--all", help="Also what nobody waits for.")] = False) -> None:
-    """List what is owed to mail or webhook: why it was not taken the last time, and who waits for it."""
+def list_rows(all_rows: Annotated[bool, typer.Option("--all", help="Also rows that are not pending.")] = False) -> None:
+    """List what is pending for mail or webhook: the last error, and the recipients that wait for it."""
     rows = [
         (
             entry.idempotency_key,
@@ -39,7 +39,7 @@ def list_rows(all_rows: Annotated[bool, typer.Option("--all", help="Also what no
 
 @app.command()
 def retry(keys: Keys) -> None:
-    """Tell of these rows once more, whoever has been told of them, and of everything else that is owed.
+    """Send these rows again to all, and everything else that is pending.
 
     Exit code 3: a notification failed.
     """
@@ -47,13 +47,13 @@ def retry(keys: Keys) -> None:
     settings = from_environment(env)
     catalog = load_catalog(settings)
     _require_rows(keys)
-    outbox.owe(catalog, keys, Channels.of(env))
+    outbox.requeue(catalog, keys, Channels.of(env))
     end(notify(settings, env, catalog, console.print))
 
 
 @app.command()
 def drop(keys: Keys) -> None:
-    """Tell nobody of these rows, and let `lakehouse export verify` miss them no more."""
+    """Deliver these rows to no one; `lakehouse export verify` no longer reports them as missing."""
     _require_rows(keys)
     outbox.drop(load_catalog(from_environment()), keys)
 

@@ -1,4 +1,4 @@
-"""What an export comes to, for the commands that make one: the weeks they are given, what they print, exit codes."""
+"""What the commands that export share: the weeks of their options, their output, their exit codes."""
 
 from datetime import datetime
 
@@ -29,7 +29,7 @@ def chosen_weeks(settings: Settings, now: datetime, week: str | None, weeks: str
     """Return the weeks that options name, by default the last complete one.
 
     Raises:
-        UserError: there is no such week, or it is not over. That is the caller's to know, and nobody else's.
+        UserError: the week does not exist or is not complete. This sends no alert.
     """
     if week and weeks:
         raise typer.BadParameter("give --week or --weeks, not both")
@@ -40,7 +40,7 @@ def chosen_weeks(settings: Settings, now: datetime, week: str | None, weeks: str
 
 
 def print_summary(exported: Exported) -> None:
-    """Print what is public now, a line per version, and what is withheld or to be known, in a line each."""
+    """Print a line per version that is public now, per withheld dataset, and per warning."""
     rows = [
         (
             version.manifest.dataset,

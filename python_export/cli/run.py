@@ -51,20 +51,20 @@ def run(
 ) -> None:
     """Export weeks: check that they are complete, build, unload, verify, publish, notify.
 
-    Same content is no new version, and nobody is told of it.
+    Same content is no new version, and is not announced.
 
     A dataset that may be incomplete or wrong is withheld, by name and with the reason; the others are published.
 
     A dataset with suppressed groups is published once per week; --restate publishes another version.
 
-    Exit codes: 1 something failed, and the readers are told, of what was published before it too; 3 published, but a
-    notification failed; 4 something failed, and what does not come from it is published.
+    Exit codes: 1 something failed, and an alert is sent, as are the notifications of what was published before; 3
+    published, but a notification failed; 4 something failed, and what does not come from it is published.
     """
     if bool(restate) != bool(reason) or (restate and (not week or dataset)):
         raise typer.BadParameter("--restate names the dataset, and needs --week and --reason")
     env = environment()
     settings = from_environment(env)
-    # What cannot work is to be known now, not when the files are published.
+    # A wrong channel is an error now, not when the files are published.
     Channels.of(env)
     for field in ("export_root", "pii_key_file") if build else ("export_root",):
         settings.needed(field)
@@ -104,7 +104,7 @@ def skip(
     reason: Annotated[str, typer.Option(help="Why the week is not published; kept in ops.exported_figures.")],
     dataset: Annotated[list[str] | None, typer.Option(help="Just this dataset; repeatable. Default: all.")] = None,
 ) -> None:
-    """Take a week that was never published off the due weeks."""
+    """Skip a week that was never published: it is no longer due."""
     env = environment()
     settings = from_environment(env)
     target, project = open_target(settings), Project(PROJECT_ROOT, env)
@@ -137,7 +137,7 @@ def restate_figures(week: Annotated[str, typer.Option(help="ISO week, for instan
 
 @app.command("notify")
 def notify_readers() -> None:
-    """Tell of every published version that its readers have not been told of yet: mail and webhook.
+    """Notify readers of every published version that is still pending, by mail and webhook.
 
     Exit code 3: a notification failed; run it again.
     """
@@ -151,7 +151,7 @@ def list_versions(
     dataset: Annotated[list[str] | None, typer.Option(help="Just this dataset; repeatable. Default: all.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List what is published: every version of every week, the newest of a week last."""
+    """List every published version, the newest of a week last."""
     target = open_target(from_environment())
     unreadable: list[ManifestError] = []
     names: list[str | None] = [*dataset] if dataset else [None]

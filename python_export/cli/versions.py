@@ -12,7 +12,7 @@ from lakehouse.errors import UserError
 from lakehouse.output import AsJson, console, print_json
 from lakehouse.settings import from_environment
 from lakehouse.weeks import IsoWeek
-from python_export.publishing.audit import Finding, audit, audit_pointer
+from python_export.publishing.audit import CheckResult, audit, audit_pointer
 from python_export.publishing.difference import difference
 from python_export.publishing.manifest import Manifest, paths, published
 from python_export.publishing.retain import reproduce as write_again
@@ -20,7 +20,7 @@ from python_export.publishing.target import Target, open_target, staging
 from python_export.telling import outbox
 
 Datasets = Annotated[list[str] | None, typer.Option("--dataset", help="Just this dataset; repeatable. Default: all.")]
-GONE = "it was published, and is gone; if that is right, `lakehouse export outbox drop` lets it be"
+GONE = "it was published, and is missing; if it was deleted on purpose, run `lakehouse export outbox drop`"
 Week = Annotated[str, typer.Argument(help="ISO week, for instance 2026-W47.")]
 
 
@@ -31,14 +31,14 @@ def verify(
 ) -> None:
     """Verify what is published: bytes, manifests, three parsers, and the tables the files were made from.
 
-    Exit code 1 if anything is wrong with a version or a pointer.
+    Exit code 1 if a check of a version or a pointer fails.
     """
     settings = from_environment()
     target, catalog = open_target(settings), load_catalog(settings)
     chosen = paths(target, dataset, str(IsoWeek.parse(week)) if week else None)
     gone = [
         entry.path
-        for entry in outbox.gone(catalog, target)
+        for entry in outbox.missing_versions(catalog, target)
         if (not dataset or entry.dataset in dataset) and (not week or entry.week == str(IsoWeek.parse(week)))
     ]
     there = {path.split("/")[0] for path in [*chosen, *gone]}
@@ -46,7 +46,7 @@ def verify(
     if missing or not there:
         what = "".join(f" of {text}" for text in (", ".join(missing), week) if text)
         raise UserError(f"Nothing{what} is published under {target.address('')}", "See `lakehouse export list`")
-    findings = [Finding(path, (GONE,)) for path in gone]
+    findings = [CheckResult(path, (GONE,)) for path in gone]
     for path in chosen:
         with tempfile.TemporaryDirectory(prefix="lakehouse-verify-") as scratch:
             findings.append(audit(target, catalog, path, Path(scratch)))
@@ -56,12 +56,12 @@ def verify(
         print_json(findings)
     else:
         for finding in findings:
-            for problem in finding.problems or (finding.note or "right",):
+            for problem in finding.problems or (finding.note or "OK",):
                 console.print(f"{finding.path}: {problem}")
     if wrong:
         named = ", ".join(finding.path for finding in wrong)
         raise UserError(
-            f"{len(wrong)} of {len(findings)} published things are wrong: {named}",
+            f"{len(wrong)} of {len(findings)} checks failed: {named}",
             "Restore them from a backup; `lakehouse export reproduce` writes a file again from its table's snapshot",
         )
 
@@ -74,7 +74,7 @@ def diff(
     limit: Annotated[int, typer.Option(min=0, help="Print at most so many rows of a dataset.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Say which rows two versions of a week differ in: the keys of rows, and the columns that changed."""
+    """List the rows in which two versions of a week differ: their keys, and the columns that changed."""
     target = open_target(from_environment())
     found = {}
     for name, (before, after) in _pairs(target, week, old, new, dataset).items():

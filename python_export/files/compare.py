@@ -96,7 +96,7 @@ def verify(file: Path, source: Source, scratch: Path) -> Facts:
     )
 
 
-def without_others_than(file: Path, source: Source, withheld: Mapping[str, int], scratch: Path) -> Source:
+def exclude_rows_missing_from(file: Path, source: Source, withheld: Mapping[str, int], scratch: Path) -> Source:
     """Return a source without the rows that a file lacks, if these are as many as were withheld of it.
 
     Raises:
@@ -109,7 +109,7 @@ def without_others_than(file: Path, source: Source, withheld: Mapping[str, int],
         load_table(database, source)
         in_file = f"select {_hash(map(name, source.dataset.key))} from {rows_of(file, names)}"
         rows = database.execute(
-            f"select {row_hash(source)} from stored where {_hash(_texts(source, key))} not in ({in_file})"
+            f"select {row_hash(source)} from snapshot_rows where {_hash(_texts(source, key))} not in ({in_file})"
         ).fetchall()
     if len(rows) != sum(withheld.values()):
         raise UserError(
@@ -137,7 +137,7 @@ def _measure(database: duckdb.DuckDBPyConnection, source: Source) -> dict[tuple[
             figures["suppressed", ""] = f"count(*) filter ({cell})"
         if column.name == "key_version":
             figures["first key", ""], figures["last key", ""] = f"min({cell})", f"max({cell})"
-    row = one_row(database, f"select {', '.join(figures.values())} from stored")
+    row = one_row(database, f"select {', '.join(figures.values())} from snapshot_rows")
     return dict(zip(figures, row, strict=True))
 
 
@@ -164,7 +164,9 @@ def _unreadable(database: duckdb.DuckDBPyConnection, file: Path, source: Source)
 def _is_equal(database: duckdb.DuckDBPyConnection, source: Source) -> bool:
     """Tell whether the file has the table's rows, in the order it must have, and no key twice."""
     content = _hash(_texts(source, source.columns))
-    database.execute(f"create table expected as select {content} as content from stored order by {_order(source)}")
+    database.execute(
+        f"create table expected as select {content} as content from snapshot_rows order by {_order(source)}"
+    )
     # The longer one has NULL for what the other lacks.
     unequal = "count(*) filter (staged.content is distinct from expected.content)"
     return one_row(
@@ -179,7 +181,7 @@ def _differences(
     rows = rows_of(file, [column.name for column in source.columns])
     database.execute(f"create or replace table staged as select * from {rows}")
     cells = ", ".join(f"{_text_of(source, column)} as {name(column.name)}" for column in source.columns)
-    database.execute(f"create or replace table expected as select {cells} from stored order by {_order(source)}")
+    database.execute(f"create or replace table expected as select {cells} from snapshot_rows order by {_order(source)}")
     in_file, in_table = (_value(database, f"select count(*) from {table}") for table in ("staged", "expected"))
     differences = [f"{in_file} rows instead of {in_table}"] if in_file != in_table else []
 
@@ -212,7 +214,9 @@ def _totals_by(database: duckdb.DuckDBPyConnection, source: Source) -> dict[str,
     found: dict[str, dict[str, dict[str, str]]] = {}
     for column in source.dataset.totals_by:
         value = f"coalesce(cast({name(column)} as varchar), '')"
-        rows = database.execute(f"select {value}, {', '.join(sums)} from stored group by 1 order by 1").fetchall()
+        rows = database.execute(
+            f"select {value}, {', '.join(sums)} from snapshot_rows group by 1 order by 1"
+        ).fetchall()
         found[column] = {value: dict(zip(("rows", *numeric), totals, strict=True)) for value, *totals in rows}
     return found
 
@@ -223,7 +227,7 @@ def _outside(database: duckdb.DuckDBPyConnection, source: Source) -> list[str]:
         return []
     at, week = name(source.dataset.at), source.week
     in_week = f"{at} >= timestamptz '{week.start.isoformat()}' and {at} < timestamptz '{week.end.isoformat()}'"
-    found = _value(database, f"select count(*) filter (({in_week}) is not true) from stored")
+    found = _value(database, f"select count(*) filter (({in_week}) is not true) from snapshot_rows")
     return [f"{found} rows are outside {week}"] if found else []
 
 
@@ -247,8 +251,8 @@ def _facts(
 
 
 def _order(source: Source) -> str:
-    """Return the total order, by the columns of `stored`: a text of the same name may stand beside them."""
-    return ", ".join(f"stored.{name(column)} asc nulls first" for column in source.dataset.order_by)
+    """Return the total order, by the columns of `snapshot_rows`: a text of the same name may stand beside them."""
+    return ", ".join(f"snapshot_rows.{name(column)} asc nulls first" for column in source.dataset.order_by)
 
 
 def _hash(cells: Iterable[str]) -> str:

@@ -57,7 +57,7 @@ def withhold(source: Source, scratch: Path) -> Source:
         "Make room in the export's staging area, or restore the table's files from a backup, and run it again",
     ) as database:
         load_table(database, source)
-        return looked_through(database, source)
+        return scan(database, source)
 
 
 def as_published(source: Source, withheld: Mapping[str, int], scratch: Path) -> Source | None:
@@ -74,13 +74,13 @@ def as_published(source: Source, withheld: Mapping[str, int], scratch: Path) -> 
     return today if today.withheld == withheld else None
 
 
-def looked_through(database: duckdb.DuckDBPyConnection, source: Source) -> Source:
-    """Return what `withhold` does, of rows that are loaded as `stored`."""
-    (rows,) = one_row(database, "select count(*) from stored")
+def scan(database: duckdb.DuckDBPyConnection, source: Source) -> Source:
+    """Return what `withhold` does, of rows that are loaded as `snapshot_rows`."""
+    (rows,) = one_row(database, "select count(*) from snapshot_rows")
     reasons: dict[str, str] = {}
     for reason, condition, column in _suspicions(database, source):
         for found, cell in database.execute(
-            f"select {row_hash(source)}, cast({name(column.name)} as varchar) from stored where {condition}",
+            f"select {row_hash(source)}, cast({name(column.name)} as varchar) from snapshot_rows where {condition}",
             _used(condition),
         ).fetchall():
             digits = CARD.findall(cell.partition(".")[0] if column.is_numeric else cell)
@@ -107,11 +107,13 @@ def _suspicions(database: duckdb.DuckDBPyConnection, source: Source) -> list[tup
             continue
         conditions = TEXT_CONDITIONS if column.is_text else NUMBER_CONDITIONS if column.is_numeric else {}
         for kind, condition in conditions.items():
-            possible.append((f"{kind} in {column.name}", condition.format(f"stored.{name(column.name)}"), column))
+            possible.append(
+                (f"{kind} in {column.name}", condition.format(f"snapshot_rows.{name(column.name)}"), column)
+            )
     if not possible:
         return []
     any_of_each = ", ".join(f"bool_or({condition})" for _, condition, _ in possible)
-    found = one_row(database, f"select {any_of_each} from stored", _used(any_of_each))
+    found = one_row(database, f"select {any_of_each} from snapshot_rows", _used(any_of_each))
     return [suspicion for suspicion, is_there in zip(possible, found, strict=True) if is_there]
 
 

@@ -1,4 +1,4 @@
-"""The rows of an export table at one snapshot, as PyIceberg says which files have them, in DuckDB as `stored`."""
+"""The rows of an export table at one snapshot, of the files that PyIceberg lists, in DuckDB as `snapshot_rows`."""
 
 import duckdb
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression, EqualTo, Reference
@@ -9,7 +9,7 @@ from python_export.files.csv_file import name, one_row, text
 
 
 def load_table(database: duckdb.DuckDBPyConnection, source: Source) -> None:
-    """Make the rows of a source known as `stored`, without those that are withheld.
+    """Load the rows of a source as `snapshot_rows`, without those that are withheld.
 
     DuckDB reads the files by itself where it can: PyIceberg holds each of them in memory as a whole.
     """
@@ -26,17 +26,17 @@ def load_table(database: duckdb.DuckDBPyConnection, source: Source) -> None:
     else:
         database.register("reader", scan.to_arrow_batch_reader())
         rows, relation = "reader", "table"
-    conditions = [f"stored.{name(column)} = {text(str(source.week))}"] if column else []
+    conditions = [f"snapshot_rows.{name(column)} = {text(str(source.week))}"] if column else []
     if source.without:
         database.execute("create table withheld (row varchar)")
         database.executemany("insert into withheld values (?)", [[row] for row in sorted(source.without)])
         conditions.append(f"{row_hash(source)} not in (select row from withheld)")
     where = " and ".join(conditions) or "true"
-    database.execute(f"create {relation} stored as select * from {rows} as stored where {where}")
+    database.execute(f"create {relation} snapshot_rows as select * from {rows} as snapshot_rows where {where}")
 
 
 def k_anonymity(database: duckdb.DuckDBPyConnection, source: Source) -> int | None:
-    """Return the fewest persons in `stored` per combination of quasi-identifiers; None without these or persons."""
+    """Return the fewest persons per combination of quasi-identifiers in `snapshot_rows`; None without either."""
     names = [column.name for column in source.columns]
     quasi = [field.name for field in source.dataset.fields if field.is_quasi_identifier and field.name in names]
     persons = [f"nullif(count(distinct {name(column)}), 0)" for column in source.dataset.persons if column in names]
@@ -44,17 +44,17 @@ def k_anonymity(database: duckdb.DuckDBPyConnection, source: Source) -> int | No
         return None
     # Of several columns of persons the one with the fewest; a row without a person singles out none.
     fewest = persons[0] if len(persons) == 1 else f"least({', '.join(persons)})"
-    groups = f"select {fewest} as persons from stored group by {', '.join(map(name, quasi))}"
+    groups = f"select {fewest} as persons from snapshot_rows group by {', '.join(map(name, quasi))}"
     found: int | None = one_row(database, f"select min(persons) from ({groups})")[0]
     return found
 
 
 def row_hash(source: Source) -> str:
-    """Return the SQL that names a row of `stored` without saying its key; unload.py has it for Spark."""
+    """Return the SQL that names a row of `snapshot_rows` without saying its key; unload.py has it for Spark."""
     columns = {column.name: column for column in source.columns}
     return f"sha256(concat_ws(chr(31), {', '.join(_as_text(columns[key]) for key in source.dataset.key)}))"
 
 
 def _as_text(column: Column) -> str:
-    cell = f"stored.{name(column.name)}"
+    cell = f"snapshot_rows.{name(column.name)}"
     return f"cast({f'epoch_us({cell})' if column.type == 'timestamp' else cell} as varchar)"

@@ -22,7 +22,7 @@ from pyiceberg.catalog import Catalog
 from lakehouse.errors import UserError
 from python_export.datasets import dictionary
 from python_export.files import pii_scan
-from python_export.files.compare import verify, without_others_than
+from python_export.files.compare import exclude_rows_missing_from, verify
 from python_export.files.csv_file import connect, name, one_row, rows_of
 from python_export.publishing import datapackage
 from python_export.publishing.manifest import Column, Manifest, Withdrawn, newest, paths, published, read
@@ -115,7 +115,7 @@ def _scales(manifest: Manifest) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """What is wrong with a version, or with the pointer of a dataset; nothing if there are no problems.
 
     `note` is what should be known all the same.
@@ -126,7 +126,7 @@ class Finding:
     note: str = ""
 
 
-def audit(target: Target, catalog: Catalog, path: str, scratch: Path) -> Finding:
+def audit(target: Target, catalog: Catalog, path: str, scratch: Path) -> CheckResult:
     """Verify the version at a path; `scratch` is an empty directory with room for its file."""
     try:
         manifest = read(target, path)
@@ -134,9 +134,9 @@ def audit(target: Target, catalog: Catalog, path: str, scratch: Path) -> Finding
             return _withdrawn(target, manifest, manifest.withdrawn, scratch)
         file = target.fetch(f"{path}/{manifest.file}", scratch)
     except UserError as error:
-        return Finding(path, (error.message,))
+        return CheckResult(path, (error.message,))
     except FileNotFoundError:
-        return Finding(path, (f"{manifest.file} is missing",))
+        return CheckResult(path, (f"{manifest.file} is missing",))
     problems = [*_bytes(manifest, path, file), *_companions(target, manifest, path)]
     for parser, reading in PARSERS.items():
         try:
@@ -144,20 +144,20 @@ def audit(target: Target, catalog: Catalog, path: str, scratch: Path) -> Finding
         except REFUSALS as error:
             problems.append(f"{parser} cannot read the file as the manifest has it ({type(error).__name__})")
     try:
-        return Finding(path, (*problems, *_table(manifest, catalog, file, scratch)))
+        return CheckResult(path, (*problems, *_table(manifest, catalog, file, scratch)))
     except SnapshotErasedError as error:
-        return Finding(path, tuple(problems), error.message)
+        return CheckResult(path, tuple(problems), error.message)
 
 
-def _withdrawn(target: Target, manifest: Manifest, said: Withdrawn, scratch: Path) -> Finding:
-    note = f"withdrawn on {said.on}: {said.reason}"
+def _withdrawn(target: Target, manifest: Manifest, withdrawn: Withdrawn, scratch: Path) -> CheckResult:
+    note = f"withdrawn on {withdrawn.on}: {withdrawn.reason}"
     with suppress(FileNotFoundError):
         target.fetch(f"{manifest.path}/{manifest.file}", scratch)
-        return Finding(manifest.path, ("it is withdrawn, and its file is still there",), note)
-    return Finding(manifest.path, (), note)
+        return CheckResult(manifest.path, ("it is withdrawn, and its file is still there",), note)
+    return CheckResult(manifest.path, (), note)
 
 
-def audit_pointer(target: Target, dataset: str) -> Finding:
+def audit_pointer(target: Target, dataset: str) -> CheckResult:
     """Verify that latest.json of a dataset names its newest version."""
     path = f"{dataset}/latest.json"
     try:
@@ -165,14 +165,14 @@ def audit_pointer(target: Target, dataset: str) -> Finding:
         named = tuple(pointer.get(field) for field in ("week", "version", "sha256"))
     except (OSError, ValueError, AttributeError) as error:
         if isinstance(error, FileNotFoundError) and _are_withdrawn(target, dataset):
-            return Finding(path, ())
-        return Finding(path, ("it is missing or damaged; the next export writes it again",))
+            return CheckResult(path, ())
+        return CheckResult(path, ("it is missing or damaged; the next export writes it again",))
     version = newest(target, dataset)
     if version is None:
-        return Finding(path, ("no manifest of the versions that it might name can be read",))
+        return CheckResult(path, ("no manifest of the versions that it might name can be read",))
     if named != (version.week, version.version, version.sha256):
-        return Finding(path, (f"it does not name {version.path}; the next export writes it again",))
-    return Finding(path, ())
+        return CheckResult(path, (f"it does not name {version.path}; the next export writes it again",))
+    return CheckResult(path, ())
 
 
 def _are_withdrawn(target: Target, dataset: str) -> bool:
@@ -232,7 +232,7 @@ def _table(manifest: Manifest, catalog: Catalog, file: Path, scratch: Path) -> l
     try:
         found = source_snapshot(catalog, manifest)
         # What was looked for when the version was made need not be what is looked for today.
-        table = pii_scan.as_published(found, manifest.withheld_rows, scratch) or without_others_than(
+        table = pii_scan.as_published(found, manifest.withheld_rows, scratch) or exclude_rows_missing_from(
             file, found, manifest.withheld_rows, scratch
         )
         facts = verify(file, table, scratch)

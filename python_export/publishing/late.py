@@ -35,7 +35,7 @@ class Row:
 TABLE = SmallTable("ops.exported_figures", Row)
 
 Figures = dict[tuple[str, str], str]
-Due = dict[IsoWeek, list[str]]
+WeeksToExport = dict[IsoWeek, list[str]]
 # Of a week without rows.
 NONE = "{}"
 ONCE = "once/"
@@ -53,7 +53,7 @@ def as_text(row: dict[str, Any]) -> str:
     return json.dumps(row, sort_keys=True, default=str)
 
 
-def due(
+def weeks_to_export(
     catalog: Catalog,
     target: Target,
     now: Figures,
@@ -61,7 +61,7 @@ def due(
     until: IsoWeek,
     at_most: int,
     once: Collection[str] = (),
-) -> tuple[Due, list[IsoWeek]]:
+) -> tuple[WeeksToExport, list[IsoWeek]]:
     """Return the due datasets by week, in the order to export them, and the weeks that are left for the next run.
 
     Weeks never published come first, the oldest first; then published ones whose figures are not `now` those recorded,
@@ -70,8 +70,8 @@ def due(
     """
     published = {tuple(path.split("/")[:2]) for path in paths(target)}
     rows = TABLE.rows(catalog)
-    missing: Due = {}
-    changed: Due = {}
+    missing: WeeksToExport = {}
+    to_restate: WeeksToExport = {}
     for name in names:
         prefix = f"{target.address(name)}/"
         recorded = {address.removeprefix(prefix): row for address, row in rows.items() if address.startswith(prefix)}
@@ -84,12 +84,12 @@ def due(
                 continue
             if (name, str(week)) in published:
                 if name not in once and _differ(figures, now.get((name, str(week)), NONE)):
-                    changed.setdefault(week, []).append(name)
+                    to_restate.setdefault(week, []).append(name)
             elif figures is None and week <= until:
                 missing.setdefault(week, []).append(name)
-    restated = sorted(changed.keys() - missing.keys(), reverse=True)
+    restated = sorted(to_restate.keys() - missing.keys(), reverse=True)
     order = [*sorted(missing), *restated[:at_most]]
-    return {week: missing.get(week, []) + changed.get(week, []) for week in order}, restated[at_most:]
+    return {week: missing.get(week, []) + to_restate.get(week, []) for week in order}, restated[at_most:]
 
 
 def record_due(
@@ -120,10 +120,10 @@ def published_once(
 
 
 def without_published(
-    target: Target, due: Due, published: Collection[tuple[str, str]]
-) -> tuple[Due, list[Published], list[str]]:
+    target: Target, due: WeeksToExport, published: Collection[tuple[str, str]]
+) -> tuple[WeeksToExport, list[Published], list[str]]:
     """Return due datasets without those that have their one version, these versions, and a warning for each other."""
-    left: Due = {week: [name for name in names if (name, str(week)) not in published] for week, names in due.items()}
+    left = {week: [name for name in names if (name, str(week)) not in published] for week, names in due.items()}
     versions: list[Published] = []
     warnings: list[str] = []
     for week, name in ((week, name) for week, names in due.items() for name in names if name not in left[week]):
@@ -137,7 +137,7 @@ def without_published(
     return left, versions, warnings
 
 
-def note(catalog: Catalog, target: Target, exported: Iterable[Manifest], now: Figures) -> None:
+def record_exported_fingerprints(catalog: Catalog, target: Target, exported: Iterable[Manifest], now: Figures) -> None:
     """Record the figures with which datasets were exported."""
     rows = _rows(
         {
@@ -153,11 +153,11 @@ def _rows(figures: Mapping[str, str | None], skipped: str | None = None) -> dict
     return {address: Row(address, text, at, skipped) for address, text in figures.items()}
 
 
-def _differ(noted: str | None, now: str) -> bool:
+def _differ(recorded: str | None, now: str) -> bool:
     """Tell whether figures changed; a rotated masking key, which changes all pseudonyms, is no late data."""
-    if noted is None:
+    if recorded is None:
         return True
-    before: dict[str, Any] = json.loads(noted)
+    before: dict[str, Any] = json.loads(recorded)
     after: dict[str, Any] = json.loads(now)
     if before.get("key_version") != after.get("key_version"):
         for figures in (before, after):

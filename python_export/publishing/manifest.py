@@ -1,4 +1,4 @@
-"""What stands in manifest.json, and the manifests of the versions that readers see."""
+"""The content of manifest.json, and the manifests of the versions that readers see."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -14,8 +14,8 @@ from python_export.publishing.target import Target
 
 # Raised when a field that is there already gets another meaning; a new field alone is none.
 FORMAT = 1
-# What a newer release of the same format says besides is not for this one.
-SAID = ConfigDict(extra="ignore")
+# Fields that a newer release of the same format adds are ignored.
+EXTENSIBLE = ConfigDict(extra="ignore")
 # Which texts have a leading quote: 1 those that a spreadsheet runs as a formula, 2 also those that begin with quotes
 # before that, so that the quote can be taken off again.
 FORMULA_GUARD = 2
@@ -29,7 +29,7 @@ class DamagedManifestError(ManifestError):
     """It is missing or damaged, not newer than this release."""
 
 
-@dataclass(frozen=True, config=SAID)
+@dataclass(frozen=True, config=EXTENSIBLE)
 class Column:
     """A column of the file, with the number of its NULLs."""
 
@@ -43,7 +43,7 @@ class Column:
         return int(self.type.rstrip(")").partition(",")[2] or 0)
 
 
-@dataclass(frozen=True, config=SAID)
+@dataclass(frozen=True, config=EXTENSIBLE)
 class SmallGroups:
     """How many groups were too small to be shown, of fewer persons than the threshold."""
 
@@ -51,17 +51,17 @@ class SmallGroups:
     suppressed: int
 
 
-@dataclass(frozen=True, config=SAID)
+@dataclass(frozen=True, config=EXTENSIBLE)
 class Withdrawn:
-    """When a file was taken away, and why."""
+    """When a version was withdrawn, and why."""
 
     on: str
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True, config=SAID)
+@dataclass(frozen=True, kw_only=True, config=EXTENSIBLE)
 class Manifest:
-    """What stands in manifest.json, in this order.
+    """The content of manifest.json, in this order.
 
     `rows` does not count the header; control totals are exact decimal
     text, `totals_by` has them and the rows by the values of some columns; the snapshot id is text because it exceeds
@@ -160,7 +160,7 @@ def published(
     """Return the manifests of all versions, or of one dataset or week, by dataset, week and version.
 
     A version that was withdrawn is left out unless it is asked for. So is one whose manifest cannot be read, and
-    `unreadable` gets what is to be said of it.
+    `unreadable` gets its error.
     """
     return list(readable(target, paths(target, [dataset] if dataset else None, week), unreadable, with_withdrawn))
 
@@ -198,9 +198,9 @@ def read(target: Target, path: str) -> Manifest:
         ManifestError: a newer release wrote it, in a form that this one does not know.
     """
     try:
-        said = json.loads(target.read(f"{path}/{MANIFEST}"))
-        if int(said.get("manifest_format", FORMAT)) <= FORMAT:
-            return MANIFESTS.validate_python(said)
+        content = json.loads(target.read(f"{path}/{MANIFEST}"))
+        if int(content.get("manifest_format", FORMAT)) <= FORMAT:
+            return MANIFESTS.validate_python(content)
     # A ValidationError is a ValueError, and so is what json raises.
     except (OSError, ValueError, TypeError, AttributeError):
         raise DamagedManifestError(

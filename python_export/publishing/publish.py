@@ -49,14 +49,14 @@ def publish(
     draft: Manifest,
     described: Iterable[Field],
     scratch: Path,
-    retain: Callable[[Manifest], None] = lambda _: None,
+    tag_snapshot: Callable[[Manifest], None] = lambda _: None,
 ) -> Published:
     """Publish a staged file with its manifest, datapackage.json and dictionary.csv, and return its version.
 
     `draft` describes the file; what depends on the version and on what it supersedes is filled in here, file, bytes
     and sha256 too. A file with the content of the week's newest version adds nothing. `staged` stands alone in a
-    directory of the target's staging, which is moved; `scratch` is another directory. `retain` is called before readers
-    see a version, so that none is there that it has failed for.
+    directory of the target's staging, which is moved; `scratch` is another directory. `tag_snapshot` is called before
+    readers see a version, so that none is public that it has failed for.
 
     Raises:
         UserError: another export has published other content first, or a newer release has published the week.
@@ -65,7 +65,7 @@ def publish(
     found = paths(target, [draft.dataset], draft.week)
     before = _readable(target, found[-1]) if found else None
     if before and before.sha256 == sha256 and not before.withdrawn:
-        retain(before)
+        tag_snapshot(before)
         return unchanged(target, before)
 
     supersedes = int(found[-1].rpartition("/v")[2]) if found else None
@@ -90,13 +90,13 @@ def publish(
     file.with_name(datapackage.FILE).write_text(datapackage.text(manifest, described))
     file.with_name(dictionary.FILE).write_text(dictionary.text(described, manifest.k_anonymity))
     (directory / MANIFEST).write_text(manifest.text())
-    retain(manifest)
+    tag_snapshot(manifest)
     try:
         target.add(directory, manifest.path)
     except FileExistsError:
         first = newest(target, draft.dataset, draft.week)
         if first and first.sha256 == sha256:
-            retain(first)
+            tag_snapshot(first)
             return unchanged(target, first)
         raise UserError(
             f"Another export has published {target.address(manifest.path)} with other content",
@@ -118,7 +118,7 @@ def _with_difference(
 ) -> Manifest:
     """Return the manifest of a new version with what changed since the old one, `before` if its manifest is readable.
 
-    Of a damaged one nobody can tell what changed, and that is no reason to withhold the new one.
+    A damaged one does not hold up the new one; what changed since is then unknown.
     """
     if before and before.withdrawn:
         return replace(manifest, reason=f"v{before.version} was withdrawn")
@@ -130,14 +130,14 @@ def _with_difference(
             raise ValueError(before.file)
         change = difference(before, before_file, manifest, staged, scratch)
     except (FileNotFoundError, ValueError, ComparisonError):
-        told = f"v{manifest.supersedes} is damaged, so it is not known what changed since"
-        return replace(manifest, reason=told, warnings=[*manifest.warnings, told])
+        warning = f"v{manifest.supersedes} is damaged, so it is not known what changed since"
+        return replace(manifest, reason=warning, warnings=[*manifest.warnings, warning])
     manifest = replace(manifest, difference=change.counts())
     return replace(manifest, reason=_reason(before, manifest))
 
 
 def _reason(before: Manifest, after: Manifest) -> str:
-    """Return what made another version necessary, as far as the two manifests tell."""
+    """Return what made another version necessary, by the two manifests."""
     reasons = {
         "other columns": before.column_names != after.column_names,
         "another version of the masking key": before.key_version != after.key_version,
@@ -197,14 +197,14 @@ def withdraw(target: Target, path: str, reason: str) -> None:
     """
     manifest = read(target, path)
     if not manifest.withdrawn:
-        said = Withdrawn(on=f"{datetime.now(UTC):%Y-%m-%d}", reason=reason)
-        manifest = replace(manifest, withdrawn=said, control_totals={}, totals_by={})
+        withdrawn = Withdrawn(on=f"{datetime.now(UTC):%Y-%m-%d}", reason=reason)
+        manifest = replace(manifest, withdrawn=withdrawn, control_totals={}, totals_by={})
     target.withdraw(path, manifest.text().encode())
     point_to_newest(target, manifest.dataset)
 
 
-def draft_of(source: Source, week: IsoWeek, facts: Facts) -> Manifest:
-    """Return the manifest of a verified file as far as its table and its content tell it."""
+def build_manifest(source: Source, week: IsoWeek, facts: Facts, warnings: Iterable[str] = ()) -> Manifest:
+    """Return the manifest of a verified file, without what depends on its version and the week's events."""
     made = source.provenance
     threshold = made.small_group_threshold
     return Manifest(
@@ -229,7 +229,7 @@ def draft_of(source: Source, week: IsoWeek, facts: Facts) -> Manifest:
         formula_escaped=facts.formula_escaped,
         formula_guard=FORMULA_GUARD,
         nul_removed=facts.nul_removed,
-        warnings=facts.warnings(),
+        warnings=[*facts.warnings(), *warnings],
         pii_scan=dict.fromkeys(pii_scan.KINDS, 0),
         pii_scan_off=dict(source.dataset.unscanned),
         withheld_rows=facts.withheld,

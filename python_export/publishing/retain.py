@@ -1,4 +1,4 @@
-"""Keeps the snapshot of each published version by a tag that expiry respects, and reads it again."""
+"""Tags the snapshot of each published version, which expiry then keeps, and reads it again."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -22,16 +22,16 @@ from python_export.publishing.target import Target, digest, root_id
 
 
 class SnapshotErasedError(UserError):
-    """The snapshot that a version was made from was let go of because somebody was erased from it."""
+    """The snapshot that a version was made from was expired because a person was erased from it."""
 
 
-def retain(catalog: Catalog, target: Target, manifest: Manifest) -> None:
+def tag_snapshot(catalog: Catalog, target: Target, manifest: Manifest) -> None:
     """Tag the snapshot that a version was made from, unless it is tagged or gone. An export root has tags of its own.
 
     Raises:
         UserError: others commit to the table all the time.
     """
-    name, snapshot_id = tag_of(target, manifest), int(manifest.source_snapshot_id)
+    name, snapshot_id = tag_name(target, manifest), int(manifest.source_snapshot_id)
 
     def tagged() -> None:
         table = catalog.load_table(manifest.source_identifier)
@@ -39,7 +39,7 @@ def retain(catalog: Catalog, target: Target, manifest: Manifest) -> None:
         if table.snapshot_by_id(snapshot_id) is None or (tag and tag.snapshot_id == snapshot_id):
             return
         with table.manage_snapshots() as change:
-            # There is one of this name if the version was taken away and published again.
+            # It exists if the version was moved away and published again.
             (change.remove_tag(name) if tag else change).create_tag(snapshot_id, name)
 
     until_committed(
@@ -49,7 +49,7 @@ def retain(catalog: Catalog, target: Target, manifest: Manifest) -> None:
     )
 
 
-def tag_of(target: Target, manifest: Manifest) -> str:
+def tag_name(target: Target, manifest: Manifest) -> str:
     """Return the name of the tag that keeps a version's snapshot."""
     return f"export-{root_id(target)}-{manifest.week}-v{manifest.version}"
 

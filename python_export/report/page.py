@@ -61,7 +61,7 @@ class Top:
     """
 
     ranking: Ranking
-    shown_as: list[str]
+    cell_formats: list[str]
     rows: list[tuple[Any, ...]]
     suppressed: int | None
 
@@ -90,12 +90,12 @@ def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = ()) -> 
     with thrift.connect(settings) as cursor:
         counts = {label: _count(cursor, sql) for label, sql in excluded_queries(manifest).items()}
     versions = needed(target, week, charts)
-    told = [
+    announced = [
         announcement
         for announcement in announcements(target, versions, shown)
         if announcement.manifest.week == str(week)
     ]
-    newest = {announcement.manifest.dataset: announcement for announcement in told}
+    newest = {announcement.manifest.dataset: announcement for announcement in announced}
     rankings, lines = {}, [notice.text for notice in own_notices]
     for name, dataset in datasets.items():
         if ranking := dataset.report_spec.ranking:
@@ -114,7 +114,7 @@ def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = ()) -> 
         left_out={label: count for label, count in counts.items() if count is not None},
         withheld={notice.dataset: notice.text for notice in own_notices if notice.dataset},
         notices=lines,
-        told=told,
+        announced=announced,
         newest=newest,
     )
     target.put(report_path(week), page.encode())
@@ -191,16 +191,16 @@ def _top(target: Target, versions: list[Manifest], dataset: Dataset, ranking: Ra
     remedy = "See what `lakehouse export verify` says of them"
     with tempfile.TemporaryDirectory() as scratch, csv_file.reading(Path(scratch), failed, remedy) as database:
         rows = {of: _rows(target, manifest, scratch) for of, manifest in files.items() if manifest}
-        cells, shown_as = [], []
+        cells, cell_formats = [], []
         for ranked in ranking.columns:
             manifest, cell = files[ranked.of], csv_file.name(ranked.column)
             is_number = not ranked.of and ranked.column in own.control_totals
-            shown_as.append("bar" if ranked.column == ranking.by else "number" if is_number else "text")
+            cell_formats.append("bar" if ranked.column == ranking.by else "number" if is_number else "text")
             if manifest is None or ranked.column not in manifest.column_names:
                 cell = "null"
             elif ranked.of:
                 cell = f"(select min({cell}) from {rows[ranked.of]} as other where other.{key} = best.{key})"
-            cells.append(cell if shown_as[-1] == "text" else f"cast({cell} as decimal(38, 2))")
+            cells.append(cell if cell_formats[-1] == "text" else f"cast({cell} as decimal(38, 2))")
         is_shown = f"where {csv_file.name(dataset.suppressed)} = 'false'" if dataset.suppressed else ""
         found = database.execute(
             f"""
@@ -208,7 +208,7 @@ def _top(target: Target, versions: list[Manifest], dataset: Dataset, ranking: Ra
             select coalesce({by}, 0), {", ".join(cells)} from best order by {by} desc nulls last, {key}
             """
         ).fetchall()
-    return Top(ranking, shown_as, found, own.small_groups.suppressed if own.small_groups else None)
+    return Top(ranking, cell_formats, found, own.small_groups.suppressed if own.small_groups else None)
 
 
 def _newest(versions: Iterable[Manifest], dataset: str, week: IsoWeek) -> Manifest | None:

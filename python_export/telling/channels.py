@@ -1,4 +1,4 @@
-"""How readers are told: by an SMTP server and a webhook."""
+"""The channels to readers: an SMTP server and a webhook."""
 
 import smtplib
 import ssl
@@ -15,10 +15,10 @@ from lakehouse.errors import UserError
 from python_export.variables import Smtp, Webhook
 
 TIMEOUT = 20.0
-# SMTP codes from here on say "later", those from there on "no"; HTTP's that say "later" beside the server errors.
+# SMTP codes from 400 on ask to try later, from 500 on they refuse; HTTP codes that ask to try later, but for 5xx.
 TEMPORARY_FROM, PERMANENT_FROM = 400, 500
 TRY_AGAIN = {408, 425, 429}
-# What a mail server says of one mail; it may take the next.
+# Refusals of one mail; the server may take the next.
 OF_ONE_MAIL = (
     smtplib.SMTPSenderRefused,
     smtplib.SMTPDataError,

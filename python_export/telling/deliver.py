@@ -1,9 +1,9 @@
 """Delivers what is pending in the outbox, one mail per week and one webhook call per row, and sends alerts at once.
 
 At least once: a row is marked after its channel has taken it, so a crash in between sends it again, under the same
-idempotency key. A channel that says "later" is asked again for a while; what it did not take stays owed for the next
-run. One process delivers at a time, by a lease that it asks for before each message: nobody can take back a message of
-one that was stopped between the question and the sending, so its receiver has to know the key.
+idempotency key. A channel that asks to try later is retried for a while; what it did not take stays pending for the
+next run. One process delivers at a time, by a lease that it checks before each message. A message of a process that was
+suspended between check and sending cannot be recalled, so its receiver has to know the key.
 """
 
 import time
@@ -31,7 +31,7 @@ from python_export.publishing.target import Target, is_announced, open_target
 from python_export.telling import messages, outbox
 from python_export.telling.channels import ChannelDownError, TemporaryError
 from python_export.telling.exported import Exported
-from python_export.telling.messages import ByKey, Message, announcements
+from python_export.telling.messages import Announcements, Message, announcements
 from python_export.telling.outbox import Entry, Notice
 from python_export.variables import Channels
 
@@ -68,7 +68,7 @@ def notify(
         if not channels.smtp and not channels.webhook:
             say("no notification: neither LAKEHOUSE_SMTP_HOST nor LAKEHOUSE_WEBHOOK_URL is set")
         # Another root has other readers.
-        pending = [entry for entry in outbox.entries(catalog) if entry.is_pending and outbox.is_of(target, entry)]
+        pending = [entry for entry in outbox.entries(catalog) if entry.is_pending and outbox.belongs_to(target, entry)]
         versions = [entry for entry in pending if entry.kind == outbox.VERSION]
         by_key = _announcements(target, versions, _shown(env, say), unreadable)
         pending = [entry for entry in pending if entry.kind != outbox.VERSION or entry.idempotency_key in by_key]
@@ -128,7 +128,7 @@ def alerting(settings: Settings, env: Mapping[str, str], exported: Exported, say
 
 
 def _shown(env: Mapping[str, str], say: Say) -> dict[str, ReportSpec]:
-    """Return what is shown of datasets. Without it messages have counts of rows alone: nobody waits for it."""
+    """Return what is shown of datasets. Without it messages have counts of rows alone: no mail waits for it."""
     try:
         return declared.report_specs(Project(PROJECT_ROOT, env))
     except Exception as error:  # a manifest of dbt may be cut off or wrong in any way
@@ -137,12 +137,12 @@ def _shown(env: Mapping[str, str], say: Say) -> dict[str, ReportSpec]:
 
 
 def _announcements(
-    target: Target, owed: list[Entry], shown: Mapping[str, ReportSpec], unreadable: list[ManifestError]
-) -> ByKey:
+    target: Target, pending: list[Entry], shown: Mapping[str, ReportSpec], unreadable: list[ManifestError]
+) -> Announcements:
     """Return what to announce of pending versions of an export root, by their keys; not of withdrawn ones."""
     chosen: dict[str, Manifest] = {}
     before: list[Manifest] = []
-    for entry in owed:
+    for entry in pending:
         try:
             manifest = read(target, entry.path)
         except ManifestError as error:
@@ -153,10 +153,10 @@ def _announcements(
         chosen[entry.path] = manifest
         week_before = newest(target, manifest.dataset, str(IsoWeek.parse(manifest.week).minus(1)))
         before += [week_before] if week_before else []
-    # The versions that are told of come last: of two of a week the later one counts.
+    # The versions to announce come last: of two of a week the later one counts.
     all_of_them = [*before, *chosen.values()]
     return {
-        outbox.name_of(target, announcement.manifest.path): announcement
+        outbox.key_of(target, announcement.manifest.path): announcement
         for announcement in announcements(target, all_of_them, shown)
         if announcement.manifest.path in chosen
     }
@@ -166,7 +166,7 @@ def _deliver(
     channels: Channels,
     target: Target | None,
     pending: list[Entry],
-    by_key: ByKey,
+    by_key: Announcements,
     say: Say,
     catalog: Catalog | None = None,
     require: Callable[[], None] = lambda: None,
@@ -181,7 +181,7 @@ def _deliver(
         "webhook": partial(messages.calls, channels.webhook, by_key) if channels.webhook else None,
     }
     for channel, messages_of in senders.items():
-        rows = [entry for entry in pending if getattr(entry, channel) == outbox.OWED]
+        rows = [entry for entry in pending if getattr(entry, channel) == outbox.PENDING]
         if messages_of is None and rows:
             waiting = f"{len(rows)} messages wait for a {channel} that is no longer configured"
             problems[waiting] = UserError(waiting, "Configure it, or drop them by `lakehouse export outbox drop`")
@@ -220,7 +220,7 @@ def _send_all(
         except UserError as error:
             if catalog:
                 lacking = ", ".join(message.recipients) if message.is_partly_delivered else None
-                outbox.note_failure(catalog, message.entries, message.attempts, error.message, lacking)
+                outbox.record_failed_attempt(catalog, message.entries, message.attempts, error.message, lacking)
             yield error
             if isinstance(error, ChannelDownError):
                 return
@@ -228,12 +228,12 @@ def _send_all(
         if problem:
             yield problem
         if catalog:
-            outbox.settle(catalog, message.entries, channel)
+            outbox.mark_delivered(catalog, message.entries, channel)
         say(f"{channel}: sent {message}")
 
 
 def _pause(state: RetryCallState) -> float:
-    """Return how long to wait: twice as long each time, or longer if the channel said so."""
+    """Return how long to wait: twice as long each time, or longer if the channel asks for it."""
     error = state.outcome.exception() if state.outcome else None
     asked = error.wait if isinstance(error, TemporaryError) else 0.0
     return max(asked, min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** (state.attempt_number - 1)))

@@ -1,6 +1,6 @@
 """Messages: one mail per week with its new versions and notices, one webhook call per row of the outbox, and alerts.
 
-What mail, webhook and report say of a version are figures of its manifest alone.
+The figures in mail, webhook and report are those of the manifest alone.
 """
 
 import hashlib
@@ -61,7 +61,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Announcement:
-    """What messages say of one version."""
+    """A version as messages and report show it."""
 
     manifest: Manifest
     address: str
@@ -111,7 +111,7 @@ def report_path(week: IsoWeek) -> str:
     return f"{REPORTS}/{week}.html"
 
 
-ByKey = dict[str, Announcement]
+Announcements = dict[str, Announcement]
 """The announcements of versions, by the keys of their outbox rows."""
 
 
@@ -139,7 +139,7 @@ class Message:
         """Send it, and return an error if recipients were refused for good, while others have it.
 
         Raises:
-            UserError: nobody has it.
+            UserError: no recipient has it.
             TemporaryError: some recipients may get it later.
         """
         self.attempts += 1
@@ -163,7 +163,7 @@ class Message:
         raise problem
 
 
-def mails(smtp: Smtp, target: Target | None, by_key: ByKey, pending: list[Entry]) -> Iterator[Message]:
+def mails(smtp: Smtp, target: Target | None, by_key: Announcements, pending: list[Entry]) -> Iterator[Message]:
     """Yield a mail per week of what is pending, for each set of recipients that it waits for; alerts have their own.
 
     An alert needs no target.
@@ -188,7 +188,7 @@ def _mail(
     target: Target | None,
     week: IsoWeek,
     is_alert: bool,
-    by_key: ByKey,
+    by_key: Announcements,
     entries: list[Entry],
 ) -> EmailMessage:
     versions = [by_key[entry.idempotency_key] for entry in entries if entry.kind == outbox.VERSION]
@@ -225,7 +225,7 @@ def _summary(versions: list[Announcement], others: list[Entry]) -> str:
     warnings = len(others) - withdrawn - withheld
     parts = {
         f"{counted(len(versions), 'file')} published": len(versions),
-        f"{replaced} of them anew": replaced,
+        f"{replaced} of them again": replaced,
         f"{counted(withdrawn, 'file')} withdrawn": withdrawn,
         f"{withheld} withheld": withheld,
         counted(warnings, "warning"): warnings,
@@ -233,7 +233,7 @@ def _summary(versions: list[Announcement], others: list[Entry]) -> str:
     return ", ".join(part for part, count in parts.items() if count)
 
 
-def calls(webhook: Webhook, by_key: ByKey, pending: list[Entry]) -> Iterator[Message]:
+def calls(webhook: Webhook, by_key: Announcements, pending: list[Entry]) -> Iterator[Message]:
     """Yield a call per pending row."""
     for entry in pending:
         body = _version(by_key[entry.idempotency_key]) if entry.kind == outbox.VERSION else _line(entry)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pyiceberg.catalog import Catalog
 
@@ -18,7 +18,7 @@ from python_export.publishing.manifest import ManifestError, read
 from python_export.publishing.target import Target, root_id
 from python_export.variables import Channels
 
-OWED, TAKEN, NONE, DROPPED = "pending", "delivered", "no channel", "dropped"
+PENDING, DELIVERED, NO_CHANNEL, DROPPED = "pending", "delivered", "no channel", "dropped"
 VERSION, NOTICE, WITHDRAWN = "version", "notice", "withdrawn"
 # Sent without the outbox, which has such rows of release 0.5 alone.
 ALERT = "failure"
@@ -27,6 +27,7 @@ NEWS_AGE = timedelta(days=30)
 # So far may the clock of a store be behind.
 STORE_CLOCK = timedelta(days=1)
 Channel = Literal["mail", "webhook"]
+CHANNELS: tuple[Channel, ...] = get_args(Channel)
 MOVING = re.compile(r"(?<![\w.])\d[\d,.:-]*(?!\w)")
 
 
@@ -58,7 +59,7 @@ class Entry:
     @property
     def is_pending(self) -> bool:
         """Whether a channel has not delivered it yet."""
-        return OWED in {self.mail, self.webhook}
+        return PENDING in {self.mail, self.webhook}
 
 
 TABLE = SmallTable("ops.export_outbox", Entry)
@@ -66,14 +67,14 @@ TABLE = SmallTable("ops.export_outbox", Entry)
 
 @dataclass(frozen=True)
 class Notice:
-    """A line that is to be told of a week: that a dataset is withheld, or a warning. It holds no data."""
+    """A line of a week's mail: a withheld dataset, or a warning. It holds no data."""
 
     week: str
     dataset: str | None
     text: str
 
 
-def name_of(target: Target, path: str) -> str:
+def key_of(target: Target, path: str) -> str:
     """Return the key of a version."""
     return f"{root_id(target)}/{path}"
 
@@ -95,7 +96,7 @@ def record_versions(catalog: Catalog, target: Target, channels: Channels, unread
     now = datetime.now(UTC)
     new = []
     for path, written in target.versions().items():
-        key = name_of(target, path)
+        key = key_of(target, path)
         if key in recorded_at and written <= min(recorded_at[key], now - STORE_CLOCK):
             continue
         try:
@@ -117,12 +118,22 @@ def record_versions(catalog: Catalog, target: Target, channels: Channels, unread
             manifest.sha256,
             f"{path} was withdrawn on {withdrawn.on}: {withdrawn.reason}. Delete your copies." if withdrawn else None,
             now,
-            *(_states(channels) if at > now - NEWS_AGE else (NONE, NONE)),
+            *(_states(channels) if at > now - NEWS_AGE else (NO_CHANNEL, NO_CHANNEL)),
             export_root=target.address(""),
         )
         new.append(entry)
+
+    def add(rows: dict[str, Entry]) -> dict[str, Entry]:
+        added = {entry.idempotency_key: entry for entry in new}
+        kept = {key: row for key, row in rows.items() if key not in added or row.sha256 == added[key].sha256}
+        # A version that is withdrawn before readers have heard of it is not announced.
+        for key in {key.removeprefix(f"{WITHDRAWN}/") for key in added.keys() - kept.keys()} & kept.keys():
+            states: dict[str, Any] = {name: WITHDRAWN for name in CHANNELS if getattr(kept[key], name) == PENDING}
+            kept[key] = _settled(replace(kept[key], **states, waiting_for=None))
+        return {**added, **kept}
+
     if new:
-        add(catalog, new)
+        TABLE.change(catalog, add)
 
 
 def alert(week: str, error: str, channels: Channels, at: datetime) -> Entry:
@@ -157,7 +168,7 @@ def record_notices(
         new = {
             key: Entry(key, NOTICE, notice.week, notice.dataset, None, None, notice.text, now, *_states(channels))
             for name, notice in given.items()
-            if name not in known or _grew(known[name], notice.text)
+            if name not in known or _has_more_digits(known[name], notice.text)
             for key in [f"{name}/{now:%Y-%m-%dT%H:%M:%S.%fZ}"]
         }
         return {key: row for key, row in rows.items() if key not in mended} | new
@@ -166,13 +177,13 @@ def record_notices(
         TABLE.change(catalog, record)
 
 
-def _grew(before: str, after: str) -> bool:
+def _has_more_digits(before: str, after: str) -> bool:
     """Return whether a number of a notice has more digits than in the earlier notice of the same words."""
     lengths = ([len(re.sub(r"[.].*|\D", "", number)) for number in MOVING.findall(text)] for text in (before, after))
     return any(new > old for old, new in zip(*lengths, strict=False))
 
 
-def is_of(target: Target, entry: Entry) -> bool:
+def belongs_to(target: Target, entry: Entry) -> bool:
     """Return whether a row is about an export root; an alert is about all."""
     root = entry.idempotency_key.removeprefix(f"{entry.kind}/").partition("/")[0]
     return entry.kind == ALERT or root == root_id(target)
@@ -183,25 +194,23 @@ def entries(catalog: Catalog) -> list[Entry]:
     return [entry for entry in TABLE.rows(catalog).values() if entry.kind != "root"]
 
 
-def gone(catalog: Catalog, target: Target) -> list[Entry]:
-    """Return the versions of an export root that have a row and are not there any more, but for dropped ones."""
-    there = {name_of(target, path) for path in target.versions()}
-    versions = [entry for entry in entries(catalog) if entry.kind == VERSION and is_of(target, entry)]
+def missing_versions(catalog: Catalog, target: Target) -> list[Entry]:
+    """Return the versions of an export root that have a row, not a dropped one, and are missing."""
+    there = {key_of(target, path) for path in target.versions()}
+    versions = [entry for entry in entries(catalog) if entry.kind == VERSION and belongs_to(target, entry)]
     return [entry for entry in versions if entry.mail != DROPPED and entry.idempotency_key not in there]
 
 
-def settle(catalog: Catalog, group: Iterable[Entry], channel: Channel) -> None:
-    """Note that a channel has taken these rows."""
-
-    def settled(entry: Entry) -> Entry:
-        by_mail = channel == "mail"
-        return _settled(replace(entry, mail=TAKEN, waiting_for=None) if by_mail else replace(entry, webhook=TAKEN))
-
-    _update(catalog, (entry.idempotency_key for entry in group), settled)
+def mark_delivered(catalog: Catalog, group: Iterable[Entry], channel: Channel) -> None:
+    """Record that a channel has delivered these rows."""
+    delivered: dict[str, Any] = {channel: DELIVERED} | ({"waiting_for": None} if channel == "mail" else {})
+    _update(catalog, (entry.idempotency_key for entry in group), lambda entry: replace(entry, **delivered))
 
 
-def note_failure(catalog: Catalog, group: Iterable[Entry], attempts: int, error: str, waiting_for: str | None) -> None:
-    """Note that a channel did not take these rows, or that a mail still waits for some recipients."""
+def record_failed_attempt(
+    catalog: Catalog, group: Iterable[Entry], attempts: int, error: str, waiting_for: str | None
+) -> None:
+    """Record that a channel did not take these rows, or that a mail is pending for some recipients."""
     _update(
         catalog,
         (entry.idempotency_key for entry in group),
@@ -214,47 +223,28 @@ def note_failure(catalog: Catalog, group: Iterable[Entry], attempts: int, error:
     )
 
 
-def owe(catalog: Catalog, keys: Iterable[str], channels: Channels) -> None:
-    """Owe rows to all channels once more, whoever has been told of them."""
+def requeue(catalog: Catalog, keys: Iterable[str], channels: Channels) -> None:
+    """Make rows pending for all channels again, delivered or not."""
     mail, webhook = _states(channels)
-    _update(
-        catalog,
-        keys,
-        lambda entry: replace(entry, mail=mail, webhook=webhook, settled_at=None, waiting_for=None),
-    )
+    _update(catalog, keys, lambda entry: replace(entry, mail=mail, webhook=webhook, waiting_for=None))
 
 
 def drop(catalog: Catalog, keys: Iterable[str]) -> None:
-    """Owe rows to nobody any more."""
-    _update(catalog, keys, lambda entry: _settled(replace(entry, mail=DROPPED, webhook=DROPPED, waiting_for=None)))
-
-
-def _settled(entry: Entry) -> Entry:
-    return entry if entry.is_pending else replace(entry, settled_at=datetime.now(UTC))
+    """Mark rows as dropped: they are delivered to no one."""
+    _update(catalog, keys, lambda entry: replace(entry, mail=DROPPED, webhook=DROPPED, waiting_for=None))
 
 
 def _states(channels: Channels) -> tuple[str, str]:
-    return OWED if channels.smtp else NONE, OWED if channels.webhook else NONE
-
-
-def add(catalog: Catalog, new: list[Entry]) -> None:
-    """Add rows that are not there yet, or of which a version has another file."""
-    added = {entry.idempotency_key: entry for entry in new}
-
-    def with_added(rows: dict[str, Entry]) -> dict[str, Entry]:
-        unchanged = {key: row for key, row in rows.items() if key not in added or row.sha256 == added[key].sha256}
-        for entry in new:
-            # A version that is withdrawn before readers have heard of it is not announced.
-            key = entry.idempotency_key.removeprefix(f"{WITHDRAWN}/")
-            if entry.kind == WITHDRAWN and key in unchanged:
-                version = unchanged[key]
-                mail, webhook = (WITHDRAWN if state == OWED else state for state in (version.mail, version.webhook))
-                unchanged[key] = _settled(replace(version, mail=mail, webhook=webhook, waiting_for=None))
-        return {**added, **unchanged}
-
-    TABLE.change(catalog, with_added)
+    return PENDING if channels.smtp else NO_CHANNEL, PENDING if channels.webhook else NO_CHANNEL
 
 
 def _update(catalog: Catalog, keys: Iterable[str], change: Callable[[Entry], Entry]) -> None:
     chosen = {*keys}
-    TABLE.change(catalog, lambda rows: {key: change(row) if key in chosen else row for key, row in rows.items()})
+    TABLE.change(
+        catalog, lambda rows: {key: _settled(change(row)) if key in chosen else row for key, row in rows.items()}
+    )
+
+
+def _settled(entry: Entry) -> Entry:
+    """Return a row with the time since when nothing of it is pending."""
+    return replace(entry, settled_at=None if entry.is_pending else entry.settled_at or datetime.now(UTC))

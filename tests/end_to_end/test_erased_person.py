@@ -282,7 +282,7 @@ def test_what_is_published_can_be_told_from_what_was_erased(lake: Lake, erased: 
         assert told[path].startswith("withdrawn on "), path
     for path in first_versions(lake, OTHERS):
         assert told[path].startswith("its snapshot was erased on "), path
-    assert {told[path] for path in receipt.replaced_by} == {"right"}
+    assert {told[path] for path in receipt.replaced_by} == {"OK"}
 
 
 def test_the_next_runs_go_on_around_the_erased_rows(lake: Lake, erased: str) -> None:

@@ -206,7 +206,7 @@ def test_of_two_machines_one_tells_and_one_that_was_stopped_tells_nothing_more(
     target = open_target(offline_settings)
     keys = []
     for week in ("2020-W53", "2021-W01"):
-        keys.append(outbox.name_of(target, publish_content(target, "a", week).manifest.path))
+        keys.append(outbox.key_of(target, publish_content(target, "a", week).manifest.path))
     with webhook() as (url, taken, answer):
         first = start("first", NOTIFY, LAKEHOUSE_WEBHOOK_URL=url)
         second = start("second", NOTIFY, LAKEHOUSE_WEBHOOK_URL=url)

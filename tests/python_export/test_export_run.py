@@ -33,7 +33,7 @@ from python_export.datasets.project import Project
 from python_export.files import unload
 from python_export.publishing import late, publish, retain
 from python_export.publishing.publish import Published
-from python_export.publishing.retain import reproduce, tag_of
+from python_export.publishing.retain import reproduce, tag_name
 from python_export.publishing.target import open_target
 from python_export.run import Exporter
 from python_export.telling.exported import Exported
@@ -410,7 +410,7 @@ def assert_reproducible_after_expiry(settings: Settings, *versions: Published) -
         thrift.rows(cursor, expire)
         tagged = catalog.load_table(table)
         tags = {
-            tag_of(open_target(settings), version.manifest): int(version.manifest.source_snapshot_id)
+            tag_name(open_target(settings), version.manifest): int(version.manifest.source_snapshot_id)
             for version in versions
         }
         assert tags.items() <= {name: ref.snapshot_id for name, ref in tagged.refs().items()}.items()
@@ -424,7 +424,7 @@ def assert_reproducible_after_expiry(settings: Settings, *versions: Published) -
         with pytest.raises(UserError, match="is not the published one"):
             other = replace(first, source_snapshot_id=versions[1].manifest.source_snapshot_id)
             reproduce(cursor, catalog, other, Path(settings.export_root) / ".staging" / "again")
-        thrift.rows(cursor, f"alter table {table} drop tag `{tag_of(open_target(settings), first)}`")
+        thrift.rows(cursor, f"alter table {table} drop tag `{tag_name(open_target(settings), first)}`")
         thrift.rows(cursor, expire)
     with pytest.raises(UserError, match="no longer has the snapshot that events/2020-W53/v1 was made from"):
         retain.source_snapshot(catalog, first)

@@ -98,14 +98,14 @@ def before_the_page_is_written() -> None:
 
 def after_the_mail() -> None:
     only("complete", "export", "notify")
-    settle: Callable[..., None] = outbox.mark_delivered
+    mark_delivered: Callable[..., None] = outbox.mark_delivered
 
-    def settle_or_die(catalog: Catalog, group: list[outbox.Entry], channel: str) -> None:
+    def mark_or_die(catalog: Catalog, group: list[outbox.Entry], channel: str) -> None:
         if group[0].kind == outbox.VERSION:
             die()
-        settle(catalog, group, channel)
+        mark_delivered(catalog, group, channel)
 
-    outbox.mark_delivered = settle_or_die
+    outbox.mark_delivered = mark_or_die
 
 
 POINTS = {

@@ -288,5 +288,5 @@ def test_a_week_whose_topics_cannot_be_read_is_recorded_as_due_before_the_build(
     catalog, target = load_catalog(offline_settings), open_target(offline_settings)
     assert history.runs(catalog)[0].failed_step == "complete"
     # The next run is for the next week.
-    due, _ = late.due(catalog, target, {}, ["events"], WEEK.minus(-1), 8)
+    due, _ = late.weeks_to_export(catalog, target, {}, ["events"], WEEK.minus(-1), 8)
     assert due.get(WEEK) == ["events"]

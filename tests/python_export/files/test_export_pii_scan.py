@@ -52,7 +52,7 @@ def kept(found: Source, scratch: Path) -> list[int]:
     """Return the numbers of the rows that are compared with the file."""
     with connect(scratch) as database:
         load_table(database, found)
-        return [row[0] for row in database.execute("select event_id from stored order by event_id").fetchall()]
+        return [row[0] for row in database.execute("select event_id from snapshot_rows order by event_id").fetchall()]
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ from python_export.datasets.source import Source
 from python_export.files import pii_scan
 from python_export.files.compare import verify
 from python_export.publishing.manifest import Manifest
-from python_export.publishing.publish import draft_of, publish, withdraw
-from python_export.publishing.retain import retain, source_snapshot, tag_of
+from python_export.publishing.publish import build_manifest, publish, withdraw
+from python_export.publishing.retain import source_snapshot, tag_name, tag_snapshot
 from python_export.publishing.target import digest, open_target
 from python_export.telling import outbox
 from python_export.variables import Channels
@@ -41,7 +41,7 @@ def publish_lines(settings: Settings, table: Source, lines: list[str]) -> Manife
     staged.write_bytes(("\n".join(lines) + "\n").encode())
     facts = verify(staged, table, target.staging / "scratch")
     return publish(
-        target, staged, draft_of(table, WEEK, facts), table.dataset.fields, target.staging / "scratch"
+        target, staged, build_manifest(table, WEEK, facts), table.dataset.fields, target.staging / "scratch"
     ).manifest
 
 
@@ -163,7 +163,7 @@ def test_a_right_version_passes_and_every_planted_fault_is_reported(
     right = {path: path.read_bytes() for path in version.parents[1].rglob("*") if path.is_file()}
     passed = export(offline_settings, monkeypatch, "verify", "--week", "2020-W53")
     assert passed.exit_code == 0
-    assert passed.output == f"{VERSION}: right\nevents/latest.json: right\n"
+    assert passed.output == f"{VERSION}: OK\nevents/latest.json: OK\n"
     for name, (plant, expected) in PLANTS.items():
         plant(version)
         found = export(offline_settings, monkeypatch, "verify")
@@ -185,7 +185,7 @@ def test_versions_in_a_bucket_are_verified_and_compared(
     s3_settings: Settings, hostile_source: Source, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = publish_lines(s3_settings, hostile_source, right_lines())
-    retain(catalog, open_target(s3_settings), first)
+    tag_snapshot(catalog, open_target(s3_settings), first)
     rows = [row for row in hostile_rows() if row[0] != 4]
     changed = [(*row[:3], None, *row[4:6], None, row[7]) if row[0] == 2 else row for row in rows]
     rows = [*changed, (2000, *rows[0][1:])]
@@ -212,19 +212,19 @@ def test_the_tag_of_a_version_moves_with_the_version_and_outlives_its_week(
 ) -> None:
     manifest = publish_lines(offline_settings, hostile_source, right_lines())
     target, trial = open_target(offline_settings), open_target(offline_settings.changed(export_root="/trial"))
-    retain(catalog, target, manifest)
-    retain(catalog, target, manifest)
+    tag_snapshot(catalog, target, manifest)
+    tag_snapshot(catalog, target, manifest)
     table = catalog.load_table(("shop", "exp_weekly__events"))
-    tag = tag_of(target, manifest)
+    tag = tag_name(target, manifest)
     assert table.refs()[tag].snapshot_id == hostile_source.snapshot_id
     table.append(arrow_table(hostile_rows()[:1]))
     newer = str(table.current_snapshot().snapshot_id)
     # An export to somewhere else does not move it, and another content in its place does.
-    retain(catalog, trial, replace(manifest, source_snapshot_id=newer))
+    tag_snapshot(catalog, trial, replace(manifest, source_snapshot_id=newer))
     table = table.refresh()
     assert table.refs()[tag].snapshot_id == hostile_source.snapshot_id
-    assert str(table.refs()[tag_of(trial, manifest)].snapshot_id) == newer
-    retain(catalog, target, replace(manifest, source_snapshot_id=newer))
+    assert str(table.refs()[tag_name(trial, manifest)].snapshot_id) == newer
+    tag_snapshot(catalog, target, replace(manifest, source_snapshot_id=newer))
     assert str(table.refresh().refs()[tag].snapshot_id) == newer
     with pytest.raises(UserError, match="no longer has the snapshot"):
         source_snapshot(catalog, replace(manifest, source_snapshot_id="1"))
@@ -244,9 +244,9 @@ def test_a_version_that_is_gone_is_noticed_until_it_is_dropped(
 
     for options in ((), ("--week", "2020-W53"), ("--dataset", "events")):
         found = export(offline_settings, monkeypatch, "verify", *options)
-        assert f"{VERSION}: it was published, and is gone" in found.output, options
+        assert f"{VERSION}: it was published, and is missing" in found.output, options
         assert isinstance(found.exception, UserError)
-    outbox.drop(catalog, [outbox.name_of(target, VERSION)])
+    outbox.drop(catalog, [outbox.key_of(target, VERSION)])
     assert str(export(offline_settings, monkeypatch, "verify").exception).startswith("Nothing is published")
 
 
@@ -263,7 +263,7 @@ def test_a_version_is_judged_by_the_search_that_it_was_made_with(
     assert second.withheld_rows == {"e-mail address in note": 1}
     monkeypatch.setattr(pii_scan, "TEXT_CONDITIONS", {"word": "regexp_matches({0}, 'plain')"})
     said = export(offline_settings, monkeypatch, "verify")
-    assert (said.exit_code, said.stdout.count(": right")) == (0, 3), said.stdout
+    assert (said.exit_code, said.stdout.count(": OK")) == (0, 3), said.stdout
 
     # A row more that the file lacks is still found.
     version = Path(offline_settings.export_root) / "events" / str(WEEK) / "v2"

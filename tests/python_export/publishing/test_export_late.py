@@ -48,13 +48,13 @@ class Exports:
             self.note(dataset, week, now)
 
     def note(self, dataset: str, week: str, now: late.Figures) -> None:
-        late.note(self.catalog, self.target, [replace(draft(week), dataset=dataset)], now)
+        late.record_exported_fingerprints(self.catalog, self.target, [replace(draft(week), dataset=dataset)], now)
 
     def due(
         self, now: late.Figures, until: str = NEW, at_most: int = 99, once: Collection[str] = ()
     ) -> dict[str, list[str]]:
         names, last = ("events", "orders"), IsoWeek.parse(until)
-        found, self.left = late.due(self.catalog, self.target, now, names, last, at_most, once)
+        found, self.left = late.weeks_to_export(self.catalog, self.target, now, names, last, at_most, once)
         return {str(week): names for week, names in found.items()}
 
 

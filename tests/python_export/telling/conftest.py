@@ -55,7 +55,7 @@ class Lake:
 
     def key(self, path: str) -> str:
         """Return the key under which a version is told of."""
-        return outbox.name_of(self.target, path)
+        return outbox.key_of(self.target, path)
 
     def tell(self, env: dict[str, str], notices: Iterable[Notice] = (), weeks: Iterable[str] = ()) -> list[str]:
         """Notify, and return what was not delivered."""

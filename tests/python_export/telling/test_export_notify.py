@@ -84,7 +84,7 @@ def test_a_week_is_one_mail_with_its_figures_and_is_told_once(
     assert len(mailbox.mails) == 2
     lake.publish("note\nlate\n", NEXT_WEEK)
     assert lake.tell(mailbox.env) == []
-    assert mailbox.mails[2]["Subject"] == f"{NEXT_WEEK}: 1 file published, 1 of them anew"
+    assert mailbox.mails[2]["Subject"] == f"{NEXT_WEEK}: 1 file published, 1 of them again"
     assert "replaces v1" in text_of(mailbox.mails[2])
     assert {(entry.mail, entry.webhook) for entry in lake.entries} == {("delivered", "no channel")}
 
@@ -165,7 +165,7 @@ def test_a_crash_after_the_mail_sends_it_again_as_the_same_one(
 ) -> None:
     lake.publish("a")
     with monkeypatch.context() as crash, pytest.raises(KeyboardInterrupt):
-        crash.setattr(outbox, "settle", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        crash.setattr(outbox, "mark_delivered", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         lake.tell(mailbox.env)
     for _ in range(2):
         assert lake.tell(mailbox.env) == []
@@ -282,14 +282,14 @@ def test_versions_of_a_root_that_is_not_announced_are_not(
     assert lake.tell(mailbox.env) == []
     assert len(mailbox.mails) == 1
     assert trial.tell(mailbox.env) == []
-    assert mailbox.mails[1]["Subject"] == f"{WEEK}: 2 files published, 1 of them anew, 1 warning"
+    assert mailbox.mails[1]["Subject"] == f"{WEEK}: 2 files published, 1 of them again, 1 warning"
 
 
 def test_a_root_is_the_same_by_every_path_to_it(lake: Lake, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(lake.settings.export_root)
     for path in ("link", "x/../exports", "exports/"):
         other = lake.settings.changed(export_root=str(tmp_path / path))
-        assert outbox.name_of(open_target(other), "v1") == lake.key("v1")
+        assert outbox.key_of(open_target(other), "v1") == lake.key("v1")
 
 
 def test_a_notice_is_sent_again_when_a_number_in_it_gets_longer_or_when_it_comes_back(
@@ -349,7 +349,7 @@ def test_a_withdrawn_version_is_announced_as_withdrawn(
     lake.publish("note\nc\n")
     for _ in range(2):
         assert lake.tell(env) == []
-    assert mailbox.subjects[1:] == [f"{WEEK}: 1 file published, 1 of them anew, 2 files withdrawn"]
+    assert mailbox.subjects[1:] == [f"{WEEK}: 1 file published, 1 of them again, 2 files withdrawn"]
     text = text_of(mailbox.mails[1])
     for version in (1, 2):
         assert f"events/{WEEK}/v{version} was withdrawn on {datetime.now(UTC):%Y-%m-%d}: a person was erased" in text
@@ -371,7 +371,7 @@ def test_a_withdrawn_version_is_announced_as_withdrawn(
         "withdrawn",
         "delivered",
     ]
-    assert outbox.gone(lake.catalog, lake.target) == []
+    assert outbox.missing_versions(lake.catalog, lake.target) == []
 
 
 def test_an_erasure_announces_what_it_withdrew(lake: Lake, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -386,7 +386,7 @@ def test_an_erasure_announces_what_it_withdrew(lake: Lake, mailbox: Mailbox, mon
     monkeypatch.setattr(cli_erasure, "environment", lambda: mailbox.env)
     done = CliRunner().invoke(cli_erasure.app, ["--subject", "customer=42", "--published"])
     assert done.exit_code == 0, done.exception
-    assert mailbox.subjects[1:] == [f"{WEEK}: 1 file published, 1 of them anew, 1 file withdrawn"]
+    assert mailbox.subjects[1:] == [f"{WEEK}: 1 file published, 1 of them again, 1 file withdrawn"]
 
 
 def test_rows_are_listed_tried_again_and_dropped(lake: Lake, mailbox: Mailbox, outbox_command: Command) -> None:
