@@ -1,7 +1,7 @@
 """The keys of this project's table properties and snapshot summaries.
 
 Existing tables have these keys, so a name never changes. Macros and models repeat some of them: macros/incremental/
-(watermark.sql, provenance.sql, replace_parts.sql), macros/tag_tested.sql, models/ops/. Those of macros alone,
+(watermark.sql, provenance.sql, partitions.sql), macros/tag_tested.sql, models/ops/. Those of macros alone,
 lakehouse.seeds and lakehouse.masks, are not here.
 """
 
