@@ -97,7 +97,7 @@ class BatchWriter:
     def _land(self, table: Table, plan: BatchPlan, records: DataFrame) -> Landed:
         noted = SchemaState.of(table).notes
         if table.current_snapshot() is not None:
-            decoders = self.schemas.known_decoders(SchemaState.of(table))
+            decoders = self.schemas.resolve_schemas(SchemaState.of(table))
         else:
             table, decoders = self._resolve_schemas(table, records, plan, self._first_look(plan.ranges))
         try:
@@ -129,14 +129,14 @@ class BatchWriter:
         """Resolve the schemas of these ranges, and evolve the table for them."""
         state = SchemaState.of(table)
         values, keys = peek.schema_ids(self.settings, self.declaration.topic, ranges, self.wait)
-        resolved = self.schemas.resolve_schemas(
+        decoders = self.schemas.resolve_schemas(
             state, values, keys if self.declaration.key == "avro" else (), MOST_NEW_IDS
         )
         if self.declaration.on_error == "stop":
-            self._check(records, resolved.decoders, plan)
-        if resolved.state != state:
-            table = tables.evolve(table, self.declaration, resolved.state)
-        return table, resolved.decoders
+            self._check(records, decoders, plan)
+        if decoders.state != state:
+            table = tables.evolve(table, self.declaration, decoders.state)
+        return table, decoders
 
     def read(self, ranges: list[OffsetRange]) -> DataFrame:
         """Return the committed records of these ranges, as Spark's Kafka source gives them."""

@@ -57,10 +57,8 @@ def rows(records: DataFrame, declaration: Declaration, decoders: Decoders, batch
     value, key = decoders.value, decoders.key
     avro_key = declaration.key == "avro"
     # A table has no column for Avro keys that no source declares, before the first of them: tables.table_schema.
-    columns = {name: column for name, column in spark_types.children(decoders.columns).items() if name != "kafka_key"}
-    key_columns = {
-        name: column for name, column in spark_types.children(decoders.columns).items() if name == "kafka_key"
-    }
+    columns = spark_types.children(decoders.state.columns)
+    key_columns = {name: columns.pop(name) for name in [*columns] if name == "kafka_key"}
     envelopes = {"_value": _envelope("value", value, struct(columns))}
     # A record whose timestamp exceeds Spark's range comes without it: far_stamps.py.
     stamped = F.col("timestamp").isNotNull()

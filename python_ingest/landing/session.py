@@ -9,7 +9,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.errors.exceptions.captured import CapturedException
+from pyspark.errors.exceptions.captured import CapturedException, convert_exception
 from pyspark.sql import SparkSession
 
 from lakehouse import private
@@ -19,7 +19,6 @@ from lakehouse.errors import UserError
 from lakehouse.settings import CATALOG_NAME, Settings
 from spark_server.spark import master, session
 
-USER_RAISED = "USER_RAISED_EXCEPTION"
 LOG_BYTES = 64 * 1024 * 1024
 
 
@@ -148,6 +147,7 @@ def root_cause(error: PySparkException | Py4JError) -> Any:
 def raised_message(error: PySparkException | Py4JError) -> str | None:
     """Return the message of the `raise_error` that ended a job; None if something else did."""
     cause = root_cause(error)
-    if cause is None or cause.getClass().getName() != "org.apache.spark.SparkRuntimeException":
+    raised = None if cause is None else convert_exception(cause)
+    if raised is None or raised.getCondition() != "USER_RAISED_EXCEPTION":
         return None
-    return str(cause.getMessageParameters()["errorMessage"]) if cause.getCondition() == USER_RAISED else None
+    return (raised.getMessageParameters() or {})["errorMessage"]

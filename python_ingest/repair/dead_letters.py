@@ -94,10 +94,10 @@ def replay(batch_writer: BatchWriter, reason: str | None) -> Replayed:
             keys[key_id] += rows
         avro_keys = keys if batch_writer.declaration.key == "avro" else ()
         state = SchemaState.of(table)
-        resolved = batch_writer.schemas.resolve_schemas(state, values, avro_keys, MOST_IDS)
-        if resolved.state != state:
-            table = tables.evolve(table, batch_writer.declaration, resolved.state)
-        return Replayed(looked_at, _replace(batch_writer, table, resolved.decoders, reason))
+        decoders = batch_writer.schemas.resolve_schemas(state, values, avro_keys, MOST_IDS)
+        if decoders.state != state:
+            table = tables.evolve(table, batch_writer.declaration, decoders.state)
+        return Replayed(looked_at, _replace(batch_writer, table, decoders, reason))
 
     with branch.hold(batch_writer.catalog, batch_writer.declaration.identifier):
         return until_committed(

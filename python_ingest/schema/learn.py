@@ -27,14 +27,6 @@ UNCHECKED_SECONDS = 60.0
 NAMED = 3
 
 
-@dataclass(frozen=True)
-class ResolvedSchemas:
-    """The state with every compatible id, and the decoders, with a reason for each other id."""
-
-    state: SchemaState
-    decoders: Decoders
-
-
 @dataclass
 class TopicSchemas:
     """Knows what is wrong with schemas of one topic for as long as the process lives.
@@ -50,10 +42,6 @@ class TopicSchemas:
     _checked: set[tuple[str, int]] = field(default_factory=set)
     _check_from: float = 0.0
 
-    def known_decoders(self, state: SchemaState) -> Decoders:
-        """Return how to decode what a table's state already holds, without asking the registry."""
-        return self.resolve_schemas(state, (), ()).decoders
-
     def check(self, state: SchemaState, noted: Mapping[str, str]) -> dict[str, str]:
         """Compare fingerprints of known schemas with the registry's, each once; return those that are not `noted`.
 
@@ -62,8 +50,7 @@ class TopicSchemas:
         Raises:
             UserError: an id has another schema than the one that the table's rows were decoded by.
         """
-        ids = [("value", schema_id) for schema_id in state.value] + [("key", schema_id) for schema_id in state.key]
-        wanted = set(ids) - self._checked
+        wanted = {(side, schema_id) for side in ("value", "key") for schema_id in state.writers(side)} - self._checked
         if not wanted or time.monotonic() < self._check_from:
             return {}
         registered: dict[int, Registered] = {}
@@ -90,10 +77,10 @@ class TopicSchemas:
     def resolve_schemas(
         self,
         state: SchemaState,
-        value_ids: Iterable[int | None],
-        key_ids: Iterable[int | None],
+        value_ids: Iterable[int | None] = (),
+        key_ids: Iterable[int | None] = (),
         most: int | None = None,
-    ) -> ResolvedSchemas:
+    ) -> Decoders:
         """Add the schemas of ids found in a batch to a state, at most so many of a side.
 
         First come those that come most often (in a Counter), and else the lowest, since a registry counts from 1. The
@@ -104,12 +91,12 @@ class TopicSchemas:
         """
         state, value = self._side("value", state, value_ids, most)
         state, key = self._side("key", state, key_ids, most)
-        return ResolvedSchemas(state, Decoders(value, key, state.columns))
+        return Decoders(state, value, key)
 
     def _side(
         self, name: str, state: SchemaState, found: Iterable[int | None], most: int | None
     ) -> tuple[SchemaState, Decoder]:
-        """Learn the schemas of keys or values."""
+        """Resolve the schemas of keys or values."""
         self._forget_foreign()
         rejected = self._rejected[name]
         writers = state.writers(name)

@@ -64,8 +64,8 @@ class SchemaState:
         """Return the state as table properties."""
         return {**self.notes} | {
             f"{property_keys.schema(side)}{schema_id}": json.dumps(writer, separators=(",", ":"))
-            for side, writers in (("value", self.value), ("key", self.key))
-            for schema_id, writer in sorted(writers.items())
+            for side in ("value", "key")
+            for schema_id, writer in sorted(self.writers(side).items())
         }
 
 
@@ -86,8 +86,8 @@ class Decoder:
 
 @dataclass(frozen=True)
 class Decoders:
-    """How a topic's records are decoded, and the table's columns of payload and Avro key that they are landed in."""
+    """How a topic's records are decoded: into the columns of `state`, which has every schema id that is compatible."""
 
+    state: SchemaState
     value: Decoder
     key: Decoder
-    columns: StructType = spark_types.NO_COLUMNS

@@ -158,7 +158,7 @@ def test_a_registry_that_lists_no_subjects_is_asked_for_the_allowed_ones(
             ("other", "foreign_schema: schema id 7 is not registered under other-value"),
         ):
             found = TopicSchemas(Registry(settings, 10), replace(declaration, topic=topic))
-            assert found.resolve_schemas(SchemaState(), {7}, ()).decoders.value.rejected.get(7) == reason
+            assert found.resolve_schemas(SchemaState(), {7}, ()).value.rejected.get(7) == reason
     finally:
         server.shutdown()
         server.server_close()
