@@ -9,7 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from console import cli
-from tests.conftest import LAKEHOUSE, run_lakehouse
+from tests.conftest import LAKEHOUSE
+from tests.support.in_process import lakehouse
 
 pytestmark = pytest.mark.stack
 
@@ -43,7 +44,7 @@ def test_a_file_that_was_not_saved_is_refused_by_restore(
     monkeypatch.setenv("LAKEHOUSE_WAREHOUSE", str(tmp_path))
     (tmp_path / "saved.json").write_text(content)
     for name in ("saved.json", "nowhere.json"):
-        done = run_lakehouse("backup", "restore", str(tmp_path / name))
+        done = lakehouse("backup", "restore", str(tmp_path / name))
         assert (done.returncode, done.stderr.count("is no file of `lakehouse backup save`")) == (1, 1), done.stderr
 
 

@@ -16,6 +16,7 @@ from pyiceberg.table import Table
 from lakehouse.catalog import load_catalog, load_table, translate_read_errors
 from lakehouse.errors import UserError
 from lakehouse.settings import Settings
+from tests.support.seeds import seeds
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ def read(settings: Settings) -> None:
             of_snapshot.fetch_manifest_entry(table.io)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_whatever_damages_a_file_of_metadata_is_called_damage(
     table: Table, offline_settings: Settings, seed: int
 ) -> None:

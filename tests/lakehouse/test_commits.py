@@ -26,6 +26,7 @@ from python_ingest.landing.branch import REPLAY, replace_rows
 from python_ingest.landing.commit import BatchMetadata
 from python_ingest.landing.offsets import Position
 from python_ingest.upkeep.maintain import Retention, maintain_table
+from tests.support.seeds import seeds
 
 
 @pytest.mark.parametrize("refusal", [CommitFailedException("stale"), CommitConflict("stale")])
@@ -127,7 +128,7 @@ def table(offline_settings: Settings) -> Iterator[Table]:
     yield catalog.create_table("bronze.events", pa.schema([("id", pa.int64())]), properties=properties)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_no_commit_under_any_clock_writes_times_that_java_refuses(
     table: Table, seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -7,7 +7,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakehouse.settings import Settings
+from python_ingest.landing.session import QuietSpark
 from python_ingest.topics import Declaration
+from tests.support import in_process
+from tests.support.in_process import Lakehouse
 from tests.support.lab import Lab, declared_in
 
 
@@ -22,6 +25,13 @@ def lab(services: Settings, spark: SparkSession, declaration: Declaration) -> La
     lab = Lab(services, spark, declaration)
     lab.make_topic()
     return lab
+
+
+@pytest.fixture
+def lakehouse(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Lakehouse:
+    """Return a function that runs a command in the test process, with the session of the tests."""
+    monkeypatch.setattr(QuietSpark, "__call__", lambda _: spark)
+    return in_process.lakehouse
 
 
 @pytest.fixture

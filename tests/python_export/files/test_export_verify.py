@@ -36,6 +36,7 @@ from tests.support.hostile_rows import (
     right_lines,
     tiny,
 )
+from tests.support.seeds import seeds
 
 
 def check(lines: list[str], hostile: Source, directory: Path, end: str = "\n") -> Facts:
@@ -159,7 +160,7 @@ def fewest_persons(rows: list[tuple], quasi: list[str], persons: list[str]) -> i
     return min((count for count in counts if count), default=None)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_k_anonymity_is_the_fewest_persons_of_a_combination(catalog: Catalog, tmp_path: Path, seed: int) -> None:
     """Over values with NULL among them; a row without a person singles out none."""
     random = Random(seed)

@@ -22,9 +22,9 @@ from python_export.publishing import late
 from python_export.publishing.manifest import Manifest
 from python_export.publishing.target import Target, open_target
 from tests.support.hostile_rows import draft
+from tests.support.seeds import seeds
 
 OLD, NEW = "2020-W52", "2020-W53"
-SEEDS = [*range(4), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 20))]
 
 
 def figures(**changed: Any) -> str:
@@ -117,7 +117,7 @@ def test_weeks_never_published_come_before_changed_ones_of_which_a_run_takes_som
     assert [*map(str, exports.left)] == ["2020-W42", "2020-W41", "2020-W40"]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(20))
 def test_a_week_has_its_one_version_once_a_root_that_readers_know_had_one(
     exports: Exports, offline_settings: Settings, tmp_path: Path, seed: int
 ) -> None:
@@ -156,7 +156,7 @@ def test_late_data_makes_no_week_due_of_a_dataset_with_one_version(exports: Expo
     assert exports.due(now, until=NEW, once=["events"]) == {NEW: ["events", "orders"], OLD: ["orders"]}
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(20))
 def test_no_week_is_lost_whatever_happened_to_it(exports: Exports, seed: int) -> None:
     """Runs on random Mondays that publish, fail or skip each due week, and files that expire."""
     chance = random.Random(seed)

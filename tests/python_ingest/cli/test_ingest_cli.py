@@ -17,6 +17,7 @@ from python_ingest.cli.report import ConsoleReporter, print_summary
 from python_ingest.landing.commit import Landed
 from python_ingest.landing.run import Options, TopicResult
 from tests.conftest import LAKEHOUSE, run_lakehouse
+from tests.support.in_process import Lakehouse
 from tests.support.lab import Lab, Messages, assert_exactly_once, produce, record
 
 BACKLOG = 3_000
@@ -70,13 +71,15 @@ def test_on_a_terminal_progress_is_a_bar_per_topic(
     assert caplog.messages == []
 
 
-def test_a_topic_that_is_not_declared_or_does_not_exist_is_one_line(lab: Lab, models_dir: Path) -> None:
-    undeclared = run_lakehouse("ingest", "run", "nonsense", "--models", str(models_dir))
+def test_a_topic_that_is_not_declared_or_does_not_exist_is_one_line(
+    lab: Lab, models_dir: Path, lakehouse: Lakehouse
+) -> None:
+    undeclared = lakehouse("ingest", "run", "nonsense", "--models", str(models_dir))
     assert (undeclared.returncode, undeclared.stdout) == (1, "")
     assert undeclared.stderr == (f"error: No dbt source declares the topic 'nonsense'. Choose from {lab.topic}.\n")
     for deleted in lab.admin.delete_topics([lab.topic]).values():
         deleted.result()
-    missing = run_lakehouse("ingest", "run", "--models", str(models_dir))
+    missing = lakehouse("ingest", "run", "--models", str(models_dir))
     assert missing.returncode == 1
     assert missing.stderr.startswith(f"error: The topic '{lab.topic}' does not exist")
     assert missing.stderr.count("\n") == 1
@@ -172,13 +175,13 @@ def test_a_run_that_is_interrupted_begins_no_other_batch(lab: Lab) -> None:
     assert_exactly_once(lab, BACKLOG)
 
 
-def test_too_many_dead_letters_are_an_exit_code_of_their_own(lab: Lab, models_dir: Path) -> None:
+def test_too_many_dead_letters_are_an_exit_code_of_their_own(lab: Lab, models_dir: Path, lakehouse: Lakehouse) -> None:
     good = lab.encode(lab.register(record("sale", id="int")), {"id": 1})
     for _ in range(21):
         lab.produce(b"poison")
     lab.produce(good)
     lab.flush()
-    result = run_lakehouse("ingest", "run", "--models", str(models_dir))
+    result = lakehouse("ingest", "run", "--models", str(models_dir))
     assert result.returncode == 4
     *progress, warning = result.stderr.splitlines()
     assert warning == (

@@ -309,6 +309,7 @@ def spark_without_socket(settings: Settings) -> bool:
     return gone
 
 
+@pytest.mark.stack
 def test_a_jvm_that_has_closed_its_socket_and_not_ended_yet_is_gone(offline_settings: Settings) -> None:
     with ProcessPoolExecutor(1, get_context("spawn")) as process:
         assert process.submit(spark_without_socket, offline_settings).result(300)

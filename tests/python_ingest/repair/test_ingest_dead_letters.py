@@ -12,7 +12,7 @@ from lakehouse.errors import UserError
 from python_ingest.repair import dead_letters
 from python_ingest.repair.dead_letters import Replayed
 from python_ingest.verify.compare import verify_topic
-from tests.conftest import run_lakehouse
+from tests.support.in_process import Lakehouse
 from tests.support.lab import Lab, assert_exactly_once, record
 
 CHANGED_BY_REPLAY = ("ingest_batch", "ingested_at", "decode_error", "value_schema_id", "id")
@@ -42,16 +42,18 @@ def register_late(lab: Lab, missing: int) -> None:
     assert lab.register(schema(lab, "late")) == missing, "another schema was registered in between"
 
 
-def test_dead_letters_are_counted_by_reason_and_schema_id_without_payload(lab: Lab, models_dir: Path) -> None:
+def test_dead_letters_are_counted_by_reason_and_schema_id_without_payload(
+    lab: Lab, models_dir: Path, lakehouse: Lakehouse
+) -> None:
     missing = land_dead_letters(lab)
-    shown = run_lakehouse("ingest", "dead-letters", lab.topic, "--models", str(models_dir))
+    shown = lakehouse("ingest", "dead-letters", lab.topic, "--models", str(models_dir))
     assert (shown.returncode, shown.stderr) == (0, "")
     assert [line.split()[:3] for line in shown.stdout.splitlines()[1:]] == [
         ["unknown_schema_id", str(missing), "6"],
         ["not_registry_avro", "-", "1"],
     ]
     assert b"foreign".hex() not in shown.stdout
-    listed = run_lakehouse("ingest", "dead-letters", lab.topic, "--show-raw", "--json", "--models", str(models_dir))
+    listed = lakehouse("ingest", "dead-letters", lab.topic, "--show-raw", "--json", "--models", str(models_dir))
     values = [row["kafka_raw_value"] for row in json.loads(listed.stdout)]
     assert len(values) == 7
     assert b"foreign bytes".hex() in values
@@ -108,8 +110,8 @@ def test_a_replay_that_another_commit_overtakes_starts_again_under_another_numbe
     assert verify_topic(lab.settings, lab.declaration, 10).problems == []
 
 
-def test_a_reason_that_does_not_exist_is_refused(lab: Lab, models_dir: Path) -> None:
-    result = run_lakehouse("ingest", "replay", lab.topic, "--reason", "bad luck", "--models", str(models_dir))
+def test_a_reason_that_does_not_exist_is_refused(lab: Lab, models_dir: Path, lakehouse: Lakehouse) -> None:
+    result = lakehouse("ingest", "replay", lab.topic, "--reason", "bad luck", "--models", str(models_dir))
     assert result.returncode == 1
     assert result.stderr.startswith("error: There is no reason 'bad luck'. Choose from not_registry_avro, ")
 
@@ -119,7 +121,9 @@ def test_what_has_no_table_cannot_be_replayed(lab: Lab) -> None:
         dead_letters.replay(lab.batch_writer(), None)
 
 
-def test_a_key_that_could_not_be_decoded_is_listed_and_repaired_beside_its_value(lab: Lab, models_dir: Path) -> None:
+def test_a_key_that_could_not_be_decoded_is_listed_and_repaired_beside_its_value(
+    lab: Lab, models_dir: Path, lakehouse: Lakehouse
+) -> None:
     lab = replace(lab, declaration=replace(lab.declaration, key="avro"))
     declared = (models_dir / "_lab__sources.yml").read_text().replace('"key": "string"', '"key": "avro"')
     (models_dir / "_lab__sources.yml").write_text(declared)
@@ -135,17 +139,17 @@ def test_a_key_that_could_not_be_decoded_is_listed_and_repaired_beside_its_value
     assert (result.records, result.dead_letters, result.key_errors) == (5, 1, 4)
     foreign = f"foreign_schema: schema id {moved} belongs to {subject}"
     assert [row["key_error"] for row in lab.rows()][:3] == [foreign] * 3
-    shown = run_lakehouse("ingest", "dead-letters", lab.topic, "--json", "--models", str(models_dir))
+    shown = lakehouse("ingest", "dead-letters", lab.topic, "--json", "--models", str(models_dir))
     assert [(row["reason"], row["schema_id"], row["rows"], row["part"]) for row in json.loads(shown.stdout)] == [
         ("foreign_schema", moved, 3, "key"),
         ("unknown_schema_id", 0x7FFFFFFF, 1, "value"),
         ("not_registry_avro", None, 1, "key"),
     ]
-    listed = run_lakehouse("ingest", "dead-letters", lab.topic, "--show-raw", "--models", str(models_dir))
+    listed = lakehouse("ingest", "dead-letters", lab.topic, "--show-raw", "--models", str(models_dir))
     said = " ".join(listed.stdout.split())
     assert f"0/2: key: {foreign} " in said
     assert f"0/1: unknown_schema_id: schema id {0x7FFFFFFF}, key: {foreign} " in said
-    status = run_lakehouse("ingest", "status", "--models", str(models_dir))
+    status = lakehouse("ingest", "status", "--models", str(models_dir))
     note = f"note: {lab.topic}: 4 keys could not be decoded: see `lakehouse ingest dead-letters`"
     assert note in " ".join(status.stdout.split())
     subjects = (f"{lab.topic}-value", f"{lab.topic}-key", subject)

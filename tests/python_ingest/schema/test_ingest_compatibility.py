@@ -15,7 +15,7 @@ from python_ingest.schema.merge import Versions
 from python_ingest.spark_types import NO_COLUMNS
 from python_ingest.topics import Declaration
 from python_ingest.upkeep.status import topic_statuses
-from tests.conftest import run_lakehouse
+from tests.support.in_process import Lakehouse
 from tests.support.lab import Lab, record
 
 Fields = dict[str, tuple[str, bool]]
@@ -99,7 +99,9 @@ def test_what_replaces_a_field_is_noted_or_refused_by_its_path_until_it_is_allow
         fit(record("r", a="string"), record("r", a="int"), "a")
 
 
-def test_a_drop_beside_an_addition_lands_and_is_said_where_people_look(lab: Lab, models_dir: Any) -> None:
+def test_a_drop_beside_an_addition_lands_and_is_said_where_people_look(
+    lab: Lab, models_dir: Any, lakehouse: Lakehouse
+) -> None:
     name = f"sale_{lab.declaration.table}"
     first = lab.register(optional(record(name, id="int", code="int"), "code"))
     second = lab.register(record(name, id="int", number="int"))
@@ -115,7 +117,7 @@ def test_a_drop_beside_an_addition_lands_and_is_said_where_people_look(lab: Lab,
     assert lab.land_well().notes == []
     (status,) = topic_statuses(lab.settings, [lab.declaration], 10)
     assert status.notes == [note]
-    shown = run_lakehouse("ingest", "status", "--models", str(models_dir))
+    shown = lakehouse("ingest", "status", "--models", str(models_dir))
     assert f"note: {lab.topic}: {note}" in " ".join(shown.stdout.split())
     allowing = replace(lab.declaration, table=f"{lab.declaration.table}_allowed", allow=("code",))
     assert lab.land_well(declaration=allowing).notes == []

@@ -14,8 +14,8 @@ from lakehouse.errors import UserError
 from python_ingest.cli.landing import app
 from python_ingest.kafka.registry import Registry
 from python_ingest.schema.plan import plan_of_file, plans_of_newest
-from tests.conftest import run_lakehouse
 from tests.python_ingest.schema.test_ingest_schemas import aliased
+from tests.support.in_process import Lakehouse
 from tests.support.lab import Lab, record
 
 LINE = record("line", sku="string", count="int")
@@ -48,12 +48,12 @@ def columns(lab: Lab) -> dict[str, str]:
     return {path: str(found) for path, found in paths.items() if not path.startswith(("kafka_", "ingest", "decode"))}
 
 
-def test_a_plan_comes_true(lab: Lab, models_dir: Path) -> None:
+def test_a_plan_comes_true(lab: Lab, models_dir: Path, lakehouse: Lakehouse) -> None:
     lab.produce(lab.encode(register(lab, FIRST), {"id": 1, "price": 0.5, "gone": "g", "lines": []}))
     lab.land_well()
     before, location = columns(lab), lab.table().metadata_location
     schema_id = register(lab, WIDER)
-    said = run_lakehouse("ingest", "plan-schema", lab.topic, "--models", str(models_dir), "--json")
+    said = lakehouse("ingest", "plan-schema", lab.topic, "--models", str(models_dir), "--json")
     assert (said.returncode, said.stderr) == (0, "")
     (plan,) = json.loads(said.stdout)
     assert plan == {

@@ -15,7 +15,7 @@ from lakehouse.lease import LeaseLostError
 from python_ingest.landing.run import Options
 from python_ingest.upkeep.maintain import Maintained, Retention, maintain_table
 from python_ingest.verify.compare import verify_topic
-from tests.conftest import run_lakehouse
+from tests.support.in_process import Lakehouse
 from tests.support.lab import Lab, record
 
 AT_ONCE = Retention(timedelta(0))
@@ -43,7 +43,9 @@ def last_batch(lab: Lab) -> int:
     return max(row["ingest_batch"] for row in lab.rows())
 
 
-def test_files_snapshots_and_manifests_become_few_and_the_rows_stay(lab: Lab, models_dir: Path) -> None:
+def test_files_snapshots_and_manifests_become_few_and_the_rows_stay(
+    lab: Lab, models_dir: Path, lakehouse: Lakehouse
+) -> None:
     produce(lab, 60)
     lab.land_well(Options(max_records=10, wait=10))
     before = lab.rows()
@@ -71,12 +73,14 @@ def test_files_snapshots_and_manifests_become_few_and_the_rows_stay(lab: Lab, mo
     offsets = lab.table().scan(selected_fields=("kafka_partition", "kafka_offset")).to_arrow().to_pylist()
     assert [row["kafka_offset"] for row in offsets if row["kafka_partition"] == 1] == list(range(20))
     lab.sql("alter table {table} set tblproperties ('history.expire.max-snapshot-age-ms' = '3600000')")
-    again = run_lakehouse("ingest", "maintain", "--models", str(models_dir))
+    again = lakehouse("ingest", "maintain", "--models", str(models_dir))
     assert (again.returncode, again.stderr) == (0, "")
     assert again.stdout.startswith(f"{lab.declaration.identifier}: 3 files")
 
 
-def test_the_snapshots_of_what_dbt_builds_expire_too_unless_they_are_tagged(lab: Lab, models_dir: Path) -> None:
+def test_the_snapshots_of_what_dbt_builds_expire_too_unless_they_are_tagged(
+    lab: Lab, models_dir: Path, lakehouse: Lakehouse
+) -> None:
     lab.sql("create schema if not exists lake.maintained")
     lab.sql("create table lake.maintained.people using iceberg as select 1 as id")
     lab.sql("alter table lake.maintained.people create tag `tested-2026-W46`")
@@ -85,7 +89,7 @@ def test_the_snapshots_of_what_dbt_builds_expire_too_unless_they_are_tagged(lab:
     table = load_catalog(lab.settings).load_table("maintained.people")
     [*_, replaced, current] = [entry.snapshot_id for entry in table.history()]
     lab.sql("alter table lake.maintained.people set tblproperties ('history.expire.max-snapshot-age-ms' = '1')")
-    done = run_lakehouse("ingest", "maintain", "--models", str(models_dir))
+    done = lakehouse("ingest", "maintain", "--models", str(models_dir))
     assert done.returncode == 0, done.stderr
     kept = {snapshot.snapshot_id for snapshot in load_catalog(lab.settings).load_table("maintained.people").snapshots()}
     assert replaced not in kept
@@ -175,19 +179,21 @@ def test_a_table_of_dbt_is_rid_of_its_delete_files(lab: Lab) -> None:
     assert lab.spark.table(f"lake.{name}").count() == 90
 
 
-def test_what_would_harm_running_readers_or_writers_is_refused(models_dir: Path) -> None:
+def test_what_would_harm_running_readers_or_writers_is_refused(models_dir: Path, lakehouse: Lakehouse) -> None:
     for options, text in (
         (("--keep-orphans", "23h"), "Orphan files younger than a day may belong to a running commit"),
         (("--keep-snapshots", "30m"), "Snapshots younger than an hour may be in use by a reader"),
     ):
-        result = run_lakehouse("ingest", "maintain", *options, "--models", str(models_dir))
+        result = lakehouse("ingest", "maintain", *options, "--models", str(models_dir))
         assert (result.returncode, result.stdout) == (1, "")
         assert text in result.stderr
 
 
-def test_a_table_that_is_not_there_is_an_error_only_if_it_was_named(lab: Lab, models_dir: Path) -> None:
+def test_a_table_that_is_not_there_is_an_error_only_if_it_was_named(
+    lab: Lab, models_dir: Path, lakehouse: Lakehouse
+) -> None:
     name = lab.declaration.identifier
-    result = run_lakehouse("ingest", "maintain", lab.topic, "--table", "no.such", "--models", str(models_dir))
+    result = lakehouse("ingest", "maintain", lab.topic, "--table", "no.such", "--models", str(models_dir))
     assert (result.returncode, result.stdout) == (1, f"{name}: no table yet\n")
     assert result.stderr == "error: There is no table no.such. Name a table as schema.table.\n"
 

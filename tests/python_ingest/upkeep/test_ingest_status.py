@@ -16,7 +16,7 @@ from python_ingest.landing.run import Options
 from python_ingest.topics import DeadLetterLimit
 from python_ingest.upkeep import metrics
 from python_ingest.upkeep.status import TopicStatus, topic_statuses
-from tests.conftest import run_lakehouse
+from tests.support.in_process import Lakehouse
 from tests.support.lab import Lab, configure, record
 
 
@@ -106,7 +106,9 @@ def test_too_many_dead_letters_of_late_are_told(lab: Lab, models_dir: Path) -> N
     assert next(topic_statuses(lab.settings, [generous], 10)).over_limit is False
 
 
-def test_one_topic_that_fails_leaves_the_others_and_the_exit_code_tells(lab: Lab, models_dir: Path) -> None:
+def test_one_topic_that_fails_leaves_the_others_and_the_exit_code_tells(
+    lab: Lab, models_dir: Path, lakehouse: Lakehouse
+) -> None:
     produce(lab, 3, int(time.time() * 1000))
     lab.land_well()
     missing = {"topic": f"{lab.topic}.missing", "key": "string"}
@@ -115,7 +117,7 @@ def test_one_topic_that_fails_leaves_the_others_and_the_exit_code_tells(lab: Lab
     (models_dir / "_more__sources.yml").write_text(json.dumps(sources))
     file = models_dir / "lakehouse.prom"
     file.write_text("what was there before")
-    result = run_lakehouse("ingest", "status", "--json", "--metrics-file", str(file), "--models", str(models_dir))
+    result = lakehouse("ingest", "status", "--json", "--metrics-file", str(file), "--models", str(models_dir))
     assert result.returncode == 1
     landed, failed = json.loads(result.stdout)
     assert (landed["rows"], landed["lag_offsets"], landed["error"]) == (3, 0, None)
@@ -151,9 +153,9 @@ def test_what_the_ingester_would_refuse_is_the_status(lab: Lab) -> None:
     assert status.rows == 3
 
 
-def test_a_run_writes_the_metrics_too(lab: Lab, models_dir: Path) -> None:
+def test_a_run_writes_the_metrics_too(lab: Lab, models_dir: Path, lakehouse: Lakehouse) -> None:
     file = models_dir / "run.prom"
-    result = run_lakehouse("ingest", "run", "--metrics-file", str(file), "--models", str(models_dir))
+    result = lakehouse("ingest", "run", "--metrics-file", str(file), "--models", str(models_dir))
     assert result.returncode == 0, result.stderr
     assert f'lakehouse_ingest_up{{topic="{lab.topic}"}} 1.0' in file.read_text()
 

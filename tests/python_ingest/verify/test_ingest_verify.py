@@ -25,7 +25,7 @@ from python_ingest.topics import Declaration
 from python_ingest.verify import compare, topic_log
 from python_ingest.verify.compare import verify_topic
 from python_ingest.verify.report import Report, Sample
-from tests.conftest import run_lakehouse
+from tests.support.in_process import Lakehouse
 from tests.support.lab import Lab, record
 
 AT = "kafka_partition = {} and kafka_offset {}"
@@ -51,7 +51,7 @@ def compacted(services: Settings, spark: SparkSession, declaration: Declaration)
     return lab
 
 
-def test_every_planted_fault_is_reported_by_its_offset(lab: Lab, models_dir: Path) -> None:
+def test_every_planted_fault_is_reported_by_its_offset(lab: Lab, models_dir: Path, lakehouse: Lakehouse) -> None:
     landed(lab, 30)
     assert report_of(lab) == Report(lab.topic, lab.declaration.identifier, offsets=30, rows=30, records=30)
     lab.sql(f"delete from {{table}} where {AT.format(0, 'in (2, 3, 4, 7)')}")
@@ -81,7 +81,7 @@ def test_every_planted_fault_is_reported_by_its_offset(lab: Lab, models_dir: Pat
     assert report.problem_count == 11
     lab.sql(f"update {{table}} set kafka_partition = 9 where {AT.format(0, '= 9')}")
     lab.sql(f"update {{table}} set kafka_topic = 'other' where {AT.format(0, '= 8')}")
-    result = run_lakehouse("ingest", "verify", lab.topic, "--models", str(models_dir), "--json")
+    result = lakehouse("ingest", "verify", lab.topic, "--models", str(models_dir), "--json")
     assert (result.returncode, result.stderr) == (1, "")
     (document,) = json.loads(result.stdout)
     assert document["problems"][:3] == [
@@ -134,7 +134,7 @@ def test_pieces_and_chunks_see_what_one_pass_sees(lab: Lab, monkeypatch: pytest.
 
 
 def test_a_sample_compares_few_bytes_and_still_finds_every_gap_and_double(
-    lab: Lab, models_dir: Path, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, models_dir: Path, monkeypatch: pytest.MonkeyPatch, lakehouse: Lakehouse
 ) -> None:
     landed(lab, 300)
     monkeypatch.setattr(compare, "CHUNK_OFFSETS", 10)
@@ -148,7 +148,7 @@ def test_a_sample_compares_few_bytes_and_still_finds_every_gap_and_double(
     assert report.problem_count == 20
     assert report.problems[0] == "partition 0: offset 5: more than once in the table"
     assert report.records == 120  # a chunk in partitions 0 and 2, and all chunks of partition 1, for their gaps
-    printed = run_lakehouse("ingest", "verify", "--sample", "0.5", "--seed", "7", "--models", str(models_dir))
+    printed = lakehouse("ingest", "verify", "--sample", "0.5", "--seed", "7", "--models", str(models_dir))
     assert printed.returncode == 1
     assert "(seed 7): 20 problems" in printed.stdout
 
@@ -247,7 +247,7 @@ def test_credentials_are_asked_for_again_in_every_partition(lab: Lab, monkeypatc
     assert (report.records, report.decoded, report.problems) == (6, 6, [])
 
 
-def test_a_damaged_file_is_named(lab: Lab, models_dir: Path) -> None:
+def test_a_damaged_file_is_named(lab: Lab, models_dir: Path, lakehouse: Lakehouse) -> None:
     landed(lab, 6)
     table = lab.table()
     snapshot = table.current_snapshot()
@@ -261,7 +261,7 @@ def test_a_damaged_file_is_named(lab: Lab, models_dir: Path) -> None:
             report_of(lab)
         assert str(file) in str(caught.value)
         if path == data:
-            result = run_lakehouse("ingest", "verify", "--models", str(models_dir))
+            result = lakehouse("ingest", "verify", "--models", str(models_dir))
             assert (result.returncode, result.stderr) == (1, "")
             assert result.stdout.startswith(f"{lab.topic}: not verified: ")
             assert str(file) in result.stdout

@@ -30,8 +30,8 @@ from python_ingest.verify import bronze_rows, decoded
 from python_ingest.verify import report as verify_report
 from python_ingest.verify.compare import verify_topic
 from python_ingest.verify.report import Report, Sample
-from tests.conftest import run_lakehouse
 from tests.python_ingest.schema.test_ingest_type_mapping import TYPES, VALUES, columns
+from tests.support.in_process import Lakehouse
 from tests.support.lab import Lab, assert_columns_say_what_bytes_say, record
 from weekly_job import steps
 
@@ -128,7 +128,7 @@ def test_a_changed_value_of_every_type_is_named_by_offset_and_column(lab: Lab, m
     assert "private" not in report.line() + "".join(report.problems + report.notes)
 
 
-def test_an_update_of_one_column_fails_and_names_it(lab: Lab, models_dir: Path) -> None:
+def test_an_update_of_one_column_fails_and_names_it(lab: Lab, models_dir: Path, lakehouse: Lakehouse) -> None:
     schema_id = lab.register(record("sale", id="int", amount="double", place=record("p", city="string")))
     for index in range(30):
         value = {"id": index, "amount": 9.5, "place": {"city": "private"}}
@@ -136,8 +136,8 @@ def test_an_update_of_one_column_fails_and_names_it(lab: Lab, models_dir: Path) 
     lab.land_well()
     lab.sql("update {table} set amount = 0 where id < 9")
     lab.sql("update {table} set place = named_struct('city', 'secret') where id = 29")
-    assert run_lakehouse("ingest", "verify", "--models", str(models_dir)).returncode == 0
-    result = run_lakehouse("ingest", "verify", "--decoded", "--models", str(models_dir))
+    assert lakehouse("ingest", "verify", "--models", str(models_dir)).returncode == 0
+    result = lakehouse("ingest", "verify", "--decoded", "--models", str(models_dir))
     assert result.returncode == 1
     assert sorted(result.stdout.splitlines()) == [
         "  partition 0: offsets 0 to 2: another amount than its bytes say",

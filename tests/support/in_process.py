@@ -1,0 +1,22 @@
+"""The command `lakehouse` in the test process, where no boundary between processes is what is tested."""
+
+import subprocess
+from collections.abc import Callable
+
+from typer.testing import CliRunner
+
+from console import cli
+from lakehouse.errors import UserError
+
+Lakehouse = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def lakehouse(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command as `run_lakehouse` does; `test_console.py` and `test_ingest_cli.py` start real ones."""
+    result = CliRunner().invoke(cli.app, arguments)
+    errors = result.stderr
+    if isinstance(result.exception, UserError):
+        errors += f"error: {result.exception}\n"
+    elif result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return subprocess.CompletedProcess(arguments, result.exit_code, result.stdout, errors)

@@ -1,0 +1,10 @@
+"""Seeds of random tests: `make test` has one of each."""
+
+from typing import Any
+
+import pytest
+
+
+def seeds(count: int) -> list[Any]:
+    """Return the values of a parameter: the first seed, and others that are long."""
+    return [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, count))]
