@@ -1,5 +1,6 @@
 """What a run shows: a progress bar per topic on a terminal, log lines elsewhere, a table at the end."""
 
+import sys
 from typing import Self
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
@@ -21,6 +22,8 @@ class ConsoleReporter:
             TextColumn("{task.fields[state]}"),
             console=console,
             disable=not console.is_terminal,
+            # The log may go to a file while the bar is on the terminal.
+            redirect_stderr=sys.stderr.isatty(),
         )
         self._tasks: dict[str, TaskID] = {}
         self._done: dict[str, int] = {}
