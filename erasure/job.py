@@ -31,7 +31,7 @@ from python_export.telling import outbox
 from python_export.telling.exported import Exported
 from python_ingest.landing.session import LazySparkSession
 from python_ingest.repair import erase, receipts
-from python_ingest.repair.erase import Found, Person, Record
+from python_ingest.repair.erase import Person, Record, RowsToErase
 from python_ingest.repair.receipts import DONE, Receipt
 from python_ingest.topics import MODELS_DIR, Declaration, read_declarations
 from python_ingest.upkeep.maintain import built_tables
@@ -86,19 +86,17 @@ class Erasure:
     def _run(self, catalog: Catalog, declarations: list[Declaration], exported: Exported, dry: bool) -> list[str]:
         places = [":".join(map(str, record)) for record in self.records]
         named = erase.named(catalog, declarations, self.records)
-        found = erase.merge_by_table([*erase.find(catalog, declarations, self.persons), *named])
-        rows = {table.declaration.identifier: len(table.places) for table in found if table.places}
+        to_erase = erase.merge_by_table([*erase.find(catalog, declarations, self.persons), *named])
+        rows = {table.declaration.identifier: len(table.positions) for table in to_erase if table.positions}
         key_file = self.settings.needed("pii_key_file")
         before = receipts.of_request(catalog, key_file, self.persons, places)
         build.parse(self.project, always=True)
         self._require_known(catalog, declarations)
-        for of_table in found:
-            if of_table.shared:
-                console.print(
-                    f"{of_table.declaration.identifier}: {of_table.shared:,} that others' rows name too are kept"
-                )
-        for table, count in rows.items():
-            console.print(f"{table}: {count:,} rows" + (" would be erased" if dry else ""))
+        for table in to_erase:
+            if table.shared:
+                console.print(f"{table.declaration.identifier}: {table.shared:,} that others' rows name too are kept")
+        for name, count in rows.items():
+            console.print(f"{name}: {count:,} rows" + (" would be erased" if dry else ""))
         is_new = not before or before[-1].state == DONE
         targets, not_searched = self._targets(catalog)
         versions = self._versions(targets, not_searched)
@@ -120,7 +118,7 @@ class Erasure:
         receipt.not_searched = not_searched
         receipt.save(catalog)
         if rows or receipt.tables:
-            self._erase(catalog, found, receipt)
+            self._erase(catalog, to_erase, receipt)
             self.require()
             self._rebuild(receipt)
             self._purge(catalog, receipt)
@@ -173,18 +171,18 @@ class Erasure:
         if self.settings.export_unload:
             UnloadBucket.at(self.settings.export_unload).clean(published.ALL_AGES)
 
-    def _erase(self, catalog: Catalog, found: list[Found], receipt: Receipt) -> None:
+    def _erase(self, catalog: Catalog, to_erase: list[RowsToErase], receipt: Receipt) -> None:
         spark, writer = LazySparkSession(self.settings), f"{erase.WRITER}{uuid.uuid4()}"
-        receipt.shared |= {table.declaration.identifier: table.shared for table in found if table.shared}
-        for table in found:
+        receipt.shared |= {table.declaration.identifier: table.shared for table in to_erase if table.shared}
+        for table in to_erase:
             name = table.declaration.identifier
             # Saved before it is done: a kill may leave the commit, of just these rows, and no more of the receipt.
             entry = receipt.tables.setdefault(name, {"rows": 0, "erased_at": None})
             before = entry["rows"] if entry["erased_at"] else 0
-            if table.places and not entry["erased_at"]:
-                entry["rows"] = len(table.places)
+            if table.positions and not entry["erased_at"]:
+                entry["rows"] = len(table.positions)
             receipt.save(catalog)
-            if table.places:
+            if table.positions:
                 self.require()
                 rows = erase.erase(catalog, spark(), table, writer)
                 at = erase.erased_at(catalog, spark(), name).isoformat()

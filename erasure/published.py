@@ -36,15 +36,15 @@ def pseudonyms(spark: SparkSession, key_file: Path, persons: Iterable[Person]) -
     Raises:
         UserError: the masking key cannot be read.
     """
-    found: set[str] = set()
+    hashes: set[str] = set()
     for line in pii_key.lines(key_file).values():
         spark.createDataFrame([(line,)], "value string").createOrReplaceTempView("erasure_pads")
         for person in persons:
             source, _, pii = person.kind.rpartition(".")
             spark.createDataFrame([(person.id,)], "id string").createOrReplaceTempView("erasure_ids")
             sql = f"select {masks.pseudonym('id', pii, source, 'erasure_pads')} from erasure_ids"
-            found.update(row[0] for row in spark.sql(sql).collect() if row[0])
-    return found
+            hashes.update(row[0] for row in spark.sql(sql).collect() if row[0])
+    return hashes
 
 
 def person_columns(manifest: DbtManifest) -> PersonColumns:
@@ -68,7 +68,7 @@ def find(
     a version of release 0.5 these are all that a model or another manifest declares. `not_searched` gets the versions
     that cannot be searched, each with the reason.
     """
-    found: dict[str, int] = {}
+    rows_by_address: dict[str, int] = {}
     manifests = []
     for target in targets:
         with _record_failures(not_searched, target.address("")):
@@ -81,8 +81,8 @@ def find(
         address = target.address(manifest.path)
         with _record_failures(not_searched, address):
             rows = 0 if manifest.withdrawn else _rows(target, manifest, "|".join(sorted(hashes)), persons, columns)
-            found |= {address: rows} if rows else {}
-    return found
+            rows_by_address |= {address: rows} if rows else {}
+    return rows_by_address
 
 
 def withdraw(targets: Iterable[Target], addresses: Collection[str]) -> None:

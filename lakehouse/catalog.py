@@ -152,13 +152,13 @@ def _metadata_of(catalog: Catalog, identifier: str) -> str:
     what = f"the metadata of {identifier}"
     if not isinstance(catalog, SqlCatalog):
         return what
-    place, _, name = identifier.rpartition(".")
+    namespace, _, name = identifier.rpartition(".")
     query = text(
         "select metadata_location from iceberg_tables"
-        " where catalog_name = :catalog and table_namespace = :place and table_name = :name"
+        " where catalog_name = :catalog and table_namespace = :namespace and table_name = :name"
     )
     with catalog.engine.connect() as connection:
-        row = {"catalog": catalog.name, "place": place, "name": name}
+        row = {"catalog": catalog.name, "namespace": namespace, "name": name}
         return f"{connection.execute(query, row).scalar()}, {what}"
 
 
@@ -206,19 +206,19 @@ def unavailable(settings: Settings, error: BaseException) -> UserError:
     cause = _cause(error)
     if not _is_of_catalog(error):
         return UserError(f"A file or its store cannot be used ({cause})", STORE_REMEDY)
-    place = f"The catalog at {settings.catalog_uri}"
+    catalog = f"The catalog at {settings.catalog_uri}"
     if cause.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return UserError(
-            f"{place} is locked by another program",
+            f"{catalog} is locked by another program",
             "Nothing is lost: run again when it is free, or raise busy_timeout in LAKEHOUSE_CATALOG_URI",
         )
     if cause in DAMAGED_DATABASE:
-        return UserError(f"{place} is damaged ({cause})", "Restore it from a backup")
+        return UserError(f"{catalog} is damaged ({cause})", "Restore it from a backup")
     if kind(settings) is Kind.SQLITE:
         check = "LAKEHOUSE_CATALOG_URI, this user's rights and the room on its disk"
     else:
         check = "LAKEHOUSE_CATALOG_URI, that its server runs, and user, password or token"
-    return UserError(f"{place} is unavailable ({cause})", f"Nothing is lost: check {check}, and run again")
+    return UserError(f"{catalog} is unavailable ({cause})", f"Nothing is lost: check {check}, and run again")
 
 
 def _is_of_catalog(error: BaseException) -> bool:
@@ -230,12 +230,12 @@ def _is_of_catalog(error: BaseException) -> bool:
 def _cause(error: BaseException) -> str:
     """Name an error without its message."""
     if isinstance(error, DBAPIError):
-        if found := NO_CONNECTION.match(str(error.orig)):
-            return found[1]
+        if match := NO_CONNECTION.match(str(error.orig)):
+            return match[1]
         return str(getattr(error.orig, "sqlite_errorname", type(error.orig).__name__))
     if isinstance(error, OSError):
         if error.errno is not None:
             return errno.errorcode.get(error.errno, str(error.errno))
-        if found := STORE_ERROR.search(str(error)):
-            return found[0]
+        if match := STORE_ERROR.search(str(error)):
+            return match[0]
     return type(error).__name__

@@ -52,34 +52,39 @@ def for_spark(settings: Settings) -> dict[str, str]:
         Kind.POSTGRESQL: {"catalog-impl": SAFE_JDBC, "jdbc.schema-version": "V1", "clients": "4"},
         Kind.REST: {"type": "rest"},
     }[kind(settings)]
-    place = {"uri": settings.catalog_uri, "warehouse": settings.warehouse}
-    given = _of_file(settings)
-    return {**of_kind, **_of_store(settings), **_of_login(settings, given), **given, **place}
+    address = {"uri": settings.catalog_uri, "warehouse": settings.warehouse}
+    from_file = _of_file(settings)
+    return {**of_kind, **_of_store(settings), **_of_login(settings, from_file), **from_file, **address}
 
 
 def for_python(settings: Settings) -> dict[str, str]:
     """Return the properties of PyIceberg's catalog; raises as `for_spark`. The address of a SQLite is its opener's."""
-    given = {**_of_store(settings), **_of_file(settings)}
-    properties = {**_of_login(settings, given), **given, "warehouse": settings.warehouse, "uri": settings.catalog_uri}
+    from_file = {**_of_store(settings), **_of_file(settings)}
+    properties = {
+        **_of_login(settings, from_file),
+        **from_file,
+        "warehouse": settings.warehouse,
+        "uri": settings.catalog_uri,
+    }
     if kind(settings) is Kind.POSTGRESQL:
-        properties |= {"uri": _sqlalchemy(settings.catalog_uri, given), "pool_pre_ping": "true"}
-    if path_style := given.get("s3.path-style-access"):
+        properties |= {"uri": _sqlalchemy(settings.catalog_uri, from_file), "pool_pre_ping": "true"}
+    if path_style := from_file.get("s3.path-style-access"):
         properties["s3.force-virtual-addressing"] = FLIPPED.get(path_style.lower(), path_style)
-    if given.get("rest.auth.type") == "sigv4":
+    if from_file.get("rest.auth.type") == "sigv4":
         properties["rest.sigv4-enabled"] = "true"
     return properties
 
 
-def _of_login(settings: Settings, given: dict[str, str]) -> dict[str, str]:
+def _of_login(settings: Settings, from_file: dict[str, str]) -> dict[str, str]:
     """Return the token endpoint of a catalog behind OAuth2: below the catalog's address, unless the file sets it.
 
     Raises:
         UserError: its secret would be sent in the clear.
     """
-    secrets = [name for name in ("credential", "token") if name in given]
+    secrets = [name for name in ("credential", "token") if name in from_file]
     if kind(settings) is not Kind.REST or not secrets:
         return {}
-    tokens = given.get("oauth2-server-uri", f"{settings.catalog_uri.rstrip('/')}/v1/oauth/tokens")
+    tokens = from_file.get("oauth2-server-uri", f"{settings.catalog_uri.rstrip('/')}/v1/oauth/tokens")
     for variable, url in ((Settings.variable("catalog_uri"), settings.catalog_uri), (FILE, tokens)):
         require_secret_way(variable, url, f"{secrets[0]} of {FILE}")
     return {"oauth2-server-uri": tokens}
@@ -89,15 +94,15 @@ def _of_store(settings: Settings) -> dict[str, str]:
     """Return endpoint and region of a lake in S3, of which PyArrow does not read all variables."""
     if not settings.warehouse.startswith("s3://") and kind(settings) is not Kind.REST:
         return {}
-    found = {}
+    properties = {}
     if kind(settings) is not Kind.REST:  # whose server decides
-        found["io-impl"] = "org.apache.iceberg.aws.s3.S3FileIO"
+        properties["io-impl"] = "org.apache.iceberg.aws.s3.S3FileIO"
     endpoint, region = s3_address()
     if endpoint:
-        found |= {"s3.endpoint": endpoint, "s3.path-style-access": "true"}
+        properties |= {"s3.endpoint": endpoint, "s3.path-style-access": "true"}
     if region:
-        found["client.region"] = region
-    return found
+        properties["client.region"] = region
+    return properties
 
 
 def s3_address() -> tuple[str | None, str | None]:
@@ -117,7 +122,7 @@ def read_properties(path: Path, variable: str) -> dict[str, str]:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read ({type(error).__name__})", f"Correct {variable}") from None
-    found = {}
+    properties = {}
     for number, line in enumerate(map(str.strip, lines), start=1):
         if not line or line.startswith("#"):
             continue
@@ -125,8 +130,8 @@ def read_properties(path: Path, variable: str) -> dict[str, str]:
         name, _, value = SEPARATOR.sub("\n", line, count=1).partition("\n")
         if not value:
             raise UserError(f"Line {number} of {path} is not a name and a value", f"Correct it, or {variable}")
-        found[name] = value
-    return found
+        properties[name] = value
+    return properties
 
 
 def require_closed(path: Path, variable: str) -> None:
@@ -151,16 +156,16 @@ def _resolved(value: str, path: Path) -> str:
     if not value.startswith("env:"):
         return value
     name = value.removeprefix("env:")
-    found = environment().get(name)
-    if not found:
+    resolved = environment().get(name)
+    if not resolved:
         raise UserError(f"{name}, which {path} refers to, is not set", "Set it in the environment")
-    return found
+    return resolved
 
 
-def _sqlalchemy(uri: str, given: dict[str, str]) -> str:
+def _sqlalchemy(uri: str, from_file: dict[str, str]) -> str:
     """Return the address of a PostgreSQL for SQLAlchemy, with the same options behind the question mark."""
     url = make_url("postgresql+psycopg2:" + uri.removeprefix(Kind.POSTGRESQL.value))
     # Of the properties of Java's driver these two have to be known to both.
-    login = {name: given[f"jdbc.{name}"] for name in ("user", "password") if f"jdbc.{name}" in given}
+    login = {name: from_file[f"jdbc.{name}"] for name in ("user", "password") if f"jdbc.{name}" in from_file}
     url = url.update_query_dict({"connect_timeout": CONNECT_SECONDS, **url.query, **login})
     return url.render_as_string(hide_password=False)

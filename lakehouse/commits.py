@@ -30,9 +30,9 @@ def wait_for_clock(table: str, base: TableMetadata) -> None:
     changed = max(_times(base)) / 1000
     behind = changed - TOLERATED_SECONDS - time.time()
     if behind > CLOCK_WAIT_SECONDS:
-        shown, now = (f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC" for at in (changed, time.time()))
+        last_change, now = (f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC" for at in (changed, time.time()))
         raise UserError(
-            f"{table} was last changed at {shown}, and the clock of {socket.gethostname()} shows {now}",
+            f"{table} was last changed at {last_change}, and the clock of {socket.gethostname()} shows {now}",
             "Nothing is lost: synchronise the clocks of all machines (NTP), and run again after the later time",
         )
     time.sleep(max(0.0, behind))

@@ -38,8 +38,8 @@ def rotate(path: Path) -> str:
     copy = path.with_name(f"{path.name}.{current}")
     if not copy.exists():
         _write(copy, path.read_text(), replace=False)
-    taken = [int(other.name.rpartition(".v")[2]) for other in path.parent.glob(f"{path.name}.v*")]
-    version = f"v{max([int(current[1:]), *taken]) + 1}"
+    versions = [int(other.name.rpartition(".v")[2]) for other in path.parent.glob(f"{path.name}.v*")]
+    version = f"v{max([int(current[1:]), *versions]) + 1}"
     _write_new_version(path, version)
     return version
 
@@ -71,13 +71,13 @@ def pseudonyms(path: Path, domain: str, value: str) -> dict[str, str]:
 
     `domain` is a class, or `<source>.<class>`, of which older versions know the class alone.
     """
-    found = {}
+    by_version = {}
     for version, line in lines(path).items():
         _, pads, *by_source = line.split(":")
         message = f"{domain if by_source else domain.rpartition('.')[2]}|{value}".encode()
         inner, outer = bytes.fromhex(pads[: 2 * BLOCK_BYTES]), bytes.fromhex(pads[2 * BLOCK_BYTES :])
-        found[version] = hashlib.sha256(outer + hashlib.sha256(inner + message).digest()).hexdigest()
-    return found
+        by_version[version] = hashlib.sha256(outer + hashlib.sha256(inner + message).digest()).hexdigest()
+    return by_version
 
 
 def _write_new_version(path: Path, version: str) -> None:

@@ -79,15 +79,15 @@ class _TlsSocket(TSSLSocket):  # type: ignore[misc]  # thrift comes without type
 
 def _socket(settings: Settings) -> TSocket:
     """Return an unopened socket, over TLS if the server speaks it."""
-    place = (settings.thrift_host, settings.thrift_port)
+    address = (settings.thrift_host, settings.thrift_port)
     # Both log refused connections and untrusted certificates, which `connect` reports.
     for name in ("thrift.transport.TSocket", "thrift.transport.TSSLSocket"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     if not settings.thrift_security.is_on:
-        return TSocket(*place)
+        return TSocket(*address)
     context = ssl.create_default_context(cafile=settings.thrift_security.ca or None)
     # The context compares the host; thrift's comparison needs a function that Python 3.12 removed.
-    return _TlsSocket(*place, ssl_context=context, validate_callback=lambda *_: None)
+    return _TlsSocket(*address, ssl_context=context, validate_callback=lambda *_: None)
 
 
 def _transport(settings: Settings, socket: TSocket) -> TSaslClientTransport:

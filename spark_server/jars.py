@@ -250,9 +250,9 @@ def _resolved(pom: Path, folder: str) -> set[Artifact]:
 
 def require_agreement(pom: Path) -> None:
     """Raise a UserError unless the lock agrees with its pom."""
-    found = disagreements(pom)
-    if found:
-        lines = "".join(f"  {line}\n" for line in found)
+    differences = disagreements(pom)
+    if differences:
+        lines = "".join(f"  {line}\n" for line in differences)
         raise UserError(
             f"{pom} and its jars.lock disagree:\n{lines}", f"Run `python -m spark_server.jars lock {pom}` (needs Maven)"
         )

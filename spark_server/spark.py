@@ -131,8 +131,8 @@ def process_environment(settings: Settings | None = None, properties: Path = DEF
 
 def _before(own: str, variable: str, default: str = "", separator: str = " ") -> str:
     """Return a variable of the caller, with our value in front once."""
-    given = os.environ.get(variable, default)
-    return given if own in given else separator.join(filter(None, (own, given)))
+    current = os.environ.get(variable, default)
+    return current if own in current else separator.join(filter(None, (own, current)))
 
 
 def _java_options() -> str:

@@ -104,8 +104,8 @@ def dead_letters(
         for row in rows:
             errors_of_row = [row["decode_error"], row.get("key_error") and f"key: {row['key_error']}"]
             generation = f"{row['kafka_generation']}/" if row.get("kafka_generation") else ""
-            place = generation + "{kafka_partition}/{kafka_offset}".format(**row)
-            console.print(f"{place}: {', '.join(filter(None, errors_of_row))}")
+            position = generation + "{kafka_partition}/{kafka_offset}".format(**row)
+            console.print(f"{position}: {', '.join(filter(None, errors_of_row))}")
             console.print("  key {kafka_raw_key}, value {kafka_raw_value}".format(**row))
     else:
         print_table([name.replace("_", " ") for name in rows[0]], [[*row.values()] for row in rows])

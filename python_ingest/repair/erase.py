@@ -49,14 +49,14 @@ class Person:
 
 
 @dataclass(frozen=True)
-class Found:
+class RowsToErase:
     """The rows of one table to erase, without the `shared` values that rows of other persons name too.
 
     The address of two customers is such a value.
     """
 
     declaration: Declaration
-    places: frozenset[RecordPosition]
+    positions: frozenset[RecordPosition]
     shared: int = 0
 
 
@@ -84,7 +84,7 @@ def of_sources(declarations: Iterable[Declaration], persons: Iterable[Person]) -
     return tuple(resolved)
 
 
-def find(catalog: Catalog, declarations: Iterable[Declaration], persons: Iterable[Person]) -> list[Found]:
+def find(catalog: Catalog, declarations: Iterable[Declaration], persons: Iterable[Person]) -> list[RowsToErase]:
     """Return the rows of persons, by table, that are not erased yet.
 
     Tables that are searched through another table come first: they cannot be searched once the other's rows are erased,
@@ -97,7 +97,7 @@ def find(catalog: Catalog, declarations: Iterable[Declaration], persons: Iterabl
     found = []
     for declaration in declarations:
         table = load_table(catalog, declaration.identifier)
-        places: set[RecordPosition] = set()
+        positions: set[RecordPosition] = set()
         shared = 0
         for subject in declaration.persons:
             ids = {person.id.strip() for person in persons if person.kind == subject.kind}
@@ -106,10 +106,12 @@ def find(catalog: Catalog, declarations: Iterable[Declaration], persons: Iterabl
                 ids, shared = named - by_others, shared + len(by_others)
             if table is not None and ids:
                 for rows in _rows(table, subject.columns):
-                    places.update(_positions(rows.filter(_is_any(rows, subject.columns, ids))))
-        if places or shared:
-            found.append(Found(declaration, frozenset(places), shared))
-    return sorted(found, key=lambda of_table: not any(subject.through for subject in of_table.declaration.persons))
+                    positions.update(_positions(rows.filter(_is_any(rows, subject.columns, ids))))
+        if positions or shared:
+            found.append(RowsToErase(declaration, frozenset(positions), shared))
+    return sorted(
+        found, key=lambda rows_of_table: not any(subject.through for subject in rows_of_table.declaration.persons)
+    )
 
 
 def everyone(catalog: Catalog, declarations: Iterable[Declaration]) -> Iterator[Person]:
@@ -123,7 +125,7 @@ def everyone(catalog: Catalog, declarations: Iterable[Declaration]) -> Iterator[
             yield from (Person(subject.kind, text) for text in ids if text)
 
 
-def named(catalog: Catalog, declarations: Iterable[Declaration], records: Iterable[Record]) -> list[Found]:
+def named(catalog: Catalog, declarations: Iterable[Declaration], records: Iterable[Record]) -> list[RowsToErase]:
     """Return the rows at topic, generation, partition and offset, such as dead letters, which no column identifies.
 
     Raises:
@@ -131,37 +133,39 @@ def named(catalog: Catalog, declarations: Iterable[Declaration], records: Iterab
     """
     by_topic = {declaration.topic: declaration for declaration in declarations}
     wanted: dict[str, set[RecordPosition]] = defaultdict(set)
-    for topic, *place in records:
+    for topic, *position in records:
         if topic not in by_topic:
             raise UserError(f"No dbt source declares the topic '{topic}'", f"Choose from {', '.join(by_topic)}")
-        wanted[topic].add((place[0], place[1], place[2]))
+        wanted[topic].add((position[0], position[1], position[2]))
     found = []
-    for topic, places in wanted.items():
+    for topic, positions in wanted.items():
         declaration = by_topic[topic]
         table = load_table(catalog, declaration.identifier)
-        held = {} if table is None else _errors_at(table, places)
-        if lacking := sorted(places - held.keys()):
+        errors = {} if table is None else _errors_at(table, positions)
+        if lacking := sorted(positions - errors.keys()):
             raise UserError(
                 f"{declaration.identifier} has no row of {':'.join(map(str, (topic, *lacking[0])))}",
                 f"See `lakehouse ingest dead-letters {topic} --show-raw`",
             )
-        left = frozenset(place for place, error in held.items() if not (error or "").startswith(erased.MARK))
+        left = frozenset(position for position, error in errors.items() if not (error or "").startswith(erased.MARK))
         if left:
-            found.append(Found(declaration, left))
+            found.append(RowsToErase(declaration, left))
     return found
 
 
-def merge_by_table(found: Iterable[Found]) -> list[Found]:
+def merge_by_table(found: Iterable[RowsToErase]) -> list[RowsToErase]:
     """Merge the rows of each table, and keep the order of the tables."""
-    tables: dict[str, Found] = {}
-    for of_table in found:
-        name = of_table.declaration.identifier
-        before = tables.get(name, Found(of_table.declaration, frozenset()))
-        tables[name] = Found(of_table.declaration, before.places | of_table.places, before.shared + of_table.shared)
+    tables: dict[str, RowsToErase] = {}
+    for rows_of_table in found:
+        name = rows_of_table.declaration.identifier
+        before = tables.get(name, RowsToErase(rows_of_table.declaration, frozenset()))
+        tables[name] = RowsToErase(
+            rows_of_table.declaration, before.positions | rows_of_table.positions, before.shared + rows_of_table.shared
+        )
     return list(tables.values())
 
 
-def erase(catalog: Catalog, spark: SparkSession, found: Found, writer: str) -> int:
+def erase(catalog: Catalog, spark: SparkSession, found: RowsToErase, writer: str) -> int:
     """Empty the rows of one table that are not erased yet in one commit, and return their number.
 
     Raises:
@@ -176,7 +180,7 @@ def erase(catalog: Catalog, spark: SparkSession, found: Found, writer: str) -> i
             identity.set_properties(table, {property_keys.HAS_ERASED_ROWS: "true"})
         base = PositionReader().read(table)
         metadata = BatchMetadata(writer, base.last_batch + 1, (), base.next_offsets, (), base.generation)
-        _, partitions, offsets = zip(*found.places, strict=True)
+        _, partitions, offsets = zip(*found.positions, strict=True)
         # The part of MERGE's condition that file statistics can prune by.
         where = (
             f"landed.kafka_partition in ({', '.join(map(str, sorted({*partitions})))})"
@@ -184,7 +188,7 @@ def erase(catalog: Catalog, spark: SparkSession, found: Found, writer: str) -> i
         )
 
         def emptied(landed: DataFrame) -> DataFrame:
-            return _emptied(landed, declaration, found.places, metadata.batch, erased.mark(now))
+            return _emptied(landed, declaration, found.positions, metadata.batch, erased.mark(now))
 
         return branch.replace_rows(spark, table, base, metadata, emptied, where, branch.ERASE)
 
@@ -206,12 +210,12 @@ def erased_at(catalog: Catalog, spark: SparkSession, identifier: str) -> datetim
 
 
 def _emptied(
-    landed: DataFrame, declaration: Declaration, places: Iterable[RecordPosition], number: int, mark: str
+    landed: DataFrame, declaration: Declaration, positions: Iterable[RecordPosition], number: int, mark: str
 ) -> DataFrame:
     """Return the rows at some positions as erased ones, with the table's current columns."""
     spark = landed.sparkSession
     columns = spark.table(f"{CATALOG_NAME}.{declaration.identifier}").schema
-    chosen = spark.createDataFrame(sorted(places), "_generation int, _partition int, _offset bigint")
+    chosen = spark.createDataFrame(sorted(positions), "_generation int, _partition int, _offset bigint")
     same = "coalesce(kafka_generation, 0) = _generation and kafka_partition = _partition and kafka_offset = _offset"
     rows = landed.join(F.broadcast(chosen), F.expr(same))
     new = {"decode_error": F.lit(mark), "ingest_batch": F.lit(number).cast("long")}
@@ -277,10 +281,10 @@ def _positions(rows: pa.RecordBatch) -> Iterator[RecordPosition]:
         yield row.get("kafka_generation") or 0, row["kafka_partition"], row["kafka_offset"]
 
 
-def _errors_at(table: Table, places: set[RecordPosition]) -> dict[RecordPosition, str | None]:
+def _errors_at(table: Table, positions: set[RecordPosition]) -> dict[RecordPosition, str | None]:
     """Return the decode_error of the rows at some positions, without missing rows."""
-    held: dict[RecordPosition, str | None] = {}
-    for _, partition, offset in places:
+    errors: dict[RecordPosition, str | None] = {}
+    for _, partition, offset in positions:
         for rows in _rows(table, ("decode_error",), f"kafka_partition = {partition} and kafka_offset = {offset}"):
-            held.update(zip(_positions(rows), rows["decode_error"].to_pylist(), strict=True))
-    return {place: held[place] for place in places & held.keys()}
+            errors.update(zip(_positions(rows), rows["decode_error"].to_pylist(), strict=True))
+    return {position: errors[position] for position in positions & errors.keys()}

@@ -121,8 +121,8 @@ def named(catalog: Catalog, key_file: Path, persons: Iterable[Person]) -> tuple[
     """Return those of some persons that a receipt names by a hash, and the records of all receipts."""
     receipts = every(catalog)
     known = set[str]().union(*(receipt.hashes for receipt in receipts))
-    found = [person for person in (persons if known else ()) if known & {*_hashes(key_file, person).values()}]
-    return found, sorted({record for receipt in receipts for record in receipt.records})
+    matching = [person for person in (persons if known else ()) if known & {*_hashes(key_file, person).values()}]
+    return matching, sorted({record for receipt in receipts for record in receipt.records})
 
 
 def _hashes(key_file: Path, person: Person) -> dict[str, str]:

@@ -35,8 +35,8 @@ def schema_id(part: bytes | None) -> int | None:
     """Return the schema id in the header of a key or value, None if it has none: a magic byte of 0, then an int."""
     if part is None or len(part) < HEADER_BYTES or part[0] != 0:
         return None
-    found = int.from_bytes(part[1:HEADER_BYTES], "big", signed=True)
-    return found if found >= 0 else None
+    number = int.from_bytes(part[1:HEADER_BYTES], "big", signed=True)
+    return number if number >= 0 else None
 
 
 def renamed(texts: Iterable[str]) -> dict[str, list[str]]:
@@ -155,12 +155,12 @@ class Reader:
         if schema["type"] == "array":
             element = column.element_type if isinstance(column, ListType) else None
             items, convert = self._read_as(schema["items"], namespace, element)
-            return {"type": "array", "items": items}, lambda found: [convert(item) for item in found]
+            return {"type": "array", "items": items}, lambda decoded: [convert(item) for item in decoded]
         if schema["type"] == "map":
             value = column.value_type if isinstance(column, MapType) else None
             values, convert = self._read_as(schema["values"], namespace, value)
-            return {"type": "map", "values": values}, lambda found: {
-                name: convert(value) for name, value in found.items()
+            return {"type": "map", "values": values}, lambda decoded: {
+                name: convert(value) for name, value in decoded.items()
             }
         plain, convert = self._read_as(schema["type"], namespace, column)
         base = plain if isinstance(plain, dict) else {"type": plain}
@@ -169,30 +169,30 @@ class Reader:
     def _union(self, branches: list[AvroSchema], namespace: str, column: IcebergType | None) -> _Read:
         some = [branch for branch in branches if branch != "null"]
         if len(some) < 2 or {simple_name(branch) for branch in some} in NUMBERS:
-            found = [self._read_as(branch, namespace, column) for branch in branches]
+            read = [self._read_as(branch, namespace, column) for branch in branches]
             # fastavro does not return which of two numeric branches was written.
             convert = next(
-                (converter for branch, (_, converter) in zip(branches, found, strict=True) if branch != "null"), _same
+                (converter for branch, (_, converter) in zip(branches, read, strict=True) if branch != "null"), _same
             )
             convert = convert if len(some) == 1 else _same
-            return [plain for plain, _ in found], lambda value: None if value is None else convert(value)
+            return [plain for plain, _ in read], lambda value: None if value is None else convert(value)
         union: list[AvroSchema] = []
         members: dict[str, tuple[str, Convert]] = {}
         for branch in branches:
             if branch == "null":
                 union.append(branch)
                 continue
-            name, place = f"member_{simple_name(branch)}", f"f{next(self._numbers)}"
+            name, field_name = f"member_{simple_name(branch)}", f"f{next(self._numbers)}"
             plain, convert = self._read_as(branch, namespace, _below(column).get(name))
             # A record of one field is encoded as that field, and identifies the branch.
-            union.append(self._record_of([{"name": place, "type": plain}]))
-            members[place] = name, convert
+            union.append(self._record_of([{"name": field_name, "type": plain}]))
+            members[field_name] = name, convert
 
         def convert_member(value: Any) -> Any:
             if value is None:
                 return None
-            ((place, inner),) = value.items()
-            name, convert = members[place]
+            ((field_name, inner),) = value.items()
+            name, convert = members[field_name]
             return {name: convert(inner)}
 
         return union, convert_member
@@ -205,15 +205,15 @@ class Reader:
         self._open[id(schema)] = record["name"]
         parts: list[tuple[str, str, Convert]] = []
         for field in schema["fields"]:
-            name, place = self._column(field, below), f"f{next(self._numbers)}"
+            name, field_name = self._column(field, below), f"f{next(self._numbers)}"
             outer, self._place = self._place, f"{self._place}{name}."
             plain, convert = self._read_as(field["type"], namespace, below.get(name))
             self._place = outer
-            record["fields"].append({"name": place, "type": plain})
+            record["fields"].append({"name": field_name, "type": plain})
             if f"{outer}{field['name']}" not in self._omitted:
-                parts.append((place, name, convert))
+                parts.append((field_name, name, convert))
         del self._open[id(schema)]
-        return record, lambda found: {name: convert(found[place]) for place, name, convert in parts}
+        return record, lambda decoded: {name: convert(decoded[field_name]) for field_name, name, convert in parts}
 
     def _column(self, field: AvroField, below: Mapping[str, IcebergType]) -> str:
         """Return the column of a field: by its name, else by its nearest alias."""
@@ -266,8 +266,8 @@ def _logical(schema: AvroType) -> Convert:
     if schema["type"] == "fixed" and 10**precision > 2 ** (8 * schema["size"] - 1):
         return _same
 
-    def decimal(found: bytes) -> Decimal:
-        unscaled = int.from_bytes(found, "big", signed=True)
+    def decimal(unscaled_bytes: bytes) -> Decimal:
+        unscaled = int.from_bytes(unscaled_bytes, "big", signed=True)
         if abs(unscaled) >= 10**precision:
             raise OverflowError
         return Decimal(unscaled).scaleb(-scale, EXACT)

@@ -61,8 +61,8 @@ class BronzeTable:
             numbers = pc.subtract(rows["kafka_partition"], former)
             rows = rows.set_column(rows.schema.get_field_index("kafka_partition"), "kafka_partition", numbers)
             number = pc.field("ingest_batch")
-            given = (number >= 1) & (number <= last) if last else number >= 1
-            self.unnumbered_rows += len(rows) - len(rows.filter(given))
+            is_numbered = (number >= 1) & (number <= last) if last else number >= 1
+            self.unnumbered_rows += len(rows) - len(rows.filter(is_numbered))
             placed = pc.field("kafka_partition").is_valid() & pc.field("kafka_offset").is_valid()
             own = rows.filter((pc.field("kafka_topic") == self._topic) & placed)
             for partition in pc.unique(own["kafka_partition"]).to_pylist():
@@ -86,11 +86,11 @@ class BronzeTable:
             + (f" and kafka_generation = {self.generation}" if self.generation else "")
         )
         schema = RECORD.append(pa.field("decode_error", pa.large_string()))
-        found = [schema.empty_table()]
+        pieces = [schema.empty_table()]
         for file, start, last in self._files_of[partition]:
             if start < until and last >= first:
-                found.append(self._read(file, wanted, names).select(names).cast(schema))
-        return pa.concat_tables(found)
+                pieces.append(self._read(file, wanted, names).select(names).cast(schema))
+        return pa.concat_tables(pieces)
 
     def partitions(self) -> set[int]:
         """Return the partitions with rows, or that a batch has read, by their numbers in `held`."""

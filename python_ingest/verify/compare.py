@@ -18,7 +18,7 @@ from python_ingest.kafka.registry import Registry
 from python_ingest.topics import Declaration
 from python_ingest.verify.bronze_rows import ERASED, BronzeTable
 from python_ingest.verify.decoded import compare_decoded
-from python_ingest.verify.report import PROBLEMS_NAMED, Report, Sample, place
+from python_ingest.verify.report import PROBLEMS_NAMED, Report, Sample, offsets_label
 from python_ingest.verify.topic_log import TopicLog
 
 CHUNK_OFFSETS = 10_000
@@ -99,7 +99,7 @@ class _Partition:
         first, until = held.span(partition)
         duplicates = held.query("select first, until from duplicates where partition = $1 order by all", partition)
         for start, end in duplicates:
-            report.add(f"{self._label}: {place(start, end - 1)}: more than once in the table")
+            report.add(f"{self._label}: {offsets_label(start, end - 1)}: more than once in the table")
         for chosen in self._chosen(begin, until):
             for piece in self._log.records(partition, *chosen):
                 self._compare(*piece)
@@ -112,7 +112,7 @@ class _Partition:
         for start, end in expired_gaps:
             if (start, end) not in self._accepted:
                 report.notes.append(
-                    f"{self._label}: {place(start, end - 1)}: no row, and the broker no longer has them"
+                    f"{self._label}: {offsets_label(start, end - 1)}: no row, and the broker no longer has them"
                 )
         accepted = sum(held.count("gaps", partition, *gap) for gap in self._accepted)
         unconfirmed = held.count("gaps", partition, first, begin) - sum(

@@ -99,15 +99,15 @@ class _Comparison:
             stored = column.to_pylist()
             for at, columns in expected.items():
                 if name in columns:
-                    place = difference(columns[name], stored[at], column.type)
-                    if place is not None:
-                        self._problem(facts[at], f"another {name}{place} than its bytes say")
+                    path = difference(columns[name], stored[at], column.type)
+                    if path is not None:
+                        self._problem(facts[at], f"another {name}{path} than its bytes say")
         for at, columns in expected.items():
             for name in columns.keys() - self._types.keys():
                 if not holds_nothing(columns[name]):
                     self._problem(facts[at], f"there is no column for {name}")
-        for what, found in self._problems.items():
-            for partition, offsets in sorted(found.items()):
+        for what, by_partition in self._problems.items():
+            for partition, offsets in sorted(by_partition.items()):
                 self._report.add_offsets(partition, offsets, what)
 
     def note(self) -> None:
@@ -131,7 +131,7 @@ class _Comparison:
             return nothing | dict.fromkeys(DECODED)
         if row.error is not None and row.value is None:
             return nothing  # skipped: its bytes were not kept
-        found = nothing | self._expected_key(row) | {"value_schema_id": schema_id(row.value)}
+        expected = nothing | self._expected_key(row) | {"value_schema_id": schema_id(row.value)}
         try:
             payload = self._payload_of(row.value)
         except (Unreadable, _NoSchema) as failure:
@@ -139,14 +139,14 @@ class _Comparison:
                 raise
             if row.error is None:
                 self._problem(row, "is decoded, and its bytes cannot be")
-            return found
+            return expected
         if row.error is None:
-            return found | payload
+            return expected | payload
         if row.error.startswith(LASTING_REASONS):
             self._problem(row, "is a dead letter, and its bytes can be decoded")
         elif row.error.startswith("unknown_schema_id") or schema_id(row.value) in self._values.known:
             self._later += 1
-        return found
+        return expected
 
     def _expected_key(self, row: _Row) -> Columns:
         if self._key == "bytes":
@@ -165,10 +165,10 @@ class _Comparison:
     def _payload_of(self, value: bytes | None) -> Columns:
         if value is None:
             return {}
-        found = self._values.read(value)
+        decoded = self._values.read(value)
         if not self._values.is_record(value):
-            return {"value": found}
-        return {f"value_{name}" if _is_taken(name) else name: part for name, part in (found or {}).items()}
+            return {"value": decoded}
+        return {f"value_{name}" if _is_taken(name) else name: part for name, part in (decoded or {}).items()}
 
     def _problem(self, row: _Row, what: str) -> None:
         self._problems[what][row.partition].append(row.offset)

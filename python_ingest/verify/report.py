@@ -62,7 +62,7 @@ class Report:
     def add_offsets(self, partition: int, offsets: Iterable[int], what: str) -> None:
         """Add a problem for every range of offsets."""
         for span in offset_ranges(pa.array(set(offsets), pa.int64())).to_pylist():
-            self.add(f"partition {partition}: {place(span['first'], span['until'] - 1)}: {what}")
+            self.add(f"partition {partition}: {offsets_label(span['first'], span['until'] - 1)}: {what}")
 
     def line(self) -> str:
         """Return the outcome in a line."""
@@ -92,6 +92,6 @@ class Report:
         return not self.problems and self.error is None
 
 
-def place(first: int, last: int) -> str:
+def offsets_label(first: int, last: int) -> str:
     """Return the name of a range of offsets."""
     return f"offset {first}" if first == last else f"offsets {first} to {last}"

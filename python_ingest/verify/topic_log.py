@@ -70,9 +70,9 @@ class TopicLog:
         return self._ends(partition)[0]
 
     def _ends(self, partition: int) -> tuple[int, int]:
-        place = TopicPartition(self._topic, partition)
+        topic_partition = TopicPartition(self._topic, partition)
         try:
-            first, until = self._consumer.get_watermark_offsets(place, timeout=self._wait)
+            first, until = self._consumer.get_watermark_offsets(topic_partition, timeout=self._wait)
             return first, until
         except KafkaException as error:
             raise self._no_answer(error.args[0]) from None

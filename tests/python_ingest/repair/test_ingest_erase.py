@@ -28,7 +28,7 @@ from python_ingest.landing.follow import follow
 from python_ingest.landing.run import Options
 from python_ingest.repair import dead_letters, erase
 from python_ingest.repair.dead_letters import Replayed
-from python_ingest.repair.erase import Found, Person
+from python_ingest.repair.erase import Person, RowsToErase
 from python_ingest.subjects import Subject
 from python_ingest.topics import DeadLetterLimit, Declaration
 from python_ingest.upkeep.maintain import Retention, maintain_table
@@ -314,7 +314,7 @@ def test_records_are_named_by_topic_generation_partition_and_offset(lab: Lab) ->
     lab.land_well()
     catalog = load_catalog(lab.settings)
     [found] = erase.named(catalog, [lab.declaration], [(lab.topic, 0, 2, 3)])
-    assert found == Found(lab.declaration, frozenset({(0, 2, 3)}))
+    assert found == RowsToErase(lab.declaration, frozenset({(0, 2, 3)}))
     assert erase.erase(catalog, lab.spark, found, "test") == 1
     assert erase.named(catalog, [lab.declaration], [(lab.topic, 0, 2, 3)]) == []
     assert dead_letters.summary(lab.table()) == []
@@ -345,8 +345,8 @@ def test_what_another_tables_rows_name_is_found_through_them_unless_others_name_
     catalog = load_catalog(lab.settings)
     everything = [lab.declaration, homes]
     first, second = erase.find(catalog, everything, [Person("customer", " 1 ")])
-    assert (first, second.declaration) == (Found(homes, frozenset({(0, 0, 1)})), lab.declaration)
+    assert (first, second.declaration) == (RowsToErase(homes, frozenset({(0, 0, 1)})), lab.declaration)
     lab.sql(f"update {{table}} set who.mail = '{PERSON}' where kafka_partition = 1 and kafka_offset = 2")
     first, _ = erase.find(catalog, everything, [Person("customer", "1")])
-    assert first == Found(homes, frozenset(), shared=1)
+    assert first == RowsToErase(homes, frozenset(), shared=1)
     assert erase.find(catalog, everything, [Person("customer", "77")]) == []
