@@ -10,7 +10,6 @@ free takes the next group: first the main lake, which takes longest, then what n
 
 import os
 import random
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from lakehouse.settings import Settings, from_environment
 from local_stack.temporary import own_environment
 from spark_server.spark import session
 from tests.support import forked
+from tests.support.in_process import without_times
 from tests.support.weed import Weed, running_weed
 
 LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
@@ -66,7 +66,7 @@ def run_lakehouse(*arguments: str, timeout: float = 300) -> subprocess.Completed
     finished = subprocess.run(
         [LAKEHOUSE, *arguments], cwd=PROJECT_ROOT, capture_output=True, text=True, timeout=timeout, check=False
     )
-    finished.stderr = re.sub(r"(?m)^[\d-]+T[\d:.]+Z ", "", finished.stderr)
+    finished.stderr = without_times(finished.stderr)
     return finished
 
 

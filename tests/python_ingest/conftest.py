@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakehouse.settings import Settings
-from python_ingest.landing.session import QuietSpark
+from python_ingest.landing.session import LazySparkSession
 from python_ingest.topics import Declaration
 from tests.support import in_process
 from tests.support.in_process import Lakehouse
@@ -30,7 +30,7 @@ def lab(services: Settings, spark: SparkSession, declaration: Declaration) -> La
 @pytest.fixture
 def lakehouse(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Lakehouse:
     """Return a function that runs a command in the test process, with the session of the tests."""
-    monkeypatch.setattr(QuietSpark, "__call__", lambda _: spark)
+    monkeypatch.setattr(LazySparkSession, "__call__", lambda _: spark)
     return in_process.lakehouse
 
 
