@@ -57,7 +57,7 @@ class Choices(Variables):
     )
     unclassified: Literal["warn", "refuse"] = for_exports(
         "LAKEHOUSE_UNCLASSIFIED",
-        "`warn`: files are published without a field that nobody classified; `refuse`: nothing is",
+        "`warn`: files are published without an unclassified field; `refuse`: nothing is",
         "warn",
     )
     min_persons: Count = for_exports(

@@ -2,7 +2,7 @@
 
 It shares no code with the unload: PyIceberg says which files the table has, and the text each cell must have is
 derived here a second time, formula guard included. A row is compared by a hash of all its cells, which are not kept;
-a file that differs is read again, cell by cell, to tell how.
+a file that differs is read again, cell by cell, to report how.
 """
 
 import csv
@@ -73,7 +73,7 @@ def verify(file: Path, source: Source, scratch: Path) -> Facts:
     `scratch` is a directory for what outgrows memory.
 
     Raises:
-        UserError: the file differs from the table. It tells how, by counts and column names, never by values.
+        UserError: the file differs from the table: by counts and column names, never by values.
     """
     failed = f"{source.dataset.name}: {NOT_COMPARED}"
     room = f"It works in {MEMORY_LIMIT} of memory and on disk beside the file; see that there is room"
@@ -97,10 +97,10 @@ def verify(file: Path, source: Source, scratch: Path) -> Facts:
 
 
 def exclude_rows_missing_from(file: Path, source: Source, withheld: Mapping[str, int], scratch: Path) -> Source:
-    """Return a source without the rows that a file lacks, if these are as many as were withheld of it.
+    """Treat the rows that a published file lacks as the withheld ones, and return the source without them.
 
     Raises:
-        UserError: they are not, or the file cannot be read.
+        UserError: their number is not that of the withheld rows, or the file cannot be read.
     """
     key = [column for column in source.columns if column.name in source.dataset.key]
     names = [column.name for column in source.columns]
@@ -251,7 +251,7 @@ def _facts(
 
 
 def _order(source: Source) -> str:
-    """Return the total order, by the columns of `snapshot_rows`: a text of the same name may stand beside them."""
+    """Return the total order, by the columns of `snapshot_rows`: a text may have the same name."""
     return ", ".join(f"snapshot_rows.{name(column)} asc nulls first" for column in source.dataset.order_by)
 
 

@@ -28,7 +28,7 @@ def connect(scratch: Path) -> duckdb.DuckDBPyConnection:
 def reading(
     scratch: Path, failed: str, remedy: str, error_type: type[UserError] = UserError
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Give an empty database; what DuckDB cannot do there is told without its message, which may quote a row.
+    """Yield an empty database; an error of DuckDB is raised without its message, which may quote a row.
 
     Raises:
         UserError: `failed`, and the kind of DuckDB's error.

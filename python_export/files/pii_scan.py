@@ -4,8 +4,8 @@ Such rows are withheld, and if they are many, their dataset. `lakehouse check pi
 far; this is the second look, at the values themselves.
 
 A card number is four groups of four digits, or 13 to 19 digits of which the last is right by Luhn; as a number it
-begins with 2 to 6, as cards do and clocks do not. A phone number begins with a plus sign. All stand alone: digits
-within a pseudonym or a key are neither.
+begins with 2 to 6, as cards do and clocks do not. A phone number begins with a plus sign. None is part of a word:
+digits within a pseudonym or a key are neither.
 """
 
 import re
@@ -22,7 +22,7 @@ from python_export.files.stored import load_table, row_hash
 
 ALONE = r"(?:^|[^0-9A-Za-z]){}(?:$|[^0-9A-Za-z])"
 DIGITS = "(?:([0-9]{13,19})|[0-9]{4}[ -][0-9]{4}[ -][0-9]{4}[ -][0-9]{4})"
-# Every one of a cell, also where one character is between two; DuckDB, which cannot look ahead, tells if there is one.
+# All of a cell, also with one character between two; DuckDB, which cannot look ahead, finds whether there is one.
 CARD = re.compile(f"(?<![0-9A-Za-z]){DIGITS}(?![0-9A-Za-z])")
 PATTERNS = {
     "email": r"[^\s@,;<>]+@[^\s@,;<>]+\.[A-Za-z]{2,}",

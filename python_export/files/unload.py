@@ -52,7 +52,7 @@ def unload(
     Spark writes there itself, or to the s3a:// address `by_way_of`, from where the parts are taken.
 
     The file has a header, then one line per row in the dataset's order; no row gives a header alone. A byte order mark
-    before the header tells older spreadsheets that the text is UTF-8.
+    before the header makes older spreadsheets read the text as UTF-8.
 
     Raises:
         UserError: Spark failed, or left nothing where this process can see it.
@@ -96,7 +96,7 @@ from {spark_sql.relation(source.dataset.table)} version as of {source.snapshot_i
 def _where(source: Source) -> str:
     """Return what limits the rows to the week, and leaves out those that are withheld.
 
-    These are named by a hash, for SQL stands in logs.
+    These are named by a hash, for SQL is logged.
     """
     conditions = []
     if source.week and source.dataset.week_column:

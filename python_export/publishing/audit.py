@@ -36,7 +36,7 @@ csv.field_size_limit(2**31 - 1)
 class Reading:
     """What a parser found: rows, empty cells by column, and the total of each numeric column.
 
-    Python's parser cannot tell NULL from the empty string; `nulls` has only columns without text then.
+    Python's parser does not distinguish NULL from the empty string: its `nulls` lack text columns.
     """
 
     rows: int

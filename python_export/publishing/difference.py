@@ -52,7 +52,7 @@ def difference(
     with reading(
         scratch,
         f"{old.path} and {new.path} could not be compared",
-        "`lakehouse export verify` tells whether a published file is damaged; restore it from a backup",
+        "`lakehouse export verify` reports a damaged file; restore it from a backup",
         ComparisonError,
     ) as database:
         database.execute(

@@ -54,7 +54,7 @@ def publish(
     """Publish a staged file with its manifest, datapackage.json and dictionary.csv, and return its version.
 
     `draft` describes the file; what depends on the version and on what it supersedes is filled in here, file, bytes
-    and sha256 too. A file with the content of the week's newest version adds nothing. `staged` stands alone in a
+    and sha256 too. A file with the content of the week's newest version adds nothing. `staged` is alone in a
     directory of the target's staging, which is moved; `scratch` is another directory. `tag_snapshot` is called before
     readers see a version, so that none is public that it has failed for.
 

@@ -106,6 +106,6 @@ def reproduce(
     if digest(file) != manifest.sha256:
         raise UserError(
             f"The file of {manifest.path} that its snapshot gives is not the published one",
-            "`lakehouse export verify` tells whether the published file or the table was changed",
+            "`lakehouse export verify` reports whether the published file or the table was changed",
         )
     return file

@@ -1,6 +1,6 @@
 """The page beside the files: what a week brought, against the weeks before, as the models of the exports declare it.
 
-Its figures are those of manifests, and of the published files that it ranks, so whoever may read the files may read
+Its figures are those of manifests, and of the published files that it ranks, so all readers of the files may read
 it; only the counts of what is left out of them come from the lake. It needs nothing from elsewhere: no script, no
 font, no picture.
 """
