@@ -84,6 +84,8 @@ REPORT_SPEC, EXCLUDED = TypeAdapter(ReportSpec), TypeAdapter(Excluded)
 
 def report_spec(model: str, export: Mapping[str, Any]) -> ReportSpec:
     """Return the display that the config.meta.export of a model declares; a UserError if it is malformed."""
+    if "shown" in export:
+        raise UserError(f"config.meta.export.shown of {model} is named display now", "Rename it in the model's yml")
     return _read(REPORT_SPEC, export.get("display", {}), f"config.meta.export.display of {model}")
 
 

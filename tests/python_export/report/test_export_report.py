@@ -124,6 +124,10 @@ def test_what_is_declared_wrong_is_named(offline_settings: Settings, library: di
     write_manifest(tmp_path, "ops", library)
     with pytest.raises(UserError, match="display of exp_weekly__loans is wrong at ranking"):
         report.write(offline_settings, IsoWeek.parse(WEEK))
+    library["exp_weekly__loans"]["export"]["shown"] = {}
+    write_manifest(tmp_path, "ops", library)
+    with pytest.raises(UserError, match="shown of exp_weekly__loans is named display now"):
+        report.write(offline_settings, IsoWeek.parse(WEEK))
 
 
 @pytest.mark.usefixtures("exports_declared")
