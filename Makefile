@@ -11,17 +11,17 @@ STATE := $(or $(LAKEHOUSE_HOME),.lakehouse)
 STACK_ENV := $(RUN) --env-file $(STATE)/env
 # The newest week of the sample data; known once it is loaded.
 DEMO_WEEK = $$(sed -n 's/.*"last_week": "\(.*\)".*/\1/p' $(STATE)/truth.json)
-JARS := spark_server/target/.complete
-PREPARED := spark_server/target/.prepared
+JARS := python_common/spark/target/.complete
+PREPARED := python_common/spark/target/.prepared
 # What `make setup EXTRAS=cluster` makes.
-CLUSTER := spark_server/target/.cluster
+CLUSTER := python_common/spark/target/.cluster
 VENV := .venv/.complete
 FLINK := bench/target/.complete
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-setup: $(PREPARED) $(EXTRAS:%=spark_server/target/.%) ## Install the locked Python environment and the jars; EXTRAS=cluster for PostgreSQL and S3 too
+setup: $(PREPARED) $(EXTRAS:%=python_common/spark/target/.%) ## Install the locked Python environment and the jars; EXTRAS=cluster for PostgreSQL and S3 too
 
 .tools/uv/bin/uv:
 	@echo "setup: installing uv into .tools/uv"
@@ -35,12 +35,12 @@ $(VENV): pyproject.toml uv.lock | $(filter .tools/%,$(UV))
 	@$(UV) sync --frozen --quiet --compile-bytecode
 	@touch $@
 
-$(JARS): spark_server/pom.xml spark_server/jars.lock | $(VENV)
+$(JARS): python_common/spark/pom.xml python_common/spark/jars.lock | $(VENV)
 	@$(RUN) lakehouse check java
 	@# Where they were before: what is right of them is not fetched again.
-	@[ -d spark_server/target ] || [ ! -d local_stack/target ] || mv local_stack/target spark_server/target
-	@echo "setup: fetching the jars into spark_server/target"
-	@$(RUN) python -m spark_server.jars fetch
+	@[ -d python_common/spark/target ] || [ ! -d spark_server/target ] || mv spark_server/target python_common/spark/target
+	@echo "setup: fetching the jars into python_common/spark/target"
+	@$(RUN) python -m python_common.spark.jars fetch
 	@touch $@
 
 $(PREPARED): $(VENV) $(JARS)
@@ -48,10 +48,10 @@ $(PREPARED): $(VENV) $(JARS)
 	@$(RUN) python -m local_stack.first_start
 	@touch $@
 
-$(CLUSTER): $(wildcard spark_server/cluster/*) | $(PREPARED)
-	@echo "setup: fetching the jars of a lake on servers into spark_server/target/cluster"
-	@$(RUN) python -m spark_server.jars fetch spark_server/cluster/pom.xml spark_server/target
-	@$(RUN) python -m spark_server.compiled spark_server/cluster/SafeJdbcCatalog.java spark_server/target/cluster/SafeJdbcCatalog.jar
+$(CLUSTER): $(wildcard python_common/spark/cluster/*) | $(PREPARED)
+	@echo "setup: fetching the jars of a lake on servers into python_common/spark/target/cluster"
+	@$(RUN) python -m python_common.spark.jars fetch python_common/spark/cluster/pom.xml python_common/spark/target
+	@$(RUN) python -m python_common.spark.compiled python_common/spark/cluster/SafeJdbcCatalog.java python_common/spark/target/cluster/SafeJdbcCatalog.jar
 	@touch $@
 
 browser: ## Install Chromium, in which a test looks at the report
@@ -119,11 +119,11 @@ lint: $(VENV) ## Check Python (style, types), SQL and YAML; needs no Spark
 	@$(RUN) kubernetes-validate --quiet --strict -k 1.34 deploy/kubernetes/*.yaml deploy/kubernetes/secrets/*.yaml
 	@$(RUN) hcl2tojson --quiet --ndjson deploy/terraform > /dev/null
 	@echo "lint: jars"
-	@$(RUN) python -m spark_server.jars check
-	@$(RUN) python -m spark_server.jars check spark_server/cluster/pom.xml
-	@$(RUN) python -m spark_server.jars check bench/ingest/pom.xml
+	@$(RUN) python -m python_common.spark.jars check
+	@$(RUN) python -m python_common.spark.jars check python_common/spark/cluster/pom.xml
+	@$(RUN) python -m python_common.spark.jars check bench/ingest/pom.xml
 	@echo "lint: configuration"
-	@$(RUN) python -m console.configuration check
+	@$(RUN) python -m python_jobs.commands.configuration check
 	@echo "lint: personal data"
 	@$(RUN) lakehouse check pii --static
 
@@ -131,7 +131,7 @@ $(FLINK): bench/ingest/pom.xml bench/ingest/jars.lock | setup
 	@echo "bench: fetching Flink into bench/target"
 	@rm -rf bench/target/pyflink
 	@$(UV) pip install --quiet --no-deps --target bench/target/pyflink apache-flink-libraries==2.1.3
-	@$(RUN) python -m spark_server.jars fetch bench/ingest/pom.xml bench/target
+	@$(RUN) python -m python_common.spark.jars fetch bench/ingest/pom.xml bench/target
 	@touch $@
 
 bench-ingest: $(FLINK) ## Measure the ingester beside Flink SQL and others; takes half an hour
@@ -148,5 +148,5 @@ bench-export: setup ## Measure an export of 5 million rows beside DuckDB's COPY
 
 docs: up ## Build the dbt docs into target/static_index.html
 	@$(STACK_ENV) dbt --quiet docs generate --static
-	@$(RUN) python -m lakehouse.erd target/manifest.json > target/erd.mmd
+	@$(RUN) python -m python_dbt.erd target/manifest.json > target/erd.mmd
 	@echo "docs: target/static_index.html, and target/erd.mmd: marts and exports as a Mermaid diagram"

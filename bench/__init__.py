@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import typer
 
-from lakehouse.environment import PROJECT_ROOT
-from lakehouse.errors import UserError
-from lakehouse.process import Service
+from python_common.config.environment import PROJECT_ROOT
+from python_common.errors import UserError
+from python_common.process import Service
 
 
 def run(main: Callable[..., None]) -> None:

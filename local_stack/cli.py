@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from lakehouse.environment import home
-from lakehouse.errors import UserError
-from lakehouse.output import AsJson, console, print_json
-from lakehouse.settings import from_environment
-from lakehouse.weeks import IsoWeek
 from local_stack import mail, stack
+from python_common.config.environment import home
+from python_common.config.settings import from_environment
+from python_common.errors import UserError
+from python_common.output import AsJson, console, print_json
+from python_common.weeks import IsoWeek
 
 app = typer.Typer(no_args_is_help=True, help="Kafka, schema registry, Spark Thrift and mail servers on this machine.")
 
@@ -133,9 +133,9 @@ def load_sample_data(
 ) -> None:
     """Produce synthetic records for every topic, and write down the expected results."""
     # The wheel has no sample data.
-    if find_spec("sample_data") is None:
+    if find_spec("local_stack.sample_data") is None:
         raise UserError("Sample data comes with a checkout alone", "Run the command in one")
-    import sample_data  # noqa: PLC0415
+    from local_stack import sample_data  # noqa: PLC0415
 
     report = sample_data.load(
         from_environment(),

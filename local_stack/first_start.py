@@ -12,16 +12,16 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from lakehouse import connections, thrift
-from lakehouse.errors import UserError
-from lakehouse.log import log
-from lakehouse.settings import Settings
 from local_stack import temporary
-from spark_server import compiled, java, spark, thrift_server
+from python_common.config import connections
+from python_common.config.settings import Settings
+from python_common.errors import UserError
+from python_common.log import log
+from python_common.spark import compiled, java, spark_conf, thrift, thrift_server
 
 SOURCE = Path(thrift_server.__file__).parent / "thrift_auth" / f"{thrift_server.AUTHENTICATOR}.java"
 DUMP_SECONDS = 600
-WRITTEN_AT_EXIT = f"-XX:ArchiveClassesAtExit={spark.CLASS_ARCHIVE} -Xlog:cds=off -Xlog:cds+dynamic=off"
+WRITTEN_AT_EXIT = f"-XX:ArchiveClassesAtExit={spark_conf.CLASS_ARCHIVE} -Xlog:cds=off -Xlog:cds+dynamic=off"
 STATEMENTS = """
 create schema shop;
 create table shop.orders (id int, at timestamp, name string, price decimal(12, 2), lines array<struct<sku: int>>)
@@ -55,7 +55,7 @@ def main() -> None:
     """Make the authenticator's jar and the archive of classes; a UserError without Java, or if a service fails."""
     java.executable()
     compiled.make_jar(SOURCE, thrift_server.AUTHENTICATOR_JAR)
-    spark.CLASS_ARCHIVE.unlink(missing_ok=True)
+    spark_conf.CLASS_ARCHIVE.unlink(missing_ok=True)
     more = {"SPARK_SUBMIT_OPTS": WRITTEN_AT_EXIT}
     with (
         tempfile.TemporaryDirectory(prefix="lakehouse-setup-") as directory,
@@ -65,7 +65,7 @@ def main() -> None:
         if server := services["thrift"].process():
             server.terminate()
             server.wait(DUMP_SECONDS)
-    if not spark.CLASS_ARCHIVE.exists():
+    if not spark_conf.CLASS_ARCHIVE.exists():
         log.warning("this Java keeps no class archive, so Spark starts slower")
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from lakehouse.environment import PROJECT_ROOT
-from lakehouse.errors import UserError
-from lakehouse.process import Service
-from spark_server import java
+from python_common.config.environment import TARGET
+from python_common.errors import UserError
+from python_common.process import Service
+from python_common.spark import java
 
-JARS = PROJECT_ROOT / "spark_server" / "target" / "kafka"
+JARS = TARGET / "kafka"
 
 
 def service(directory: Path, port: int, controller_port: int) -> Service:

@@ -11,7 +11,7 @@ from pathlib import Path
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
-from lakehouse.process import Service
+from python_common.process import Service
 
 
 class MailSink:

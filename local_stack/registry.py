@@ -4,11 +4,11 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from lakehouse.environment import PROJECT_ROOT
-from lakehouse.process import Service
-from spark_server import java
+from python_common.config.environment import TARGET
+from python_common.process import Service
+from python_common.spark import java
 
-RUNNER = PROJECT_ROOT / "spark_server" / "target" / "registry" / "apicurio-registry-app-3.0.9-runner.jar"
+RUNNER = TARGET / "registry" / "apicurio-registry-app-3.0.9-runner.jar"
 
 
 def url(port: int) -> str:

@@ -5,15 +5,15 @@ import shlex
 import shutil
 from pathlib import Path
 
-from lakehouse import pii_key, private
-from lakehouse.environment import PROJECT_ROOT, env_file, environment, home
-from lakehouse.errors import UserError
-from lakehouse.process import Service
-from lakehouse.security import ThriftSecurity
-from lakehouse.settings import Ports, Settings, from_environment
-from lakehouse.variables import fields
 from local_stack import kafka, mail, registry
-from spark_server import spark, thrift_server
+from python_common import pii_key, private_files
+from python_common.config.environment import PROJECT_ROOT, env_file, environment, home
+from python_common.config.security import ThriftSecurity
+from python_common.config.settings import Ports, Settings, from_environment
+from python_common.config.variables import fields
+from python_common.errors import UserError
+from python_common.process import Service
+from python_common.spark import spark_conf, thrift_server
 
 MARK = ".lakehouse-stack"
 THRIFT_TLS = tuple(fields(ThriftSecurity))
@@ -62,8 +62,8 @@ def variables(started: tuple[str, ...]) -> dict[str, str]:
 def write_env_file(values: dict[str, str]) -> Path:
     """Write the env file, 0600; both a shell's `source` and `uv run --env-file` can read it."""
     lines = (f"export {name}={shlex.quote(value)}\n" for name, value in sorted(values.items()))
-    private.directory(home())
-    return private.write(env_file(), "".join(lines))
+    private_files.directory(home())
+    return private_files.write(env_file(), "".join(lines))
 
 
 def services(values: dict[str, str]) -> dict[str, Service]:
@@ -84,13 +84,15 @@ def services(values: dict[str, str]) -> dict[str, Service]:
 
 def prepare(values: dict[str, str]) -> None:
     """Check the jars, and create directories and the masking key, which is never replaced."""
-    spark.require_jars()
+    spark_conf.require_jars()
     # `wipe` deletes no directory that held other files before.
     if not home().exists() or not any(home().iterdir()):
-        private.write(private.directory(home()) / MARK, "`lakehouse stack down --wipe` deletes this directory.\n")
+        private_files.write(
+            private_files.directory(home()) / MARK, "`lakehouse stack down --wipe` deletes this directory.\n"
+        )
     environment_of_dbt = environment()
     for variable, default in (("DBT_TARGET_PATH", "target"), ("DBT_LOG_PATH", "logs")):
-        private.directory(PROJECT_ROOT / environment_of_dbt.get(variable, default))
+        private_files.directory(PROJECT_ROOT / environment_of_dbt.get(variable, default))
     key_file = from_environment(values).needed("pii_key_file")
     if not key_file.exists():
         pii_key.create(key_file)

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from lakehouse.environment import changed_environment
-from lakehouse.process import Service, free_ports
-from lakehouse.settings import Settings, from_environment
 from local_stack import stack
+from python_common.config.environment import changed_environment
+from python_common.config.settings import Settings, from_environment
+from python_common.process import Service, free_ports
 
 # A developer's variables could lead to another broker, catalog or bucket.
 FOREIGN = ("KAFKA_", "SCHEMA_REGISTRY_", "LAKEHOUSE_", "DBT_", "AWS_", "PG", "PYICEBERG_", "SPARK_")

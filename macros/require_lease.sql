@@ -1,6 +1,6 @@
 {#
     Runs before and after every command that writes: nothing is built while another run has the lease `weekly` of the
-    lake (lakehouse/lease.py), and a build that has outlived its lease tags nothing. LAKEHOUSE_LEASE is the number of
+    lake (python_common/locks/lease.py), and a build that has outlived its lease tags nothing. LAKEHOUSE_LEASE is the number of
     that lease; a command given by hand has none, and maintenance that starts after it does not stop it.
 
     In between no statement asks: each commit is compared with the table that it was planned from.

@@ -1,6 +1,6 @@
 {#
     The week rule: ISO 8601 weeks, closed-open [Monday 00:00, next Monday 00:00) UTC, on event time, labelled 2026-W53.
-    conf/ pins the session time zone to UTC. lakehouse/weeks.py is the same rule in Python.
+    conf/ pins the session time zone to UTC. python_common/weeks.py is the same rule in Python.
 #}
 
 {# The label of the week of a moment, from the ISO year and the ISO week: Spark's date_format has no week letters. #}

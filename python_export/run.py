@@ -10,29 +10,30 @@ from typing import TypeVar
 from pyhive import hive
 from pyiceberg.catalog import Catalog
 
-from lakehouse import thrift
-from lakehouse.errors import DeadlineError, Issue, UserError
-from lakehouse.failure import to_user_error
-from lakehouse.lease import LeaseLostError
-from lakehouse.settings import Settings
-from lakehouse.weeks import IsoWeek
-from python_export.datasets import completeness, declared, pii_gate
-from python_export.datasets.build import build, build_figures, invocation
+from python_common.config.settings import Settings
+from python_common.errors import DeadlineError, Issue, UserError
+from python_common.failure import to_user_error
+from python_common.locks.lease import LeaseLostError
+from python_common.spark import thrift
+from python_common.weeks import IsoWeek
+from python_dbt.project import Project
+from python_dbt.run import build, build_figures, invocation
+from python_export.csv import pii_scan
+from python_export.csv.compare import Facts, verify
+from python_export.csv.unload import UnloadBucket, unload
+from python_export.datasets import declared
 from python_export.datasets.declared import Dataset
-from python_export.datasets.issues import Readiness, Withheld, ready, withhold, withholds, without_dataset
-from python_export.datasets.project import Project
-from python_export.datasets.source import Source, require_week
-from python_export.datasets.unclassified import omitted_fields, unclassified_fields
-from python_export.datasets.week_counts import Counts, week_counts
-from python_export.files import pii_scan
-from python_export.files.compare import Facts, verify
-from python_export.files.unload import UnloadBucket, unload
+from python_export.datasets.snapshot import Source, require_week
+from python_export.notify.exported import Exported
 from python_export.publishing import late
 from python_export.publishing.manifest import Manifest
 from python_export.publishing.publish import build_manifest, publish
 from python_export.publishing.retain import tag_snapshot
 from python_export.publishing.target import Target, is_announced, open_target, staging, stopped
-from python_export.telling.exported import Exported
+from python_export.readiness import completeness, pii_gate
+from python_export.readiness.issues import Readiness, Withheld, ready, withhold, withholds, without_dataset
+from python_export.readiness.unclassified import omitted_fields, unclassified_fields
+from python_export.readiness.week_counts import Counts, week_counts
 from python_export.variables import Channels, Choices
 
 Result = TypeVar("Result")

@@ -6,9 +6,9 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, HttpUrl, TypeAdapter, ValidationError, model_validator
 
-from lakehouse.errors import UserError
-from lakehouse.security import TRUSTED, require_secret_way
-from lakehouse.variables import Count, Duration, MalformedError, Port, Variables, for_exports
+from python_common.config.security import TRUSTED, require_secret_way
+from python_common.config.variables import Count, Duration, MalformedError, Port, Variables, for_exports
+from python_common.errors import UserError
 
 DEFAULT_PORTS = {"starttls": 587, "tls": 465, "none": 25}
 WEB_ADDRESS = TypeAdapter(HttpUrl)

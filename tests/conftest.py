@@ -19,10 +19,10 @@ from types import SimpleNamespace
 import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse.environment import PROJECT_ROOT, env_file, read_env_file
-from lakehouse.settings import Settings, from_environment
 from local_stack.temporary import own_environment
-from spark_server.spark import session
+from python_common.config.environment import PROJECT_ROOT, env_file, read_env_file
+from python_common.config.settings import Settings, from_environment
+from python_common.spark.spark_conf import session
 from tests.support import forked
 from tests.support.in_process import without_times
 from tests.support.weed import Weed, running_weed

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.environment import PROJECT_ROOT
+from python_common.config.environment import PROJECT_ROOT
 
 PAGES = sorted(
     [
@@ -29,7 +29,7 @@ PATHS = {"/".join(file.split("/")[:depth]) for file in FILES for depth in range(
 ANCHORED = r"\]\((?!https?:)([^)#]*)#([^)]+)\)"
 LINK = r"\]\((?!https?:)([^)#]+?)/?(?:#[^)]*)?\)"
 CELL = re.compile(r"(?<!\\)\|")
-INGESTER = [PROJECT_ROOT / file for file in FILES if re.fullmatch(r"(python_ingest|lakehouse)/.*\.py", file)]
+INGESTER = [PROJECT_ROOT / file for file in FILES if re.fullmatch(r"(python_ingest|python_common)/.*\.py", file)]
 
 
 def name_of(page: Path) -> str:
@@ -55,7 +55,7 @@ def test_files_and_directories_named_in_the_docs_exist(page: Path) -> None:
     tops = "|".join(sorted({path for path in PATHS if "/" not in path and "." not in path}))
     named = re.findall(rf"`((?:{tops})/[\w/.-]+?)/?`", text)
     linked = [str((page.parent / link).resolve().relative_to(PROJECT_ROOT)) for link in re.findall(LINK, text)]
-    made = ("spark_server/target", "bench/target")
+    made = ("python_common/spark/target", "bench/target")
     assert [name for name in [*named, *linked] if name not in PATHS and not name.startswith(made)] == []
 
 
@@ -85,7 +85,7 @@ def test_the_tested_versions_are_the_pinned_ones() -> None:
     page = (PROJECT_ROOT / "docs" / "upgrading.md").read_text()
     project = tomllib.loads((PROJECT_ROOT / "pyproject.toml").read_text())["project"]
     pins = dict(re.findall(r"^([\w-]+)[^=]*==(.*)$", "\n".join(project["dependencies"]), re.MULTILINE))
-    pom = (PROJECT_ROOT / "spark_server" / "pom.xml").read_text()
+    pom = (PROJECT_ROOT / "python_common" / "spark" / "pom.xml").read_text()
     versions = [pins[name] for name in ("pyspark", "pyiceberg", "dbt-core", "dbt-spark", "duckdb")]
     for artifact in ("iceberg-spark-runtime-[^<]*", "kafka-clients", "kafka_2.13", "apicurio-registry-app"):
         versions += re.findall(rf"<artifactId>{artifact}</artifactId>\s*<version>([^<]*)</version>", pom)

@@ -11,10 +11,10 @@ from rich.table import Table
 
 from bench import dbt, run, running_process
 from bench.build import history
-from lakehouse import thrift
-from lakehouse.catalog import load_catalog
-from lakehouse.settings import Settings
 from local_stack.temporary import running
+from python_common.catalog.catalog import load_catalog
+from python_common.config.settings import Settings
+from python_common.spark import thrift
 from tests.support import bronze
 
 MODELS = (

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from pyhive import hive
 
-from lakehouse.thrift import rows
+from python_common.spark.thrift import rows
 
 DAYS = 3 * 365
 PRODUCTS = 1_000

@@ -15,10 +15,10 @@ from bench import dbt, run, running_process
 from bench.ingest import commands, topic
 from bench.ingest.peer import Peer
 from bench.watch import Watch
-from lakehouse import thrift
-from lakehouse.process import Service
-from lakehouse.settings import Settings
 from local_stack.temporary import running
+from python_common.config.settings import Settings
+from python_common.process import Service
+from python_common.spark import thrift
 from tests.support.spark_cluster import running_cluster
 
 TOPIC = "payments"

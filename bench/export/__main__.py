@@ -10,8 +10,8 @@ from rich.table import Table
 
 from bench import run, running_process
 from bench.export.work import Figures, copy_with_duckdb, export, in_process
-from lakehouse import thrift
 from local_stack.temporary import running
+from python_common.spark import thrift
 
 # The columns and types of the model, two thirds of the lines from stores; the rows are in no order.
 TABLE = """

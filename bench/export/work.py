@@ -10,16 +10,16 @@ from pathlib import Path
 
 from pyiceberg.catalog import Catalog
 
-from lakehouse import thrift
-from lakehouse.catalog import load_catalog
-from lakehouse.settings import Settings
-from lakehouse.weeks import IsoWeek
-from python_export.datasets import source, spark_sql
+from python_common.catalog.catalog import load_catalog
+from python_common.config.settings import Settings
+from python_common.spark import spark_sql, thrift
+from python_common.weeks import IsoWeek
+from python_export.csv.compare import verify
+from python_export.csv.csv_file import connect
+from python_export.csv.snapshot_rows import load_table
+from python_export.csv.unload import unload
+from python_export.datasets import snapshot
 from python_export.datasets.declared import Dataset
-from python_export.files.compare import verify
-from python_export.files.csv_file import connect
-from python_export.files.stored import load_table
-from python_export.files.unload import unload
 from python_export.publishing.publish import build_manifest, publish
 from python_export.publishing.target import open_target
 
@@ -68,10 +68,10 @@ def export(settings: Settings, directory: Path) -> Figures:
     return dict(zip(("unload", "verify", "publish"), seconds, strict=True))
 
 
-def _current(catalog: Catalog) -> source.Source:
+def _current(catalog: Catalog) -> snapshot.Source:
     table = catalog.load_table((DATASET.table.schema, DATASET.table.name))
     [newest] = table.history()[-1:]
-    return source.of_snapshot(DATASET, table, newest.snapshot_id)
+    return snapshot.of_snapshot(DATASET, table, newest.snapshot_id)
 
 
 def copy_with_duckdb(settings: Settings, directory: Path) -> Figures:

@@ -15,9 +15,9 @@ from rich.table import Table
 from bench import run
 from bench.ingest import commands, topic
 from bench.ingest.peer import Job, Peer
-from lakehouse.catalog import load_catalog
-from lakehouse.settings import Settings
 from local_stack.temporary import running
+from python_common.catalog.catalog import load_catalog
+from python_common.config.settings import Settings
 
 TOPIC = "payments"
 BATCHES = 10

@@ -5,9 +5,9 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from lakehouse.errors import UserError
-from lakehouse.settings import Settings
-from spark_server import java
+from python_common.config.settings import Settings
+from python_common.errors import UserError
+from python_common.spark import java
 
 HERE = Path(__file__).parent
 TARGET = HERE.parent / "target"

@@ -4,14 +4,14 @@ from typing import Annotated
 
 import typer
 
-from lakehouse.catalog import load_catalog
-from lakehouse.environment import environment
-from lakehouse.errors import UserError
-from lakehouse.output import console, print_table
-from lakehouse.settings import from_environment
+from python_common.catalog.catalog import load_catalog
+from python_common.config.environment import environment
+from python_common.config.settings import from_environment
+from python_common.errors import UserError
+from python_common.output import console, print_table
 from python_export.cli.outcome import end
-from python_export.telling import outbox
-from python_export.telling.deliver import notify
+from python_export.notify import outbox
+from python_export.notify.deliver import notify
 from python_export.variables import Channels
 
 app = typer.Typer(no_args_is_help=True, help="Pending notifications: ops.export_outbox.")

@@ -4,13 +4,13 @@ from datetime import datetime
 
 import typer
 
-from lakehouse.errors import UserError
-from lakehouse.log import log
-from lakehouse.output import console, print_table
-from lakehouse.settings import Settings
-from lakehouse.weeks import IsoWeek, weeks_between
-from python_export.datasets.completeness import last_week, require_past
-from python_export.telling.exported import Exported
+from python_common.config.settings import Settings
+from python_common.errors import UserError
+from python_common.log import log
+from python_common.output import console, print_table
+from python_common.weeks import IsoWeek, weeks_between
+from python_export.notify.exported import Exported
+from python_export.readiness.completeness import last_week, require_past
 
 NOTIFICATION_FAILED, WITHHELD = 3, 4
 

@@ -5,29 +5,29 @@ from typing import Annotated
 
 import typer
 
-from lakehouse.catalog import load_catalog, require_views
-from lakehouse.deadline import step_within
-from lakehouse.environment import PROJECT_ROOT, environment
-from lakehouse.errors import UserError
-from lakehouse.lease import leased
-from lakehouse.lock import locked
-from lakehouse.output import AsJson, console, print_json, print_table
-from lakehouse.settings import from_environment
-from lakehouse.weeks import IsoWeek, weeks_label
+from python_common.catalog.catalog import load_catalog, require_views
+from python_common.config.deadline import step_within
+from python_common.config.environment import PROJECT_ROOT, environment
+from python_common.config.settings import from_environment
+from python_common.errors import UserError
+from python_common.locks.lease import leased
+from python_common.locks.lock import locked
+from python_common.output import AsJson, console, print_json, print_table
+from python_common.weeks import IsoWeek, weeks_label
+from python_dbt.project import Project
+from python_dbt.run import parse, restate_30d
 from python_export.cli.outbox import app as outbox_app
 from python_export.cli.outcome import chosen_weeks, end, print_summary
 from python_export.cli.versions import diff, reproduce, verify
 from python_export.datasets import declared
-from python_export.datasets.build import parse, restate_30d
-from python_export.datasets.completeness import last_week
-from python_export.datasets.project import Project
+from python_export.notify import page
+from python_export.notify.deliver import alerting, notify, only_run
+from python_export.notify.exported import Exported
 from python_export.publishing import late
 from python_export.publishing.manifest import Manifest, ManifestError, paths, published
 from python_export.publishing.target import open_target
-from python_export.report import page
+from python_export.readiness.completeness import last_week
 from python_export.run import Exporter
-from python_export.telling.deliver import alerting, notify, only_run
-from python_export.telling.exported import Exported
 from python_export.variables import Channels
 
 app = typer.Typer(no_args_is_help=True, help="Weekly CSV files: unload, verify with a second engine, publish.")

@@ -6,18 +6,18 @@ from typing import Annotated
 
 import typer
 
-from lakehouse import thrift
-from lakehouse.catalog import load_catalog
-from lakehouse.errors import UserError
-from lakehouse.output import AsJson, console, print_json
-from lakehouse.settings import from_environment
-from lakehouse.weeks import IsoWeek
+from python_common.catalog.catalog import load_catalog
+from python_common.config.settings import from_environment
+from python_common.errors import UserError
+from python_common.output import AsJson, console, print_json
+from python_common.spark import thrift
+from python_common.weeks import IsoWeek
+from python_export.notify import outbox
 from python_export.publishing.audit import CheckResult, audit, audit_pointer
 from python_export.publishing.difference import difference
 from python_export.publishing.manifest import Manifest, paths, published
 from python_export.publishing.retain import reproduce as write_again
 from python_export.publishing.target import Target, open_target, staging
-from python_export.telling import outbox
 
 Datasets = Annotated[list[str] | None, typer.Option("--dataset", help="Just this dataset; repeatable. Default: all.")]
 GONE = "it was published, and is missing; if it was deleted on purpose, run `lakehouse export outbox drop`"

@@ -8,16 +8,16 @@ import sqlglot
 import yaml
 from sqlglot.errors import ParseError
 
-from lakehouse.errors import UserError
-from lakehouse.manifest import DbtManifest, Node
-from lakehouse.variables import seconds
+from python_common.config.variables import seconds
+from python_common.errors import UserError
+from python_common.spark.spark_sql import Table
+from python_dbt.manifest import DbtManifest, Node
+from python_dbt.project import Project
 from python_export.datasets import dictionary
 from python_export.datasets.dictionary import Field
-from python_export.datasets.project import Project
 from python_export.datasets.report_spec import ReportSpec, report_spec
-from python_export.datasets.spark_sql import Table
 from python_export.variables import Choices
-from python_ingest.topics import DeadLetterLimit
+from python_ingest.declare.topics import DeadLetterLimit
 
 PREFIX = "exp_weekly__"
 AUDIENCE = Choices.variable("audience")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 
-from lakehouse.manifest import Node
+from python_dbt.manifest import Node
 
 FILE = "dictionary.csv"
 # As in the cells of a file: a spreadsheet runs such a text as a formula.

@@ -6,8 +6,8 @@ from typing import Annotated, Any, TypeVar
 from pydantic import ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from lakehouse.errors import UserError
-from lakehouse.manifest import DbtManifest
+from python_common.errors import UserError
+from python_dbt.manifest import DbtManifest
 
 KNOWN = ConfigDict(extra="forbid")
 Declared = TypeVar("Declared")

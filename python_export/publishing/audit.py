@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 from pyiceberg.catalog import Catalog
 
-from lakehouse.errors import UserError
+from python_common.errors import UserError
+from python_export.csv import pii_scan
+from python_export.csv.compare import exclude_rows_missing_from, verify
+from python_export.csv.csv_file import connect, name, one_row, rows_of
 from python_export.datasets import dictionary
-from python_export.files import pii_scan
-from python_export.files.compare import exclude_rows_missing_from, verify
-from python_export.files.csv_file import connect, name, one_row, rows_of
 from python_export.publishing import datapackage
 from python_export.publishing.manifest import Column, Manifest, Withdrawn, newest, paths, published, read
 from python_export.publishing.retain import SnapshotErasedError, source_snapshot

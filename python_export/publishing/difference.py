@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from lakehouse.errors import UserError
-from python_export.files.csv_file import name, reading, rows_of, text
+from python_common.errors import UserError
+from python_export.csv.csv_file import name, reading, rows_of, text
 from python_export.publishing.manifest import Manifest
 
 

@@ -13,10 +13,10 @@ from typing import Annotated, Any
 
 from pyiceberg.catalog import Catalog
 
-from lakehouse.catalog import load_table
-from lakehouse.small_table import SmallTable
-from lakehouse.weeks import IsoWeek, weeks_between
-from python_export.datasets.build import FIGURES_TABLE
+from python_common.catalog.catalog import load_table
+from python_common.catalog.small_table import SmallTable
+from python_common.weeks import IsoWeek, weeks_between
+from python_dbt.run import FIGURES_TABLE
 from python_export.publishing.manifest import Manifest, newest, paths
 from python_export.publishing.publish import Published, unchanged
 from python_export.publishing.target import Target

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import ConfigDict, StringConstraints, TypeAdapter
 from pydantic.dataclasses import dataclass
 
-from lakehouse.errors import UserError
+from python_common.errors import UserError
 from python_export.publishing.layout import MANIFEST, VERSION
 from python_export.publishing.target import Target
 

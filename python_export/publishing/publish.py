@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lakehouse.errors import UserError
-from lakehouse.settings import CATALOG_NAME
-from lakehouse.weeks import IsoWeek
+from python_common.config.settings import CATALOG_NAME
+from python_common.errors import UserError
+from python_common.weeks import IsoWeek
+from python_export.csv import pii_scan
+from python_export.csv.compare import Facts
 from python_export.datasets import dictionary
 from python_export.datasets.dictionary import Field
-from python_export.datasets.source import Source
-from python_export.files import pii_scan
-from python_export.files.compare import Facts
+from python_export.datasets.snapshot import Source
 from python_export.publishing import datapackage
 from python_export.publishing.difference import ComparisonError, difference
 from python_export.publishing.layout import MANIFEST

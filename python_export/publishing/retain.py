@@ -7,16 +7,16 @@ from pyhive import hive
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 
-from lakehouse import property_keys
-from lakehouse.commits import until_committed
-from lakehouse.errors import UserError
-from lakehouse.weeks import IsoWeek
-from python_export.datasets import source
+from python_common.catalog import property_keys
+from python_common.catalog.commits import until_committed
+from python_common.errors import UserError
+from python_common.spark.spark_sql import Table
+from python_common.weeks import IsoWeek
+from python_export.csv import pii_scan
+from python_export.csv.unload import unload
+from python_export.datasets import snapshot
 from python_export.datasets.declared import Dataset
-from python_export.datasets.source import Source
-from python_export.datasets.spark_sql import Table
-from python_export.files import pii_scan
-from python_export.files.unload import unload
+from python_export.datasets.snapshot import Source
 from python_export.publishing.manifest import FORMULA_GUARD, Manifest
 from python_export.publishing.target import Target, digest, root_id
 
@@ -83,7 +83,7 @@ def source_snapshot(catalog: Catalog, manifest: Manifest) -> Source:
             "Nothing should drop the table or its tags: restore the lake from a backup",
         )
     week = IsoWeek.parse(manifest.week) if manifest.week_column else None
-    found = source.of_snapshot(dataset, table, snapshot_id, week)
+    found = snapshot.of_snapshot(dataset, table, snapshot_id, week)
     return replace(found, guards_quotes=manifest.formula_guard >= FORMULA_GUARD)
 
 

@@ -13,8 +13,8 @@ from itertools import chain
 from pathlib import Path
 from typing import ClassVar
 
-from lakehouse.errors import UserError
-from python_export.files.bucket import Bucket
+from python_common.errors import UserError
+from python_export.csv.bucket import Bucket
 from python_export.publishing.layout import MANIFEST, UPLOAD, VERSION, Layout
 
 # An object that is always there, by which a store shows that it refuses to write it again.

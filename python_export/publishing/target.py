@@ -17,10 +17,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from lakehouse.errors import UserError
-from lakehouse.lock import lock
-from lakehouse.private import for_readers
-from lakehouse.settings import Settings
+from python_common.config.settings import Settings
+from python_common.errors import UserError
+from python_common.locks.lock import lock
+from python_common.private_files import for_readers
 from python_export.publishing.layout import MANIFEST, UNFINISHED, VERSION, Layout
 from python_export.publishing.s3_target import S3Target
 

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from lakehouse.errors import UserError
-from lakehouse.settings import Settings, from_environment
-from python_ingest import topics as declared
-from python_ingest.topics import Declaration
+from python_common.config.settings import Settings, from_environment
+from python_common.errors import UserError
+from python_ingest.declare import topics as declared
+from python_ingest.declare.topics import Declaration
 
 Topics = Annotated[list[str] | None, typer.Argument(help="Topic names; without any, every declared topic.")]
 Topic = Annotated[str, typer.Argument(help="A topic's name.")]

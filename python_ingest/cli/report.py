@@ -5,9 +5,9 @@ from typing import Self
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
-from lakehouse.log import log
-from lakehouse.output import console, print_table
-from python_ingest.landing.commit import Landed
+from python_common.log import log
+from python_common.output import console, print_table
+from python_ingest.bronze.commit import Landed
 from python_ingest.landing.run import TopicResult
 
 

@@ -9,9 +9,9 @@ from typing import TypeVar
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-from lakehouse import connections
-from lakehouse.errors import UserError
-from lakehouse.settings import Settings
+from python_common.config import connections
+from python_common.config.settings import Settings
+from python_common.errors import UserError
 
 # A subject, a version, a schema that the registry does not have.
 NOT_FOUND = (40401, 40402, 40403)

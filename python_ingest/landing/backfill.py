@@ -5,14 +5,14 @@ from contextlib import closing
 
 from pyiceberg.table import Table
 
-from lakehouse import property_keys
-from lakehouse.catalog import translate_read_errors
-from lakehouse.settings import Settings
-from python_ingest.kafka import peek
-from python_ingest.kafka.broker import TopicState
+from python_common.catalog import property_keys
+from python_common.catalog.catalog import translate_read_errors
+from python_common.config.settings import Settings
+from python_ingest.bronze.positions import Position
+from python_ingest.kafka import consumer
+from python_ingest.kafka.admin import TopicState
 from python_ingest.kafka.message import record_position
 from python_ingest.kafka.offset_range import HeldOffsets, OffsetRange
-from python_ingest.landing.offsets import Position
 
 # So many offsets are read sooner than a consumer is positioned behind them.
 OFFSETS_PER_SEEK = 100_000
@@ -49,7 +49,7 @@ def _first_with_record(
     """Read through neighbouring gaps in one pass, and return the first that holds a record."""
     gap = next(gaps, None)
     while gap is not None:
-        for message in peek.read_records(settings, topic, OffsetRange(gap.partition, gap.start, until), wait):
+        for message in consumer.read_records(settings, topic, OffsetRange(gap.partition, gap.start, until), wait):
             _, offset = record_position(message)
             while gap is not None and gap.until <= offset:
                 gap = next(gaps, None)

@@ -13,23 +13,25 @@ from pyiceberg.table.snapshots import ancestors_of
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from lakehouse import connections, property_keys
-from lakehouse.catalog import load_catalog
-from lakehouse.commits import CommitConflict, wait_for_clock
-from lakehouse.errors import UserError
-from lakehouse.settings import Settings
-from python_ingest.kafka import peek
-from python_ingest.kafka.broker import TopicState
+from python_common.catalog import property_keys
+from python_common.catalog.catalog import load_catalog
+from python_common.catalog.commits import CommitConflict, wait_for_clock
+from python_common.config import connections
+from python_common.config.settings import Settings
+from python_common.errors import UserError
+from python_common.spark.session import log_file, raised_message
+from python_ingest.bronze import commit, positions, tables, topic_identity
+from python_ingest.bronze.commit import BatchMetadata, Landed
+from python_ingest.bronze.positions import Position
+from python_ingest.bronze.schema_state import Decoders, SchemaState
+from python_ingest.declare.topics import Declaration
+from python_ingest.kafka import consumer
+from python_ingest.kafka.admin import TopicState
 from python_ingest.kafka.offset_range import OffsetRange
 from python_ingest.kafka.registry import Registry
-from python_ingest.landing import commit, decode, far_stamps, identity, offsets, tables
-from python_ingest.landing.commit import BatchMetadata, Landed
+from python_ingest.landing import decode, timestamp_overflow
 from python_ingest.landing.decode import Batch, StoppedRecord
-from python_ingest.landing.offsets import Position
-from python_ingest.landing.session import log_file, raised_message
-from python_ingest.schema.learn import TopicSchemas
-from python_ingest.schema.state import Decoders, SchemaState
-from python_ingest.topics import Declaration
+from python_ingest.landing.schemas import TopicSchemas
 
 FIRST_LOOK = 1_000
 # Of data files, which have a record twice, as bytes and as columns. Tasks hold a good part of a batch at the same time.
@@ -87,7 +89,7 @@ class BatchWriter:
         """
         wait_for_clock(self.declaration.identifier, table.metadata)
         records = BATCH_BYTES // self._record_bytes(table, plan.ranges)
-        plan = replace(plan, ranges=offsets.capped(plan.ranges, records))
+        plan = replace(plan, ranges=positions.capped(plan.ranges, records))
         try:
             return self._land(table, plan, self.read(plan.ranges))
         except TimestampOverflow:
@@ -115,7 +117,7 @@ class BatchWriter:
             if rows := int(added.get("added-records", 0)):
                 size = int(added["added-files-size"]) - FILE_BYTES * int(added["added-data-files"])
                 return max(1, size // rows)
-        return max(1, 2 * peek.mean_bytes(self.settings, self.declaration.topic, ranges, self.wait))
+        return max(1, 2 * consumer.mean_bytes(self.settings, self.declaration.topic, ranges, self.wait))
 
     def _first_look(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
         """Return the first records of a new table: they usually have all schemas, and the rest is then read once."""
@@ -128,7 +130,7 @@ class BatchWriter:
     ) -> tuple[Table, Decoders]:
         """Resolve the schemas of these ranges, and evolve the table for them."""
         state = SchemaState.of(table)
-        values, keys = peek.schema_ids(self.settings, self.declaration.topic, ranges, self.wait)
+        values, keys = consumer.schema_ids(self.settings, self.declaration.topic, ranges, self.wait)
         decoders = self.schemas.resolve_schemas(
             state, values, keys if self.declaration.key == "avro" else (), MOST_NEW_IDS
         )
@@ -143,7 +145,7 @@ class BatchWriter:
         topic = self.declaration.topic
         cores = self.spark().sparkContext.defaultParallelism
         # More tasks than partitions keep every core busy; few records do not justify more files.
-        tasks = min(2 * cores, math.ceil(offsets.count(ranges) / self.settings.records_per_task))
+        tasks = min(2 * cores, math.ceil(positions.count(ranges) / self.settings.records_per_task))
         # A multiple of the ranges: Spark would else round to fewer, and leave a core idle at the end.
         tasks_per_range = math.ceil(tasks / len(ranges))
         options = {
@@ -169,10 +171,10 @@ class BatchWriter:
     def _before_overflow(self, plan: BatchPlan) -> tuple[BatchPlan, DataFrame]:
         """Return a part of a plan that ends before records Spark cannot read, or begins with one, and its records."""
         topic = self.declaration.topic
-        found = far_stamps.first(self.settings, topic, plan.ranges, self.wait)
+        found = timestamp_overflow.first(self.settings, topic, plan.ranges, self.wait)
         for span in plan.ranges:
             if found.get(span.partition) == span.start:
-                rows, offsets_read = far_stamps.read(self.settings, topic, span, self.wait)
+                rows, offsets_read = timestamp_overflow.read(self.settings, topic, span, self.wait)
                 return replace(plan, ranges=[offsets_read]), self.spark().createDataFrame(rows)
         ranges = [replace(span, until=found.get(span.partition, span.until)) for span in plan.ranges]
         return replace(plan, ranges=ranges), self.read(ranges)
@@ -188,7 +190,7 @@ class BatchWriter:
 
     def _write(self, table: Table, records: DataFrame, decoders: Decoders, plan: BatchPlan) -> Landed:
         if fingerprints := self.schemas.check(SchemaState.of(table), table.properties):
-            identity.set_properties(table, fingerprints)
+            topic_identity.set_properties(table, fingerprints)
         generation = plan.position.generation
         batch = Batch(plan.position.last_batch + 1, datetime.now(UTC), generation)
         ids = tuple(sorted(decoders.value.writers))

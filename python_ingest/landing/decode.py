@@ -16,14 +16,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
-from python_ingest import spark_types
+from python_ingest.avro.walk import optional
+from python_ingest.bronze.column_types import reader_schema
+from python_ingest.bronze.columns import landed_record
+from python_ingest.bronze.schema_state import Decoder, Decoders
+from python_ingest.declare import spark_types
+from python_ingest.declare.spark_types import struct
+from python_ingest.declare.topics import Declaration
 from python_ingest.kafka.wire_format import HEADER_BYTES
-from python_ingest.schema.avro import optional
-from python_ingest.schema.column_types import reader_schema
-from python_ingest.schema.columns import landed_record
-from python_ingest.schema.state import Decoder, Decoders
-from python_ingest.spark_types import struct
-from python_ingest.topics import Declaration
 
 NEW_SCHEMA_ID = "ingest: new schema id"
 # What a decode_error or key_error begins with.

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from threading import Event, Thread
 from types import FrameType
 
+from python_ingest.declare.topics import Declaration
 from python_ingest.landing.run import Ingester, TopicResult
-from python_ingest.topics import Declaration
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 RECENT_SECONDS = 3600.0

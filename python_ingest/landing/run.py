@@ -12,19 +12,20 @@ from typing import Protocol
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
-from lakehouse.catalog import load_catalog, make_namespace
-from lakehouse.commits import CommitConflict
-from lakehouse.deadline import limits
-from lakehouse.errors import UserError
-from lakehouse.failure import to_user_error
-from lakehouse.settings import Settings
-from python_ingest.kafka.broker import Broker, TopicState
+from python_common.catalog.catalog import load_catalog, make_namespace
+from python_common.catalog.commits import CommitConflict
+from python_common.config.deadline import limits
+from python_common.config.settings import Settings
+from python_common.errors import UserError
+from python_common.failure import to_user_error
+from python_ingest.bronze import positions, rewrite, tables, topic_identity
+from python_ingest.bronze.commit import Landed
+from python_ingest.bronze.positions import Position, PositionReader
+from python_ingest.declare.topics import Declaration
+from python_ingest.kafka.admin import Broker, TopicState
 from python_ingest.kafka.offset_range import OffsetRange
-from python_ingest.landing import backfill, branch, identity, offsets, tables
+from python_ingest.landing import backfill
 from python_ingest.landing.batch import BatchPlan, BatchWriter, NewSchemaId, SparkFailed
-from python_ingest.landing.commit import Landed
-from python_ingest.landing.offsets import Position, PositionReader
-from python_ingest.topics import Declaration
 
 # A store that is busy, or a file that another process moves, may be over by then.
 RETRY_SECONDS = 5.0
@@ -196,18 +197,18 @@ class _TopicLoop:
             try:
                 # The table first: the broker's ends are then never behind it, whatever others land meanwhile.
                 table = tables.prepared(self.batch_writer.catalog, self._declaration)
-                if holder := branch.holder(self.batch_writer.catalog, table):
+                if holder := rewrite.holder(self.batch_writer.catalog, table):
                     self._reporter.note(self._declaration.topic, f"paused: its table is held by {holder}")
                     if batches is not None:
                         return
                     self._stopping.wait(HELD_PAUSE_SECONDS)
                     continue
                 topic = self._broker.describe(self._declaration.topic)
-                identity.record_topic_id(table, topic)
+                topic_identity.record_topic_id(table, topic)
                 position = self._positions.read(table)
-                identity.check(table, self._declaration, topic, position)
-                gaps = offsets.lost(position, topic)
-                identity.accept_gaps(table, topic.topic, gaps, self._options.accept_gap)
+                topic_identity.check(table, self._declaration, topic, position)
+                gaps = positions.lost(position, topic)
+                topic_identity.accept_gaps(table, topic.topic, gaps, self._options.accept_gap)
                 if position != planned_from:
                     # Another writer's commit is progress: only failures at one position count.
                     failures, spark_failures, planned_from = 0, 0, position
@@ -243,12 +244,12 @@ class _TopicLoop:
                     self._reporter.note(topic.topic, note)
 
     def _plan(self, table: Table, topic: TopicState, position: Position, result: TopicResult) -> BatchPlan:
-        waiting = offsets.before(offsets.waiting(position, topic), self._ends)
+        waiting = positions.before(positions.waiting(position, topic), self._ends)
         # One range per partition and batch: Spark's Kafka source takes no more.
-        gaps = offsets.before(self._first_gaps(table, topic, position), self._ends)
-        result.lag = offsets.count(waiting) + offsets.count(gaps)
+        gaps = positions.before(self._first_gaps(table, topic, position), self._ends)
+        result.lag = positions.count(waiting) + positions.count(gaps)
         self._reporter.waiting(topic.topic, result.lag)
-        ranges = offsets.capped(gaps or waiting, self._options.max_records)
+        ranges = positions.capped(gaps or waiting, self._options.max_records)
         return BatchPlan(topic, position, ranges, filling_gaps=bool(gaps))
 
     def _first_gaps(self, table: Table, topic: TopicState, position: Position) -> list[OffsetRange]:

@@ -15,7 +15,7 @@ from typing import Any
 import fastavro
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
-from python_ingest.kafka.avro_schema import NAMED, AvroField, AvroSchema, AvroType, qualified_name, simple_name
+from python_ingest.avro.types import NAMED, AvroField, AvroSchema, AvroType, qualified_name, simple_name
 
 Convert = Callable[[Any], Any]
 _Read = tuple[AvroSchema, Convert]

@@ -16,9 +16,9 @@ from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.snapshots import ancestors_of
 from pyiceberg.types import IcebergType
 
-from lakehouse import property_keys
-from lakehouse.catalog import existing_columns, load_table, translate_read_errors
-from python_ingest.kafka.avro_schema import omitted_fields
+from python_common.catalog import property_keys
+from python_common.catalog.catalog import existing_columns, load_table, translate_read_errors
+from python_ingest.avro.types import omitted_fields
 from python_ingest.kafka.offset_range import HeldOffsets
 from python_ingest.verify.topic_log import RECORD
 

@@ -11,11 +11,11 @@ from contextlib import closing
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.catalog import load_catalog, load_table
-from lakehouse.settings import Settings
+from python_common.catalog.catalog import load_catalog, load_table
+from python_common.config.settings import Settings
+from python_ingest.declare.topics import Declaration
 from python_ingest.kafka.offset_range import HeldOffsets
 from python_ingest.kafka.registry import Registry
-from python_ingest.topics import Declaration
 from python_ingest.verify.bronze_rows import ERASED, BronzeTable
 from python_ingest.verify.decoded import compare_decoded
 from python_ingest.verify.report import PROBLEMS_NAMED, Report, Sample, offsets_label

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from lakehouse.errors import UserError
-from lakehouse.settings import Settings
-from python_ingest.kafka import peek
-from python_ingest.kafka.broker import Broker
+from python_common.config.settings import Settings
+from python_common.errors import UserError
+from python_ingest.kafka import consumer
+from python_ingest.kafka.admin import Broker
 from python_ingest.kafka.message import headers_of, record_position
 
 # What a record is compared by; headers that the client cannot read are NULL.
@@ -42,7 +42,7 @@ class TopicLog:
         # A consumer would retry until the wait is over where a broker refuses the login.
         self._broker = Broker(settings, wait)
         self._broker.check()
-        self._consumer = peek.reader(settings, "lakehouse-verify")
+        self._consumer = consumer.reader(settings, "lakehouse-verify")
 
     def close(self) -> None:
         """Leave the broker."""
@@ -111,7 +111,7 @@ class TopicLog:
                 piece, first = [], after
 
     def _no_answer(self, error: KafkaError) -> UserError:
-        return peek.unanswered(self._settings, self._topic, error)
+        return consumer.unanswered(self._settings, self._topic, error)
 
 
 def _columns(records: list[Message]) -> pa.RecordBatch:

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from lakehouse.settings import Settings
+from python_common.config.settings import Settings
 from tests.support.postgres import PASSWORD, Postgres, running_postgres
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import boto3
 import pytest
 
-from lakehouse import backup
-from lakehouse.catalog import load_catalog, make_namespace
-from lakehouse.errors import UserError
-from lakehouse.settings import Settings, from_environment
+from python_common.catalog.catalog import load_catalog, make_namespace
+from python_common.config.settings import Settings, from_environment
+from python_common.errors import UserError
+from python_jobs import backup
 from tests.conftest import LAKEHOUSE, run_lakehouse
 from tests.support.postgres import Postgres
 from tests.support.race import IDS, ids

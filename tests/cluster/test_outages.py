@@ -14,10 +14,10 @@ import boto3
 import pytest
 from pyiceberg.catalog import Catalog
 
-from lakehouse.catalog import load_catalog
-from lakehouse.failure import to_user_error
-from lakehouse.settings import Settings
-from lakehouse.small_table import SmallTable
+from python_common.catalog.catalog import load_catalog
+from python_common.catalog.small_table import SmallTable
+from python_common.config.settings import Settings
+from python_common.failure import to_user_error
 from python_export.publishing.manifest import published
 from python_export.publishing.target import open_target
 from tests.python_export.publishing.test_export_publish import publish_content

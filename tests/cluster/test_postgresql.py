@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from lakehouse.catalog import load_catalog
-from lakehouse.failure import to_user_error
-from lakehouse.lease import Lease
-from lakehouse.settings import Settings
+from python_common.catalog.catalog import load_catalog
+from python_common.config.settings import Settings
+from python_common.failure import to_user_error
+from python_common.locks.lease import Lease
 from tests.support.machines import WORK_IN_STEPS, Machine
 from tests.support.postgres import PASSWORD, LossyWay, Postgres
 from tests.support.race import IDS, committed_at_once, ids

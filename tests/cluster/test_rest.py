@@ -6,13 +6,13 @@ from uuid import uuid4
 
 import pytest
 
-from lakehouse.catalog import _on_server, load_catalog, load_table, require_views
-from lakehouse.errors import UserError
-from lakehouse.failure import to_user_error
-from lakehouse.settings import Settings
-from python_ingest.landing import tables
-from python_ingest.landing.session import LazySparkSession
-from python_ingest.topics import Declaration
+from python_common.catalog.catalog import _on_server, load_catalog, load_table, require_views
+from python_common.config.settings import Settings
+from python_common.errors import UserError
+from python_common.failure import to_user_error
+from python_common.spark.session import LazySparkSession
+from python_ingest.bronze import tables
+from python_ingest.declare.topics import Declaration
 from tests.conftest import run_lakehouse
 from tests.support.race import IDS, committed_at_once, ids
 from tests.support.weed import KEY, SECRET, TABLE_BUCKET, Weed

@@ -12,22 +12,21 @@ from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from lakehouse import thrift
-from lakehouse.catalog import load_catalog
-from lakehouse.errors import UserError
-from lakehouse.process import free_ports
-from lakehouse.settings import Settings
-from python_export.datasets.source import Source
-from python_export.files.compare import verify
-from python_export.files.unload import unload
+from python_common.catalog.catalog import load_catalog
+from python_common.config.settings import Settings
+from python_common.errors import UserError
+from python_common.process import free_ports
+from python_common.spark import thrift, thrift_server
+from python_export.csv.compare import verify
+from python_export.csv.unload import unload
+from python_export.datasets.snapshot import Source
+from python_ingest.bronze import tables
+from python_ingest.bronze.commit import BatchMetadata, CommitConflict, overwrite
+from python_ingest.bronze.positions import Position, PositionReader
+from python_ingest.declare.topics import Declaration
 from python_ingest.kafka.offset_range import OffsetRange
-from python_ingest.landing import tables
-from python_ingest.landing.commit import BatchMetadata, CommitConflict, overwrite
-from python_ingest.landing.offsets import Position, PositionReader
-from python_ingest.topics import Declaration
-from python_ingest.upkeep.maintain import Retention, maintain_table
-from python_ingest.upkeep.purge import delete_orphans
-from spark_server import thrift_server
+from python_ingest.maintenance.maintain import Retention, maintain_table
+from python_ingest.maintenance.purge import delete_orphans
 from tests.support.hostile_rows import DATASET, SCHEMA, arrow_table, current_source, hostile_rows
 from tests.support.postgres import Postgres
 from tests.support.spark_jvm import session_of_its_own

@@ -11,13 +11,12 @@ import psutil
 import pytest
 from pyspark.sql import SparkSession, functions
 
-from lakehouse import thrift
-from lakehouse.catalog import load_catalog
-from lakehouse.errors import UserError
-from lakehouse.process import free_ports
-from lakehouse.settings import Settings
-from spark_server import thrift_server
-from spark_server.spark import session
+from python_common.catalog.catalog import load_catalog
+from python_common.config.settings import Settings
+from python_common.errors import UserError
+from python_common.process import free_ports
+from python_common.spark import thrift, thrift_server
+from python_common.spark.spark_conf import session
 from tests.support.postgres import PASSWORD, LossyWay, Postgres
 
 DATABASE = "lake_of_spark"
@@ -106,8 +105,8 @@ def ids(settings: Settings, name: str) -> list[int]:
 
 
 START = """
-from lakehouse.settings import from_environment
-from python_ingest.landing.session import LazySparkSession
+from python_common.config.settings import from_environment
+from python_common.spark.session import LazySparkSession
 LazySparkSession(from_environment())()
 """
 

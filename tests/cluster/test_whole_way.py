@@ -20,16 +20,16 @@ import psutil
 import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse.catalog import load_catalog
-from lakehouse.environment import PROJECT_ROOT, env_file, environment, home, read_env_file
-from lakehouse.settings import Settings, from_environment
-from lakehouse.weeks import IsoWeek
 from local_stack import stack
 from local_stack.temporary import own_environment
+from python_common.catalog.catalog import load_catalog
+from python_common.config.environment import PROJECT_ROOT, env_file, environment, home, read_env_file
+from python_common.config.settings import Settings, from_environment
+from python_common.spark.spark_conf import CLASS_ARCHIVE
+from python_common.weeks import IsoWeek
 from python_export.publishing.manifest import published
 from python_export.publishing.target import open_target
-from python_ingest.topics import Declaration
-from spark_server.spark import CLASS_ARCHIVE
+from python_ingest.declare.topics import Declaration
 from tests.conftest import run_dbt, run_lakehouse, started
 from tests.support import planted
 from tests.support.lab import Lab, assert_exactly_once, declared_in, produce

@@ -15,12 +15,12 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from console import cli
-from console.configuration import variables as our_variables
-from lakehouse.environment import PROJECT_ROOT
-from lakehouse.settings import Settings
-from python_export.datasets.project import Project
-from tests.console.test_configuration import NOT_FOR_PEOPLE
+from python_common.config.environment import PROJECT_ROOT
+from python_common.config.settings import Settings
+from python_dbt.project import Project
+from python_jobs import cli
+from python_jobs.commands.configuration import variables as our_variables
+from tests.python_jobs.test_configuration import NOT_FOR_PEOPLE
 from tests.support.secured import Authority
 
 DEPLOY = PROJECT_ROOT / "deploy"
@@ -31,7 +31,7 @@ OBJECTS = [
     resource for file in (DEPLOY / "kubernetes").rglob("*.yaml") for resource in yaml.safe_load_all(file.read_text())
 ]
 CONTROLLERS = ("StatefulSet", "CronJob")
-# What the executors' JVM gets: lakehouse/connections.py.
+# What the executors' JVM gets: python_common/config/connections.py.
 FOR_JAVA = {"KAFKA_SASL_JAAS_CONFIG"}
 
 

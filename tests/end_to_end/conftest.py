@@ -13,14 +13,15 @@ from typing import Any
 import duckdb
 import pytest
 
-from lakehouse import lease, thrift
-from lakehouse.catalog import load_catalog
-from lakehouse.environment import PROJECT_ROOT, home
-from lakehouse.pii.flows import RESTRICTED
-from lakehouse.settings import Settings
-from lakehouse.weeks import IsoWeek
+from local_stack.sample_data import pii_values, produced_log
 from local_stack.temporary import own_environment
-from sample_data import pii_values, produced_log
+from python_common.catalog.catalog import load_catalog
+from python_common.config.environment import PROJECT_ROOT, home
+from python_common.config.settings import Settings
+from python_common.locks import lease
+from python_common.spark import thrift
+from python_common.weeks import IsoWeek
+from python_dbt.pii.flows import RESTRICTED
 from tests.conftest import run_dbt, run_lakehouse, started
 from tests.support import planted
 

@@ -17,19 +17,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakehouse import pii_key
-from lakehouse.catalog import load_catalog
-from lakehouse.environment import PROJECT_ROOT, home
-from lakehouse.settings import Settings
-from lakehouse.weeks import IsoWeek
+from local_stack.sample_data import payments, pii_values, produce, produced_log
+from local_stack.sample_data.log import Log, ends, number, shop_topic
+from local_stack.sample_data.plan import DAY, HOUR
+from local_stack.sample_data.shop_changes import change
+from local_stack.sample_data.shop_orders import ShopOrder
+from python_common import pii_key
+from python_common.catalog.catalog import load_catalog
+from python_common.config.environment import PROJECT_ROOT, home
+from python_common.config.settings import Settings
+from python_common.weeks import IsoWeek
 from python_export.publishing.manifest import published
 from python_export.publishing.target import open_target
-from python_ingest.repair import receipts
-from sample_data import payments, pii_values, produce, produced_log
-from sample_data.log import Log, ends, number, shop_topic
-from sample_data.plan import DAY, HOUR
-from sample_data.shop_changes import change
-from sample_data.shop_orders import ShopOrder
+from python_ingest.maintenance import receipts
 from tests.conftest import LAKEHOUSE, run_lakehouse
 from tests.end_to_end.conftest import Lake, succeed
 from tests.support import planted

@@ -13,17 +13,17 @@ from functools import partial
 
 import pytest
 
-from lakehouse.catalog import load_catalog
-from lakehouse.environment import home
-from lakehouse.settings import Settings
+from python_common.catalog.catalog import load_catalog
+from python_common.config.environment import home
+from python_common.config.settings import Settings
+from python_export.notify import outbox
 from python_export.publishing.manifest import published
 from python_export.publishing.target import open_target
-from python_export.telling import outbox
+from python_jobs.weekly import history
+from python_jobs.weekly.steps import STEPS
 from tests.conftest import run_dbt
 from tests.end_to_end.conftest import Lake, produce, run_killed, succeed
 from tests.support.killed import POINTS
-from weekly_job import history
-from weekly_job.steps import STEPS
 
 
 @dataclass

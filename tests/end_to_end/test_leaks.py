@@ -3,9 +3,9 @@
 import subprocess
 from pathlib import Path
 
-from lakehouse.catalog import load_catalog
-from lakehouse.pii import check
-from sample_data import pii_values, produced_log
+from local_stack.sample_data import pii_values, produced_log
+from python_common.catalog.catalog import load_catalog
+from python_dbt.pii import check
 from tests.end_to_end.conftest import SIZE, Lake, persons
 from tests.support import planted
 

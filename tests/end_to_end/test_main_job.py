@@ -14,15 +14,15 @@ from pathlib import Path
 
 import frictionless
 
-from lakehouse import thrift
-from lakehouse.catalog import load_catalog
-from lakehouse.environment import PROJECT_ROOT, home
-from lakehouse.erd import mermaid
-from lakehouse.manifest import load
-from lakehouse.weeks import IsoWeek
-from sample_data import produced_log
-from sample_data.truth import rules
-from sample_data.truth import sales as truth_sales
+from local_stack.sample_data import produced_log
+from local_stack.sample_data.expected import rules
+from local_stack.sample_data.expected import sales as truth_sales
+from python_common.catalog.catalog import load_catalog
+from python_common.config.environment import PROJECT_ROOT, home
+from python_common.spark import thrift
+from python_common.weeks import IsoWeek
+from python_dbt.erd import mermaid
+from python_dbt.manifest import load
 from tests.conftest import run_dbt, run_lakehouse
 from tests.end_to_end.conftest import SIZE, Lake, persons, produce, succeed
 from tests.support import planted

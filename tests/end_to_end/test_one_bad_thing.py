@@ -14,19 +14,19 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
-from lakehouse import connections
-from lakehouse.catalog import load_catalog
-from lakehouse.environment import home
-from lakehouse.settings import Settings
-from lakehouse.weeks import IsoWeek
-from sample_data import produced_log
-from sample_data.codec import schema_text
-from sample_data.log import PAYMENTS, PIZZA, TRADES, Record, shop_topic
-from sample_data.truth.rules import week_of
+from local_stack.sample_data import produced_log
+from local_stack.sample_data.codec import schema_text
+from local_stack.sample_data.expected.rules import week_of
+from local_stack.sample_data.log import PAYMENTS, PIZZA, TRADES, Record, shop_topic
+from python_common.catalog.catalog import load_catalog
+from python_common.config import connections
+from python_common.config.environment import home
+from python_common.config.settings import Settings
+from python_common.weeks import IsoWeek
+from python_jobs.weekly import history
 from tests.conftest import run_lakehouse
 from tests.end_to_end.conftest import succeed
 from tests.support.evolutions import ADDED, BEYOND_INT, cases, encode, originals
-from weekly_job import history
 
 pytestmark = [pytest.mark.xdist_group("one bad thing"), pytest.mark.stack, pytest.mark.long]
 

@@ -5,15 +5,16 @@ The tests of this module run in order and share a lake of their own: what is tes
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from lakehouse.catalog import load_catalog
-from lakehouse.environment import PROJECT_ROOT
-from lakehouse.settings import Settings
 from local_stack.temporary import own_environment
+from python_common.catalog.catalog import load_catalog
+from python_common.config.environment import PROJECT_ROOT, TARGET
+from python_common.config.settings import Settings
 from tests.conftest import LAKEHOUSE, run_dbt, run_lakehouse, started
 from tests.end_to_end.conftest import Lake, succeed
 
@@ -32,14 +33,14 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert archive.returncode == 0, f"commit {RELEASE} is missing: run `git fetch --unshallow`. {archive.stderr!r}"
     tree = tmp_path_factory.mktemp("release-0.5")
     subprocess.run(["tar", "--extract"], input=archive.stdout, cwd=tree, check=True)
-    (tree / "spark_server" / "target").symlink_to(PROJECT_ROOT / "spark_server" / "target")
+    (tree / "spark_server" / "target").symlink_to(TARGET)
     return tree
 
 
 def run_release(release: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command of release 0.5, with dbt's files in its tree, as they were."""
     env = {**os.environ, "PYTHONPATH": str(release)}
-    command = [LAKEHOUSE, *arguments]
+    command = [sys.executable, "-c", "from console.cli import main; main()", *arguments]
     return subprocess.run(command, cwd=release, env=env, capture_output=True, text=True, timeout=900, check=False)
 
 

@@ -10,15 +10,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lakehouse import thrift
-from lakehouse.environment import env_file, home
-from lakehouse.errors import UserError
-from lakehouse.process import Service, free_ports
-from lakehouse.settings import Settings
 from local_stack import kafka
 from local_stack.stack import variables
 from local_stack.temporary import own_environment, running
-from spark_server.spark import CLASS_ARCHIVE
+from python_common.config.environment import env_file, home
+from python_common.config.settings import Settings
+from python_common.errors import UserError
+from python_common.process import Service, free_ports
+from python_common.spark import thrift
+from python_common.spark.spark_conf import CLASS_ARCHIVE
 from tests.conftest import run_lakehouse
 
 pytestmark = pytest.mark.stack

@@ -8,9 +8,9 @@ import pytest
 import yaml
 from pyhive import hive
 
-from lakehouse import thrift
-from lakehouse.environment import PROJECT_ROOT
-from lakehouse.settings import Settings
+from python_common.config.environment import PROJECT_ROOT
+from python_common.config.settings import Settings
+from python_common.spark import thrift
 from tests.conftest import run_dbt
 
 

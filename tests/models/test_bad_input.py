@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from pyhive import hive
 
-from lakehouse import pii_key
-from lakehouse.catalog import load_catalog
-from lakehouse.lease import held, leased
-from lakehouse.settings import Settings
-from lakehouse.thrift import rows
+from python_common import pii_key
+from python_common.catalog.catalog import load_catalog
+from python_common.config.settings import Settings
+from python_common.locks.lease import held, leased
+from python_common.spark.thrift import rows
 from tests.conftest import run_dbt
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lakehouse.environment import PROJECT_ROOT
+from python_common.config.environment import PROJECT_ROOT
 from tests.conftest import run_dbt
 from tests.models.conftest import write_small_project
 

@@ -17,14 +17,15 @@ from confluent_kafka import Producer
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from pyhive import hive
 
-from lakehouse import connections, thrift
-from lakehouse.catalog import load_catalog
-from lakehouse.settings import Settings
-from lakehouse.weeks import IsoWeek
+from local_stack.sample_data import load, produced_log
+from local_stack.sample_data.log import PAYMENTS, PIZZA, TRADES, shop_topic
 from local_stack.temporary import running
-from python_ingest.topics import read_declarations
-from sample_data import load, produced_log
-from sample_data.log import PAYMENTS, PIZZA, TRADES, shop_topic
+from python_common.catalog.catalog import load_catalog
+from python_common.config import connections
+from python_common.config.settings import Settings
+from python_common.spark import thrift
+from python_common.weeks import IsoWeek
+from python_ingest.declare.topics import read_declarations
 from tests.conftest import run_dbt, run_lakehouse
 from tests.support.evolutions import BEYOND_INT, PRICE, Case, cases, encode, originals
 

@@ -11,9 +11,9 @@ from dbt.cli.main import dbtRunner
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from lakehouse.catalog import load_catalog
-from lakehouse.environment import PROJECT_ROOT
-from lakehouse.settings import Settings
+from python_common.catalog.catalog import load_catalog
+from python_common.config.environment import PROJECT_ROOT
+from python_common.config.settings import Settings
 from tests.models.conftest import write_small_project
 
 CONFIG = {

@@ -11,14 +11,14 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
 
-from lakehouse import thrift
-from lakehouse.catalog import load_catalog, make_namespace
-from lakehouse.settings import from_environment
+from local_stack.sample_data.expected import rules
+from local_stack.sample_data.log import Record
 from local_stack.temporary import running
-from python_ingest.landing.tables import prepared
-from python_ingest.topics import read_declarations
-from sample_data.log import Record
-from sample_data.truth import rules
+from python_common.catalog.catalog import load_catalog, make_namespace
+from python_common.config.settings import from_environment
+from python_common.spark import thrift
+from python_ingest.bronze.tables import prepared
+from python_ingest.declare.topics import read_declarations
 from tests.conftest import run_dbt
 from tests.support import bronze
 from tests.support.shuffled_events import START, Event, Row, events, waves

@@ -10,10 +10,10 @@ import pytest
 from dbt.cli.main import dbtRunner
 from pyhive import hive
 
-from lakehouse import pii_key
-from lakehouse.environment import PROJECT_ROOT
-from lakehouse.settings import Settings
-from lakehouse.thrift import rows
+from python_common import pii_key
+from python_common.config.environment import PROJECT_ROOT
+from python_common.config.settings import Settings
+from python_common.spark.thrift import rows
 from tests.conftest import run_dbt
 from tests.models.conftest import write_small_project
 

@@ -11,9 +11,9 @@ import duckdb
 import jinja2
 import pytest
 
-from lakehouse.environment import PROJECT_ROOT
-from lakehouse.settings import Settings
-from lakehouse.weeks import IsoWeek
+from python_common.config.environment import PROJECT_ROOT
+from python_common.config.settings import Settings
+from python_common.weeks import IsoWeek
 
 Show = Callable[[str], list[dict]]
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dbt.cli.main import dbtRunner
 from pyhive import hive
 
-from lakehouse.environment import PROJECT_ROOT
-from lakehouse.pii import masks
-from lakehouse.settings import Settings
-from lakehouse.thrift import rows
+from python_common.config.environment import PROJECT_ROOT
+from python_common.config.settings import Settings
+from python_common.spark.thrift import rows
+from python_dbt.pii import masks
 
 Show = Callable[[str], list[dict]]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyhive import hive
 
-from lakehouse.thrift import rows
+from python_common.spark.thrift import rows
 from tests.conftest import run_dbt
 
 RunModel = Callable[..., None]

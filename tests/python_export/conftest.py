@@ -10,10 +10,10 @@ import pytest
 import yaml
 from pyiceberg.catalog import Catalog
 
-from lakehouse.catalog import load_catalog
-from lakehouse.environment import PROJECT_ROOT
-from lakehouse.settings import Settings
-from python_export.datasets.source import Source
+from python_common.catalog.catalog import load_catalog
+from python_common.config.environment import PROJECT_ROOT
+from python_common.config.settings import Settings
+from python_export.datasets.snapshot import Source
 from python_export.publishing.target import Target, open_target
 from tests.support.hostile_rows import DATASET, SCHEMA, arrow_table, current_source, hostile_rows
 from tests.support.weed import Weed

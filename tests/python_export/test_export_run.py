@@ -20,24 +20,26 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyiceberg.exceptions import NoSuchTableError
 
-from lakehouse import connections, thrift
-from lakehouse.catalog import load_catalog
-from lakehouse.environment import PROJECT_ROOT, environment
-from lakehouse.errors import DeadlineError, UserError
-from lakehouse.settings import Settings
-from lakehouse.weeks import IsoWeek
 from local_stack import stack as stack_services
-from python_export.datasets import completeness, declared, spark_sql
-from python_export.datasets.build import build, invocation
-from python_export.datasets.project import Project
-from python_export.files import unload
+from python_common.catalog.catalog import load_catalog
+from python_common.config import connections
+from python_common.config.environment import PROJECT_ROOT, environment
+from python_common.config.settings import Settings
+from python_common.errors import DeadlineError, UserError
+from python_common.spark import spark_sql, thrift
+from python_common.weeks import IsoWeek
+from python_dbt.project import Project
+from python_dbt.run import build, invocation
+from python_export.csv import unload
+from python_export.datasets import declared
+from python_export.notify.exported import Exported
 from python_export.publishing import late, publish, retain
 from python_export.publishing.publish import Published
 from python_export.publishing.retain import reproduce, tag_name
 from python_export.publishing.target import open_target
+from python_export.readiness import completeness
 from python_export.run import Exporter
-from python_export.telling.exported import Exported
-from python_ingest.kafka.broker import Broker
+from python_ingest.kafka.admin import Broker
 from tests.python_export.publishing.test_export_disk_full import no_room_beyond
 from tests.support.hostile_rows import (
     COLUMNS,

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse.settings import Settings
-from python_ingest.landing.session import LazySparkSession
-from python_ingest.topics import Declaration
+from python_common.config.settings import Settings
+from python_common.spark.session import LazySparkSession
+from python_ingest.declare.topics import Declaration
 from tests.support import in_process
 from tests.support.in_process import Lakehouse
 from tests.support.lab import Lab, declared_in

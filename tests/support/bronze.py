@@ -5,11 +5,11 @@ import json
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from lakehouse.catalog import make_namespace
-from python_ingest.landing import tables
-from python_ingest.schema.state import SchemaState
-from python_ingest.topics import read_declarations
-from sample_data.codec import schema_text
+from local_stack.sample_data.codec import schema_text
+from python_common.catalog.catalog import make_namespace
+from python_ingest.bronze import tables
+from python_ingest.bronze.schema_state import SchemaState
+from python_ingest.declare.topics import read_declarations
 
 VALUES = {
     "payments": "payments-v3",

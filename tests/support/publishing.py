@@ -11,8 +11,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from lakehouse.errors import UserError
-from lakehouse.settings import Settings
+from python_common.config.settings import Settings
+from python_common.errors import UserError
 from python_export.publishing.publish import publish
 from python_export.publishing.s3_target import S3Target
 from python_export.publishing.target import LocalTarget, Target, open_target

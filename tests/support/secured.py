@@ -28,9 +28,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from lakehouse.process import Service, free_ports
 from local_stack.kafka import JARS
-from spark_server import java
+from python_common.process import Service, free_ports
+from python_common.spark import java
 
 USER = "ingester"
 # With what JAAS, a shell or a configuration provider could take for its own.

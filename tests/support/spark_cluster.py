@@ -11,8 +11,8 @@ from pathlib import Path
 
 import psutil
 
-from lakehouse.process import Service, free_ports
-from spark_server.spark import SPARK_HOME
+from python_common.process import Service, free_ports
+from python_common.spark.spark_conf import SPARK_HOME
 
 CORES = 3
 """Of a worker: one for the Thrift server, two for ingesters; all still run when the other worker is lost."""

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from lakehouse.settings import Settings
-from spark_server.spark import session
+from python_common.config.settings import Settings
+from python_common.spark.spark_conf import session
 
 # By these PySpark finds the one JVM and the one session of a process.
 OF_PROCESS = (

@@ -11,7 +11,7 @@ import boto3
 import httpx2
 from botocore.exceptions import BotoCoreError, ClientError
 
-from lakehouse.process import Service, free_ports
+from python_common.process import Service, free_ports
 
 KEY, SECRET = "lake-key", "lake-secret-8e02"
 TABLE_BUCKET = "lakeb"

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from lakehouse import connections
-from lakehouse.settings import Settings
+from python_common.config import connections
+from python_common.config.settings import Settings
 
 RECORDS_PER_CALL = 10_000
 SECONDS_PER_CALL = 0.2

@@ -3,7 +3,7 @@
 import sys
 
 from bench.ingest.peers.consuming import chunks
-from lakehouse.settings import from_environment
+from python_common.config.settings import from_environment
 
 
 def main(topic: str) -> None:

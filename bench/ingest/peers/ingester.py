@@ -2,11 +2,11 @@
 
 import sys
 
-from lakehouse.settings import from_environment
-from python_ingest.landing.commit import Landed
+from python_common.config.settings import from_environment
+from python_common.spark.session import LazySparkSession
+from python_ingest.bronze.commit import Landed
+from python_ingest.declare.topics import Declaration, read_declarations
 from python_ingest.landing.run import Ingester, Options
-from python_ingest.landing.session import LazySparkSession
-from python_ingest.topics import Declaration, read_declarations
 
 
 class Batches:

@@ -12,8 +12,8 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from pyiceberg.catalog import Catalog
 
 from bench.ingest.peers.consuming import chunks
-from lakehouse.catalog import load_catalog
-from lakehouse.settings import from_environment
+from python_common.catalog.catalog import load_catalog
+from python_common.config.settings import from_environment
 
 SCHEMA = pa.schema(
     [

@@ -11,12 +11,16 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from lakehouse import connections, property_keys, thrift
-from lakehouse.catalog import load_catalog, make_namespace
-from lakehouse.errors import Issue, UserError
-from lakehouse.settings import Settings
-from lakehouse.weeks import IsoWeek
-from python_export.datasets.completeness import (
+from python_common.catalog import property_keys
+from python_common.catalog.catalog import load_catalog, make_namespace
+from python_common.config import connections
+from python_common.config.settings import Settings
+from python_common.errors import Issue, UserError
+from python_common.spark import thrift
+from python_common.spark.spark_sql import Table
+from python_common.weeks import IsoWeek
+from python_export.datasets.declared import Dataset, Topic
+from python_export.readiness.completeness import (
     EPOCH,
     TopicState,
     check,
@@ -25,11 +29,9 @@ from python_export.datasets.completeness import (
     read_topic_states,
     require_past,
 )
-from python_export.datasets.declared import Dataset, Topic
-from python_export.datasets.issues import withhold, withholds
-from python_export.datasets.spark_sql import Table
-from python_ingest.kafka.broker import Broker
-from python_ingest.topics import DeadLetterLimit
+from python_export.readiness.issues import withhold, withholds
+from python_ingest.declare.topics import DeadLetterLimit
+from python_ingest.kafka.admin import Broker
 from tests.support.hostile_rows import DATASET
 
 WEEK = IsoWeek(2020, 53)

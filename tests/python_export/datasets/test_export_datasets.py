@@ -16,24 +16,25 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, NestedField
 
-from lakehouse.environment import PROJECT_ROOT
-from lakehouse.errors import Issue, UserError
-from lakehouse.manifest import Column, DbtManifest, Node
-from lakehouse.manifest import parse as parse_manifest
-from lakehouse.pii import masks
-from lakehouse.pii.compile import compiled_manifest
-from lakehouse.weeks import IsoWeek
-from python_export.datasets import declared, dictionary, pii_gate
-from python_export.datasets.build import build, failures, parse
+from python_common.config.environment import PROJECT_ROOT
+from python_common.errors import Issue, UserError
+from python_common.spark.spark_sql import Table
+from python_common.weeks import IsoWeek
+from python_dbt.compile import compiled_manifest
+from python_dbt.manifest import Column, DbtManifest, Node
+from python_dbt.manifest import parse as parse_manifest
+from python_dbt.pii import masks
+from python_dbt.project import Project
+from python_dbt.run import build, failures, parse
+from python_export.datasets import declared, dictionary
 from python_export.datasets.declared import Topic
 from python_export.datasets.dictionary import Field
-from python_export.datasets.issues import withhold, without_dataset
-from python_export.datasets.project import Project
 from python_export.datasets.report_spec import Headline, ReportSpec, report_spec
-from python_export.datasets.source import require_week
-from python_export.datasets.spark_sql import Table
-from python_export.datasets.unclassified import omitted_fields
-from python_ingest.schema.writer_form import expand_schema
+from python_export.datasets.snapshot import require_week
+from python_export.readiness import pii_gate
+from python_export.readiness.issues import withhold, without_dataset
+from python_export.readiness.unclassified import omitted_fields
+from python_ingest.avro.expanded_schema import expand_schema
 from tests.support.hostile_rows import DATASET, arrow_table, current_source, hostile_rows
 from tests.support.lab import record
 
@@ -260,7 +261,7 @@ def test_the_project_is_read_anew_when_it_has_changed(
 ) -> None:
     found = project(tmp_path, manifest)
     calls: list[str] = []
-    monkeypatch.setattr("python_export.datasets.build._dbt", lambda _, command, failed: calls.append(command))
+    monkeypatch.setattr("python_dbt.run._dbt", lambda _, command, failed: calls.append(command))
     (found.directory / "models").mkdir()
     sources = [found.directory / "dbt_project.yml", found.directory / "models" / "sales.sql"]
     for path in sources:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from python_export.datasets.build import problems
-from python_export.datasets.spark_sql import reason
+from python_common.spark.spark_sql import reason
+from python_dbt.run import problems
 
 CAST_ERROR = (
     "Error running query: [CAST_INVALID_INPUT] org.apache.spark.SparkNumberFormatException: [CAST_INVALID_INPUT] The "

@@ -11,19 +11,19 @@ from click.testing import Result
 from pyiceberg.catalog import Catalog
 from typer.testing import CliRunner
 
-from lakehouse.catalog import load_catalog
-from lakehouse.errors import UserError
-from lakehouse.settings import Settings
-from lakehouse.weeks import IsoWeek
+from python_common.catalog.catalog import load_catalog
+from python_common.config.settings import Settings
+from python_common.errors import UserError
+from python_common.weeks import IsoWeek
 from python_export.cli.run import app
-from python_export.datasets.source import Source
-from python_export.files import pii_scan
-from python_export.files.compare import verify
+from python_export.csv import pii_scan
+from python_export.csv.compare import verify
+from python_export.datasets.snapshot import Source
+from python_export.notify import outbox
 from python_export.publishing.manifest import Manifest
 from python_export.publishing.publish import build_manifest, publish, withdraw
 from python_export.publishing.retain import source_snapshot, tag_name, tag_snapshot
 from python_export.publishing.target import digest, open_target
-from python_export.telling import outbox
 from python_export.variables import Channels
 from tests.support.hostile_rows import DATASET, MONDAY, arrow_table, current_source, hostile_rows, right_lines
 from tests.support.publishing import unlock

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog import Catalog
 
-from lakehouse.errors import UserError
-from lakehouse.settings import Settings
-from python_export.files import csv_file
-from python_export.files.compare import verify
+from python_common.config.settings import Settings
+from python_common.errors import UserError
+from python_export.csv import csv_file
+from python_export.csv.compare import verify
 from python_export.publishing.manifest import published
 from python_export.publishing.publish import publish
 from python_export.publishing.target import Target, open_target, staging

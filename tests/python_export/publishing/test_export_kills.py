@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.settings import Settings
+from python_common.config.settings import Settings
 from python_export.publishing.manifest import published
 from python_export.publishing.target import open_target, staging
 from tests.support.publishing import (

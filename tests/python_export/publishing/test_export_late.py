@@ -13,11 +13,11 @@ from click.testing import Result
 from pyiceberg.catalog import Catalog
 from typer.testing import CliRunner
 
-from lakehouse.errors import UserError
-from lakehouse.settings import Settings
-from lakehouse.weeks import IsoWeek, weeks_between, weeks_label
+from python_common.config.settings import Settings
+from python_common.errors import UserError
+from python_common.weeks import IsoWeek, weeks_between, weeks_label
+from python_dbt.run import FIGURES_TABLE
 from python_export.cli import run as cli
-from python_export.datasets.build import FIGURES_TABLE
 from python_export.publishing import late
 from python_export.publishing.manifest import Manifest
 from python_export.publishing.target import Target, open_target

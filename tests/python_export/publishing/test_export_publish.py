@@ -20,10 +20,10 @@ from botocore.response import StreamingBody
 from click.testing import Result
 from typer.testing import CliRunner
 
-from lakehouse import private
-from lakehouse.errors import UserError
-from lakehouse.settings import Settings
 from local_stack import stack
+from python_common import private_files
+from python_common.config.settings import Settings
+from python_common.errors import UserError
 from python_export.cli.run import app
 from python_export.datasets.dictionary import Field
 from python_export.publishing.manifest import Column, Manifest, ManifestError, newest, published, read
@@ -189,9 +189,9 @@ def test_a_published_version_cannot_be_written(offline_settings: Settings) -> No
 def test_a_version_whose_writer_died_after_the_rename_is_readable_and_the_next_run_closes_it(
     offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(private, "_callers_umask", 0o022)
+    monkeypatch.setattr(private_files, "_callers_umask", 0o022)
     target, version = open_target(offline_settings), Path(offline_settings.export_root) / "events/2020-W53/v1"
-    before = os.umask(private.UMASK)
+    before = os.umask(private_files.UMASK)
     try:
         with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
             rename = Path.rename

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.errors import UserError
-from lakehouse.lock import locked
+from python_common.errors import UserError
+from python_common.locks.lock import locked
 from python_export.publishing.target import staging
 from tests.support.polling import until
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from lakehouse.errors import UserError
-from lakehouse.variables import seconds
+from python_common.config.variables import seconds
+from python_common.errors import UserError
+from python_ingest.bronze.commit import Landed
 from python_ingest.cli.report import ConsoleReporter, print_summary
-from python_ingest.landing.commit import Landed
 from python_ingest.landing.run import Options, TopicResult
 from tests.conftest import LAKEHOUSE, run_lakehouse
 from tests.support.in_process import Lakehouse

@@ -7,8 +7,8 @@ import time
 import pytest
 from confluent_kafka import KafkaError
 
-from lakehouse.settings import Settings
-from python_ingest.kafka.broker import Broker
+from python_common.config.settings import Settings
+from python_ingest.kafka.admin import Broker
 
 
 class Interrupted(Broker):

@@ -3,13 +3,13 @@
 import pytest
 from confluent_kafka import KafkaError, Message
 
-from lakehouse.errors import UserError
-from lakehouse.settings import Settings
-from python_ingest.kafka import peek
+from python_common.config.settings import Settings
+from python_common.errors import UserError
+from python_ingest.kafka import consumer
 from python_ingest.kafka.offset_range import OffsetRange
 
 
-class CommitConflict(peek.Consumer):
+class CommitConflict(consumer.Consumer):
     """A consumer without rights to its group: such an error belongs to no partition and has no offset."""
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
@@ -17,6 +17,6 @@ class CommitConflict(peek.Consumer):
 
 
 def test_an_error_of_the_consumer_itself_is_named(offline_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peek, "Consumer", CommitConflict)
+    monkeypatch.setattr(consumer, "Consumer", CommitConflict)
     with pytest.raises(UserError, match="GROUP_AUTHORIZATION_FAILED"):
-        list(peek.read_records(offline_settings, "t", OffsetRange(0, 0, 5), 5))
+        list(consumer.read_records(offline_settings, "t", OffsetRange(0, 0, 5), 5))

@@ -14,11 +14,11 @@ import psutil
 import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse.errors import UserError
-from lakehouse.settings import Settings, from_environment
-from python_ingest.kafka.broker import Broker
+from python_common.config.settings import Settings, from_environment
+from python_common.errors import UserError
+from python_ingest.declare.topics import Declaration
+from python_ingest.kafka.admin import Broker
 from python_ingest.kafka.registry import Registry
-from python_ingest.topics import Declaration
 from python_ingest.verify.compare import verify_topic
 from tests.conftest import LAKEHOUSE, run_lakehouse
 from tests.support.lab import Lab, record
@@ -202,8 +202,8 @@ def test_a_run_over_client_certificates_and_a_bearer_token(
 
 ONE_SESSION = """
 import os, psutil
-from lakehouse.settings import from_environment
-from spark_server.spark import session
+from python_common.config.settings import from_environment
+from python_common.spark.spark_conf import session
 spark = session(from_environment(), "key")
 [java] = [process for process in psutil.Process().children(recursive=True) if "java" in process.name()]
 print("KAFKA_SSL_KEYSTORE_KEY" in java.environ(), "KAFKA_SSL_KEYSTORE_KEY" in os.environ, end=" ")

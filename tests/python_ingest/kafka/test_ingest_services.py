@@ -15,16 +15,16 @@ import pytest
 from confluent_kafka import KafkaError
 from pyspark.sql import SparkSession
 
-from lakehouse.errors import UserError
-from lakehouse.failure import error_log
-from lakehouse.settings import Settings
-from python_ingest.kafka.broker import Broker, TopicState, passing
+from python_common.config.settings import Settings
+from python_common.errors import UserError
+from python_common.failure import error_log
+from python_common.spark.spark_conf import CLASS_ARCHIVE
+from python_ingest.bronze.schema_state import SchemaState
+from python_ingest.declare.topics import Declaration
+from python_ingest.kafka.admin import Broker, TopicState, passing
 from python_ingest.kafka.registry import Registry
 from python_ingest.landing.run import Options
-from python_ingest.schema.learn import TopicSchemas
-from python_ingest.schema.state import SchemaState
-from python_ingest.topics import Declaration
-from spark_server.spark import CLASS_ARCHIVE
+from python_ingest.landing.schemas import TopicSchemas
 from tests.support.lab import Lab, record
 
 SILENCE: tuple[int, dict] = (0, {})

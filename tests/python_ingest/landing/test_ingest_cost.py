@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from python_ingest.kafka import peek
+from python_common.spark import java
+from python_ingest.kafka import consumer
 from python_ingest.kafka.offset_range import OffsetRange
 from python_ingest.landing.run import Options
-from spark_server import java
 from tests.support.lab import Lab, produce
 
 # The histogram is a tool of the JDK; what runs Spark may be a plain runtime.
@@ -42,8 +42,8 @@ def test_a_look_at_a_range_does_not_read_the_records_behind_it(lab: Lab, monkeyp
         lab.produce(b"\x00\x00\x00\x00\x02", 0)
         lab.produce(b"\x00\x00\x00\x00\x03", 1)
     lab.flush()
-    monkeypatch.setattr(peek, "RECORDS_PER_CALL", 1)
-    looked = peek.schema_ids(lab.settings, lab.topic, [OffsetRange(0, 0, 1), OffsetRange(1, 0, 1000)], 10)
+    monkeypatch.setattr(consumer, "RECORDS_PER_CALL", 1)
+    looked = consumer.schema_ids(lab.settings, lab.topic, [OffsetRange(0, 0, 1), OffsetRange(1, 0, 1000)], 10)
     assert looked == ({1: 1, 3: 1000}, {None: 1001})
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
-from python_ingest.kafka import peek, registry
+from python_ingest.kafka import consumer, registry
 from python_ingest.landing import batch
 from python_ingest.landing.run import Options
-from python_ingest.upkeep.status import topic_statuses
+from python_ingest.maintenance.status import topic_statuses
 from python_ingest.verify.compare import verify_topic
 from tests.support.lab import Lab, assert_columns_say_what_bytes_say, record
 
@@ -232,8 +232,8 @@ def test_an_unknown_id_costs_one_look_and_three_questions_and_thousands_of_them_
     missing = schema_id + 10_000
     good, bad = lab.encode(schema_id, {"id": 1}), b"\x00" + missing.to_bytes(4, "big") + b"\x02"
     looks, asked = [], []
-    look, ask = peek.schema_ids, SchemaRegistryClient.get_schema
-    monkeypatch.setattr(peek, "schema_ids", lambda *given: looks.append(given) or look(*given))
+    look, ask = consumer.schema_ids, SchemaRegistryClient.get_schema
+    monkeypatch.setattr(consumer, "schema_ids", lambda *given: looks.append(given) or look(*given))
     monkeypatch.setattr(
         SchemaRegistryClient, "get_schema", lambda client, schema_id: asked.append(schema_id) or ask(client, schema_id)
     )

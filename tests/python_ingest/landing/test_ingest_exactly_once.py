@@ -16,14 +16,14 @@ from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata
 from pyspark.sql import functions as F
 
-from lakehouse.catalog import make_namespace
-from lakehouse.commits import CommitConflict
-from python_ingest.kafka import peek
-from python_ingest.kafka.broker import Broker
+from python_common.catalog.catalog import make_namespace
+from python_common.catalog.commits import CommitConflict
+from python_ingest.bronze import commit, tables, topic_identity
+from python_ingest.bronze.positions import Position, PositionReader
+from python_ingest.kafka import consumer
+from python_ingest.kafka.admin import Broker
 from python_ingest.kafka.offset_range import OffsetRange
-from python_ingest.landing import commit, identity, tables
 from python_ingest.landing.batch import BatchPlan, SparkFailed
-from python_ingest.landing.offsets import Position, PositionReader
 from python_ingest.landing.run import Options
 from tests.support.lab import SALE, Lab, Messages, assert_exactly_once, produce
 
@@ -131,7 +131,7 @@ def test_of_two_first_writers_one_is_refused(lab: Lab) -> None:
     batch_writer, other = lab.batch_writer("one"), lab.batch_writer("other")
     make_namespace(batch_writer.catalog, lab.declaration.schema)
     empty = tables.create(batch_writer.catalog, lab.declaration)
-    identity.record_topic_id(empty, topic)
+    topic_identity.record_topic_id(empty, topic)
     with pytest.raises(CommitConflict):
         tables.create(other.catalog, lab.declaration)
     stale = lab.table()
@@ -225,13 +225,13 @@ def test_a_clock_that_steps_back_while_a_batch_is_written_costs_time_and_no_tabl
             overtaken.append(True)
             with monkeypatch.context() as patch:
                 patch.setattr(pyiceberg.table.update, "datetime", Ahead)
-                identity.set_properties(lab.table(), {"other": "x"})
+                topic_identity.set_properties(lab.table(), {"other": "x"})
         overwrite(*arguments)
 
     monkeypatch.setattr(commit, "overwrite", written_before)
     assert lab.land_well().records == 6
     assert ["planning again" in note for note in lab.messages.notes] == [True]
-    identity.set_properties(lab.table(), {"other": "y"})
+    topic_identity.set_properties(lab.table(), {"other": "y"})
     assert lab.spark.table(f"lake.{lab.declaration.identifier}").count() == 12
     assert_exactly_once(lab, 12)
 
@@ -412,11 +412,11 @@ def test_from_earliest_passes_over_offsets_without_records(lab: Lab, monkeypatch
     snapshot = lab.table().current_snapshot()
     ingester = lab.ingester(Options(wait=10, from_earliest=True))
     with monkeypatch.context() as patch:
-        patch.setattr(peek, "Consumer", Seeking)
+        patch.setattr(consumer, "Consumer", Seeking)
         (first,) = ingester.catch_up([lab.declaration])
     assert Seeking.assigned == 1  # markers and aborted records of all transactions are passed in one go
     with monkeypatch.context() as patch:
-        patch.setattr(peek, "reader", None)  # what holds no record is not asked for again
+        patch.setattr(consumer, "reader", None)  # what holds no record is not asked for again
         (again,) = ingester.catch_up([lab.declaration])
     assert [(result.error, result.batches) for result in (first, again)] == [(None, 0), (None, 0)]
     lab.sql("delete from {table} where kafka_offset = 2")

@@ -28,16 +28,18 @@ from confluent_kafka import Producer
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from lakehouse import connections, private
-from lakehouse.process import Service, free_ports
-from lakehouse.settings import Settings
 from local_stack import kafka
+from python_common import private_files
+from python_common.config import connections
+from python_common.config.settings import Settings
+from python_common.process import Service, free_ports
+from python_common.spark.session import LazySparkSession
+from python_ingest.bronze import commit
+from python_ingest.declare.topics import Declaration
 from python_ingest.kafka import registry
-from python_ingest.landing import batch, commit, far_stamps, run
+from python_ingest.landing import batch, run, timestamp_overflow
 from python_ingest.landing.run import Options
-from python_ingest.landing.session import LazySparkSession
-from python_ingest.repair import dead_letters
-from python_ingest.topics import Declaration
+from python_ingest.maintenance import replay
 from python_ingest.verify.compare import verify_topic
 from tests.conftest import LAKEHOUSE, run_lakehouse
 from tests.python_ingest.kafka.test_ingest_services import SILENCE, registry_answering
@@ -282,7 +284,7 @@ def test_a_topic_that_ends_the_jvm_is_named_and_the_others_land(
         file = declared_in(tmp_path, one.declaration) / "_lab__sources.yml"
         file.rename(tmp_path / f"_lab{number}__sources.yml")
     small_heap = tmp_path / "spark.conf"
-    private.write(small_heap, "spark.driver.memory 512m\n")
+    private_files.write(small_heap, "spark.driver.memory 512m\n")
     monkeypatch.setenv("LAKEHOUSE_SPARK_CONF", str(small_heap))
     landed = run_lakehouse("ingest", "run", "--models", str(tmp_path))
     assert landed.returncode == 1, landed.stdout
@@ -370,7 +372,7 @@ def test_clocks_far_off_land_as_they_are(lab: Lab) -> None:
 
 def test_records_stamped_in_nanoseconds_cost_themselves(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     configure(lab, "message.timestamp.after.max.ms", str(2**63 - 1))
-    monkeypatch.setattr(far_stamps, "MOST_RECORDS", 7)
+    monkeypatch.setattr(timestamp_overflow, "MOST_RECORDS", 7)
     schema_id = lab.register(SALE)
     now = time.time_ns()
     rng = random.Random(64)
@@ -391,7 +393,7 @@ def test_records_stamped_in_nanoseconds_cost_themselves(lab: Lab, monkeypatch: p
             assert (row["decode_error"], row["id"]) == (None, row["kafka_offset"])
             assert row["kafka_timestamp"] is not None
     assert_exactly_once(lab, 2 * len(far))
-    replayed = dead_letters.replay(lab.batch_writer(), None)
+    replayed = replay.replay(lab.batch_writer(), None)
     assert (replayed.looked_at, replayed.decoded) == (sum(far), 0)
 
 

@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import pytest
 
-from lakehouse.errors import UserError
+from python_common.errors import UserError
+from python_common.spark import session
+from python_ingest.declare.topics import Declaration
 from python_ingest.landing import follow as following
-from python_ingest.landing import session
 from python_ingest.landing.follow import follow
 from python_ingest.landing.run import Ingester, TopicResult
-from python_ingest.topics import Declaration
 
 
 class Turns:

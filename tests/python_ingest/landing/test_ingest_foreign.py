@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from lakehouse.environment import PROJECT_ROOT
-from lakehouse.settings import Settings
+from python_common.config.environment import PROJECT_ROOT
+from python_common.config.settings import Settings
+from python_ingest.avro.expanded_schema import full_name
+from python_ingest.bronze.schema_state import SchemaState
+from python_ingest.declare.topics import Declaration
 from python_ingest.kafka.registry import Registry
-from python_ingest.repair import dead_letters
-from python_ingest.repair.dead_letters import Replayed
-from python_ingest.schema.learn import TopicSchemas
-from python_ingest.schema.state import SchemaState
-from python_ingest.schema.writer_form import full_name
-from python_ingest.topics import Declaration
-from tests.python_ingest.schema.test_ingest_schemas import a_version
+from python_ingest.landing.schemas import TopicSchemas
+from python_ingest.maintenance import replay
+from python_ingest.maintenance.replay import Replayed
+from tests.python_ingest.avro.test_ingest_schemas import a_version
 from tests.support.lab import Lab, assert_exactly_once, record
 
 
@@ -69,9 +69,9 @@ def test_a_replay_lands_a_foreign_schema_once_the_declaration_names_its_subject(
     moved = sale(lab) | {"fields": [*sale(lab)["fields"], {"name": "more", "type": ["null", "int"]}]}
     lab.produce(lab.encode(lab.register_under(subject, moved), {"id": 2, "note": "moved", "more": 7}))
     lab.land_well()
-    assert dead_letters.replay(lab.batch_writer(), None) == Replayed(1, 0)
+    assert replay.replay(lab.batch_writer(), None) == Replayed(1, 0)
     corrected = declaring(lab, subject=(f"{lab.topic}-value", subject))
-    assert dead_letters.replay(corrected.batch_writer(), "foreign_schema") == Replayed(1, 1)
+    assert replay.replay(corrected.batch_writer(), "foreign_schema") == Replayed(1, 1)
     assert [(row["id"], row["more"]) for row in lab.rows()] == [(1, None), (2, 7)]
 
 
@@ -187,7 +187,7 @@ def test_a_spoiled_table_is_mended_as_the_docs_say(lab: Lab) -> None:
     commands = re.sub("|".join(own_names), lambda found: own_names[found[0]], statements[1])
     for command in filter(str.strip, commands.split(";\n")):
         lab.sql(command)
-    assert dead_letters.replay(lab.batch_writer(), None) == Replayed(2, 1)
+    assert replay.replay(lab.batch_writer(), None) == Replayed(2, 1)
     assert errors(lab) == [f"foreign_schema: schema id {schema_id} belongs to {foreign_subject}", None]
     assert [(row["id"], row["note"]) for row in lab.rows()] == [(None, None), (1, "n")]
     assert [field.name for field in SchemaState.of(lab.table()).columns.fields] == ["id", "note"]

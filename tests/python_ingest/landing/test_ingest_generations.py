@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from lakehouse.catalog import load_catalog
-from lakehouse.errors import UserError
-from python_ingest.cli import landing
+from python_common.catalog.catalog import load_catalog
+from python_common.errors import UserError
+from python_ingest.cli import ingest
 from python_ingest.landing.run import Options
-from python_ingest.repair import dead_letters, erase
-from python_ingest.upkeep.maintain import Retention, maintain_table
+from python_ingest.maintenance import erase, replay
+from python_ingest.maintenance.maintain import Retention, maintain_table
 from python_ingest.verify.compare import verify_topic
 from python_ingest.verify.report import Report
 from tests.support.lab import SALE, Lab, produce, record
@@ -32,7 +32,7 @@ def recreate(lab: Lab) -> Lab:
 
 
 def rebind(lab: Lab, start: str, directory: Path) -> None:
-    landing.rebind(lab.topic, start=start, wait="10s", models=directory)
+    ingest.rebind(lab.topic, start=start, wait="10s", models=directory)
 
 
 def verified(lab: Lab) -> Report:
@@ -96,7 +96,7 @@ def test_a_replay_changes_the_row_of_its_own_generation(lab: Lab, models_dir: Pa
     lab.land_well()
     assert [row["decode_error"] is None for row in lab.rows()] == [False, False]
     lab.register_under(f"{lab.topic}-value", record("later", id="int", color="string"))
-    assert dead_letters.replay(lab.batch_writer(), None).decoded == 1
+    assert replay.replay(lab.batch_writer(), None).decoded == 1
     assert {place(row): row.get("id") for row in lab.rows()} == {(0, 0, 0): None, (1, 0, 0): 7}
     verified(lab)
 

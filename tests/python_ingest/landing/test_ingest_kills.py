@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from python_ingest.declare.topics import Declaration
 from python_ingest.landing.run import Options
-from python_ingest.topics import Declaration
-from python_ingest.upkeep.maintain import Retention, maintain_table
+from python_ingest.maintenance.maintain import Retention, maintain_table
 from tests.conftest import LAKEHOUSE, run_lakehouse
 from tests.support.lab import Lab, assert_exactly_once, assert_sorted, laid_out, produce
 

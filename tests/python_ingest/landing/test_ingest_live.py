@@ -17,20 +17,20 @@ from confluent_kafka.admin import NewPartitions
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
-from lakehouse.catalog import load_catalog
-from lakehouse.environment import PROJECT_ROOT
-from lakehouse.settings import Settings
-from lakehouse.weeks import IsoWeek
-from python_export.datasets.project import Project
-from python_export.telling.exported import Exported
-from python_ingest.kafka.broker import Broker
+from python_common.catalog.catalog import load_catalog
+from python_common.config.environment import PROJECT_ROOT
+from python_common.config.settings import Settings
+from python_common.weeks import IsoWeek
+from python_dbt.project import Project
+from python_export.notify.exported import Exported
+from python_ingest.declare.topics import Declaration
+from python_ingest.kafka.admin import Broker
 from python_ingest.landing.run import Options
-from python_ingest.topics import Declaration
 from python_ingest.verify.compare import verify_topic
+from python_jobs.weekly import steps
+from python_jobs.weekly.steps import Job
 from tests.conftest import LAKEHOUSE
 from tests.support.lab import SALE, Lab, Messages, produce
-from weekly_job import steps
-from weekly_job.steps import Job
 
 TOPICS = 6
 PER_SECOND = 200

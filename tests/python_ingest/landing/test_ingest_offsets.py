@@ -8,14 +8,14 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from lakehouse.catalog import load_catalog, make_namespace
-from lakehouse.errors import UserError
-from lakehouse.settings import Settings
-from python_ingest.kafka.broker import TopicState
+from python_common.catalog.catalog import load_catalog, make_namespace
+from python_common.config.settings import Settings
+from python_common.errors import UserError
+from python_ingest.bronze import tables, topic_identity
+from python_ingest.bronze.positions import Position, PositionReader, before, capped, count, lost, waiting
+from python_ingest.declare.topics import Declaration
+from python_ingest.kafka.admin import TopicState
 from python_ingest.kafka.offset_range import OffsetRange
-from python_ingest.landing import identity, tables
-from python_ingest.landing.offsets import Position, PositionReader, before, capped, count, lost, waiting
-from python_ingest.topics import Declaration
 
 
 def topic(begin: dict[int, int], end: dict[int, int]) -> TopicState:
@@ -133,7 +133,7 @@ def test_a_number_is_never_less_than_one_that_was_given_though_its_rows_are_gone
     table.manage_snapshots().rollback_to_snapshot(table.metadata.snapshots[0].snapshot_id).commit()
     position = PositionReader().read(table)
     assert (position.next_offsets, position.held_batch, position.last_batch) == ({0: 1}, 2, 3)
-    identity.set_properties(table, {"lakehouse.last-batch": "9"})
+    topic_identity.set_properties(table, {"lakehouse.last-batch": "9"})
     assert PositionReader().read(table).last_batch == 9
 
 

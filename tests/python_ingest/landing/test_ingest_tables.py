@@ -10,26 +10,26 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.types import IntegerType, LongType, StringType
 
-from lakehouse.catalog import load_catalog, make_namespace
-from lakehouse.commits import CommitConflict
-from lakehouse.errors import UserError
-from lakehouse.settings import Settings
-from python_ingest import layout, spark_types
-from python_ingest.kafka.broker import TopicState
-from python_ingest.landing import identity, tables
-from python_ingest.landing.offsets import Position, PositionReader
-from python_ingest.landing.tables import table_schema
-from python_ingest.layout import METADATA_COLUMNS, partition_field, sort_field
-from python_ingest.schema import column_types, writer_form
-from python_ingest.schema.avro import IncompatibleSchema
-from python_ingest.schema.columns import landed_columns
-from python_ingest.schema.state import SchemaState
-from python_ingest.topics import Declaration
+from python_common.catalog.catalog import load_catalog, make_namespace
+from python_common.catalog.commits import CommitConflict
+from python_common.config.settings import Settings
+from python_common.errors import UserError
+from python_ingest.avro import expanded_schema
+from python_ingest.avro.walk import IncompatibleSchema
+from python_ingest.bronze import column_types, tables, topic_identity
+from python_ingest.bronze.columns import landed_columns
+from python_ingest.bronze.positions import Position, PositionReader
+from python_ingest.bronze.schema_state import SchemaState
+from python_ingest.bronze.tables import table_schema
+from python_ingest.declare import spark_types, table_layout
+from python_ingest.declare.table_layout import METADATA_COLUMNS, partition_field, sort_field
+from python_ingest.declare.topics import Declaration
+from python_ingest.kafka.admin import TopicState
 from tests.support.lab import record
 
 
 def writer(schema: Any) -> Any:
-    return writer_form.expand_schema(json.dumps(schema))
+    return expanded_schema.expand_schema(json.dumps(schema))
 
 
 def test_a_nested_record_stays_a_struct_of_optional_fields() -> None:
@@ -95,8 +95,8 @@ def test_a_table_is_made_once_and_remembers_where_it_comes_from(catalog: Catalog
     assert [str(field.transform) for field in table.spec().fields] == ["day", "identity"]
     for column in ("kafka_partition", "kafka_offset", "ingest_batch"):
         assert table.properties[f"write.metadata.metrics.column.{column}"] == "full"
-    identity.record_topic_id(table, TOPIC)
-    identity.check(table, DECLARATION, TOPIC, Position())
+    topic_identity.record_topic_id(table, TOPIC)
+    topic_identity.check(table, DECLARATION, TOPIC, Position())
 
 
 def test_a_table_has_the_properties_that_are_declared_now(catalog: Catalog) -> None:
@@ -116,7 +116,10 @@ def test_a_table_has_the_properties_that_are_declared_now(catalog: Catalog) -> N
 
 def layout_of(table: Table) -> tuple[str, str]:
     schema = table.schema()
-    parted, order = layout.partitioned_by(table.spec(), schema), layout.sorted_by(table.sort_order(), schema)
+    parted, order = (
+        table_layout.partitioned_by(table.spec(), schema),
+        table_layout.sorted_by(table.sort_order(), schema),
+    )
     return ", ".join(map(str, parted)), ", ".join(map(str, order))
 
 
@@ -164,7 +167,7 @@ def made(catalog: Catalog) -> Table:
 def filled(catalog: Catalog) -> Table:
     """Return the table once a batch, here an empty one, was committed to it."""
     table = made(catalog)
-    identity.record_topic_id(table, TOPIC)
+    topic_identity.record_topic_id(table, TOPIC)
     table.append(pa.Table.from_pylist([], table.schema().as_arrow()))
     return table
 
@@ -179,16 +182,16 @@ def filled(catalog: Catalog) -> Table:
 def test_another_topic_id_or_cluster_is_refused(catalog: Catalog, change: dict[str, str], words: str) -> None:
     table = filled(catalog)
     other = replace(TOPIC, **change)
-    identity.record_topic_id(table, other)
+    topic_identity.record_topic_id(table, other)
     with pytest.raises(UserError, match=words):
-        identity.check(table, DECLARATION, other, Position(1, {0: 8}))
+        topic_identity.check(table, DECLARATION, other, Position(1, {0: 8}))
 
 
 def test_a_table_without_a_record_may_still_be_loaded_from_another_topic_id(catalog: Catalog) -> None:
     table = made(catalog)
     for topic in (TOPIC, replace(TOPIC, topic_id="topic-2", cluster_id="cluster-2")):
-        identity.record_topic_id(table, topic)
-        identity.check(table, DECLARATION, topic, Position())
+        topic_identity.record_topic_id(table, topic)
+        topic_identity.check(table, DECLARATION, topic, Position())
     assert table.properties["lakehouse.topic-id"] == "topic-2"
 
 
@@ -205,21 +208,21 @@ def test_a_rebound_table_has_the_offsets_of_its_generation_alone(catalog: Catalo
     # PyIceberg writes partitions without a transform alone.
     declaration = replace(DECLARATION, partition_spec=())
     table = tables.evolve(tables.create(catalog, declaration), declaration, FIRST)
-    identity.record_topic_id(table, TOPIC)
+    topic_identity.record_topic_id(table, TOPIC)
     with pytest.raises(UserError, match=r"has no rows of another .*: nothing changed"):
-        identity.rebind(table, declaration, replace(TOPIC, topic_id="topic-2"), {0: 0})
+        topic_identity.rebind(table, declaration, replace(TOPIC, topic_id="topic-2"), {0: 0})
     positions(table, 1, {0: 700, 1: 3}, None)
-    identity.set_properties(table, {"lakehouse.accepted-gap.0.4": "9"})
+    topic_identity.set_properties(table, {"lakehouse.accepted-gap.0.4": "9"})
     reader = PositionReader()
     assert reader.read(table).next_offsets == {0: 701, 1: 4}
     second = replace(TOPIC, topic_id="topic-2", cluster_id="cluster-2")
     for other, topic in ((declaration, TOPIC), (replace(declaration, topic="renamed"), second)):
         with pytest.raises(UserError, match=r"has no rows of another .*: nothing changed"):
-            identity.rebind(table, other, topic, {0: 0})
+            topic_identity.rebind(table, other, topic, {0: 0})
 
-    assert identity.rebind(table, declaration, second, {0: 5, 1: 0}) == 1
+    assert topic_identity.rebind(table, declaration, second, {0: 5, 1: 0}) == 1
     table = tables.prepared(catalog, declaration)
-    identity.check(table, declaration, second, reader.read(table))
+    topic_identity.check(table, declaration, second, reader.read(table))
     position = reader.read(table)
     assert (position.next_offsets, position.generation, position.has_metadata) == ({0: 5, 1: 0}, 1, False)
     assert (position.last_batch, position.held_batch) == (1, 1)
@@ -228,7 +231,7 @@ def test_a_rebound_table_has_the_offsets_of_its_generation_alone(catalog: Catalo
     positions(table, 2, {0: 6}, 1)
     assert reader.read(table).next_offsets == PositionReader().read(table).next_offsets == {0: 7, 1: 0}
 
-    assert identity.rebind(table, declaration, TOPIC, {0: 0}) == 2
+    assert topic_identity.rebind(table, declaration, TOPIC, {0: 0}) == 2
     assert reader.read(table).next_offsets == {0: 0}
     assert reader.read(table).last_batch == 2
 
@@ -244,7 +247,7 @@ def test_a_file_that_mixes_generations_is_refused(catalog: Catalog) -> None:
 def test_another_format_of_keys_is_refused(catalog: Catalog) -> None:
     other = replace(DECLARATION, key="bytes")
     with pytest.raises(UserError, match=r"keys declared as avro .*but sales now has bytes.* holds no record: drop it"):
-        identity.check(made(catalog), other, TOPIC, Position())
+        topic_identity.check(made(catalog), other, TOPIC, Position())
 
 
 def test_a_table_grows_by_adding_and_widening_in_one_commit(catalog: Catalog) -> None:

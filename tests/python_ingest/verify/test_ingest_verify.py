@@ -16,12 +16,12 @@ from pyiceberg.io import InputFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyspark.sql import SparkSession
 
-from lakehouse.errors import UserError
-from lakehouse.settings import Settings
+from python_common.config.settings import Settings
+from python_common.errors import UserError
+from python_ingest.declare.topics import Declaration
 from python_ingest.kafka.message import headers_of
 from python_ingest.landing.run import Options
-from python_ingest.repair import dead_letters
-from python_ingest.topics import Declaration
+from python_ingest.maintenance import replay
 from python_ingest.verify import compare, topic_log
 from python_ingest.verify.compare import verify_topic
 from python_ingest.verify.report import Report, Sample
@@ -277,7 +277,7 @@ def test_a_damaged_file_is_named(lab: Lab, models_dir: Path, lakehouse: Lakehous
     Path(dead.file.file_path.removeprefix("file:")).unlink()
     damaged = f"A file of {lab.declaration.identifier} is missing or damaged"
     with pytest.raises(UserError, match=damaged):
-        dead_letters.summary(lab.table())
+        replay.summary(lab.table())
 
 
 def test_a_table_that_does_not_exist_is_a_problem_once_there_is_a_record(lab: Lab) -> None:

@@ -10,13 +10,13 @@ import fastavro
 import pytest
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
-from python_ingest.landing import tables
-from python_ingest.schema import columns, writer_form
-from python_ingest.schema.merge import Versions, with_column_names
-from python_ingest.schema.state import SchemaState
+from python_ingest.avro import expanded_schema
+from python_ingest.avro.merge import Versions, with_column_names
+from python_ingest.bronze import columns, tables
+from python_ingest.bronze.schema_state import SchemaState
 from python_ingest.verify.avro_values import Reader, Unreadable, renamed, schema_id
-from tests.python_ingest.schema.test_ingest_evolution import a_value, without_nulls
-from tests.python_ingest.schema.test_ingest_schemas import a_version
+from tests.python_ingest.avro.test_ingest_evolution import a_value, without_nulls
+from tests.python_ingest.avro.test_ingest_schemas import a_version
 from tests.support.lab import record
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -33,7 +33,7 @@ def columns_of(versions: list[Any]) -> StructType:
     """Return the columns that the ingester makes of versions learned in order."""
     known, state = Versions(), SchemaState()
     for number, version in enumerate(versions):
-        writer = with_column_names(known, writer_form.expand_schema(json.dumps(version)))
+        writer = with_column_names(known, expanded_schema.expand_schema(json.dumps(version)))
         known, state = known.with_version(writer), state.with_writer("value", number, writer)
     fields = tables.table_schema(state, "string").fields
     return StructType(*(field for field in fields if field.name not in columns.METADATA_COLUMNS))

@@ -19,21 +19,21 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from lakehouse.catalog import load_catalog
-from lakehouse.errors import UserError
-from lakehouse.weeks import IsoWeek
-from python_export.datasets.project import Project
-from python_export.telling.exported import Exported
-from python_ingest.layout import METADATA_COLUMNS
-from python_ingest.schema.columns import RESERVED
+from python_common.catalog.catalog import load_catalog
+from python_common.errors import UserError
+from python_common.weeks import IsoWeek
+from python_dbt.project import Project
+from python_export.notify.exported import Exported
+from python_ingest.bronze.columns import RESERVED
+from python_ingest.declare.table_layout import METADATA_COLUMNS
 from python_ingest.verify import bronze_rows, decoded
 from python_ingest.verify import report as verify_report
 from python_ingest.verify.compare import verify_topic
 from python_ingest.verify.report import Report, Sample
-from tests.python_ingest.schema.test_ingest_type_mapping import TYPES, VALUES, columns
+from python_jobs.weekly import steps
+from tests.python_ingest.avro.test_ingest_type_mapping import TYPES, VALUES, columns
 from tests.support.in_process import Lakehouse
 from tests.support.lab import Lab, assert_columns_say_what_bytes_say, record
-from weekly_job import steps
 
 ROUNDS = 3
 

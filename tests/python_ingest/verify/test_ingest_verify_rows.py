@@ -4,12 +4,12 @@ from contextlib import closing
 
 import pyarrow as pa
 
-from lakehouse import property_keys
-from lakehouse.catalog import load_catalog, make_namespace
-from lakehouse.settings import Settings
+from python_common.catalog import property_keys
+from python_common.catalog.catalog import load_catalog, make_namespace
+from python_common.config.settings import Settings
+from python_ingest.bronze import tables
+from python_ingest.bronze.schema_state import SchemaState
 from python_ingest.kafka.offset_range import HeldOffsets
-from python_ingest.landing import tables
-from python_ingest.schema.state import SchemaState
 from python_ingest.verify.bronze_rows import BronzeTable
 
 

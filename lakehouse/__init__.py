@@ -1,1 +1,0 @@
-"""The ground: settings, connections, catalog, locks, weeks, errors, keys of properties."""

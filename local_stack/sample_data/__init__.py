@@ -1,0 +1,124 @@
+"""Sample data for every topic: deterministic, with every awkward record the rules speak of, and its truth.
+
+    load(settings, orders=2_000, seed=1, weeks=4, last_week=None)
+
+puts the first wave into Kafka, `wave=2` the second one after it, each as far as the topics do not hold it.
+`produced_log` gives the same records in memory, and
+`truth` what should become of them.
+
+local_stack/, the tests and the benchmarks may import it; it is not in the wheel.
+"""
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from local_stack.sample_data import produce
+from local_stack.sample_data.expected.summary import summarise
+from local_stack.sample_data.first_wave import first_wave
+from local_stack.sample_data.log import TOPICS, Log, Record
+from local_stack.sample_data.pii import pii_values
+from local_stack.sample_data.plan import DAY, Plan
+from local_stack.sample_data.second_wave import FIRST_NUMBER, second_wave
+from python_common.config.environment import home
+from python_common.config.settings import Settings
+from python_common.errors import UserError
+from python_common.weeks import IsoWeek
+
+__all__ = ["LoadReport", "load", "pii_values", "produced_log"]
+
+
+@dataclass(frozen=True)
+class LoadReport:
+    """What a load did: `records` counts what each topic holds now, `produced` is False when it held that before."""
+
+    produced: bool
+    records: dict[str, int]
+    truth_path: Path
+
+
+def _plan(orders: int, seed: int, weeks: int, last_week: IsoWeek | None, wave: int) -> Plan:
+    newest = IsoWeek.last_complete(datetime.now(UTC))
+    if not 1 <= orders < FIRST_NUMBER:
+        raise UserError("The number of orders is out of range", f"Give 1 to {FIRST_NUMBER - 1}")
+    if not 1 <= weeks <= 520:
+        raise UserError("The number of weeks is out of range", "Give 1 to 520")
+    if wave not in (1, 2):
+        raise UserError(f"There is no wave {wave}", "Give 1 or 2")
+    if last_week and last_week > newest:
+        raise UserError(f"{last_week} has not ended", f"Give {newest} or an earlier week")
+    return Plan(orders, seed, weeks, last_week or newest)
+
+
+def _log(plan: Plan, wave: int) -> Log:
+    first = first_wave(plan)
+    return first if wave == 1 else first + second_wave(plan, first)
+
+
+def produced_log(*, orders: int, seed: int, weeks: int, last_week: IsoWeek | None = None, wave: int = 1) -> Log:
+    """Return all records up to a wave in order of arrival: the same for the same arguments, without a broker.
+
+    Raises:
+        UserError: an argument is out of range, or the last week has not ended.
+    """
+    return _log(_plan(orders, seed, weeks, last_week, wave), wave)
+
+
+def load(
+    settings: Settings,
+    *,
+    orders: int,
+    seed: int,
+    weeks: int,
+    last_week: IsoWeek | None = None,
+    wave: int = 1,
+    behind: str | None = None,
+) -> LoadReport:
+    """Produce what the topics lack up to a wave, and write the truth to `truth.json` in the home directory.
+
+    `orders` counts web shop orders, other sources follow from it. The weeks end with `last_week`, by default that of
+    the load before, else the last complete one: a load that is repeated in a later week adds nothing. The topic
+    `behind` is left without its last day, as if its producer were late: the next load adds that.
+
+    Raises:
+        UserError: an argument is out of range, a service does not answer, or the topics hold other records.
+    """
+    if behind not in (None, *TOPICS):
+        raise UserError(f"There is no topic {behind}", f"Choose from {', '.join(TOPICS)}")
+    path = home() / "truth.json"
+    if last_week is None and path.exists():
+        last_week = IsoWeek.parse(json.loads(path.read_text())["parameters"]["last_week"])
+    plan = _plan(orders, seed, weeks, last_week, wave)
+    log = _log(plan, wave)
+    due = Counter((record.topic, record.partition) for record in _without_last_day(log, plan, behind))
+
+    with produce.connection(settings):
+        produce.create_topics(settings)
+        ids = produce.register(log, settings)
+        held = produce.held(log, ids, settings)
+        lacking = [record for record in log if held[_place(record)] <= record.offset < due[_place(record)]]
+        produce.send(lacking, ids, settings)
+
+    holding = [record for record in log if record.offset < max(held[_place(record)], due[_place(record)])]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(summarise(holding, plan, wave), indent=2) + "\n")
+    counts = Counter(record.topic for record in holding)
+    return LoadReport(bool(lacking), {topic: counts[topic] for topic in TOPICS}, path)
+
+
+def _place(record: Record) -> tuple[str, int]:
+    return record.topic, record.partition
+
+
+def _without_last_day(log: Log, plan: Plan, topic: str | None) -> Log:
+    """Return a log in which each partition of a topic ends before its first record of the last day."""
+    ended = set()
+    before = []
+    for record in log:
+        if record.topic == topic and record.timestamp_ms >= plan.end_ms - DAY:
+            ended.add(record.partition)
+        if record.topic != topic or record.partition not in ended:
+            before.append(record)
+    return before

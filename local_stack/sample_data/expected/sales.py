@@ -1,0 +1,375 @@
+"""The truth about sales: rows as of the order, the lines of every channel, and the figures over them.
+
+Like `truth` it reads the log alone. A row as of a moment is found by walking its changes, not by periods.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+
+from local_stack.sample_data.expected import rules
+from local_stack.sample_data.log import TRADES, Payload, Record
+from local_stack.sample_data.plan import DAY
+from python_common.weeks import IsoWeek
+
+_CHANNELS = {
+    "store": ("store", "Physical"),
+    "online": ("online", "Digital"),
+    "web": ("online", "Digital"),
+    "mobile": ("mobile", "Digital"),
+    "ios": ("mobile", "Digital"),
+    "android": ("mobile", "Digital"),
+    "app": ("mobile", "Digital"),
+}
+Changes = dict[int | str, list[rules.Change]]
+Key = tuple[str | int | None, ...]
+
+
+@dataclass(frozen=True)
+class Item:
+    """A living order item; `reason` says why it is no sale, `order` and `product` are rows as of the order."""
+
+    order_item_id: int
+    quantity: int
+    product_id: int
+    order: Record | None
+    product: Record | None
+    is_backdated: bool
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class Sale:
+    """An item that was sold, with the addresses as of the order."""
+
+    order_item_id: int
+    order_id: int
+    customer_id: int
+    event_ms: int
+    week: str | None
+    quantity: int
+    price: Decimal
+    is_backdated: bool
+    shipping_city: str | None
+    shipping_state: str | None
+    billing_state: str | None
+
+    @property
+    def total_amount(self) -> Decimal:
+        """What was paid for the item."""
+        return self.quantity * self.price
+
+
+@dataclass(frozen=True)
+class Line:
+    """An order line of any channel; keys begin with `store` or `shop`. A line of a store counts from 1."""
+
+    order: Key
+    line_number: int | None
+    customer: Key
+    product: Key
+    category: str | None
+    channel: str
+    channel_group: str
+    week: str | None
+    quantity: int
+    net_price: Decimal | None
+
+
+@dataclass(frozen=True)
+class Totals:
+    """The figures of a group of order lines; `revenue` is None if no line has a price."""
+
+    order_count: int
+    customer_count: int
+    line_count: int
+    unpriced_line_count: int
+    quantity: int
+    revenue: Decimal | None
+
+
+@dataclass(frozen=True)
+class Trade:
+    """A trade; its price in currency units."""
+
+    week: str | None
+    total_price: Decimal
+
+
+def as_of(changes: list[rules.Change], moment_ms: int) -> tuple[Record | None, bool]:
+    """Return the newest of a row's changes up to a moment, and whether it is in fact the first one from after it.
+
+    There is none when it is a delete.
+    """
+    before = [record for time_ms, record in changes if time_ms <= moment_ms]
+    found = before[-1] if before else changes[0][1]
+    return (None, False) if rules.is_deleted(found) else (found, not before)
+
+
+def items(log: Iterable[Record]) -> list[Item]:
+    """Return the living order items with their order and their product."""
+    log = list(log)
+    orders, products = rules.surviving_rows(log, "orders"), rules.changes(log, "products")
+    return [
+        _item(record.content, orders, products)
+        for record in rules.surviving_rows(log, "order_items").values()
+        if not rules.is_deleted(record)
+    ]
+
+
+def _item(row: Payload, orders: dict[int | str, Record], products: Changes) -> Item:
+    order, product, is_backdated, reason = orders.get(row["orderid"]), None, False, None
+    if order is None or rules.is_deleted(order):
+        reason = "no order" if order is None else "order deleted"
+        order = None
+    elif order.content["orderdate"] is None:
+        reason = "no order time"
+    else:
+        if row["productid"] in products:
+            product, is_backdated = as_of(products[row["productid"]], order.content["orderdate"])
+        if product is None:
+            reason = "no product"
+        elif not product.content["productname"]:
+            reason = "no product name"
+        elif not product.content["price"] or product.content["price"] < 0:
+            reason = "no price"
+    return Item(row["orderitemid"], row["quantity"], row["productid"], order, product, is_backdated, reason)
+
+
+def product_sales(log: Iterable[Record]) -> list[Sale]:
+    """Return the items that were sold, with product, customer and addresses as of their order."""
+    log = list(log)
+    customers, addresses = rules.changes(log, "customers"), rules.changes(log, "addresses")
+    sales = []
+    for item in items(log):
+        if item.reason or item.order is None or item.product is None:
+            continue
+        order = item.order.content
+        moment, backdated = order["orderdate"], item.is_backdated
+        places: dict[str, Payload] = {}
+        customer, early = _found(customers, order["customerid"], moment)
+        backdated |= early
+        for side in ("shipping", "billing"):
+            addressid = customer.content[f"{side}_address_id"] if customer else None
+            address, early = _found(addresses, addressid, moment)
+            backdated |= early
+            places[side] = address.content if address else {"city": None, "state": None}
+        sales.append(
+            Sale(
+                item.order_item_id,
+                order["orderid"],
+                order["customerid"],
+                moment,
+                rules.event_week(moment, item.order),
+                item.quantity,
+                item.product.content["price"],
+                backdated,
+                places["shipping"]["city"],
+                places["shipping"]["state"],
+                places["billing"]["state"],
+            )
+        )
+    return sales
+
+
+def _found(changes: Changes, key: int | str | None, moment_ms: int) -> tuple[Record | None, bool]:
+    return as_of(changes[key], moment_ms) if key in changes else (None, False)
+
+
+def excluded(log: Iterable[Record]) -> dict[str, int]:
+    """Return how many living items are no sale, by reason."""
+    return dict(Counter(item.reason for item in items(log) if item.reason))
+
+
+def quarantined_lines(log: Iterable[Record], week: str, needed: str | None = None) -> int:
+    """Return how many living items a week counts that a dataset leaves out.
+
+    These have no living order, one at an invalid time, or not what the dataset needs, `customerid` or `productid`.
+    """
+    log = list(log)
+    orders, count = rules.surviving_rows(log, "orders"), 0
+    for record in rules.surviving_rows(log, "order_items").values():
+        order = orders.get(record.content["orderid"]) if record.payload else None
+        order_week, counted_in = _weeks_of(record, order)
+        in_file = order is not None and not rules.is_deleted(order) and order_week is not None
+        if order and in_file and needed:
+            in_file = (order.content | record.content)[needed] is not None
+        count += not rules.is_deleted(record) and not in_file and counted_in == week
+    return count
+
+
+def unsold_items(log: Iterable[Record], week: str) -> int:
+    """Return how many living items a week counts that are no sale of it."""
+    log = list(log)
+    orders = rules.surviving_rows(log, "orders")
+    sold = {sale.order_item_id for sale in product_sales(log) if sale.week}
+    return sum(
+        not rules.is_deleted(record)
+        and record.content["orderitemid"] not in sold
+        and _weeks_of(record, orders.get(record.content["orderid"]))[1] == week
+        for record in rules.surviving_rows(log, "order_items").values()
+    )
+
+
+def events(log: Iterable[Record], week: str) -> dict[str, int]:
+    """Return how many events a week counts, in its files or kept out of them: of what each dataset is made of."""
+    log = list(log)
+    orders = rules.surviving_rows(log, "orders")
+    payments = [(record.content["ts"], record) for record in rules.surviving_payments(log).values()]
+    living = [row for row in rules.surviving_rows(log, "order_items").values() if not rules.is_deleted(row)]
+    items = sum(_weeks_of(item, orders.get(item.content["orderid"]))[1] == week for item in living)
+    store_lines = sum(
+        len(order.content["order_lines"])
+        for order in rules.surviving_store_orders(log).values()
+        if (rules.event_week(order.timestamp_ms, order) or rules.week_of(order.arrival_ms)) == week
+    )
+    return {
+        "completed_orders": sum(
+            (rules.event_week(ts, payment) or rules.event_week(payment.timestamp_ms, payment)) == week
+            for ts, payment in payments
+        ),
+        "product_sales": items,
+        **dict.fromkeys(("order_lines", "customer_activity", "product_demand"), items + store_lines),
+    }
+
+
+def _weeks_of(item: Record, order: Record | None) -> tuple[str | None, str | None]:
+    """Return the week of an item's order, and the week that counts the item: its own last change's without one."""
+    order_week = rules.event_week(order.content["orderdate"], order) if order and order.payload else None
+    return order_week, order_week or rules.event_week(item.timestamp_ms, item)
+
+
+def rejected_payments(log: Iterable[Record], week: str) -> int:
+    """Return how many payments a week counts that complete no order, or do so at an invalid time."""
+    log = list(log)
+    completed, count = rules.completed_orders(log), 0
+    for number, payment in rules.surviving_payments(log).items():
+        paid_week = rules.event_week(payment.content["ts"], payment)
+        counted_in = paid_week or rules.event_week(payment.timestamp_ms, payment)
+        count += counted_in == week and (number not in completed or paid_week is None)
+    return count
+
+
+def late_events(log: Iterable[Record], week: str) -> dict[str, int]:
+    """Return how many payments that completed an order, and living items, of a week were complete only after its end.
+
+    The first record of payment or item and order counts, whatever has changed later.
+    """
+    log = list(log)
+    end_ms = int(IsoWeek.parse(week).end.timestamp() * 1000)
+    orders = rules.surviving_rows(log, "orders")
+    first = {
+        table: {
+            key: min(record.timestamp_ms for _, record in of_key) for key, of_key in rules.changes(log, table).items()
+        }
+        for table in ("orders", "order_items")
+    }
+    payments = rules.surviving_payments(log)
+    payments_late = sum(
+        rules.event_week(payments[number].content["ts"], payments[number]) == week
+        and max(payments[number].timestamp_ms, first["orders"][number]) >= end_ms
+        for number in rules.completed_orders(log)
+    )
+    items_late = 0
+    for key, item in rules.surviving_rows(log, "order_items").items():
+        order = None if rules.is_deleted(item) else orders.get(item.content["orderid"])
+        if order and _weeks_of(item, order)[0] == week:
+            items_late += max(first["order_items"][key], first["orders"][item.content["orderid"]]) >= end_ms
+    return {"completed_orders": payments_late, **dict.fromkeys(("order_lines", "product_sales"), items_late)}
+
+
+def lines(log: Iterable[Record]) -> list[Line]:
+    """Return the order lines of every channel."""
+    log = list(log)
+    found = []
+    for (store, number), record in rules.surviving_store_orders(log).items():
+        for line_number, line in enumerate(record.content["order_lines"], 1):
+            found.append(
+                Line(
+                    ("store", store, number),
+                    line_number,
+                    ("store", record.content["customer"]["userid"]),
+                    ("store", line["product_id"]),
+                    _category(line),
+                    *_CHANNELS["store"],
+                    rules.event_week(record.timestamp_ms, record),
+                    line["quantity"],
+                    rules.money(line["net_price"]),
+                )
+            )
+    for item in items(log):
+        if item.order is None:
+            continue
+        order = item.order.content
+        spelling = (order["channel"] or "").strip().lower() or "online"
+        channel, channel_group = _CHANNELS.get(spelling, (spelling, "Other"))
+        price = item.product.content["price"] if item.product else None
+        found.append(
+            Line(
+                ("shop", order["orderid"]),
+                None,
+                ("shop", order["customerid"]),
+                ("shop", item.product_id),
+                _category(item.product.content) if item.product else None,
+                channel,
+                channel_group,
+                rules.event_week(order["orderdate"], item.order),
+                item.quantity,
+                None if price is None else item.quantity * price,
+            )
+        )
+    return found
+
+
+def demand(lines: Iterable[Line]) -> dict[Key, Totals]:
+    """Return the figures of order lines per channel group, product and category."""
+    return _totals(lines, lambda line: (line.channel_group, "-".join(map(str, line.product)), line.category))
+
+
+def activity(lines: Iterable[Line]) -> dict[Key, Totals]:
+    """Return the figures of order lines per customer."""
+    return _totals(lines, lambda line: line.customer)
+
+
+def _totals(lines: Iterable[Line], key_of: Callable[[Line], Key]) -> dict[Key, Totals]:
+    groups = defaultdict(list)
+    for line in lines:
+        groups[key_of(line)].append(line)
+    totals = {}
+    for key, group in groups.items():
+        prices = [line.net_price for line in group if line.net_price is not None]
+        totals[key] = Totals(
+            order_count=len({line.order for line in group}),
+            customer_count=len({line.customer for line in group}),
+            line_count=len(group),
+            unpriced_line_count=len(group) - len(prices),
+            quantity=sum(line.quantity for line in group),
+            revenue=sum(prices, Decimal("0.00")) if prices else None,
+        )
+    return totals
+
+
+def _category(row: Payload) -> str | None:
+    return (row["category"] or "").strip() or None
+
+
+def customers_30d(sales: Iterable[Sale], as_of_ms: int) -> dict[int, tuple[Decimal, int]]:
+    """Return per customer the amount and the number of orders in the 30 days up to and including a moment."""
+    by_customer = defaultdict(list)
+    for sale in sales:
+        if 0 <= as_of_ms - sale.event_ms < 30 * DAY:
+            by_customer[sale.customer_id].append(sale)
+    return {
+        customer: (sum((sale.total_amount for sale in bought), Decimal(0)), len({sale.order_id for sale in bought}))
+        for customer, bought in by_customer.items()
+    }
+
+
+def trades(log: Iterable[Record]) -> list[Trade]:
+    """Return every trade; `price` in the record is in cents."""
+    found = []
+    for record in rules.decoded(log, TRADES):
+        cents = record.content["quantity"] * record.content["price"]
+        found.append(Trade(rules.event_week(record.timestamp_ms, record), Decimal(cents).scaleb(-2)))
+    return found

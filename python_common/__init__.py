@@ -1,0 +1,1 @@
+"""What all packages share: errors, processes, weeks, configuration, catalog, locks, Spark."""

@@ -1,0 +1,1 @@
+"""The Iceberg catalog through PyIceberg: tables, commits, small tables, property keys."""

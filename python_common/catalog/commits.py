@@ -1,0 +1,79 @@
+"""Changes of a table that are retried after a commit conflict."""
+
+import math
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
+from pyiceberg.table.metadata import TableMetadata
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
+
+from python_common.config.deadline import limits
+from python_common.errors import UserError
+
+Result = TypeVar("Result")
+# Iceberg's Java cannot read metadata in which time goes back by more than a minute; PyIceberg writes it all the same.
+TOLERATED_SECONDS = 55.0
+CLOCK_WAIT_SECONDS = 60.0
+
+
+class CommitConflict(Exception):
+    """Nothing was committed, usually because another commit came first."""
+
+
+def wait_for_clock(table: str, base: TableMetadata) -> None:
+    """Wait until this clock is less than a minute behind a table's last change; a UserError if that takes too long."""
+    changed = max(_times(base)) / 1000
+    behind = changed - TOLERATED_SECONDS - time.time()
+    if behind > CLOCK_WAIT_SECONDS:
+        last_change, now = (f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC" for at in (changed, time.time()))
+        raise UserError(
+            f"{table} was last changed at {last_change}, and the clock of {socket.gethostname()} shows {now}",
+            "Nothing is lost: synchronise the clocks of all machines (NTP), and run again after the later time",
+        )
+    time.sleep(max(0.0, behind))
+
+
+def refuse_backward_times(table: str, base: TableMetadata, changed: TableMetadata) -> None:
+    """Raise if time goes back from a table's metadata to the changed one, once the clock is right for another attempt.
+
+    Raises:
+        CommitFailedException: another attempt has later times.
+        UserError: the clock is too far behind.
+    """
+    # The last entry of the snapshot log is old where the change added none.
+    new = [at for at in _times(changed) if at not in _times(base)]
+    if min(new, default=math.inf) < max(_times(base)) - TOLERATED_SECONDS * 1000:
+        wait_for_clock(table, base)
+        raise CommitFailedException("The clock was behind the table's last change")
+
+
+def _times(metadata: TableMetadata) -> list[int]:
+    return [metadata.last_updated_ms, *(entry.timestamp_ms for entry in metadata.snapshot_log[-1:])]
+
+
+@contextmanager
+def translate_commit_errors() -> Iterator[None]:
+    """Raise CommitConflict where PyIceberg refuses a commit."""
+    try:
+        yield
+    except (CommitFailedException, TableAlreadyExistsError):
+        raise CommitConflict("another process changed the table") from None
+
+
+def until_committed(change: Callable[[], Result], failed: str, remedy: str, attempts: int | None = None) -> Result:
+    """Return the result of a change, retried from its start after each conflict, without a pause.
+
+    Raises:
+        UserError: `failed`, after `attempts` conflicts, LAKEHOUSE_COMMIT_ATTEMPTS by default.
+    """
+    attempts = attempts or limits().commit_attempts
+    retrying = Retrying(stop=stop_after_attempt(attempts), retry=retry_if_exception_type(CommitConflict), reraise=True)
+    try:
+        return retrying(translate_commit_errors()(change))
+    except CommitConflict:
+        raise UserError(f"{failed}, {attempts} times in a row", remedy) from None

@@ -1,0 +1,200 @@
+"""Security settings of connections, checked before anything connects."""
+
+import ipaddress
+import os
+import ssl
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import model_validator
+
+from python_common.config.variables import Flag, Variables, variable
+from python_common.errors import UserError
+
+SASL = ("mechanism", "username", "password")
+TLS = ("ca", "certificate", "key", "key_password")
+TRUSTED = "PEM file of the authorities to trust; without it those of the system"
+
+
+class Tls(Variables):
+    """Paths of PEM files, each empty if unused; without `ca` the system's authorities are trusted."""
+
+    if TYPE_CHECKING:
+        # Each subclass declares their variables.
+        ca: str
+        certificate: str
+        key: str
+        key_password: str
+
+    def refuse(self, fields: Iterable[str], reason: str) -> None:
+        """Refuse settings without effect: a user who sets them expects a safer connection."""
+        for field in fields:
+            if getattr(self, field):
+                raise UserError(f"{self.variable(field)} is set, but {reason}", "Unset the one, or change the other")
+
+    def require_usable(self) -> None:
+        """Raise a UserError if a file cannot be read, holds something else, or does not belong to the others."""
+        ca, certificate, key, password = (self.variable(field) for field in TLS)
+        for name, path in ((ca, self.ca), (certificate, self.certificate), (key, self.key)):
+            try:
+                Path(path or os.devnull).read_bytes()
+            except OSError:
+                raise UserError(f"{name} names {path}, which cannot be read", "Give the path of a PEM file") from None
+        if bool(self.certificate) != bool(self.key):
+            present, absent = (certificate, key) if self.certificate else (key, certificate)
+            raise UserError(f"{present} is set, but {absent} is not", "Set both or none")
+        if self.key_password and not self.key:
+            raise UserError(f"{password} is set, but {key} is not", "Set both or none")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if self.ca:
+            try:
+                context.load_verify_locations(self.ca)
+            except ssl.SSLError:
+                raise UserError(f"{ca} names {self.ca}, which holds no PEM certificate", "Give a PEM file") from None
+        if self.key:
+            encrypted = "ENCRYPTED" in Path(self.key).read_text(errors="replace")
+            if encrypted != bool(self.key_password):
+                raise UserError(
+                    f"{key} names {self.key}, which is {'' if encrypted else 'not '}encrypted",
+                    f"{'Set' if encrypted else 'Unset'} {password}",
+                )
+            try:
+                context.load_cert_chain(self.certificate, self.key, self.key_password)
+            except ssl.SSLError:
+                raise UserError(
+                    f"The key in {self.key} cannot be read, or does not belong to the certificate in"
+                    f" {self.certificate}",
+                    f"Check {key}, {certificate} and {password}",
+                ) from None
+
+
+class KafkaSecurity(Tls):
+    """`mechanism`, `username` and `password` are empty unless the protocol starts with SASL."""
+
+    protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = variable(
+        "KAFKA_SECURITY_PROTOCOL", "how the brokers are spoken to", "PLAINTEXT"
+    )
+    mechanism: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = variable(
+        "KAFKA_SASL_MECHANISM", "with `SASL_*`: how the login is proved", ""
+    )
+    username: str = variable("KAFKA_SASL_USERNAME", "with `SASL_*`: who connects", "")
+    password: str = variable("KAFKA_SASL_PASSWORD", "with `SASL_*`: the password", "", secret=True)
+    ca: str = variable("KAFKA_SSL_CA_LOCATION", f"with `*SSL`: {TRUSTED}", "")
+    certificate: str = variable("KAFKA_SSL_CERTIFICATE_LOCATION", "with `*SSL`: PEM file of a client certificate", "")
+    key: str = variable("KAFKA_SSL_KEY_LOCATION", "with `*SSL`: PEM file of the certificate's key", "")
+    key_password: str = variable("KAFKA_SSL_KEY_PASSWORD", "the password of an encrypted key", "", secret=True)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        protocol = self.variable("protocol")
+        if not self.protocol.startswith("SASL"):
+            self.refuse(SASL, f"{protocol} is {self.protocol}")
+        elif missing := [field for field in SASL if not getattr(self, field)]:
+            raise UserError(f"{self.variable(missing[0])} is not set, but {protocol} is {self.protocol}", "Set it")
+        if not self.protocol.endswith("SSL"):
+            self.refuse(TLS, f"{protocol} is {self.protocol}")
+        self.require_usable()
+        return self
+
+
+class RegistrySecurity(Tls):
+    """`user_info` is `user:password`; at most one of it and `bearer_token` is set."""
+
+    user_info: str = variable(
+        "SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO",
+        "`user:password`; refused with an http URL, but on this machine",
+        "",
+        secret=True,
+    )
+    bearer_token: str = variable(
+        "SCHEMA_REGISTRY_BEARER_AUTH_TOKEN", "a token in place of user and password", "", secret=True
+    )
+    ca: str = variable("SCHEMA_REGISTRY_SSL_CA_LOCATION", f"with an https URL: {TRUSTED}", "")
+    certificate: str = variable(
+        "SCHEMA_REGISTRY_SSL_CERTIFICATE_LOCATION",
+        "with an https URL: PEM file of a client certificate",
+        "",
+    )
+    key: str = variable("SCHEMA_REGISTRY_SSL_KEY_LOCATION", "with an https URL: PEM file of the certificate's key", "")
+    key_password: str = variable(
+        "SCHEMA_REGISTRY_SSL_KEY_PASSWORD", "the password of an encrypted key", "", secret=True
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.user_info and ":" not in self.user_info:
+            raise UserError(f"{self.variable('user_info')} has no colon", "Write it as user:password")
+        if self.user_info and self.bearer_token:
+            raise UserError(
+                f"{self.variable('user_info')} and {self.variable('bearer_token')} are both set", "Unset one"
+            )
+        return self
+
+    def require_fit(self, url: str) -> None:
+        """Raise a UserError if the registry's URL and what is set here do not go together."""
+        if "@" in urlsplit(url).netloc:
+            # The address stands in messages and logs.
+            raise UserError("SCHEMA_REGISTRY_URL holds a user", f"Move it to {self.variable('user_info')}")
+        if urlsplit(url).scheme != "https":
+            self.refuse(TLS, "SCHEMA_REGISTRY_URL does not start with https")
+            for field in ("user_info", "bearer_token"):
+                require_secret_way("SCHEMA_REGISTRY_URL", url, self.variable(field) if getattr(self, field) else "")
+        self.require_usable()
+
+
+class ThriftSecurity(Tls):
+    """TLS of the Thrift server. A client needs `ca` at most, a server the rest."""
+
+    is_on: Flag = variable(
+        "LAKEHOUSE_THRIFT_TLS",
+        "whether the Thrift server speaks TLS. Needed beyond loopback, where the password would be sent in the clear."
+        " dbt-spark encrypts and checks no certificate; our commands check it",
+        "false",
+        read_by="dbt, weekly, export, stack",
+    )
+    ca: str = variable(
+        "LAKEHOUSE_THRIFT_SSL_CA_LOCATION", f"with TLS: {TRUSTED}", "", read_by="dbt, weekly, export, stack"
+    )
+    certificate: str = variable(
+        "LAKEHOUSE_THRIFT_SSL_CERTIFICATE_LOCATION",
+        "with TLS, where the server is started: PEM file of its certificate",
+        "",
+        read_by="stack, thrift",
+    )
+    key: str = variable(
+        "LAKEHOUSE_THRIFT_SSL_KEY_LOCATION", "PEM file of the server certificate's key", "", read_by="stack, thrift"
+    )
+    key_password: str = variable(
+        "LAKEHOUSE_THRIFT_SSL_KEY_PASSWORD",
+        "the password of an encrypted key",
+        "",
+        read_by="stack, thrift",
+        secret=True,
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if not self.is_on:
+            self.refuse(TLS, f"{self.variable('is_on')} is not true")
+        self.require_usable()
+        return self
+
+
+def require_secret_way(variable: str, url: str, secret: str) -> None:
+    """Refuse to send a secret by http to another machine.
+
+    `variable` names the URL, `secret` the variable of the secret, empty without one.
+    """
+    parts = urlsplit(url)
+    if secret and parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+        raise UserError(f"{secret} would be sent in the clear, because {variable} starts with http:", "Use https")
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address is of this machine alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,209 @@
+"""Variables of the environment as typed, frozen values: the base of the models that name them.
+
+A field says all there is to say of a variable: name, type, default, meaning, and which part reads it. The table of
+docs/configuration.md is made from these fields.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, get_args, get_origin
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.config import JsonDict
+from pydantic.fields import FieldInfo
+
+from python_common.errors import UserError
+
+
+class MalformedError(ValueError):
+    """A value is not what its type asks for. `problem` goes on after the variable's name: "is not a URL"."""
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.remedy = remedy
+
+
+def seconds(text: str) -> float:
+    """Return the seconds of a duration such as `500ms`, `30s`, `5m`, `1h` or `7d`; a UserError for any other text."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", text.strip())
+    if not match:
+        raise UserError(f"'{text}' is not a duration", "Write it like 500ms, 30s, 5m, 1h or 7d")
+    return float(match[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}[match[2] or "s"]
+
+
+def _duration(given: Any) -> Any:
+    if not isinstance(given, str):
+        return given
+    try:
+        return timedelta(seconds=seconds(given))
+    except UserError as error:
+        raise MalformedError(f"is '{given}', which is not a duration", error.remedy) from None
+
+
+def _limit(given: Any) -> Any:
+    found = _duration(given)
+    if not found:
+        raise MalformedError(f"is {given}", "Give it some time")
+    return found
+
+
+def _port(given: Any) -> Any:
+    text = str(given)
+    if not (text.isascii() and text.isdecimal() and 0 < int(text) < 65_536):
+        raise MalformedError("is not the number of a port", "Set it to one from 1 to 65535")
+    return int(text)
+
+
+def _count(given: Any) -> Any:
+    text = str(given)
+    if not (text.isascii() and text.isdecimal() and int(text)):
+        raise MalformedError(f"is '{text}'", "Set it to a whole number from 1 on")
+    return int(text)
+
+
+def _flag(given: Any) -> Any:
+    if isinstance(given, bool):
+        return given
+    if given not in {"true", "false"}:
+        raise MalformedError(f"is '{given}'", "Set it to true or false")
+    return given == "true"
+
+
+# A text beside a type says how a value of it is written.
+Duration = Annotated[timedelta, BeforeValidator(_duration), "duration"]
+Limit = Annotated[timedelta, BeforeValidator(_limit), "duration"]
+Port = Annotated[int, BeforeValidator(_port), "port"]
+Count = Annotated[int, BeforeValidator(_count), "whole number"]
+Flag = Annotated[bool, BeforeValidator(_flag), "`true` or `false`"]
+
+
+def variable(
+    name: str,
+    meaning: str,
+    default: Any = ...,
+    *,
+    read_by: str = "all",
+    secret: bool = False,
+    factory: Callable[..., Any] | None = None,
+    shown: str = "",
+) -> Any:
+    """Return the field of one variable; without a default it must be set.
+
+    `read_by` names the parts that read it. `factory` makes a default out of the fields before it, and `shown` is what
+    the documentation says of that. No message shows a secret.
+    """
+    facts: JsonDict = {"read_by": read_by, "shown": shown}
+    more: dict[str, Any] = {"default_factory": factory} if factory else {"default": default}
+    return Field(alias=name, description=meaning, repr=not secret, json_schema_extra=facts, **more)
+
+
+for_exports = partial(variable, read_by="weekly, export")
+
+
+class Variables(BaseModel):
+    """Some variables. A field that is a model too is a part: its variables are read from the same environment.
+
+    A part whose default is None is there if its first variable is set.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_by_name=True, validate_default=True, hide_input_in_errors=True
+    )
+
+    @classmethod
+    def of(cls, env: Mapping[str, str]) -> Self:
+        """Return the values in an environment. A variable that is empty counts as not set.
+
+        Raises:
+            UserError: a variable is missing, malformed, or contradicts another.
+        """
+        try:
+            return cls.model_validate(_given(cls, env))
+        except ValidationError as error:
+            raise _to_user_error(cls, error) from None
+
+    @classmethod
+    def variable(cls, field: str) -> str:
+        """Return the name of a field's variable."""
+        return str(cls.model_fields[field].alias)
+
+    def needed(self, field: str) -> Any:
+        """Return a value that may be absent, where there is no doing without it; a UserError if it is."""
+        value = getattr(self, field)
+        if value is None:
+            raise _missing(self.variable(field))
+        return value
+
+    def changed(self, **values: Any) -> Self:
+        """Return a copy with other values, checked as those of an environment are."""
+        return type(self)(**{name: getattr(self, name) for name in type(self).model_fields} | values)
+
+
+def fields(model: type[Variables]) -> dict[str, FieldInfo]:
+    """Return the fields of a model and its parts, by their variables."""
+    found: dict[str, FieldInfo] = {}
+    for field in model.model_fields.values():
+        part = _part(field)
+        found |= fields(part) if part else {str(field.alias): field}
+    return found
+
+
+def written(field: FieldInfo) -> str:
+    """Return how a value is written, for the documentation; empty if its meaning says all."""
+    for kind in (field.annotation, *get_args(field.annotation)):
+        if get_origin(kind) is Literal:
+            return ", ".join(f"`{choice}`" for choice in get_args(kind) if choice)
+        if kind is Path:
+            return "path"
+    texts = [text for text in _metadata(field) if isinstance(text, str)]
+    return texts[0] if texts else ""
+
+
+def _metadata(field: FieldInfo) -> list[Any]:
+    """Return what stands beside a field's type, also where None is allowed beside it."""
+    inner = [entry for kind in get_args(field.annotation) for entry in getattr(kind, "__metadata__", ())]
+    return [*field.metadata, *inner]
+
+
+def _part(field: FieldInfo) -> type[Variables] | None:
+    for kind in (field.annotation, *get_args(field.annotation)):
+        if isinstance(kind, type) and issubclass(kind, Variables):
+            return kind
+    return None
+
+
+def _given(model: type[Variables], env: Mapping[str, str]) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    for name, field in model.model_fields.items():
+        part = _part(field)
+        if part is None:
+            given |= {str(field.alias): env[str(field.alias)]} if env.get(str(field.alias)) else {}
+        elif field.get_default() is not None or field.default_factory or env.get(next(iter(fields(part)))):
+            given[name] = _given(part, env)
+    return given
+
+
+def _to_user_error(model: type[Variables], error: ValidationError) -> UserError:
+    first = error.errors(include_url=False)[0]
+    *parts, last = map(str, first["loc"])
+    for part in parts:
+        model = _part(model.model_fields[part]) or model
+    # The place of a default that is wrong is the field, of what is given its variable.
+    name = model.variable(last) if last in model.model_fields else last
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, MalformedError):
+        return UserError(f"{name} {cause.problem}", cause.remedy)
+    if first["type"] == "missing":
+        return _missing(name)
+    field = fields(model)[name]
+    is_what = f"is '{first['input']}'" if field.repr else "is malformed"
+    choices = written(field).replace("`", "")
+    return UserError(f"{name} {is_what}", f"Set it to one of {choices}" if choices else "Correct it")
+
+
+def _missing(name: str) -> UserError:
+    return UserError(f"{name} is not set", "Run `lakehouse stack up`, or set it in the environment")

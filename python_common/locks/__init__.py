@@ -1,0 +1,1 @@
+"""One run at a time: a lease among machines, a lock among processes."""

@@ -1,0 +1,199 @@
+"""Leases: one run at a time on a lake that several machines share, by the Iceberg table ops.leases.
+
+A lock ends with its process. A lease ends when it is given back or expires; a run with its holder's host and home takes
+it at once, because it has that machine's lock.
+
+Each lease has a number, one more than the last. A run that was stopped for longer than its lease, for instance with its
+virtual machine, finds another number before its next step and ends (`Lease.require`). If it is stopped again between
+that check and its write, the store refuses the write:
+
+- a batch takes its number and offsets by the table's compare-and-swap, without a lease;
+- a version takes the number after those that existed before the check, and is written only if it does not exist;
+- an export must be tested by a build of this run, which gets the number and tags nothing without it
+  (`macros/require_lease.sql`);
+- the rows of a small table are replaced only if nobody changed them.
+
+A mail or a webhook call may come twice then, under one idempotency key.
+
+A machine compares its own clock with an expiry by the holder's clock. A clock that is behind waits longer, and if it is
+behind by two minutes or more nothing is written (`commits.wait_for_clock`). One that is ahead by more than ten minutes,
+which remain after a failed renewal, may take a lease too early: its holder then ends before its next step.
+"""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.types import LongType
+
+from python_common.catalog.small_table import SmallTable
+from python_common.config.deadline import limits
+from python_common.config.environment import home
+from python_common.errors import DeadlineError, UserError
+from python_common.log import log
+
+LASTS = timedelta(minutes=30)
+RENEWED_AFTER_SECONDS = 600.0
+ASKED_AFTER_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Row:
+    """A lease. The row of one that was given back stays, for its number."""
+
+    name: Annotated[str, "what one run at a time may do"]
+    holder: Annotated[str | None, "the machine, and its LAKEHOUSE_HOME; null while nobody has it"]
+    expires_at: Annotated[datetime, "when others may take it, unless it is renewed"]
+    run: Annotated[str | None, "what the holder does, if the next holder is to tell that it was killed"]
+    number: Annotated[int, "how often it was taken", LongType()]
+    command: Annotated[str, "what the holder does"]
+    since: Annotated[datetime, "when the holder took it"]
+
+    def __str__(self) -> str:
+        return f"{self.holder} ({self.command}, since {self.since:%Y-%m-%d %H:%M:%S} UTC)"
+
+
+TABLE = SmallTable("ops.leases", Row)
+Rows = dict[str, Row]
+
+_held: dict[str, int] = {}
+"""The number of each lease that this process holds."""
+
+
+class LeaseLostError(UserError):
+    """Another run may have the lease: this one must stop."""
+
+
+@dataclass(frozen=True)
+class Killed:
+    """A run that did not give its lease back, and the expiry of the lease."""
+
+    run: str
+    at: datetime
+
+
+class Lease:
+    """A lease of this process, renewed by a thread. `left` is the killed run that held it before."""
+
+    def __init__(self, catalog: Catalog, name: str, command: str, reports_if_killed: bool = False) -> None:
+        self._catalog, self._name, self._command, self._reports_if_killed = catalog, name, command, reports_if_killed
+        self.left: Killed | None = None
+        self._holder = f"{socket.gethostname()}:{home()}"
+        self.number, self._since = 0, datetime.now(UTC)
+        self._ended = threading.Event()
+
+    def require(self) -> None:
+        """Raise a LeaseLostError if another run may have the lease. Called before each exclusive step."""
+        row = TABLE.rows(self._catalog).get(self._name)
+        if row and self._is_mine(row) and (row.expires_at > datetime.now(UTC) + LASTS / 2 or self.renew()):
+            return
+        row = TABLE.rows(self._catalog).get(self._name)
+        since = f"{row} has it" if row and row.holder else "another run has had it since"
+        raise LeaseLostError(
+            f"This run was stopped for longer than its lease {self._name} of {TABLE.identifier} lasts, and {since}",
+            "Nothing is lost: run it again, and it goes on where the other one ends",
+        )
+
+    def take(self) -> str | None:
+        """Take the lease, or return its holder."""
+        now = datetime.now(UTC)
+
+        def change(rows: Rows) -> Rows:
+            before = rows.get(self._name)
+            if before and before.holder not in (None, self._holder) and before.expires_at > now:
+                return rows
+            self.left = Killed(before.run, before.expires_at) if before and before.run else None
+            self.number, self._since = before.number + 1 if before else 1, now
+            return {**rows, self._name: self._row(now)}
+
+        row = TABLE.change(self._catalog, change)[self._name]
+        return None if self._is_mine(row) else str(row)
+
+    def renew(self) -> bool:
+        """Renew the lease, and return whether it is still this run's. One that was given back is not taken again."""
+        now = datetime.now(UTC)
+
+        def change(rows: Rows) -> Rows:
+            return {**rows, self._name: self._row(now)} if self._is_mine(rows.get(self._name)) else rows
+
+        return self._is_mine(TABLE.change(self._catalog, change).get(self._name))
+
+    def give_back(self, is_killed: bool = False) -> None:
+        """Give the lease back. The row keeps its number, and the killed run that the next holder reports."""
+        self._ended.set()
+
+        def change(rows: Rows) -> Rows:
+            row = rows.get(self._name)
+            if row is None or not self._is_mine(row):
+                return rows
+            run = row.run if is_killed else None
+            return {**rows, self._name: replace(row, holder=None, expires_at=datetime.now(UTC), run=run)}
+
+        TABLE.change(self._catalog, change)
+
+    def keep(self) -> None:
+        """Renew the lease until it is given back or lost; runs in a thread."""
+        while not self._ended.wait(RENEWED_AFTER_SECONDS):
+            with suppress(Exception):  # the catalog may answer again before the lease expires
+                if not self.renew():
+                    return
+
+    def _is_mine(self, row: Row | None) -> bool:
+        return row is not None and (row.holder, row.number) == (self._holder, self.number)
+
+    def _row(self, now: datetime) -> Row:
+        run = self._command if self._reports_if_killed else None
+        return Row(self._name, self._holder, now + LASTS, run, self.number, self._command, self._since)
+
+
+def held(name: str) -> str:
+    """Return the number of a lease of this process, for its child processes; empty without one."""
+    return str(_held.get(name, ""))
+
+
+def holder(catalog: Catalog, name: str, number: str) -> str | None:
+    """Return the holder of a lease that has not expired and has this number."""
+    row = TABLE.rows(catalog).get(name)
+    is_live = row and row.holder and row.expires_at > datetime.now(UTC)
+    return str(row) if row and is_live and str(row.number) == number else None
+
+
+@contextmanager
+def leased(catalog: Catalog, name: str, command: str, reports_if_killed: bool = False) -> Iterator[Lease]:
+    """Hold a lease inside the block; log it if another machine has to be waited for.
+
+    `command` names what the block does. With `reports_if_killed` the next holder reports it if this one is killed,
+    also by a signal that leaves it the time to give the lease back.
+
+    Raises:
+        DeadlineError: another machine has it all the time.
+    """
+    allowed = limits().lock.total_seconds()
+    give_up = datetime.now(UTC) + timedelta(seconds=allowed)
+    lease, is_logged = Lease(catalog, name, command, reports_if_killed), False
+    while holder := lease.take():
+        if datetime.now(UTC) >= give_up:
+            raise DeadlineError(f"The {name} of {holder}", "LAKEHOUSE_LOCK_TIMEOUT", allowed)
+        if not is_logged:
+            log.info("waiting for the %s of %s", name, holder)
+        is_logged = True
+        threading.Event().wait(ASKED_AFTER_SECONDS)
+    threading.Thread(target=lease.keep, daemon=True).start()
+    _held[name] = lease.number
+    is_killed = True
+    try:
+        yield lease
+        is_killed = False
+    except Exception:
+        is_killed = False
+        raise
+    finally:
+        del _held[name]
+        # If the catalog does not answer, the lease expires.
+        with suppress(Exception):
+            lease.give_back(is_killed)

@@ -1,0 +1,56 @@
+"""Locks: one process at a time on this machine. The system releases a lock when its holder dies."""
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+from python_common.config.deadline import limits
+from python_common.config.environment import home
+from python_common.errors import DeadlineError, UserError
+from python_common.log import log
+
+ASKED_AFTER_SECONDS = 0.2
+
+
+@contextmanager
+def locked(name: str) -> Iterator[None]:
+    """Hold a lock inside the block; log it if another process has to be waited for.
+
+    Child processes inherit it: while the dbt of a killed job still runs, no other one starts.
+
+    Raises:
+        UserError: the directory of locks cannot be written.
+        DeadlineError: the other process has not ended within LAKEHOUSE_LOCK_TIMEOUT.
+    """
+    directory = home() / "locks"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        file = (directory / name).open("w")
+    except OSError as error:
+        raise UserError(
+            f"{directory} cannot be written: {error.strerror}", "Correct LAKEHOUSE_HOME, or the directory's owner"
+        ) from None
+    with file:
+        os.set_inheritable(file.fileno(), True)
+        lock(file, name)
+        yield
+
+
+def lock(file: TextIO, name: str) -> None:
+    """Lock a file until it is closed; logs and raises DeadlineError as `locked`."""
+    allowed = limits().lock.total_seconds()
+    start, is_logged = time.monotonic(), False
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() - start >= allowed:
+                raise DeadlineError(f"Another {name}", "LAKEHOUSE_LOCK_TIMEOUT", allowed) from None
+            if not is_logged:
+                log.info("waiting for another %s to finish", name)
+            is_logged = True
+            time.sleep(ASKED_AFTER_SECONDS)

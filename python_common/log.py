@@ -1,0 +1,56 @@
+"""The log of all commands on stderr: one line per event, with its time in UTC, as text or as JSON.
+
+Results are printed on stdout (python_common.output). No traceback is logged: it could quote a record.
+"""
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Literal, TextIO
+
+Level = Literal["debug", "info", "warning", "error"]
+Format = Literal["text", "json"]
+
+log = logging.getLogger("lakehouse")
+log.setLevel(logging.INFO)
+
+
+class _Formatter(logging.Formatter):
+    def __init__(self, style: Format) -> None:
+        super().__init__()
+        self._is_json = style == "json"
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        event = {
+            "time": time.replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "message": record.getMessage(),
+        }
+        return json.dumps(event) if self._is_json else "{time} {level}: {message}".format(**event)
+
+
+class _Handler(logging.StreamHandler[TextIO]):
+    configured: tuple[Level, Format] = ("info", "text")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        # A progress bar replaces it while it is shown, so that lines appear above the bar.
+        self.stream = sys.stderr
+        super().emit(record)
+
+
+_handler = _Handler()
+
+
+def configure(level: Level = "info", style: Format = "text") -> None:
+    """Log events of a level and above to stderr; of libraries, warnings and errors alone."""
+    _handler.configured = level, style
+    _handler.setFormatter(_Formatter(style))
+    logging.getLogger().addHandler(_handler)
+    log.setLevel(level.upper())
+
+
+def configuration() -> tuple[Level, Format]:
+    """Return the arguments of the last `configure`, for a child process."""
+    return _handler.configured

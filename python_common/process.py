@@ -1,0 +1,145 @@
+"""One background process: start it, wait until it answers, find it again by pid file, stop it."""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from python_common import private_files
+from python_common.errors import UserError
+
+START_SECONDS = 120
+STOP_SECONDS = 20
+
+
+@dataclass(frozen=True)
+class Service:
+    """A process of the local stack.
+
+    `ports` must be free before the start; `answers` is the health check, polled until it returns True.
+    """
+
+    name: str
+    directory: Path
+    command: Callable[[], list[str]]
+    ports: dict[str, int]
+    answers: Callable[[], bool]
+    env: Callable[[], dict[str, str]] = dict
+
+    @property
+    def log(self) -> Path:
+        """What it writes to its output goes here."""
+        return self.directory / f"{self.name}.log"
+
+    @property
+    def pid_file(self) -> Path:
+        """Its pid while it runs, and when it started."""
+        return self.directory / f"{self.name}.pid"
+
+    def process(self) -> psutil.Process | None:
+        """Return the running process. The pid file also holds its start time, because the system reuses pids."""
+        try:
+            pid, created = self.pid_file.read_text().split()
+            process = psutil.Process(int(pid))
+            same = abs(process.create_time() - float(created)) < 1
+            return process if same and process.status() != psutil.STATUS_ZOMBIE else None
+        except (FileNotFoundError, ValueError, psutil.NoSuchProcess):
+            return None
+
+    def start(self) -> bool:
+        """Start the process and wait until it answers; return False when it already ran.
+
+        Raises:
+            UserError: a port is taken, or the process died or did not answer in time (with the end of its log).
+        """
+        if self.process():
+            self._wait_until_it_answers()
+            return False
+        self.require_ports()
+        private_files.directory(self.directory)
+        with self.log.open("ab") as log:
+            child = subprocess.Popen(
+                self.command(),
+                cwd=self.directory,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self.env()},
+                start_new_session=True,
+                umask=private_files.UMASK,
+            )
+        self.pid_file.write_text(f"{child.pid} {psutil.Process(child.pid).create_time()}")
+        self._wait_until_it_answers()
+        return True
+
+    def require_ports(self) -> None:
+        """Raise a UserError if a port is taken."""
+        for variable, port in self.ports.items():
+            if not _is_free(port):
+                raise UserError(
+                    f"Port {port} for {self.name} is taken by another program",
+                    f"Set {variable} to a free port",
+                )
+
+    def stop(self) -> bool:
+        """Stop the process, with SIGKILL when it does not go; return False when none ran."""
+        process = self.process()
+        if process:
+            process.terminate()
+            try:
+                process.wait(STOP_SECONDS)
+            except psutil.TimeoutExpired:
+                process.send_signal(signal.SIGKILL)
+                process.wait(STOP_SECONDS)
+        self.pid_file.unlink(missing_ok=True)
+        return process is not None
+
+    def last_lines(self, count: int) -> list[str]:
+        """Return the end of the log."""
+        return self.log.read_text(errors="replace").splitlines()[-count:] if self.log.exists() else []
+
+    def _wait_until_it_answers(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            if not self.process():
+                raise self._failure("died at start")
+            if self.answers():
+                return
+            time.sleep(0.2)
+        raise self._failure(f"did not answer within {START_SECONDS} s")
+
+    def _failure(self, what: str) -> UserError:
+        tail = "\n".join(f"  {line}" for line in self.last_lines(15))
+        return UserError(f"{self.name} {what}; its log ends with\n{tail}\n", f"The whole log is {self.log}")
+
+
+def end_at_sigterm() -> None:
+    """Make SIGTERM end this process as Ctrl-C does: it gives leases back and stops its children."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that were free a moment ago, all different."""
+    sockets = [socket.socket() for _ in range(count)]
+    for listener in sockets:
+        listener.bind(("127.0.0.1", 0))
+    ports = [listener.getsockname()[1] for listener in sockets]
+    for listener in sockets:
+        listener.close()
+    return ports
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,1 @@
+"""What runs Spark: Java, jars, one configuration, the Thrift server, its client, a session."""

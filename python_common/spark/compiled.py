@@ -1,0 +1,47 @@
+"""Compiles the project's Java classes with Janino, which ships with Spark: no JDK is needed.
+
+`python -m python_common.spark.compiled SOURCE JAR`
+"""
+
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+from py4j.java_collections import JavaArray
+from py4j.java_gateway import JavaGateway
+from pyspark.java_gateway import launch_gateway
+
+from python_common.spark import spark_conf
+
+
+def make_jar(source: Path, jar: Path) -> None:
+    """Compile a class against the jars of Spark and of the project, and put it in a jar."""
+    jars = [*(spark_conf.SPARK_HOME / "jars").glob("*.jar"), *spark_conf.JARS_DIR.glob("*.jar")]
+    with tempfile.TemporaryDirectory() as directory:
+        gateway = launch_gateway(popen_kwargs={"env": spark_conf.process_environment(), "stderr": subprocess.DEVNULL})  # type: ignore[no-untyped-call]
+        try:
+            jvm = gateway.jvm
+            compiler = jvm.org.codehaus.janino.CompilerFactory().newCompiler()
+            compiler.setDestinationDirectory(jvm.java.io.File(directory), False)
+            compiler.setClassPath(_java_files(gateway, sorted(jars)))
+            compiler.compile(_java_files(gateway, [source]))
+        finally:
+            gateway.shutdown()
+        # A running JVM may have the old file open.
+        jar.unlink(missing_ok=True)
+        with zipfile.ZipFile(jar, "w") as archive:
+            for file in Path(directory).rglob("*.class"):
+                archive.write(file, file.relative_to(directory))
+
+
+def _java_files(gateway: JavaGateway, paths: list[Path]) -> JavaArray:
+    files = gateway.new_array(gateway.jvm.java.io.File, len(paths))
+    for position, path in enumerate(paths):
+        files[position] = gateway.jvm.java.io.File(str(path))
+    return files
+
+
+if __name__ == "__main__":
+    make_jar(*map(Path, sys.argv[1:]))

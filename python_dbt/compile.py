@@ -1,0 +1,95 @@
+"""dbt's manifest with compiled SQL, made without a warehouse.
+
+The project is compiled in a copy in which macros that ask a warehouse are replaced by their stand-ins for sqlfluff
+(.sqlfluff), which give SQL of the same shape. `masked()` and everything else of macros/pii is the real thing.
+"""
+
+import configparser
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import yaml
+
+from python_common.errors import UserError
+from python_dbt.manifest import DbtManifest, Node, load
+
+STAND_INS = "sqlfluff:templater:jinja:macros"
+ASKS_A_WAREHOUSE = re.compile(r"\brun_query\b|\badapter\.")
+MACRO = re.compile(r"{%-?\s*macro\s+(\w+)")
+ORIGINAL = "original_"
+HOOKS = ("on-run-start", "on-run-end")
+COPIED = ("models", "seeds", "snapshots", "tests/data")
+
+
+def compiled_manifest(project: Path) -> DbtManifest:
+    """Return the manifest of a dbt project, compiled; a UserError quotes dbt if it cannot."""
+    with tempfile.TemporaryDirectory(prefix="lakehouse-pii-") as name:
+        copy = Path(name)
+        operations, replaced = _copy(project, copy)
+        finished = subprocess.run(
+            [
+                Path(sys.executable).with_name("dbt"),
+                *("--no-use-colors", "--quiet", "compile", "--no-populate-cache", "--profiles-dir", project),
+                *("--target-path", copy / "target", "--log-path", copy / "logs"),
+            ],
+            cwd=copy,
+            # Nothing listens there: a macro without stand-in fails at once instead of asking some warehouse.
+            env={**os.environ, "LAKEHOUSE_THRIFT_HOST": "127.0.0.1", "LAKEHOUSE_THRIFT_PORT": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if finished.returncode:
+            raise UserError(
+                f"dbt cannot compile the project without a warehouse:\n{finished.stdout.strip()}\n",
+                "Correct it; a macro that asks the warehouse needs a stand-in in .sqlfluff",
+            )
+        manifest = load(copy / "target" / "manifest.json")
+    manifest.nodes.update((operation.unique_id, operation) for operation in operations)
+    macros = {macro.name: unique_id for unique_id, macro in manifest.macros.items()}
+    for name in replaced:
+        manifest.macros[macros[name]] = replace(manifest.macros.pop(macros[ORIGINAL + name]), name=name)
+    return manifest
+
+
+def _copy(project: Path, copy: Path) -> tuple[list[Node], set[str]]:
+    """Copy what is compiled, and return the project's hooks, which are left out, and the names of replaced macros.
+
+    The original of a replaced macro is kept under another name, for the check of what it sends to a warehouse.
+    """
+    for name in COPIED:
+        if (project / name).is_dir():
+            shutil.copytree(project / name, copy / name)
+    config = configparser.ConfigParser(interpolation=None)
+    config.read(project / ".sqlfluff")
+    stand_ins = dict(config[STAND_INS])
+    used = set()
+    for file in sorted((project / "macros").rglob("*.sql")):
+        text = file.read_text()
+        replaced = set(MACRO.findall(text)) & stand_ins.keys() if ASKS_A_WAREHOUSE.search(text) else set()
+        for name in replaced:
+            text = re.sub(rf"({{%-?\s*macro\s+)(?={name}\b)", rf"\1{ORIGINAL}", text)
+        used |= replaced
+        target = copy / file.relative_to(project)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+    (copy / "macros" / "stand_ins.sql").write_text("\n".join(stand_ins[name] for name in sorted(used)))
+    settings = yaml.safe_load((project / "dbt_project.yml").read_text())
+    hooks = {name: settings.pop(name, None) or [] for name in HOOKS}
+    (copy / "dbt_project.yml").write_text(yaml.safe_dump(settings))
+    return _operations(hooks), used
+
+
+def _operations(hooks: dict[str, str | list[str]]) -> list[Node]:
+    """Return the project's hooks as dbt has them in a manifest; it would run them even to compile."""
+    return [
+        Node(f"operation.{name}.{position}", "operation", f"{name}-{position}", schema="", raw_code=sql)
+        for name, sqls in hooks.items()
+        for position, sql in enumerate([sqls] if isinstance(sqls, str) else sqls)
+    ]

@@ -1,0 +1,223 @@
+"""Default deny: every staging column has a class; staging maps every field of a payload, or it is listed as unused."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.types import IcebergType, ListType, MapType, StructType
+from sqlglot import exp
+
+from python_common.catalog.catalog import load_table
+from python_common.errors import Issue, UserError
+from python_dbt.manifest import DbtManifest, Node
+from python_dbt.pii.flows import NONE, STAGING, Flow, Relation
+from python_dbt.pii.lineage import follow
+from python_dbt.pii.masks import AS_IS, load
+from python_dbt.pii.parse import UnsupportedSql
+from python_dbt.pii.proof import (
+    COPIES_OF_PAYLOAD,
+    PADS,
+    WITHOUT_PAYLOAD,
+    Lineage,
+    in_order,
+    metadata_tables,
+    table_name,
+)
+
+# Classes of columns that identify the person a row is about.
+PERSONS = ("user", "customer")
+# The meta key of a column that with others singles out a person, and the class of its flows.
+QUASI = "quasi"
+CLASSIFY = "Map it in staging with a class, or list it in config.meta.unused of the source table"
+
+
+@dataclass(frozen=True)
+class UndeclaredField:
+    """A field that a bronze table has and its source does not declare, nested ones by path in lower case."""
+
+    path: str
+    source: Node
+
+    @property
+    def issue(self) -> Issue:
+        """The issue of a check that refuses it."""
+        return Issue(f"{self.source.table} has the field {self.path}, which its source does not declare", CLASSIFY)
+
+
+def unclassified(manifest: DbtManifest) -> Iterator[Issue]:
+    """Yield the staging columns whose yml declares no class, or one that does not exist."""
+    classes = load().classes
+    remedy = f"Declare config.meta.pii as one of {', '.join(classes)}"
+    for node in (model for model in manifest.models if model.schema == STAGING):
+        for name, column in node.columns.items():
+            declared = column.meta.get("pii")
+            if declared is None:
+                yield Issue(f"{node.name}.{name} has no PII class", remedy)
+            elif declared not in classes:
+                yield Issue(f"{node.name}.{name} has the PII class {declared}, which does not exist", remedy)
+
+
+def undeclared_columns(lineage: Lineage) -> Iterator[Issue]:
+    """Yield the columns that the SQL of a staging model gives and its yml does not have."""
+    for node, name, _ in lineage.staging_columns():
+        if name not in node.columns:
+            yield Issue(
+                f"{node.name}.{name or '<a column without name>'} is not in the model's yml",
+                "Describe it there, with its PII class",
+            )
+
+
+def unmapped(lineage: Lineage) -> Iterator[Issue]:
+    """Yield payload fields that staging neither maps nor lists as unused, and those of which both is the case."""
+    read = {field for _, _, fields in lineage.staging_columns() for field in fields}
+    for source in lineage.manifest.landed:
+        table = source.table.lower()
+        unused = _unused(source)
+        for field in sorted(_declared_fields(source)):
+            mapped = any(_is_or_holds(f"{table}.{field}", other) for other in read)
+            if not mapped and not _listed(field, unused):
+                yield Issue(f"{table} has the field {field}, which staging does not map", CLASSIFY)
+            if mapped and _listed(field, unused):
+                yield Issue(
+                    f"{table} lists the field {field} as unused, but staging maps it", "Take it off config.meta.unused"
+                )
+
+
+def conflicting_classes(lineage: Lineage) -> Iterator[Issue]:
+    """Yield payload fields that reach staging columns of different classes: one of them understates it."""
+    classes: dict[str, dict[str, str]] = {}
+    for node, name, fields in lineage.staging_columns():
+        for field in fields:
+            if field.split(".")[2] not in COPIES_OF_PAYLOAD:
+                classes.setdefault(field, {})[f"{node.name}.{name}"] = node.column_meta(name).get("pii", AS_IS)
+    for field, columns in classes.items():
+        if len(set(columns.values())) > 1:
+            listed = ", ".join(f"{column} ({declared})" for column, declared in columns.items())
+            yield Issue(f"{field} has one class, but is in {listed}", "Give these columns the same class")
+
+
+def missing_subjects(lineage: Lineage) -> Iterator[Issue]:
+    """Yield the columns with a person's id or pseudonym that no `subjects` declares: an erasure must search them."""
+    subjects = {source.table.lower(): source.meta.get("subjects", {}) for source in lineage.manifest.landed}
+    for node, name, fields in lineage.staging_columns():
+        kind = node.column_meta(name).get("pii")
+        for schema, table, path in (field.split(".", 2) for field in sorted(fields if kind in PERSONS else ())):
+            declared = subjects.get(f"{schema}.{table}", {}).get(kind, [])
+            columns = declared["columns"] if isinstance(declared, dict) else declared
+            if path not in map(str.lower, columns):
+                yield Issue(
+                    f"{schema}.{table} has the id of a {kind} in {path}, and no subjects declares it",
+                    f"Add it to config.meta.subjects.{kind} of the source table",
+                )
+    for unique_id in sorted(lineage.relations.keys() & lineage.manifest.nodes.keys()):
+        node = lineage.manifest.nodes[unique_id]
+        for name, flows in lineage.relations[unique_id].columns if "export" in node.meta else ():
+            meta = node.column_meta(name)
+            # What decides on rows is in every column, computed.
+            is_labelled = meta.get("pii") in PERSONS and meta.get("mask") == "pseudonym"
+            kinds = {
+                f"{flow.source}.{flow.pii}"
+                for flow in flows
+                if flow.pii in PERSONS and flow.mask == "pseudonym" and (is_labelled or not flow.computed)
+            }
+            for kind in sorted(kinds - {*meta.get("subjects", ())}):
+                yield Issue(
+                    f"{node.name}.{name} has the pseudonym of a {kind}, and no subjects declares it",
+                    f"Add {kind} to config.meta.subjects of the column",
+                )
+
+
+def unlabelled_quasi_identifiers(manifest: DbtManifest) -> Iterator[Issue]:
+    """Yield the columns of exports that a quasi-identifier of staging flows into by value and whose yml is silent."""
+    tables: dict[str, Relation] = {PADS: Relation((("value", NONE),)), **metadata_tables(manifest)}
+    for node in in_order(manifest):
+        if node.schema == STAGING or not node.compiled_code:
+            declared = {name for name, column in node.columns.items() if column.meta.get(QUASI)}
+            columns = {name: frozenset({Flow(f"{node.name}.{name}", QUASI)}) for name in declared}
+            relation = Relation(tuple((name.lower(), columns.get(name, NONE)) for name in node.columns))
+        else:
+            try:
+                relation = follow(node.compiled_code, tables)
+            except UnsupportedSql:
+                # An issue of `resolve`, and so are the models that read it.
+                continue
+        # A mask of what has no class here adds the masking key, and rows are decided on by others than their columns.
+        by_value = [(name, {flow for flow in flows if flow.pii == QUASI}) for name, flows in relation.columns]
+        tables[table_name(node)] = Relation(tuple((name, frozenset(flows)) for name, flows in by_value))
+        if "export" in node.meta:
+            for name, flows in by_value:
+                if flows and not node.column_meta(name).get(QUASI):
+                    held = ", ".join(sorted(flow.column for flow in flows))
+                    yield Issue(
+                        f"{node.name}.{name} holds {held}, a quasi-identifier, which its yml does not declare",
+                        f"Set config.meta.{QUASI} of the column to true",
+                    )
+
+
+def undeclared_fields(manifest: DbtManifest, catalog: Catalog) -> Iterator[UndeclaredField]:
+    """Yield the fields that bronze tables have and no source declares: a later schema version brought them."""
+    for source in manifest.landed:
+        try:
+            table = load_table(catalog, source.table)
+        except UserError:
+            # Nothing can read a damaged table, so nothing leaks from it.
+            table = None
+        if table is None:
+            continue
+        declared, unused = _declared_fields(source), _unused(source)
+        for column in table.schema().fields:
+            for field in _fields_of_table(column.name.lower(), column.field_type):
+                is_own = column.name.lower() in (*WITHOUT_PAYLOAD, *COPIES_OF_PAYLOAD)
+                if not is_own and field not in declared and not _listed(field, unused):
+                    yield UndeclaredField(field, source)
+
+
+def maps(source: Node, field: str) -> bool:
+    """Return whether staging maps a payload field, a part of it, or what holds it: all that is declared and in use."""
+    unused = _unused(source)
+    return any(_is_or_holds(field.lower(), other) for other in _declared_fields(source) if not _listed(other, unused))
+
+
+def _unused(source: Node) -> list[str]:
+    return [field.lower() for field in source.meta.get("unused", [])]
+
+
+def _listed(field: str, fields: list[str]) -> bool:
+    return any(field == other or field.startswith(f"{other}.") for other in fields)
+
+
+def _is_or_holds(field: str, other: str) -> bool:
+    return field == other or field.startswith(f"{other}.") or other.startswith(f"{field}.")
+
+
+def _declared_fields(source: Node) -> set[str]:
+    """Return the payload fields of a source table, nested ones by path."""
+    return {
+        field
+        for name, column in source.columns.items()
+        if name.lower() not in (*WITHOUT_PAYLOAD, *COPIES_OF_PAYLOAD)
+        for field in _fields_of_type(name.lower(), exp.DataType.build(column.data_type or "", dialect="spark"))
+    }
+
+
+def _fields_of_type(path: str, data_type: exp.Expr) -> Iterator[str]:
+    nested = [part for part in data_type.expressions if isinstance(part, exp.DataType | exp.ColumnDef)]
+    if not nested:
+        yield path
+    for part in nested:
+        if isinstance(part, exp.ColumnDef):
+            yield from _fields_of_type(f"{path}.{part.name.lower()}", part.args["kind"])
+        else:
+            yield from _fields_of_type(path, part)
+
+
+def _fields_of_table(path: str, data_type: IcebergType) -> Iterator[str]:
+    if isinstance(data_type, StructType):
+        for field in data_type.fields:
+            yield from _fields_of_table(f"{path}.{field.name.lower()}", field.field_type)
+    elif isinstance(data_type, ListType):
+        yield from _fields_of_table(path, data_type.element_type)
+    elif isinstance(data_type, MapType):
+        yield from _fields_of_table(path, data_type.value_type)
+    else:
+        yield path

@@ -1,0 +1,117 @@
+"""Checks what a dbt project runs or publishes outside compiled models, which lineage does not follow: hooks first."""
+
+import re
+from collections.abc import Iterator
+
+import jinja2
+from jinja2 import nodes
+
+from python_common.errors import Issue
+from python_dbt.manifest import DbtManifest, Node
+from python_dbt.pii.flows import RESTRICTED
+
+EXPORTED = "exp_"
+# Hooks that were reviewed and show no value: they check the masking key, the options and the lease, and tag what was
+# tested.
+REVIEWED_HOOKS = {
+    "{{ check_pii_key() }}",
+    "{{ require_lease() }}",
+    "{{ require_lease(at_end=true) }}",
+    "{{ require_whole_input() }}",
+    "{{ tag_tested(results) }}",
+}
+# Configuration that is SQL and is in no compiled model.
+SQL_OPTIONS = ("sql_header", "incremental_predicates")
+SENDS_SQL = {"run_query", "statement", "adapter", "load_result", "context", "builtins"}
+# Macros of models that were reviewed and show no value: they ask for the names and properties of tables, and for
+# the weeks or versions that one holds; a test asks for the node of its model.
+REVIEWED_MACROS = {
+    "every_bronze_table",
+    "every_stored_table",
+    "pairs_of",
+    "partitions_of_run",
+    "table_properties",
+    "test_adds_up",
+    "test_keeps_contract",
+    "with_stored_partitions",
+}
+DBT_PACKAGES = {"dbt", "dbt_spark"}
+# dbt's tag for the macro of a generic test.
+TEST = re.compile(r"({%-?\s*)(end)?(?:data_)?test\b")
+
+
+def issues(manifest: DbtManifest) -> Iterator[Issue]:
+    """Yield hooks, SQL in configuration, statements that Jinja sends, and exports of a restricted schema."""
+    yield from _macros(manifest)
+    for node in manifest.nodes.values():
+        yield from _hooks(node)
+        yield from _options(node)
+        yield from _jinja(node)
+        if node.name.startswith(EXPORTED) and node.schema in RESTRICTED:
+            yield Issue(
+                f"{node.name} is an export in the restricted schema {node.schema}", "Leave it in schema exports"
+            )
+
+
+def _hooks(node: Node) -> Iterator[Issue]:
+    is_of_project = node.resource_type == "operation"
+    where = "The project" if is_of_project else node.name
+    hooks = [hook.sql for hook in (*node.pre_hooks, *node.post_hooks)]
+    for sql in (*hooks, node.raw_code) if is_of_project else hooks:
+        if sql.strip() not in REVIEWED_HOOKS:
+            yield Issue(f"{where} has a hook, whose SQL is not proven", "Do without it")
+
+
+def _options(node: Node) -> Iterator[Issue]:
+    for option in SQL_OPTIONS:
+        if getattr(node, option):
+            yield Issue(f"{node.name} has the option {option}, whose SQL is not proven", "Do without it")
+    if node.resource_type == "test" and node.fail_calc != "count(*)":
+        yield Issue(f"{node.name} shows the result of its fail_calc in logs", "Count rows as other tests do")
+    if node.meta.get("left_out", {}).get("sum") and node.schema in RESTRICTED:
+        yield Issue(f"{node.name} shows a sum of a restricted schema in the report", "Let it count its rows")
+    if node.resource_type == "snapshot":
+        columns = [node.unique_key, node.updated_at, node.check_cols]
+        named = [name for given in columns if given for name in (given if isinstance(given, list) else [given])]
+        for name in named:
+            if not name.isidentifier():
+                yield Issue(f"{node.name} computes {name}, which is not proven", "Name a column of its query")
+
+
+def _jinja(node: Node) -> Iterator[Issue]:
+    """Yield what sends SQL in Jinja: compiled SQL does not show it, for instance behind a condition."""
+    if node.resource_type not in ("model", "snapshot", "test"):
+        return
+    for name in _ways_to_send_sql(node.raw_code):
+        yield Issue(f"{node.name} uses {name} in its Jinja, whose SQL is not proven", "Do without it")
+
+
+def _macros(manifest: DbtManifest) -> Iterator[Issue]:
+    """Yield the macros that models, snapshots and tests call, at any depth, that send SQL and were not reviewed."""
+    waiting = [
+        unique_id
+        for node in manifest.nodes.values()
+        if node.resource_type in ("model", "snapshot", "test")
+        for unique_id in node.macros
+    ]
+    called: set[str] = set()
+    while waiting:
+        unique_id = waiting.pop()
+        macro = manifest.macros.get(unique_id)
+        if macro is None or unique_id in called or macro.package_name in DBT_PACKAGES:
+            continue
+        called.add(unique_id)
+        waiting += macro.macros
+        names = [] if macro.name in REVIEWED_MACROS else _ways_to_send_sql(TEST.sub(r"\1\2macro", macro.macro_sql))
+        if names:
+            yield Issue(f"Models call macro {macro.name} with {', '.join(names)}: its SQL is not proven", "Remove it")
+
+
+def _ways_to_send_sql(jinja: str) -> list[str]:
+    """Return the names by which Jinja sends SQL."""
+    try:
+        tree = jinja2.Environment(extensions=["jinja2.ext.do"]).parse(jinja)
+    except jinja2.TemplateSyntaxError:
+        return ["Jinja that cannot be read"]
+    names = {name.name for name in tree.find_all(nodes.Name)} | {name.attr for name in tree.find_all(nodes.Getattr)}
+    return sorted(names & SENDS_SQL)

@@ -1,0 +1,105 @@
+"""The masks of macros/pii: as syntax trees, by which they are recognised in compiled SQL, and as SQL."""
+
+import json
+from dataclasses import dataclass
+from functools import cache
+
+import jinja2
+import sqlglot
+from sqlglot import exp
+
+from python_common.config.environment import PROJECT_ROOT
+
+MACROS = PROJECT_ROOT / "macros" / "pii"
+FILES = ("masks.sql", "pseudonym.sql")
+AS_IS = "none"
+# Where a mask's tree has the value and the name of the source.
+VALUE = "__value__"
+SOURCE = "__source__"
+
+
+@dataclass(frozen=True)
+class Mask:
+    """A mask of a PII class; of one that was found, `value` is what it masks and `source` whose domain it uses."""
+
+    pii: str
+    name: str
+    tree: exp.Expr
+    value: exp.Expr | None = None
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Masks:
+    """The PII classes with their masks, and the two expressions that may read the masking key."""
+
+    classes: dict[str, tuple[str, ...]]
+    masks: tuple[Mask, ...]
+    key_version: exp.Expr
+
+    def match(self, node: exp.Expr) -> Mask | None:
+        """Return the mask that an expression is, as a whole, with the value it masks."""
+        for mask in self.masks:
+            bound: dict[str, exp.Expr] = {}
+            if _same(mask.tree, node, bound):
+                source = bound[SOURCE].name.rstrip(".") if SOURCE in bound else ""
+                return Mask(mask.pii, mask.name, mask.tree, bound[VALUE], source)
+        return None
+
+    def is_key_version(self, node: exp.Expr) -> bool:
+        """Tell whether an expression is the version of the masking key."""
+        return _same(self.key_version, node, {})
+
+
+@cache
+def load() -> Masks:
+    """Return the masks that the macros render."""
+    classes = {name: tuple(masks) for name, masks in json.loads(_rendered("pii_masks")).items()}
+    return Masks(
+        classes,
+        tuple(
+            Mask(pii, name, _tree(_rendered("mask_as", VALUE, pii, name, SOURCE)))
+            for pii, names in classes.items()
+            if pii != AS_IS
+            for name in names
+        ),
+        _tree(_rendered("pii_key_version")),
+    )
+
+
+def pseudonym(value: str, pii: str, source: str, pads: str) -> str:
+    """Return in Spark SQL the pseudonym of a value of a class, as the models of a source have it.
+
+    `value` is an expression, such as the name of a column. `pads` is a table or view of one row with the column
+    `value`: the line of the key file, or of the copy of another version, which says by which domain it goes.
+    """
+    return _rendered("mask_as", value, pii, "pseudonym", source, pads)
+
+
+def _rendered(macro: str, *arguments: str) -> str:
+    environment = jinja2.Environment(autoescape=False)
+    environment.globals["return"] = json.dumps
+    macros = environment.from_string("\n".join((MACROS / name).read_text() for name in FILES)).module
+    return str(getattr(macros, macro)(*arguments))
+
+
+def _tree(sql: str) -> exp.Expr:
+    return sqlglot.parse_one(f"select {sql}", dialect="spark", into=exp.Select).selects[0]
+
+
+def _same(template: object, found: object, bound: dict[str, exp.Expr]) -> bool:
+    """Compare trees; `bound` gets what is in the places of the template's value and source, the same in each place."""
+    if isinstance(template, exp.Column) and template.name == VALUE and isinstance(found, exp.Expr):
+        return bound.setdefault(VALUE, found) == found
+    if isinstance(template, exp.Literal) and template.name == f"{SOURCE}." and isinstance(found, exp.Literal):
+        return bound.setdefault(SOURCE, found) == found
+    if isinstance(template, list) and isinstance(found, list):
+        return len(template) == len(found) and all(
+            _same(of_template, of_found, bound) for of_template, of_found in zip(template, found, strict=True)
+        )
+    if isinstance(template, exp.Expr) and isinstance(found, exp.Expr):
+        return type(template) is type(found) and all(
+            _same(template.args.get(name) or None, found.args.get(name) or None, bound)
+            for name in template.args.keys() | found.args.keys()
+        )
+    return template == found

@@ -1,0 +1,200 @@
+"""Has dbt build and test the export tables for some weeks, so that what is exported is fresh and was tested."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from python_common.config.deadline import Limits
+from python_common.config.settings import from_environment
+from python_common.errors import DeadlineError, Issue, UserError
+from python_common.locks.lease import held
+from python_common.spark import spark_sql, thrift
+from python_common.weeks import IsoWeek
+from python_dbt.project import Project
+
+TIME = re.compile(r"^\d\d:\d\d:\d\d ")
+NODE_FAILED = re.compile(r"\d+ of \d+ (?:ERROR|FAIL) .*?(?= \.\.\.|$)")
+FAILED = ("error", "fail", "runtime error")
+FIGURES = "ops_weekly_figures"
+"""The model of the figures of all weeks."""
+FIGURES_TABLE = "ops.weekly_figures"
+ROLLING_30D = "fct_customers_rolling_30d"
+# Where dbt reads the project from, besides dbt_project.yml.
+SOURCES = ("models", "macros", "seeds", "snapshots")
+# dbt's own complaints about the project; the lines that follow, up to an empty one, explain them.
+PROJECT_FAILED = ("Compilation Error", "Parsing Error", "Dbt Internal Error", "Could not find profile")
+
+
+def build(
+    project: Project, models: Iterable[str], weeks: Sequence[IsoWeek], with_ancestors: bool = True
+) -> list[Issue]:
+    """Run `dbt build` on some models, for some weeks, and return what failed.
+
+    With the ancestors: a table's age does not show whether it was built before or after records landed.
+    Tests run with the build: a table left by a build whose tests failed must not be exported by the next run. A test
+    that also reads a model which is not built is not run.
+
+    Raises:
+        UserError: dbt could not begin. It names why, where that quotes no row.
+    """
+    prefix = "+" if with_ancestors else ""
+    return build_all(project, weeks, "--select", *(f"{prefix}{name}" for name in dict.fromkeys(models)))
+
+
+def build_figures(project: Project) -> list[Issue]:
+    """Run `dbt build` on the figures of all weeks, and on what they come from; returns and raises as `build`."""
+    return build_all(project, (), "--select", f"+{FIGURES}")
+
+
+def restate_30d(project: Project, week: IsoWeek) -> None:
+    """Build the 30-day figures as of the end of a week, and what they come from; a UserError if a part fails."""
+    if issues := build_all(project, (week,), "--select", f"+{ROLLING_30D}"):
+        reasons = "; ".join(dict.fromkeys(issue.message for issue in issues))
+        raise UserError(f"The 30-day figures of {week} are not restated: {reasons}", f"dbt's log is {project.log}")
+
+
+def rerun(project: Project, weeks: Sequence[IsoWeek], *models: str) -> None:
+    """Run some models alone, on their inputs as they are, and none of their tests; a UserError if one fails."""
+    _dbt(project, "run", *_for_weeks(weeks), "--select", *models, failed=f"could not run {' and '.join(models)}")
+
+
+def rebuild(project: Project, *selection: str) -> None:
+    """Build what is selected from all its input, none of its tests; a UserError if a model fails."""
+    _dbt(
+        project,
+        "run",
+        "--full-refresh",
+        "--select",
+        *selection,
+        failed="could not rebuild everything: the erasure waits",
+    )
+
+
+def build_all(project: Project, weeks: Sequence[IsoWeek], *selection: str) -> list[Issue]:
+    """Run `dbt build` on the whole project, or on what is selected; returns and raises as `build`."""
+    project.results_path.unlink(missing_ok=True)
+    try:
+        arguments = ("--exclude-resource-type", "unit_test", *_for_weeks(weeks), *selection)
+        _dbt(project, "build", *arguments, failed=f"could not build {', '.join(map(str, weeks)) or FIGURES}")
+    except DeadlineError:
+        raise
+    except UserError:
+        # A server that is gone is reported as that, and not as an issue of what it should build.
+        with thrift.connect(from_environment(project.env)):
+            pass
+        found = failures(project) if project.results_path.is_file() else []
+        # Nothing was built if a hook failed, or the project cannot be read.
+        if not found:
+            raise
+        return found
+    return []
+
+
+def failures(project: Project) -> list[Issue]:
+    """Return what failed in dbt's last command, at the nodes that are not to be trusted then.
+
+    A test that is attached to no model counts for all that it reads. What was skipped comes from what failed.
+
+    Raises:
+        UserError: a hook failed, so that nothing was built.
+    """
+    manifest = project.manifest()
+    results = {
+        result["unique_id"]: result
+        for result in json.loads(project.results_path.read_text())["results"]
+        if result["unique_id"] in manifest.nodes
+    }
+    found = []
+    for unique_id, result in results.items():
+        node = manifest.nodes[unique_id]
+        if result["status"] not in FAILED:
+            continue
+        if node.resource_type == "operation":
+            raise UserError(f"The hook {node.name} of the dbt project failed", f"dbt's log is {project.log}")
+        if node.resource_type == "test":
+            places = [node.attached_node] if node.attached_node else node.parents
+            reason = f"test {node.name} failed"
+        else:
+            places, reason = [unique_id], f"{node.name} could not be built ({_why(result['message'] or '')})"
+        found += [Issue(reason, object=place) for place in places]
+    failed = {issue.object for issue in found}
+    for unique_id, result in results.items():
+        if result["status"] == "skipped" and failed.isdisjoint(manifest.ancestors(unique_id)):
+            found.append(Issue(f"{manifest.nodes[unique_id].name} was skipped", object=unique_id))
+    return found
+
+
+def _why(message: str) -> str:
+    """Return why a model failed: dbt's complaints about the project as they are, Spark's without values."""
+    if message.startswith(PROJECT_FAILED):
+        return " ".join(message.split())
+    return spark_sql.reason(message)
+
+
+def parse(project: Project, always: bool = False) -> None:
+    """Have dbt write its manifest, if it is missing or outdated, or `always`; a UserError if the project is wrong."""
+    if always or _is_outdated(project):
+        _dbt(project, "parse", failed="could not read the project")
+
+
+def _is_outdated(project: Project) -> bool:
+    if not project.manifest_path.is_file():
+        return True
+    written = project.manifest_path.stat().st_mtime
+    sources = (path for folder in SOURCES for path in (project.directory / folder).rglob("*"))
+    return any(path.stat().st_mtime > written for path in (project.directory / "dbt_project.yml", *sources))
+
+
+def invocation(project: Project) -> str:
+    """Return the id of dbt's last command, which is in the summaries of the snapshots that it has written."""
+    return str(json.loads(project.results_path.read_text())["metadata"]["invocation_id"])
+
+
+def _for_weeks(weeks: Sequence[IsoWeek]) -> tuple[str, ...]:
+    return ("--vars", json.dumps({"weeks": ",".join(map(str, weeks))})) if weeks else ()
+
+
+def _dbt(project: Project, *arguments: str, failed: str) -> None:
+    command = [str(Path(sys.executable).with_name("dbt")), "--no-use-colors", *arguments]
+    # Not close_fds: dbt must hold the weekly job's lock too, see python_common.locks.lock.
+    allowed = Limits.of(project.env).build.total_seconds()
+    try:
+        finished = subprocess.run(
+            command,
+            cwd=project.directory,
+            env={**project.env, "LAKEHOUSE_GIT_COMMIT": project.commit() or "", "LAKEHOUSE_LEASE": held("weekly")},
+            capture_output=True,
+            text=True,
+            check=False,
+            close_fds=False,
+            timeout=allowed,
+        )
+    except subprocess.TimeoutExpired:
+        raise DeadlineError(f"dbt {arguments[0]}", "LAKEHOUSE_BUILD_TIMEOUT", allowed) from None
+    if finished.returncode:
+        lines = problems(finished.stdout) or [f"exit code {finished.returncode}"]
+        raise UserError(
+            f"dbt {failed}, so nothing is published:\n" + "".join(f"  {line}\n" for line in lines),
+            f"dbt's log is {project.log}",
+        )
+
+
+def problems(output: str) -> list[str]:
+    """Return what failed according to dbt's output: nodes, Spark's reasons, complaints about the project.
+
+    Everything else stays out, not only because of its length: it may quote rows.
+    """
+    found: list[str] = []
+    explaining = False
+    for line in (TIME.sub("", line).strip() for line in output.splitlines()):
+        explaining = bool(line) and (explaining or line.startswith(PROJECT_FAILED))
+        if match := NODE_FAILED.match(line):
+            found.append(match[0])
+        elif spark_sql.EXCEPTION in line:
+            found.append(spark_sql.reason(line))
+        elif explaining:
+            found.append(line)
+    return list(dict.fromkeys(found))

@@ -1,0 +1,1 @@
+"""CSV files: unloaded by Spark, compared by DuckDB, scanned for personal data."""

@@ -1,0 +1,128 @@
+"""Looks in a table's rows for values shaped like an e-mail address, a card or a phone number: they are never published.
+
+Such rows are withheld, and if they are many, their dataset. `lakehouse check pii` proves that no such column gets this
+far; this is the second look, at the values themselves.
+
+A card number is four groups of four digits, or 13 to 19 digits of which the last is right by Luhn; as a number it
+begins with 2 to 6, as cards do and clocks do not. A phone number begins with a plus sign. None is part of a word:
+digits within a pseudonym or a key are neither.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import duckdb
+
+from python_common.errors import UserError
+from python_export.csv.csv_file import name, one_row, reading
+from python_export.csv.snapshot_rows import load_table, row_hash
+from python_export.datasets.snapshot import Column, Source
+
+ALONE = r"(?:^|[^0-9A-Za-z]){}(?:$|[^0-9A-Za-z])"
+DIGITS = "(?:([0-9]{13,19})|[0-9]{4}[ -][0-9]{4}[ -][0-9]{4}[ -][0-9]{4})"
+# All of a cell, also with one character between two; DuckDB, which cannot look ahead, finds whether there is one.
+CARD = re.compile(f"(?<![0-9A-Za-z]){DIGITS}(?![0-9A-Za-z])")
+PATTERNS = {
+    "email": r"[^\s@,;<>]+@[^\s@,;<>]+\.[A-Za-z]{2,}",
+    "phone": ALONE.format(r"\+[0-9](?:[ ()./-]{0,2}[0-9]){8,14}"),
+    "run": "[0-9][0-9 -]{11,}[0-9]",
+    "card": ALONE.format(DIGITS),
+    "number": "^[2-6][0-9]{12,18}(?:[.]0+)?$",
+}
+# A case, because DuckDB evaluates both sides of an `and`: most cells need no more than the cheap condition.
+TEXT_CONDITIONS = {
+    "e-mail address": "case when contains({0}, '@') then regexp_matches({0}, $email) end",
+    "phone number": "case when contains({0}, '+') then regexp_matches({0}, $phone) end",
+    "card number": "case when regexp_matches({0}, $run) then regexp_matches({0}, $card) end",
+}
+NUMBER_CONDITIONS = {"card number": "case when {0} >= 2e12 then regexp_matches(cast({0} as varchar), $number) end"}
+KINDS = tuple(TEXT_CONDITIONS)
+# More is no accident of a few rows: then the column itself holds personal data.
+ROWS_LIMIT, SHARE_LIMIT, SQL_LIMIT = 20, 0.05, 10_000
+
+
+def withhold(source: Source, scratch: Path) -> Source:
+    """Return a source without the rows that look like personal data, and with their number by reason.
+
+    `scratch` is a directory for what outgrows memory.
+
+    Raises:
+        UserError: they are too many, or the table cannot be read. It names columns, kinds and counts, never a value.
+    """
+    with reading(
+        scratch,
+        f"{source.dataset.name}: DuckDB could not look through the table",
+        "Make room in the export's staging area, or restore the table's files from a backup, and run it again",
+    ) as database:
+        load_table(database, source)
+        return scan(database, source)
+
+
+def as_published(source: Source, withheld: Mapping[str, int], scratch: Path) -> Source | None:
+    """Return the rows of a version that withheld so many by reason; None if today's search finds others than then.
+
+    One that withheld nothing needs no search, whatever is looked for today.
+    """
+    if not withheld:
+        return source
+    try:
+        today = withhold(source, scratch)
+    except UserError:
+        return None
+    return today if today.withheld == withheld else None
+
+
+def scan(database: duckdb.DuckDBPyConnection, source: Source) -> Source:
+    """Return what `withhold` does, of rows that are loaded as `snapshot_rows`."""
+    (rows,) = one_row(database, "select count(*) from snapshot_rows")
+    reasons: dict[str, str] = {}
+    for reason, condition, column in _suspicions(database, source):
+        for found, cell in database.execute(
+            f"select {row_hash(source)}, cast({name(column.name)} as varchar) from snapshot_rows where {condition}",
+            _used(condition),
+        ).fetchall():
+            digits = CARD.findall(cell.partition(".")[0] if column.is_numeric else cell)
+            if not reason.startswith("card") or any(map(_is_card, digits)):
+                reasons.setdefault(found, reason)
+    counts: dict[str, int] = {}
+    for reason in reasons.values():
+        counts[reason] = counts.get(reason, 0) + 1
+    if len(reasons) > SQL_LIMIT or (len(reasons) > ROWS_LIMIT and len(reasons) > SHARE_LIMIT * rows):
+        raise UserError(
+            f"{source.dataset.name} is not published, {len(reasons)} of its {rows} rows may hold personal data: "
+            + ", ".join(f"{count} by {reason}" for reason, count in counts.items()),
+            "Leave the column out of the export, or mask it where it comes from; if these are no such values, say so in"
+            ' config.meta.pii_scan of the column: "off: <reason>"',
+        )
+    return replace(source, without=frozenset(reasons), withheld=counts)
+
+
+def _suspicions(database: duckdb.DuckDBPyConnection, source: Source) -> list[tuple[str, str, Column]]:
+    """Return what a column may hold and the condition on its rows, of what one look at all columns has found."""
+    possible = []
+    for column in source.columns:
+        if column.name in source.dataset.unscanned:
+            continue
+        conditions = TEXT_CONDITIONS if column.is_text else NUMBER_CONDITIONS if column.is_numeric else {}
+        for kind, condition in conditions.items():
+            possible.append(
+                (f"{kind} in {column.name}", condition.format(f"snapshot_rows.{name(column.name)}"), column)
+            )
+    if not possible:
+        return []
+    any_of_each = ", ".join(f"bool_or({condition})" for _, condition, _ in possible)
+    found = one_row(database, f"select {any_of_each} from snapshot_rows", _used(any_of_each))
+    return [suspicion for suspicion, is_there in zip(possible, found, strict=True) if is_there]
+
+
+def _used(sql: str) -> dict[str, str]:
+    """Return the patterns that some SQL names: DuckDB takes no others."""
+    return {name: pattern for name, pattern in PATTERNS.items() if f"${name}" in sql}
+
+
+def _is_card(digits: str) -> bool:
+    """Tell whether digits are right by Luhn; without any they were in groups of four, which is enough."""
+    doubled = (sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2])
+    return (sum(doubled) + sum(map(int, digits[-1::-2]))) % 10 == 0

@@ -1,0 +1,60 @@
+"""The rows of an export table at one snapshot, of the files that PyIceberg lists, in DuckDB as `snapshot_rows`."""
+
+import duckdb
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression, EqualTo, Reference
+from pyiceberg.expressions.literals import literal
+
+from python_export.csv.csv_file import name, one_row, text
+from python_export.datasets.snapshot import Column, Source
+
+
+def load_table(database: duckdb.DuckDBPyConnection, source: Source) -> None:
+    """Load the rows of a source as `snapshot_rows`, without those that are withheld.
+
+    DuckDB reads the files by itself where it can: PyIceberg holds each of them in memory as a whole.
+    """
+    column = source.dataset.week_column if source.week else None
+    of_week: BooleanExpression = AlwaysTrue()
+    if column:
+        of_week = EqualTo(term=Reference(column), value=literal(str(source.week)))
+    scan = source.table.scan(row_filter=of_week, snapshot_id=source.snapshot_id)
+    tasks = list(scan.plan_files())
+    paths = [task.file.file_path.removeprefix("file://").removeprefix("file:") for task in tasks]
+    if paths and all(path.startswith("/") for path in paths) and not any(task.delete_files for task in tasks):
+        rows = f"read_parquet([{', '.join(map(text, paths))}])"
+        relation = "view"
+    else:
+        database.register("reader", scan.to_arrow_batch_reader())
+        rows, relation = "reader", "table"
+    conditions = [f"snapshot_rows.{name(column)} = {text(str(source.week))}"] if column else []
+    if source.without:
+        database.execute("create table withheld (row varchar)")
+        database.executemany("insert into withheld values (?)", [[row] for row in sorted(source.without)])
+        conditions.append(f"{row_hash(source)} not in (select row from withheld)")
+    where = " and ".join(conditions) or "true"
+    database.execute(f"create {relation} snapshot_rows as select * from {rows} as snapshot_rows where {where}")
+
+
+def k_anonymity(database: duckdb.DuckDBPyConnection, source: Source) -> int | None:
+    """Return the fewest persons per combination of quasi-identifiers in `snapshot_rows`; None without either."""
+    names = [column.name for column in source.columns]
+    quasi = [field.name for field in source.dataset.fields if field.is_quasi_identifier and field.name in names]
+    persons = [f"nullif(count(distinct {name(column)}), 0)" for column in source.dataset.persons if column in names]
+    if not quasi or not persons:
+        return None
+    # Of several columns of persons the one with the fewest; a row without a person singles out none.
+    fewest = persons[0] if len(persons) == 1 else f"least({', '.join(persons)})"
+    groups = f"select {fewest} as persons from snapshot_rows group by {', '.join(map(name, quasi))}"
+    found: int | None = one_row(database, f"select min(persons) from ({groups})")[0]
+    return found
+
+
+def row_hash(source: Source) -> str:
+    """Return the SQL that names a row of `snapshot_rows` without saying its key; unload.py has it for Spark."""
+    columns = {column.name: column for column in source.columns}
+    return f"sha256(concat_ws(chr(31), {', '.join(_as_text(columns[key]) for key in source.dataset.key)}))"
+
+
+def _as_text(column: Column) -> str:
+    cell = f"snapshot_rows.{name(column.name)}"
+    return f"cast({f'epoch_us({cell})' if column.type == 'timestamp' else cell} as varchar)"

@@ -1,0 +1,158 @@
+"""The rows of a week in a dataset's table, as they stood at one snapshot: their columns, and what made them."""
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table as IcebergTable
+from pyiceberg.types import (
+    BooleanType,
+    DateType,
+    DecimalType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestamptzType,
+)
+
+from python_common.catalog import property_keys
+from python_common.errors import UserError
+from python_common.weeks import IsoWeek
+from python_export.datasets.declared import Dataset
+
+# Types with one exact text form. Floats are not among them: their text and their sums differ between engines.
+TYPE_NAMES: dict[type[IcebergType], str] = {
+    StringType: "string",
+    IntegerType: "int",
+    LongType: "bigint",
+    BooleanType: "boolean",
+    DateType: "date",
+    TimestamptzType: "timestamp",
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the export; `type` is Spark's name for it, for instance `decimal(12,2)`."""
+
+    name: str
+    type: str
+
+    @property
+    def is_text(self) -> bool:
+        """Whether a cell may be an empty string, which is not NULL."""
+        return self.type == "string"
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether it has a control total."""
+        return self.type in {"int", "bigint"} or self.type.startswith("decimal")
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What made a snapshot, as its build wrote it down; nothing if no build of ours has written it.
+
+    `sources` are the tables it read, by name, each with its snapshot.
+    """
+
+    invocation_id: str = ""
+    git_commit: str | None = None
+    small_group_threshold: int | None = None
+    sources: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A dataset's table at one snapshot: the rows of `week`, all rows without one."""
+
+    dataset: Dataset
+    table: IcebergTable
+    snapshot_id: int
+    columns: tuple[Column, ...]
+    week: IsoWeek | None = None
+    # Hashes of the keys of rows that are not published, and how many of them there are by reason.
+    without: frozenset[str] = frozenset()
+    withheld: Mapping[str, int] = field(default_factory=dict)
+    # Whether the formula guard counts leading quotes; versions of releases before 0.6 do not.
+    guards_quotes: bool = True
+
+    @property
+    def provenance(self) -> Provenance:
+        """What the build wrote into the snapshot's summary, together with the rows."""
+        snapshot = self.table.snapshot_by_id(self.snapshot_id)
+        summary = snapshot.summary if snapshot and snapshot.summary else {}
+        return Provenance(
+            invocation_id=summary[property_keys.INVOCATION_ID] or "",
+            git_commit=summary[property_keys.GIT_COMMIT] or None,
+            small_group_threshold=int(summary[property_keys.SMALL_GROUP_THRESHOLD] or 0) or None,
+            sources=json.loads(summary[property_keys.SOURCES] or "{}"),
+        )
+
+
+def tested(catalog: Catalog, dataset: Dataset, week: IsoWeek) -> Source | None:
+    """Return a week of a dataset's table at the snapshot that was tested last, or None if none was.
+
+    dbt tags it at the end of a build whose tests passed (macros/tag_tested.sql), so it is not what somebody wrote to
+    the table later. Raises as `of_snapshot`.
+    """
+    try:
+        table = catalog.load_table((dataset.table.schema, dataset.table.name))
+    except NoSuchTableError:
+        return None
+    tag = table.refs().get(f"tested-{week}")
+    return of_snapshot(dataset, table, tag.snapshot_id, week) if tag else None
+
+
+def require_week(catalog: Catalog, dataset: Dataset, week: IsoWeek, builds: Collection[str] = ()) -> Source:
+    """Return a week of a dataset's table, as it was tested: by one of the builds with these ids, if there are any.
+
+    Raises:
+        UserError: it was not built and tested for the week.
+    """
+    found = tested(catalog, dataset, week)
+    if found is None:
+        raise UserError(
+            f"{dataset.model} was not built and tested for {week}",
+            f"Run `dbt build --select +{dataset.model} --vars '{{week: {week}}}'`, or export without --no-build. "
+            "`dbt retry` is not enough: it tests a part",
+        )
+    if builds and found.provenance.invocation_id not in builds:
+        raise UserError(
+            f"{dataset.model} was not tested for {week} by the build of this run",
+            "Run it again: another writer may have come between the build and its tests",
+        )
+    return found
+
+
+def of_snapshot(dataset: Dataset, table: IcebergTable, snapshot_id: int, week: IsoWeek | None = None) -> Source:
+    """Return the rows of a table, or of one week of it, at a snapshot.
+
+    Raises:
+        UserError: a column has no exact form in CSV, or one that the dataset names is not there.
+    """
+    fields = table.scan(snapshot_id=snapshot_id).projection().fields
+    columns = tuple(Column(field.name, _type_name(dataset, field.name, field.field_type)) for field in fields)
+    named = (*dataset.key, *dataset.order_by, dataset.week_column, dataset.at, dataset.suppressed)
+    missing = {name for name in named if name} - {column.name for column in columns}
+    if missing:
+        raise UserError(
+            f"{dataset.model} has no column {', '.join(sorted(missing))}, which its declaration names",
+            "Correct config.meta.export of the model",
+        )
+    return Source(dataset, table, snapshot_id, columns, week)
+
+
+def _type_name(dataset: Dataset, column: str, iceberg_type: IcebergType) -> str:
+    if isinstance(iceberg_type, DecimalType):
+        return f"decimal({iceberg_type.precision},{iceberg_type.scale})"
+    name = TYPE_NAMES.get(type(iceberg_type))
+    if name is None:
+        raise UserError(
+            f"Column {column} of {dataset.model} is a {iceberg_type}, which has no exact form in CSV",
+            f"Cast it in the model to decimal or to one of {', '.join(TYPE_NAMES.values())}",
+        )
+    return name

@@ -1,1 +1,0 @@
-"""One file: unloaded by Spark, and compared with its table by another engine."""

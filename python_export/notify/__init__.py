@@ -1,0 +1,1 @@
+"""Notifications of published and withheld versions: messages, outbox, channels, report page."""

@@ -1,0 +1,239 @@
+"""Delivers what is pending in the outbox, one mail per week and one webhook call per row, and sends alerts at once.
+
+At least once: a row is marked after its channel has taken it, so a crash in between sends it again, under the same
+idempotency key. A channel that asks to try later is retried for a while; what it did not take stays pending for the
+next run. One process delivers at a time, by a lease that it checks before each message. A message of a process that was
+suspended between check and sending cannot be recalled, so its receiver has to know the key.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+from pyiceberg.catalog import Catalog
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_before_delay
+
+from python_common.catalog.catalog import load_catalog
+from python_common.config.environment import PROJECT_ROOT
+from python_common.config.settings import Settings
+from python_common.errors import UserError
+from python_common.failure import to_user_error
+from python_common.locks.lease import Lease, LeaseLostError, leased
+from python_common.locks.lock import locked
+from python_common.weeks import IsoWeek
+from python_dbt.project import Project
+from python_export.datasets import declared
+from python_export.datasets.report_spec import ReportSpec
+from python_export.notify import messages, outbox
+from python_export.notify.channels import ChannelDownError, TemporaryError
+from python_export.notify.exported import Exported
+from python_export.notify.messages import Announcements, Message, announcements
+from python_export.notify.outbox import Entry, Notice
+from python_export.publishing.manifest import Manifest, ManifestError, newest, read
+from python_export.publishing.target import Target, is_announced, open_target
+from python_export.variables import Channels
+
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
+
+Say = Callable[[str], None]
+
+
+def notify(
+    settings: Settings,
+    env: Mapping[str, str],
+    catalog: Catalog,
+    say: Say,
+    notices: Iterable[Notice] = (),
+    weeks: Iterable[IsoWeek] = (),
+) -> list[UserError]:
+    """Write the rows that versions and notices lack, deliver what is pending, and return what was not delivered.
+
+    `weeks` are those that the notices are complete for. For an export root that is not the announced one nothing is
+    written or sent.
+
+    Raises:
+        UserError: a channel is configured wrongly, or the outbox cannot be written.
+    """
+    channels = Channels.of(env)
+    with locked("notify"), leased(catalog, "notify", "notify") as lease:
+        target = open_target(settings)
+        unreadable: list[ManifestError] = []
+        if not is_announced(settings, target, channels.root):
+            say(f"no notification: {target.address('')} is not {channels.root}, the {channels.variable('root')}")
+            return []
+        outbox.record_versions(catalog, target, channels, unreadable)
+        outbox.record_notices(catalog, target, notices, channels, map(str, weeks))
+        if not channels.smtp and not channels.webhook:
+            say("no notification: neither LAKEHOUSE_SMTP_HOST nor LAKEHOUSE_WEBHOOK_URL is set")
+        # Another root has other readers.
+        pending = [entry for entry in outbox.entries(catalog) if entry.is_pending and outbox.belongs_to(target, entry)]
+        versions = [entry for entry in pending if entry.kind == outbox.VERSION]
+        by_key = _announcements(target, versions, _shown(env, say), unreadable)
+        pending = [entry for entry in pending if entry.kind != outbox.VERSION or entry.idempotency_key in by_key]
+        return [*unreadable, *_deliver(channels, target, pending, by_key, say, catalog, lease.require)]
+
+
+def alert(
+    env: Mapping[str, str], week: IsoWeek, error: UserError, say: Say, at: datetime | None = None
+) -> list[UserError]:
+    """Send the error of a run to every channel at once, and return what was not delivered.
+
+    Nothing is stored, so it also works where nothing can be written; the run is in the history, and its command must
+    not end with exit code 0. `at` is when the run failed, by default now: the same time is the same alert.
+
+    Raises:
+        UserError: a channel is configured wrongly.
+    """
+    channels = Channels.of(env)
+    entry = outbox.alert(str(week), str(error), channels, at or datetime.now(UTC))
+    return _deliver(channels, None, [entry], {}, say)
+
+
+@contextmanager
+def only_run(
+    settings: Settings, env: Mapping[str, str], exported: Exported, say: Say, command: str
+) -> Iterator[tuple[Catalog, Lease]]:
+    """Hold the lock and the lease of the runs that export, and send an alert if the run before was killed."""
+    with locked("weekly"):
+        catalog = load_catalog(settings, create=True)
+        with leased(catalog, "weekly", command, reports_if_killed=True) as lease:
+            if killed := lease.left:
+                error = UserError(f"The {killed.run} was killed", "What it has published is whole; run it again")
+                exported.undelivered += alert(env, exported.week, error, say, killed.at)
+            yield catalog, lease
+
+
+@contextmanager
+def alerting(settings: Settings, env: Mapping[str, str], exported: Exported, say: Say) -> Iterator[None]:
+    """Send an alert if the block fails, then deliver what it had published before; its error is raised as a UserError.
+
+    What cannot be delivered is logged, for the error itself counts more.
+    """
+    try:
+        yield
+    except Exception as problem:
+        error = to_user_error(problem, settings)
+        undelivered: list[UserError] = []
+        try:
+            step = f"{exported.step}: " if exported.step else ""
+            undelivered += alert(env, exported.week, UserError(f"{step}{error.message}", error.remedy), say)
+            undelivered += notify(settings, env, load_catalog(settings), say, exported.notices())
+        except Exception as second:  # whatever it is, it must not take the place of the error
+            undelivered.append(to_user_error(second, settings))
+        for missing in undelivered:
+            say(f"error: not delivered: {missing}")
+        raise error from (None if isinstance(problem, UserError) else problem)
+
+
+def _shown(env: Mapping[str, str], say: Say) -> dict[str, ReportSpec]:
+    """Return what is shown of datasets. Without it messages have counts of rows alone: no mail waits for it."""
+    try:
+        return declared.report_specs(Project(PROJECT_ROOT, env))
+    except Exception as error:  # a manifest of dbt may be cut off or wrong in any way
+        say(f"figures are left out of messages: {to_user_error(error).message}")
+        return {}
+
+
+def _announcements(
+    target: Target, pending: list[Entry], shown: Mapping[str, ReportSpec], unreadable: list[ManifestError]
+) -> Announcements:
+    """Return what to announce of pending versions of an export root, by their keys; not of withdrawn ones."""
+    chosen: dict[str, Manifest] = {}
+    before: list[Manifest] = []
+    for entry in pending:
+        try:
+            manifest = read(target, entry.path)
+        except ManifestError as error:
+            unreadable.append(error)
+            continue
+        if manifest.withdrawn:
+            continue
+        chosen[entry.path] = manifest
+        week_before = newest(target, manifest.dataset, str(IsoWeek.parse(manifest.week).minus(1)))
+        before += [week_before] if week_before else []
+    # The versions to announce come last: of two of a week the later one counts.
+    all_of_them = [*before, *chosen.values()]
+    return {
+        outbox.key_of(target, announcement.manifest.path): announcement
+        for announcement in announcements(target, all_of_them, shown)
+        if announcement.manifest.path in chosen
+    }
+
+
+def _deliver(
+    channels: Channels,
+    target: Target | None,
+    pending: list[Entry],
+    by_key: Announcements,
+    say: Say,
+    catalog: Catalog | None = None,
+    require: Callable[[], None] = lambda: None,
+) -> list[UserError]:
+    """Send rows by mail and webhook, and mark them in the outbox of a catalog; without one nothing is stored.
+
+    `require` is asked before each message, and raises if another process delivers.
+    """
+    problems: dict[str, UserError] = {}
+    senders: dict[outbox.Channel, Callable[[list[Entry]], Iterator[Message]] | None] = {
+        "mail": partial(messages.mails, channels.smtp, target, by_key) if channels.smtp else None,
+        "webhook": partial(messages.calls, channels.webhook, by_key) if channels.webhook else None,
+    }
+    for channel, messages_of in senders.items():
+        rows = [entry for entry in pending if getattr(entry, channel) == outbox.PENDING]
+        if messages_of is None and rows:
+            waiting = f"{len(rows)} messages wait for a {channel} that is no longer configured"
+            problems[waiting] = UserError(waiting, "Configure it, or drop them by `lakehouse export outbox drop`")
+        elif messages_of is not None:
+            for problem in _send_all(channel, messages_of(rows), channels.patience, say, catalog, require):
+                problems[problem.message] = problem
+    return list(problems.values())
+
+
+def _send_all(
+    channel: outbox.Channel,
+    waiting: Iterable[Message],
+    patience: timedelta,
+    say: Say,
+    catalog: Catalog | None,
+    require: Callable[[], None],
+) -> Iterator[UserError]:
+    """Send messages. One that is refused does not hold up the next, but when the channel is down they can wait."""
+    start = time.monotonic()
+    for message in waiting:
+
+        def try_once(message: Message = message) -> UserError | None:
+            require()
+            return message.try_once()
+
+        try:
+            again = Retrying(
+                retry=retry_if_exception_type(TemporaryError),
+                wait=_pause,
+                stop=stop_before_delay(start + patience.total_seconds() - time.monotonic()),
+                reraise=True,
+            )
+            problem = again(try_once)
+        except LeaseLostError:
+            raise
+        except UserError as error:
+            if catalog:
+                lacking = ", ".join(message.recipients) if message.is_partly_delivered else None
+                outbox.record_failed_attempt(catalog, message.entries, message.attempts, error.message, lacking)
+            yield error
+            if isinstance(error, ChannelDownError):
+                return
+            continue
+        if problem:
+            yield problem
+        if catalog:
+            outbox.mark_delivered(catalog, message.entries, channel)
+        say(f"{channel}: sent {message}")
+
+
+def _pause(state: RetryCallState) -> float:
+    """Return how long to wait: twice as long each time, or longer if the channel asks for it."""
+    error = state.outcome.exception() if state.outcome else None
+    asked = error.wait if isinstance(error, TemporaryError) else 0.0
+    return max(asked, min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** (state.attempt_number - 1)))

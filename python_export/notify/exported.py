@@ -1,0 +1,46 @@
+"""What an export run did, as its summary, notifications and report need it."""
+
+from dataclasses import dataclass, field
+
+from python_common.errors import UserError
+from python_common.weeks import IsoWeek
+from python_export.notify.outbox import Notice
+from python_export.publishing.publish import Published
+from python_export.readiness.issues import Withheld
+
+
+@dataclass
+class Exported:
+    """What a run did so far: versions that are public, what is withheld, warnings; all without data.
+
+    `week` is the newest that it is for. `has_faults` also if no dataset comes from what failed. `undelivered` are the
+    errors of notifications, `step` is what the run does now, for an alert.
+    """
+
+    week: IsoWeek
+    published: list[Published] = field(default_factory=list)
+    withheld: list[Withheld] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    has_faults: bool = False
+    undelivered: list[UserError] = field(default_factory=list)
+    step: str = ""
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether something failed or is withheld."""
+        return bool(self.withheld) or self.has_faults
+
+    def notices(self) -> list[Notice]:
+        """Return what people should know beside the versions, a line each."""
+        return [
+            *(Notice(withheld.week, withheld.dataset, str(withheld)) for withheld in self.withheld),
+            *(Notice(str(self.week), None, f"warning: {text}") for text in self.warnings),
+        ]
+
+    def weeks(self) -> list[IsoWeek]:
+        """Return the weeks of which there is something new, and the newest."""
+        new = {version.manifest.week for version in self.published if not version.unchanged}
+        return [
+            IsoWeek.parse(week)
+            for week in sorted({str(self.week), *new, *(withheld.week for withheld in self.withheld)})
+        ]

@@ -1,0 +1,274 @@
+"""Messages: one mail per week with its new versions and notices, one webhook call per row of the outbox, and alerts.
+
+The figures in mail, webhook and report are those of the manifest alone.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from decimal import Decimal
+from email.message import EmailMessage
+from email.utils import format_datetime
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from python_common.errors import UserError
+from python_common.weeks import IsoWeek
+from python_export.datasets.report_spec import ReportSpec
+from python_export.notify import channels, outbox
+from python_export.notify.channels import TemporaryError
+from python_export.notify.outbox import Entry
+from python_export.publishing.layout import REPORTS
+from python_export.publishing.manifest import Manifest
+from python_export.publishing.target import Target
+from python_export.variables import Smtp, Webhook
+
+TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).with_name("templates")),
+    autoescape=lambda name: name is not None and ".html" in name,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+TEMPLATES.filters |= {
+    "number": lambda value: f"{value:,}",
+    "whole": lambda value: f"{value:,.0f}",
+    "share": lambda value, of: round(float(value) / float(of) * 100, 2) if of else 0,
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A total of a version and, if there is one, that of the newest version of the week before."""
+
+    name: str
+    now: Decimal
+    before: Decimal | None
+
+    @property
+    def change(self) -> str:
+        """How much more or less than the week before, for instance `+7.2 %`."""
+        if not self.before:
+            return ""
+        return f"{(self.now - self.before) / self.before * 100:+.1f} %"
+
+
+@dataclass(frozen=True)
+class Announcement:
+    """A version as messages and report show it."""
+
+    manifest: Manifest
+    address: str
+    link: str | None
+    figures: tuple[Figure, ...]
+    changes: str
+
+
+def announcements(target: Target, published: list[Manifest], shown: Mapping[str, ReportSpec]) -> list[Announcement]:
+    """Return the announcement of each version, given all that are published, the versions of a week in order.
+
+    `shown` has by dataset what its model wants shown; of one without, that is the number of rows.
+    """
+    newest = {(manifest.dataset, manifest.week): manifest for manifest in published}
+    found = []
+    for manifest in published:
+        measures = shown[manifest.dataset].measures if manifest.dataset in shown else ()
+        before = newest.get((manifest.dataset, str(IsoWeek.parse(manifest.week).minus(1))))
+        totals = {"rows": str(manifest.rows)} | manifest.control_totals
+        totals_before = {} if before is None else {"rows": str(before.rows)} | before.control_totals
+        figures = tuple(
+            Figure(name, Decimal(totals[name]), Decimal(totals_before[name]) if name in totals_before else None)
+            # The sums of a file that small groups are left out of depend on which those are.
+            for name in ("rows", *(measures if not manifest.small_groups else ()))
+            if name in totals
+        )
+        path = f"{manifest.path}/{manifest.file}"
+        found.append(Announcement(manifest, target.address(path), target.link(path), figures, changes(manifest)))
+    return found
+
+
+def counted(number: int, what: str) -> str:
+    """Return a number with its noun, for instance `2 files`."""
+    return f"{number} {what}" + ("" if number == 1 else "s")
+
+
+def changes(manifest: Manifest) -> str:
+    """Return in words what is new about a version."""
+    if manifest.supersedes is None:
+        return "first version"
+    counts = [f"{count:,} {what}" for what, count in (manifest.difference or {}).items() if count]
+    return f"replaces v{manifest.supersedes}: {manifest.reason}" + (f" (rows: {', '.join(counts)})" if counts else "")
+
+
+def report_path(week: IsoWeek) -> str:
+    """Return where the report of a week is under the export root."""
+    return f"{REPORTS}/{week}.html"
+
+
+Announcements = dict[str, Announcement]
+"""The announcements of versions, by the keys of their outbox rows."""
+
+
+@dataclass
+class Message:
+    """What a channel has to take, and the rows of the outbox that it delivers.
+
+    A mail is for `recipients`; `send` gives it to them and returns the codes of those that were refused. `refused` are
+    those that the server refuses for good.
+    """
+
+    entries: list[Entry]
+    send: Callable[[list[str]], dict[str, int] | None]
+    recipients: list[str] = field(default_factory=list)
+    is_partly_delivered: bool = False
+    refused: list[str] = field(default_factory=list)
+    attempts: int = 0
+
+    def __str__(self) -> str:
+        """Return what it holds, for instance `2 versions of 2026-W46`."""
+        kinds = Counter(entry.kind for entry in self.entries)
+        return f"{' and '.join(counted(count, kind) for kind, count in kinds.items())} of {self.entries[0].week}"
+
+    def try_once(self) -> UserError | None:
+        """Send it, and return an error if recipients were refused for good, while others have it.
+
+        Raises:
+            UserError: no recipient has it.
+            TemporaryError: some recipients may get it later.
+        """
+        self.attempts += 1
+        codes = self.send(self.recipients) or {}
+        later = [address for address, code in codes.items() if code < channels.PERMANENT_FROM]
+        self.refused += [address for address in codes if address not in later]
+        self.is_partly_delivered |= len(codes) < len(self.recipients)
+        if later:
+            self.recipients = later
+            raise TemporaryError(
+                f"The mail server is to be asked later for {', '.join(later)}", "`lakehouse export notify` does so"
+            )
+        if not self.refused:
+            return None
+        problem = UserError(
+            f"The mail server refused {len(self.refused)} recipients for good: {', '.join(self.refused)}",
+            "Check LAKEHOUSE_SMTP_TO and LAKEHOUSE_ALERT_TO; who has the mail does not get it again",
+        )
+        if self.is_partly_delivered:
+            return problem
+        raise problem
+
+
+def mails(smtp: Smtp, target: Target | None, by_key: Announcements, pending: list[Entry]) -> Iterator[Message]:
+    """Yield a mail per week of what is pending, for each set of recipients that it waits for; alerts have their own.
+
+    An alert needs no target.
+    """
+
+    def by_mail(entry: Entry) -> tuple[str, bool, str]:
+        return entry.week or "", entry.kind == outbox.ALERT, entry.waiting_for or ""
+
+    for (week, is_alert, waiting_for), group in groupby(sorted(pending, key=by_mail), by_mail):
+        entries = list(group)
+        recipients = smtp.alerts if is_alert else smtp.recipients
+        mail = _mail(smtp.sender, recipients, target, IsoWeek.parse(week), is_alert, by_key, entries)
+        # A recipient who was removed from the variable does not wait any more.
+        waiting = [address for address in recipients if not waiting_for or address in waiting_for.split(", ")]
+        send = partial(channels.send, smtp, mail) if waiting else (lambda _: None)
+        yield Message(entries, send, waiting, bool(waiting_for))
+
+
+def _mail(
+    sender: str,
+    recipients: Iterable[str],
+    target: Target | None,
+    week: IsoWeek,
+    is_alert: bool,
+    by_key: Announcements,
+    entries: list[Entry],
+) -> EmailMessage:
+    versions = [by_key[entry.idempotency_key] for entry in entries if entry.kind == outbox.VERSION]
+    others = [entry for entry in entries if entry.kind != outbox.VERSION]
+    others.sort(key=lambda entry: (entry.kind != outbox.WITHDRAWN, entry.dataset is None, entry.error or ""))
+    message = EmailMessage()
+    message["Subject"] = f"{week}: {'the weekly files failed' if is_alert else _summary(versions, others)}"
+    message["From"] = sender
+    message["To"] = ", ".join(recipients)
+    message["Date"] = format_datetime(max(entry.recorded_at for entry in entries))
+    # The same message sent twice has the same id, so that mail servers and readers know it for one.
+    keys = ", ".join(entry.idempotency_key for entry in entries)
+    content = keys + "".join(entry.sha256 or "" for entry in entries)
+    message["Message-ID"] = f"<{hashlib.sha256(content.encode()).hexdigest()[:32]}@retail-lakehouse>"
+    message["X-Idempotency-Key"] = keys
+    values = {
+        "subject": message["Subject"],
+        "is_alert": is_alert,
+        "week": week,
+        "last_day": week.end - timedelta(days=1),
+        "report": target and (target.link(report_path(week)) or target.address(report_path(week))),
+        "announcements": versions,
+        "entries": others,
+    }
+    message.set_content(TEMPLATES.get_template("mail.txt").render(values))
+    message.add_alternative(TEMPLATES.get_template("mail.html").render(values), subtype="html")
+    return message
+
+
+def _summary(versions: list[Announcement], others: list[Entry]) -> str:
+    replaced = sum(announcement.manifest.supersedes is not None for announcement in versions)
+    withdrawn = sum(entry.kind == outbox.WITHDRAWN for entry in others)
+    withheld = sum(entry.kind == outbox.NOTICE and entry.dataset is not None for entry in others)
+    warnings = len(others) - withdrawn - withheld
+    parts = {
+        f"{counted(len(versions), 'file')} published": len(versions),
+        f"{replaced} of them again": replaced,
+        f"{counted(withdrawn, 'file')} withdrawn": withdrawn,
+        f"{withheld} withheld": withheld,
+        counted(warnings, "warning"): warnings,
+    }
+    return ", ".join(part for part, count in parts.items() if count)
+
+
+def calls(webhook: Webhook, by_key: Announcements, pending: list[Entry]) -> Iterator[Message]:
+    """Yield a call per pending row."""
+    for entry in pending:
+        body = _version(by_key[entry.idempotency_key]) if entry.kind == outbox.VERSION else _line(entry)
+
+        def post(_: list[str], key: str = entry.idempotency_key, body: dict[str, Any] = body) -> None:
+            channels.post(webhook, key, body)
+
+        yield Message([entry], post)
+
+
+def _line(entry: Entry) -> dict[str, Any]:
+    common = {"week": entry.week, "at": entry.recorded_at.isoformat()}
+    if entry.kind == outbox.ALERT:
+        return {"event": "failed", **common, "error": entry.error}
+    if entry.kind == outbox.WITHDRAWN:
+        version = {"dataset": entry.dataset, "version": entry.version, "sha256": entry.sha256}
+        path = f"{(entry.export_root or '').rstrip('/')}/{entry.path}"
+        return {"event": "withdrawn", **common, **version, "path": path, "text": entry.error}
+    return {"event": "notice", **common, "dataset": entry.dataset, "text": entry.error}
+
+
+def _version(announcement: Announcement) -> dict[str, Any]:
+    manifest = announcement.manifest
+    return {
+        "event": "published",
+        "dataset": manifest.dataset,
+        "week": manifest.week,
+        "version": manifest.version,
+        "supersedes": manifest.supersedes,
+        "news": announcement.changes,
+        "rows": manifest.rows,
+        "control_totals": manifest.control_totals,
+        "path": announcement.address,
+        "link": announcement.link,
+        "bytes": manifest.bytes,
+        "sha256": manifest.sha256,
+        "created_at": manifest.created_at,
+    }

@@ -1,0 +1,250 @@
+"""The outbox, the Iceberg table ops.export_outbox: a row per published or withdrawn version, or notice.
+
+A row is pending for every channel that was configured when it was written, until that channel has taken it. Versions
+get their rows from what is under the export root, so one that a crash left without a row gets it from the next run.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Literal, get_args
+
+from pyiceberg.catalog import Catalog
+
+from python_common.catalog.small_table import SmallTable
+from python_export.publishing.manifest import ManifestError, read
+from python_export.publishing.target import Target, root_id
+from python_export.variables import Channels
+
+PENDING, DELIVERED, NO_CHANNEL, DROPPED = "pending", "delivered", "no channel", "dropped"
+VERSION, NOTICE, WITHDRAWN = "version", "notice", "withdrawn"
+# Sent without the outbox, which has such rows of release 0.5 alone.
+ALERT = "failure"
+# The first notification of a lake with an export root of years must not repeat these years.
+NEWS_AGE = timedelta(days=30)
+# So far may the clock of a store be behind.
+STORE_CLOCK = timedelta(days=1)
+Channel = Literal["mail", "webhook"]
+CHANNELS: tuple[Channel, ...] = get_args(Channel)
+MOVING = re.compile(r"(?<![\w.])\d[\d,.:-]*(?!\w)")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row of the outbox."""
+
+    idempotency_key: Annotated[str, "<root>/<dataset>/<week>/v<N>, notice/<root>/<week>/..., withdrawn/<root>/..."]
+    kind: Annotated[str, "version, notice or withdrawn"]
+    week: Annotated[str | None, "ISO week"]
+    dataset: Annotated[str | None, "of a version; of a notice, the one that is withheld, if any"]
+    version: Annotated[int | None, "of a version"]
+    sha256: Annotated[str | None, "of a version's file"]
+    error: Annotated[str | None, "the text of a notice or a withdrawal"]
+    recorded_at: Annotated[datetime, "when the row was written"]
+    mail: Annotated[str, "pending, delivered, dropped, no channel, or withdrawn before it was delivered"]
+    webhook: Annotated[str, "the same"]
+    failed_attempts: Annotated[int, "how often a channel did not take the message"] = 0
+    last_error: Annotated[str | None, "why it did not, the last time"] = None
+    settled_at: Annotated[datetime | None, "since when nothing is pending"] = None
+    export_root: Annotated[str | None, "of a version: the address of its root"] = None
+    waiting_for: Annotated[str | None, "recipients that the mail is pending for, if others have it"] = None
+
+    @property
+    def path(self) -> str:
+        """Where a version is under its export root."""
+        return f"{self.dataset}/{self.week}/v{self.version}"
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether a channel has not delivered it yet."""
+        return PENDING in {self.mail, self.webhook}
+
+
+TABLE = SmallTable("ops.export_outbox", Entry)
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A line of a week's mail: a withheld dataset, or a warning. It holds no data."""
+
+    week: str
+    dataset: str | None
+    text: str
+
+
+def key_of(target: Target, path: str) -> str:
+    """Return the key of a version."""
+    return f"{root_id(target)}/{path}"
+
+
+def record_versions(catalog: Catalog, target: Target, channels: Channels, unreadable: list[ManifestError]) -> None:
+    """Add the published and withdrawn versions that have no row yet; `unreadable` gets the errors of those left out.
+
+    A version that was moved away and published again with other content is a new one, so it loses the row that it had.
+    Only manifests of versions without a row, written after it, or of late, are read: a store has a clock of its own, of
+    whole seconds. What was published or withdrawn long ago is no news: nothing is pending for it.
+    """
+    recorded_at: dict[str, datetime] = {}
+    recorded = entries(catalog)
+    known = {(entry.idempotency_key, entry.sha256) for entry in recorded}
+    for entry in recorded:
+        if entry.kind in {VERSION, WITHDRAWN}:
+            key = entry.idempotency_key.removeprefix(f"{WITHDRAWN}/")
+            recorded_at[key] = max(entry.recorded_at, recorded_at.get(key, entry.recorded_at))
+    now = datetime.now(UTC)
+    new = []
+    for path, written in target.versions().items():
+        key = key_of(target, path)
+        if key in recorded_at and written <= min(recorded_at[key], now - STORE_CLOCK):
+            continue
+        try:
+            manifest = read(target, path)
+        except ManifestError as error:
+            unreadable.append(error)
+            continue
+        withdrawn = manifest.withdrawn
+        name = f"{WITHDRAWN}/{key}" if withdrawn else key
+        if (name, manifest.sha256) in known:
+            continue
+        at = datetime.fromisoformat(withdrawn.on if withdrawn else manifest.created_at).replace(tzinfo=UTC)
+        entry = Entry(
+            name,
+            WITHDRAWN if withdrawn else VERSION,
+            manifest.week,
+            manifest.dataset,
+            manifest.version,
+            manifest.sha256,
+            f"{path} was withdrawn on {withdrawn.on}: {withdrawn.reason}. Delete your copies." if withdrawn else None,
+            now,
+            *(_states(channels) if at > now - NEWS_AGE else (NO_CHANNEL, NO_CHANNEL)),
+            export_root=target.address(""),
+        )
+        new.append(entry)
+
+    def add(rows: dict[str, Entry]) -> dict[str, Entry]:
+        added = {entry.idempotency_key: entry for entry in new}
+        kept = {key: row for key, row in rows.items() if key not in added or row.sha256 == added[key].sha256}
+        # A version that is withdrawn before readers have heard of it is not announced.
+        for key in {key.removeprefix(f"{WITHDRAWN}/") for key in added.keys() - kept.keys()} & kept.keys():
+            states: dict[str, Any] = {name: WITHDRAWN for name in CHANNELS if getattr(kept[key], name) == PENDING}
+            kept[key] = _settled(replace(kept[key], **states, waiting_for=None))
+        return {**added, **kept}
+
+    if new:
+        TABLE.change(catalog, add)
+
+
+def alert(week: str, error: str, channels: Channels, at: datetime) -> Entry:
+    """Return what is sent of a run that failed at a time, in the form of a row."""
+    key = f"{ALERT}/{week}/{at:%Y-%m-%dT%H:%M:%S.%fZ}"
+    return Entry(key, ALERT, week, None, None, None, error, at, *_states(channels))
+
+
+def record_notices(
+    catalog: Catalog, target: Target, notices: Iterable[Notice], channels: Channels, weeks: Iterable[str] = ()
+) -> None:
+    """Add the notices that are news: new ones, and those in which a number has become longer, as from 99 to 100.
+
+    `weeks` are those that the notices are complete for: a delivered one that they lack is mended. It loses its row, so
+    that it is news when it comes back.
+    """
+    now, root, checked = datetime.now(UTC), f"{NOTICE}/{root_id(target)}/", {*weeks}
+    given = {
+        f"{root}{notice.week}/{hashlib.sha256(MOVING.sub('', notice.text).encode()).hexdigest()[:16]}": notice
+        for notice in notices
+    }
+
+    def record(rows: dict[str, Entry]) -> dict[str, Entry]:
+        known: dict[str, str] = {}
+        mended = set()
+        for key, row in rows.items():
+            name = "/".join(key.split("/")[:4])
+            if name in given:
+                known[name] = row.error or ""
+            elif key.startswith(root) and row.week in checked and not row.is_pending:
+                mended.add(key)
+        new = {
+            key: Entry(key, NOTICE, notice.week, notice.dataset, None, None, notice.text, now, *_states(channels))
+            for name, notice in given.items()
+            if name not in known or _has_more_digits(known[name], notice.text)
+            for key in [f"{name}/{now:%Y-%m-%dT%H:%M:%S.%fZ}"]
+        }
+        return {key: row for key, row in rows.items() if key not in mended} | new
+
+    if given or checked:
+        TABLE.change(catalog, record)
+
+
+def _has_more_digits(before: str, after: str) -> bool:
+    """Return whether a number of a notice has more digits than in the earlier notice of the same words."""
+    lengths = ([len(re.sub(r"[.].*|\D", "", number)) for number in MOVING.findall(text)] for text in (before, after))
+    return any(new > old for old, new in zip(*lengths, strict=False))
+
+
+def belongs_to(target: Target, entry: Entry) -> bool:
+    """Return whether a row is about an export root; an alert is about all."""
+    root = entry.idempotency_key.removeprefix(f"{entry.kind}/").partition("/")[0]
+    return entry.kind == ALERT or root == root_id(target)
+
+
+def entries(catalog: Catalog) -> list[Entry]:
+    """Return all rows; those of roots are of release 0.5."""
+    return [entry for entry in TABLE.rows(catalog).values() if entry.kind != "root"]
+
+
+def missing_versions(catalog: Catalog, target: Target) -> list[Entry]:
+    """Return the versions of an export root that have a row, not a dropped one, and are missing."""
+    there = {key_of(target, path) for path in target.versions()}
+    versions = [entry for entry in entries(catalog) if entry.kind == VERSION and belongs_to(target, entry)]
+    return [entry for entry in versions if entry.mail != DROPPED and entry.idempotency_key not in there]
+
+
+def mark_delivered(catalog: Catalog, group: Iterable[Entry], channel: Channel) -> None:
+    """Record that a channel has delivered these rows."""
+    delivered: dict[str, Any] = {channel: DELIVERED} | ({"waiting_for": None} if channel == "mail" else {})
+    _update(catalog, (entry.idempotency_key for entry in group), lambda entry: replace(entry, **delivered))
+
+
+def record_failed_attempt(
+    catalog: Catalog, group: Iterable[Entry], attempts: int, error: str, waiting_for: str | None
+) -> None:
+    """Record that a channel did not take these rows, or that a mail is pending for some recipients."""
+    _update(
+        catalog,
+        (entry.idempotency_key for entry in group),
+        lambda entry: replace(
+            entry,
+            failed_attempts=entry.failed_attempts + attempts,
+            last_error=error,
+            waiting_for=waiting_for or entry.waiting_for,
+        ),
+    )
+
+
+def requeue(catalog: Catalog, keys: Iterable[str], channels: Channels) -> None:
+    """Make rows pending for all channels again, delivered or not."""
+    mail, webhook = _states(channels)
+    _update(catalog, keys, lambda entry: replace(entry, mail=mail, webhook=webhook, waiting_for=None))
+
+
+def drop(catalog: Catalog, keys: Iterable[str]) -> None:
+    """Mark rows as dropped: they are delivered to no one."""
+    _update(catalog, keys, lambda entry: replace(entry, mail=DROPPED, webhook=DROPPED, waiting_for=None))
+
+
+def _states(channels: Channels) -> tuple[str, str]:
+    return PENDING if channels.smtp else NO_CHANNEL, PENDING if channels.webhook else NO_CHANNEL
+
+
+def _update(catalog: Catalog, keys: Iterable[str], change: Callable[[Entry], Entry]) -> None:
+    chosen = {*keys}
+    TABLE.change(
+        catalog, lambda rows: {key: _settled(change(row)) if key in chosen else row for key, row in rows.items()}
+    )
+
+
+def _settled(entry: Entry) -> Entry:
+    """Return a row with the time since when nothing of it is pending."""
+    return replace(entry, settled_at=None if entry.is_pending else entry.settled_at or datetime.now(UTC))

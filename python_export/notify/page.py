@@ -1,0 +1,233 @@
+"""The page beside the files: what a week brought, against the weeks before, as the models of the exports declare it.
+
+Its figures are those of manifests, and of the published files that it ranks, so all readers of the files may read
+it; only the counts of what is left out of them come from the lake. It needs nothing from elsewhere: no script, no
+font, no picture.
+"""
+
+import tempfile
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from jinja2 import FileSystemLoader
+from pyhive import hive
+
+from python_common.config.environment import PROJECT_ROOT, environment
+from python_common.config.settings import Settings
+from python_common.errors import UserError
+from python_common.spark import spark_sql, thrift
+from python_common.weeks import IsoWeek
+from python_dbt.manifest import DbtManifest
+from python_dbt.project import Project
+from python_export.csv import csv_file
+from python_export.datasets import declared
+from python_export.datasets.declared import Dataset
+from python_export.datasets.report_spec import Chart, Ranking, ReportSpec, excluded_queries
+from python_export.notify.exported import Exported
+from python_export.notify.messages import TEMPLATES, Announcement, Figure, announcements, report_path
+from python_export.notify.outbox import Notice
+from python_export.publishing.manifest import Manifest, paths, readable
+from python_export.publishing.target import Target, open_target
+
+TEMPLATE = TEMPLATES.overlay(loader=FileSystemLoader(Path(__file__).parent / "templates")).get_template("report.html")
+WEEKS = 8
+RANKED = 10
+
+
+@dataclass(frozen=True)
+class Group:
+    """One value of a chart: its total in the report's week, and in the newest weeks; None where not published."""
+
+    name: str
+    now: Decimal
+    history: list[Decimal | None]
+
+    @property
+    def figure(self) -> Figure:
+        """The newest week beside the one before."""
+        return Figure(self.name, self.now, self.history[-2])
+
+
+@dataclass(frozen=True)
+class Top:
+    """The first rows of a ranking: how much each has, then its cells, which are shown as text, number or bar.
+
+    `suppressed` groups are left out because they are small; None if none can be.
+    """
+
+    ranking: Ranking
+    cell_formats: list[str]
+    rows: list[tuple[Any, ...]]
+    suppressed: int | None
+
+
+def write_all(settings: Settings, exported: Exported) -> list[str]:
+    """Write the reports of the weeks of a run, and return their addresses, the newest week's last."""
+    return [write(settings, week, exported.notices()) for week in exported.weeks()]
+
+
+def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = ()) -> str:
+    """Write the report of a week in the place of an older one, and return its address. On its top are its notices.
+
+    A chart without a published version of the week says so, and a ranking without a readable file is left out.
+
+    Raises:
+        UserError: Spark could not count.
+    """
+    own_notices = [notice for notice in notices if notice.week == str(week)]
+    target = open_target(settings)
+    project = Project(PROJECT_ROOT, environment())
+    manifest = project.manifest() if project.manifest_path.is_file() else DbtManifest()
+    # The datasets of this root's audience.
+    datasets = declared.load(project) if manifest.nodes else {}
+    shown = {name: dataset.report_spec for name, dataset in datasets.items()}
+    charts = {name: of_dataset.chart for name, of_dataset in shown.items() if of_dataset.chart}
+    with thrift.connect(settings) as cursor:
+        counts = {label: _count(cursor, sql) for label, sql in excluded_queries(manifest).items()}
+    versions = needed(target, week, charts)
+    announced = [
+        announcement
+        for announcement in announcements(target, versions, shown)
+        if announcement.manifest.week == str(week)
+    ]
+    newest = {announcement.manifest.dataset: announcement for announcement in announced}
+    rankings, lines = {}, [notice.text for notice in own_notices]
+    for name, dataset in datasets.items():
+        if ranking := dataset.report_spec.ranking:
+            try:
+                rankings[name] = _top(target, versions, dataset, ranking, week)
+            except (FileNotFoundError, UserError):
+                lines.append(f"'{ranking.title}' is left out: see what `lakehouse export verify --week {week}` reports")
+    page = TEMPLATE.render(
+        title=declared.title(project),
+        week=week,
+        last_day=week.end - timedelta(days=1),
+        headlines=_headlines(shown, newest),
+        weeks=[str(shown_week) for shown_week in _weeks(week)],
+        charts={name: (chart, _groups(versions, name, chart, week)) for name, chart in charts.items()},
+        rankings={name: top for name, top in rankings.items() if top},
+        left_out={label: count for label, count in counts.items() if count is not None},
+        withheld={notice.dataset: notice.text for notice in own_notices if notice.dataset},
+        notices=lines,
+        announced=announced,
+        newest=newest,
+    )
+    target.put(report_path(week), page.encode())
+    return target.address(report_path(week))
+
+
+def _headlines(shown: Mapping[str, ReportSpec], newest: Mapping[str, Announcement]) -> list[tuple[str, Figure]]:
+    found = []
+    for dataset, announcement in newest.items():
+        figures = {figure.name: figure for figure in announcement.figures}
+        headlines = shown[dataset].headlines if dataset in shown else ()
+        found += [(headline, figures[headline.figure]) for headline in headlines if headline.figure in figures]
+    return [(headline.label, figure) for headline, figure in sorted(found, key=lambda pair: pair[0].place)]
+
+
+def needed(target: Target, week: IsoWeek, charted: Collection[str]) -> list[Manifest]:
+    """Return the manifests that a report is made of: of its week all, of what it is compared with the newest.
+
+    Of the datasets that are `charted` that is more than one week.
+    """
+    by_week: dict[tuple[str, str], list[str]] = {}
+    for path in paths(target):
+        dataset, label, _ = path.split("/")
+        by_week.setdefault((dataset, label), []).append(path)
+    found: list[Manifest] = []
+    for (dataset, label), listed in by_week.items():
+        if label == str(week):
+            found += readable(target, listed)
+        elif label == str(week.minus(1)) or (dataset in charted and label in map(str, _weeks(week))):
+            found += islice(readable(target, reversed(listed)), 1)
+    return found
+
+
+def _weeks(week: IsoWeek) -> list[IsoWeek]:
+    return [week.minus(weeks) for weeks in reversed(range(WEEKS))]
+
+
+def _groups(versions: list[Manifest], dataset: str, chart: Chart, week: IsoWeek) -> list[Group] | None:
+    """Return the values of a chart in the shown weeks, the one with the largest total first.
+
+    None if no version of the week has these totals. A value that a published week lacks is 0 there.
+    """
+    totals: dict[IsoWeek, dict[str, Decimal]] = {}
+    for shown_week in _weeks(week):
+        version = _newest(versions, dataset, shown_week)
+        by_value = version.totals_by.get(chart.by) if version else None
+        # A version of before the measure was declared has no figure of it.
+        if by_value is not None and all(chart.of in by_column for by_column in by_value.values()):
+            totals[shown_week] = {name or "unknown": Decimal(of[chart.of]) for name, of in by_value.items()}
+    if week not in totals:
+        return None
+    zero = Decimal(0)
+    found = [
+        Group(
+            name,
+            totals[week].get(name, zero),
+            [totals[shown_week].get(name, zero) if shown_week in totals else None for shown_week in _weeks(week)],
+        )
+        for name in {name for by_name in totals.values() for name in by_name}
+    ]
+    return sorted(found, key=lambda group: (-group.now, group.name))
+
+
+def _top(target: Target, versions: list[Manifest], dataset: Dataset, ranking: Ranking, week: IsoWeek) -> Top | None:
+    """Return the first rows of a ranking and what is shown of them; None without a file that has its columns."""
+    own = _newest(versions, dataset.name, week)
+    made_by = {ranking.by, ranking.columns[0].column, *filter(None, [dataset.suppressed])}
+    if own is None or not made_by <= set(own.column_names):
+        return None
+    files = {ranked.of: _newest(versions, ranked.of, week) for ranked in ranking.columns if ranked.of} | {None: own}
+    key = csv_file.name(ranking.columns[0].column)
+    by = f"cast({csv_file.name(ranking.by)} as decimal(38, 2))"
+    failed = f"The report of {week} could not be made of the published files"
+    remedy = "See what `lakehouse export verify` says of them"
+    with tempfile.TemporaryDirectory() as scratch, csv_file.reading(Path(scratch), failed, remedy) as database:
+        rows = {of: _rows(target, manifest, scratch) for of, manifest in files.items() if manifest}
+        cells, cell_formats = [], []
+        for ranked in ranking.columns:
+            manifest, cell = files[ranked.of], csv_file.name(ranked.column)
+            is_number = not ranked.of and ranked.column in own.control_totals
+            cell_formats.append("bar" if ranked.column == ranking.by else "number" if is_number else "text")
+            if manifest is None or ranked.column not in manifest.column_names:
+                cell = "null"
+            elif ranked.of:
+                cell = f"(select min({cell}) from {rows[ranked.of]} as other where other.{key} = best.{key})"
+            cells.append(cell if cell_formats[-1] == "text" else f"cast({cell} as decimal(38, 2))")
+        is_shown = f"where {csv_file.name(dataset.suppressed)} = 'false'" if dataset.suppressed else ""
+        found = database.execute(
+            f"""
+            with best as (select * from {rows[None]} {is_shown} order by {by} desc nulls last, {key} limit {RANKED})
+            select coalesce({by}, 0), {", ".join(cells)} from best order by {by} desc nulls last, {key}
+            """
+        ).fetchall()
+    return Top(ranking, cell_formats, found, own.small_groups.suppressed if own.small_groups else None)
+
+
+def _newest(versions: Iterable[Manifest], dataset: str, week: IsoWeek) -> Manifest | None:
+    """Return the newest version of a week, given the versions of it in order."""
+    found = [version for version in versions if (version.dataset, version.week) == (dataset, str(week))]
+    return found[-1] if found else None
+
+
+def _rows(target: Target, manifest: Manifest, scratch: str) -> str:
+    file = target.fetch(f"{manifest.path}/{manifest.file}", Path(scratch))
+    return csv_file.rows_of(file, manifest.column_names)
+
+
+def _count(cursor: hive.Cursor, sql: str) -> int | None:
+    """Return a count, None where no build has made the table yet: `export run` builds no more than its files need."""
+    try:
+        [(count,)] = spark_sql.run(cursor, sql, "count what is left out")
+    except UserError as error:
+        if "TABLE_OR_VIEW_NOT_FOUND" in error.message:
+            return None
+        raise
+    return count or 0

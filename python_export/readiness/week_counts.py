@@ -1,0 +1,66 @@
+"""What a reader of a week's file should know is not in it, or came late: counts that the export models declare."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+
+from pyhive import hive
+
+from python_common.errors import UserError
+from python_common.spark import spark_sql
+from python_common.weeks import IsoWeek
+from python_export.datasets.declared import Dataset, Events
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Events of a week that its file lacks, by reason, and how many came late; None if that is not known."""
+
+    by_reason: dict[str, int] | None
+    late: int | None
+
+    @property
+    def quarantined(self) -> int | None:
+        """How many events the file lacks."""
+        return None if self.by_reason is None else sum(self.by_reason.values())
+
+
+def week_counts(cursor: hive.Cursor, dataset: Dataset, week: IsoWeek, warn: Callable[[str], None]) -> Counts:
+    """Count the events of a week of each kind that a dataset declares, one statement each.
+
+    A count that fails is None, with a warning: files are published without it.
+    """
+    count = partial(_count, cursor, dataset, week, warn)
+    late = count(dataset.late, seen_from=week.end)
+    return Counts(count(dataset.quarantined), None if late is None else sum(late.values()))
+
+
+def _count(
+    cursor: hive.Cursor,
+    dataset: Dataset,
+    week: IsoWeek,
+    warn: Callable[[str], None],
+    declared: tuple[Events, ...],
+    seen_from: datetime | None = None,
+) -> dict[str, int] | None:
+    counts: Counter[str] = Counter()
+    for events in declared:
+        conditions = [f"{events.at} >= {_timestamp(week.start)}", f"{events.at} < {_timestamp(week.end)}"]
+        conditions += [f"({events.where})"] if events.where else []
+        conditions += [f"{events.seen_at} >= {_timestamp(seen_from)}"] if seen_from else []
+        sql = (
+            f"select coalesce(cast({events.by or 'null'} as string), 'other'), count(*)"
+            f" from {spark_sql.relation(events.table)} where {' and '.join(conditions)} group by 1"
+        )
+        try:
+            counts.update(dict(spark_sql.run(cursor, sql, f"count events of {events.model} in {week}")))
+        except UserError as error:
+            warn(f"{dataset.name} {week}: {error.message}")
+            return None
+    return dict(sorted(counts.items())) if declared else None
+
+
+def _timestamp(moment: datetime) -> str:
+    return f"timestamp '{moment:%Y-%m-%d %H:%M:%S}'"

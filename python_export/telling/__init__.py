@@ -1,1 +1,0 @@
-"""Notifications: announcements, the outbox, mail and webhooks."""

@@ -1,0 +1,1 @@
+"""Avro schemas: types, walks over them, expansion and merging."""

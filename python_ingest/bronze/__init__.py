@@ -1,0 +1,1 @@
+"""The bronze table: columns, schemas, positions, commits, files."""

@@ -1,0 +1,178 @@
+"""Column types: from Avro to Iceberg, and which type holds the values of two."""
+
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+)
+
+from python_ingest.avro.expanded_schema import PRIMITIVES
+from python_ingest.avro.merge import column_type
+from python_ingest.avro.types import AvroField, AvroSchema, AvroType
+from python_ingest.avro.walk import (
+    IncompatibleSchema,
+    avro_type,
+    below,
+    children,
+    holds_nothing,
+    is_name,
+    not_null,
+    optional,
+)
+from python_ingest.declare import spark_types
+from python_ingest.declare.spark_types import in_spark, list_of, map_of, struct
+
+# Spark reads no Iceberg time and has no nanoseconds: those columns are numbers, in the unit that Avro names.
+OF_AVRO: dict[str, IcebergType] = {
+    "boolean": BooleanType(),
+    "int": IntegerType(),
+    "long": LongType(),
+    "float": FloatType(),
+    "double": DoubleType(),
+    "bytes": BinaryType(),
+    "string": StringType(),
+    "date": DateType(),
+    "time-millis": IntegerType(),
+    "time-micros": LongType(),
+    "timestamp": TimestamptzType(),
+    "timestamp-nanos": LongType(),
+    "local-timestamp": TimestampType(),
+    "local-timestamp-nanos": LongType(),
+}
+AVRO_OF: dict[IcebergType, AvroSchema] = {
+    **{column: name for name, column in OF_AVRO.items() if name in PRIMITIVES},
+    DateType(): {"type": "int", "logicalType": "date"},
+    TimestamptzType(): {"type": "long", "logicalType": "timestamp-micros"},
+    TimestampType(): {"type": "long", "logicalType": "local-timestamp-micros"},
+}
+LARGEST_DECIMAL_BYTES = 16
+WIDER: dict[tuple[IcebergType, IcebergType], IcebergType] = {
+    (IntegerType(), LongType()): LongType(),
+    (FloatType(), DoubleType()): DoubleType(),
+}
+
+
+def of_avro(schema: AvroSchema) -> IcebergType:
+    """Return the type that holds a schema's values; field ids are placeholders, as in all types of this module."""
+    some = not_null(schema)
+    held = column_type(some)
+    if isinstance(some, dict) and held == "decimal":
+        return DecimalType(some["precision"], some["scale"])
+    if held in ("record", "union"):
+        return struct({name: of_avro(part) for name, part in children(some).items() if not holds_nothing(part)})
+    if held == "array":
+        return list_of(of_avro(children(some)["element"]))
+    return map_of(of_avro(children(some)["value"])) if held == "map" else OF_AVRO[held]
+
+
+def reader_schema(column: IcebergType, writer: AvroSchema | None, path: str = "of") -> AvroSchema:
+    """Return the schema by which Avro reads a writer's values in the shape of a column, null where they have no field.
+
+    Spark then has one type for the values of all writers. Where Avro cannot convert, or would misread a logical type,
+    the type is the writer's own: of an enum, a fixed, a time. `path` names the types that the writer lacks.
+    """
+    some = not_null(writer or "null")
+    own = {name.lower(): (name, part) for name, part in children(some).items()}
+    found: dict[str, AvroSchema] = {}
+    for number, (name, part) in enumerate(spark_types.children(column).items()):
+        _, written = own.get(name.lower(), (name, None))
+        if isinstance(some, list) and written is None:
+            found[name] = _absent_branch(name.lower(), part, f"{path}.c{number}")
+        else:
+            found[name] = reader_schema(part, written, f"{path}.c{number}")
+    if isinstance(some, list):
+        return [*found.values()]
+    match column:
+        case StructType():
+            fields = []
+            for number, (name, schema) in enumerate(found.items()):
+                # What only a source declares may have a name that Avro does not allow.
+                field_name = name if name.lower() in own or is_name(name) else f"c{number}"
+                field = AvroField(name=field_name, type=optional(schema), default=None)
+                if (written_name := own.get(name.lower(), (name, None))[0]) != name:
+                    field["aliases"] = [written_name]
+                fields.append(field)
+            return {**(some if isinstance(some, dict) else AvroType(type="record", name=path)), "fields": fields}
+        case ListType():
+            return {"type": "array", "items": optional(found["element"])}
+        case MapType():
+            return {"type": "map", "values": optional(found["value"])}
+    if isinstance(some, str) and (some == "null" or (OF_AVRO[some], column) in WIDER):
+        return _avro_of(column)
+    return some
+
+
+def _avro_of(column: IcebergType) -> AvroSchema:
+    """Return an Avro type of a column without parts."""
+    if isinstance(column, DecimalType):
+        return {"type": "bytes", "logicalType": "decimal", "precision": column.precision, "scale": column.scale}
+    return AVRO_OF[column]
+
+
+def _absent_branch(member: str, column: IcebergType, path: str) -> AvroSchema:
+    """Return the branch of a union that a writer's lacks, of the name that the column's field has."""
+    name = member.removeprefix("member_")
+    schema = reader_schema(column, None, f"{path}.{name}")
+    kind = avro_type(schema)
+    if name in (kind, "array", "map") or kind == "record":
+        return schema
+    if name in PRIMITIVES:
+        return name
+    named = AvroType(type="enum", name=f"{path}.{name}", symbols=["absent"])
+    if kind == "bytes":
+        named = AvroType(type="fixed", name=f"{path}.{name}", size=LARGEST_DECIMAL_BYTES)
+    return {**schema, **named} if isinstance(schema, dict) else named
+
+
+def widened(held: IcebergType, more: IcebergType, place: str = "") -> IcebergType:
+    """Return the type that holds the values of both. Fields match by name, whose case is `held`'s.
+
+    Raises:
+        IncompatibleSchema: no type does; it names the field.
+    """
+    if held == more:
+        return held
+    if isinstance(held, StructType) and isinstance(more, StructType):
+        return widened_columns(held, more, place)
+    of_held, of_more = spark_types.children(held), spark_types.children(more)
+    if of_held and type(held) is type(more) and of_held.keys() == of_more.keys():
+        return spark_types.with_children(
+            held, {name: widened(of_held[name], of_more[name], below(place, name)) for name in of_held}
+        )
+    if isinstance(held, DecimalType) and isinstance(more, DecimalType) and held.scale == more.scale:
+        return DecimalType(max(held.precision, more.precision), held.scale)
+    wider = WIDER.get((held, more)) or WIDER.get((more, held))
+    if wider is None:
+        raise IncompatibleSchema(place, f"{_display_name(more)} does not fit the column's type {_display_name(held)}")
+    return wider
+
+
+def widened_columns(held: StructType, more: StructType, place: str = "") -> StructType:
+    """Return the columns, or fields, that hold the values of both; raises as `widened`."""
+    fields = spark_types.children(held)
+    names = {name.lower(): name for name in fields}
+    for other, column in spark_types.children(more).items():
+        name = names.get(other.lower(), other)
+        fields[name] = widened(fields.get(name, column), column, below(place, name))
+    return struct(fields)
+
+
+def plain(column: IcebergType) -> IcebergType:
+    """Return a table's type with placeholders for its field ids, so that it can be compared."""
+    return spark_types.with_children(column, {name: plain(part) for name, part in spark_types.children(column).items()})
+
+
+def _display_name(column: IcebergType) -> str:
+    return in_spark(column).replace("`", "")

@@ -1,0 +1,229 @@
+"""Plans the offsets to read next from the statistics of the table's files and the broker's end offsets."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyiceberg.conversions import from_bytes
+from pyiceberg.manifest import DataFile, ManifestContent
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
+from pyiceberg.types import PrimitiveType
+
+from python_common.catalog import property_keys
+from python_common.catalog.catalog import translate_read_errors
+from python_common.errors import UserError
+from python_ingest.kafka.admin import TopicState
+from python_ingest.kafka.offset_range import OffsetRange
+
+
+@dataclass(frozen=True)
+class Position:
+    """What one snapshot of a bronze table holds.
+
+    `next_offsets` maps a partition to the offset after its last landed record, or to where it began
+    when the table was made and it had none. `last_batch` is the greatest batch number ever given: 0
+    for a table without rows, and never less after a rollback, because readers downstream remember the
+    numbers they have seen. `held_batch` is the greatest of this snapshot's rows. Without `has_metadata` the
+    snapshot that says where partitions without rows began has expired. `generation` counts how often the topic was
+    recreated: batches are numbered across generations, offsets are of the last one.
+    """
+
+    snapshot_id: int | None = None
+    next_offsets: dict[int, int] = field(default_factory=dict)
+    last_batch: int = 0
+    held_batch: int = 0
+    has_metadata: bool = True
+    generation: int = 0
+
+
+class PositionReader:
+    """Reads positions from file statistics. A manifest never changes, so each is read once while it is in use."""
+
+    def __init__(self) -> None:
+        self._manifests: dict[str, Position] = {}
+        self._generation = 0
+
+    def read(self, table: Table) -> Position:
+        """Return the position in the table's current snapshot.
+
+        Raises:
+            UserError: a file is damaged, lacks the statistics or mixes Kafka partitions.
+        """
+        snapshot, current = table.current_snapshot(), property_keys.generation(table.properties)
+        if current != self._generation:
+            self._manifests, self._generation = {}, current
+        if snapshot is None:
+            return Position()
+        by_manifest: dict[str, Position] = {}
+        with translate_read_errors(snapshot.manifest_list):
+            manifests = snapshot.manifests(table.io)
+        for manifest in manifests:
+            if manifest.content != ManifestContent.DATA:
+                continue
+            path = manifest.manifest_path
+            if path in self._manifests:
+                by_manifest[path] = self._manifests[path]
+                continue
+            with translate_read_errors(path):
+                entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+            by_manifest[path] = _joined(_file_position(entry.data_file, table.schema(), current) for entry in entries)
+        self._manifests = by_manifest
+        latest = _metadata_position(snapshot, table)
+        start = Position(None, property_keys.generation_start(table.properties))
+        joined = _joined([start, latest, *by_manifest.values()])
+        last_batch = max(joined.last_batch, _last_number(table))
+        return Position(
+            snapshot.snapshot_id, joined.next_offsets, last_batch, joined.last_batch, latest.has_metadata, current
+        )
+
+
+def lost(position: Position, topic: TopicState) -> list[OffsetRange]:
+    """Return the ranges that the broker deleted before they were landed.
+
+    Without metadata of a batch an unknown partition counts from 0: it may have been empty when the table was made.
+    """
+    unknown = {} if position.has_metadata else dict.fromkeys(topic.begin, 0)
+    return [
+        OffsetRange(partition, landed, topic.begin[partition])
+        for partition, landed in sorted((unknown | position.next_offsets).items())
+        if topic.begin.get(partition, 0) > landed
+    ]
+
+
+def waiting(position: Position, topic: TopicState) -> list[OffsetRange]:
+    """Return what the topic has beyond a position, per partition; [] when caught up.
+
+    Raises:
+        UserError: the topic's offsets do not continue the table's.
+    """
+    found = []
+    for partition, end in sorted(topic.end.items()):
+        begin = topic.begin[partition]
+        landed = position.next_offsets.get(partition, begin)
+        if end < landed:
+            raise UserError(
+                f"{topic.topic}: partition {partition} ends at offset {end}, but the table already"
+                f" holds offsets up to {landed - 1}",
+                "The topic lost records; land it in a new table, or restore the topic",
+            )
+        start = max(landed, begin)
+        if end > start:
+            found.append(OffsetRange(partition, start, end))
+    missing = set(position.next_offsets) - set(topic.end)
+    if missing:
+        raise UserError(
+            f"{topic.topic}: the table holds partition {min(missing)}, the topic does not",
+            "The topic was replaced; land it in a new table",
+        )
+    return found
+
+
+def count(ranges: Iterable[OffsetRange]) -> int:
+    """Return how many offsets the ranges span."""
+    return sum(span.until - span.start for span in ranges)
+
+
+def before(ranges: Iterable[OffsetRange], ends: Mapping[int, int]) -> list[OffsetRange]:
+    """Cut ranges off at an offset per partition; a partition without one has nothing before it."""
+    cut = (OffsetRange(span.partition, span.start, min(span.until, ends.get(span.partition, 0))) for span in ranges)
+    return [span for span in cut if span.until > span.start]
+
+
+def capped(ranges: list[OffsetRange], max_records: int) -> list[OffsetRange]:
+    """Share `max_records` out evenly; what a short range leaves goes to the longer ones."""
+    capped = []
+    left = max_records
+    by_length = sorted(ranges, key=lambda span: span.until - span.start)
+    for index, span in enumerate(by_length):
+        share = max(1, left // (len(by_length) - index))
+        until = min(span.until, span.start + share)
+        left -= until - span.start
+        capped.append(OffsetRange(span.partition, span.start, until))
+        if left <= 0:
+            break
+    return sorted(capped, key=lambda span: span.partition)
+
+
+def _metadata_position(current: Snapshot, table: Table) -> Position:
+    """Return how far the latest batch had read: beyond its last record, if a range ends without one.
+
+    Without it a tail of transaction markers or aborted records would be read again and again.
+    It counts only if nothing but compaction followed it: deleted rows are landed again.
+    """
+    for snapshot in ancestors_of(current, table.metadata):
+        summary = snapshot.summary
+        if summary and property_keys.READ_UNTIL in summary.additional_properties:
+            entries = summary.additional_properties
+            if property_keys.generation(entries) != property_keys.generation(table.properties):
+                return Position()  # the properties say where this generation begins
+            read_until = json.loads(entries[property_keys.READ_UNTIL])
+            ends = {int(partition): offset for partition, offset in read_until.items()}
+            return Position(None, ends, int(entries[property_keys.BATCH]))
+        if summary is None or summary.operation != Operation.REPLACE:
+            break
+    return Position(has_metadata=False)
+
+
+def _last_number(table: Table) -> int:
+    """Return the greatest batch number that is not to be given again, whether or not its rows are still there.
+
+    `lakehouse.last-batch` stands for snapshots that expired after a rollback.
+    """
+    numbers = [int(table.properties.get(property_keys.LAST_BATCH, 0))]
+    for snapshot in table.snapshots():
+        if snapshot.summary and property_keys.BATCH in snapshot.summary.additional_properties:
+            numbers.append(int(snapshot.summary.additional_properties[property_keys.BATCH]))
+    return max(numbers)
+
+
+def _file_position(file: DataFile, schema: Schema, current: int) -> Position:
+    partition = _bounds(file, schema, "kafka_partition")
+    offset = _bounds(file, schema, "kafka_offset")
+    batch = _bounds(file, schema, "ingest_batch")
+    of_file = _generation(file, schema)
+    if partition is None or offset is None or batch is None or of_file is None or partition[0] != partition[1]:
+        raise UserError(
+            f"{file.file_path} lacks statistics of the Kafka columns or mixes Kafka partitions or generations",
+            "Restore the table's metrics properties and partitioning, and rewrite the file",
+        )
+    return Position(None, {partition[0]: offset[1] + 1} if of_file == current else {}, batch[1])
+
+
+def _generation(file: DataFile, schema: Schema) -> int | None:
+    """Return the generation of a file's rows, NULL of which is 0; None if it is unknown or there are several."""
+    if "kafka_generation" not in schema.column_names:
+        return 0
+    field_id = schema.find_field("kafka_generation").field_id
+    nulls = (file.null_value_counts or {}).get(field_id, file.record_count)
+    if nulls == file.record_count:
+        return 0
+    bounds = _bounds(file, schema, "kafka_generation")
+    return bounds[0] if bounds and bounds[0] == bounds[1] and not nulls else None
+
+
+def _bounds(file: DataFile, schema: Schema, column: str) -> tuple[int, int] | None:
+    lower, upper = bound(file.lower_bounds, schema, column), bound(file.upper_bounds, schema, column)
+    return None if lower is None or upper is None else (lower, upper)
+
+
+def bound(bounds: Mapping[int, bytes] | None, schema: Schema, column: str) -> int | None:
+    """Return a file's lower or upper bound of a column of numbers or times; None if it has none."""
+    found = schema.find_field(column)
+    encoded = (bounds or {}).get(found.field_id)
+    if encoded is None or not isinstance(found.field_type, PrimitiveType):
+        return None
+    value: Any = from_bytes(found.field_type, encoded)
+    return int(value)
+
+
+def _joined(parts: Iterable[Position]) -> Position:
+    next_offsets: dict[int, int] = {}
+    last_batch = 0
+    for part in parts:
+        last_batch = max(last_batch, part.last_batch)
+        for partition, offset in part.next_offsets.items():
+            next_offsets[partition] = max(offset, next_offsets.get(partition, 0))
+    return Position(None, next_offsets, last_batch)

@@ -1,0 +1,93 @@
+"""The schemas of a topic in its table's properties, and the state of its key and value decoders."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from pyiceberg.table import Table
+from pyiceberg.types import StructType
+
+from python_common.catalog import property_keys
+from python_ingest.avro.types import AvroSchema, omitted_fields
+from python_ingest.bronze.column_types import widened_columns
+from python_ingest.bronze.columns import decoded_columns, landed_columns, landed_name
+from python_ingest.declare import spark_types
+
+
+@dataclass(frozen=True)
+class SchemaState:
+    """The columns that a table has, the writers' schemas that they hold, by id, and notes on them.
+
+    `columns` are the payload's, and `kafka_key` where keys are Avro. The schemas are table properties,
+    one each: of two processes that add different ones at the same time, neither undoes what the other did.
+    """
+
+    value: Mapping[int, AvroSchema] = field(default_factory=dict)
+    key: Mapping[int, AvroSchema] = field(default_factory=dict)
+    columns: StructType = spark_types.NO_COLUMNS
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, table: Table | None) -> "SchemaState":
+        """Return the state of a table, empty if it does not exist yet."""
+        if table is None:
+            return cls()
+        sides: dict[str, dict[int, AvroSchema]] = {"value": {}, "key": {}}
+        for side, writers in sides.items():
+            prefix = property_keys.schema(side)
+            for name, text in table.properties.items():
+                schema_id = name.removeprefix(prefix)
+                if schema_id != name and schema_id.isdecimal():
+                    writers[int(schema_id)] = json.loads(text)
+        notes = {name: text for name, text in table.properties.items() if name.startswith(property_keys.NOTE)}
+        columns = decoded_columns(table.schema().as_struct(), table.properties.get(property_keys.KEY_FORMAT))
+        return cls(**sides, columns=columns, notes=notes)
+
+    def with_writer(self, side: str, schema_id: int, writer: AvroSchema) -> "SchemaState":
+        """Add a writer's schema, and the columns that hold its fields; IncompatibleSchema if the table's cannot."""
+        columns = widened_columns(self.columns, landed_columns(side, writer))
+        writers = {**self.writers(side), schema_id: writer}
+        changed = replace(self, columns=columns)
+        return replace(changed, value=writers) if side == "value" else replace(changed, key=writers)
+
+    def writers(self, side: str) -> Mapping[int, AvroSchema]:
+        """Return the schemas of a side (`value`, `key`)."""
+        return self.value if side == "value" else self.key
+
+    def omitted_fields(self) -> list[tuple[str, str]]:
+        """Return column, or path, and reason of each field that no column can hold: in the table it is NULL."""
+        values = {(landed_name(path), why) for writer in self.value.values() for path, why in omitted_fields(writer)}
+        keys = {(f"kafka_key.{path}", why) for writer in self.key.values() for path, why in omitted_fields(writer)}
+        return sorted(values | keys)
+
+    def properties(self) -> dict[str, str]:
+        """Return the state as table properties."""
+        return {**self.notes} | {
+            f"{property_keys.schema(side)}{schema_id}": json.dumps(writer, separators=(",", ":"))
+            for side in ("value", "key")
+            for schema_id, writer in sorted(self.writers(side).items())
+        }
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """How the keys or the values of a topic are decoded.
+
+    `writers` are the schemas by id. `rejected` maps an id whose schema does not fit, or belongs to another topic, to
+    the whole error. `unknown` are the ids that the registry does not have; with `too_many` it was not asked for all,
+    and every other id counts as unknown too.
+    """
+
+    writers: Mapping[int, AvroSchema] = field(default_factory=dict)
+    rejected: Mapping[int, str] = field(default_factory=dict)
+    unknown: frozenset[int] = frozenset()
+    too_many: bool = False
+
+
+@dataclass(frozen=True)
+class Decoders:
+    """How a topic's records are decoded: into the columns of `state`, which has every schema id that is compatible."""
+
+    state: SchemaState
+    value: Decoder
+    key: Decoder

@@ -1,0 +1,282 @@
+"""`lakehouse ingest`: land the declared topics in bronze, and check what was landed."""
+
+import os
+from concurrent.futures import ProcessPoolExecutor
+from datetime import UTC, datetime
+from multiprocessing import get_context
+from pathlib import Path
+from threading import Thread
+from typing import Annotated
+
+import typer
+
+from python_common.catalog.catalog import load_catalog
+from python_common.catalog.commits import until_committed
+from python_common.config.settings import Settings
+from python_common.config.variables import seconds
+from python_common.errors import UserError
+from python_common.log import configuration, configure, log
+from python_common.output import AsJson, console, print_json, print_table
+from python_common.spark.session import LazySparkSession, log_file
+from python_ingest.bronze import tables, topic_identity
+from python_ingest.cli.maintenance import alone, maintain, status, verify
+from python_ingest.cli.options import MetricsFile, Models, Topic, Topics, Wait, prepare
+from python_ingest.cli.report import ConsoleReporter, print_summary, too_many_dead_letters
+from python_ingest.declare import topics as declared
+from python_ingest.declare.topics import Declaration
+from python_ingest.kafka.admin import Broker
+from python_ingest.kafka.registry import Registry
+from python_ingest.landing import decode
+from python_ingest.landing.batch import BatchWriter
+from python_ingest.landing.follow import follow as following
+from python_ingest.landing.follow import stopped_by_signals
+from python_ingest.landing.run import Ingester, Options, TopicResult
+from python_ingest.landing.schema_plan import plan_of_file, plans_of_newest
+from python_ingest.maintenance import metrics
+from python_ingest.maintenance import replay as letters
+from python_ingest.maintenance.status import topic_statuses, undecoded_keys
+
+app = typer.Typer(no_args_is_help=True, help="Kafka topics into Iceberg bronze tables, exactly once.")
+
+
+@app.command()
+def run(
+    topics: Topics = None,
+    max_records: Annotated[int, typer.Option(min=1, help="The most records of one topic in one batch.")] = 1_000_000,
+    follow: Annotated[bool, typer.Option(help="Go on until stopped, instead of ending.")] = False,
+    every: Annotated[str, typer.Option(help="With --follow: how often each topic gets a batch.")] = "30s",
+    topics_at_once: Annotated[
+        int | None,
+        typer.Option(min=1, help="How many topics are landed at the same time, not LAKEHOUSE_INGEST_TOPICS_AT_ONCE."),
+    ] = None,
+    until: Annotated[
+        datetime | None, typer.Option(help="Land only what is stamped before this moment (UTC), per partition.")
+    ] = None,
+    from_earliest: Annotated[
+        bool, typer.Option(help="Also land what the broker has and the table lacks before its position.")
+    ] = False,
+    accept_gap: Annotated[
+        bool, typer.Option(help="Go on behind records that the broker deleted before they were landed.")
+    ] = False,
+    metrics_file: MetricsFile = None,
+    wait: Wait = "30s",
+    models: Models = declared.MODELS_DIR,
+) -> None:
+    """Land what the broker has at this moment, batch by batch, and print a summary.
+
+    With --follow each topic gets a batch at an interval, and its next one at once if more is waiting; Ctrl-C or SIGTERM
+    ends it after the batches in hand, with exit code 0.
+    Exit code 1 if a topic could not be landed, 4 if more of a topic's records are dead letters than its declaration
+    allows; the others are landed all the same.
+    """
+    pause, patience = seconds(every), seconds(wait)
+    moment = until.replace(tzinfo=UTC) if until else None
+    options = Options(max_records, patience, moment, from_earliest, accept_gap, topics_at_once)
+    settings, chosen = prepare(models, topics)
+    try:
+        exit_code = _run(settings, chosen, options, pause if follow else None, metrics_file)
+    except KeyboardInterrupt:
+        # Not waiting for threads in a bounded wait: a kill harms no table.
+        os._exit(130)
+    if exit_code:
+        raise typer.Exit(exit_code)
+
+
+@app.command()
+def dead_letters(
+    topic: Topic,
+    show_raw: Annotated[bool, typer.Option("--show-raw", help="List them with key and value in hexadecimal.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="With --show-raw: the most records to list.")] = 20,
+    as_json: AsJson = False,
+    models: Models = declared.MODELS_DIR,
+) -> None:
+    """Count the values and keys that could not be decoded, by reason and schema id.
+
+    No payload is shown unless asked for.
+    """
+    settings, (declaration,) = prepare(models, [topic])
+    table = tables.existing(load_catalog(settings), declaration)
+    rows = letters.raw(table, limit) if show_raw else [vars(counted) for counted in letters.summary(table)]
+    if as_json:
+        print_json(rows)
+    elif not rows:
+        console.print(f"{topic}: no dead letters")
+    elif show_raw:
+        for row in rows:
+            errors_of_row = [row["decode_error"], row.get("key_error") and f"key: {row['key_error']}"]
+            generation = f"{row['kafka_generation']}/" if row.get("kafka_generation") else ""
+            position = generation + "{kafka_partition}/{kafka_offset}".format(**row)
+            console.print(f"{position}: {', '.join(filter(None, errors_of_row))}")
+            console.print("  key {kafka_raw_key}, value {kafka_raw_value}".format(**row))
+    else:
+        print_table([name.replace("_", " ") for name in rows[0]], [[*row.values()] for row in rows])
+
+
+@app.command()
+def replay(
+    topic: Topic,
+    reason: Annotated[str | None, typer.Option(help=f"Only those of a reason: {', '.join(decode.REASONS)}.")] = None,
+    as_json: AsJson = False,
+    wait: Wait = "30s",
+    models: Models = declared.MODELS_DIR,
+) -> None:
+    """Decode dead letters and undecoded keys again, after their schema was registered or the declaration corrected.
+
+    Rows are changed in place and get a new batch number; a second replay changes nothing.
+    """
+    if reason is not None and reason not in decode.REASONS:
+        raise UserError(f"There is no reason '{reason}'", f"Choose from {', '.join(decode.REASONS)}")
+    settings, (declaration,) = prepare(models, [topic])
+    spark = LazySparkSession(settings)
+    batch_writer = BatchWriter(settings, spark, declaration, seconds(wait))
+    with alone(settings, "maintain", "ingest replay"):
+        outcome = letters.replay(batch_writer, reason)
+    spark.stop()
+    if as_json:
+        print_json(outcome)
+    else:
+        console.print(f"{topic}: {outcome.decoded:,} of {outcome.looked_at:,} dead letters are decoded now")
+
+
+@app.command()
+def rebind(
+    topic: Topic,
+    start: Annotated[str, typer.Option("--from", help="Where to begin: earliest, latest, or a moment (UTC).")],
+    wait: Wait = "30s",
+    models: Models = declared.MODELS_DIR,
+) -> None:
+    """Land a topic that was recreated, or moved to another cluster, in the same table, as its next generation.
+
+    Rows stay, and the offsets of the new topic are separate from theirs. A topic that was copied with its records has
+    them twice with --from earliest: harmless where records have a business key, wrong where each record counts.
+    """
+    settings, (declaration,) = prepare(models, [topic])
+    catalog = load_catalog(settings)
+    tables.existing(catalog, declaration)
+    broker = Broker(settings, seconds(wait))
+    state = broker.describe(topic)
+    offsets = {"earliest": state.begin, "latest": state.end}.get(start)
+    if offsets is None:
+        try:
+            moment = datetime.fromisoformat(start)
+        except ValueError:
+            raise UserError(f"--from {start} is no moment", "Write earliest, latest or 2026-11-09T10:00:00") from None
+        offsets = broker.offsets_at(state, moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+    generation = until_committed(
+        lambda: topic_identity.rebind(tables.prepared(catalog, declaration), declaration, state, offsets),
+        f"{declaration.identifier} was changed by others",
+        "Run the command again",
+    )
+    console.print(f"{topic}: {declaration.identifier} has generation {generation}; run `lakehouse ingest run {topic}`")
+
+
+@app.command()
+def plan_schema(
+    topic: Topic,
+    schema_file: Annotated[
+        Path | None, typer.Option(help="A proposed schema of its values.", show_default="the newest in the registry")
+    ] = None,
+    as_json: AsJson = False,
+    wait: Wait = "30s",
+    models: Models = declared.MODELS_DIR,
+) -> None:
+    """Print how a schema would change the table, before the first record: columns added, widened, left out.
+
+    Nothing is changed. Without a file: the newest schemas under <topic>-value and, for Avro keys, <topic>-key.
+    Exit code 1 if a schema is refused: its records would be dead letters.
+    """
+    settings, (declaration,) = prepare(models, [topic])
+    table = tables.load(load_catalog(settings), declaration)
+    if schema_file is None:
+        registry = Registry(settings, seconds(wait))
+        plans = plans_of_newest(registry, table, declaration)
+    else:
+        plans = [plan_of_file(schema_file, table, declaration)]
+    if as_json:
+        print_json(plans)
+    for plan in plans if not as_json else ():
+        for line in plan.lines():
+            console.print(line)
+    if any(plan.refused for plan in plans):
+        raise typer.Exit(1)
+
+
+def _catch_up(settings: Settings, chosen: list[Declaration], options: Options) -> list[TopicResult]:
+    """Land topics. If Spark's Java process is lost, land each failed one in a child process: one is the cause."""
+    spark = LazySparkSession(settings)
+    with ConsoleReporter() as reporter:
+        results = Ingester(settings, spark, options, reporter).catch_up(chosen)
+    if not spark.gone():
+        spark.stop()
+    elif len(chosen) == 1:
+        results[0].error = UserError(
+            f"{results[0].topic}: Spark's Java process ended while this topic was landed, for instance for its memory",
+            f"Raise spark.driver.memory in the file of LAKEHOUSE_SPARK_CONF, or lower --max-records; see {log_file()}",
+        )
+    else:
+        log.warning("Spark's Java process has ended: topics that failed are landed one by one")
+        for at, declaration in enumerate(chosen):
+            if results[at].error is not None:
+                with ProcessPoolExecutor(1, get_context("spawn"), configure, configuration()) as process:
+                    (results[at],) = process.submit(_catch_up, settings, [declaration], options).result()
+    return results
+
+
+def _run(
+    settings: Settings,
+    chosen: list[Declaration],
+    options: Options,
+    pause: float | None,
+    metrics_file: Path | None,
+) -> int:
+    spark = LazySparkSession(settings)
+
+    def report(results: list[TopicResult]) -> None:
+        for result in results:
+            if result.error is not None:
+                log.error(result.error)
+            if result.over_limit:
+                log.warning(too_many_dead_letters(result))
+        # A process cannot start a second JVM.
+        if spark.gone() and not ingester.stopping.is_set():
+            raise UserError("Spark's Java process has ended", f"See {log_file()}, and run it again: nothing is lost")
+
+    def write_metrics() -> None:
+        while metrics_file is not None:
+            _write_metrics(metrics_file, settings, chosen, options.wait)
+            if pause is None or ingester.stopping.wait(pause):
+                return
+
+    if pause is None:
+        results = _catch_up(settings, chosen, options)
+        report(results)
+        write_metrics()
+    else:
+        with ConsoleReporter() as reporter:
+            ingester = Ingester(settings, spark, options, reporter, after_turn=letters.Recovery(reporter))
+            # In a thread: a broker that does not answer must not delay batches.
+            Thread(target=write_metrics, daemon=True).start()
+            with stopped_by_signals(ingester.stopping):
+                results = following(ingester, chosen, pause, lambda result: report([result]))
+    spark.stop()
+    print_summary(results)
+    for result in results:
+        if result.key_errors:
+            console.print(f"note: {result.topic}: {undecoded_keys(result.key_errors)}")
+    if pause is not None:
+        return 0
+    return 1 if any(result.error for result in results) else 4 if any(result.over_limit for result in results) else 0
+
+
+def _write_metrics(path: Path, settings: Settings, chosen: list[Declaration], wait: float) -> None:
+    try:
+        metrics.write(path, list(topic_statuses(settings, chosen, wait)))
+    except UserError as error:
+        log.error(error)
+    except Exception as error:  # no reason to stop landing
+        log.error("%s was not written (%s)", path, type(error).__name__)
+
+
+# Last, so that the help begins with landing.
+for command in (verify, maintain, status):
+    app.command()(command)

@@ -1,0 +1,1 @@
+"""What a dbt source declares of a topic, its table and the persons in it."""

@@ -1,0 +1,293 @@
+"""Which topics are landed: what the dbt source files declare under config.meta.kafka."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import yaml
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.dataclasses import dataclass
+from pydantic.fields import FieldInfo
+from pyiceberg.types import IcebergType, StructType
+
+from python_common.config.environment import PROJECT_ROOT
+from python_common.config.variables import seconds
+from python_common.errors import UserError
+from python_ingest.declare import spark_types, subjects, table_layout
+from python_ingest.declare.subjects import Subject
+from python_ingest.declare.table_layout import PartitionField
+
+MODELS_DIR = PROJECT_ROOT / "models"
+KeyFormat = Literal["string", "avro", "bytes"]
+OnError = Literal["dead_letter", "stop", "skip"]
+# How a producer's serializer names the subject of a schema: after the topic, the record, or both.
+SubjectNaming = Literal["topic", "record", "topic_record"]
+Name = Annotated[str, Field(min_length=1)]
+# Options of Kafka's client that begin like this decide what is read, or who reads: they have variables, or are fixed.
+OF_THE_CLIENT = (
+    *("bootstrap.", "config.", "security.", "sasl.", "ssl.", "group.", "key.", "value.", "isolation."),
+    *("auto.", "enable.auto.", "interceptor."),
+)
+# Below, the description of a field is the remedy for what it cannot be.
+NOTHING_ELSE = ConfigDict(extra="forbid")
+FIELDS = (
+    *("topic", "key", "on_error", "subject", "allow", "max_dead_letters", "table_properties", "partition_spec"),
+    *("sort_order", "client_options", "producer", "silence"),
+)
+TRANSFORMS = "years, months, days, hours of a column, bucket(16, column), truncate(4, column), or a column"
+
+
+def _one_of(choices: Any, more: str = "") -> Any:
+    return Field(description=f"Set it to one of {', '.join(get_args(choices))}{more}")
+
+
+def _not_of(taken: tuple[str, ...]) -> AfterValidator:
+    def free(name: str) -> str:
+        if name.startswith(taken):
+            raise ValueError
+        return name
+
+    return AfterValidator(free)
+
+
+def _duration(text: str | None) -> str | None:
+    try:
+        seconds(text or "0s")
+    except UserError:
+        raise ValueError from None
+    return text
+
+
+def _pairs(given: Any) -> Any:
+    """Return a mapping as pairs, with numbers and truth values as text."""
+    if not isinstance(given, dict):
+        return given
+    return tuple((name, str(it).lower() if isinstance(it, int | float) else it) for name, it in given.items())
+
+
+@dataclass(frozen=True, config=NOTHING_ELSE)
+class DeadLetterLimit:
+    """How many dead letters are taken as the usual few: a share of the records, from 0 to 1, and a count."""
+
+    share: Annotated[
+        float,
+        Field(
+            strict=True,
+            ge=0,
+            le=1,
+            allow_inf_nan=False,
+            description="Give a number from 0 to 1, for instance 0.05",
+        ),
+    ] = 0.05
+    count: Annotated[int, Field(strict=True, ge=0, description="Give a whole number from 0 on, for instance 20")] = 20
+
+    def exceeded(self, records: int, dead_letters: int) -> bool:
+        """Tell whether so many of the records are more than the count and more than the share."""
+        return dead_letters > self.count and dead_letters > self.share * records
+
+
+@dataclass(frozen=True, config=NOTHING_ELSE)
+class Declaration:
+    """One topic and the bronze table it is landed in.
+
+    `key` says how a key is decoded. `on_error` says what a record that cannot be decoded does:
+    `dead_letter` keeps it with its raw bytes, `skip` keeps only its position and the reason,
+    `stop` commits nothing of the batch. Beyond `max_dead_letters` something is wrong with the topic.
+    `columns` are those that the source gives a type, which is the least that they hold.
+    `allow` lists fields, by path, that may be dropped beside an added one, become narrower, or be omitted.
+    `table_properties` are Iceberg's, beside and before those that every bronze table has. Files are
+    partitioned by `partition_spec` and by Kafka's partition, rows are sorted by `sort_order`; None keeps what an
+    existing table has. `client_options` are those of the Kafka client that reads the records.
+    `subject` says under which subjects of the registry the topic's schemas are: after what, or their names.
+    `persons` says where the rows of a person are. The exporter alone reads `producer` and `silence`.
+    """
+
+    topic: str
+    schema: str
+    table: str
+    key: Annotated[KeyFormat, _one_of(KeyFormat)] = "string"
+    on_error: Annotated[OnError, _one_of(OnError)] = "dead_letter"
+    max_dead_letters: Annotated[
+        DeadLetterLimit,
+        BeforeValidator(lambda given: DeadLetterLimit() if given is None else given),
+        Field(description="Write it as {share: 0.05, count: 20}"),
+    ] = DeadLetterLimit()
+    columns: StructType = spark_types.NO_COLUMNS
+    subject: Annotated[
+        SubjectNaming | Annotated[tuple[Name, ...], Field(min_length=1)],
+        _one_of(SubjectNaming, ", or to a list of names"),
+    ] = "topic"
+    allow: Annotated[tuple[Name, ...], Field(description="Write it as [amount, customer.name]")] = ()
+    table_properties: Annotated[
+        tuple[Annotated[tuple[Name, str], AfterValidator(table_layout.table_property)], ...],
+        BeforeValidator(_pairs),
+        Field(
+            description="Write it as {write.target-file-size-bytes: 268435456}; the names allowed begin with"
+            f" {', '.join(table_layout.TABLE_PROPERTIES)}"
+        ),
+    ] = ()
+    partition_spec: Annotated[
+        tuple[Annotated[PartitionField, BeforeValidator(table_layout.partition_field)], ...] | None,
+        Field(description=f"Write it as [days(kafka_timestamp)]: {TRANSFORMS}"),
+    ] = None
+    sort_order: Annotated[
+        Annotated[tuple[Annotated[PartitionField, BeforeValidator(table_layout.sort_field)], ...], Field(min_length=1)]
+        | None,
+        Field(description=f"Write it as [kafka_timestamp desc nulls last]: {TRANSFORMS}"),
+    ] = None
+    client_options: Annotated[
+        tuple[tuple[Annotated[Name, _not_of(OF_THE_CLIENT)], str], ...],
+        BeforeValidator(_pairs),
+        Field(
+            description=f"Write it as {{fetch.max.bytes: 52428800}}; {', '.join(OF_THE_CLIENT)} are settings, or fixed"
+        ),
+    ] = ()
+    producer: Annotated[Name | None, Field(description="Name what writes the topic")] = None
+    silence: Annotated[str | None, AfterValidator(_duration), Field(description="Write it like 30m, 6h or 7d")] = None
+    persons: tuple[Subject, ...] = ()
+
+    @property
+    def identifier(self) -> str:
+        """The table's name within the catalog, for instance `bronze.payments`."""
+        return f"{self.schema}.{self.table}"
+
+    def subjects(self, side: str, full_name: str) -> tuple[str, ...]:
+        """Return the subjects under which a schema of a side (`value` or `key`) may be registered.
+
+        `full_name` is the record's, with its namespace.
+        """
+        if isinstance(self.subject, tuple):
+            return self.subject
+        return ({"topic": f"{self.topic}-{side}", "record": full_name}.get(self.subject, f"{self.topic}-{full_name}"),)
+
+
+def read_declarations(models_dir: Path = MODELS_DIR) -> list[Declaration]:
+    """Return the declarations of every `*sources.yml` below a directory, sorted by topic.
+
+    Raises:
+        UserError: a file is not YAML, a declaration is malformed, or two of them name one topic
+            or one table. The message names file, table and field.
+    """
+    found: list[tuple[Declaration, Path]] = []
+    for path in sorted(models_dir.rglob("*sources.yml")):
+        found += [(declaration, path) for declaration in _declarations_in(path)]
+    for field in ("topic", "identifier"):
+        seen: dict[str, Path] = {}
+        for declaration, path in found:
+            value = getattr(declaration, field)
+            if value in seen:
+                raise UserError(
+                    f"{path}: '{value}' is declared twice, first in {seen[value]}",
+                    "Declare each topic and each table once",
+                )
+            seen[value] = path
+    return sorted((declaration for declaration, _ in found), key=lambda declaration: declaration.topic)
+
+
+def select(declarations: Iterable[Declaration], topics: Iterable[str]) -> list[Declaration]:
+    """Return the declarations of the named topics, or all if none is named; a UserError for an undeclared name."""
+    by_topic = {declaration.topic: declaration for declaration in declarations}
+    names = list(dict.fromkeys(topics))
+    for name in names:
+        if name not in by_topic:
+            raise UserError(
+                f"No dbt source declares the topic '{name}'",
+                f"Choose from {', '.join(by_topic) or 'none: no source declares a topic'}",
+            )
+    return [by_topic[name] for name in names] if names else list(by_topic.values())
+
+
+def _declarations_in(path: Path) -> list[Declaration]:
+    try:
+        document = yaml.safe_load(path.read_text())
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f" in line {mark.line + 1}" if mark else ""
+        raise UserError(f"{path} is not valid YAML{place}", "Correct the file") from None
+    declarations = []
+    for source in _list_of_mappings(_mapping(document, f"{path}"), "sources", f"{path}"):
+        schema = str(source.get("schema", source.get("name")))
+        place = f"{path}: source {source.get('name')}"
+        found = [
+            _declaration(schema, str(source.get("name")), table, f"{path}: table {table.get('name')}")
+            for table in _list_of_mappings(source, "tables", place)
+        ]
+        of_source = [declaration for declaration in found if declaration]
+        subjects.check_through({declaration.table: declaration.persons for declaration in of_source}, place)
+        declarations += of_source
+    return declarations
+
+
+def _declaration(schema: str, source: str, table: dict[str, Any], place: str) -> Declaration | None:
+    meta = _mapping(_mapping(table.get("config"), f"{place}: config").get("meta"), f"{place}: meta")
+    if "kafka" not in meta:
+        return None
+    kafka = _mapping(meta["kafka"], f"{place}: kafka")
+    for field in kafka:
+        if field not in FIELDS:
+            raise UserError(f"{place}: kafka.{field} is not a known field", f"Use {', '.join(FIELDS)}")
+    name = table.get("identifier", table.get("name"))
+    for field, value in (("name", name), ("kafka.topic", kafka.get("topic"))):
+        if not isinstance(value, str) or not value:
+            raise UserError(f"{place}: {field} is missing or not text", f"Give {field} as text")
+    persons = subjects.read(meta.get("subjects"), source, f"{place}: subjects")
+    try:
+        found = Declaration(schema=schema, table=str(name), columns=_columns(table, place), persons=persons, **kafka)
+    except ValidationError as error:
+        raise _as_user_error(error, f"{place}: kafka") from None
+    for field, terms in (("partition_spec", found.partition_spec), ("sort_order", found.sort_order)):
+        table_layout.check(terms or (), found.columns, found.key, f"{place}: kafka.{field}")
+    return found
+
+
+def _as_user_error(error: ValidationError, place: str) -> UserError:
+    first = error.errors(include_url=False)[0]
+    # Behind the names of fields the place says which of several types did not fit.
+    names = [step for step in map(str, first["loc"]) if step.isidentifier()]
+    place = ".".join([place, *names])
+    if first["type"] == "unexpected_keyword_argument":
+        return UserError(f"{place} is not a known field", f"Use {', '.join(_fields(DeadLetterLimit))}")
+    told = (_fields(Declaration) | _fields(DeadLetterLimit))[names[-1]]
+    shape = {
+        "dataclass_type": "a mapping",
+        "tuple_type": "a mapping" if names[-1] in ("table_properties", "client_options") else "a list of fields",
+    }.get(first["type"])
+    return UserError(f"{place} is {f'not {shape}' if shape else repr(str(first['input']))}", str(told.description))
+
+
+def _fields(model: type[object]) -> dict[str, FieldInfo]:
+    fields: dict[str, FieldInfo] = vars(model)["__pydantic_fields__"]
+    return fields
+
+
+def _columns(table: dict[str, Any], place: str) -> StructType:
+    columns: dict[str, IcebergType] = {}
+    for column in _list_of_mappings(table, "columns", place):
+        name = str(column.get("name"))
+        if name.lower() in (other.lower() for other in columns):
+            raise UserError(f"{place}: column {name} is declared twice", "Declare it once")
+        if "data_type" in column:
+            try:
+                columns[name] = spark_types.of_spark(str(column["data_type"]))
+            except ValueError as error:
+                raise UserError(
+                    f"{place}: data_type of {name}: {error}", "Use a Spark type of docs/type-mapping.md"
+                ) from None
+    return spark_types.struct(columns)
+
+
+def _mapping(value: Any, place: str) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise UserError(f"{place} is not a mapping", "Write it as `field: value` lines")
+    return value
+
+
+def _list_of_mappings(parent: dict[str, Any], field: str, place: str) -> list[dict[str, Any]]:
+    value = parent.get(field)
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise UserError(f"{place}: {field} is not a list of mappings", "Write it as `- name: ...`")
+    return value

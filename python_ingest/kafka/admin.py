@@ -1,0 +1,211 @@
+"""Kafka admin client: a topic's identity, and the offsets that a committed reader may see."""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeVar
+
+from confluent_kafka import (
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._listoffsets import OffsetSpec
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_before_delay, wait_exponential
+
+from python_common.config import connections
+from python_common.config.settings import Settings
+from python_common.errors import UserError
+
+REQUEST_SECONDS = 5.0
+# How often a waiting request checks whether authentication failed.
+LOOK_SECONDS = 0.2
+EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # the client has no types here
+LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # nor here
+# The client's own, and those that Kafka's Java client calls retriable, without the error of a missing topic.
+PASSING = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._TIMED_OUT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.FETCH_SESSION_ID_NOT_FOUND,
+        KafkaError.INVALID_FETCH_SESSION_EPOCH,
+        KafkaError.LISTENER_NOT_FOUND,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.PREFERRED_LEADER_NOT_AVAILABLE,
+        KafkaError.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+        KafkaError.THROTTLING_QUOTA_EXCEEDED,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError.INCONSISTENT_TOPIC_ID,
+    }
+)
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class TopicState:
+    """One topic at one moment.
+
+    `begin` and `end` map each partition to its first offset and to the offset after the last one
+    that a read_committed consumer may see.
+    """
+
+    topic: str
+    topic_id: str
+    cluster_id: str
+    begin: dict[int, int]
+    end: dict[int, int]
+
+
+class Broker:
+    """An admin client that waits for a broker that is away, up to `wait` seconds per question.
+
+    Each method raises a UserError if the broker rejects the request or this client, or does not answer.
+    """
+
+    def __init__(self, settings: Settings, wait: float) -> None:
+        self._servers = settings.kafka_bootstrap_servers
+        self._wait = wait
+        self._to_check = ""
+        self._client = AdminClient({**connections.kafka_client(settings)}, error_cb=self._note)
+
+    def check(self) -> None:
+        """Raise a UserError unless the broker answers."""
+        self._ask("", lambda: self._answer(self._client.describe_cluster(request_timeout=REQUEST_SECONDS)))
+
+    def describe(self, topic: str) -> TopicState:
+        """Return the topic's identity and offsets; a UserError if there is no such topic."""
+        limit = {"request_timeout": REQUEST_SECONDS}
+        names = TopicCollection([topic])
+        cluster = self._ask(topic, lambda: self._answer(self._client.describe_cluster(**limit)))
+        descriptions = self._client.describe_topics
+        described = self._ask(topic, lambda: self._answer(descriptions(names, **limit)[topic]))
+        partitions = [TopicPartition(topic, partition.id) for partition in described.partitions]
+        return TopicState(
+            topic=topic,
+            topic_id=str(described.topic_id),
+            cluster_id=str(cluster.cluster_id),
+            begin=self._offsets(topic, partitions, EARLIEST),
+            end=self._offsets(topic, partitions, LATEST),
+        )
+
+    def offsets_at(self, topic: TopicState, moment: datetime) -> dict[int, int]:
+        """Return the offset of each partition's first record stamped at a moment or later, else the partition's end."""
+        partitions = [TopicPartition(topic.topic, partition) for partition in topic.end]
+        found = self._offsets(topic.topic, partitions, OffsetSpec.for_timestamp(int(moment.timestamp() * 1000)))
+        return {partition: topic.end[partition] if offset < 0 else offset for partition, offset in found.items()}
+
+    def is_compacted(self, topic: str) -> bool:
+        """Return whether the log cleaner removes records of a topic that have a later one of their key."""
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+
+        def ask() -> str:
+            futures = self._client.describe_configs([resource], request_timeout=REQUEST_SECONDS)
+            return str(self._answer(futures[resource])["cleanup.policy"].value)
+
+        return "compact" in self._ask(topic, ask)
+
+    def beyond_last_stable_offset(self, topic: TopicState) -> dict[int, tuple[int, int]]:
+        """Return, by partition, the offsets from and until that an open transaction keeps from a committed reader.
+
+        Partitions that have none are left out.
+        """
+        partitions = [TopicPartition(topic.topic, partition) for partition in topic.end]
+        # In this order: records produced in between must not look as if a transaction were open.
+        ends = self._offsets(topic.topic, partitions, LATEST, IsolationLevel.READ_UNCOMMITTED)
+        stable = self._offsets(topic.topic, partitions, LATEST)
+        return {partition: (stable[partition], end) for partition, end in ends.items() if end > stable[partition]}
+
+    def _offsets(
+        self,
+        topic: str,
+        partitions: list[TopicPartition],
+        spec: OffsetSpec,
+        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+    ) -> dict[int, int]:
+        def ask() -> dict[int, int]:
+            futures = self._client.list_offsets(
+                dict.fromkeys(partitions, spec), isolation_level=isolation, request_timeout=REQUEST_SECONDS
+            )
+            return {place.partition: self._answer(future).offset for place, future in futures.items()}
+
+        return self._ask(topic, ask)
+
+    def _ask(self, topic: str, question: Callable[[], Result]) -> Result:
+        retrying = Retrying(
+            retry=retry_if_exception(lambda error: isinstance(error, KafkaException) and passing(error.args[0])),
+            stop=stop_before_delay(self._wait),
+            wait=wait_exponential(0.2, max=5),
+            before=self._forget,
+            reraise=True,
+        )
+        try:
+            return retrying(question)
+        except KafkaException as error:
+            kafka_error: KafkaError = error.args[0]
+            if kafka_error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise UserError(
+                    f"The topic '{topic}' does not exist on {self._servers}",
+                    "Create it, or remove its declaration from the dbt source",
+                ) from None
+            if not passing(kafka_error):
+                raise UserError(
+                    f"Kafka at {self._servers} refused: {kafka_error.name()}",
+                    "Check the address and the permissions of this user",
+                ) from None
+            raise UserError(
+                f"Kafka at {self._servers} does not answer ({kafka_error.name()})",
+                "Check KAFKA_BOOTSTRAP_SERVERS, KAFKA_SECURITY_PROTOCOL and `lakehouse stack status`",
+            ) from None
+
+    def _forget(self, _: RetryCallState) -> None:
+        """Forget the errors of earlier requests: they may be over."""
+        self._poll()
+        self._to_check = ""
+
+    def _answer(self, future: Future[Result]) -> Result:
+        """Wait for an answer. A client whose authentication fails retries without end, so it is stopped here."""
+        while True:
+            try:
+                return future.result(LOOK_SECONDS)
+            except TimeoutError:
+                self._poll()
+            if self._to_check:
+                raise UserError(f"Authentication with Kafka at {self._servers} failed", f"Check {self._to_check}")
+
+    def _poll(self) -> None:
+        """Run the callback for errors. The client loses a signal's exception in it, and fails without a reason."""
+        try:
+            self._client.poll(0)
+        except SystemError:
+            raise KeyboardInterrupt from None
+
+    def _note(self, error: KafkaError) -> None:
+        if error.code() == KafkaError._AUTHENTICATION:
+            self._to_check = "KAFKA_SASL_USERNAME, KAFKA_SASL_PASSWORD and KAFKA_SASL_MECHANISM"
+        self._to_check = self._to_check or connections.tls_settings_hint("KAFKA", error.str())
+
+
+def passing(error: KafkaError) -> bool:
+    """Return whether an error is transient: of a connection, an election, or a broker that has just started."""
+    # librdkafka marks few of the broker's errors as retriable.
+    return error.retriable() or error.code() in PASSING

@@ -1,0 +1,136 @@
+"""Reads offset ranges with a plain consumer: records, their schema ids, sizes and first timestamps.
+
+Each function raises a UserError if the broker gives nothing for `wait` seconds.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from python_common.config import connections
+from python_common.config.settings import Settings
+from python_common.errors import UserError
+from python_ingest.kafka.admin import passing
+from python_ingest.kafka.message import record_position
+from python_ingest.kafka.offset_range import OffsetRange
+from python_ingest.kafka.wire_format import schema_id
+
+Ids = Counter[int | None]
+RECORDS_PER_CALL = 10_000
+SECONDS_PER_CALL = 0.2
+SAMPLE_RECORDS = 10
+
+
+def schema_ids(settings: Settings, topic: str, ranges: list[OffsetRange], wait: float) -> tuple[Ids, Ids]:
+    """Return the ids in the headers of values and of keys, and how often they come; None of what has no header.
+
+    There may be more than the ranges hold: of a few records behind a range's end, and of keys that only look like
+    registry Avro.
+    """
+    values, keys = Ids(), Ids()
+    for message in _consume(settings, topic, ranges, wait):
+        values[schema_id(message.value())] += 1
+        keys[schema_id(message.key())] += 1
+    return values, keys
+
+
+def mean_bytes(settings: Settings, topic: str, ranges: list[OffsetRange], wait: float) -> int:
+    """Return the mean size of the first records of ranges, key and value; 0 if they hold none."""
+    first = [replace(span, until=min(span.until, span.start + SAMPLE_RECORDS)) for span in ranges]
+    messages = _consume(settings, topic, first, wait)
+    sizes = [len(message.value() or b"") + len(message.key() or b"") for message in messages]
+    return sum(sizes) // max(1, len(sizes))
+
+
+def read_records(settings: Settings, topic: str, span: OffsetRange, wait: float) -> Iterator[Message]:
+    """Yield the committed records of an offset range in their order."""
+    return (message for message in _consume(settings, topic, [span], wait) if record_position(message)[1] < span.until)
+
+
+def _consume(
+    settings: Settings,
+    topic: str,
+    ranges: list[OffsetRange],
+    wait: float,
+    isolation: str = "read_committed",
+    first_alone: bool = False,
+) -> Iterator[Message]:
+    """Yield the records of ranges, one per partition, and perhaps a few behind them; or the first of each alone."""
+    consumer = reader(settings, isolation=isolation)
+    left = {span.partition: span.until for span in ranges}
+    consumer.assign([TopicPartition(topic, span.partition, span.start) for span in ranges])
+    silent = 0.0
+    try:
+        while left:
+            consumed = consumer.consume(RECORDS_PER_CALL, SECONDS_PER_CALL)
+            messages = [message for message in consumed if not _passes(message)]
+            silent = 0.0 if messages else silent + SECONDS_PER_CALL
+            if silent >= wait:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            for message in messages:
+                # First: an error of the consumer itself has no position.
+                is_end = _at_end(message, left)
+                partition, _ = record_position(message)
+                if message.error() is None and (partition in left or not first_alone):
+                    yield message
+                if (is_end or first_alone) and left.pop(partition, None) is not None:
+                    consumer.pause([TopicPartition(topic, partition)])
+    except KafkaException as error:
+        raise unanswered(settings, topic, error.args[0]) from None
+    finally:
+        consumer.close()
+
+
+def first_timestamps(
+    settings: Settings, topic: str, ranges: list[OffsetRange], wait: float, isolation: str
+) -> list[float]:
+    """Return the timestamp of the first record that a reader of this isolation sees in each range, one per partition.
+
+    It is in seconds since 1970. A range without a record has none.
+    """
+    until = {span.partition: span.until for span in ranges}
+    first = _consume(settings, topic, ranges, wait, isolation, first_alone=True)
+    positions = ((*record_position(message), message.timestamp()[1] / 1000) for message in first)
+    return [timestamp for partition, offset, timestamp in positions if offset < until[partition]]
+
+
+def reader(settings: Settings, group: str = "lakehouse-ingest-peek", isolation: str = "read_committed") -> Consumer:
+    """Return a consumer that reports the end of each partition and commits no offset."""
+    return Consumer(
+        {
+            **connections.kafka_client(settings),
+            "group.id": group,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": isolation,
+            "auto.offset.reset": "error",
+            # A partition that is read to its end must not cost half a second.
+            "fetch.wait.max.ms": 20,
+        }
+    )
+
+
+def unanswered(settings: Settings, topic: str, error: KafkaError) -> UserError:
+    """Translate an error of a consumer."""
+    return UserError(
+        f"Kafka at {settings.kafka_bootstrap_servers} does not give the records of {topic} ({error.name()})",
+        "Check KAFKA_BOOTSTRAP_SERVERS and `lakehouse stack status`, then try again",
+    )
+
+
+def _at_end(message: Message, left: dict[int, int]) -> bool:
+    error = message.error()
+    if error is None:
+        partition, offset = record_position(message)
+        return offset + 1 >= left.get(partition, 0)
+    if error.code() == KafkaError._PARTITION_EOF:
+        return True
+    raise KafkaException(error)
+
+
+def _passes(message: Message) -> bool:
+    """Return whether a message is a transient error: no answer, and no reason to stop waiting."""
+    error = message.error()
+    return error is not None and passing(error)

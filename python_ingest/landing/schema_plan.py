@@ -1,0 +1,149 @@
+"""Plans what a schema changes in a bronze table before its first record, by the ingester's own steps."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyiceberg.table import Table
+from pyiceberg.types import IcebergType, StructType
+
+from python_common.errors import UserError
+from python_ingest.avro.merge import Versions
+from python_ingest.avro.walk import IncompatibleSchema
+from python_ingest.bronze.column_types import widened_columns
+from python_ingest.bronze.columns import declared_columns, landed_columns
+from python_ingest.bronze.schema_state import SchemaState
+from python_ingest.declare import spark_types
+from python_ingest.declare.topics import Declaration
+from python_ingest.kafka.registry import Registered, Registry
+from python_ingest.landing.schemas import check_compatibility
+
+
+@dataclass(frozen=True)
+class ColumnChange:
+    """A column, or a field, element or value below one, by its path: its type before and after.
+
+    `before` is None if it is not there yet.
+    """
+
+    path: str
+    before: str | None
+    after: str
+
+
+@dataclass(frozen=True)
+class SchemaChange:
+    """What one schema would do to a table.
+
+    `source` is a subject, then with the schema's id, or a file. `refused` is None, or a reason that begins with the
+    field; then the rest is empty: its records would be dead letters.
+    """
+
+    source: str
+    schema_id: int | None
+    table: str
+    added: tuple[ColumnChange, ...] = ()
+    widened: tuple[ColumnChange, ...] = ()
+    unchanged: tuple[ColumnChange, ...] = ()
+    not_written: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    refused: str | None = None
+
+    def lines(self) -> Iterator[str]:
+        """Yield the plan as a person reads it."""
+        number = "" if self.schema_id is None else f", schema id {self.schema_id},"
+        yield f"{self.source}{number} into {self.table}:"
+        if self.refused is not None:
+            yield f"  refused    {self.refused}"
+            return
+        yield from (f"  adds       {column.path} {column.after}" for column in self.added)
+        yield from (f"  widens     {column.path} {column.before} to {column.after}" for column in self.widened)
+        yield from (f"  leaves out {path} (stays, NULL from then on)" for path in self.not_written)
+        yield f"  unchanged  {len(self.unchanged)}"
+        yield from (f"  note       {note}" for note in self.notes)
+
+
+def plans_of_newest(registry: Registry, table: Table | None, declaration: Declaration) -> list[SchemaChange]:
+    """Plan the newest schemas under the topic's subjects.
+
+    These are `<topic>-value` and, for a topic with Avro keys, `<topic>-key`, or those that the declaration names; of
+    these, keys are under the ones that end in `-key`.
+
+    Raises:
+        UserError: no value schema is registered, the subjects' names follow the records', or the registry is away.
+    """
+    if declaration.subject in ("record", "topic_record"):
+        raise UserError(
+            f"The subjects of {declaration.topic} are named after its records", "Give a schema with --schema-file"
+        )
+    plans = []
+    for subject in dict.fromkeys(name for side in ("value", "key") for name in declaration.subjects(side, "")):
+        side = "key" if subject.endswith("-key") else "value"
+        if side == "key" and declaration.key != "avro":
+            continue
+        newest = registry.latest(subject)
+        if newest is not None:
+            plans.append(_plan(subject, *newest, table, declaration, side))
+        elif side == "value":
+            raise UserError(
+                f"No schema is registered under {subject}", "Register it, or give a proposed one with --schema-file"
+            )
+    return plans
+
+
+def plan_of_file(path: Path, table: Table | None, declaration: Declaration) -> SchemaChange:
+    """Plan a proposed schema of values; `table` may not exist yet. A UserError if the file is unreadable."""
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError):
+        raise UserError(f"{path} cannot be read", "Give a file with an Avro schema as JSON") from None
+    return _plan(str(path), None, Registered("AVRO", text), table, declaration, "value")
+
+
+def _plan(
+    source: str, schema_id: int | None, registered: Registered, table: Table | None, declaration: Declaration, side: str
+) -> SchemaChange:
+    state = SchemaState.of(table)
+    writers = state.writers(side)
+    before = _of_side(side, state.columns)
+    wanted = _of_side(side, widened_columns(state.columns, declared_columns(declaration)))
+    older = [writers[number] for number in sorted(writers) if schema_id is None or number < schema_id]
+    try:
+        fits = check_compatibility(
+            side, declaration, wanted, Versions.of(writers.values()), Versions.of(older), registered
+        )
+    except IncompatibleSchema as error:
+        return SchemaChange(source, schema_id, declaration.identifier, refused=str(error))
+    own = landed_columns(side, fits.writer)
+    after = widened_columns(wanted, own)
+    columns = list(_compared("", before, after))
+    return SchemaChange(
+        source,
+        schema_id,
+        declaration.identifier,
+        added=tuple(column for column in columns if column.before is None),
+        widened=tuple(column for column in columns if column.before not in (None, column.after)),
+        unchanged=tuple(column for column in columns if column.before == column.after),
+        notes=fits.notes,
+        not_written=tuple(column.path for column in _compared("", own, after) if column.before is None),
+    )
+
+
+def _of_side(side: str, columns: StructType) -> StructType:
+    return StructType(*(field for field in columns.fields if (field.name == "kafka_key") == (side == "key")))
+
+
+def _compared(path: str, before: IcebergType | None, after: IcebergType) -> Iterator[ColumnChange]:
+    """Yield what is new at its topmost place, and everything else at its lowest."""
+    below = spark_types.children(after)
+    if before is None or not below:
+        yield ColumnChange(path, None if before is None else _display_name(before), _display_name(after))
+        return
+    columns = {name.lower(): column for name, column in spark_types.children(before).items()}
+    for name, part in below.items():
+        yield from _compared(f"{path}.{name}" if path else name, columns.get(name.lower()), part)
+
+
+def _display_name(column: IcebergType) -> str:
+    return re.sub(r"-?\b\d+: |optional ", "", str(column))

@@ -1,0 +1,193 @@
+"""Resolves the schemas of one topic: known ids, new ids, and those that are incompatible."""
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from pyiceberg.types import StructType
+
+from python_common.catalog import property_keys
+from python_common.errors import UserError
+from python_ingest.avro import expanded_schema, merge
+from python_ingest.avro.merge import Versions
+from python_ingest.avro.types import AvroSchema, omitted_fields
+from python_ingest.avro.walk import IncompatibleSchema, holds_nothing
+from python_ingest.bronze.column_types import widened_columns
+from python_ingest.bronze.columns import landed_columns
+from python_ingest.bronze.schema_state import Decoder, Decoders, SchemaState
+from python_ingest.declare.topics import Declaration
+from python_ingest.kafka.registry import Registered, Registry
+
+FOREIGN_SECONDS = 300.0
+# A registry that does not answer, or lacks a known schema, is not asked for known ones again for so long.
+UNCHECKED_SECONDS = 60.0
+# A schema of a plain type may be under hundreds of subjects.
+NAMED = 3
+
+
+@dataclass
+class TopicSchemas:
+    """Knows what is wrong with schemas of one topic for as long as the process lives.
+
+    Rejected ids are remembered, for a schema never changes under its id. Unknown ids are for some
+    minutes, by the registry's client: they may be registered later. So are foreign ones, here.
+    """
+
+    registry: Registry
+    declaration: Declaration
+    _rejected: dict[str, dict[int, str]] = field(default_factory=lambda: {"value": {}, "key": {}})
+    _foreign_since: dict[tuple[str, int], float] = field(default_factory=dict)
+    _checked: set[tuple[str, int]] = field(default_factory=set)
+    _check_from: float = 0.0
+
+    def check(self, state: SchemaState, noted: Mapping[str, str]) -> dict[str, str]:
+        """Compare fingerprints of known schemas with the registry's, each once; return those that are not `noted`.
+
+        A table without a fingerprint takes the first answer. A registry that is away stops no known schema.
+
+        Raises:
+            UserError: an id has another schema than the one that the table's rows were decoded by.
+        """
+        wanted = {(side, schema_id) for side in ("value", "key") for schema_id in state.writers(side)} - self._checked
+        if not wanted or time.monotonic() < self._check_from:
+            return {}
+        registered: dict[int, Registered] = {}
+        with suppress(UserError):
+            registered = Registry(self.registry.settings, wait=0).schemas(schema_id for _, schema_id in wanted)
+        new = {}
+        for side, schema_id in wanted:
+            if schema_id not in registered:
+                self._check_from = time.monotonic() + UNCHECKED_SECONDS
+                continue
+            name = f"{property_keys.fingerprint(side)}{schema_id}"
+            found = expanded_schema.fingerprint(registered[schema_id].text, registered[schema_id].references)
+            if noted.get(name, found) != found:
+                raise UserError(
+                    f"{self.declaration.topic}: schema id {schema_id} of its {side}s is another schema in the registry"
+                    " now than when its records were landed",
+                    "Restore the registry's ids, or land the topic in a new table (declare another name)",
+                )
+            self._checked.add((side, schema_id))
+            if name not in noted:
+                new[name] = found
+        return new
+
+    def resolve_schemas(
+        self,
+        state: SchemaState,
+        value_ids: Iterable[int | None] = (),
+        key_ids: Iterable[int | None] = (),
+        most: int | None = None,
+    ) -> Decoders:
+        """Add the schemas of ids found in a batch to a state, at most so many of a side.
+
+        First come those that come most often (in a Counter), and else the lowest, since a registry counts from 1. The
+        other ids are taken for unknown.
+
+        Raises:
+            UserError: the registry is away.
+        """
+        state, value = self._side("value", state, value_ids, most)
+        state, key = self._side("key", state, key_ids, most)
+        return Decoders(state, value, key)
+
+    def _side(
+        self, name: str, state: SchemaState, found: Iterable[int | None], most: int | None
+    ) -> tuple[SchemaState, Decoder]:
+        """Resolve the schemas of keys or values."""
+        self._forget_foreign()
+        rejected = self._rejected[name]
+        writers = state.writers(name)
+        unknown = self.registry.missing() - set(writers)
+        times = {number: count for number, count in Counter(found).items() if number is not None}
+        new = sorted(times.keys() - set(writers) - set(rejected) - unknown, key=lambda number: (-times[number], number))
+        asked = sorted(new[:most])
+        answers = self.registry.schemas(asked)
+        versions = Versions.of(writers.values() if asked else ())
+        older = Versions()
+        higher = sorted(writers)
+        for schema_id in asked:
+            registered = answers.get(schema_id)
+            if registered is None:
+                unknown.add(schema_id)
+                continue
+            if foreign := self._foreign(name, schema_id, registered):
+                rejected[schema_id] = foreign
+                self._foreign_since[name, schema_id] = time.monotonic()
+                continue
+            while higher and higher[0] < schema_id:
+                older = older.with_version(writers[higher.pop(0)])
+            try:
+                fits = check_compatibility(name, self.declaration, state.columns, versions, older, registered)
+            except IncompatibleSchema as error:
+                rejected[schema_id] = f"incompatible_schema: schema id {schema_id}, {error}"
+                continue
+            versions, older = versions.with_version(fits.writer), older.with_version(fits.writer)
+            state = state.with_writer(name, schema_id, fits.writer)
+            if fits.notes:
+                note = f"{property_keys.NOTE}{name}-schema.{schema_id}"
+                state = replace(state, notes={**state.notes, note: f"schema id {schema_id}: {'; '.join(fits.notes)}"})
+        side = Decoder(state.writers(name), dict(rejected), frozenset(unknown), len(asked) < len(new))
+        return state, side
+
+    def _foreign(self, side: str, schema_id: int, registered: Registered) -> str | None:
+        """Return the reason if a schema is registered under no subject of this topic."""
+        allowed = self.declaration.subjects(side, expanded_schema.full_name(registered.text))
+        subjects = self.registry.subjects(schema_id, allowed)
+        if {*subjects} & {*allowed}:
+            return None
+        if not subjects:
+            return f"foreign_schema: schema id {schema_id} is not registered under {', '.join(allowed)}"
+        others = f" and {len(subjects) - NAMED} more" if len(subjects) > NAMED else ""
+        return f"foreign_schema: schema id {schema_id} belongs to {', '.join(subjects[:NAMED])}{others}"
+
+    def _forget_foreign(self) -> None:
+        for (side, schema_id), since in list(self._foreign_since.items()):
+            if time.monotonic() - since > FOREIGN_SECONDS:
+                del self._foreign_since[side, schema_id], self._rejected[side][schema_id]
+
+
+@dataclass(frozen=True)
+class CompatibleSchema:
+    """A schema in the expanded schema, under the names of its columns, and what people should know of it."""
+
+    writer: AvroSchema
+    notes: tuple[str, ...]
+
+
+def check_compatibility(
+    side: str,
+    declaration: Declaration,
+    columns: StructType,
+    versions: Versions,
+    older: Versions,
+    registered: Registered,
+) -> CompatibleSchema:
+    """Return a schema as the expanded schema whose fields have the names of their columns.
+
+    It must fit `versions`, all that the table knows, and `columns`, for a source may have declared them. `older` are
+    the versions with a lower id, which the registry gives in the order of registration: a narrower type or another name
+    is refused in a later version, unless the declaration allows it.
+
+    Raises:
+        IncompatibleSchema: it does not fit.
+    """
+    if registered.schema_type != "AVRO":
+        raise IncompatibleSchema("", f"the schema is {registered.schema_type}, not AVRO")
+    form = expanded_schema.expand_schema(registered.text, registered.references)
+    writer = merge.with_column_names(versions, form, columns if side == "value" else None)
+    versions.with_version(writer)
+    widened_columns(columns, landed_columns(side, writer))
+    merge.refuse_narrowing(older, writer, declaration.allow)
+    notes = [f"{path} is omitted, {reason}: NULL in the table" for path, reason in omitted_fields(writer)]
+    if notes and holds_nothing(writer):
+        raise IncompatibleSchema("", f"no field can be a column: {notes[0]}")
+    for dropped, added, required in merge.replaced_fields(older, writer):
+        if dropped in declaration.allow:
+            continue
+        if required:
+            raise IncompatibleSchema(dropped, f"renamed to {added} without an alias")
+        notes.append(f"{dropped} was dropped and {added} added, as a column of its own")
+    return CompatibleSchema(writer, tuple(notes))

@@ -1,0 +1,75 @@
+"""Records whose timestamp exceeds what Spark can hold, as of a producer that stamps nanoseconds.
+
+Spark's Kafka source fails on such a record, whatever is read of it. So a batch ends before the first of them, and a
+plain consumer reads the next one, a short offset range that begins with it. There the timestamp is NULL, which makes
+the record a dead letter.
+"""
+
+from itertools import islice
+
+import pyarrow as pa
+from confluent_kafka import Message
+
+from python_common.config.settings import Settings
+from python_ingest.kafka import consumer
+from python_ingest.kafka.message import headers_of, record_position
+from python_ingest.kafka.offset_range import OffsetRange
+
+# Spark counts microseconds, Kafka milliseconds.
+LAST_MILLISECOND = (2**63 - 1) // 1000
+MOST_RECORDS = 20_000
+MOST_BYTES = 32_000_000
+# What Spark's Kafka source gives.
+RECORD = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("timestampType", pa.int32()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ]
+)
+
+
+def first(settings: Settings, topic: str, ranges: list[OffsetRange], wait: float) -> dict[int, int]:
+    """Return the offset of the first such record of each range, by partition, if any; raises as `peek`."""
+    found: dict[int, int] = {}
+    for span in ranges:
+        overflowing = filter(_overflows, consumer.read_records(settings, topic, span, wait))
+        found.update(map(record_position, islice(overflowing, 1)))
+    return found
+
+
+def read(settings: Settings, topic: str, span: OffsetRange, wait: float) -> tuple[pa.Table, OffsetRange]:
+    """Return the first records of an offset range, and the range that they fill; raises as `peek`."""
+    rows = []
+    size = 0
+    for message in consumer.read_records(settings, topic, span, wait):
+        rows.append(_row(message))
+        size += len(message.key() or b"") + len(message.value() or b"")
+        if len(rows) == MOST_RECORDS or size > MOST_BYTES:
+            span = OffsetRange(span.partition, span.start, record_position(message)[1] + 1)
+            break
+    return pa.Table.from_pylist(rows, RECORD), span
+
+
+def _overflows(message: Message) -> bool:
+    return abs(message.timestamp()[1]) > LAST_MILLISECOND
+
+
+def _row(message: Message) -> dict[str, object]:
+    stamp_type, stamp = message.timestamp()
+    return {
+        "key": message.key(),
+        "value": message.value(),
+        "topic": message.topic(),
+        "partition": message.partition(),
+        "offset": message.offset(),
+        "timestamp": None if _overflows(message) else stamp * 1000,
+        # The client's types count from 1, Spark's from 0.
+        "timestampType": stamp_type - 1,
+        "headers": headers_of(message),
+    }

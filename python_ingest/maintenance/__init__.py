@@ -1,0 +1,1 @@
+"""Maintenance, status, replay and erasure of bronze tables."""

@@ -1,0 +1,290 @@
+"""Erases a person's rows in bronze: finds them by the columns that the sources declare, and empties them in place.
+
+An erased row keeps its position, timestamps and landing time; all else is NULL, and decode_error has the time of the
+erasure (python_ingest.bronze.erased). So positions, backfill, verify and reconciliation are unaffected, and the row is
+never landed again. It is committed as a replay is (branch.replace_rows), under a new batch number, so every batch that
+was planned before is refused.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import ancestors_of
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from python_common.catalog import property_keys
+from python_common.catalog.catalog import existing_columns, load_table, translate_read_errors
+from python_common.catalog.commits import until_committed
+from python_common.config.settings import CATALOG_NAME
+from python_common.errors import UserError
+from python_ingest.bronze import erased, rewrite, topic_identity
+from python_ingest.bronze.commit import BatchMetadata
+from python_ingest.bronze.positions import PositionReader
+from python_ingest.declare.subjects import Subject
+from python_ingest.declare.topics import Declaration
+from python_ingest.maintenance.replay import POSITION
+
+# The prefix of writers of erasures.
+WRITER = "erase-"
+KEPT = {"kafka_topic", *POSITION, "kafka_timestamp", "kafka_timestamp_type", "ingested_at"}
+
+# Generation, partition and offset of a row; a record has its topic before them.
+RecordPosition = tuple[int, int, int]
+Record = tuple[str, int, int, int]
+
+
+@dataclass(frozen=True)
+class Person:
+    """A person to erase: a kind of subject that the sources declare, such as `shop.customer`, and the id."""
+
+    kind: str
+    id: str
+
+
+@dataclass(frozen=True)
+class RowsToErase:
+    """The rows of one table to erase, without the `shared` values that rows of other persons name too.
+
+    The address of two customers is such a value.
+    """
+
+    declaration: Declaration
+    positions: frozenset[RecordPosition]
+    shared: int = 0
+
+
+def of_sources(declarations: Iterable[Declaration], persons: Iterable[Person]) -> tuple[Person, ...]:
+    """Return persons with the source that numbers them: equal numbers in two sources are two persons.
+
+    Raises:
+        UserError: no source declares a kind, or two do and the person names neither.
+    """
+    kinds = sorted({subject.kind for declaration in declarations for subject in declaration.persons})
+    resolved = []
+    for person in persons:
+        meant = [kind for kind in kinds if person.kind in (kind, kind.rpartition(".")[2])]
+        if len(meant) > 1:
+            raise UserError(
+                f"{person.kind} is a kind of person in {len(meant)} sources, and equal ids are not the same person",
+                f"Name one of {', '.join(meant)}; --subject is repeatable",
+            )
+        if not meant:
+            raise UserError(
+                f"No dbt source declares the kind of person {person.kind}",
+                f"Choose from {', '.join(kinds) or 'none'}, or declare it in config.meta.subjects of the source tables",
+            )
+        resolved.append(replace(person, kind=meant[0]))
+    return tuple(resolved)
+
+
+def find(catalog: Catalog, declarations: Iterable[Declaration], persons: Iterable[Person]) -> list[RowsToErase]:
+    """Return the rows of persons, by table, that are not erased yet.
+
+    Tables that are searched through another table come first: they cannot be searched once the other's rows are erased,
+    and a killed erasure is completed by repeating it.
+
+    Raises:
+        UserError: a file of a table is damaged.
+    """
+    declarations, persons = list(declarations), list(persons)
+    found = []
+    for declaration in declarations:
+        table = load_table(catalog, declaration.identifier)
+        positions: set[RecordPosition] = set()
+        shared = 0
+        for subject in declaration.persons:
+            ids = {person.id.strip() for person in persons if person.kind == subject.kind}
+            if subject.through and ids:
+                named, by_others = _named(catalog, declarations, declaration.schema, subject, ids)
+                ids, shared = named - by_others, shared + len(by_others)
+            if table is not None and ids:
+                for rows in _rows(table, subject.columns):
+                    positions.update(_positions(rows.filter(_is_any(rows, subject.columns, ids))))
+        if positions or shared:
+            found.append(RowsToErase(declaration, frozenset(positions), shared))
+    return sorted(
+        found, key=lambda rows_of_table: not any(subject.through for subject in rows_of_table.declaration.persons)
+    )
+
+
+def everyone(catalog: Catalog, declarations: Iterable[Declaration]) -> Iterator[Person]:
+    """Yield every person whose id is in a bronze table, by all columns that sources declare."""
+    for declaration in declarations:
+        table = load_table(catalog, declaration.identifier)
+        for subject in declaration.persons:
+            ids: set[str] = set()
+            for rows in _rows(table, subject.columns) if table is not None and not subject.through else ():
+                ids.update(*(_texts(rows, column).to_pylist() for column in subject.columns))
+            yield from (Person(subject.kind, text) for text in ids if text)
+
+
+def named(catalog: Catalog, declarations: Iterable[Declaration], records: Iterable[Record]) -> list[RowsToErase]:
+    """Return the rows at topic, generation, partition and offset, such as dead letters, which no column identifies.
+
+    Raises:
+        UserError: a topic is not declared, or a row is missing.
+    """
+    by_topic = {declaration.topic: declaration for declaration in declarations}
+    wanted: dict[str, set[RecordPosition]] = defaultdict(set)
+    for topic, *position in records:
+        if topic not in by_topic:
+            raise UserError(f"No dbt source declares the topic '{topic}'", f"Choose from {', '.join(by_topic)}")
+        wanted[topic].add((position[0], position[1], position[2]))
+    found = []
+    for topic, positions in wanted.items():
+        declaration = by_topic[topic]
+        table = load_table(catalog, declaration.identifier)
+        errors = {} if table is None else _errors_at(table, positions)
+        if lacking := sorted(positions - errors.keys()):
+            raise UserError(
+                f"{declaration.identifier} has no row of {':'.join(map(str, (topic, *lacking[0])))}",
+                f"See `lakehouse ingest dead-letters {topic} --show-raw`",
+            )
+        left = frozenset(position for position, error in errors.items() if not (error or "").startswith(erased.MARK))
+        if left:
+            found.append(RowsToErase(declaration, left))
+    return found
+
+
+def merge_by_table(found: Iterable[RowsToErase]) -> list[RowsToErase]:
+    """Merge the rows of each table, and keep the order of the tables."""
+    tables: dict[str, RowsToErase] = {}
+    for rows_of_table in found:
+        name = rows_of_table.declaration.identifier
+        before = tables.get(name, RowsToErase(rows_of_table.declaration, frozenset()))
+        tables[name] = RowsToErase(
+            rows_of_table.declaration, before.positions | rows_of_table.positions, before.shared + rows_of_table.shared
+        )
+    return list(tables.values())
+
+
+def erase(catalog: Catalog, spark: SparkSession, found: RowsToErase, writer: str) -> int:
+    """Empty the rows of one table that are not erased yet in one commit, and return their number.
+
+    Raises:
+        UserError: Spark fails, or other commits come first.
+    """
+    declaration = found.declaration
+
+    def erased_now() -> int:
+        now = datetime.now(UTC)
+        table = catalog.load_table(declaration.identifier)
+        if property_keys.HAS_ERASED_ROWS not in table.properties:
+            topic_identity.set_properties(table, {property_keys.HAS_ERASED_ROWS: "true"})
+        base = PositionReader().read(table)
+        metadata = BatchMetadata(writer, base.last_batch + 1, (), base.next_offsets, (), base.generation)
+        _, partitions, offsets = zip(*found.positions, strict=True)
+        # The part of MERGE's condition that file statistics can prune by.
+        where = (
+            f"landed.kafka_partition in ({', '.join(map(str, sorted({*partitions})))})"
+            f" and landed.kafka_offset between {min(offsets)} and {max(offsets)}"
+        )
+
+        def emptied(landed: DataFrame) -> DataFrame:
+            return _emptied(landed, declaration, found.positions, metadata.batch, erased.mark(now))
+
+        return rewrite.replace_rows(spark, table, base, metadata, emptied, where, rewrite.ERASE)
+
+    with rewrite.hold(catalog, declaration.identifier):
+        return until_committed(
+            erased_now,
+            f"{declaration.identifier}: nothing was erased, other commits came first",
+            "Run it again when the ingester of this topic has caught up",
+        )
+
+
+def erased_at(catalog: Catalog, spark: SparkSession, identifier: str) -> datetime:
+    """Return the time of a table's last erasure, by the clock of its store; 1970 without a snapshot of one."""
+    table = catalog.load_table(identifier)
+    for snapshot in ancestors_of(table.current_snapshot(), table.metadata):
+        if snapshot.summary and (snapshot.summary[property_keys.WRITER] or "").startswith(WRITER):
+            return rewrite.stored_at(spark, identifier, snapshot.manifest_list)
+    return datetime.fromtimestamp(0, UTC)
+
+
+def _emptied(
+    landed: DataFrame, declaration: Declaration, positions: Iterable[RecordPosition], number: int, mark: str
+) -> DataFrame:
+    """Return the rows at some positions as erased ones, with the table's current columns."""
+    spark = landed.sparkSession
+    columns = spark.table(f"{CATALOG_NAME}.{declaration.identifier}").schema
+    chosen = spark.createDataFrame(sorted(positions), "_generation int, _partition int, _offset bigint")
+    same = "coalesce(kafka_generation, 0) = _generation and kafka_partition = _partition and kafka_offset = _offset"
+    rows = landed.join(F.broadcast(chosen), F.expr(same))
+    new = {"decode_error": F.lit(mark), "ingest_batch": F.lit(number).cast("long")}
+    new |= {name: F.col(name) for name in KEPT}
+    return rows.where(f"decode_error is null or not startswith(decode_error, '{erased.MARK}')").select(
+        *(new.get(column.name, F.lit(None)).cast(column.dataType).alias(column.name) for column in columns)
+    )
+
+
+def _named(
+    catalog: Catalog, declarations: list[Declaration], schema: str, subject: Subject, ids: set[str]
+) -> tuple[set[str], set[str]]:
+    """Return the values that the persons' rows of another table name, and those that rows of others name too."""
+    by_table = {(declaration.schema, declaration.table): declaration for declaration in declarations}
+    mine: set[str] = set()
+    others: set[str] = set()
+    for is_second_look in (False, True):
+        for name, column in subject.through:
+            declaration = by_table[schema, name]
+            columns = next(declared.columns for declared in declaration.persons if declared.kind == subject.kind)
+            table = load_table(catalog, declaration.identifier)
+            for rows in _rows(table, (*columns, column)) if table is not None else ():
+                values, is_mine = _texts(rows, column), _is_any(rows, columns, ids)
+                if is_second_look:
+                    shared = pc.and_(pc.invert(is_mine), pc.is_in(values, pa.array([*mine], values.type)))
+                    others.update(values.filter(shared).to_pylist())
+                else:
+                    mine.update(values.filter(pc.and_(is_mine, pc.is_valid(values))).to_pylist())
+        # An empty value names nothing.
+        mine.discard("")
+    return mine, others
+
+
+def _rows(table: Table, columns: Iterable[str], where: str = "true") -> Iterator[pa.RecordBatch]:
+    """Yield positions and those columns that the table has; a nested field is named by its path."""
+    names = existing_columns(table, (*POSITION, *columns))
+    with translate_read_errors(f"A file of {'.'.join(table.name())}"):
+        yield from table.scan(where, selected_fields=names).to_arrow_batch_reader()
+
+
+def _is_any(rows: pa.RecordBatch, columns: Iterable[str], ids: set[str]) -> pa.Array:
+    """Return for each row whether one of the columns has one of the ids."""
+    found = pa.array([False] * len(rows), pa.bool_())
+    for column in columns:
+        texts = _texts(rows, column)
+        found = pc.or_(found, pc.is_in(texts, pa.array([*ids], texts.type)))
+    return found
+
+
+def _texts(rows: pa.RecordBatch, column: str) -> pa.Array:
+    """Return a column as trimmed text, as pseudonyms are made of it; NULLs if the table lacks it."""
+    first, *path = column.split(".")
+    if first not in rows.schema.names:
+        return pa.nulls(len(rows), pa.large_string())
+    values = rows[first]
+    for name in path:
+        values = pc.struct_field(values, name)
+    return pc.utf8_trim_whitespace(pc.cast(values, pa.large_string()))
+
+
+def _positions(rows: pa.RecordBatch) -> Iterator[RecordPosition]:
+    for row in rows.select([name for name in POSITION if name in rows.schema.names]).to_pylist():
+        yield row.get("kafka_generation") or 0, row["kafka_partition"], row["kafka_offset"]
+
+
+def _errors_at(table: Table, positions: set[RecordPosition]) -> dict[RecordPosition, str | None]:
+    """Return the decode_error of the rows at some positions, without missing rows."""
+    errors: dict[RecordPosition, str | None] = {}
+    for _, partition, offset in positions:
+        for rows in _rows(table, ("decode_error",), f"kafka_partition = {partition} and kafka_offset = {offset}"):
+            errors.update(zip(_positions(rows), rows["decode_error"].to_pylist(), strict=True))
+    return {position: errors[position] for position in positions & errors.keys()}

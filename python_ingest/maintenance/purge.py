@@ -1,0 +1,94 @@
+"""Deletes what still holds rows from before an erasure: tags, branches, snapshots and orphan files.
+
+`maintain` keeps these for days, which is too long for rows of an erased person.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table.refs import SnapshotRefType
+from pyspark.sql import SparkSession
+
+from python_common.catalog import property_keys
+from python_common.config.settings import CATALOG_NAME
+from python_ingest.bronze.files import files_of, size_of
+from python_ingest.maintenance.maintain import (
+    Procedures,
+    keep_last_batch,
+    merge_files,
+    reset_watermark,
+    snapshots_in_use,
+)
+
+PUBLISHED = "export-"
+
+
+@dataclass(frozen=True)
+class Purged:
+    """The deleted tags, and the numbers of deleted snapshots and orphan files."""
+
+    tags: list[str]
+    snapshots: int
+    orphans: int
+
+
+def purge_table(
+    catalog: Catalog,
+    spark: SparkSession,
+    identifier: str,
+    written_before: datetime,
+    require: Callable[[], None] = lambda: None,
+) -> Purged:
+    """Expire all snapshots of a table but the current one and that of the last batch, and delete orphan files.
+
+    Only orphan files written before a time, by the clock of their store, are deleted: later ones may belong to a
+    running commit. For bronze it is the time of the erasure, because a batch that was planned before it is refused.
+    `require` raises if another run may have the lease.
+
+    Raises:
+        UserError: a step failed; it can be repeated.
+    """
+    table = catalog.load_table(identifier)
+    procedures = Procedures(spark, identifier, require)
+    name = f"{CATALOG_NAME}.{identifier}"
+    before = {snapshot.snapshot_id for snapshot in table.snapshots()}
+    current = table.current_snapshot()
+    tags = []
+    for ref, at in table.refs().items():
+        ref_type = "tag" if at.snapshot_ref_type == SnapshotRefType.TAG else "branch"
+        # A branch also keeps the snapshots before its own; one that a killed erasure left is at the current one.
+        if ref == "main" or (ref_type == "tag" and current is not None and at.snapshot_id == current.snapshot_id):
+            continue
+        if ref_type == "tag":
+            tags.append(ref)
+            if ref.startswith(PUBLISHED):
+                noted = f"'{property_keys.ERASED_SNAPSHOT}{at.snapshot_id}' = '{datetime.now(UTC):%Y-%m-%d}'"
+                procedures.sql(f"alter table {name} set tblproperties ({noted})", "set tblproperties")
+        procedures.sql(f"alter table {name} drop {ref_type} if exists `{ref}`", f"drop {ref_type}")
+    if current is not None:
+        if size_of(table, files_of(table)).delete_files:
+            merge_files(procedures, table, deletes=True)
+        procedures.call("rewrite_manifests")
+        table.refresh()
+        keep_last_batch(procedures, table)
+        reset_watermark(procedures, table)
+        now = f"timestamp '{datetime.now(UTC).isoformat(' ')}'"
+        procedures.call("expire_snapshots", older_than=now, retain_last=str(snapshots_in_use(table)))
+    require()
+    orphans = len(delete_orphans(spark, name, written_before))
+    after = {snapshot.snapshot_id for snapshot in table.refresh().snapshots()}
+    return Purged(tags, len(before - after), orphans)
+
+
+def delete_orphans(spark: SparkSession, name: str, written_before: datetime) -> list[str]:
+    """Delete orphan files, also those of the last day, which Iceberg's procedure refuses, and return them."""
+    jvm: Any = spark._jvm
+    session = spark._jsparkSession
+    table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session, name)
+    action = jvm.org.apache.iceberg.spark.actions.SparkActions.get(session).deleteOrphanFiles(table)
+    # Listed by the table's FileIO, because Hadoop knows no s3://.
+    action = action.usePrefixListing(True).olderThan(int(written_before.timestamp() * 1000))
+    return list(action.execute().orphanFileLocations())

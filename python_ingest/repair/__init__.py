@@ -1,1 +1,0 @@
-"""What changes rows that have landed: dead letters that can be decoded now, rows of a person who is erased."""

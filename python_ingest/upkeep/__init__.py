@@ -1,1 +1,0 @@
-"""Maintenance, status and metrics of the bronze tables, and how far a topic is."""

@@ -1,0 +1,1 @@
+"""Sub-commands of `lakehouse` that are one file each."""

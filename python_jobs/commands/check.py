@@ -1,0 +1,32 @@
+"""`lakehouse check`: what can be checked without a running stack."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from python_common.catalog.catalog import load_catalog
+from python_common.config.settings import from_environment
+from python_common.output import console
+from python_common.spark import java as spark_java
+from python_dbt.pii import check as pii_check
+
+app = typer.Typer(no_args_is_help=True, help="Checks that need no running stack.")
+
+
+@app.command()
+def java() -> None:
+    """Print the Java that will run Spark, or its defect."""
+    console.print(f"java: {spark_java.executable()}")
+
+
+@app.command()
+def pii(
+    static: Annotated[bool, typer.Option(help="Check the project alone, not what has landed in a catalog.")] = False,
+    target: Annotated[
+        Path | None, typer.Option(help="Check the SQL that a dbt build ran, from its target directory.")
+    ] = None,
+) -> None:
+    """Check that every field has a PII class, and prove that none leaves the restricted layers without its mask."""
+    catalog = None if static else load_catalog(from_environment())
+    console.print(f"pii: {pii_check.check(catalog, target)} models followed, no leak")

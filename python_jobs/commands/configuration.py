@@ -1,0 +1,82 @@
+"""All variables: the table of docs/configuration.md, and the refusal of names that look misspelled.
+
+`python -m python_jobs.commands.configuration write` writes the table, `check` compares it.
+"""
+
+import sys
+from collections.abc import Mapping
+from difflib import get_close_matches
+
+from pydantic.fields import FieldInfo
+
+from python_common.config.deadline import Limits
+from python_common.config.environment import PROJECT_ROOT
+from python_common.config.settings import Ports, Settings
+from python_common.config.variables import fields, written
+from python_common.errors import UserError
+from python_export.variables import Channels, Choices
+
+PREFIX = "LAKEHOUSE_"
+# Of words behind the prefix. `SERVICE_HOST`, which Kubernetes sets for a service named lakehouse, resembles none.
+ALIKE = 0.8
+PAGE = PROJECT_ROOT / "docs" / "configuration.md"
+BEGIN, END = "<!-- Made by python -m python_jobs.commands.configuration write, from here -->", "<!-- to here -->"
+
+
+def variables() -> dict[str, FieldInfo]:
+    """Return the fields of all variables by their names."""
+    return {
+        name: field for part in (Settings, Limits, Choices, Channels, Ports) for name, field in fields(part).items()
+    }
+
+
+def refuse_misspelled(env: Mapping[str, str]) -> None:
+    """Refuse an unknown variable with almost the name of a known one.
+
+    It would have no effect, and files could go to the wrong readers. Other names with the prefix may be of other
+    programs.
+    """
+    ours = [name.removeprefix(PREFIX) for name in variables() if name.startswith(PREFIX)]
+    for name in sorted(name for name in env if name.startswith(PREFIX)):
+        ending = name.removeprefix(PREFIX)
+        near = [] if ending in ours else get_close_matches(ending.upper(), ours, 1, ALIKE)
+        if near:
+            raise UserError(f"{name} is an unknown variable", f"Rename it to {PREFIX}{near[0]}, or unset it")
+
+
+def table() -> str:
+    """Return all variables as a table in Markdown."""
+    lines = ["| variable | value | default | read by | meaning |", "|---|---|---|---|---|"]
+    for name, field in variables().items():
+        facts = field.json_schema_extra
+        if not isinstance(facts, dict):
+            raise TypeError(f"{name} was not made by `variable`")
+        default = facts["shown"] or ("must be set" if field.is_required() else f"`{field.default}`")
+        cells = (f"`{name}`", written(field), "" if default in ("``", "`None`") else default, facts["read_by"])
+        lines.append(f"| {' | '.join(map(str, cells))} | {field.description} |")
+    return "\n".join(lines)
+
+
+def page(before: str) -> str:
+    """Return the page with the current table."""
+    head, rest = before.split(BEGIN)
+    return f"{head}{BEGIN}\n\n{table()}\n\n{END}{rest.split(END)[1]}"
+
+
+def main(command: str) -> None:
+    """Run one of the commands write and check."""
+    before = PAGE.read_text()
+    if command == "write":
+        PAGE.write_text(page(before))
+    elif command == "check":
+        if page(before) != before:
+            raise UserError(f"{PAGE} is out of date", "Run `python -m python_jobs.commands.configuration write`")
+    else:
+        raise UserError(f"There is no command {command}", "Choose write or check")
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1])
+    except UserError as error:
+        sys.exit(f"error: {error}")

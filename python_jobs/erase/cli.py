@@ -1,0 +1,88 @@
+"""`lakehouse erase`."""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+
+from python_common.catalog.catalog import load_catalog
+from python_common.config.deadline import step_within
+from python_common.config.environment import PROJECT_ROOT, environment
+from python_common.config.settings import Settings, from_environment
+from python_common.errors import UserError
+from python_common.output import console
+from python_dbt.project import Project
+from python_export.cli.outcome import end, print_summary
+from python_export.notify.deliver import notify
+from python_export.notify.exported import Exported
+from python_ingest.maintenance.erase import Person, Record
+from python_jobs.erase.job import Erasure, record_at
+from python_jobs.erase.job import again as erase_again
+
+app = typer.Typer(invoke_without_command=True)
+
+
+@app.callback()
+def erase(
+    subject: Annotated[
+        list[str] | None,
+        typer.Option(help="Whose rows: source.kind=id, as config.meta.subjects of the dbt sources has it; repeatable."),
+    ] = None,
+    offset: Annotated[
+        list[str] | None,
+        typer.Option(help="Also a record, as topic:[generation:]partition:offset, such as a dead letter; repeatable."),
+    ] = None,
+    again: Annotated[
+        bool,
+        typer.Option("--again", help="After a restore: erase and withdraw once more what ops.erasures names."),
+    ] = False,
+    published: Annotated[
+        bool,
+        typer.Option("--published", help="Also withdraw the published versions that hold rows, and publish new ones."),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be erased, and change nothing.")] = False,
+) -> None:
+    """Erase a person: rows in bronze, all that is built from them, and the snapshots and files that hold them.
+
+    Erased rows keep their offsets, so nothing is landed again. After a kill, give the command again. No weekly job,
+    export or maintenance runs meanwhile; the ingester may. Kafka keeps its records.
+
+    Exit codes: 1 no row was found or erased before, or a step failed: give the command again; 3 readers were not
+    notified; 4 everything is erased and withdrawn, but a new version is withheld, or a published version cannot be
+    searched.
+    """
+    persons, records = tuple(map(_person, subject or ())), tuple(map(_record, offset or ()))
+    if again == bool(persons or records):
+        raise typer.BadParameter("name a --subject or an --offset, or give --again alone")
+    env = environment()
+    settings = from_environment(env)
+    settings.needed("export_root")
+    with step_within(env, "erase"):
+        project = Project(PROJECT_ROOT, env)
+        if again:
+            exported = erase_again(settings, project, dry_run)
+        else:
+            exported = Erasure(settings, project, persons, records, published).run(dry_run)
+    report(settings, env, exported, notifies=(again or published) and not dry_run)
+
+
+def report(settings: Settings, env: Mapping[str, str], exported: Exported, notifies: bool = True) -> None:
+    """Print what was published, notify readers, and end the command with its exit code."""
+    print_summary(exported)
+    undelivered = notify(settings, env, load_catalog(settings), console.print, exported.notices()) if notifies else []
+    end(undelivered, exported.is_incomplete)
+
+
+def _person(text: str) -> Person:
+    kind, found, identifier = text.partition("=")
+    if not found or not kind or not identifier.strip():
+        # Not quoted: it may be the id of a person.
+        raise UserError("A --subject is not a kind and an id", "Write it as shop.customer=42")
+    return Person(kind, identifier)
+
+
+def _record(text: str) -> Record:
+    topic, *place = text.split(":")
+    if not topic or len(place) not in (2, 3) or not all(part.isascii() and part.isdigit() for part in place):
+        raise UserError(f"--offset {text} does not name a record", "Write it as topic:partition:offset")
+    return record_at(topic, place)

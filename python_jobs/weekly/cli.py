@@ -1,0 +1,75 @@
+"""`lakehouse weekly` and `lakehouse weekly runs`."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from python_common.catalog.catalog import load_catalog
+from python_common.config.environment import PROJECT_ROOT, environment
+from python_common.config.settings import from_environment
+from python_common.output import AsJson, console, print_json, print_table
+from python_dbt.project import Project
+from python_export.cli.outcome import chosen_weeks, end, print_summary
+from python_jobs.weekly import history, job
+
+app = typer.Typer(invoke_without_command=True)
+
+
+@app.callback()
+def weekly(
+    context: typer.Context,
+    week: Annotated[
+        str | None, typer.Option(help="ISO week, for instance 2026-W47. Default: the last complete one.")
+    ] = None,
+    weeks: Annotated[str | None, typer.Option(help="Several weeks with one build: 2026-W40..2026-W46.")] = None,
+    full_refresh: Annotated[
+        bool, typer.Option("--full-refresh", help="Build all tables again, as after `lakehouse pii rotate`.")
+    ] = False,
+) -> None:
+    """Ingest, verify, build, reconcile, export, notify: for one week, or `runs` to list what it did before.
+
+    Older published weeks that late data has changed are published again.
+
+    It can be run again at any time, also after a kill at any moment: no work and no notification is repeated. A second
+    run on this machine waits for the first.
+
+    A dataset that may be incomplete or wrong is withheld, by name and with the reason; the others are published.
+
+    Exit codes: 0 published, or nothing new; 1 a step failed, and an alert is sent, as are the notifications of
+    what was published before; 2 wrong usage; 3 published, but a notification failed: the next run tries again; 4
+    something failed, and what does not come from it is published.
+    """
+    if context.invoked_subcommand:
+        return
+    env = environment()
+    now = datetime.now(UTC)
+    settings = from_environment(env)
+    chosen = chosen_weeks(settings, now, week, weeks)
+    exported = job.run(settings, env, Project(PROJECT_ROOT, env), chosen, console, full_refresh)
+    console.print()
+    print_summary(exported)
+    end(exported.undelivered, exported.is_incomplete)
+
+
+@app.command()
+def runs(
+    last: Annotated[int, typer.Option(min=1, help="So many of the newest runs.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List the runs of the weekly job, the newest last: ops.weekly_runs."""
+    found = history.runs(load_catalog(from_environment()))[-last:]
+    if as_json:
+        print_json(found)
+        return
+    rows = []
+    for run in found:
+        seconds = f"{(run.ended_at - run.started_at).total_seconds():.0f}" if run.ended_at else ""
+        facts = (run.message, run.versions, run.withheld, run.warnings and f"warnings: {run.warnings}")
+        what = " ".join("; ".join(filter(None, facts)).split())
+        rows.append(
+            (f"{run.started_at:%Y-%m-%d %H:%M:%S}", run.week, seconds, run.outcome, run.failed_step or "", what)
+        )
+    print_table(
+        ("started", "week", "seconds", "outcome", "failed step", "message, versions, withheld or warnings"), rows
+    )

@@ -1,0 +1,88 @@
+"""One run of the weekly job: its steps in order, one run at a time, each run in the history, an alert of a failure."""
+
+import time
+from collections.abc import Mapping
+
+from rich.console import Console
+
+from python_common.catalog.catalog import require_views
+from python_common.config.deadline import step_within
+from python_common.config.settings import Settings
+from python_common.errors import UserError
+from python_common.failure import to_user_error
+from python_common.weeks import IsoWeek, weeks_label
+from python_dbt.project import Project
+from python_export.notify.deliver import alerting, only_run
+from python_export.notify.exported import Exported
+from python_export.variables import Channels
+from python_jobs.weekly import history
+from python_jobs.weekly.steps import STEPS, Job
+
+
+def run(
+    settings: Settings,
+    env: Mapping[str, str],
+    project: Project,
+    weeks: list[IsoWeek],
+    console: Console,
+    full_refresh: bool = False,
+) -> Exported:
+    """Run every step for some weeks, the newest last, and return what they did, with a line on the console for each.
+
+    Raises:
+        UserError: a step failed as a whole, and its line in the history says so. What it had published stays. Or a
+            setting is missing, or a channel to the readers is configured wrongly, and nothing was done.
+    """
+    Channels.of(env)
+    for field in ("export_root", "pii_key_file"):
+        settings.needed(field)
+
+    def say(line: str) -> None:
+        console.print(line, markup=False)
+
+    exported = Exported(weeks[-1])
+    with only_run(settings, env, exported, say, f"weekly run for {weeks_label(weeks)}") as (catalog, lease):
+        require_views(catalog, settings)
+        job = Job(settings, env, project, catalog, say, weeks, exported, full_refresh, require=lease.require)
+        this_run = history.begin(catalog, weeks_label(weeks))
+        try:
+            # The alert comes before the history, which may be what cannot be written.
+            with alerting(settings, env, exported, say):
+                _run_steps(job, console)
+        except UserError as error:
+            try:
+                history.end(catalog, this_run, "failed", failed_step=exported.step, message=str(error), **_facts(job))
+            except Exception as second:
+                why = to_user_error(second, settings).message
+                say(f"{history.TABLE.identifier} will say that this run was killed: {why}")
+            raise
+        history.end(catalog, this_run, _outcome(exported), **_facts(job))
+        return exported
+
+
+def _run_steps(job: Job, console: Console) -> None:
+    for step, work in STEPS.items():
+        job.exported.step, started, note = step, time.monotonic(), "failed"
+        try:
+            job.require()
+            with console.status(step), step_within(job.env, step):
+                note = work(job)
+        finally:
+            job.say(f"{step:10} {time.monotonic() - started:4.0f} s  {note}")
+
+
+def _outcome(exported: Exported) -> str:
+    if exported.withheld:
+        return "withheld"
+    if exported.undelivered:
+        return "not told"
+    return "unchanged" if all(file.unchanged for file in exported.published) else "published"
+
+
+def _facts(job: Job) -> dict[str, str | None]:
+    new = [file.manifest.path for file in job.exported.published if not file.unchanged]
+    return {
+        "versions": ", ".join(new) or None,
+        "withheld": "; ".join(map(str, job.exported.withheld)) or None,
+        "warnings": "; ".join(job.exported.warnings) or None,
+    }

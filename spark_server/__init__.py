@@ -1,1 +1,0 @@
-"""Spark in production and tests: Java, jars, configuration and the Thrift server."""

@@ -1,0 +1,113 @@
+"""What is said of a table that cannot be read: damage is named as damage, and nothing else is."""
+
+import random
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg import manifest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+
+from python_common.catalog.catalog import load_catalog, load_table, translate_read_errors
+from python_common.config.settings import Settings
+from python_common.errors import UserError
+from tests.support.seeds import seeds
+
+
+@pytest.fixture
+def table(offline_settings: Settings) -> Table:
+    catalog = load_catalog(offline_settings, create=True)
+    catalog.create_namespace("bronze")
+    table = catalog.create_table("bronze.events", pa.schema([("id", pa.int64())]))
+    table.append(pa.table({"id": range(1000)}))
+    return table
+
+
+def damaged(whole: bytes, rng: random.Random) -> bytes:
+    """Cut bytes off, overwrite some with zeros, or flip some bits."""
+    bits, at = bytearray(whole), rng.randrange(len(whole))
+    how = rng.randrange(3)
+    if how == 0:
+        return whole[:at]
+    if how == 1:
+        return whole[:at] + bytes(min(100, len(whole) - at)) + whole[at + 100 :]
+    for _ in range(rng.choice((1, 20))):
+        bits[rng.randrange(len(bits))] ^= 1 << rng.randrange(8)
+    return bytes(bits)
+
+
+def read(settings: Settings) -> None:
+    table = load_table(load_catalog(settings), "bronze.events")
+    assert table is not None
+    manifest._manifest_cache.clear()
+    snapshot = table.current_snapshot()
+    with translate_read_errors("its files"):
+        for of_snapshot in snapshot.manifests(table.io) if snapshot else ():
+            of_snapshot.fetch_manifest_entry(table.io)
+
+
+@pytest.mark.parametrize("seed", seeds(3))
+def test_whatever_damages_a_file_of_metadata_is_called_damage(
+    table: Table, offline_settings: Settings, seed: int
+) -> None:
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    rng = random.Random(seed)
+    process = partial(ProcessPoolExecutor, 1, get_context("spawn"))
+    reader = process()
+    for location in (table.metadata_location, snapshot.manifest_list, snapshot.manifests(table.io)[0].manifest_path):
+        file = Path(location.removeprefix("file://"))
+        whole, named = file.read_bytes(), 0
+        for _ in range(40):
+            file.write_bytes(damaged(whole, rng))
+            try:
+                reader.submit(read, offline_settings).result()
+            except UserError as error:
+                assert "is missing or damaged" in str(error)
+                named += 1
+            except BrokenProcessPool:
+                # Some damaged lengths end PyIceberg's decoder, which is in C, and the process with it.
+                reader = process()
+            except (AssertionError, AttributeError, TypeError):
+                pytest.fail("an error of damaged bytes passed")
+        assert named
+        file.write_bytes(whole)
+    reader.shutdown()
+
+
+def test_a_type_that_its_avro_reader_does_not_know_is_called_damage(table: Table, offline_settings: Settings) -> None:
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    file = Path(snapshot.manifests(table.io)[0].manifest_path.removeprefix("file://"))
+    file.write_bytes(file.read_bytes().replace(b'"null"', b'"nuhl"', 1))
+    with pytest.raises(UserError, match="is missing or damaged"):
+        read(offline_settings)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError(), pa.ArrowMemoryError(), NotImplementedError(), RuntimeError("can't start new thread"), TypeError()],
+)
+def test_what_damaged_bytes_do_not_cause_is_not_called_damage(error: Exception) -> None:
+    with pytest.raises(type(error)) as caught, translate_read_errors("a file"):
+        raise error
+    assert caught.value is error
+
+
+def test_a_damaged_table_is_named_by_its_file_also_where_the_database_has_two_catalogs(
+    table: Table, offline_settings: Settings, tmp_path: Path
+) -> None:
+    database = f"sqlite:///{tmp_path / 'catalog.db'}"
+    for name in ("another", "zebra"):
+        other = SqlCatalog(name, uri=database, warehouse=str(tmp_path / name))
+        other.create_namespace("bronze")
+        other.create_table("bronze.events", pa.schema([("id", pa.int64())]))
+    Path(table.metadata_location.removeprefix("file://")).write_text("{")
+    with pytest.raises(UserError) as caught:
+        load_table(load_catalog(offline_settings), "bronze.events")
+    assert str(caught.value).startswith(f"{table.metadata_location}, the metadata of bronze.events, is missing or")

@@ -1,0 +1,104 @@
+"""Settings: what is missing is named, and the env file is read as a shell reads it."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from local_stack.stack import write_env_file
+from python_common.config.environment import environment, read_env_file
+from python_common.config.settings import Settings, from_environment
+from python_common.config.variables import fields
+from python_common.errors import UserError
+from python_export.publishing.target import open_target
+
+OF_ALL = {
+    "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:9092",
+    "SCHEMA_REGISTRY_URL": "http://127.0.0.1:8081",
+    "LAKEHOUSE_WAREHOUSE": "/warehouse",
+    "LAKEHOUSE_CATALOG_URI": "jdbc:sqlite:/catalog.db?journal_mode=WAL&busy_timeout=30000",
+}
+COMPLETE = {**OF_ALL, "LAKEHOUSE_EXPORT_ROOT": "/exports", "LAKEHOUSE_PII_KEY_FILE": "/pii.key"}
+
+
+@pytest.mark.parametrize("name", OF_ALL)
+def test_a_missing_variable_is_named(name: str) -> None:
+    with pytest.raises(UserError, match=name):
+        from_environment({key: value for key, value in COMPLETE.items() if key != name})
+
+
+def test_what_only_some_parts_need_is_asked_for_where_it_is_used() -> None:
+    ingests = from_environment(OF_ALL)
+    with pytest.raises(UserError, match=r"^LAKEHOUSE_EXPORT_ROOT is not set\. Run `lakehouse stack up`, or set it"):
+        open_target(ingests)
+    with pytest.raises(UserError, match="LAKEHOUSE_PII_KEY_FILE is not set"):
+        ingests.needed("pii_key_file")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("LAKEHOUSE_CATALOG_URI", "/catalog.db", "names no kind of catalog that is known. Write it as jdbc:sqlite:"),
+        ("LAKEHOUSE_CATALOG_URI", "jdbc:mysql://h/d", "names no kind of catalog that is known"),
+        ("LAKEHOUSE_CATALOG_URI", "jdbc:postgresql://h/d?user=u&password=p", "holds a password"),
+        ("LAKEHOUSE_CATALOG_URI", "jdbc:postgresql://h/d?user=u&sslpassword=p", "holds a password"),
+        ("LAKEHOUSE_CATALOG_URI", "jdbc:postgresql://h:5432,i:5432/d?user=u", "is not the address of one server"),
+        ("LAKEHOUSE_CATALOG_URI", "https://user:secret@h/api", "holds a password"),
+        ("LAKEHOUSE_THRIFT_PORT", "ten thousand", "is not the number of a port. Set it to one from 1 to 65535"),
+        ("LAKEHOUSE_THRIFT_PORT", "65536", "is not the number of a port"),
+        ("LAKEHOUSE_EXPORT_BOM", "yes", "is 'yes'. Set it to true or false"),
+        ("LAKEHOUSE_EXPORT_DELAY", "soon", "is 'soon', which is not a duration. Write it like 500ms"),
+        ("LAKEHOUSE_EXPORT_URL", "ftp://files", "is not a URL"),
+        ("LAKEHOUSE_EXPORT_UNLOAD", "s3://unloads", "is s3://unloads. Write it as s3a://bucket/prefix"),
+        ("LAKEHOUSE_EXPORT_UNLOAD", "s3a:///unloads", "is s3a:///unloads. Write it as s3a://bucket/prefix"),
+    ],
+)
+def test_a_malformed_variable_is_named(name: str, value: str, words: str) -> None:
+    with pytest.raises(UserError) as caught:
+        from_environment({**COMPLETE, name: value})
+    assert str(caught.value).startswith(f"{name} {words}")
+
+
+def test_a_variable_that_is_empty_counts_as_not_set() -> None:
+    empty = dict.fromkeys(fields(Settings), "")
+    assert from_environment({**empty, **COMPLETE}) == from_environment(COMPLETE)
+
+
+def test_the_staging_directory_is_in_the_home_wherever_a_command_runs() -> None:
+    assert from_environment({**COMPLETE, "LAKEHOUSE_HOME": "here"}).export_staging == Path.cwd() / "here/export-staging"
+
+
+def test_other_values_are_checked_as_those_of_the_environment_are() -> None:
+    settings = from_environment(COMPLETE)
+    assert settings.changed(thrift_port=1).thrift_port == 1
+    assert settings.thrift_port == 10_000
+    with pytest.raises(ValidationError, match="catalog_uri"):
+        settings.changed(catalog_uri="/catalog.db")
+    with pytest.raises(ValidationError, match="export_rot"):
+        settings.changed(export_rot="/exports")
+
+
+def test_the_env_file_means_the_same_to_python_and_a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+    values = {**COMPLETE, "ODD": "a b'c\"d$e&f"}
+    path = write_env_file(values)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert read_env_file(path) == values
+    script = f". {path}; printenv ODD LAKEHOUSE_CATALOG_URI"
+    shell = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+    assert shell.stdout.splitlines() == [values["ODD"], values["LAKEHOUSE_CATALOG_URI"]]
+
+
+def test_a_mail_server_that_is_set_gets_nothing_of_the_local_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+    for name in [name for name in os.environ if name.startswith("LAKEHOUSE_SMTP_")]:
+        monkeypatch.delenv(name)
+    write_env_file({**COMPLETE, "LAKEHOUSE_SMTP_HOST": "127.0.0.1", "LAKEHOUSE_SMTP_TLS": "none"})
+    assert environment()["LAKEHOUSE_SMTP_TLS"] == "none"
+    monkeypatch.setenv("LAKEHOUSE_SMTP_HOST", "mail.example.com")
+    assert "LAKEHOUSE_SMTP_TLS" not in environment()
+    assert environment()["LAKEHOUSE_WAREHOUSE"]

@@ -1,0 +1,254 @@
+"""Machines on one lake: one works and the others say who does; one that was stopped for too long does nothing more."""
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from python_common.catalog.catalog import load_catalog
+from python_common.config.settings import Settings
+from python_common.locks import lease
+from python_export.notify import outbox
+from python_export.publishing.manifest import published
+from python_export.publishing.target import open_target
+from tests.python_export.publishing.test_export_publish import publish_content
+from tests.support.machines import LASTS_SECONDS, WORK_IN_STEPS, Machine, first_to_speak
+from tests.support.polling import until
+from tests.support.spark_jvm import session_of_its_own
+
+Start = Callable[..., Machine]
+PUBLISH = """
+from tests.python_export.publishing.test_export_publish import draft, stage
+from python_export.publishing.publish import publish
+from python_export.publishing.target import open_target
+target = open_target(settings)
+with lease.leased(catalog, "weekly", "export run for 2020-W53") as mine:
+    def keep(manifest):
+        mine.require()
+        told()
+    content = stage(target, sys.argv[1])
+    say(publish(target, content, draft("2020-W53"), [], target.staging / "scratch", keep).manifest.path)
+"""
+
+TOLD_OF = """
+lease.LASTS = timedelta(hours=1)
+with lease.leased(catalog, "weekly", "export run for 2020-W53", reports_if_killed=True) as mine:
+    say(f"before: {mine.left.run if mine.left else 'nothing'}")
+    told()
+"""
+
+CLOCK_STEPS_BACK = """
+with lease.leased(catalog, "weekly", "weekly 2020-W53") as mine:
+    for seconds in (301, 240):
+        set_clock(seconds)
+        assert mine.renew()
+    say("renewed")
+"""
+
+NOTIFY = """
+from python_export.notify.deliver import notify
+
+told()
+say([str(problem) for problem in notify(settings, environment(), catalog, say)])
+"""
+
+
+@pytest.fixture
+def start(offline_settings: Settings, tmp_path: Path) -> Iterator[Start]:
+    """Start a machine by its name, with the body of what it does."""
+    load_catalog(offline_settings, create=True)
+    machines = []
+
+    def begin(name: str, body: str, **env: str) -> Machine:
+        machines.append(Machine(offline_settings, name, tmp_path, body, **env))
+        return machines[-1]
+
+    yield begin
+    for machine in machines:
+        machine.process.kill()
+        machine.process.communicate()
+
+
+def test_of_two_machines_one_works_and_the_other_says_who_does(start: Start, tmp_path: Path) -> None:
+    first = start("first", WORK_IN_STEPS)
+    first.ready()
+    second = start("second", WORK_IN_STEPS, LAKEHOUSE_LOCK_TIMEOUT="5s")
+    waiting = second.line()
+    holder = f"he weekly of first:{tmp_path / 'first'} (weekly 2020-W53, since 20"
+    assert waiting.startswith(f"waiting for t{holder}"), waiting
+    assert waiting.endswith(" UTC)")
+    # It is renewed, however long it takes.
+    [said] = second.rest()
+    assert said.startswith(f"T{holder}"), said
+    first.go()
+    first.go()
+    assert first.rest() == ["first", "ready", "second"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
+def test_a_run_that_a_signal_ends_is_not_waited_for_and_told_of(start: Start, number: signal.Signals) -> None:
+    first = start("first", TOLD_OF)
+    assert [first.line(), first.line()] == ["before: nothing", "ready"]
+    second = start("second", TOLD_OF)
+    assert second.line().startswith("waiting for the weekly of first:")
+    first.process.send_signal(number)
+    first.rest()
+    assert first.process.returncode == -signal.SIGINT
+    assert second.line() == "before: export run for 2020-W53"
+
+
+def test_a_machine_that_was_stopped_for_longer_than_its_lease_does_nothing_more(start: Start, tmp_path: Path) -> None:
+    first = start("first", WORK_IN_STEPS)
+    first.ready()
+    first.go()
+    assert [first.line(), first.line()] == ["first", "ready"]
+    first.stop()
+    second = start("second", WORK_IN_STEPS)
+    second.ready()
+    first.go()
+    first.wake()
+    [said] = first.rest()
+    assert said.startswith(
+        f"This run was stopped for longer than its lease weekly of ops.leases lasts, and second:{tmp_path / 'second'}"
+        " (weekly 2020-W53, since 20"
+    ), said
+    second.go()
+    second.go()
+    assert second.rest() == ["first", "ready", "second"]
+
+
+def test_a_machine_that_was_stopped_knows_it_also_when_the_other_has_ended(start: Start) -> None:
+    first = start("first", WORK_IN_STEPS)
+    first.ready()
+    first.stop()
+    second = start("second", WORK_IN_STEPS)
+    second.go()
+    second.go()
+    assert second.rest()[-1] == "second"
+    first.go()
+    first.wake()
+    [said] = first.rest()
+    assert "and another run has had it since" in said
+
+
+def test_one_that_nobody_waited_for_goes_on(start: Start) -> None:
+    first = start("first", WORK_IN_STEPS)
+    first.ready()
+    first.stop()
+    time.sleep(LASTS_SECONDS + 0.5)
+    first.go()
+    first.wake()
+    first.go()
+    assert first.rest() == ["first", "ready", "second"]
+
+
+def test_of_two_machines_of_one_name_the_older_run_ends(start: Start) -> None:
+    """A clone of a machine takes the lease at once, as a run on the machine of a killed one does."""
+    first = start("clone", WORK_IN_STEPS)
+    first.ready()
+    second = start("clone", WORK_IN_STEPS.replace("2020-W53", "2021-W01"))
+    second.ready()
+    first.go()
+    assert "weekly 2021-W01" in first.rest()[0]
+    second.go()
+    second.go()
+    assert second.rest()[-1] == "second"
+
+
+@pytest.mark.long
+def test_clocks_that_differ_write_no_metadata_that_java_refuses(start: Start, offline_settings: Settings) -> None:
+    for ahead, behind, expected in (("61", "0", "second"), ("240", "0", "and the clock of behind shows")):
+        first = start("ahead", WORK_IN_STEPS, CLOCK_AHEAD=ahead)
+        first.go()
+        first.go()
+        assert first.rest()[-1] == "second"
+        second = start("behind", WORK_IN_STEPS, CLOCK_AHEAD=behind)
+        second.go()
+        second.go()
+        assert expected in second.rest()[-1]
+    assert start("ahead", CLOCK_STEPS_BACK, CLOCK_AHEAD="240").rest() == ["renewed"]
+    table = load_catalog(offline_settings).load_table(lease.TABLE.identifier)
+    for log in (table.metadata.snapshot_log, table.metadata.metadata_log):
+        stamps = [entry.timestamp_ms for entry in log]
+        assert all(later - earlier >= -60_000 for earlier, later in pairwise([*stamps, table.metadata.last_updated_ms]))
+    with session_of_its_own(offline_settings, "clocks") as spark:
+        assert spark.table("lake.ops.leases").count() == 1
+
+
+def test_a_version_of_a_machine_that_is_stopped_after_it_was_asked_is_refused_by_its_number(
+    start: Start, offline_settings: Settings
+) -> None:
+    old = start("old", PUBLISH)
+    old.ready()
+    old.stop()
+    new = start("new", PUBLISH)
+    new.ready()
+    new.go()
+    assert new.rest() == ["events/2020-W53/v1"]
+    old.go()
+    old.wake()
+    [said] = old.rest()
+    assert said.startswith("Another export has published"), said
+    [only] = published(open_target(offline_settings))
+    assert only.bytes == len("new")
+
+
+def test_of_two_machines_one_tells_and_one_that_was_stopped_tells_nothing_more(
+    start: Start, offline_settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+    target = open_target(offline_settings)
+    keys = []
+    for week in ("2020-W53", "2021-W01"):
+        keys.append(outbox.key_of(target, publish_content(target, "a", week).manifest.path))
+    with webhook() as (url, taken, answer):
+        first = start("first", NOTIFY, LAKEHOUSE_WEBHOOK_URL=url)
+        second = start("second", NOTIFY, LAKEHOUSE_WEBHOOK_URL=url)
+        for machine in (first, second):
+            machine.ready()
+            machine.go()
+        until(lambda: taken)
+        waiting = first_to_speak(first, second)
+        working = second if waiting is first else first
+        assert waiting.line().startswith("waiting for the notify of ")
+        # The call is taken, and its answer comes to one that is stopped.
+        working.stop()
+        answer.set()
+        said = waiting.rest()
+        assert said == ["webhook: sent 1 version of 2020-W53", "webhook: sent 1 version of 2021-W01", "[]"]
+        working.wake()
+        assert "This run was stopped for longer than its lease notify" in working.rest()[-1]
+    # The one that was under way comes twice, as the same one.
+    assert taken == [keys[0], *keys]
+
+
+@contextmanager
+def webhook() -> Iterator[tuple[str, list[str], threading.Event]]:
+    """Run a server that keeps the keys of what is posted to it, and does not answer until it is allowed to."""
+    taken: list[str] = []
+    answer = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            taken.append(self.headers["Idempotency-Key"])
+            answer.wait()
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", taken, answer
+    finally:
+        answer.set()
+        server.shutdown()
+        server.server_close()

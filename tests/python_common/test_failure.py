@@ -1,0 +1,199 @@
+"""An error is told by its true cause, in one line, without a word of what was read; only damage is called damage."""
+
+import os
+import re
+import resource
+import sqlite3
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.exceptions import ServiceUnavailableError, UnauthorizedError
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.schema import Schema
+
+from python_common.catalog.catalog import is_unavailable, load_catalog, load_table, translate_read_errors
+from python_common.config.settings import Settings
+from python_common.errors import UserError
+from python_common.failure import error_log, to_user_error
+from python_jobs import cli
+
+CARD = "4111111111111111"
+
+
+@contextmanager
+def answering(status: int, body: str = "") -> Iterator[str]:
+    """Serve one answer to every request; yield the URL."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(b"" if self.command == "HEAD" else body.encode())
+
+        do_GET = do_HEAD = do_POST = answer
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def read(url: str) -> None:
+    store = {
+        "s3.endpoint": url,
+        "s3.access-key-id": "a",
+        "s3.secret-access-key": "b",
+        "s3.region": "us-east-1",
+        "s3.connect-timeout": "1",
+    }
+    with PyArrowFileIO(store).new_input("s3://lake/table/metadata.json").open() as file:
+        file.read()
+
+
+def too_many_files(path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held = os.open("/dev/null", os.O_RDONLY)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (held + 1, hard))
+    try:
+        PyArrowFileIO().new_input(str(path)).open()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        os.close(held)
+
+
+def input_error(_: Path) -> None:
+    with Path("/proc/self/mem").open("rb") as file:
+        file.read(1)
+
+
+@pytest.mark.parametrize(("fail", "cause"), [(too_many_files, "EMFILE"), (input_error, "EIO")])
+def test_a_file_that_cannot_be_read_now_is_not_called_damaged(
+    tmp_path: Path, fail: Callable[[Path], None], cause: str
+) -> None:
+    path = tmp_path / "file"
+    path.write_text("whole")
+    with (
+        pytest.raises(UserError, match=rf"^X cannot be read \({cause}\)\. Nothing is lost"),
+        translate_read_errors("X"),
+    ):
+        fail(path)
+
+
+@pytest.mark.parametrize(
+    ("status", "cause"),
+    [(503, r"AWS Error \w+"), (403, "AWS Error ACCESS_DENIED|EACCES"), (0, "AWS Error NETWORK_\\w+")],
+)
+def test_an_object_store_that_is_away_or_refuses_is_not_called_damaged(status: int, cause: str) -> None:
+    with answering(status or 200) as url:
+        address = url if status else "http://127.0.0.1:1"
+        with pytest.raises(UserError) as told, translate_read_errors("X"):
+            read(address)
+    assert re.match(rf"X cannot be read \(({cause}|PermissionError)\)\.", str(told.value)), told.value
+
+
+def test_what_is_missing_or_damaged_is_called_so(tmp_path: Path) -> None:
+    path = tmp_path / "file.parquet"
+    pq.write_table(pa.table({"a": list(range(1000))}), path)
+    whole = path.read_bytes()
+    for damaged in (None, b"", whole[:99], whole[:200] + bytes(len(whole) - 220) + whole[-20:]):
+        path.unlink() if damaged is None else path.write_bytes(damaged)
+        with pytest.raises(UserError, match=r"^X is missing or damaged"), translate_read_errors("X"):
+            pq.read_table(path)
+
+
+def test_a_catalog_in_trouble_is_told_by_its_cause(offline_settings: Settings) -> None:
+    settings = offline_settings.changed(catalog_uri=f"{offline_settings.catalog_uri}?busy_timeout=10")
+    path = Path(settings.catalog_uri.removeprefix("jdbc:sqlite:").partition("?")[0])
+    catalog = load_catalog(settings, create=True)
+    catalog.create_namespace("bronze")
+
+    def told() -> str:
+        with pytest.raises(Exception) as raised:
+            load_catalog(settings).create_table("bronze.t", Schema())
+        assert is_unavailable(raised.value)
+        return str(to_user_error(raised.value, settings, "orders"))
+
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("begin exclusive")
+        assert told().startswith(f"orders: The catalog at {settings.catalog_uri} is locked by another program")
+        other.execute("rollback")
+        other.execute("drop table iceberg_tables")
+    assert "is unavailable (SQLITE_ERROR)" in told()
+    path.write_bytes(b"no database, " * 1000)
+    assert "is damaged (SQLITE_NOTADB). Restore it from a backup" in told()
+
+
+@pytest.mark.parametrize(("status", "kind"), [(503, ServiceUnavailableError), (401, UnauthorizedError)])
+def test_a_catalog_behind_http_in_trouble_is_told_by_its_cause(
+    offline_settings: Settings, status: int, kind: type[Exception]
+) -> None:
+    with answering(status) as url, pytest.raises(kind) as raised:
+        RestCatalog("lake", uri=url)
+    assert f"is unavailable ({kind.__name__})" in str(to_user_error(raised.value, offline_settings))
+
+
+def test_a_catalog_that_is_away_behind_http_is_named(offline_settings: Settings) -> None:
+    with pytest.raises(OSError) as raised:
+        RestCatalog("lake", uri="http://127.0.0.1:1")
+    assert "is unavailable (ConnectionError)" in str(to_user_error(raised.value, offline_settings))
+
+
+def test_no_command_ends_in_a_traceback_and_no_word_of_the_error_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path / "home"))
+
+    def fail(arguments: list[str]) -> None:
+        try:
+            {}[CARD]
+        except KeyError as error:
+            raise ValueError(CARD) from error
+
+    monkeypatch.setattr(cli, "app", fail)
+    for _ in range(2):
+        with pytest.raises(SystemExit, match=r"^1$"):
+            cli.main()
+        output = capsys.readouterr()
+        assert output.out == ""
+        assert output.err.partition(" ")[2] == (
+            f"error: Unexpected error: ValueError. Run it again, and report it with the end of {error_log()}.\n"
+        )
+    log = error_log().read_text()
+    assert log.count("builtins.ValueError\n") == log.count("builtins.KeyError\n") == 2
+    assert f"in {fail.__name__}\n" in log
+    assert CARD not in log
+    assert stat.S_IMODE(error_log().stat().st_mode) == 0o600
+
+
+def test_where_nothing_can_be_written_down_the_error_is_told_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path / "file"))
+    assert str(to_user_error(ValueError(CARD))).startswith("Unexpected error: ValueError. Run it again")
+
+
+def test_a_table_of_a_store_that_is_away_is_not_called_damaged(offline_settings: Settings) -> None:
+    catalog = load_catalog(offline_settings, create=True)
+    catalog.create_namespace("bronze")
+    catalog.create_table("bronze.t", Schema())
+    path = Path(offline_settings.catalog_uri.removeprefix("jdbc:sqlite:"))
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("update iceberg_tables set metadata_location = 's3://lake/t/metadata.json'")
+    catalog.properties |= {"s3.endpoint": "http://127.0.0.1:1", "s3.region": "us-east-1", "s3.connect-timeout": "1"}
+    with pytest.raises(UserError, match=r"the metadata of bronze\.t, cannot be read \(AWS Error NETWORK_\w+\)"):
+        load_table(catalog, "bronze.t")

@@ -1,0 +1,97 @@
+"""The log on stderr: times in UTC, text or JSON, by options before and behind the sub-command; results on stdout."""
+
+import json
+import logging
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from python_common.log import configuration, configure, log
+from python_common.output import console, print_json, print_table
+from tests.conftest import LAKEHOUSE
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> None:
+    before = configuration()
+    yield
+    configure(*before)
+
+
+def test_a_line_has_its_time_in_utc_and_its_level(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "Asia/Kathmandu")
+    configure("debug")
+    log.debug("%s: %d records", "orders", 3)
+    output = capsys.readouterr()
+    line = re.fullmatch(r"(\S+)Z debug: orders: 3 records\n", output.err)
+    assert line
+    assert abs(datetime.fromisoformat(line[1]).replace(tzinfo=UTC).timestamp() - datetime.now(UTC).timestamp()) < 60
+    assert output.out == ""
+
+
+def test_json_is_one_object_per_line(capsys: pytest.CaptureFixture[str]) -> None:
+    configure("info", "json")
+    log.error("two\nlines")
+    log.warning("one")
+    events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(event["level"], event["message"]) for event in events] == [("error", "two\nlines"), ("warning", "one")]
+    assert configuration() == ("info", "json")
+
+
+def test_events_below_the_level_and_what_libraries_note_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    configure("warning")
+    log.info("progress")
+    logging.getLogger("pyiceberg").info("a manifest")
+    logging.getLogger("pyiceberg").warning("a limit")
+    assert [line.partition(" ")[2] for line in capsys.readouterr().err.splitlines()] == ["warning: a limit"]
+
+
+def test_no_traceback_is_logged(capsys: pytest.CaptureFixture[str]) -> None:
+    configure()
+    try:
+        raise ValueError("4111-1111-1111-1111")
+    except ValueError:
+        log.exception("it failed")
+    assert capsys.readouterr().err.partition(" ")[2] == "error: it failed\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--log-format", "json", "pii", "rotate"), ("pii", "rotate", "--log-format=json", "--log-level", "info")],
+)
+def test_the_options_are_taken_before_and_behind_the_command(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    env = {"PATH": os.environ["PATH"], "LAKEHOUSE_HOME": str(tmp_path)}
+    refused = subprocess.run([LAKEHOUSE, *arguments], env=env, capture_output=True, text=True, check=False)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    event = json.loads(refused.stderr)
+    assert event.keys() == {"time", "level", "message"}
+    assert (event["level"], event["message"][:30]) == ("error", "KAFKA_BOOTSTRAP_SERVERS is not")
+
+
+@dataclass(frozen=True)
+class Version:
+    path: str
+    at: datetime
+
+
+def test_tables_are_not_cut_and_json_has_dataclasses(capsys: pytest.CaptureFixture[str]) -> None:
+    path = "/".join(["directory"] * 30)
+    print_table(("path", "rows", "note"), [(path, "1,200", "late"), ("b", 7, None)])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split() == [path, "1,200", "late"]
+    # Numbers end where their heading does.
+    assert lines[0].index("rows") + 4 == lines[2].index("7") + 1 == lines[1].index("1,200") + 5
+    assert lines[2].split() == ["b", "7", "-"]
+    # No name of a topic or path is markup, or an emoji.
+    print_table(("record",), [("orders:100:5",)])
+    console.print("[bold]orders:100:5")
+    assert capsys.readouterr().out.splitlines()[1:] == ["orders:100:5", "[bold]orders:100:5"]
+    print_json({"new": [Version(path, datetime(2026, 11, 9, tzinfo=UTC))]})
+    assert json.loads(capsys.readouterr().out) == {"new": [{"path": path, "at": "2026-11-09 00:00:00+00:00"}]}

@@ -1,0 +1,108 @@
+"""What commands write is their user's alone; what they publish follows the umask of whoever called them."""
+
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from local_stack import stack
+from python_common import private_files
+from python_common.errors import UserError
+
+WRITE = """
+import sys
+from pathlib import Path
+from python_common import private_files as private
+private.set_umask()
+private.set_umask()
+Path(sys.argv[1], "file").write_text("")
+Path(sys.argv[1], "directory").mkdir()
+print(oct(private.for_readers(0o666)), oct(private.for_readers(0o777)))
+"""
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize(("umask", "published"), [(0o022, "0o644 0o755"), (0o027, "0o640 0o750")])
+def test_a_restricted_process_writes_for_its_user_and_publishes_as_its_caller_says(
+    tmp_path: Path, umask: int, published: str
+) -> None:
+    finished = subprocess.run(
+        [sys.executable, "-c", WRITE, str(tmp_path)], capture_output=True, text=True, check=True, umask=umask
+    )
+    assert finished.stdout.strip() == published
+    assert mode(tmp_path / "file") == 0o600
+    assert mode(tmp_path / "directory") == 0o700
+
+
+def test_a_directory_that_was_open_is_closed(tmp_path: Path) -> None:
+    directory = tmp_path / "logs"
+    directory.mkdir(mode=0o755)
+    assert mode(private_files.directory(directory)) == 0o700
+
+
+def test_a_file_that_was_open_is_replaced_by_a_private_one(tmp_path: Path) -> None:
+    path = tmp_path / "env"
+    path.write_text("old")
+    path.chmod(0o644)
+    private_files.write(path, "new")
+    assert (path.read_text(), mode(path)) == ("new", 0o600)
+    assert [file.name for file in tmp_path.iterdir()] == ["env"]
+
+
+@pytest.fixture
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home that does not exist yet, with dbt's output in it."""
+    home = tmp_path / "home"
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(home))
+    for variable in ("DBT_TARGET_PATH", "DBT_LOG_PATH"):
+        monkeypatch.setenv(variable, str(home / variable.lower()))
+    return home
+
+
+def test_wipe_deletes_a_directory_that_the_stack_made(own_home: Path) -> None:
+    stack.prepare(stack.variables(("kafka", "registry", "thrift", "mail")))
+    (own_home / "kafka").mkdir()
+    stack.prepare(stack.variables(()))
+    stack.wipe()
+    assert not own_home.exists()
+    stack.wipe()
+
+
+def test_wipe_leaves_a_directory_that_held_other_files(own_home: Path) -> None:
+    own_home.mkdir()
+    (own_home / "thesis.txt").write_text("ten years")
+    stack.prepare(stack.variables(("kafka", "registry", "thrift", "mail")))
+    with pytest.raises(UserError, match="held other files before the stack used it"):
+        stack.wipe()
+    assert (own_home / "thesis.txt").read_text() == "ten years"
+
+
+PUBLISH = """
+import sys
+from pathlib import Path
+from python_common import private_files as private
+from python_export.publishing.target import LocalTarget, staging
+private.set_umask()
+target = LocalTarget(Path(sys.argv[1]))
+with staging(target.staging) as directory:
+    (directory / "sales.csv").write_text("")
+    (directory / "version").mkdir()
+    (directory / "sales.csv").rename(directory / "version" / "sales.csv")
+    target.add(directory / "version", "sales/2026-W46/v1")
+target.put("sales/latest.json", b"{}")
+"""
+
+
+def test_published_files_are_for_readers_and_staging_is_not(tmp_path: Path) -> None:
+    root = tmp_path / "exports"
+    subprocess.run([sys.executable, "-c", PUBLISH, str(root)], check=True, umask=0o027)
+    folders = [root, root / "sales", root / "sales" / "2026-W46", root / "sales" / "2026-W46" / "v1"]
+    assert [mode(folder) & 0o055 for folder in folders] == [0o050] * 4
+    files = [root / "sales" / "latest.json", root / "sales" / "2026-W46" / "v1" / "sales.csv"]
+    assert [mode(file) & 0o077 for file in files] == [0o040] * 2
+    assert mode(root / ".staging") == 0o700

@@ -1,0 +1,379 @@
+"""Default deny over the project itself: as it is it passes, and each thing taken away or added is refused by name."""
+
+import copy
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import IntegerType, ListType, NestedField, StringType, StructType
+
+from python_common.catalog.catalog import load_catalog
+from python_common.config.environment import PROJECT_ROOT
+from python_common.config.settings import Settings
+from python_common.errors import UserError
+from python_dbt.compile import COPIED, compiled_manifest
+from python_dbt.manifest import Column, DbtManifest, Hook, Macro, Node
+from python_dbt.pii import check, masks
+
+pytestmark = pytest.mark.stack
+
+MASKS = masks.load()
+PROJECT = "retail_lakehouse"
+
+
+@pytest.fixture(scope="module")
+def compiled() -> DbtManifest:
+    return compiled_manifest(PROJECT_ROOT)
+
+
+@pytest.fixture
+def manifest(compiled: DbtManifest) -> DbtManifest:
+    """A copy of the project's manifest, to damage."""
+    return copy.deepcopy(compiled)
+
+
+def model(manifest: DbtManifest, name: str) -> Node:
+    return manifest.nodes[f"model.{PROJECT}.{name}"]
+
+
+def source(manifest: DbtManifest, name: str) -> Node:
+    return manifest.sources[f"source.{PROJECT}.{name}"]
+
+
+def change(manifest: DbtManifest, node: Node, **fields: Any) -> None:
+    manifest.nodes[node.unique_id] = replace(node, **fields)
+
+
+def change_sql(manifest: DbtManifest, name: str, old: str, new: str) -> None:
+    node = model(manifest, name)
+    change(manifest, node, compiled_code=node.compiled_code.replace(old, new))
+
+
+def change_type(columns: dict[str, Column], name: str, old: str, new: str) -> None:
+    columns[name] = replace(columns[name], data_type=columns[name].data_type.replace(old, new))
+
+
+def first(manifest: DbtManifest, resource_type: str) -> Node:
+    return next(node for node in manifest.nodes.values() if node.resource_type == resource_type)
+
+
+def messages(manifest: DbtManifest) -> list[str]:
+    return [issue.message for issue in check.issues(manifest)]
+
+
+def test_the_project_passes_without_a_warehouse(manifest: DbtManifest) -> None:
+    assert messages(manifest) == []
+    assert len(manifest.models) > 20
+
+
+def no_class(manifest: DbtManifest) -> None:
+    del model(manifest, "stg_shop__customers").columns["segment"].meta["pii"]
+
+
+def unknown_class(manifest: DbtManifest) -> None:
+    model(manifest, "stg_shop__customers").columns["shipping_address_id"].meta["pii"] = "shoe_size"
+
+
+def column_beside_the_yml(manifest: DbtManifest) -> None:
+    del model(manifest, "stg_shop__products").columns["color"]
+
+
+def field_not_mapped(manifest: DbtManifest) -> None:
+    columns = source(manifest, "storefront.pizza_orders").columns
+    change_type(columns, "customer", "gender", "nickname: string, gender")
+
+
+def field_of_an_array_not_mapped(manifest: DbtManifest) -> None:
+    columns = source(manifest, "storefront.pizza_orders").columns
+    change_type(columns, "order_lines", "category", "note: string, category")
+
+
+def field_used_and_unused(manifest: DbtManifest) -> None:
+    source(manifest, "payments.payments").meta["unused"] = ["expiration"]
+
+
+def understated_copy(manifest: DbtManifest) -> None:
+    change_sql(manifest, "stg_shop__customers", "billing_address_id,", "lower(email) as billing_address_id,")
+
+
+def stored_failures(manifest: DbtManifest) -> None:
+    test = next(
+        node
+        for node in manifest.nodes.values()
+        if node.resource_type == "test" and node.attached_node == f"model.{PROJECT}.int_customers_versions"
+    )
+    sql = "select * from deduplicated.int_customers_versions where customer_id is null"
+    change(manifest, test, store_failures=True, compiled_code=sql)
+
+
+def leak_in_a_mart(manifest: DbtManifest) -> None:
+    node = model(manifest, "fct_completed_orders")
+    sql = (
+        "select people.email as confirmation_code from masked.int_payments_masked as payments"
+        " inner join deduplicated.int_customers_versions as people on payments.order_id = people.customer_id"
+    )
+    parents = [*node.parents, f"model.{PROJECT}.int_customers_versions"]
+    change(manifest, node, compiled_code=sql, parents=parents)
+
+
+def card_in_two_masks(manifest: DbtManifest) -> None:
+    rendered = {
+        mask.name: mask.tree.sql(dialect="spark").replace(masks.VALUE, "card_number")
+        for mask in MASKS.masks
+        if mask.pii == "card_number"
+    }
+    sql = (
+        "select order_id, confirmation_code, has_valid_confirmation_code, amount, paid_at, key_version,"
+        f" payment_method, {rendered['last_four']} as customer_pseudonym, {rendered['pseudonym']} as card_pseudonym"
+        " from (select *, true as has_valid_confirmation_code, 'v1' as key_version"
+        " from deduplicated.int_payments_deduplicated)"
+    )
+    change(manifest, model(manifest, "int_payments_masked"), compiled_code=sql)
+
+
+def pseudonyms_without_key_version(manifest: DbtManifest) -> None:
+    sql = "select customer_pseudonym from masked.int_store_orders_masked"
+    change(manifest, model(manifest, "fct_order_lines"), compiled_code=sql)
+
+
+def strange_sql(manifest: DbtManifest) -> None:
+    sql = "select transform(*) using 'cat' from somewhere"
+    change(manifest, model(manifest, "fct_trades"), compiled_code=sql)
+
+
+def cast_in_staging(manifest: DbtManifest) -> None:
+    cast = "cast(customer.gender as int) as gender"
+    change_sql(manifest, "stg_storefront__store_orders", "customer.gender", cast)
+
+
+def condition_in_deduplicated(manifest: DbtManifest) -> None:
+    node = model(manifest, "int_addresses_versions")
+    change(manifest, node, compiled_code=node.compiled_code + " where street > 5")
+
+
+def hook(manifest: DbtManifest) -> None:
+    change(manifest, model(manifest, "dim_products"), post_hooks=[Hook("select 1")])
+
+
+def hook_of_the_project(manifest: DbtManifest) -> None:
+    change(manifest, first(manifest, "operation"), raw_code="create table ops.copy as select 1")
+
+
+def hook_of_a_test(manifest: DbtManifest) -> None:
+    change(manifest, first(manifest, "seed"), pre_hooks=[Hook("{{ copy_people() }}")])
+
+
+def statement_before_the_model(manifest: DbtManifest) -> None:
+    header = "create temporary function f() returns string return (select max(email) from deduplicated.people)"
+    change(manifest, model(manifest, "fct_order_lines"), sql_header=header)
+
+
+def predicates_of_an_increment(manifest: DbtManifest) -> None:
+    change(manifest, model(manifest, "fct_product_sales"), incremental_predicates=["exists (select 1)"])
+
+
+def statement_in_jinja(manifest: DbtManifest) -> None:
+    node = model(manifest, "dim_products")
+    jinja = "{% if target.name == 'prod' %}{% do run_query('create table copy as select 1') %}{% endif %}"
+    change(manifest, node, raw_code=node.raw_code + jinja)
+
+
+def statement_of_the_adapter(manifest: DbtManifest) -> None:
+    node = model(manifest, "fct_completed_orders")
+    change(manifest, node, raw_code=node.raw_code + "{{ adapter['execute']('select 1') }}")
+
+
+def statement_in_a_macro(manifest: DbtManifest) -> None:
+    """A model's macro calls another one, which asks the warehouse and may write what it finds into the SQL."""
+    for name, sql, called in (
+        ("outer", "{{ inner() }}", ["inner"]),
+        ("inner", "{{ run_query('select max(email) from deduplicated.people').rows[0][0] }}", []),
+    ):
+        text = f"{{% macro {name}() %}}{sql}{{% endmacro %}}"
+        macros = [f"macro.{PROJECT}.{macro}" for macro in called]
+        manifest.macros[f"macro.{PROJECT}.{name}"] = Macro(name, PROJECT, text, macros)
+    model(manifest, "dim_products").macros.append(f"macro.{PROJECT}.outer")
+
+
+def result_of_a_test(manifest: DbtManifest) -> None:
+    change(manifest, first(manifest, "test"), name="test_of_mails", fail_calc="max(length(email))")
+
+
+def sum_in_the_report(manifest: DbtManifest) -> None:
+    model(manifest, "int_customers_versions").meta["left_out"] = {"place": 1, "label": "x", "sum": "phone"}
+
+
+def snapshot_key_that_computes(manifest: DbtManifest) -> None:
+    sql = "(select max(email) from deduplicated.int_customers_versions)"
+    change(manifest, first(manifest, "snapshot"), unique_key=sql)
+
+
+def export_of_a_restricted_schema(manifest: DbtManifest) -> None:
+    change(manifest, model(manifest, "exp_weekly__order_lines"), schema="deduplicated")
+
+
+def count_by_a_card_number(manifest: DbtManifest) -> None:
+    export = model(manifest, "exp_weekly__completed_orders").meta["export"]
+    export["late"] = [{"from": "int_payments_deduplicated", "at": "paid_at", "where": "card_number like '4%'"}]
+
+
+def reason_with_a_card_number(manifest: DbtManifest) -> None:
+    export = model(manifest, "exp_weekly__completed_orders").meta["export"]
+    export["quarantined"].append({"from": "int_payments_deduplicated", "at": "paid_at", "by": "card_number"})
+
+
+def laundering_staging_model(manifest: DbtManifest) -> None:
+    node = model(manifest, "stg_brokerage__trades")
+    sql = "select customer_name as symbol from staging.stg_shop__customers"
+    change(manifest, node, compiled_code=sql, parents=[f"model.{PROJECT}.stg_shop__customers"])
+
+
+def raw_bytes_without_a_class(manifest: DbtManifest) -> None:
+    raw = "kafka_raw_value as confirmation_code,"
+    change_sql(manifest, "stg_payments__payments", "confirmation_code,", raw)
+
+
+def mislabelled_in_the_dictionary(manifest: DbtManifest) -> None:
+    model(manifest, "exp_weekly__product_sales").columns["customer_name_masked"].meta["mask"] = "year"
+
+
+def ids_without_subjects(manifest: DbtManifest) -> None:
+    source(manifest, "storefront.pizza_orders").meta["subjects"] = {"user": ["kafka_key"]}
+
+
+REFUSED = {
+    no_class: "stg_shop__customers.segment has no PII class",
+    unknown_class: "stg_shop__customers.shipping_address_id has the PII class shoe_size, which does not exist",
+    column_beside_the_yml: "stg_shop__products.color is not in the model's yml",
+    field_not_mapped: "bronze.pizza_orders has the field customer.nickname, which staging does not map",
+    field_of_an_array_not_mapped: "bronze.pizza_orders has the field order_lines.note, which staging does not map",
+    field_used_and_unused: "bronze.payments lists the field expiration as unused, but staging maps it",
+    understated_copy: "bronze.shiftleft_public_customers.email has one class, but is in "
+    "stg_shop__customers.email (email), stg_shop__customers.billing_address_id (none)",
+    stored_failures: "stg_shop__customers.email (email) reaches email without a mask of its class",
+    leak_in_a_mart: "fct_completed_orders: stg_shop__customers.email (email) reaches confirmation_code without a mask",
+    card_in_two_masks: "int_payments_masked: stg_payments__payments.card_number is masked as last_four and as pseud",
+    pseudonyms_without_key_version: "fct_order_lines keeps pseudonyms without the version of the key they were made",
+    strange_sql: "fct_trades cannot be followed",
+    cast_in_staging: "stg_storefront__store_orders.gender is computed from a classified column",
+    condition_in_deduplicated: "int_addresses_versions.city is computed from a classified column",
+    hook: "dim_products has a hook, whose SQL is not proven",
+    hook_of_the_project: "The project has a hook, whose SQL is not proven",
+    hook_of_a_test: "channels has a hook, whose SQL is not proven",
+    statement_before_the_model: "fct_order_lines has the option sql_header, whose SQL is not proven",
+    predicates_of_an_increment: "fct_product_sales has the option incremental_predicates, whose SQL is not proven",
+    statement_in_jinja: "dim_products uses run_query in its Jinja",
+    statement_in_a_macro: "Models call macro inner with run_query: its SQL is not proven",
+    statement_of_the_adapter: "fct_completed_orders uses adapter in its Jinja",
+    result_of_a_test: "test_of_mails shows the result of its fail_calc in logs",
+    sum_in_the_report: "int_customers_versions shows a sum of a restricted schema in the report",
+    snapshot_key_that_computes: "weekly_figures_history computes (select max(email)",
+    export_of_a_restricted_schema: "exp_weekly__order_lines is an export in the restricted schema deduplicated",
+    count_by_a_card_number: "exp_weekly__completed_orders counts as late by stg_payments__payments.card_number",
+    reason_with_a_card_number: "exp_weekly__completed_orders counts as quarantined by stg_payments__payments.card",
+    laundering_staging_model: "stg_brokerage__trades.symbol is made of stg_shop__customers.customer_name, which has",
+    raw_bytes_without_a_class: "stg_payments__payments.confirmation_code holds bronze.payments.kafka_raw_value, a",
+    ids_without_subjects: "bronze.pizza_orders has the id of a user in customer.userid, and no subjects",
+    mislabelled_in_the_dictionary: "exp_weekly__product_sales.customer_name_masked holds person_name as",
+}
+
+
+def test_what_is_not_safe_is_refused_by_name(manifest: DbtManifest) -> None:
+    for damage in REFUSED:
+        damage(manifest)
+    found = "\n".join(messages(manifest))
+    assert {damage.__name__ for damage, message in REFUSED.items() if message not in found} == set()
+
+
+def test_a_pseudonym_of_an_export_needs_subjects_also_where_it_decides_on_rows(manifest: DbtManifest) -> None:
+    model(manifest, "exp_weekly__completed_orders").columns["payer_pseudonym"].meta["subjects"] = []
+    del model(manifest, "exp_weekly__customer_activity").columns["customer_key"].meta["subjects"]
+    assert [message.partition(", and no subjects")[0] for message in messages(manifest)] == [
+        "exp_weekly__completed_orders.payer_pseudonym has the pseudonym of a payments.customer",
+        "exp_weekly__customer_activity.customer_key has the pseudonym of a storefront.user",
+    ]
+
+
+def test_the_original_of_a_stand_in_is_checked(tmp_path: Path) -> None:
+    """Also of two files of one name, and where the stand-in itself asks nothing."""
+    for folder in COPIED:
+        (tmp_path / folder).mkdir(parents=True)
+    for name in ("dbt_project.yml", ".sqlfluff"):
+        shutil.copy(PROJECT_ROOT / name, tmp_path / name)
+    shutil.copytree(PROJECT_ROOT / "macros", tmp_path / "macros")
+    folder = tmp_path / "macros" / "more"
+    folder.mkdir()
+    (folder / "weeks.sql").write_text("{% macro leak() %}{{ run_query('select 1').rows[0][0] }}{% endmacro %}")
+    sqlfluff = (tmp_path / ".sqlfluff").read_text()
+    stand_in = "leak = {% macro leak() %}1{% endmacro %}\nmasked ="
+    (tmp_path / ".sqlfluff").write_text(sqlfluff.replace("\nmasked =", f"\n{stand_in}"))
+    (tmp_path / "models" / "leaky.sql").write_text("select {{ leak() }} as x, '{{ last_complete_week() }}' as y")
+    shutil.copy(PROJECT_ROOT / "profiles.yml", tmp_path)
+    found = "\n".join(issue.message for issue in check.issues(compiled_manifest(tmp_path)))
+    assert "Models call macro leak with run_query: its SQL is not proven" in found
+
+
+def test_batches_are_checked_for_every_bronze_table(manifest: DbtManifest) -> None:
+    sql = model(manifest, "ops_ingest_batches").compiled_code
+    tables = [source.identifier for source in manifest.landed]
+    assert len(tables) == 8
+    assert [name for name in tables if f"from bronze.{name}\n" not in sql] == []
+
+
+def test_what_is_on_the_way_to_an_export_is_judged_alone(manifest: DbtManifest) -> None:
+    leak_in_a_mart(manifest)
+    predicates_of_an_increment(manifest)
+
+    def found(name: str) -> list[str]:
+        return [issue.message for issue in check.issues_upstream(manifest, [f"model.{PROJECT}.exp_weekly__{name}"])]
+
+    leak = "fct_completed_orders: stg_shop__customers.email (email) reaches confirmation_code"
+    assert any(message.startswith(leak) for message in found("completed_orders"))
+    assert found("customer_activity") == []
+    [message] = found("product_sales")
+    assert message.startswith("fct_product_sales has the option incremental_predicates")
+
+
+def test_sql_that_dbt_did_not_run_is_no_proof(manifest: DbtManifest) -> None:
+    change(manifest, model(manifest, "int_order_items_priced"), compiled_code=None)
+    [issue, *_] = check.issues_upstream(manifest, [f"model.{PROJECT}.exp_weekly__product_sales"])
+    assert "int_order_items_priced cannot be followed, the dbt command did not compile it" in issue.message
+
+
+def test_an_export_names_what_it_is_grouped_by(manifest: DbtManifest) -> None:
+    del model(manifest, "exp_weekly__customer_activity").columns["customer_key"].meta["pii"]
+    assert messages(manifest) == [
+        "exp_weekly__customer_activity is grouped by a classified column that its yml does not name"
+    ]
+
+
+def test_a_field_that_landed_by_schema_evolution_is_refused_until_it_is_classified(
+    manifest: DbtManifest, offline_settings: Settings
+) -> None:
+    catalog = load_catalog(offline_settings, create=True)
+    catalog.create_namespace("bronze")
+    line = StructType(NestedField(4, "product_id", IntegerType()), NestedField(5, "gift_note", StringType()))
+    catalog.create_table(
+        "bronze.pizza_orders",
+        Schema(
+            NestedField(1, "store_id", IntegerType()),
+            NestedField(2, "phone", StringType()),
+            NestedField(3, "order_lines", ListType(6, line)),
+            NestedField(7, "kafka_key", StringType()),
+        ),
+    )
+    with pytest.raises(UserError) as refusal:
+        check.require_classified(manifest, catalog)
+    for field in ("phone", "order_lines.gift_note"):
+        assert f"bronze.pizza_orders has the field {field}, which its source does not declare" in str(refusal.value)
+    assert "2 things to correct" in str(refusal.value)
+    found = check.require_classified(manifest, catalog, strict=False)
+    assert [(field.path, field.source.meta["kafka"]["topic"]) for field in found] == [
+        ("phone", "pizza-orders"),
+        ("order_lines.gift_note", "pizza-orders"),
+    ]
+    source(manifest, "storefront.pizza_orders").meta["unused"] = ["phone", "order_lines.gift_note"]
+    check.require_classified(manifest, catalog)

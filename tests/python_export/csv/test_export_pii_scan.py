@@ -1,0 +1,154 @@
+"""Rows that look like personal data are withheld and counted by reason, the others of their dataset are published."""
+
+import random
+import secrets
+from collections.abc import Iterable
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import Catalog
+
+from python_common.catalog.catalog import load_catalog
+from python_common.config.settings import Settings
+from python_common.errors import UserError
+from python_common.spark import thrift
+from python_common.spark.spark_sql import Table
+from python_export.csv import pii_scan
+from python_export.csv.compare import verify
+from python_export.csv.csv_file import connect
+from python_export.csv.snapshot_rows import load_table
+from python_export.csv.unload import statement, unload
+from python_export.datasets.declared import Dataset
+from python_export.datasets.snapshot import Source
+from tests.support.hostile_rows import DATASET, arrow_table, current_source
+
+SCHEMA = pa.schema(
+    [
+        ("event_id", pa.int64()),
+        ("event_at", pa.timestamp("us", "UTC")),
+        ("note", pa.string()),
+        ("number", pa.int64()),
+        ("amount", pa.decimal128(20, 2)),
+    ]
+)
+CLEAN = (None, None, None)
+
+
+def events(catalog: Catalog, cells: Iterable[tuple[Any, Any, Any]], dataset: Dataset = DATASET) -> Source:
+    """Return a table of rows with these notes, numbers and amounts, numbered from 0."""
+    rows = [(number, None, *row) for number, row in enumerate(cells)]
+    table = catalog.create_table(("shop", "exp_weekly__events"), SCHEMA)
+    table.append(arrow_table(rows, SCHEMA))
+    found = current_source(catalog, dataset)
+    assert found is not None
+    return found
+
+
+def kept(found: Source, scratch: Path) -> list[int]:
+    """Return the numbers of the rows that are compared with the file."""
+    with connect(scratch) as database:
+        load_table(database, found)
+        return [row[0] for row in database.execute("select event_id from snapshot_rows order by event_id").fetchall()]
+
+
+@pytest.mark.parametrize(
+    ("cells", "reason"),
+    [
+        (("ask ann.smith@example.com.", None, None), "e-mail address in note"),
+        (("4111 1111-1111 1111", None, None), "card number in note"),
+        (("no 4111111111111111!", None, None), "card number in note"),
+        (("1234567890123 4111111111111111", None, None), "card number in note"),
+        (("+1 (555) 010-4477", None, None), "phone number in note"),
+        ((None, 4111111111111111, None), "card number in number"),
+        ((None, 378282246310005, None), "card number in number"),
+        ((None, None, Decimal("5555555555554444.00")), "card number in amount"),
+        (("4111111111111112", None, None), None),
+        (("4111-1111-1111", None, None), None),
+        (("a4111111111111111b", None, None), None),
+        (("user@home", None, None), None),
+        (("+12.50", None, None), None),
+        (("2026-11-16 12:00:00.000000", None, None), None),
+        ((None, 4111111111111112, None), None),
+        ((None, 1_795_000_000_000, None), None),
+        ((None, -4111111111111111, None), None),
+        ((None, 41111111, Decimal("5555555555554444.05")), None),
+    ],
+)
+def test_a_row_that_looks_like_personal_data_is_withheld(
+    catalog: Catalog, tmp_path: Path, cells: tuple[Any, Any, Any], reason: str | None
+) -> None:
+    found = pii_scan.withhold(events(catalog, [CLEAN, cells, CLEAN]), tmp_path / "a")
+    assert found.withheld == ({reason: 1} if reason else {})
+    assert kept(found, tmp_path / "b") == ([0, 2] if reason else [0, 1, 2])
+    sql = statement(found, "file:/nowhere")
+    assert ("where sha2(" in sql) == bool(reason)
+    assert "4111" not in sql
+
+
+def test_a_row_is_counted_once_by_the_first_reason(catalog: Catalog, tmp_path: Path) -> None:
+    both = ("a@example.com", 4111111111111111, None)
+    found = pii_scan.withhold(events(catalog, [both, CLEAN, (None, 4111111111111111, None)]), tmp_path)
+    assert found.withheld == {"e-mail address in note": 1, "card number in number": 1}
+    assert len(found.without) == 2
+
+
+def test_a_column_can_be_left_out_of_the_search(catalog: Catalog, tmp_path: Path) -> None:
+    dataset = replace(DATASET, unscanned={"number": "article numbers"})
+    rows = [(None, 4111111111111111, None), ("a@example.com", 1, None)]
+    found = pii_scan.withhold(events(catalog, rows, dataset), tmp_path)
+    assert found.withheld == {"e-mail address in note": 1}
+
+
+def test_a_column_of_personal_data_withholds_its_dataset(catalog: Catalog, tmp_path: Path) -> None:
+    mails = [f"person{number}@example.com" for number in range(21)]
+    rows = [*((mail, None, None) for mail in mails), *[CLEAN] * 300]
+    random.Random(1).shuffle(rows)
+    with pytest.raises(
+        UserError, match="21 of its 321 rows may hold personal data: 21 by e-mail address in note"
+    ) as refusal:
+        pii_scan.withhold(events(catalog, rows), tmp_path)
+    assert not [mail for mail in mails if mail in str(refusal.value)]
+    assert "pii_scan" in str(refusal.value)
+
+
+def test_a_few_rows_among_many_are_no_reason_to_withhold_the_dataset(catalog: Catalog, tmp_path: Path) -> None:
+    rows = [("a@example.com", None, None)] * 21 + [CLEAN] * 400
+    assert pii_scan.withhold(events(catalog, rows), tmp_path).withheld == {"e-mail address in note": 21}
+
+
+def test_the_hash_of_a_row_is_that_of_its_key_alone(catalog: Catalog, tmp_path: Path) -> None:
+    dataset = replace(DATASET, key=("event_id", "note"))
+    found = pii_scan.withhold(events(catalog, [("a@example.com", 1, None), ("x", 1, None)], dataset), tmp_path)
+    assert len(found.without) == 1
+    assert kept(found, tmp_path / "b") == [1]
+
+
+def test_the_file_that_spark_writes_is_the_table_without_these_rows(stack: Settings, tmp_path: Path) -> None:
+    # A key of every type: two engines must name a row alike.
+    columns = "number bigint, name string, at timestamp, day date, price decimal(12, 2), is_gift boolean, note string"
+    rows = """
+        (1, 'a', timestamp'2026-11-16 12:00:00.120 UTC', date'2026-11-16', 1.50, true, 'fine'),
+        (2, 'Zo\u00eb \u738b', timestamp'1969-12-31 23:59:59.999 UTC', date'0001-01-01', -0.10, false, 'a@example.com'),
+        (3, '', timestamp'2026-11-16 00:00:00 UTC', date'9999-12-31', 0, true, '4111 1111 1111 1111'),
+        (4, 'tab\\tquote\\'', timestamp'2026-01-01 00:00:00.001 UTC', date'2026-01-01', 100, true, '+1 555 010 4477 9')
+    """
+    table = f"scan_{secrets.token_hex(4)}"
+    keys = ("number", "name", "at", "day", "price", "is_gift")
+    dataset = replace(DATASET, table=Table("default", table), key=keys, order_by=keys)
+    with thrift.connect(stack) as cursor:
+        thrift.rows(cursor, f"create table lake.default.{table} ({columns}) using iceberg")
+        thrift.rows(cursor, f"insert into lake.default.{table} values {rows}")
+        found = current_source(load_catalog(stack), dataset)
+        assert found is not None
+        kept = pii_scan.withhold(found, tmp_path / "scanned")
+        file = unload(cursor, kept, tmp_path / "unloaded")
+    assert sum(kept.withheld.values()) == 3
+    facts = verify(file, kept, tmp_path / "verified")
+    assert (facts.rows, facts.withheld) == (1, kept.withheld)
+    assert facts.warnings()[0].startswith("3 rows are withheld, they may hold personal data: 1 by ")
+    with pytest.raises(UserError, match="1 rows instead of 4"):
+        verify(file, found, tmp_path / "whole")

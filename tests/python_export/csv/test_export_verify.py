@@ -1,0 +1,253 @@
+"""The verifier accepts the right file, and refuses every damaged one with what is wrong."""
+
+import csv
+import io
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+from itertools import product
+from pathlib import Path
+from random import Random
+
+import duckdb
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import Catalog
+
+from python_common.errors import UserError
+from python_export.csv import compare
+from python_export.csv.compare import Facts, verify
+from python_export.datasets.dictionary import Field
+from python_export.datasets.snapshot import Column, Source
+from tests.support.hostile_rows import (
+    COLUMNS,
+    DATASET,
+    GUARDED,
+    HOSTILE_TEXTS,
+    MONDAY,
+    SCHEMA,
+    WITH_NUL,
+    arrow_table,
+    cell,
+    current_source,
+    hostile_rows,
+    published_rows,
+    right_lines,
+    tiny,
+)
+from tests.support.seeds import seeds
+
+
+def check(lines: list[str], hostile: Source, directory: Path, end: str = "\n") -> Facts:
+    file = directory / "staged.csv"
+    file.write_bytes(("\n".join(lines) + end).encode())
+    return verify(file, hostile, directory / "scratch")
+
+
+def test_accepts_the_right_file_and_counts_it(hostile_source: Source, tmp_path: Path) -> None:
+    facts = check(right_lines(), hostile_source, tmp_path)
+
+    count = len(HOSTILE_TEXTS)
+    assert facts.rows == count + 1
+    assert facts.nulls == {name: 1 if name not in {"event_id", "event_at"} else 0 for name in COLUMNS}
+    assert facts.control_totals == {
+        "event_id": str(count * (count + 1) // 2),
+        "amount": str(Decimal("-0.05") * (count * (count + 1) // 2)),
+        "tiny": format(Decimal("1E-10") * (count * (count + 1) // 2), "f"),
+        "quantity": str(-count * (count + 1) // 2),
+    }
+    assert facts.formula_escaped == {"note": GUARDED}
+    assert facts.nul_removed == {"note": WITH_NUL}
+
+
+def damage(old: str, new: str) -> Callable[[list[str]], list[str]]:
+    """Return a damage that replaces text in the first row that holds it."""
+
+    def apply(lines: list[str]) -> list[str]:
+        row = next(number for number, line in enumerate(lines[1:], start=1) if old in line)
+        return [*lines[:row], lines[row].replace(old, new, 1), *lines[row + 1 :]]
+
+    return apply
+
+
+PLANTS: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
+    "row removed": (lambda lines: lines[:5] + lines[6:], "1 keys missing"),
+    "row doubled": (lambda lines: [*lines[:5], lines[5], *lines[5:]], "1 keys more than once"),
+    "row of another key added": (
+        lambda lines: [*lines, lines[-1].replace(lines[-1].split(",")[0], "999", 1)],
+        "1 keys too many",
+    ),
+    "rows swapped": (lambda lines: [*lines[:5], lines[6], lines[5], *lines[7:]], "2 cells of event_id"),
+    "text changed": (damage('"007"', '"7"'), "1 cells of note"),
+    "blanks trimmed": (damage("  blanks around  ", "blanks around"), "1 cells of note"),
+    "line break changed": (damage("both\r\nof", "both\nof"), "1 cells of note"),
+    "empty text became null": (damage(',"",', ",,"), "1 cells of note"),
+    "formula not guarded": (damage("'=1+1", "=1+1"), "1 cells of note"),
+    "full-width formula not guarded": (damage("'\uff1d1", "\uff1d1"), "1 cells of note"),
+    "text guarded without need": (damage("a=1", "'a=1"), "1 cells of note"),
+    "formula behind a quote not guarded": (damage("''=1+1", "'=1+1"), "1 cells of note"),
+    "amount changed": (damage(",-0.05,", ",-0.06,"), "another control total of amount; 1 cells of amount"),
+    "amount is no number": (damage(",-0.05,", ",abc,"), "another control total of amount; 1 cells of amount"),
+    "amount rounded": (damage(",-0.10,", ",-0.1,"), "1 cells of amount"),
+    "scientific notation": (damage(",0.0000000001,", ",1E-10,"), "1 cells of tiny"),
+    "date moved": (damage("0001-01-01", "0001-01-02"), "1 cells of sold_on"),
+    "time moved": (damage("23:59:59.999", "23:59:59.998"), "1 cells of event_at"),
+    "time without zone": (damage("23:59:59.999999Z", "23:59:59.999999"), "1 cells of event_at"),
+    "boolean changed": (damage(",true", ",false"), "1 cells of is_gift"),
+    "header renamed": (lambda lines: [lines[0].replace("note", "notes"), *lines[1:]], "the header"),
+    "header missing": (lambda lines: lines[1:], "the header"),
+    "columns swapped in the header": (
+        lambda lines: [lines[0].replace("amount,tiny", "tiny,amount"), *lines[1:]],
+        "the header",
+    ),
+    "cut inside a row": (lambda lines: [*lines[:-1], ",".join(lines[-1].split(",")[:4])], "DuckDB cannot read it"),
+    "cut inside a quoted cell": (
+        lambda lines: [*lines[:-1], lines[-1].split('"')[0] + '"cut'],
+        "DuckDB cannot read it",
+    ),
+}
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_refuses_a_damaged_file(hostile_source: Source, tmp_path: Path, plant: str) -> None:
+    apply, expected = PLANTS[plant]
+    with pytest.raises(UserError) as refusal:
+        check(apply(right_lines()), hostile_source, tmp_path)
+    assert expected in refusal.value.message
+    assert not [shown for _, shown in HOSTILE_TEXTS if len(shown or "") > 5 and shown in str(refusal.value)]
+
+
+def test_the_formula_guard_can_be_reversed(hostile_source: Source) -> None:
+    texts = ["".join(letters) for length in range(5) for letters in product("'=\t\uff0da", repeat=length)]
+    sql = compare._text_of(hostile_source, Column("note", "string"))
+    query = f"select {sql} from (select unnest(?) as note)"
+    cells = [cell for (cell,) in duckdb.execute(query, [texts]).fetchall()]
+    assert len({*cells}) == len(texts)
+    for text, shown in zip(texts, cells, strict=True):
+        assert shown.lstrip("'")[:1] not in {*"=\t\uff0d"} or shown == f"'{text}"
+
+
+def test_a_version_of_an_older_release_has_the_guard_of_that_release(hostile_source: Source, tmp_path: Path) -> None:
+    old = [line.replace("''=1", "'=1").replace("'''-1", "''-1") for line in right_lines()]
+    facts = check(old, replace(hostile_source, guards_quotes=False), tmp_path)
+    assert facts.formula_escaped == {"note": GUARDED - 3}
+
+
+def test_small_groups_are_counted_by_the_column_that_is_declared(hostile_source: Source, tmp_path: Path) -> None:
+    declared = replace(hostile_source, dataset=replace(hostile_source.dataset, suppressed="is_gift"))
+    gifts = sum(row[7] is True for row in hostile_rows())
+    assert gifts
+    assert check(right_lines(), declared, tmp_path).suppressed == gifts
+    assert check(right_lines(), hostile_source, tmp_path).suppressed is None
+
+
+def fewest_persons(rows: list[tuple], quasi: list[str], persons: list[str]) -> int | None:
+    """Return in plain Python the fewest distinct persons of one combination, of the persons that have the fewest."""
+    combinations = {tuple(row[COLUMNS.index(name)] for name in quasi) for row in rows}
+    counts = [
+        len(
+            {
+                row[COLUMNS.index(person)]
+                for row in rows
+                if tuple(row[COLUMNS.index(name)] for name in quasi) == combination
+            }
+            - {None}
+        )
+        for combination in combinations
+        for person in persons
+    ]
+    return min((count for count in counts if count), default=None)
+
+
+@pytest.mark.parametrize("seed", seeds(12))
+def test_k_anonymity_is_the_fewest_persons_of_a_combination(catalog: Catalog, tmp_path: Path, seed: int) -> None:
+    """Over values with NULL among them; a row without a person singles out none."""
+    random = Random(seed)
+    rows = [
+        (
+            number,
+            MONDAY,
+            "plain",
+            random.choice([None, Decimal(random.randint(1, 6))]),
+            None,
+            random.choice([None, *range(1, 5)]) if seed else None,
+            random.choice([None, date(2020, 1, 1), date(2020, 2, 1)]),
+            random.choice([None, True, False]),
+        )
+        for number in range(random.choice([8, 60, 200]))
+    ]
+    quasi = random.choice([["sold_on"], ["sold_on", "is_gift"], ["note", "sold_on", "is_gift"]])
+    persons = random.choice([["quantity"], ["quantity", "amount"]]) if seed else ["quantity"]
+    catalog.create_table(("shop", "exp_weekly__events"), SCHEMA).append(arrow_table(rows))
+    fields = tuple(Field(name, "", is_quasi_identifier=name in quasi) for name in COLUMNS)
+    found = current_source(catalog, DATASET)
+
+    def k_anonymity(**declared: object) -> int | None:
+        table = replace(found, dataset=replace(found.dataset, **declared))
+        return check(right_lines(rows), table, tmp_path).k_anonymity
+
+    said = dict.fromkeys(persons, ("shop.customer",))
+    assert k_anonymity(fields=fields, persons=said) == fewest_persons(rows, quasi, persons)
+    assert k_anonymity(fields=fields) is None
+    assert k_anonymity(persons=said) is None
+
+
+def test_pseudonyms_of_two_keys_are_not_published_together(catalog: Catalog, tmp_path: Path) -> None:
+    schema = SCHEMA.append(pa.field("key_version", pa.string()))
+    rows = [(*tiny(row), version) for row, version in zip(hostile_rows()[3:6:2], ("v1", "v2"), strict=True)]
+    catalog.create_table(("shop", "exp_weekly__events"), schema).append(arrow_table(rows, schema))
+    lines = [",".join(schema.names), *(",".join(map(cell, row)) for row in rows)]
+    with pytest.raises(UserError, match="pseudonyms of more than one version of the masking key"):
+        check(lines, current_source(catalog, DATASET), tmp_path)
+
+
+def test_refuses_a_file_cut_before_its_last_line_break(hostile_source: Source, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="the last row is cut off"):
+        check(right_lines(), hostile_source, tmp_path, end="")
+
+
+def test_refuses_an_empty_file(hostile_source: Source, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="the header does not name"):
+        check([], hostile_source, tmp_path, end="")
+
+
+def test_reads_the_recorded_snapshot_not_a_later_one(hostile_source: Source, catalog: Catalog, tmp_path: Path) -> None:
+    catalog.load_table(("shop", "exp_weekly__events")).append(arrow_table([(1000, *hostile_rows()[0][1:])]))
+    later = current_source(catalog, DATASET)
+    recorded = replace(later, snapshot_id=hostile_source.snapshot_id)
+
+    assert check(right_lines(), recorded, tmp_path).rows == len(HOSTILE_TEXTS) + 1
+
+
+def test_a_row_of_many_megabytes_is_compared(catalog: Catalog, tmp_path: Path) -> None:
+    rows = [(*hostile_rows()[0][:2], '"' * 8_000_000, *hostile_rows()[0][3:])]
+    catalog.create_table(("shop", "exp_weekly__events"), SCHEMA).append(arrow_table(rows))
+    assert check(right_lines(rows), current_source(catalog, DATASET), tmp_path).rows == 1
+
+
+def test_a_key_that_the_table_has_twice_is_refused(catalog: Catalog, tmp_path: Path) -> None:
+    rows = [hostile_rows()[0]] * 2
+    catalog.create_table(("shop", "exp_weekly__events"), SCHEMA).append(arrow_table(rows))
+    with pytest.raises(UserError, match=r"1 keys more than once \(event_id\)"):
+        check(right_lines(rows), current_source(catalog, DATASET), tmp_path)
+
+
+def test_a_time_finer_than_milliseconds_must_not_be_cut(hostile_source: Source, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="1 cells of event_at"):
+        check(damage("59.999999Z", "59.999Z")(right_lines()), hostile_source, tmp_path)
+
+
+def test_an_empty_table_is_a_header(catalog: Catalog, tmp_path: Path) -> None:
+    table = catalog.create_table(("shop", "exp_weekly__events"), arrow_table([]).schema)
+    table.append(arrow_table(hostile_rows()))
+    table.delete()
+    facts = check(right_lines()[:1], current_source(catalog, DATASET), tmp_path)
+
+    assert facts.rows == 0
+    assert facts.control_totals == {"event_id": "0", "amount": "0.00", "tiny": "0.0000000000", "quantity": "0"}
+
+
+def test_the_right_file_is_what_a_plain_parser_reads_back() -> None:
+    parsed = list(csv.reader(io.StringIO("\n".join(right_lines()), newline="")))
+    assert [row[2] for row in parsed[1:]] == [row[2] or "" for row in published_rows()]

@@ -1,0 +1,171 @@
+"""Runs that fail or are killed: somebody is told on a real mail server, whatever else is broken, and quoted no row."""
+
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from python_common.errors import UserError
+from python_common.locks import lease
+from python_export.cli import run as cli
+from python_export.cli.run import app
+from python_export.notify import deliver
+from python_export.readiness.issues import Withheld
+from python_export.run import Exporter
+from tests.python_export.conftest import failing
+from tests.python_export.notify.conftest import NO_TIME, WEEK, Calls, Command, Lake, Mailbox, smtp_at, text_of
+from tests.python_export.publishing.test_export_disk_full import no_room_beyond
+
+
+@pytest.fixture
+def export_run(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Return a function that runs `export run` without a dbt project, with a step in the place of the export itself."""
+
+    def run(env: dict[str, str], step: Callable[..., None], week: str = WEEK) -> Result:
+        monkeypatch.setattr(Exporter, "run", step)
+        monkeypatch.setattr(cli, "from_environment", lambda env: lake.settings)
+        monkeypatch.setattr(cli, "environment", lambda: env)
+        monkeypatch.setattr(cli, "parse", lambda project: None)
+        monkeypatch.setattr(cli.declared, "load", lambda project: {})
+        return CliRunner().invoke(app, ["run", "--week", week])
+
+    return run
+
+
+def test_an_alert_is_sent_at_once_and_logged_if_no_channel_takes_it(
+    lake: Lake, mailbox: Mailbox, webhook: Calls
+) -> None:
+    error = UserError("2020-W53 is not complete; behind: <payments>", "Run again")
+    lines = lake.alert(mailbox.env | smtp_at(1) | NO_TIME | {"LAKEHOUSE_WEBHOOK_URL": webhook.url}, error)
+    assert any(
+        line.startswith("error: not delivered: The mail server at 127.0.0.1:1 does not answer") for line in lines
+    )
+    [(headers, body)] = webhook.taken
+    assert headers["Idempotency-Key"].startswith("failure/2020-W53/")
+    assert (body["event"], body["week"], body["error"]) == ("failed", "2020-W53", str(error))
+    lake.alert(mailbox.env, error)
+    [mail] = mailbox.mails
+    assert mail["Subject"] == "2020-W53: the weekly files failed"
+    assert mail["X-Idempotency-Key"].startswith("failure/2020-W53/")
+    assert text_of(mail).count(str(error)) == 1
+    assert "behind: &lt;payments&gt;" in text_of(mail, "html")
+    # Nothing waits in the outbox, which holds versions and notices alone.
+    assert lake.entries == []
+
+
+def test_failures_go_to_those_who_can_mend_them(lake: Lake, mailbox: Mailbox) -> None:
+    lake.publish("a")
+    lake.alert(mailbox.env | {"LAKEHOUSE_ALERT_TO": "operator@example.com"})
+    assert [(mail["To"], mail["Subject"]) for mail in mailbox.mails] == [
+        ("operator@example.com", f"{WEEK}: the weekly files failed"),
+        ("a@example.com, b@example.com", f"{WEEK}: 1 file published"),
+    ]
+
+
+def test_an_alert_never_takes_the_place_of_the_error(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deliver, "notify", failing)
+    lines = lake.alert({})
+    assert "error: not delivered: Unexpected error: ValueError." in lines[-1]
+
+
+@pytest.mark.parametrize("broken", ["catalog locked", "catalog gone", "home not writable", "disk full"])
+def test_an_alert_is_sent_where_nothing_can_be_written(
+    lake: Lake, mailbox: Mailbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    # Its outbox is there, as after every run.
+    lake.publish("a")
+    lake.tell({})
+    impatient = lake.settings.changed(catalog_uri=f"{lake.settings.catalog_uri}?busy_timeout=100")
+    database = Path(lake.settings.catalog_uri.removeprefix("jdbc:sqlite:"))
+    with ExitStack() as stack:
+        if broken == "catalog locked":
+            other = stack.enter_context(closing(sqlite3.connect(database)))
+            other.execute("begin exclusive")
+        elif broken == "catalog gone":
+            database.unlink()
+        elif broken == "home not writable":
+            (tmp_path / "file").write_text("")
+            monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path / "file"))
+        else:
+            # As on a full disk, no file can become longer, and the system says so.
+            stack.enter_context(no_room_beyond(0))
+        lines = replace(lake, settings=impatient).alert(mailbox.env)
+    [mail] = mailbox.mails
+    assert "no. Run again." in text_of(mail)
+    assert lines[0] == f"mail: sent 1 failure of {WEEK}"
+    assert lines[-1].startswith("error: not delivered: ")
+    assert {
+        "catalog locked": "is locked by another program",
+        "catalog gone": "is missing",
+        "home not writable": "cannot be written",
+        "disk full": "cannot be used (EFBIG)",
+    }[broken] in lines[-1]
+
+
+def test_what_was_published_is_told_when_the_report_fails(lake: Lake, mailbox: Mailbox, export_run: Command) -> None:
+    def publish_and_withhold(exporter: Exporter, *_: Any) -> None:
+        exported = exporter.exported
+        exported.published.append(lake.publish("a"))
+        exported.withheld.append(Withheld("orders", WEEK, "behind: payments at 2020-12-31 00:00:00 UTC"))
+
+    done = export_run(mailbox.env, publish_and_withhold)
+    assert (done.exit_code, type(done.exception)) == (1, UserError)
+    assert "Thrift server at 127.0.0.1:1 does not answer" in str(done.exception)
+    assert "events_2020-W53_v1.csv" in done.stdout
+    assert set(mailbox.subjects) == {
+        f"{WEEK}: the weekly files failed",
+        f"{WEEK}: 1 file published, 1 withheld",
+    }
+
+
+def test_any_failure_of_an_export_is_told_and_quotes_no_row(mailbox: Mailbox, export_run: Command) -> None:
+    done = export_run(mailbox.env, failing)
+    assert str(done.exception).startswith("Unexpected error: ValueError")
+    [mail] = mailbox.mails
+    assert str(done.exception) in text_of(mail)
+
+
+def test_an_export_that_was_killed_is_told_of_once_by_the_next(
+    mailbox: Mailbox, export_run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kill(exporter: Exporter, *_: Any) -> None:
+        os._exit(9)
+
+    monkeypatch.setattr(cli.page, "write", lambda *_: "")
+    for step in (kill, lambda *_: None, lambda *_: None):
+        if step is not kill:
+            assert export_run(mailbox.env, step).exit_code == 0
+        elif not (child := os.fork()):
+            export_run(mailbox.env, step)
+        else:
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    [mail] = mailbox.mails
+    assert f"The export run for {WEEK} was killed" in text_of(mail)
+
+
+def test_a_week_that_is_not_over_is_the_callers_to_know(mailbox: Mailbox, export_run: Command) -> None:
+    done = export_run(mailbox.env, failing, "2999-W01")
+    assert str(done.exception).startswith("2999-W01 is not over")
+    assert mailbox.mails == []
+
+
+def test_an_export_that_has_lost_its_lease_ends(lake: Lake, mailbox: Mailbox, export_run: Command) -> None:
+    def lose_it(exporter: Exporter, *_: Any) -> None:
+        lease.TABLE.change(lake.catalog, lambda rows: {"weekly": replace(rows["weekly"], holder="elsewhere")})
+        exporter.require()
+
+    done = export_run(mailbox.env, lose_it)
+    assert "and elsewhere " in str(done.exception)
+    assert len(mailbox.mails) == 1
+
+
+def test_a_channel_that_cannot_work_is_refused_before_anything_is_exported(export_run: Command) -> None:
+    done = export_run(smtp_at(25) | {"LAKEHOUSE_SMTP_TO": "a"}, failing)
+    assert "LAKEHOUSE_SMTP_TO holds no mail address" in str(done.exception)

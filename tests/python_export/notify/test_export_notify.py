@@ -1,0 +1,433 @@
+"""The outbox, on a real mail server and a real HTTP server: every version and notice is told of, and once."""
+
+import shutil
+import threading
+from dataclasses import fields, make_dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+from click.testing import Result
+from pyiceberg.catalog import Catalog
+from typer.testing import CliRunner
+
+from python_common.catalog.catalog import load_catalog
+from python_common.catalog.small_table import SmallTable
+from python_common.weeks import IsoWeek
+from python_export.cli import outbox as cli_outbox
+from python_export.cli.run import app
+from python_export.notify import outbox
+from python_export.notify.exported import Exported
+from python_export.notify.outbox import Notice
+from python_export.publishing.publish import withdraw
+from python_export.publishing.target import LocalTarget, open_target
+from python_export.readiness.issues import Withheld
+from python_export.variables import Channels
+from python_jobs import backup
+from python_jobs.erase import cli as cli_erasure
+from python_jobs.erase.job import Erasure
+from tests.python_export.notify.conftest import (
+    NEXT_WEEK,
+    NO_TIME,
+    WEEK,
+    Calls,
+    Command,
+    Lake,
+    Mailbox,
+    dead_smtp,
+    text_of,
+)
+from tests.support.publishing import unlock
+
+
+@pytest.fixture
+def outbox_command(mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Return a function that runs `export outbox` for a lake."""
+
+    def run(lake: Lake, *arguments: str) -> Result:
+        monkeypatch.setattr(cli_outbox, "from_environment", lambda env=None: lake.settings)
+        monkeypatch.setattr(cli_outbox, "environment", lambda: mailbox.env)
+        return CliRunner().invoke(app, ["outbox", *arguments])
+
+    return run
+
+
+@pytest.mark.usefixtures("published_to")
+def test_a_week_is_one_mail_with_its_figures_and_is_told_once(
+    lake: Lake, mailbox: Mailbox, exports_declared: dict[str, str]
+) -> None:
+    mailbox.env |= exports_declared
+    lake.publish("note\na\n", WEEK)
+    first = lake.publish("note\nb\n", NEXT_WEEK).manifest
+    assert lake.tell(mailbox.env) == []
+    assert mailbox.subjects == [f"{WEEK}: 1 file published", f"{NEXT_WEEK}: 1 file published"]
+    mail = mailbox.mails[1]
+    assert mail["X-Idempotency-Key"] == lake.key(f"events/{NEXT_WEEK}/v1")
+    assert mail["To"] == "a@example.com, b@example.com"
+    for kind in ("plain", "html"):
+        text = text_of(mail, kind)
+        # The figures of the week before stand beside those of the week.
+        for words in (
+            "events",
+            "rows",
+            "0.10",
+            "+0.0 %",
+            first.sha256,
+            lake.target.address(f"events/{NEXT_WEEK}/v1/{first.file}"),
+        ):
+            assert words in text, (kind, words)
+
+    # The same content is the same version, and nobody hears of it again.
+    lake.publish("note\nb\n", NEXT_WEEK)
+    assert lake.tell(mailbox.env) == []
+    assert len(mailbox.mails) == 2
+    lake.publish("note\nlate\n", NEXT_WEEK)
+    assert lake.tell(mailbox.env) == []
+    assert mailbox.mails[2]["Subject"] == f"{NEXT_WEEK}: 1 file published, 1 of them again"
+    assert "replaces v1" in text_of(mailbox.mails[2])
+    assert {(entry.mail, entry.webhook) for entry in lake.entries} == {("delivered", "no channel")}
+
+
+@pytest.mark.usefixtures("published_to")
+def test_a_manifest_of_dbt_that_is_cut_off_holds_up_no_mail(
+    lake: Lake, mailbox: Mailbox, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "cut").mkdir()
+    (tmp_path / "cut" / "manifest.json").write_text('{"nodes": {')
+    lake.publish("note\na\n", WEEK)
+    assert lake.tell(mailbox.env | {"DBT_TARGET_PATH": str(tmp_path / "cut")}) == []
+    assert mailbox.subjects == [f"{WEEK}: 1 file published"]
+    assert "figures are left out of messages" in capsys.readouterr().out
+
+
+def test_links_are_those_of_the_web(lake: Lake, mailbox: Mailbox) -> None:
+    lake.settings = lake.settings.changed(export_url="https://files.example.com/weekly/")
+    lake.publish("a")
+    lake.tell(mailbox.env)
+    [mail] = mailbox.mails
+    file = f"https://files.example.com/weekly/events/{WEEK}/v1/events_{WEEK}_v1.csv"
+    page = f"https://files.example.com/weekly/reports/{WEEK}.html"
+    for link in (file, page):
+        assert link in text_of(mail)
+        assert f'<a href="{link}">' in text_of(mail, "html")
+
+
+def test_a_webhook_gets_each_version_with_its_key(lake: Lake, webhook: Calls) -> None:
+    for content in ("a", "b"):
+        manifest = lake.publish(content).manifest
+    url = f"{webhook.url}/secret-path"
+    env = {"LAKEHOUSE_WEBHOOK_URL": url, "LAKEHOUSE_WEBHOOK_TOKEN": "secret-token", **NO_TIME}
+    webhook.status = 500
+    [problem] = lake.tell(env)
+    assert problem.startswith("The webhook at http://127.0.0.1 answered 500")
+    assert "secret" not in problem
+    webhook.status = 200
+    assert lake.tell(env) == []
+
+    assert [headers["Idempotency-Key"] for headers, _ in webhook.taken] == [
+        lake.key(f"events/{WEEK}/v{number}") for number in (1, 2)
+    ]
+    headers, body = webhook.taken[1]
+    assert headers["Authorization"] == "Bearer secret-token"
+    assert (body["version"], body["supersedes"], body["sha256"]) == (2, 1, manifest.sha256)
+
+
+def test_a_notice_stands_in_the_mail_of_its_week_and_is_told_once(lake: Lake, mailbox: Mailbox, webhook: Calls) -> None:
+    env = mailbox.env | {"LAKEHOUSE_WEBHOOK_URL": f"{webhook.url}/hook"}
+    lake.publish("a")
+    behind = Withheld("orders", WEEK, "behind: payments at 2020-12-31 00:00:00 UTC")
+    told = [Notice(WEEK, behind.dataset, str(behind)), Notice(WEEK, None, "warning: the field phone has no class")]
+    for notices in (told, told, [Notice(WEEK, None, "warning: another")]):
+        assert lake.tell(env, notices) == []
+    first, second = mailbox.mails
+    assert (first["Subject"], second["Subject"]) == (
+        f"{WEEK}: 1 file published, 1 withheld, 1 warning",
+        f"{WEEK}: 1 warning",
+    )
+    text, html = (text_of(first, kind) for kind in ("plain", "html"))
+    for notice in told:
+        assert notice.text in text.splitlines()
+        assert f">{notice.text}<" in html
+    calls = {headers["Idempotency-Key"]: body for headers, body in webhook.taken}
+    assert len(calls) == len(webhook.taken) == 4
+    [withheld] = [body for body in calls.values() if body["event"] == "notice" and body["dataset"] == "orders"]
+    assert {name: withheld[name] for name in ("event", "week", "dataset", "text")} == {
+        "event": "notice",
+        "week": WEEK,
+        "dataset": "orders",
+        "text": "orders 2020-W53 is withheld: behind: payments at 2020-12-31 00:00:00 UTC",
+    }
+
+
+def test_a_crash_after_the_mail_sends_it_again_as_the_same_one(
+    lake: Lake, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.publish("a")
+    with monkeypatch.context() as crash, pytest.raises(KeyboardInterrupt):
+        crash.setattr(outbox, "mark_delivered", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        lake.tell(mailbox.env)
+    for _ in range(2):
+        assert lake.tell(mailbox.env) == []
+    assert len(mailbox.mails) == 2
+    for header in ("Message-ID", "X-Idempotency-Key", "Date"):
+        assert mailbox.mails[0][header] == mailbox.mails[1][header]
+
+
+def test_a_restored_lake_keeps_what_was_published_since_and_tells_of_it_under_the_same_key(
+    lake: Lake, mailbox: Mailbox, tmp_path: Path
+) -> None:
+    saved = tmp_path / "tables.json"
+    lake.publish("note\na\n", WEEK)
+    assert lake.tell(mailbox.env) == []
+    backup.save(lake.catalog, saved)
+    shutil.copytree(lake.settings.warehouse, tmp_path / "copy")
+    lake.publish("note\nlate\n", WEEK)
+    assert lake.tell(mailbox.env) == []
+
+    shutil.rmtree(lake.settings.warehouse)
+    (tmp_path / "catalog.db").unlink()
+    shutil.copytree(tmp_path / "copy", lake.settings.warehouse)
+    lake.catalog = load_catalog(lake.settings, create=True)
+    backup.restore(lake.catalog, saved)
+    # What the lake exports again is what is there, or comes after it.
+    assert lake.publish("note\nlate\n", WEEK).unchanged
+    assert lake.tell(mailbox.env) == []
+    assert lake.publish("note\nother\n", WEEK).manifest.version == 3
+    assert lake.tell(mailbox.env) == []
+    told = [mail["X-Idempotency-Key"] for mail in mailbox.mails]
+    assert told == [lake.key(f"events/{WEEK}/v{version}") for version in (1, 2, 2, 3)]
+
+
+def test_a_version_that_was_taken_away_and_published_again_is_told(lake: Lake, mailbox: Mailbox) -> None:
+    for content in ("a", "b", "b"):
+        lake.publish(content)
+        assert lake.tell(mailbox.env) == []
+        unlock(Path(lake.settings.export_root))
+        shutil.rmtree(Path(lake.settings.export_root) / "events")
+    assert len({mail["Message-ID"] for mail in mailbox.mails}) == len(mailbox.mails) == 2
+
+
+def test_one_damaged_manifest_holds_up_no_mail_and_told_ones_are_not_read_again(
+    lake: Lake, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for week in ("2020-W51", "2020-W52", WEEK):
+        lake.publish("a", week)
+    manifest = lake.target.root / "events" / "2020-W52" / "v1" / "manifest.json"
+    unlock(manifest.parent)
+    manifest.write_text("{")
+    [problem] = lake.tell(mailbox.env)
+    assert "events/2020-W52/v1/manifest.json is missing or damaged" in problem
+    assert [mail["Subject"][:8] for mail in mailbox.mails] == ["2020-W51", WEEK]
+
+    read, paths = LocalTarget.read, []
+    monkeypatch.setattr(LocalTarget, "read", lambda self, path: paths.append(path) or read(self, path))
+    lake.publish("a", NEXT_WEEK)
+    paths.clear()
+    # Two days later.
+    versions = LocalTarget.versions
+    monkeypatch.setattr(
+        LocalTarget,
+        "versions",
+        lambda *given: {path: written - timedelta(days=2) for path, written in versions(*given).items()},
+    )
+    lake.tell(mailbox.env)
+    # Its own, that of the week before, and the damaged one.
+    assert {path.split("/")[1] for path in paths} == {NEXT_WEEK, WEEK, "2020-W52"}
+
+
+def test_without_a_channel_nothing_is_owed(lake: Lake, mailbox: Mailbox, capsys: pytest.CaptureFixture[str]) -> None:
+    lake.publish("a")
+    assert lake.tell({}) == []
+    assert "no notification: neither" in capsys.readouterr().out
+    assert lake.tell(mailbox.env) == []
+    assert mailbox.mails == []
+
+
+def test_rows_written_at_the_same_time_are_all_kept_and_none_twice(lake: Lake) -> None:
+    for content in ("a", "b", "c"):
+        lake.publish(content)
+    start = threading.Barrier(3)
+
+    def record() -> None:
+        start.wait()
+        outbox.record_versions(load_catalog(lake.settings), lake.target, Channels(), [])
+
+    threads = [threading.Thread(target=record) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    rows = load_catalog(lake.settings).load_table("ops.export_outbox").scan("kind = 'version'").to_arrow()
+    assert sorted(rows["idempotency_key"].to_pylist()) == [lake.key(f"events/{WEEK}/v{number}") for number in (1, 2, 3)]
+
+
+def test_versions_of_a_root_that_is_not_announced_are_not(
+    lake: Lake, mailbox: Mailbox, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "link").symlink_to(lake.settings.export_root)
+    announced = mailbox.env | {"LAKEHOUSE_NOTIFY_ROOT": str(tmp_path / "link")}
+    trial = replace(lake, settings=lake.settings.changed(export_root=f"{lake.settings.export_root}-trial"))
+    for root, content in ((lake, "a"), (trial, "other")):
+        root.publish(content)
+        assert root.tell(announced, [Notice(WEEK, None, f"warning: {content}")]) == []
+    assert f"no notification: {trial.target.address('')} is not {tmp_path / 'link'}" in capsys.readouterr().out
+    [mail] = mailbox.mails
+    assert {entry.mail for entry in lake.entries} == {"delivered"}
+    assert trial.target.address("") not in text_of(mail)
+
+    # Each root has readers, and its rows wait for a run of that root.
+    trial.publish("late")
+    assert len(trial.tell(mailbox.env | dead_smtp(), [Notice(WEEK, None, "warning: late")])) == 1
+    assert lake.tell(mailbox.env) == []
+    assert len(mailbox.mails) == 1
+    assert trial.tell(mailbox.env) == []
+    assert mailbox.mails[1]["Subject"] == f"{WEEK}: 2 files published, 1 of them again, 1 warning"
+
+
+def test_a_root_is_the_same_by_every_path_to_it(lake: Lake, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(lake.settings.export_root)
+    for path in ("link", "x/../exports", "exports/"):
+        other = lake.settings.changed(export_root=str(tmp_path / path))
+        assert outbox.key_of(open_target(other), "v1") == lake.key("v1")
+
+
+def test_a_notice_is_sent_again_when_a_number_in_it_gets_longer_or_when_it_comes_back(
+    lake: Lake, mailbox: Mailbox
+) -> None:
+    def tell(*texts: str) -> int:
+        before = len(mailbox.mails)
+        notices = [Notice(WEEK, None, f"warning: {text}") for text in texts]
+        assert lake.tell(mailbox.env, notices, weeks=[WEEK]) == []
+        return len(mailbox.mails) - before
+
+    letters = "{} of {} records until 2020-12-31 00:00:00 UTC are dead letters"
+    assert tell(letters.format("30", "1,000")) == 1
+    assert tell(letters.format("99", "2,000")) == 0
+    assert tell(letters.format("900,000", "1,000,000")) == 1
+    assert tell(letters.format("90,000", "1,000,000"), "other") == 1
+    assert tell("other") == 0
+    # Mended, and it comes back; the other one has stayed.
+    assert tell(letters.format("30", "1,000"), "other") == 1
+    assert len({mail["X-Idempotency-Key"] for mail in mailbox.mails}) == len(mailbox.mails)
+    assert len({mail["Message-ID"] for mail in mailbox.mails}) == len(mailbox.mails)
+    # A run that failed, or was for another week, does not know what is mended.
+    lake.alert(mailbox.env)
+    assert lake.tell(mailbox.env, weeks=[NEXT_WEEK]) == []
+    assert tell(letters.format("30", "1,000"), "other") == 0
+
+
+def test_a_notice_that_was_not_delivered_waits_though_it_is_mended(lake: Lake, mailbox: Mailbox) -> None:
+    warning = Notice(WEEK, None, "warning: no")
+    assert len(lake.tell(mailbox.env | dead_smtp(), [warning], weeks=[WEEK])) == 1
+    assert lake.tell(mailbox.env, weeks=[WEEK]) == []
+    assert mailbox.subjects == [f"{WEEK}: 1 warning"]
+    assert lake.tell(mailbox.env, weeks=[WEEK]) == []
+    assert lake.tell(mailbox.env, [warning], weeks=[WEEK]) == []
+    assert len(mailbox.mails) == 2
+
+
+@pytest.mark.usefixtures("published_to")
+def test_a_withdrawn_version_is_announced_as_withdrawn(
+    lake: Lake, mailbox: Mailbox, webhook: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the clock of the store is behind: a withdrawal seems older than the row of its version."""
+    versions = type(lake.target).versions
+    monkeypatch.setattr(
+        type(lake.target),
+        "versions",
+        lambda *given: {path: written - timedelta(minutes=10) for path, written in versions(*given).items()},
+    )
+    env = mailbox.env | {"LAKEHOUSE_WEBHOOK_URL": webhook.url}
+    told = lake.publish("note\na\n").manifest
+    assert lake.tell(env) == []
+    lake.publish("note\nb\n")
+    # The second is not announced when it is withdrawn.
+    assert len(lake.tell(env | dead_smtp() | {"LAKEHOUSE_WEBHOOK_URL": "http://127.0.0.1:1"})) == 2
+    for version in (1, 2):
+        withdraw(lake.target, f"events/{WEEK}/v{version}", "a person was erased whose rows it held")
+    lake.publish("note\nc\n")
+    for _ in range(2):
+        assert lake.tell(env) == []
+    assert mailbox.subjects[1:] == [f"{WEEK}: 1 file published, 1 of them again, 2 files withdrawn"]
+    text = text_of(mailbox.mails[1])
+    for version in (1, 2):
+        assert f"events/{WEEK}/v{version} was withdrawn on {datetime.now(UTC):%Y-%m-%d}: a person was erased" in text
+    events = [(body["event"], body["version"]) for _, body in webhook.taken]
+    assert sorted(events) == [("published", 1), ("published", 3), ("withdrawn", 1), ("withdrawn", 2)]
+    [(headers, body)] = [
+        (headers, body) for headers, body in webhook.taken if (body["event"], body["version"]) == ("withdrawn", 1)
+    ]
+    assert headers["Idempotency-Key"] == f"withdrawn/{lake.key(told.path)}"
+    assert body["path"] == lake.target.address(told.path)
+    assert {name: body[name] for name in ("dataset", "week", "sha256")} == {
+        "dataset": "events",
+        "week": WEEK,
+        "sha256": told.sha256,
+    }
+    states = {entry.idempotency_key: entry.mail for entry in lake.entries}
+    assert [states[lake.key(f"events/{WEEK}/v{version}")] for version in (1, 2, 3)] == [
+        "delivered",
+        "withdrawn",
+        "delivered",
+    ]
+    assert outbox.missing_versions(lake.catalog, lake.target) == []
+
+
+def test_an_erasure_announces_what_it_withdrew(lake: Lake, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    def erase(*_: object) -> Exported:
+        withdraw(lake.target, f"events/{WEEK}/v1", "a person was erased whose rows it held")
+        return Exported(IsoWeek.parse(WEEK), published=[lake.publish("b")])
+
+    lake.publish("a")
+    assert lake.tell(mailbox.env) == []
+    monkeypatch.setattr(Erasure, "run", erase)
+    monkeypatch.setattr(cli_erasure, "from_environment", lambda env: lake.settings)
+    monkeypatch.setattr(cli_erasure, "environment", lambda: mailbox.env)
+    done = CliRunner().invoke(cli_erasure.app, ["--subject", "customer=42", "--published"])
+    assert done.exit_code == 0, done.exception
+    assert mailbox.subjects[1:] == [f"{WEEK}: 1 file published, 1 of them again, 1 file withdrawn"]
+
+
+def test_rows_are_listed_tried_again_and_dropped(lake: Lake, mailbox: Mailbox, outbox_command: Command) -> None:
+    for week in (WEEK, NEXT_WEEK):
+        lake.publish("a", week)
+    lake.tell(mailbox.env | dead_smtp())
+    key, other = (lake.key(f"events/{week}/v1") for week in (WEEK, NEXT_WEEK))
+    listed = outbox_command(lake, "list").output
+    assert key in listed
+    assert "does not answer (Connection refused)" in listed
+
+    assert outbox_command(lake, "drop", other).exit_code == 0
+    assert lake.tell(mailbox.env) == []
+    assert mailbox.subjects == [f"{WEEK}: 1 file published"]
+    assert key not in outbox_command(lake, "list").output
+    assert other in outbox_command(lake, "list", "--all").output
+
+    assert outbox_command(lake, "retry", key, other).exit_code == 0
+    assert [mail["Subject"][:8] for mail in mailbox.mails] == [WEEK, WEEK, NEXT_WEEK]
+    unknown = outbox_command(lake, "retry", "events/v1")
+    assert str(unknown.exception).startswith("The outbox has no row events/v1")
+
+
+def test_an_outbox_of_an_older_release_gets_the_columns_it_lacks(catalog: Catalog) -> None:
+    *names, _, last = (field.name for field in fields(outbox.Entry))
+    hints = get_type_hints(outbox.Entry, include_extras=True)
+    older = make_dataclass("Older", [(name, hints[name], None) for name in names])
+    SmallTable(outbox.TABLE.identifier, older).change(catalog, lambda rows: {"old": older("old")})
+    [old] = outbox.entries(catalog)
+    assert (old.idempotency_key, getattr(old, last)) == ("old", None)
+    new = replace(old, idempotency_key="new", last_error="no", export_root="/exports", waiting_for="said")
+    outbox.TABLE.change(catalog, lambda rows: {**rows, "new": new})
+    assert outbox.TABLE.rows(catalog) == {"old": old, "new": new}
+
+
+def test_the_first_run_with_an_outbox_does_not_tell_all_history(lake: Lake, mailbox: Mailbox) -> None:
+    old = lake.publish("a").manifest
+    unlock(lake.target.root)
+    text = (lake.target.root / old.path / "manifest.json").read_text()
+    (lake.target.root / old.path / "manifest.json").write_text(text.replace(old.created_at, "2020-01-01T00:00:00Z"))
+    lake.publish("b")
+    assert lake.tell(mailbox.env) == []
+    [mail] = mailbox.mails
+    assert mail["X-Idempotency-Key"] == lake.key(f"events/{WEEK}/v2")

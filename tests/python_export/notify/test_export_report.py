@@ -1,0 +1,251 @@
+"""The report: what it reads of files and manifests, and that it shows what the models of any project declare."""
+
+import re
+from collections.abc import Iterable
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from python_common.config.settings import Settings
+from python_common.errors import UserError
+from python_common.weeks import IsoWeek
+from python_export.notify import page as report
+from python_export.notify.outbox import Notice
+from python_export.publishing.manifest import Manifest
+from python_export.publishing.publish import publish
+from python_export.publishing.target import open_target
+from tests.python_export.conftest import failing, write_manifest
+from tests.python_export.publishing.test_export_publish import stage
+from tests.support.hostile_rows import draft
+from tests.support.publishing import unlock
+
+WEEK, NEXT_WEEK = "2020-W53", "2021-W01"
+CHART = {"by": "branch", "of": "loans", "title": "Loans", "heading": "Branch", "label": "Loans", "empty": "None."}
+RANKING = {
+    "by": "loans",
+    "columns": [
+        {"column": "title", "heading": "Book"},
+        {"column": "loans", "heading": "Loans"},
+        {"column": "shelf", "heading": "Shelf", "of": "shelves"},
+        {"column": "pages", "heading": "Pages"},
+    ],
+    "title": "Read most",
+    "note": "By loans.",
+    "empty": "Nothing was read.",
+}
+COUNTED = {"select sum(lost) from ops.lost_books": 12345, "select count(*) from ops.returned_late": None}
+
+
+@pytest.fixture(autouse=True)
+def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report.thrift, "connect", lambda settings: nullcontext())
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The models of another dbt project, by their names, with their config.meta; `write_manifest` writes them."""
+    monkeypatch.setattr(report, "PROJECT_ROOT", tmp_path)
+    monkeypatch.setattr(report, "_count", lambda _, sql: COUNTED[sql])
+    monkeypatch.setenv("DBT_TARGET_PATH", str(tmp_path))
+    (tmp_path / "dbt_project.yml").write_text("name: lending_library\n")
+    own = {"key": ["title"], "order_by": ["title"]}
+    return {
+        "exp_weekly__loans": {"export": own | {"display": {"chart": CHART, "ranking": RANKING}}},
+        "exp_weekly__shelves": {"export": own | {"display": {"chart": CHART}}},
+        "exp_weekly__fines": {"export": own},
+        "returned_late": {"left_out": {"place": 2, "label": "Books that came back late"}},
+        "lost_books": {"left_out": {"place": 1, "label": "Books that were lost", "sum": "lost"}},
+    }
+
+
+def publish_file(settings: Settings, content: str, manifest: Manifest) -> None:
+    target = open_target(settings)
+    file = stage(target, content)
+    publish(target, file, manifest, [], file.parent)
+
+
+def page_of(settings: Settings, notices: Iterable[Notice] = ()) -> str:
+    """Write the report of the week, and return the page."""
+    return Path(report.write(settings, IsoWeek.parse(WEEK), notices)).read_text()
+
+
+def published(settings: Settings, dataset: str, rows: list[str], totals: dict[str, str]) -> None:
+    columns = [{"name": name, "type": "string", "nulls": 0} for name in rows[0].split(",")]
+    totals_by = {"branch": {"north": {"rows": "2", "loans": "7"}}}
+    manifest = replace(draft(WEEK), dataset=dataset, columns=columns, control_totals=totals, totals_by=totals_by)
+    publish_file(settings, "\n".join([*rows, ""]), manifest)
+
+
+def test_another_projects_report_shows_what_its_models_declare(
+    offline_settings: Settings, library: dict[str, Any], tmp_path: Path
+) -> None:
+    write_manifest(tmp_path, "ops", library)
+    books = [f"book {number},{number}" for number in range(12)]
+    published(offline_settings, "loans", ["title,loans", *books], {"loans": "66"})
+    published(offline_settings, "shelves", ["title,shelf", "book 11,B", "book 11,A"], {})
+    published(offline_settings, "fines", ["title", "book 1"], {})
+    page = page_of(offline_settings)
+    assert "<title>Lending library, 2020-W53</title>" in page
+    ranking = re.search(r'<table id="ranking-loans">.*?</table>', page, re.S)
+    assert ranking is not None
+    assert re.findall(r"<th scope=\"row\">(.*?)</th>", ranking[0]) == [f"book {number}" for number in range(11, 1, -1)]
+    assert re.findall(r">(\w+)</th>", ranking[0].partition("<tbody>")[0]) == ["Book", "Loans", "Shelf", "Pages"]
+    # Of the other dataset's rows the least value; a column that the file does not have is empty.
+    assert re.findall(r"<td>(.*?)</td>", ranking[0]) == ["A", *[""] * 19]
+    assert "too few persons" not in page
+    quality = re.search(r'<table id="quality">.*?</table>', page, re.S)
+    assert quality is not None
+    assert re.findall(r">([^<>\n]+)</t", quality[0]) == ["Books that were lost", "12,345"]
+    # Two charts by one column, and each element is found by an id of its own.
+    ids = re.findall(r'id="(.*?)"', page)
+    assert {"chart-loans", "chart-shelves", "ranking-loans", "quality", "files"} == set(ids)
+    assert len(ids) == 5
+
+
+def test_a_report_without_anything_declared_has_its_files(
+    offline_settings: Settings, library: dict[str, Any], tmp_path: Path
+) -> None:
+    write_manifest(tmp_path, "ops", {"exp_weekly__fines": library["exp_weekly__fines"]})
+    published(offline_settings, "fines", ["title", "book 1"], {})
+    page = page_of(offline_settings)
+    assert re.findall(r'id="(.*?)"', page) == ["files"]
+    assert "fines v1" in page
+
+
+def test_what_is_declared_wrong_is_named(offline_settings: Settings, library: dict[str, Any], tmp_path: Path) -> None:
+    library["lost_books"]["left_out"] = {"label": "Lost"}
+    write_manifest(tmp_path, "ops", library)
+    with pytest.raises(UserError, match=r"config\.meta\.left_out of lost_books is wrong at place"):
+        report.write(offline_settings, IsoWeek.parse(WEEK))
+    library["exp_weekly__loans"]["export"]["display"]["ranking"] = {**RANKING, "columns": []}
+    write_manifest(tmp_path, "ops", library)
+    with pytest.raises(UserError, match="display of exp_weekly__loans is wrong at ranking"):
+        report.write(offline_settings, IsoWeek.parse(WEEK))
+    library["exp_weekly__loans"]["export"]["shown"] = {}
+    write_manifest(tmp_path, "ops", library)
+    with pytest.raises(UserError, match="shown of exp_weekly__loans is named display now"):
+        report.write(offline_settings, IsoWeek.parse(WEEK))
+
+
+@pytest.mark.usefixtures("exports_declared")
+def test_the_report_reads_a_file_as_it_was_written_and_quotes_no_row(
+    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DuckDB guesses a dialect from the first 20,480 lines; the first quoted cell comes later here."""
+    monkeypatch.setattr(report, "_count", lambda *_: 0)
+    names = ("product_key", "channel_group", "revenue", "quantity", "customer_count", "is_suppressed")
+    columns = [{"name": name, "type": "string", "nulls": 0} for name in names]
+    totals = {"revenue": "0", "quantity": "0", "customer_count": "0"}
+    demand = replace(draft(WEEK), dataset="product_demand", columns=columns, control_totals=totals)
+    rows = f"{','.join(names)}\n" + "shop-1,Digital,1.00,1,10,false\n" * 30_000
+    publish_file(offline_settings, rows + '"web, ""shop""",Digital,20000.00,2,10,false\n', demand)
+    page = page_of(offline_settings)
+    assert '<th scope="row">web, &#34;shop&#34;</th>' in page
+    assert '<td class="number">20,000</td>' in page
+
+    unreadable = f"{','.join(names)}\nshop-1,Digital,4111-1111,1,10,false\n"
+    publish_file(offline_settings, unreadable, replace(demand, week=NEXT_WEEK))
+    page = Path(report.write(offline_settings, IsoWeek.parse(NEXT_WEEK))).read_text()
+    assert "ranking-product_demand" not in page
+    assert f"is left out: see what `lakehouse export verify --week {NEXT_WEEK}` reports" in page
+    assert "4111" not in page
+
+
+def test_a_dataset_that_is_not_published_is_shown_as_withheld_and_never_as_zero(
+    offline_settings: Settings, library: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library["exp_weekly__shelves"]["export"]["audience"] = "partners"
+    write_manifest(tmp_path, "ops", library)
+    monkeypatch.setenv("LAKEHOUSE_EXPORT_AUDIENCE", "")
+    before = replace(draft("2020-W52"), dataset="loans", totals_by={"branch": {"north": {"rows": "2", "loans": "7"}}})
+    publish_file(offline_settings, "title,loans\n", before)
+    withheld = Notice(WEEK, "loans", "loans 2020-W53 is withheld: behind: payments")
+    page = page_of(offline_settings, [withheld])
+    assert page.count(withheld.text) == 2
+    assert "shelves is not published for 2020-W53" in page
+    for shown_as_zero in ("-100.0", ">0<", "None.", 'id="chart-'):
+        assert shown_as_zero not in page
+    # A channel without a row in a published week is 0.
+    published(offline_settings, "loans", ["title,loans"], {"loans": "0"})
+    after = replace(draft(NEXT_WEEK), dataset="loans", totals_by={"branch": {"south": {"rows": "2", "loans": "5"}}})
+    publish_file(offline_settings, "title,loans\n", after)
+    page = Path(report.write(offline_settings, IsoWeek.parse(NEXT_WEEK))).read_text()
+    assert re.findall(r'<th scope="row">(north|south)</th>.*?<td class="number">(\d+)</td>', page, re.S) == [
+        ("south", "5"),
+        ("north", "0"),
+    ]
+    # The root of another audience has no chart of what is not meant for it.
+    monkeypatch.setenv("LAKEHOUSE_EXPORT_AUDIENCE", "partners")
+    page = Path(report.write(offline_settings, IsoWeek.parse("2021-W02"))).read_text()
+    assert re.findall(r"(\w+) is not published", page) == ["shelves"]
+
+
+def test_a_missing_file_costs_its_ranking(offline_settings: Settings, library: dict[str, Any], tmp_path: Path) -> None:
+    write_manifest(tmp_path, "ops", library)
+    for dataset in ("loans", "shelves"):
+        published(offline_settings, dataset, ["title,loans", "book 1,1"], {"loans": "1"})
+    root = Path(offline_settings.export_root)
+    unlock(root / "loans")
+    (root / f"loans/{WEEK}/v1/loans_{WEEK}_v1.csv").unlink()
+    page = page_of(offline_settings)
+    assert {"chart-loans", "chart-shelves", "notices", "quality", "files"} == set(re.findall(r'id="(.*?)"', page))
+    assert "Read most" in page
+
+
+@pytest.mark.usefixtures("exports_declared")
+def test_the_report_takes_the_sales_of_eight_weeks_from_manifests(
+    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of no file a row is read; a version of an older release tells nothing by channel."""
+    monkeypatch.setattr(report, "_count", lambda *_: None)
+    monkeypatch.setattr(report.csv_file, "rows_of", failing)
+    week = IsoWeek.parse(WEEK)
+    for weeks, amount in enumerate(("300.00", "200.00", None, "100.00", "50.00")):
+        by_channel = {"store": {"rows": "2", "net_price": amount}} if amount else {}
+        lines = replace(
+            draft(str(week.minus(weeks))),
+            dataset="order_lines",
+            # The oldest version is of before the charted measure was declared.
+            totals_by={"channel": by_channel if weeks < 4 else {"store": {"rows": "2"}}},
+            control_totals={"net_price": amount or "0"},
+        )
+        publish_file(offline_settings, f"{weeks}", lines)
+    page = page_of(offline_settings, [Notice(WEEK, None, "of W53"), Notice(NEXT_WEEK, None, "other")])
+    assert [name in page for name in ("of W53", "other")] == [True, False]
+    assert '<th scope="row">store</th>' in page
+    labels = re.findall('<div class="tile"><span class="soft">(.*?)</span><b>(.*?)</b>', page)
+    assert labels == [("Net sales", "300"), ("Order lines", "1")]
+    assert re.search(
+        '<h2>Net sales by channel</h2>.*<table id="chart-order_lines">.*<th scope="col">Channel</th>', page, re.S
+    )
+    assert "<title>2020-W50: 100</title>" in page
+    assert "<title>2020-W51" not in page
+    assert "+50.0 %" in page
+
+
+def test_a_report_reads_the_manifests_that_it_shows(offline_settings: Settings) -> None:
+    """All versions of its week, the newest of the week before, and those that sales by channel need; a damaged one
+    gives way to the one before it."""
+    target = open_target(offline_settings)
+    week = IsoWeek(2021, 10)
+    for dataset, label, contents in (
+        ("order_lines", str(week), "ab"),
+        ("order_lines", str(week.minus(7)), "abc"),
+        ("order_lines", str(week.minus(8)), "a"),
+        ("trades", str(week.minus(1)), "ab"),
+        ("trades", str(week.minus(2)), "a"),
+    ):
+        for content in contents:
+            publish(target, stage(target, content), replace(draft(label), dataset=dataset), (), target.staging / "s")
+    damaged = Path(offline_settings.export_root) / "order_lines" / str(week.minus(7)) / "v3"
+    unlock(damaged)
+    (damaged / "manifest.json").write_text("{")
+    assert [manifest.path for manifest in report.needed(target, week, ["order_lines"])] == [
+        f"order_lines/{week.minus(7)}/v2",
+        f"order_lines/{week}/v1",
+        f"order_lines/{week}/v2",
+        f"trades/{week.minus(1)}/v2",
+    ]

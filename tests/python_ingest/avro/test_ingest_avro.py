@@ -1,0 +1,250 @@
+"""A registered schema as one expanded schema: types written out, unions kept, logical types only where they count."""
+
+import io
+import json
+import random
+from decimal import Decimal
+from itertools import count
+from typing import Any
+
+import fastavro
+import pytest
+
+from python_ingest.avro.expanded_schema import expand_schema, fingerprint
+from python_ingest.avro.types import omitted_fields
+from python_ingest.avro.walk import IncompatibleSchema, not_null, optional
+from python_ingest.bronze.column_types import of_avro, reader_schema
+from python_ingest.declare.spark_types import children
+from tests.support.lab import record
+
+
+def form(schema: Any, *references: Any) -> Any:
+    return expand_schema(json.dumps(schema), [json.dumps(reference) for reference in references])
+
+
+def types(record_form: Any) -> dict[str, Any]:
+    return {field["name"]: field["type"] for field in record_form["fields"]}
+
+
+def test_a_named_type_used_twice_is_written_out_at_both_places() -> None:
+    address = record("address", street="string") | {"namespace": "shop"}
+    home, work = form(record("r", home=address, work="shop.address") | {"namespace": "shop"})["fields"]
+    assert home["type"]["fields"] == work["type"]["fields"] == [{"name": "street", "type": "string"}]
+    assert home["type"]["name"] != work["type"]["name"]
+
+
+def test_a_reference_is_looked_up_in_the_namespace_it_stands_in() -> None:
+    def inner(kind: str) -> Any:
+        return record("inner", code=kind)
+
+    other = record("other", first=inner("string") | {"namespace": "elsewhere"}, second="elsewhere.inner")
+    schema = record("r", other=other, first=inner("int"), second="inner") | {"namespace": "a.b"}
+    assert types(types(form(schema))["second"]) == {"code": "int"}
+    assert types(types(types(form(schema))["other"])["second"]) == {"code": "string"}
+
+
+def test_types_of_other_documents_are_known_by_their_full_names() -> None:
+    address = record("address", street="string") | {"namespace": "shop"}
+    customer = record("customer", home="address") | {"namespace": "shop"}
+    found = form(["null", "shop.customer", "shop.address"], address, customer)
+    assert [record["name"].rpartition(".")[2] for record in found[1:]] == ["customer", "address"]
+    assert types(types(found[1])["home"]) == {"street": "string"}
+
+
+def test_the_form_keeps_what_the_bytes_depend_on() -> None:
+    schema = record("r", a=["string", "null"], b={"type": "enum", "name": "e", "symbols": ["X", "Y"]}, c="null")
+    assert types(form(schema)) == {
+        "a": ["string", "null"],
+        "b": {"type": "enum", "name": "at.b.type", "symbols": ["X", "Y"]},
+        "c": "null",
+    }
+
+
+def test_an_alias_that_is_another_fields_name_says_nothing() -> None:
+    schema = record("r", a="int", b="int")
+    schema["fields"][1]["aliases"] = ["a", "z"]
+    assert [field.get("aliases") for field in form(schema)["fields"]] == [None, ["z"]]
+
+
+def test_a_type_of_a_union_is_named_as_its_producer_names_it() -> None:
+    union = [record("shop.OrderPaid", at="int"), {"type": "enum", "name": "Side", "symbols": ["A"]}, "string"]
+    paid, side, text = form(union)
+    assert (paid["name"], side["name"], text) == ("at.member_orderpaid.orderpaid", "at.member_side.side", "string")
+
+
+@pytest.mark.parametrize(
+    ("union", "expected"),
+    [
+        (["null", "int"], "int"),
+        (["int"], "int"),
+        (["null"], "null"),
+        (["long", "null", "int"], "long"),
+        (["double", "float"], "double"),
+        (["null", "int", "string"], ["int", "string"]),
+        (["float", "int"], ["float", "int"]),
+    ],
+)
+def test_null_is_taken_from_a_union_and_put_back_first(union: Any, expected: Any) -> None:
+    assert not_null(union) == expected
+    assert optional(expected) == ["null", *(expected if isinstance(expected, list) else [expected])]
+
+
+@pytest.mark.parametrize(
+    "logical",
+    [
+        {"type": "string", "logicalType": "date"},
+        {"type": "int", "logicalType": "timestamp-millis"},
+        {"type": "string", "logicalType": "uuid"},
+        {"type": "bytes", "logicalType": "decimal"},
+        {"type": "bytes", "logicalType": "decimal", "precision": 2, "scale": 3},
+        {"type": "bytes", "logicalType": "decimal", "precision": "2"},
+        {"type": "fixed", "name": "f", "size": 4, "logicalType": "decimal", "precision": 10},
+        {"type": "fixed", "name": "f", "size": 0, "logicalType": "decimal", "precision": 1},
+    ],
+)
+def test_a_logical_type_that_does_not_apply_counts_for_nothing(logical: dict[str, Any]) -> None:
+    plain = {name: value for name, value in logical.items() if name in ("type", "name", "size")}
+    assert form(record("r", x=logical)) == form(record("r", x=plain))
+
+
+def test_a_fixed_holds_as_many_digits_as_always_fit() -> None:
+    fixed = {"type": "fixed", "name": "f", "size": 4, "logicalType": "decimal", "precision": 9}
+    assert types(form(record("r", x=fixed)))["x"]["precision"] == 9
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ("not json", "not JSON"),
+        ("[]", "always null"),
+        ('"null"', "always null"),
+        ("{}", "not an Avro schema"),
+        ("7", "not an Avro schema"),
+        ('{"type": "fixed", "name": "f"}', "not an Avro schema"),
+        ('{"type": "array", "items": null}', "not an Avro schema"),
+        (json.dumps(record("r", x=record("s", a="int"), y=record("s", b="int"))), "type 's' is defined twice"),
+        (json.dumps(record("r", x="missing.type")), "x: type 'missing.type' is not defined"),
+        (json.dumps(record("r", x=["int", "int", "string"])), "x: two types of the union"),
+        ('{"type": "enum", "name": "e", "symbols": "AB"}', "not an Avro schema"),
+        ('[["null", "int"]]', "a union directly in a union"),
+        ('["null", "null"]', "two types of the union"),
+        (json.dumps(record("r", **{"a-b": "int"})), "'a-b' is not a name"),
+        (json.dumps(record("r", x={"type": "enum", "name": "e", "symbols": ["A", "1"]})), "x: '1' is not a name"),
+        (json.dumps(record("r", x={"type": "enum", "name": "e", "symbols": ["A", "A"]})), "x: two of its"),
+        (json.dumps(record("r", x=["int", record("a-b", y="int")])), "x: 'a-b' is not a name"),
+        (json.dumps(record("r", x={"type": "fixed", "name": "f", "size": -1})), "x: the size of a fixed"),
+        (json.dumps(record("r", x={"type": "fixed", "name": "f", "size": "3"})), "x: the size of a fixed"),
+        (json.dumps(record("r") | {"fields": [{"name": "a", "type": "int"}] * 2}), "two of its fields"),
+        (json.dumps(record("r") | {"fields": [{"name": "a", "type": "int", "aliases": "b"}]}), "not an Avro schema"),
+        ("[" * 5_000 + "]" * 5_000, "not an Avro schema"),
+        (json.dumps({"type": "array", "items": record("r", next="r") | {"fields": []}}), "element: nothing but nulls"),
+        (json.dumps({"type": "bytes", "logicalType": "decimal", "precision": 50}), "a decimal column has 1 to 38"),
+        (json.dumps(["int", "string", {"type": "array", "items": "null"}]), "member_array.element: nothing but nulls"),
+    ],
+)
+def test_what_is_not_avro_or_has_no_column_as_a_whole_is_refused(schema: str, words: str) -> None:
+    with pytest.raises(IncompatibleSchema, match=words):
+        expand_schema(schema)
+
+
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 50}
+# Types that no column can have, and a value of each.
+ODD: list[tuple[Any, Any]] = [
+    (DECIMAL, Decimal(10**49)),
+    ({"type": "array", "items": "null"}, [None]),
+    ({"type": "map", "values": DECIMAL}, {"a": Decimal(1)}),
+    (["null", "int", {"type": "array", "items": ["null", DECIMAL]}], [Decimal(-3), None]),
+    ([{"type": "int", "logicalType": "time-millis"}, "long"], 5),
+]
+
+
+def an_odd_record(rng: random.Random, numbers: Any, depth: int = 2) -> tuple[Any, Any, Any, list[str]]:
+    """Return a record schema, a value, what of it lands, and the paths of the fields that do not."""
+    name = f"r{next(numbers)}"
+    types: dict[str, Any] = {"id": "int"}
+    value: dict[str, Any] = {"id": rng.randrange(9)}
+    landed, omitted = dict(value), []
+    for kind in rng.sample(["text", "odd", "odd", "below", "each", "self", "selves"], 5):
+        field = f"f{next(numbers)}"
+        if kind == "text":
+            types[field], value[field] = "string", "t" * rng.randrange(9)
+            landed[field] = value[field]
+        elif kind in ("below", "each") and depth:
+            types[field], value[field], landed[field], paths = an_odd_record(rng, numbers, depth - 1)
+            omitted += [f"{field}.{path}" for path in paths]
+            if kind == "each":
+                types[field] = {"type": "array", "items": types[field]}
+                value[field], landed[field] = [value[field]] * 2, [landed[field]] * 2
+        elif kind in ("self", "selves"):
+            types[field] = ["null", name] if kind == "self" else {"type": "array", "items": name}
+            value[field] = None if kind == "self" else []
+            omitted.append(field)
+        else:
+            types[field], value[field] = rng.choice(ODD)
+            omitted.append(field)
+    for field, kind in types.items():
+        if kind == ["null", name]:
+            value[field] = dict(value)
+    order = rng.sample(sorted(types), len(types))
+    return record(name, **{field: types[field] for field in order}), value, landed, omitted
+
+
+def without_nulls(value: Any) -> Any:
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value]
+    return {name: without_nulls(part) for name, part in value.items()} if isinstance(value, dict) else value
+
+
+def test_a_field_that_cannot_be_a_column_costs_the_field_wherever_it_stands() -> None:
+    for seed in range(200):
+        schema, value, landed, omitted = an_odd_record(random.Random(seed), count())
+        body = io.BytesIO()
+        fastavro.schemaless_writer(body, fastavro.parse_schema(json.loads(json.dumps(schema))), value)
+        writer = form(schema)
+        assert sorted(path for path, _ in omitted_fields(writer)) == sorted({*omitted}), seed
+        body.seek(0)
+        reader = reader_schema(of_avro(writer), writer)
+        found = fastavro.schemaless_reader(body, fastavro.parse_schema(writer), fastavro.parse_schema(reader))
+        assert without_nulls(found) == landed, seed
+
+
+def test_records_that_contain_each_other_are_omitted_where_one_comes_again() -> None:
+    other = record("b", a=["null", "a"])
+    writer = form(record("a", id="int", b=other))
+    assert list(omitted_fields(writer)) == [("b.a", "a type that contains itself cannot be a column")]
+    # What is left of b is no column.
+    assert list(children(of_avro(writer))) == ["id"]
+
+
+def test_a_schema_of_too_many_leaves_is_refused_before_it_is_written_out() -> None:
+    def doubled(leaf: Any, times: int) -> Any:
+        for number in range(times):
+            leaf = record(f"r{number}", a=leaf, b=f"r{number - 1}" if number else "int")
+        return leaf
+
+    for leaf in ("int", {"type": "enum", "name": "e", "symbols": ["A"]}, record("empty")):
+        assert types(form(doubled(leaf, 12)))
+        with pytest.raises(IncompatibleSchema, match="type 'r29' has more than 5,000 leaves"):
+            form(doubled(leaf, 30))
+    # Twelve records, each of which has all twelve: there are millions of paths between them.
+    names = [f"t{number}" for number in range(12)]
+    nets = [record(name, **dict(zip(names, names, strict=True))) for name in names]
+    with pytest.raises(IncompatibleSchema, match="type 't0' has more than 5,000 leaves"):
+        form("t0", *nets)
+
+
+def test_a_fingerprint_follows_what_the_bytes_mean_and_stays_the_same_in_later_versions() -> None:
+    def fingerprinted(schema: Any) -> str:
+        return fingerprint(json.dumps(schema))
+
+    at = {"type": "long", "logicalType": "timestamp-millis"}
+    sale = record("sale", id="int", at=at)
+    same = json.loads(json.dumps(sale))
+    same["doc"] = "sold"
+    same["fields"][0] |= {"default": 0, "aliases": ["number"]}
+    assert fingerprinted(sale) == fingerprinted(same)
+    # Tables have it as a property.
+    assert fingerprinted(sale)[:16] == "15e51120410c585f"
+    others = [record("sale", at=at, id="int"), record("sale", id="long", at=at), record("sale", id="int", at="long")]
+    found = {*map(fingerprinted, [sale, *others, record("sale", nr="int", at=at), "int", "nothing"])}
+    assert len(found) == 7

@@ -1,0 +1,123 @@
+"""Versions of a schema: what is BACKWARD or FORWARD compatible lands, and a note says where a rename is possible."""
+
+import json
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from confluent_kafka.schema_registry import Schema
+
+from python_ingest.avro.merge import Versions
+from python_ingest.avro.walk import IncompatibleSchema
+from python_ingest.declare.spark_types import NO_COLUMNS
+from python_ingest.declare.topics import Declaration
+from python_ingest.kafka.registry import Registered
+from python_ingest.landing.schemas import CompatibleSchema, check_compatibility
+from python_ingest.maintenance.status import topic_statuses
+from tests.support.in_process import Lakehouse
+from tests.support.lab import Lab, record
+
+Fields = dict[str, tuple[str, bool]]
+DEFAULTS = {"int": 0, "string": "", "double": 0.5}
+
+
+def a_version(rng: random.Random, before: Fields) -> Fields:
+    """Return fields by name, with their type and whether a record may lack them; some of an earlier version's."""
+    kept = {name: (kind, rng.choice([optional, True])) for name, (kind, optional) in before.items()}
+    kept = dict(rng.sample(list(kept.items()), rng.randint(max(0, len(kept) - 2), len(kept))))
+    added = {f"f{rng.randrange(1000)}": (rng.choice([*DEFAULTS]), rng.random() < 0.3) for _ in range(rng.randint(0, 2))}
+    return kept | added
+
+
+def schema_of(fields: Fields, depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "record", "name": f"level_{depth}", "fields": []}
+    for name, (kind, optional) in fields.items():
+        schema["fields"].append({"name": name, "type": kind} | ({"default": DEFAULTS[kind]} if optional else {}))
+    outer = {"type": "array", "items": schema}
+    return schema if depth == 0 else record("outer", below=outer if depth == 2 else schema)
+
+
+def fit(before: Any, after: Any, *allow: str) -> CompatibleSchema:
+    declaration = Declaration("t", "s", "t", "string", "dead_letter", allow=allow)
+    first = check_compatibility(
+        "value", declaration, NO_COLUMNS, Versions(), Versions(), Registered("AVRO", json.dumps(before))
+    )
+    versions = Versions.of([first.writer])
+    return check_compatibility(
+        "value", declaration, NO_COLUMNS, versions, versions, Registered("AVRO", json.dumps(after))
+    )
+
+
+def test_only_a_version_that_the_registry_calls_incompatible_both_ways_is_refused(lab: Lab) -> None:
+    rng = random.Random(20261122)
+    outcomes = {"landed": 0, "noted": 0, "refused": 0}
+    for number in range(120):
+        old = {f"f{name}": (rng.choice([*DEFAULTS]), rng.random() < 0.3) for name in range(3)}
+        new = a_version(rng, old)
+        before, after = (schema_of(fields, number % 3) for fields in (old, new))
+        compatible = False
+        for level in ("BACKWARD", "FORWARD"):
+            subject = f"{lab.topic}-{number}-{level}"
+            lab.registry.register_schema(subject, Schema(json.dumps(before), "AVRO"))
+            lab.registry.set_compatibility(subject, level)
+            compatible |= lab.registry.test_compatibility(subject, Schema(json.dumps(after), "AVRO"))
+        gone = {kind for name, (kind, optional) in old.items() if name not in new and not optional}
+        come = {kind for name, (kind, optional) in new.items() if name not in old and not optional}
+        try:
+            notes = fit(before, after).notes
+        except IncompatibleSchema:
+            assert not compatible, (before, after)
+            assert gone & come
+            outcomes["refused"] += 1
+        else:
+            assert not gone & come
+            outcomes["noted" if notes else "landed"] += 1
+    assert min(outcomes.values()) > 10, outcomes
+
+
+def optional(schema: dict[str, Any], *names: str) -> dict[str, Any]:
+    fields = [field | ({"default": 0} if field["name"] in names else {}) for field in schema["fields"]]
+    return schema | {"fields": fields}
+
+
+def test_what_replaces_a_field_is_noted_or_refused_by_its_path_until_it_is_allowed() -> None:
+    place, other = record("p", x="int"), record("p", y="int")
+    assert fit(record("r", place=optional(place, "x")), record("r", place=other)).notes == (
+        "place.x was dropped and y added, as a column of its own",
+    )
+    assert fit(record("r", place=place), record("r", place=optional(other, "y"))).notes != ()
+    with pytest.raises(IncompatibleSchema, match=r"^place.x: renamed to y without an alias$"):
+        fit(record("r", place=place), record("r", place=other))
+    assert fit(record("r", place=place), record("r", place=other), "place.x").notes == ()
+    assert fit(record("r", a="int"), record("r", b="string")).notes == ()
+    with pytest.raises(IncompatibleSchema, match="a: long cannot become int"):
+        fit(record("r", a="long"), record("r", a="int"), "b")
+    assert fit(record("r", a="long"), record("r", a="int"), "a").notes == ()
+    # What no column can hold, no declaration makes fit.
+    with pytest.raises(IncompatibleSchema, match="a: string cannot become int"):
+        fit(record("r", a="string"), record("r", a="int"), "a")
+
+
+def test_a_drop_beside_an_addition_lands_and_is_said_where_people_look(
+    lab: Lab, models_dir: Any, lakehouse: Lakehouse
+) -> None:
+    name = f"sale_{lab.declaration.table}"
+    first = lab.register(optional(record(name, id="int", code="int"), "code"))
+    second = lab.register(record(name, id="int", number="int"))
+    lab.produce(lab.encode(first, {"id": 1, "code": 5}))
+    assert lab.land_well().notes == []
+    lab.produce(lab.encode(second, {"id": 2, "number": 6}))
+    note = f"schema id {second}: code was dropped and number added, as a column of its own"
+    result = lab.land_well()
+    assert (result.dead_letters, result.notes, lab.messages.notes) == (0, [note], [note])
+    assert [(row["code"], row["number"]) for row in lab.rows()] == [(5, None), (None, 6)]
+    assert lab.table().properties[f"lakehouse.note.value-schema.{second}"] == note
+    lab.produce(lab.encode(second, {"id": 3, "number": 7}))
+    assert lab.land_well().notes == []
+    (status,) = topic_statuses(lab.settings, [lab.declaration], 10)
+    assert status.notes == [note]
+    shown = lakehouse("ingest", "status", "--models", str(models_dir))
+    assert f"note: {lab.topic}: {note}" in " ".join(shown.stdout.split())
+    allowing = replace(lab.declaration, table=f"{lab.declaration.table}_allowed", allow=("code",))
+    assert lab.land_well(declaration=allowing).notes == []

@@ -1,0 +1,62 @@
+"""A table that is parted and sorted as its source declares, from its beginning or later: every claim still holds."""
+
+from dataclasses import replace
+
+import pytest
+
+from python_common.catalog.catalog import load_catalog
+from python_ingest.declare.subjects import Subject
+from python_ingest.declare.table_layout import partition_field
+from python_ingest.landing.run import Options
+from python_ingest.maintenance import erase, replay
+from python_ingest.maintenance.erase import Person
+from python_ingest.maintenance.replay import Replayed
+from python_ingest.verify.compare import verify_topic
+from tests.support.lab import SALE, Lab, assert_exactly_once, laid_out, produce, record
+
+
+def test_a_layout_declared_later_is_that_of_new_files_and_no_claim_is_lost(lab: Lab) -> None:
+    produce(lab, 12)
+    lab.land_well()
+    old_files = {file["file_path"] for file in lab.table().inspect.data_files().to_pylist()}
+    lab.declaration = replace(laid_out(lab.declaration), persons=(Subject("seller", ("id",)),))
+
+    # Dead letters of a partition of their own, two that land and two that fill a hole.
+    missing = lab.register(SALE | {"doc": f"{lab.topic} first"}) + 1
+    for index in range(12, 16):
+        value = lab.encode(missing - 1, {"id": index, "note": "late"})
+        lab.produce(b"\x00" + missing.to_bytes(4, "big") + value[5:], index % 3)
+    produce(lab, 24, start=16)
+    result = lab.land_well(Options(max_records=10, wait=10))
+    assert (result.records, result.dead_letters) == (28, 4)
+    assert [note for note in lab.messages.notes if "new files use partition spec" in note]
+    files = lab.table().inspect.data_files().to_pylist()
+    assert {file["spec_id"] for file in files if file["file_path"] in old_files} == {0}
+    assert {file["spec_id"] for file in files if file["file_path"] not in old_files} == {1}
+    lab.sql("delete from {table} where kafka_partition = 1 and kafka_offset = 5")
+    assert lab.land_well(Options(from_earliest=True, wait=10)).records == 1
+
+    # A replay moves rows to the partitions of what they turn out to hold, an erasure to that of NULL.
+    assert lab.register(SALE | {"doc": f"{lab.topic} late"}) == missing
+    assert replay.replay(lab.batch_writer(), None) == Replayed(4, 4)
+    assert_exactly_once(lab, 40)
+    catalog = load_catalog(lab.settings)
+    [found] = erase.find(catalog, [lab.declaration], (Person("seller", "14"),))
+    assert erase.erase(catalog, lab.spark, found, "test") == 1
+    report = verify_topic(lab.settings, lab.declaration, 10, decoded=True)
+    assert (report.problems, report.records, report.erased, report.decoded) == ([], 40, 1, 39)
+    assert lab.land_well(Options(from_earliest=True, wait=10)).records == 0
+
+
+@pytest.mark.parametrize("column", ["note", "kafka_key"])
+def test_no_value_of_a_record_stands_in_the_name_of_a_file(lab: Lab, column: str) -> None:
+    lab.declaration = replace(laid_out(lab.declaration), partition_spec=(partition_field(column),))
+    schema_id = lab.register(record("sale", id="int", note="string"))
+    for index in range(6):
+        mail = f"anna{index % 2}@example.org"
+        lab.produce(lab.encode(schema_id, {"id": index, "note": mail}), index % 3, key=mail.encode())
+    assert lab.land_well().records == 6
+    files = lab.table().inspect.data_files().to_pylist()
+    assert len({file["partition"][column] for file in files}) == 2
+    assert not [file["file_path"] for file in files if "anna" in file["file_path"] or column in file["file_path"]]
+    assert_exactly_once(lab, 6)

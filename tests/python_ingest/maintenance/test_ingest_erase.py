@@ -1,0 +1,352 @@
+"""Erased rows: emptied in place, once, gone from every file, and respected by all that reads or fills bronze."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from python_common.catalog import property_keys
+from python_common.catalog.catalog import load_catalog
+from python_common.config.environment import PROJECT_ROOT
+from python_common.errors import UserError
+from python_common.locks.lease import leased
+from python_ingest.bronze import rewrite
+from python_ingest.declare.subjects import Subject
+from python_ingest.declare.topics import DeadLetterLimit, Declaration
+from python_ingest.landing.follow import follow
+from python_ingest.landing.run import Options
+from python_ingest.maintenance import erase, replay
+from python_ingest.maintenance.erase import Person, RowsToErase
+from python_ingest.maintenance.maintain import Retention, maintain_table
+from python_ingest.maintenance.purge import Purged, purge_table
+from python_ingest.maintenance.replay import Replayed
+from python_ingest.maintenance.status import topic_statuses
+from python_ingest.verify.compare import verify_topic
+from tests.python_ingest.maintenance.test_ingest_dead_letters import land_dead_letters, register_late
+from tests.support.lab import Lab, Messages, record
+
+PERSON = "anna.archer@example.org"
+LEFT = ("kafka_topic", "kafka_partition", "kafka_offset", "kafka_timestamp", "kafka_timestamp_type", "ingested_at")
+
+
+@pytest.fixture
+def declaration(declaration: Declaration) -> Declaration:
+    return replace(declaration, persons=(Subject("customer", ("who.id", "kafka_key")),))
+
+
+def produce(lab: Lab, count: int = 9) -> None:
+    """Produce records of three customers, one of each in every partition, with personal data everywhere."""
+    schema_id = lab.register(record("visit", who=record("who", id="int", mail="string")))
+    for index in range(count):
+        mail = PERSON if index % 3 == 1 else f"someone.else.{index % 3}@example.org"
+        value = lab.encode(schema_id, {"who": {"id": index % 3, "mail": mail}})
+        lab.produce(value, index // 3 % 3, key=mail.encode(), headers={"mail": mail.encode()})
+    lab.flush()
+
+
+def erased(lab: Lab, *persons: Person) -> list[int]:
+    catalog = load_catalog(lab.settings)
+    found = erase.find(catalog, [lab.declaration], persons or (Person("customer", "1"),))
+    return [erase.erase(catalog, lab.spark, rows, "erase-test") for rows in found]
+
+
+def purged(lab: Lab) -> Purged:
+    name = lab.declaration.identifier
+    at = erase.erased_at(load_catalog(lab.settings), lab.spark, name)
+    return purge_table(load_catalog(lab.settings), lab.spark, name, at)
+
+
+def places_of_person(lab: Lab) -> set[str]:
+    """Return the files of the table in which the person is, by their values and by their bytes."""
+    found = set()
+    for file in Path(lab.table().location().removeprefix("file:")).rglob("*"):
+        if file.is_file():
+            said = file.read_bytes()
+            if file.suffix == ".parquet":
+                said += repr(pq.ParquetFile(file).read().to_pydict()).encode()
+            found |= {str(file)} if PERSON.encode() in said else set()
+    return found
+
+
+def without(rows: list[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
+    return [{name: value for name, value in row.items() if name not in names} for row in rows]
+
+
+def assert_verified(lab: Lab, records: int, erased_rows: int) -> None:
+    report = verify_topic(lab.settings, lab.declaration, 10, decoded=True)
+    assert report.problems == []
+    assert (report.records, report.erased, report.decoded) == (records, erased_rows, records - erased_rows)
+    assert f"{erased_rows} erased rows" in report.line()
+
+
+def test_a_persons_rows_are_emptied_once_and_everything_goes_on_around_them(lab: Lab) -> None:
+    produce(lab)
+    lab.produce(b"foreign bytes", 0)
+    lab.land_well(Options(max_records=3, wait=10))
+    before = lab.rows()
+    assert places_of_person(lab)
+    assert erased(lab) == [3]
+    rows = lab.rows()
+    emptied = [row for row in rows if (row["decode_error"] or "").startswith("erased: ")]
+    assert {row["decode_error"] for row in emptied} == {f"erased: {datetime.now(UTC):%Y-%m-%d}"}
+    last = max(row["ingest_batch"] for row in before)
+    for row in emptied:
+        there = {name for name, value in row.items() if value not in (None, [])}
+        assert there == {*LEFT, "decode_error", "ingest_batch"}
+        assert row["ingest_batch"] == last + 1
+    at = {(row["kafka_partition"], row["kafka_offset"]) for row in emptied}
+    assert without(rows, *(rows[0].keys() - set(LEFT))) == without(before, *(rows[0].keys() - set(LEFT)))
+    kept = [row for row in before if (row["kafka_partition"], row["kafka_offset"]) not in at]
+    assert [row for row in rows if (row["kafka_partition"], row["kafka_offset"]) not in at] == kept
+
+    # Gone from every file, with the snapshots that still held it.
+    assert places_of_person(lab)
+    outcome = purged(lab)
+    assert outcome.snapshots > 0
+    assert places_of_person(lab) == set()
+    assert lab.rows() == rows
+
+    # Nothing takes it for missing, for a dead letter, or for a fault.
+    assert_verified(lab, 10, 3)
+    assert lab.land_well().records == 0
+    assert lab.land_well(Options(from_earliest=True, wait=10)).records == 0
+    [letters] = replay.summary(lab.table())
+    assert (letters.reason, letters.rows) == ("not_registry_avro", 1)
+    assert len(replay.raw(lab.table(), 20)) == 1
+    assert replay.replay(lab.batch_writer(), None) == Replayed(1, 0)
+    few = replace(lab.declaration, max_dead_letters=DeadLetterLimit(0.1, 1))
+    [status] = topic_statuses(lab.settings, [few], 10)
+    assert (status.rows, status.dead_letters, status.recent_dead_letters, status.erased) == (10, 1, 1, 3)
+    assert status.over_limit is False
+    assert (
+        maintain_table(lab.settings, lambda: lab.spark, lab.declaration.identifier, Retention(timedelta(0))) is not None
+    )
+    produce(lab)
+    assert lab.land_well().records == 9
+    assert erased(lab) == [3]
+    assert erased(lab) == []
+    assert_verified(lab, 19, 6)
+
+
+def test_what_is_left_of_an_erased_row_is_a_fault(lab: Lab) -> None:
+    produce(lab)
+    lab.land_well()
+    erased(lab)
+    lab.sql("update {table} set kafka_raw_value = x'00' where decode_error like 'erased%' and kafka_partition = 0")
+    lab.sql("update {table} set kafka_key = 'anna' where decode_error like 'erased%' and kafka_partition = 1")
+    lab.sql("update {table} set kafka_timestamp = now() where decode_error like 'erased%' and kafka_partition = 2")
+    assert verify_topic(lab.settings, lab.declaration, 10, decoded=True).problems == [
+        "partition 0: offset 1: is erased, and still holds bytes",
+        "partition 2: offset 1: another kafka_timestamp than in the topic",
+        "partition 1: offset 1: another kafka_key than its bytes say",
+    ]
+
+
+def test_an_erasure_that_a_batch_overtakes_starts_again_and_nothing_is_lost(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(lab)
+    lab.land_well()
+    emptied, overtaken = erase._emptied, []
+
+    def land_meanwhile(*arguments: Any) -> DataFrame:
+        if not overtaken:
+            produce(lab)
+            overtaken.append(lab.land_well().records)
+        return emptied(*arguments)
+
+    monkeypatch.setattr(erase, "_emptied", land_meanwhile)
+    assert (erased(lab), overtaken) == ([3], [9])
+    assert erased(lab) == [3]
+    assert list(lab.table().refs()) == ["main"]
+    assert_verified(lab, 18, 6)
+
+
+@contextmanager
+def followed(lab: Lab) -> Iterator[Callable[[], None]]:
+    """Follow the topic, and yield what has a batch land, or the ingester pause, before it returns."""
+    messages = Messages()
+    ingester = lab.ingester(messages=messages)
+    thread = Thread(target=follow, args=(ingester, [lab.declaration], 0.1, lambda _: None))
+    thread.start()
+
+    def overtake() -> None:
+        before, noted = lab.table().current_snapshot(), len(messages.notes)
+        lab.produce(b"later", 0)
+        lab.flush()
+        while lab.table().current_snapshot() == before and not any("paused" in note for note in messages.notes[noted:]):
+            ingester.stopping.wait(0.1)
+
+    try:
+        yield overtake
+    finally:
+        ingester.stopping.set()
+        thread.join()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("change", ["erase", "replay"])
+def test_rows_are_changed_on_a_topic_that_is_followed(lab: Lab, change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if change == "erase":
+        produce(lab)
+        lab.land_well()
+    else:
+        register_late(lab, land_dead_letters(lab))
+    module, step = (erase, "_emptied") if change == "erase" else (replay, "_with_fewer_errors")
+    original = getattr(module, step)
+    with followed(lab) as overtake, leased(load_catalog(lab.settings), "maintain", "test"):
+
+        def overtaken(*arguments: Any) -> DataFrame:
+            overtake()
+            return original(*arguments)
+
+        monkeypatch.setattr(module, step, overtaken)
+        if change == "erase":
+            assert erased(lab) == [3]
+        else:
+            assert replay.replay(lab.batch_writer(), None).decoded == 6
+        assert lab.table().properties[property_keys.HELD_BY] == ""
+    assert lab.land_well().lag == 0
+
+
+def test_a_table_is_not_held_by_a_lease_that_has_ended(lab: Lab) -> None:
+    produce(lab)
+    lab.land_well()
+    catalog = load_catalog(lab.settings)
+    with leased(catalog, "maintain", "test") as lease, rewrite.hold(catalog, lab.declaration.identifier):
+        table = lab.table()
+        assert f"(test, since {lease._since:%Y-%m-%d}" in rewrite.holder(catalog, table)
+        # Killed here: the property stays.
+    assert rewrite.holder(catalog, table) is None
+    with leased(catalog, "maintain", "of another"):
+        assert rewrite.holder(catalog, table) is None
+
+
+KILLED = """
+import os, signal, sys
+from python_common.catalog.catalog import load_catalog
+from python_common.config.settings import from_environment
+from python_common.spark.spark_conf import session
+from pathlib import Path
+from pyspark.sql import SparkSession
+from dataclasses import replace
+from python_ingest.maintenance import erase
+from python_ingest.declare.topics import read_declarations
+
+settings = from_environment()
+[declaration] = read_declarations(Path(sys.argv[1]))
+sql = SparkSession.sql
+
+def until_the_statement(self, statement, *more):
+    if sys.argv[2] in statement:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return sql(self, statement, *more)
+
+SparkSession.sql = until_the_statement
+catalog = load_catalog(settings)
+[found] = erase.find(catalog, [declaration], [erase.Person("lab.customer", "1")])
+erase.erase(catalog, session(settings, "killed"), found, "killed")
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("statement", "rows"), [("fast_forward", [3]), ("drop branch", [])])
+def test_an_erasure_killed_around_its_commit_is_done_by_the_next_and_leaves_nothing(
+    lab: Lab, models_dir: Path, statement: str, rows: list[int]
+) -> None:
+    produce(lab)
+    lab.land_well()
+    sources = models_dir / "_lab__sources.yml"
+    document = json.loads(sources.read_text())
+    document["sources"][0]["tables"][0]["config"]["meta"]["subjects"] = {"customer": ["who.id", "kafka_key"]}
+    sources.write_text(json.dumps(document))
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, models_dir, statement],
+        cwd=PROJECT_ROOT,
+        env=os.environ,
+        capture_output=True,
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    [left] = [name for name in lab.table().refs() if name != "main"]
+    assert left.startswith(f"{rewrite.ERASE}_")
+    assert erased(lab) == rows
+    purged(lab)
+    assert list(lab.table().refs()) == ["main"]
+    assert places_of_person(lab) == set()
+    assert_verified(lab, 9, 3)
+
+
+def test_files_of_a_dead_writer_go_and_those_of_a_running_one_stay(lab: Lab) -> None:
+    produce(lab)
+    lab.land_well()
+    data = Path(lab.table().location().removeprefix("file:")) / "data"
+    (data / "dead").write_bytes(PERSON.encode())
+    lab.sql("alter table {table} create tag `before`")
+    assert erased(lab) == [3]
+    # The store's clock is ten minutes behind this machine's.
+    for file in data.parent.rglob("*"):
+        os.utime(file, (file.stat().st_atime, file.stat().st_mtime - 600))
+    (data / "running").write_bytes(b"of a batch that was planned later")
+    os.utime(data / "running", (time.time() - 599, time.time() - 599))
+    outcome = purged(lab)
+    assert (outcome.tags, outcome.orphans) == (["before"], 1)
+    assert [file.name for file in data.iterdir() if file.is_file()] == ["running"]
+    assert places_of_person(lab) == set()
+
+
+def test_records_are_named_by_topic_generation_partition_and_offset(lab: Lab) -> None:
+    produce(lab)
+    lab.produce(f"bytes of {PERSON}".encode(), 2)
+    lab.land_well()
+    catalog = load_catalog(lab.settings)
+    [found] = erase.named(catalog, [lab.declaration], [(lab.topic, 0, 2, 3)])
+    assert found == RowsToErase(lab.declaration, frozenset({(0, 2, 3)}))
+    assert erase.erase(catalog, lab.spark, found, "test") == 1
+    assert erase.named(catalog, [lab.declaration], [(lab.topic, 0, 2, 3)]) == []
+    assert replay.summary(lab.table()) == []
+    assert_verified(lab, 10, 1)
+    with pytest.raises(UserError, match=f"has no row of {lab.topic}:0:2:99"):
+        erase.named(catalog, [lab.declaration], [(lab.topic, 0, 2, 99)])
+    with pytest.raises(UserError, match="No dbt source declares the topic 'elsewhere'"):
+        erase.named(catalog, [lab.declaration], [("elsewhere", 0, 2, 99)])
+
+
+def test_what_another_tables_rows_name_is_found_through_them_unless_others_name_it_too(
+    lab: Lab, spark: SparkSession
+) -> None:
+    """The addresses of a customer, in a table made by hand: their column has the customer's name for them."""
+    produce(lab)
+    lab.land_well()
+    homes = replace(
+        lab.declaration,
+        topic=f"{lab.topic}.homes",
+        table=f"{lab.declaration.table}_homes",
+        persons=(Subject("customer", ("home",), ((lab.declaration.table, "who.mail"),)),),
+    )
+    lab.sql(
+        f"create table lake.{homes.identifier} using iceberg as select cast(0 as int) as kafka_partition,"
+        f" kafka_offset, who.mail as home, cast(null as string) as decode_error"
+        " from {table} where kafka_partition = 0"
+    )
+    catalog = load_catalog(lab.settings)
+    everything = [lab.declaration, homes]
+    first, second = erase.find(catalog, everything, [Person("customer", " 1 ")])
+    assert (first, second.declaration) == (RowsToErase(homes, frozenset({(0, 0, 1)})), lab.declaration)
+    lab.sql(f"update {{table}} set who.mail = '{PERSON}' where kafka_partition = 1 and kafka_offset = 2")
+    first, _ = erase.find(catalog, everything, [Person("customer", "1")])
+    assert first == RowsToErase(homes, frozenset(), shared=1)
+    assert erase.find(catalog, everything, [Person("customer", "77")]) == []

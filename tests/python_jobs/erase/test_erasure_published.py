@@ -1,0 +1,135 @@
+"""Which published versions hold rows of a person, by id or pseudonym."""
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+from pyspark.sql import SparkSession
+
+from python_common import pii_key
+from python_common.config.settings import Settings
+from python_dbt.manifest import Column, DbtManifest, Node
+from python_export.datasets.dictionary import Field
+from python_export.publishing.publish import publish, withdraw
+from python_export.publishing.target import Target, open_target
+from python_ingest.maintenance.erase import Person
+from python_jobs.erase.published import PersonColumns, clean, find, person_columns, pseudonyms
+from tests.python_export.publishing.test_export_publish import stage
+from tests.support.hostile_rows import draft
+
+PERSON = Person("shop.customer", " 42 ")
+OWN = {"note": ["shop.customer"]}
+
+
+@pytest.fixture
+def key_file(offline_settings: Settings) -> Path:
+    pii_key.create(offline_settings.pii_key_file)
+    return offline_settings.pii_key_file
+
+
+def publish_note(target: Target, *lines: str, persons: dict[str, list[str]] | None = None) -> str:
+    """Publish lines of the column note, and return the version's address."""
+    made = replace(draft("2020-W53"), persons=persons)
+    file = stage(target, "\n".join(["note", *lines, ""]))
+    return target.address(publish(target, file, made, [Field("note", "")], target.staging / "scratch").manifest.path)
+
+
+def test_versions_are_found_by_pseudonyms_anywhere_and_by_ids_in_the_columns_that_name_persons(
+    offline_settings: Settings,
+) -> None:
+    target = open_target(offline_settings)
+    old, new = "0a" * 32, "1b" * 32
+    clear = publish_note(target, "shop-42", "42", "'42", "142", "shop-421", "4.2", persons=OWN)
+    by_old = publish_note(target, f"store-{old}", f"see {old.upper()}.", "user", persons={})
+    by_new = publish_note(target, new, persons=OWN)
+    publish_note(target, "42", persons={})
+    undeclared = publish_note(target, "shop-42", "43")
+
+    def found(*persons: Person, declared: PersonColumns = MappingProxyType({})) -> dict[str, int]:
+        return find([target], persons, {old, new} if PERSON in persons else (), declared, [])
+
+    # A version of an older release: any column that a model declares, or the manifest of a later version.
+    assert found(PERSON) == {clear: 3, by_old: 2, by_new: 1, undeclared: 1}
+    assert found(Person("shop.customer", "42")) == {clear: 3, undeclared: 1}
+    user = Person("storefront.user", "42")
+    assert found(user) == {}
+    assert found(user, declared={"note": {"storefront.user"}}) == {undeclared: 1}
+
+
+def test_an_older_version_is_searched_in_the_columns_that_models_declare(offline_settings: Settings) -> None:
+    target = open_target(offline_settings)
+    version = publish_note(target, "shop-42")
+    assert find([target], [PERSON], (), {}, []) == {}
+    assert find([target], [PERSON], (), {"note": {"shop.customer"}}, []) == {version: 1}
+    one = {"note": Column(meta={"subjects": ["shop.customer"]}), "b": Column()}
+    two = {"note": Column(meta={"subjects": ["storefront.user"]})}
+    models = [Node(f"model.x.{n}", "model", n, "x", columns=columns) for n, columns in {"one": one, "two": two}.items()]
+    assert person_columns(DbtManifest({model.unique_id: model for model in models})) == {
+        "note": {"shop.customer", "storefront.user"},
+        "b": set(),
+    }
+
+
+def test_what_cannot_be_searched_is_named(offline_settings: Settings, tmp_path: Path) -> None:
+    roots = [offline_settings, offline_settings.changed(export_root=str(tmp_path / "other"))]
+    target, other = map(open_target, roots)
+    first, second, third, fourth = (publish_note(target, str(number), persons=OWN) for number in range(4))
+    elsewhere = publish_note(other, "42", persons=OWN)
+    for version in (first, second, third):
+        for place in (Path(version), *Path(version).iterdir()):
+            place.chmod(0o755)
+    next(Path(first).glob("events*.csv")).unlink()
+    next(Path(second).glob("events*.csv")).write_bytes(b'note\n"cut off')
+    (Path(third) / "manifest.json").write_text("{")
+    withdraw(target, "events/2020-W53/v4", "erased")
+    not_searched: list[str] = []
+    assert find([target, other], [PERSON], (), {}, not_searched) == {elsewhere: 1}
+    assert [line.partition(": ")[0] for line in not_searched] == [third, first, second]
+    assert "missing or damaged" in not_searched[0]
+    assert not_searched[1:] == [
+        f"{first}: its file is missing",
+        f"{second}: its file cannot be read (InvalidInputException)",
+    ]
+    assert fourth not in str(not_searched)
+
+
+def test_what_dead_exports_left_goes_and_versions_stay(offline_settings: Settings, tmp_path: Path) -> None:
+    target = open_target(offline_settings)
+    other = open_target(offline_settings.changed(export_root=str(tmp_path / "other")))
+    version = Path(publish_note(target, "42"))
+    Path(tmp_path / "other").write_text("no directory")
+    dead = target.staging / "dead"
+    dead.mkdir()
+    (dead / "part-0.csv").write_text("42")
+    unfinished = [tmp_path / f"exports/{name}/.latest.json.0011aabb" for name in ("events", "unloaded")]
+    for file in unfinished:
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("42")
+        # The store's clock is an hour ahead.
+        os.utime(file, (time.time() + 3600, time.time() + 3600))
+    before = {file.name: file.read_bytes() for file in version.iterdir()}
+    [left] = clean([target, other], ["unloaded"])
+    assert left.startswith(f"{tmp_path / 'other'}: ")
+    assert not dead.exists()
+    assert not any(file.exists() for file in unfinished)
+    assert {file.name: file.read_bytes() for file in version.iterdir()} == before
+
+
+def test_spark_makes_pseudonyms_of_an_id_however_it_is_typed_and_of_every_key(
+    spark: SparkSession, key_file: Path
+) -> None:
+    pii_key.rotate(key_file)
+    before_sources = key_file.with_name(f"{key_file.name}.v1")
+    before_sources.write_text(before_sources.read_text().replace(":source", ""))
+    for kind, domain, typed, value in (
+        ("shop.customer", "shop.customer", " 42 ", "42"),
+        ("shop.email", "email", " Anna.Archer@Example.ORG", "anna.archer@example.org"),
+        ("payments.card_number", "card_number", "4929-1746 3388 2051", "4929174633882051"),
+    ):
+        made = pseudonyms(spark, key_file, [Person(kind, typed)])
+        assert made == {*pii_key.pseudonyms(key_file, domain, value).values()}
+        assert len(made) == 2
+    assert pseudonyms(spark, key_file, [Person("shop.customer", " ")]) == set()

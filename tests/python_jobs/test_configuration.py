@@ -1,0 +1,67 @@
+"""Variables: each stands in the docs, each that is named in the code is declared, and a misspelled one is refused."""
+
+import re
+import subprocess
+
+import pytest
+
+from python_common.config.environment import PROJECT_ROOT
+from python_common.errors import UserError
+from python_jobs.commands.configuration import PAGE, main, page, refuse_misspelled, variables
+from tests.conftest import run_lakehouse
+
+# Set for dbt by the commands that start it.
+NOT_FOR_PEOPLE = {"LAKEHOUSE_GIT_COMMIT", "LAKEHOUSE_LEASE"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("LAKEHOUSE_EXPORT_ROT", "LAKEHOUSE_EXPORT_ROOT"),
+        ("LAKEHOUSE_EXPORT_AUDIANCE", "LAKEHOUSE_EXPORT_AUDIENCE"),
+        ("LAKEHOUSE_SMTP_USERNAME", "LAKEHOUSE_SMTP_USER"),
+        ("LAKEHOUSE_Unclassified", "LAKEHOUSE_UNCLASSIFIED"),
+    ],
+)
+def test_a_misspelled_variable_is_refused_with_the_right_name(wrong: str, right: str) -> None:
+    with pytest.raises(UserError) as caught:
+        refuse_misspelled({right: "/exports", wrong: "a secret"})
+    assert str(caught.value) == f"{wrong} is an unknown variable. Rename it to {right}, or unset it."
+
+
+def test_what_others_set_is_left_alone() -> None:
+    # What Kubernetes sets for services named lakehouse and lakehouse-thrift, another program of Kafka's, and ours.
+    endings = ("SERVICE_HOST", "SERVICE_PORT", "PORT", "PORT_1_TCP_ADDR", "THRIFT_SERVICE_HOST", "THRIFT_PORT_1_TCP")
+    others = [*(f"LAKEHOUSE_{ending}" for ending in endings), "KAFKA_SSL_KEYSTORE_LOCATION"]
+    names = [*others, *variables(), *NOT_FOR_PEOPLE]
+    refuse_misspelled(dict.fromkeys(names, "x"))
+
+
+def test_every_command_refuses_a_misspelled_variable_and_a_malformed_limit_but_help(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LAKEHOUSE_EXPORT_ROT", "/exports")
+    refused = run_lakehouse("check", "java")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.startswith("error: LAKEHOUSE_EXPORT_ROT is an unknown variable.")
+    monkeypatch.delenv("LAKEHOUSE_EXPORT_ROT")
+    monkeypatch.setenv("LAKEHOUSE_STEP_TIMEOUT", "0s")
+    assert run_lakehouse("check", "java").stderr == "error: LAKEHOUSE_STEP_TIMEOUT is 0s. Give it some time.\n"
+    assert run_lakehouse("check", "--help").returncode == 0
+
+
+def test_the_page_is_up_to_date_and_says_when_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    main("check")
+    assert page(PAGE.read_text().replace("`LAKEHOUSE_HOME`", "`LAKEHOUSE_HOUSE`", 1)) == PAGE.read_text()
+    monkeypatch.setattr("python_jobs.commands.configuration.table", lambda: "| one more |")
+    with pytest.raises(UserError, match="is out of date"):
+        main("check")
+
+
+def test_every_variable_that_the_code_names_is_declared() -> None:
+    kinds = ("*.py", "*.sql", "profiles.yml", "Makefile")
+    listed = subprocess.run(["git", "ls-files", *kinds], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)
+    files = [name for name in listed.stdout.split() if not name.startswith("tests/")]
+    text = "\n".join((PROJECT_ROOT / name).read_text() for name in files)
+    named = set(re.findall(r"\b(?:LAKEHOUSE|SCHEMA_REGISTRY)_[A-Z_]*[A-Z]\b(?!_)", text))
+    assert named - set(variables()) - NOT_FOR_PEOPLE == set()

@@ -1,0 +1,292 @@
+"""The job around its steps: a failure is named, told and written down, and one run at a time holds the lock."""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from rich.console import Console
+from sqlalchemy.exc import OperationalError
+from typer.testing import CliRunner
+
+from python_common.catalog.catalog import load_catalog
+from python_common.config.environment import PROJECT_ROOT
+from python_common.config.settings import Settings
+from python_common.errors import UserError
+from python_common.locks.lock import locked
+from python_common.weeks import IsoWeek
+from python_dbt import run as dbt
+from python_dbt.project import Project
+from python_export.notify.exported import Exported
+from python_export.publishing import late
+from python_export.publishing.publish import Published
+from python_export.publishing.target import open_target
+from python_export.readiness.issues import Withheld
+from python_jobs.weekly import cli, history, job
+from python_jobs.weekly.steps import STEPS, Job
+from tests.python_export.notify.conftest import dead_smtp, mail_server, text_of
+from tests.support.hostile_rows import draft
+from tests.support.polling import until
+
+WEEK = IsoWeek(2020, 53)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+
+
+def run(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, build: Callable[[Job], str], env: dict[str, str] | None = None
+) -> Exported:
+    """Run the job with a first step that works and a second one that is given."""
+    monkeypatch.setattr(job, "STEPS", {"ingest": lambda job: "3 records", "build": build})
+    return job.run(settings, env or {}, Project(Path(), {}), [WEEK], Console(quiet=True))
+
+
+def failing(error: Exception) -> Callable[[Job], str]:
+    def fail(job: Job) -> str:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (UserError("dbt could not build", "See its log"), "dbt could not build. See its log."),
+        (ValueError("4111-1111-1111-1111"), "Unexpected error: ValueError. Run it again, and report it"),
+        (OperationalError("", {}, Exception()), "The catalog at jdbc:sqlite:"),
+    ],
+)
+def test_a_failure_is_written_down_and_told_and_quotes_no_row(
+    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
+) -> None:
+    with mail_server() as mailbox, pytest.raises(UserError, match="^" + message[:20]):
+        run(offline_settings, monkeypatch, failing(error), mailbox.env)
+    catalog = load_catalog(offline_settings)
+    [line] = history.runs(catalog)
+    assert (line.week, line.outcome, line.failed_step) == ("2020-W53", "failed", "build")
+    assert line.message.startswith(message)
+    [mail] = mailbox.mails
+    assert mail["Subject"] == "2020-W53: the weekly files failed"
+    assert f"build: {line.message}" in text_of(mail)
+
+
+def test_the_next_run_alerts_of_a_killed_one_once_whichever_weeks_it_is_for(
+    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with mail_server() as mailbox:
+        with pytest.raises(KeyboardInterrupt):
+            run(offline_settings, monkeypatch, die, mailbox.env)
+        for weeks in ([WEEK.minus(1)], [WEEK.minus(1), WEEK]):
+            monkeypatch.setattr(job, "STEPS", {"build": lambda job: "built"})
+            job.run(offline_settings, mailbox.env, Project(Path(), {}), weeks, Console(quiet=True))
+    [mail] = mailbox.mails
+    assert f"The weekly run for {WEEK} was killed" in text_of(mail)
+    assert [line.outcome for line in history.runs(load_catalog(offline_settings))] == ["killed", *["unchanged"] * 2]
+
+
+def test_an_alert_of_a_killed_run_that_no_channel_takes_is_exit_code_3(
+    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(offline_settings, monkeypatch, die)
+    done = command(offline_settings, monkeypatch, dead_smtp(), "--week", str(WEEK), build=lambda job: "built")
+    assert done.exit_code == 3
+    assert history.runs(load_catalog(offline_settings))[-1].outcome == "not told"
+
+
+def test_what_a_failed_run_had_published_is_written_down(
+    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def publish_and_fail(job: Job) -> str:
+        job.exported.published.append(Published(replace(draft(str(WEEK)), version=2), "", unchanged=False))
+        raise UserError("the disk is full", "Make room")
+
+    with pytest.raises(UserError):
+        run(offline_settings, monkeypatch, publish_and_fail)
+    [line] = history.runs(load_catalog(offline_settings))
+    assert (line.outcome, line.versions) == ("failed", "events/2020-W53/v2")
+
+
+def test_a_channel_that_cannot_work_is_refused_before_the_first_step(
+    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = {"LAKEHOUSE_SMTP_HOST": "localhost"}
+    with pytest.raises(UserError, match="LAKEHOUSE_SMTP_FROM holds no mail address"):
+        run(offline_settings, monkeypatch, lambda job: pytest.fail("built"), env)
+
+
+def test_what_is_withheld_is_written_down(offline_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    def withhold(job: Job) -> str:
+        job.exported.withheld.append(Withheld("orders", str(WEEK), "behind: payments at 2020-12-31 00:00:00 UTC"))
+        job.exported.warnings.append("the field phone has no class")
+        return "built"
+
+    run(offline_settings, monkeypatch, withhold)
+    [line] = history.runs(load_catalog(offline_settings))
+    assert (line.outcome, line.withheld, line.warnings) == (
+        "withheld",
+        "orders 2020-W53 is withheld: behind: payments at 2020-12-31 00:00:00 UTC",
+        "the field phone has no class",
+    )
+
+
+def command(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, env: dict[str, str], *arguments: str, **steps: Callable
+) -> Result:
+    """Run `lakehouse weekly` with these steps and no others."""
+    monkeypatch.setattr(job, "STEPS", steps)
+    monkeypatch.setattr(cli, "from_environment", lambda env=None: settings)
+    monkeypatch.setattr(cli, "environment", lambda: env)
+    return CliRunner().invoke(cli.app, arguments)
+
+
+def warn(job: Job) -> str:
+    job.exported.warnings.append("the field phone has no class")
+    return "built"
+
+
+def test_a_dead_mail_server_is_exit_code_3_and_not_told(
+    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    env = dead_smtp() | {"LAKEHOUSE_SMTP_TLS": "none"}
+    steps = {"build": warn, "notify": STEPS["notify"]}
+    done = command(offline_settings, monkeypatch, env, "--week", str(WEEK), **steps)
+    assert done.exit_code == 3
+    assert "warning: the field phone has no class" in done.stdout
+    assert "a notification failed: " in caplog.text
+    [line] = history.runs(load_catalog(offline_settings))
+    assert (line.outcome, line.warnings, line.versions) == ("not told", "the field phone has no class", None)
+
+
+def test_what_is_withheld_is_exit_code_4_and_in_the_list_of_runs(
+    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def withhold(job: Job) -> str:
+        job.exported.withheld.append(Withheld("orders", str(WEEK), "behind: payments at 2020-12-31 00:00:00 UTC"))
+        return warn(job)
+
+    weeks = ("--weeks", f"2020-W52..{WEEK}")
+    assert command(offline_settings, monkeypatch, {}, *weeks, build=withhold).exit_code == 4
+    listed = command(offline_settings, monkeypatch, {}, "runs").stdout
+    [shown] = json.loads(command(offline_settings, monkeypatch, {}, "runs", "--json").stdout)
+    assert (shown["week"], shown["outcome"], shown["failed_step"]) == ("2020-W52..2020-W53", "withheld", None)
+    assert shown["withheld"] == "orders 2020-W53 is withheld: behind: payments at 2020-12-31 00:00:00 UTC"
+    assert shown["started_at"] <= shown["ended_at"]
+    for text in (shown["week"], shown["withheld"], "warnings: the field phone has no class"):
+        assert text in listed
+
+
+def test_a_fault_that_no_dataset_comes_from_is_exit_code_4_too(
+    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find(job: Job) -> str:
+        job.exported.has_faults = True
+        return "built"
+
+    assert command(offline_settings, monkeypatch, {}, "--week", str(WEEK), build=find).exit_code == 4
+
+
+def test_weeks_that_contradict_each_other_are_wrong_usage(
+    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = ("--week", str(WEEK), "--weeks", f"{WEEK}..{WEEK}")
+    assert command(offline_settings, monkeypatch, {}, *both, build=warn).exit_code == 2
+    assert history.runs(load_catalog(offline_settings, create=True)) == []
+
+
+@pytest.mark.parametrize("arguments", [(), ("--full-refresh",)])
+def test_dbt_refreshes_in_full_when_the_job_is_asked_to(
+    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    selected: list[tuple[str, ...]] = []
+
+    def build_all(project: Project, weeks: list[IsoWeek], *selection: str) -> None:
+        selected.append(selection)
+        raise UserError("dbt could not build", "See its log")
+
+    monkeypatch.setattr(dbt, "build_all", build_all)
+    command(offline_settings, monkeypatch, {}, *arguments, build=STEPS["build"])
+    assert selected == [arguments]
+
+
+def test_a_run_without_news_says_so(offline_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(offline_settings, monkeypatch, lambda job: "built")
+    [line] = history.runs(load_catalog(offline_settings))
+    assert (line.outcome, line.failed_step, line.versions) == ("unchanged", None, None)
+    assert line.ended_at >= line.started_at
+
+
+def test_the_dbt_of_a_killed_run_still_holds_the_lock(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """So the dbt of a killed job and that of the next one never build at the same time."""
+    dbt = tmp_path / "dbt"
+    dbt.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid.new\nmv {tmp_path}/pid.new {tmp_path}/pid\nexec sleep 60\n")
+    dbt.chmod(0o755)
+    script = f"""
+import os, signal, sys, threading, time
+from pathlib import Path
+from python_common.locks.lock import locked
+from python_common.weeks import IsoWeek
+from python_dbt.run import build_all
+from python_dbt.project import Project
+sys.executable = "{tmp_path}/python"
+with locked("weekly"):
+    threading.Thread(target=build_all, args=(Project(Path("."), os.environ), [IsoWeek(2020, 53)])).start()
+    while not Path("{tmp_path}/pid").exists():
+        time.sleep(0.05)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    subprocess.run([sys.executable, "-c", script], timeout=60, check=False)
+    child = int((tmp_path / "pid").read_text())
+    entered = threading.Event()
+
+    def next_run() -> None:
+        with locked("weekly"):
+            entered.set()
+
+    thread = threading.Thread(target=next_run)
+    thread.start()
+    try:
+        until(lambda: caplog.messages)
+        assert not entered.is_set()
+    finally:
+        subprocess.run(["kill", str(child)], check=True)
+    thread.join(10)
+    assert entered.is_set()
+
+
+def test_a_week_whose_topics_cannot_be_read_is_recorded_as_due_before_the_build(
+    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    export = {"export": {"key": ["id"], "order_by": ["id"]}}
+    model = {"unique_id": "model.p.exp_weekly__events", "resource_type": "model", "name": "exp_weekly__events"}
+    model |= {"alias": "exp_weekly__events", "schema": "exports", "config": {"meta": export}, "columns": {}}
+    manifest = {"nodes": {model["unique_id"]: model}}
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    project = Project(PROJECT_ROOT, {"DBT_TARGET_PATH": str(tmp_path)})
+    assert [*STEPS].index("complete") < [*STEPS].index("build")
+    steps = {"complete": STEPS["complete"], "build": lambda job: pytest.fail("built")}
+    monkeypatch.setattr(job, "STEPS", steps)
+
+    # No Thrift server answers.
+    with pytest.raises(UserError):
+        job.run(offline_settings, {}, project, [WEEK], Console(quiet=True))
+
+    catalog, target = load_catalog(offline_settings), open_target(offline_settings)
+    assert history.runs(catalog)[0].failed_step == "complete"
+    # The next run is for the next week.
+    due, _ = late.weeks_to_export(catalog, target, {}, ["events"], WEEK.minus(-1), 8)
+    assert due.get(WEEK) == ["events"]
