@@ -6,12 +6,12 @@ import java.security.MessageDigest;
 import javax.security.sasl.AuthenticationException;
 import org.apache.hive.service.auth.PasswdAuthenticationProvider;
 
-/** Lets in whoever knows the password in the 0600 file named by the system property python_common.spark.thrift.password.file. */
+/** Lets in whoever knows the password in the 0600 file named by the system property lakehouse.thrift.password.file. */
 public class PasswordFileAuthenticator implements PasswdAuthenticationProvider {
     public void Authenticate(String user, String password) throws AuthenticationException {
         byte[] expected;
         try {
-            expected = Files.readAllBytes(Paths.get(System.getProperty("python_common.spark.thrift.password.file")));
+            expected = Files.readAllBytes(Paths.get(System.getProperty("lakehouse.thrift.password.file")));
         } catch (IOException error) {
             throw new AuthenticationException("the password file cannot be read");
         }
