@@ -82,14 +82,16 @@ def build(*arguments: str) -> None:
 @pytest.fixture(scope="module")
 def built(own_lake: Catalog) -> Catalog:
     """The lake with the rows of all waves: built by the tests before, or at once where they are left out."""
-    if not own_lake.table_exists("marts.fct_completed_orders"):
+    mart = "marts.fct_completed_orders"
+    if not (own_lake.table_exists(mart) and own_lake.load_table(mart).scan().count()):
         tables = bronze.create(own_lake)
         for batch, of_seeds in enumerate(zip(*(waves(seed, WAVES) for seed in SEEDS), strict=True), start=1):
             land(tables, batch, [event for wave in of_seeds for event in wave])
-        build("--exclude", "ops", "exports")
+        build("--exclude", "ops", "exports", "--full-refresh")
     return own_lake
 
 
+@pytest.mark.long
 def test_topics_without_a_record_are_tables_without_a_row_but_for_unknown_members(own_lake: Catalog) -> None:
     make_namespace(own_lake, "bronze")
     for declaration in read_declarations():
@@ -234,18 +236,19 @@ def test_what_landed_after_the_slice_is_no_lost_key(own_lake: Catalog) -> None:
     assert "PASS no_key_lost" in tested.stdout, tested.stdout[-3000:]
 
 
-def test_what_the_priced_items_had_not_read_is_made_up_for(own_lake: Catalog) -> None:
+@pytest.mark.long
+def test_what_the_priced_items_had_not_read_is_made_up_for(built: Catalog) -> None:
     """A run may leave out the table in between: its readers then still see its old rows."""
     marts = ("fct_order_lines", "fct_product_sales")
     number = 10**6 + 1
-    [sale] = own_lake.load_table("marts.fct_product_sales").scan(limit=1).to_arrow().to_pylist()
+    [sale] = built.load_table("marts.fct_product_sales").scan(limit=1).to_arrow().to_pylist()
     change = {"orderitemid": number, "orderid": sale["order_id"], "productid": sale["product_id"], "quantity": 1}
-    land_change(own_lake, WAVES + 2, "order_items", number, change | {"kafka_raw_value": b"row"})
+    land_change(built, WAVES + 2, "order_items", number, change | {"kafka_raw_value": b"row"})
     build("--select", "int_order_items_deduplicated", *marts)
     build("--select", "int_order_items_priced", *marts)
     keys = (EqualTo("order_line_key", f"shop-{number}"), EqualTo("order_item_id", number))
     for mart, key in zip(marts, keys, strict=True):
-        assert own_lake.load_table(f"marts.{mart}").scan(row_filter=key).to_arrow().num_rows == 1, mart
+        assert built.load_table(f"marts.{mart}").scan(row_filter=key).to_arrow().num_rows == 1, mart
 
 
 def test_a_record_without_key_time_or_quantity_fails_no_test(own_lake: Catalog) -> None:
@@ -287,18 +290,19 @@ def test_a_model_reads_again_after_an_upstream_table_was_built_anew(built: Catal
     assert completed.scan(row_filter=EqualTo("order_id", order["order_id"])).to_arrow().num_rows == 0
 
 
-def test_what_a_rollback_took_from_a_table_is_read_again(own_lake: Catalog) -> None:
+@pytest.mark.long
+def test_what_a_rollback_took_from_a_table_is_read_again(built: Catalog) -> None:
     models = ("int_order_items_deduplicated", *(name.partition(".")[2] for name in RECOMPUTED))
-    before = contents(own_lake)
-    table = own_lake.load_table("deduplicated.int_order_items_deduplicated")
+    before = contents(built)
+    table = built.load_table("deduplicated.int_order_items_deduplicated")
     earlier = table.current_snapshot().parent_snapshot_id
     with table.manage_snapshots() as change:
         change.set_current_snapshot(snapshot_id=earlier)
-    assert contents(own_lake) != before
+    assert contents(built) != before
     # Meanwhile its readers go on with what it has.
     build("--select", *models[1:])
     build("--select", *models)
-    assert contents(own_lake) == before
+    assert contents(built) == before
 
 
 @pytest.mark.long

@@ -4,13 +4,13 @@ import csv
 import json
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 
 import duckdb
 import frictionless
@@ -41,6 +41,7 @@ from python_export.readiness import completeness
 from python_export.run import Exporter
 from python_ingest.kafka.admin import Broker
 from tests.python_export.publishing.test_export_disk_full import no_room_beyond
+from tests.support import forked
 from tests.support.hostile_rows import (
     COLUMNS,
     GUARDED,
@@ -215,9 +216,23 @@ def shop(stack: Settings, tmp_path_factory: pytest.TempPathFactory) -> Project:
             """,
         )
     project = Project(directory, {**environment(), "DBT_TARGET_PATH": "target", "DBT_LOG_PATH": "logs"})
-    dbt = Path(sys.executable).with_name("dbt")
-    subprocess.run([dbt, "parse"], cwd=directory, env=project.env, check=True, capture_output=True)
+    parse(project)
     return project
+
+
+def parse(project: Project) -> None:
+    assert forked.dbt(["parse"], project.directory, project.env, 300).returncode == 0
+
+
+@pytest.fixture(autouse=True)
+def dbt_in_forks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the exporter start dbt as `run_dbt` does."""
+
+    def run(command: list[str], cwd: Path, env: dict[str, str], timeout: float, **_: object) -> object:
+        return forked.dbt(command[1:], cwd, env, timeout)
+
+    starts = SimpleNamespace(run=run, TimeoutExpired=subprocess.TimeoutExpired)
+    monkeypatch.setattr("python_dbt.run.subprocess", starts)
 
 
 @pytest.fixture
@@ -474,8 +489,9 @@ def test_a_spark_error_of_the_build_is_named_without_values(settings: Settings, 
             MODEL.replace("in_exported_weeks", "in_exported_weaks"): "'in_exported_weaks' is undefined",
         }.items():
             model.write_text(sql)
-            assert withheld(settings, shop).startswith("exp_weekly__events could not be built (")
-            assert reason in withheld(settings, shop)
+            said = withheld(settings, shop)
+            assert said.startswith("exp_weekly__events could not be built (")
+            assert reason in said
     finally:
         model.write_text(MODEL)
 
@@ -535,10 +551,9 @@ def test_without_a_build_the_table_must_hold_the_week(settings: Settings, shop: 
     assert export(settings, shop, with_build=False).unchanged
     # What dbt has compiled since is proven, and it is not what made the rows.
     model = shop.directory / "models" / "exports" / "exp_weekly__events.sql"
-    dbt = Path(sys.executable).with_name("dbt")
     for sql, is_refused in ((f"{MODEL}\n-- it's \\ corrected", True), (MODEL, False)):
         model.write_text(sql)
-        subprocess.run([dbt, "compile"], cwd=shop.directory, env=shop.env, check=True, capture_output=True)
+        assert forked.dbt(["compile"], shop.directory, shop.env, 300).returncode == 0
         exported = exporting(settings, shop, with_build=False)
         assert [
             "exp_weekly__events was not built for 2020-W53 from the SQL in" in dataset.reason
@@ -633,7 +648,6 @@ def with_groups(stack: Settings, shop: Project) -> Iterator[Project]:
     for table in (late.TABLE.identifier, (SCHEMA_NAME, "exp_weekly__groups")):
         with suppress(NoSuchTableError):
             load_catalog(stack).drop_table(table)
-    dbt = Path(sys.executable).with_name("dbt")
     files = {
         shop.directory / "models" / "exports" / "exp_weekly__groups.sql": GROUPS,
         shop.directory / "models" / "exports" / "exp_weekly__groups.yml": GROUPS_YML,
@@ -641,12 +655,12 @@ def with_groups(stack: Settings, shop: Project) -> Iterator[Project]:
     }
     for file, content in files.items():
         file.write_text(content)
-    subprocess.run([dbt, "parse"], cwd=shop.directory, env=shop.env, check=True, capture_output=True)
+    parse(shop)
     yield shop
     for file in files:
         file.unlink()
     (shop.directory / "dbt_project.yml").write_text(DBT_PROJECT)
-    subprocess.run([dbt, "parse"], cwd=shop.directory, env=shop.env, check=True, capture_output=True)
+    parse(shop)
 
 
 @pytest.mark.long
