@@ -7,6 +7,12 @@
     {%- if not execute %}{{ return('') }}{% endif -%}
     {%- set selects = [] -%}
     {%- for node in graph.sources.values() | sort(attribute='unique_id') if node.config.meta.kafka -%}
+        {%- if node.unique_id not in lineage_of(model.unique_id) -%}
+            {%- do exceptions.raise_compiler_error(
+                'The topic ' ~ node.config.meta.kafka.topic ~ ' is missing in models/ops/ops_commits.sql. Add'
+                ~ " `-- depends_on: {{ source('" ~ node.source_name ~ "', '" ~ node.name ~ "') }}` there."
+            ) -%}
+        {%- endif -%}
         {%- set table = adapter.get_relation(node.database, node.schema, node.identifier) -%}
         {%- if table -%}
             {%- do selects.append(caller(node.config.meta.kafka.topic, table, changed_in(table))) -%}

@@ -35,8 +35,9 @@ class _Handler(logging.StreamHandler[TextIO]):
     configured: tuple[Level, Format] = ("info", "text")
 
     def emit(self, record: logging.LogRecord) -> None:
-        # A progress bar replaces it while it is shown, so that lines appear above the bar.
-        self.stream = sys.stderr
+        # A progress bar replaces it while it is shown, so that lines appear above the bar, if both are on a terminal.
+        stderr = getattr(sys.stderr, "rich_proxied_file", sys.stderr)
+        self.stream = sys.stderr if stderr.isatty() else stderr
         super().emit(record)
 
 
@@ -48,6 +49,8 @@ def configure(level: Level = "info", style: Format = "text") -> None:
     _handler.configured = level, style
     _handler.setFormatter(_Formatter(style))
     logging.getLogger().addHandler(_handler)
+    for library in ("py4j", "urllib3"):  # what they retry is no event of a command
+        logging.getLogger(library).setLevel(logging.CRITICAL)
     log.setLevel(level.upper())
 
 

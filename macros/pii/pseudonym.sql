@@ -6,14 +6,16 @@
 
     The key is never in SQL: its two pads come from a table over the 0600 key file (macros/pii/check_pii_key.sql), read
     by scalar subqueries, so that two keys fail and none gives NULL. Only the check of a new key reads other `pads`.
+
+    The version of a mask is a hash of the text rendered here, white space included: a change masks everything again.
 #}
 {% macro pseudonym(value, class, source='', pads='spark_catalog.default.pii_pads') -%}
     sha2(
         concat(
-            (select unhex(substr(split_part(pads.value, ':', 2), 129, 128)) from {{ pads }} as pads),
+            {{ pii_pad('outer', pads) }},
             unhex(sha2(
                 concat(
-                    (select unhex(substr(split_part(pads.value, ':', 2), 1, 128)) from {{ pads }} as pads),
+                    {{ pii_pad('inner', pads) }},
                     encode(
                         concat(
                             {%- if source %}
@@ -40,5 +42,18 @@
 
 {# The source in front of the class, if the key's version uses sources: its line states it. #}
 {% macro pii_source(source, pads) -%}
-    (select if(split_part(pads.value, ':', 3) = 'source', '{{ source }}.', '') from {{ pads }} as pads)
+    (
+        select if(split_part(pads.value, ':', 3) = 'source', '{{ source }}.', '')
+        from {{ pads }} as pads
+    )
+{%- endmacro %}
+
+
+{# One of the two pads of the HMAC, from the table of the key file. #}
+{% macro pii_pad(which, pads) -%}
+    {%- set start = {'inner': 1, 'outer': 129}[which] -%}
+    (
+        select unhex(substr(split_part(pads.value, ':', 2), {{ start }}, 128))
+        from {{ pads }} as pads
+    )
 {%- endmacro %}

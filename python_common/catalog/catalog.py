@@ -143,8 +143,15 @@ def load_table(catalog: Catalog, identifier: str) -> Table | None:
 
 def existing_columns(table: Table, names: Iterable[str]) -> tuple[str, ...]:
     """Return those columns that a table has, a nested field by its path: one of release 0.5 has no kafka_generation."""
-    known = {*table.schema().column_names}
-    return tuple(name for name in dict.fromkeys(names) if name in known)
+
+    def exists(name: str) -> bool:
+        try:
+            table.schema().find_field(name)
+        except ValueError:
+            return False
+        return True
+
+    return tuple(name for name in dict.fromkeys(names) if exists(name))
 
 
 def _metadata_of(catalog: Catalog, identifier: str) -> str:

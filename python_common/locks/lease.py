@@ -78,11 +78,15 @@ class Killed:
 
 
 class Lease:
-    """A lease of this process, renewed by a thread. `left` is the killed run that held it before."""
+    """A lease of this process, renewed by a thread.
+
+    `left` names the killed runs that are not reported yet. The row keeps them, whoever has the lease, until `reported`.
+    """
 
     def __init__(self, catalog: Catalog, name: str, command: str, reports_if_killed: bool = False) -> None:
         self._catalog, self._name, self._command, self._reports_if_killed = catalog, name, command, reports_if_killed
         self.left: Killed | None = None
+        self._unreported: str | None = None
         self._holder = f"{socket.gethostname()}:{home()}"
         self.number, self._since = 0, datetime.now(UTC)
         self._ended = threading.Event()
@@ -107,6 +111,7 @@ class Lease:
             before = rows.get(self._name)
             if before and before.holder not in (None, self._holder) and before.expires_at > now:
                 return rows
+            self._unreported = before.run if before else None
             self.left = Killed(before.run, before.expires_at) if before and before.run else None
             self.number, self._since = before.number + 1 if before else 1, now
             return {**rows, self._name: self._row(now)}
@@ -123,15 +128,20 @@ class Lease:
 
         return self._is_mine(TABLE.change(self._catalog, change).get(self._name))
 
+    def reported(self) -> None:
+        """Record that `left` is reported."""
+        self._unreported = None
+        self.renew()
+
     def give_back(self, is_killed: bool = False) -> None:
-        """Give the lease back. The row keeps its number, and the killed run that the next holder reports."""
+        """Give the lease back. The row keeps its number, and the killed runs that the next holder reports."""
         self._ended.set()
 
         def change(rows: Rows) -> Rows:
             row = rows.get(self._name)
             if row is None or not self._is_mine(row):
                 return rows
-            run = row.run if is_killed else None
+            run = row.run if is_killed else self._unreported
             return {**rows, self._name: replace(row, holder=None, expires_at=datetime.now(UTC), run=run)}
 
         TABLE.change(self._catalog, change)
@@ -147,7 +157,8 @@ class Lease:
         return row is not None and (row.holder, row.number) == (self._holder, self.number)
 
     def _row(self, now: datetime) -> Row:
-        run = self._command if self._reports_if_killed else None
+        runs = [run for run in (self._unreported, self._command if self._reports_if_killed else None) if run]
+        run = " and the ".join(dict.fromkeys(runs)) or None
         return Row(self._name, self._holder, now + LASTS, run, self.number, self._command, self._since)
 
 

@@ -1,5 +1,6 @@
 """The ingester's Spark session, started when it is needed, its log kept off the terminal."""
 
+import contextlib
 import os
 import shutil
 import sys
@@ -72,8 +73,9 @@ def _start(settings: Settings, log: Path) -> SparkSession:
     private_files.directory(log.parent)
     sys.stderr.flush()
     terminal = os.dup(2)
-    with log.open("ab") as file:
-        # The JVM inherits the descriptor when it starts; then Python gets its own back.
+    # The JVM inherits the descriptor when it starts; then Python gets its own back. What other threads log meanwhile is
+    # still written to the terminal.
+    with log.open("ab") as file, os.fdopen(os.dup(terminal), "w") as stderr, contextlib.redirect_stderr(stderr):
         os.dup2(file.fileno(), 2)
         try:
             started = session(settings, "ingest")

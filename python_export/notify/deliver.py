@@ -22,6 +22,7 @@ from python_common.errors import UserError
 from python_common.failure import to_user_error
 from python_common.locks.lease import Lease, LeaseLostError, leased
 from python_common.locks.lock import locked
+from python_common.log import log
 from python_common.weeks import IsoWeek
 from python_dbt.project import Project
 from python_export.datasets import declared
@@ -95,13 +96,19 @@ def alert(
 def only_run(
     settings: Settings, env: Mapping[str, str], exported: Exported, say: Say, command: str
 ) -> Iterator[tuple[Catalog, Lease]]:
-    """Hold the lock and the lease of the runs that export, and send an alert if the run before was killed."""
+    """Hold the lock and the lease of the runs that export, and send an alert of runs that were killed before."""
     with locked("weekly"):
         catalog = load_catalog(settings, create=True)
         with leased(catalog, "weekly", command, reports_if_killed=True) as lease:
             if killed := lease.left:
                 error = UserError(f"The {killed.run} was killed", "What it has published is whole; run it again")
-                exported.undelivered += alert(env, exported.week, error, say, killed.at)
+                try:
+                    undelivered = alert(env, exported.week, error, say, killed.at)
+                    lease.reported()
+                except Exception as problem:  # the run itself must not end for it
+                    undelivered = [to_user_error(problem, settings)]
+                _log_undelivered(undelivered)
+                exported.undelivered += undelivered
             yield catalog, lease
 
 
@@ -122,9 +129,13 @@ def alerting(settings: Settings, env: Mapping[str, str], exported: Exported, say
             undelivered += notify(settings, env, load_catalog(settings), say, exported.notices())
         except Exception as second:  # whatever it is, it must not take the place of the error
             undelivered.append(to_user_error(second, settings))
-        for missing in undelivered:
-            say(f"error: not delivered: {missing}")
+        _log_undelivered(undelivered)
         raise error from (None if isinstance(problem, UserError) else problem)
+
+
+def _log_undelivered(problems: Iterable[UserError]) -> None:
+    for problem in problems:
+        log.error("not delivered: %s", problem)
 
 
 def _shown(env: Mapping[str, str], say: Say) -> dict[str, ReportSpec]:

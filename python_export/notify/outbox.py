@@ -20,7 +20,7 @@ from python_export.variables import Channels
 
 PENDING, DELIVERED, NO_CHANNEL, DROPPED = "pending", "delivered", "no channel", "dropped"
 VERSION, NOTICE, WITHDRAWN = "version", "notice", "withdrawn"
-# Sent without the outbox, which has such rows of release 0.5 alone.
+# Sent without the outbox, in which only earlier versions of this program have left such rows.
 ALERT = "failure"
 # The first notification of a lake with an export root of years must not repeat these years.
 NEWS_AGE = timedelta(days=30)

@@ -13,7 +13,7 @@ from python_common.errors import UserError
 from python_ingest.avro import expanded_schema, merge
 from python_ingest.avro.merge import Versions
 from python_ingest.avro.types import AvroSchema, omitted_fields
-from python_ingest.avro.walk import IncompatibleSchema, holds_nothing
+from python_ingest.avro.walk import IncompatibleSchema, holds_nothing, walk
 from python_ingest.bronze.column_types import widened_columns
 from python_ingest.bronze.columns import landed_columns
 from python_ingest.bronze.schema_state import Decoder, Decoders, SchemaState
@@ -181,6 +181,10 @@ def check_compatibility(
     versions.with_version(writer)
     widened_columns(columns, landed_columns(side, writer))
     merge.refuse_narrowing(older, writer, declaration.allow)
+    for path, schema in walk(writer):
+        # Spark would read what remains of the union as another type than the column's.
+        if isinstance(schema, list) and any(branch != "null" and holds_nothing(branch) for branch in schema):
+            raise IncompatibleSchema(path, "a record in the union has no field that can be a column")
     notes = [f"{path} is omitted, {reason}: NULL in the table" for path, reason in omitted_fields(writer)]
     if notes and holds_nothing(writer):
         raise IncompatibleSchema("", f"no field can be a column: {notes[0]}")

@@ -447,5 +447,12 @@ def test_a_merge_does_not_shuffle_its_target(lake: Lake, first_wave: object) -> 
     assert "keygroupedpartitioning" in plan
 
 
+def test_increments_equal_a_full_refresh(lake: Lake, first_wave: object) -> None:
+    incremental = lake.contents("deduplicated", "marts", "exports")
+    rebuilt = run_dbt("build", "--full-refresh", "--exclude-resource-type", "test", "unit_test")
+    assert rebuilt.returncode == 0, rebuilt.stdout[-3000:]
+    assert lake.contents("deduplicated", "marts", "exports") == incremental
+
+
 def test_a_person_of_the_second_wave_is_nowhere_either(lake: Lake, first_wave: object) -> None:
     planted.assert_nothing_of(persons(wave=2), lake.public_artefacts())

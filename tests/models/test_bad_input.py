@@ -25,7 +25,7 @@ CHECK = ("run-operation", "check_pii_key")
 @pytest.mark.parametrize(
     ("command", "damage", "message"),
     [
-        (CHECK, "missing", "is missing or does not hold exactly one key"),
+        (BUILD, "missing", "is missing or does not hold exactly one key"),
         (CHECK, "two keys", "is missing or does not hold exactly one key"),
         (CHECK, "without its copy", "has no copy"),
         (CHECK, "an earlier release's key", "is of a release that gave equal numbers of two systems one pseudonym"),

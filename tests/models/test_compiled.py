@@ -159,6 +159,7 @@ def test_the_fingerprint_of_a_week_follows_the_exported_columns(tmp_path: Path) 
     )
     added = "    columns:\n      - {name: added_last, data_type: string}\n"
     mart.write_text(mart.read_text().replace("    columns:\n", added, 1))
+    assert compiled_figures() == before
     export.write_text(export.read_text().replace("    columns:\n", added, 1))
     assert compiled_figures() == before.replace("xxhash64(amount,", "xxhash64(added_last, amount,", 1)
 

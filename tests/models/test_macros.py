@@ -1,6 +1,7 @@
 """Macros alone: the week rule and the masking rule against Python's own calendar and HMAC."""
 
 import datetime as datetime_module
+import hashlib
 import hmac
 import random
 import re
@@ -14,6 +15,7 @@ import pytest
 from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Settings
 from python_common.weeks import IsoWeek
+from python_dbt.pii import masks
 
 Show = Callable[[str], list[dict]]
 
@@ -26,6 +28,25 @@ def test_sql_and_python_agree_on_every_week_edge_and_leap_day(stack: Settings, s
     values = ", ".join(f"(timestamp '{moment:%Y-%m-%d %H:%M:%S.%f}')" for moment in moments)
     weeks = show(f"select {{{{ iso_week('moment') }}}} as week from values {values} as edges (moment) order by moment")
     assert [row["week"] for row in weeks] == [str(IsoWeek.of(moment)) for moment in moments]
+
+
+def test_the_text_of_each_mask_is_the_one_that_lakes_are_masked_with() -> None:
+    """A mask's version is a hash of its text, white space included: another text masks every lake again."""
+    rendered = {
+        pii: "\n".join(masks._rendered("mask_as", "value", pii, name, "source") for name in names)
+        for pii, names in masks.load().classes.items()
+        if names and pii != masks.AS_IS
+    }
+    assert {pii: hashlib.md5(text.encode()).hexdigest()[:16] for pii, text in rendered.items()} == {
+        "user": "0b9818ff836fbeb1",
+        "customer": "887f7286666322da",
+        "email": "b0fac5ba7becc1bb",
+        "card_number": "22f2b8912b4181c8",
+        "person_name": "3bdef2a6b07253e5",
+        "postal_code": "a23688287c92f1bc",
+        "birth": "3a5e3912e898c7a1",
+        "registration": "76219c00f35c8e35",
+    }
 
 
 def test_the_exported_week_is_the_last_complete_one_unless_one_is_named(stack: Settings, show: Show) -> None:

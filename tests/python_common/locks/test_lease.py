@@ -103,6 +103,28 @@ def test_a_run_that_a_signal_ends_is_not_waited_for_and_told_of(start: Start, nu
     assert second.line() == "before: export run for 2020-W53"
 
 
+def test_a_killed_run_is_kept_until_it_is_reported_whoever_has_the_lease_in_between(offline_settings: Settings) -> None:
+    catalog = load_catalog(offline_settings, create=True)
+
+    def taken(command: str, reports_if_killed: bool = False) -> lease.Lease:
+        mine = lease.Lease(catalog, "weekly", command, reports_if_killed)
+        assert mine.take() is None
+        return mine
+
+    taken("weekly run for 2020-W52", reports_if_killed=True).give_back(is_killed=True)
+    with lease.leased(catalog, "weekly", "ingest maintain"):
+        pass
+    second = taken("weekly run for 2020-W53", reports_if_killed=True)
+    assert second.left is not None
+    assert second.left.run == "weekly run for 2020-W52"
+    second.give_back(is_killed=True)
+    with lease.leased(catalog, "weekly", "export run for 2020-W53", reports_if_killed=True) as third:
+        assert third.left is not None
+        assert third.left.run == "weekly run for 2020-W52 and the weekly run for 2020-W53"
+        third.reported()
+    assert taken("backup save").left is None
+
+
 def test_a_machine_that_was_stopped_for_longer_than_its_lease_does_nothing_more(start: Start, tmp_path: Path) -> None:
     first = start("first", WORK_IN_STEPS)
     first.ready()
@@ -208,8 +230,9 @@ def test_of_two_machines_one_tells_and_one_that_was_stopped_tells_nothing_more(
     for week in ("2020-W53", "2021-W01"):
         keys.append(outbox.key_of(target, publish_content(target, "a", week).manifest.path))
     with webhook() as (url, taken, answer):
-        first = start("first", NOTIFY, LAKEHOUSE_WEBHOOK_URL=url)
-        second = start("second", NOTIFY, LAKEHOUSE_WEBHOOK_URL=url)
+        # A stack that the process of the tests has started has a mail server, which is not asked here.
+        first = start("first", NOTIFY, LAKEHOUSE_WEBHOOK_URL=url, LAKEHOUSE_SMTP_HOST="")
+        second = start("second", NOTIFY, LAKEHOUSE_WEBHOOK_URL=url, LAKEHOUSE_SMTP_HOST="")
         for machine in (first, second):
             machine.ready()
             machine.go()

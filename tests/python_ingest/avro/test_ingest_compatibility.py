@@ -49,6 +49,13 @@ def fit(before: Any, after: Any, *allow: str) -> CompatibleSchema:
     )
 
 
+def test_a_union_of_which_a_record_holds_nothing_is_refused() -> None:
+    """Names that differ by case only cannot be columns, so nothing of the record is left."""
+    twins = record("twins", A="int", a="int")
+    with pytest.raises(IncompatibleSchema, match="text: a record in the union has no field that can be a column"):
+        fit(record("r", id="int"), record("r", id="int", text=["null", "string", twins]))
+
+
 def test_only_a_version_that_the_registry_calls_incompatible_both_ways_is_refused(lab: Lab) -> None:
     rng = random.Random(20261122)
     outcomes = {"landed": 0, "noted": 0, "refused": 0}

@@ -287,7 +287,7 @@ def test_a_person_is_one_of_a_source(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"user is a kind of person in 2 sources.* Name one of shop\.user, till\.user"):
         erase.of_sources(both, [user])
     with pytest.raises(
-        UserError, match=r"rows of a shop\.customer are\. Choose from shop\.user, till\.customer, till\.u"
+        UserError, match=r"kind of person shop\.customer\. Choose from shop\.user, till\.customer, till\.u"
     ):
         erase.of_sources(both, [Person("shop.customer", "42")])
 
