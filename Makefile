@@ -148,5 +148,5 @@ bench-export: setup ## Measure an export of 5 million rows beside DuckDB's COPY
 
 docs: up ## Build the dbt docs into target/static_index.html
 	@$(STACK_ENV) dbt --quiet docs generate --static
-	@$(RUN) python -m python_dbt.erd target/manifest.json > target/erd.mmd
+	@$(RUN) python -m docs.erd target/manifest.json > target/erd.mmd
 	@echo "docs: target/static_index.html, and target/erd.mmd: marts and exports as a Mermaid diagram"

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import frictionless
 
+from docs.erd import mermaid
 from local_stack.sample_data import produced_log
 from local_stack.sample_data.expected import rules
 from local_stack.sample_data.expected import sales as truth_sales
@@ -21,7 +22,6 @@ from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT, home
 from python_common.spark import thrift
 from python_common.weeks import IsoWeek
-from python_dbt.erd import mermaid
 from python_dbt.manifest import load
 from tests.conftest import run_dbt, run_lakehouse
 from tests.end_to_end.conftest import SIZE, Lake, persons, produce, succeed
