@@ -193,6 +193,7 @@ def test_a_run_that_was_killed_is_known_to_the_next_holder(catalog: Catalog) -> 
     assert (killed.take(), killed.left) == (None, None)
     with leased(catalog, "weekly", "export run for 2026-W47", reports_if_killed=True) as mine:
         assert mine.left.run == "export run for 2026-W46"
+        mine.reported()
     # One that has ended is not, nor one whose kills others tell of.
     with leased(catalog, "weekly", "test") as mine:
         assert mine.left is None
