@@ -89,7 +89,7 @@ test-unit: $(VENV) ## The tests that need no service
 	@$(RUN) pytest --numprocesses 2 --dist worksteal -m "unit and not long"
 
 test-long: setup ## Random sequences, kill matrices, faults of services, lakes of their own
-	@$(PYTEST) -m long
+	@$(PYTEST) -m "long and not chaos"
 
 test-cluster: setup $(CLUSTER) ## Run the tests of a lake on servers, on a PostgreSQL of their own
 	@$(PYTEST) tests/cluster
