@@ -86,7 +86,6 @@ class Lease:
     def __init__(self, catalog: Catalog, name: str, command: str, reports_if_killed: bool = False) -> None:
         self._catalog, self._name, self._command, self._reports_if_killed = catalog, name, command, reports_if_killed
         self.left: Killed | None = None
-        self._unreported: str | None = None
         self._holder = f"{socket.gethostname()}:{home()}"
         self.number, self._since = 0, datetime.now(UTC)
         self._ended = threading.Event()
@@ -111,7 +110,6 @@ class Lease:
             before = rows.get(self._name)
             if before and before.holder not in (None, self._holder) and before.expires_at > now:
                 return rows
-            self._unreported = before.run if before else None
             self.left = Killed(before.run, before.expires_at) if before and before.run else None
             self.number, self._since = before.number + 1 if before else 1, now
             return {**rows, self._name: self._row(now)}
@@ -130,7 +128,7 @@ class Lease:
 
     def reported(self) -> None:
         """Record that `left` is reported."""
-        self._unreported = None
+        self.left = None
         self.renew()
 
     def give_back(self, is_killed: bool = False) -> None:
@@ -141,7 +139,8 @@ class Lease:
             row = rows.get(self._name)
             if row is None or not self._is_mine(row):
                 return rows
-            run = row.run if is_killed else self._unreported
+            unreported = self.left.run if self.left else None
+            run = row.run if is_killed else unreported
             return {**rows, self._name: replace(row, holder=None, expires_at=datetime.now(UTC), run=run)}
 
         TABLE.change(self._catalog, change)
@@ -157,7 +156,7 @@ class Lease:
         return row is not None and (row.holder, row.number) == (self._holder, self.number)
 
     def _row(self, now: datetime) -> Row:
-        runs = [run for run in (self._unreported, self._command if self._reports_if_killed else None) if run]
+        runs = [*([self.left.run] if self.left else []), *([self._command] if self._reports_if_killed else [])]
         run = " and the ".join(dict.fromkeys(runs)) or None
         return Row(self._name, self._holder, now + LASTS, run, self.number, self._command, self._since)
 

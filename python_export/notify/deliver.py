@@ -100,6 +100,7 @@ def only_run(
     with locked("weekly"):
         catalog = load_catalog(settings, create=True)
         with leased(catalog, "weekly", command, reports_if_killed=True) as lease:
+            undelivered: list[UserError] = []
             if killed := lease.left:
                 error = UserError(f"The {killed.run} was killed", "What it has published is whole; run it again")
                 try:
@@ -107,9 +108,13 @@ def only_run(
                     lease.reported()
                 except Exception as problem:  # the run itself must not end for it
                     undelivered = [to_user_error(problem, settings)]
+            exported.undelivered += undelivered
+            try:
+                yield catalog, lease
+            except Exception:
+                # The command logs them at the end of a run that succeeds.
                 _log_undelivered(undelivered)
-                exported.undelivered += undelivered
-            yield catalog, lease
+                raise
 
 
 @contextmanager
