@@ -122,7 +122,7 @@ class DbtManifest:
         return [source for source in self.sources.values() if source.meta.get("kafka")]
 
     def named(self, name: str) -> Node:
-        """Return the model, seed or snapshot of a name; a ValueError if there is none."""
+        """Return the model, seed or snapshot of a name; a ValueError if it is missing."""
         [node] = [node for node in self.nodes.values() if node.name == name and node.resource_type in REFERENCED]
         return node
 

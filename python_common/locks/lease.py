@@ -11,7 +11,7 @@ that check and its write, the store refuses the write:
 - a version takes the number after those that existed before the check, and is written only if it does not exist;
 - an export must be tested by a build of this run, which gets the number and tags nothing without it
   (`macros/require_lease.sql`);
-- the rows of a small table are replaced only if nobody changed them.
+- the rows of a small table are replaced only if no other process changed them.
 
 A mail or a webhook call may come twice then, under one idempotency key.
 
@@ -47,9 +47,12 @@ class Row:
     """A lease. The row of one that was given back stays, for its number."""
 
     name: Annotated[str, "what one run at a time may do"]
-    holder: Annotated[str | None, "the machine, and its LAKEHOUSE_HOME; null while nobody has it"]
+    holder: Annotated[str | None, "the machine, and its LAKEHOUSE_HOME; null while it is free"]
     expires_at: Annotated[datetime, "when others may take it, unless it is renewed"]
-    run: Annotated[str | None, "what the holder does, if the next holder is to tell that it was killed"]
+    run: Annotated[
+        str | None,
+        "what the next holder reports if this one is killed, and killed runs before it",
+    ]
     number: Annotated[int, "how often it was taken", LongType()]
     command: Annotated[str, "what the holder does"]
     since: Annotated[datetime, "when the holder took it"]
@@ -80,7 +83,7 @@ class Killed:
 class Lease:
     """A lease of this process, renewed by a thread.
 
-    `left` names the killed runs that are not reported yet. The row keeps them, whoever has the lease, until `reported`.
+    `left` names the killed runs that are not reported yet. The row keeps them under each holder, until `reported`.
     """
 
     def __init__(self, catalog: Catalog, name: str, command: str, reports_if_killed: bool = False) -> None:

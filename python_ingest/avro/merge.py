@@ -187,7 +187,7 @@ def _fit(dropped: AvroSchema, added: AvroSchema) -> bool:
 
 
 def _wider(old: AvroSchema, new: AvroSchema, path: str) -> AvroSchema:
-    """Return the type that holds both; raises IncompatibleSchema if there is none."""
+    """Return the type that holds both; raises IncompatibleSchema if no type does."""
     before, after = column_type(old), column_type(new)
     if before != after:
         wider = WIDER.get((before, after)) or WIDER.get((after, before))

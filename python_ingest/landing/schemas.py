@@ -151,7 +151,7 @@ class TopicSchemas:
 
 @dataclass(frozen=True)
 class CompatibleSchema:
-    """A schema in the expanded schema, under the names of its columns, and what people should know of it."""
+    """An expanded schema, its fields named as their columns, with the notes of `lakehouse ingest status`."""
 
     writer: AvroSchema
     notes: tuple[str, ...]
@@ -165,7 +165,7 @@ def check_compatibility(
     older: Versions,
     registered: Registered,
 ) -> CompatibleSchema:
-    """Return a schema as the expanded schema whose fields have the names of their columns.
+    """Return the expanded schema of a version, its fields named as their columns.
 
     It must fit `versions`, all that the table knows, and `columns`, for a source may have declared them. `older` are
     the versions with a lower id, which the registry gives in the order of registration: a narrower type or another name
