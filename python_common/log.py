@@ -42,6 +42,8 @@ class _Handler(logging.StreamHandler[TextIO]):
 
 
 _handler = _Handler()
+# Py4J logs on the root logger what it raises as well, if a JVM ends in the middle of a call.
+_handler.addFilter(lambda record: record.name != "root")
 
 
 def configure(level: Level = "info", style: Format = "text") -> None:

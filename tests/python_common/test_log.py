@@ -50,6 +50,8 @@ def test_events_below_the_level_and_what_libraries_note_are_left_out(capsys: pyt
     log.info("progress")
     logging.getLogger("pyiceberg").info("a manifest")
     logging.getLogger("pyiceberg").warning("a limit")
+    # As Py4J does when the JVM has ended; the exception comes too, and its report names the topic.
+    logging.error("Exception while sending command.")
     assert [line.partition(" ")[2] for line in capsys.readouterr().err.splitlines()] == ["warning: a limit"]
 
 

@@ -290,7 +290,7 @@ def test_a_topic_that_ends_the_jvm_is_named_and_the_others_land(
     assert landed.returncode == 1, landed.stdout
     assert "Spark's Java process has ended: topics that failed are landed one by one" in landed.stderr
     assert f"error: {lab.topic}: Spark's Java process ended while this topic was landed" in landed.stderr
-    assert landed.stderr.count("error: ") == 1
+    assert landed.stderr.count("error: ") == 1, landed.stderr
     for other in others:
         assert_exactly_once(other, 6)
 
