@@ -25,7 +25,7 @@ from python_common.config.settings import Settings, from_environment
 from python_common.spark.spark_conf import session
 from tests.support import forked
 from tests.support.in_process import without_times
-from tests.support.weed import Weed, running_weed
+from tests.support.services.weed import Weed, running_weed
 
 LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
 # What is built once for several modules; they are one group.

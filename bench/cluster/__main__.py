@@ -19,7 +19,7 @@ from local_stack.temporary import running
 from python_common.config.settings import Settings
 from python_common.process import Service
 from python_common.spark import thrift
-from tests.support.spark_cluster import running_cluster
+from tests.support.services.spark_cluster import running_cluster
 
 TOPIC = "payments"
 BATCH_RECORDS = 1_000_000

@@ -3,12 +3,12 @@
 from decimal import Decimal
 from random import Random
 
-from local_stack.sample_data import brokerage, payments, shop, storefront
 from local_stack.sample_data.codec import text
 from local_stack.sample_data.log import Draft, Payload, Wire
 from local_stack.sample_data.plan import DAY, HOUR, MINUTE, Plan
-from local_stack.sample_data.shop_changes import change, delete, tombstone
-from local_stack.sample_data.shop_orders import ShopOrder
+from local_stack.sample_data.sources import brokerage, payments, shop, storefront
+from local_stack.sample_data.sources.shop_changes import change, delete, tombstone
+from local_stack.sample_data.sources.shop_orders import ShopOrder
 
 EDGE_ORDER = 7_000_000
 AWAITED_ORDER = 7_100_001

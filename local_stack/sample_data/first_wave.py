@@ -1,10 +1,11 @@
 """The first wave: every topic over all weeks, the rules' edges and broken records included."""
 
-from local_stack.sample_data import brokerage, edges, payments, shop, storefront
+from local_stack.sample_data import edges
 from local_stack.sample_data.faults import damage
 from local_stack.sample_data.log import Log, number
 from local_stack.sample_data.plan import DAY, Plan
-from local_stack.sample_data.shop_orders import closing_order, item_changes, order_changes, place
+from local_stack.sample_data.sources import brokerage, payments, shop, storefront
+from local_stack.sample_data.sources.shop_orders import closing_order, item_changes, order_changes, place
 
 
 def first_wave(plan: Plan) -> Log:

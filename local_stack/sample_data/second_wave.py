@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
-from local_stack.sample_data import brokerage, payments, shop, storefront
 from local_stack.sample_data.edges import AWAITED_ORDER
 from local_stack.sample_data.expected.rules import (
     changes,
@@ -30,8 +29,9 @@ from local_stack.sample_data.log import (
     shop_topic,
 )
 from local_stack.sample_data.plan import DAY, HOUR, MINUTE, Plan
-from local_stack.sample_data.shop_changes import change, delete
-from local_stack.sample_data.shop_orders import ShopOrder, item_changes, order_changes, place
+from local_stack.sample_data.sources import brokerage, payments, shop, storefront
+from local_stack.sample_data.sources.shop_changes import change, delete
+from local_stack.sample_data.sources.shop_orders import ShopOrder, item_changes, order_changes, place
 
 FIRST_NUMBER = 500_000
 """Orders of the second wave are numbered from here, above those of any first wave."""

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from python_common.config.settings import Settings
-from tests.support.postgres import PASSWORD, Postgres, running_postgres
+from tests.support.services.postgres import PASSWORD, Postgres, running_postgres
 
 
 @pytest.fixture(scope="session")

@@ -14,9 +14,9 @@ from python_common.config.settings import Settings, from_environment
 from python_common.errors import UserError
 from python_jobs import backup
 from tests.conftest import LAKEHOUSE, run_lakehouse
-from tests.support.postgres import Postgres
 from tests.support.race import IDS, ids
-from tests.support.weed import KEY, SECRET, TABLE_BUCKET, Weed
+from tests.support.services.postgres import Postgres
+from tests.support.services.weed import KEY, SECRET, TABLE_BUCKET, Weed
 
 TOPIC = "payments"
 TABLE = "bronze.payments"

@@ -10,8 +10,8 @@ from python_common.config.settings import Settings
 from python_common.failure import to_user_error
 from python_common.locks.lease import Lease
 from tests.support.machines import WORK_IN_STEPS, Machine
-from tests.support.postgres import PASSWORD, LossyWay, Postgres
 from tests.support.race import IDS, committed_at_once, ids
+from tests.support.services.postgres import PASSWORD, LossyWay, Postgres
 
 
 def test_a_process_has_one_catalog_and_keeps_one_connection(

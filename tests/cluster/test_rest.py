@@ -15,7 +15,7 @@ from python_ingest.bronze import tables
 from python_ingest.declare.topics import Declaration
 from tests.conftest import run_lakehouse
 from tests.support.race import IDS, committed_at_once, ids
-from tests.support.weed import KEY, SECRET, TABLE_BUCKET, Weed
+from tests.support.services.weed import KEY, SECRET, TABLE_BUCKET, Weed
 
 KINDS = ["oauth2", "sigv4"]
 OAUTH2 = "credential = env:LAKE_CREDENTIAL\nscope = catalog"

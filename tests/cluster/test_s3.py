@@ -28,9 +28,9 @@ from python_ingest.kafka.offset_range import OffsetRange
 from python_ingest.maintenance.maintain import Retention, maintain_table
 from python_ingest.maintenance.purge import delete_orphans
 from tests.support.hostile_rows import DATASET, SCHEMA, arrow_table, current_source, hostile_rows
-from tests.support.postgres import Postgres
-from tests.support.spark_jvm import session_of_its_own
-from tests.support.weed import KEY, SECRET, TABLE_BUCKET, Weed
+from tests.support.services.postgres import Postgres
+from tests.support.services.spark_jvm import session_of_its_own
+from tests.support.services.weed import KEY, SECRET, TABLE_BUCKET, Weed
 
 ORDERS = Declaration("shop.orders", "bronze", "orders", "string", "dead_letter")
 ROWS = 50

@@ -17,7 +17,7 @@ from python_common.errors import UserError
 from python_common.process import free_ports
 from python_common.spark import thrift, thrift_server
 from python_common.spark.spark_conf import session
-from tests.support.postgres import PASSWORD, LossyWay, Postgres
+from tests.support.services.postgres import PASSWORD, LossyWay, Postgres
 
 DATABASE = "lake_of_spark"
 SECRET = "spark-secret-31fa"

@@ -33,12 +33,12 @@ from python_ingest.declare.topics import Declaration
 from tests.conftest import run_dbt, run_lakehouse, started
 from tests.support import planted
 from tests.support.lab import Lab, assert_exactly_once, declared_in, produce
-from tests.support.postgres import PASSWORD, Postgres
-from tests.support.secured import PASSWORD as LOGIN
-from tests.support.secured import USER, Authority, secured_broker
-from tests.support.spark_cluster import SparkCluster, running_cluster
-from tests.support.spark_jvm import session_of_its_own
-from tests.support.weed import SECRET, Weed
+from tests.support.services.postgres import PASSWORD, Postgres
+from tests.support.services.secured import PASSWORD as LOGIN
+from tests.support.services.secured import USER, Authority, secured_broker
+from tests.support.services.spark_cluster import SparkCluster, running_cluster
+from tests.support.services.spark_jvm import session_of_its_own
+from tests.support.services.weed import SECRET, Weed
 
 pytestmark = pytest.mark.xdist_group("cluster")
 

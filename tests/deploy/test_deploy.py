@@ -21,7 +21,7 @@ from python_dbt.project import Project
 from python_jobs import cli
 from python_jobs.commands.configuration import variables as our_variables
 from tests.python_jobs.test_configuration import NOT_FOR_PEOPLE
-from tests.support.secured import Authority
+from tests.support.services.secured import Authority
 
 DEPLOY = PROJECT_ROOT / "deploy"
 UNITS = sorted((DEPLOY / "systemd").iterdir())

@@ -17,11 +17,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from local_stack.sample_data import payments, pii_values, produce, produced_log
+from local_stack.sample_data import pii_values, produce, produced_log
 from local_stack.sample_data.log import Log, ends, number, shop_topic
 from local_stack.sample_data.plan import DAY, HOUR
-from local_stack.sample_data.shop_changes import change
-from local_stack.sample_data.shop_orders import ShopOrder
+from local_stack.sample_data.sources import payments
+from local_stack.sample_data.sources.shop_changes import change
+from local_stack.sample_data.sources.shop_orders import ShopOrder
 from python_common import pii_key
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT, home

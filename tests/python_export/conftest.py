@@ -16,7 +16,7 @@ from python_common.config.settings import Settings
 from python_export.datasets.snapshot import Source
 from python_export.publishing.target import Target, open_target
 from tests.support.hostile_rows import DATASET, SCHEMA, arrow_table, current_source, hostile_rows
-from tests.support.weed import Weed
+from tests.support.services.weed import Weed
 
 
 def write_manifest(directory: Path, schema: str, metas: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from python_common.config import connections
 from python_common.config.settings import Settings, from_environment
 from python_common.errors import UserError
 from tests.python_common.config.test_settings import COMPLETE
-from tests.support.secured import Authority
+from tests.support.services.secured import Authority
 
 SASL = {
     "KAFKA_SECURITY_PROTOCOL": "SASL_SSL",

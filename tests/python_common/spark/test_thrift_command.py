@@ -17,7 +17,7 @@ from python_common.errors import UserError
 from python_common.process import free_ports
 from python_common.spark import thrift, thrift_server
 from tests.conftest import LAKEHOUSE
-from tests.support.secured import Authority
+from tests.support.services.secured import Authority
 
 pytestmark = pytest.mark.stack
 

@@ -13,7 +13,7 @@ from python_common.config.settings import Settings, from_environment
 from python_common.errors import UserError
 from python_common.spark import thrift
 from tests.conftest import run_dbt, run_lakehouse
-from tests.support.secured import Authority
+from tests.support.services.secured import Authority
 
 pytestmark = [pytest.mark.stack, pytest.mark.long]
 

@@ -24,7 +24,7 @@ from tests.python_export.notify.conftest import (
     dead_smtp,
     smtp_at,
 )
-from tests.support.secured import Authority
+from tests.support.services.secured import Authority
 
 
 def test_a_refused_message_does_not_hold_up_the_next(lake: Lake, mailbox: Mailbox, webhook: Calls) -> None:

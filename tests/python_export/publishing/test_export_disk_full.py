@@ -21,7 +21,7 @@ from python_export.publishing.manifest import published
 from python_export.publishing.publish import publish
 from python_export.publishing.target import Target, open_target, staging
 from tests.support.hostile_rows import DATASET, MONDAY, SCHEMA, arrow_table, current_source, draft
-from tests.support.weed import Weed
+from tests.support.services.weed import Weed
 
 MB = 1024 * 1024
 

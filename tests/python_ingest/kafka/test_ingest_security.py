@@ -23,7 +23,15 @@ from python_ingest.kafka.registry import Registry
 from python_ingest.verify.compare import verify_topic
 from tests.conftest import LAKEHOUSE, run_lakehouse
 from tests.support.lab import Lab, record
-from tests.support.secured import PASSWORD, USER, Authority, SecuredBroker, grant, secured_broker, secured_registry
+from tests.support.services.secured import (
+    PASSWORD,
+    USER,
+    Authority,
+    SecuredBroker,
+    grant,
+    secured_broker,
+    secured_registry,
+)
 
 pytestmark = [pytest.mark.stack, pytest.mark.long]
 

@@ -6,13 +6,13 @@ from random import Random
 
 import pytest
 
-from local_stack.sample_data import payments, shop, storefront
-from local_stack.sample_data.brokerage import draft as trade
 from local_stack.sample_data.expected import rules
 from local_stack.sample_data.expected import sales as truth_sales
 from local_stack.sample_data.log import PARTITIONS, number, partition_of
 from local_stack.sample_data.plan import DAY, HOUR
-from local_stack.sample_data.shop_changes import change, delete, tombstone
+from local_stack.sample_data.sources import payments, shop, storefront
+from local_stack.sample_data.sources.brokerage import draft as trade
+from local_stack.sample_data.sources.shop_changes import change, delete, tombstone
 
 NOON = 1_782_129_600_000  # 2026-06-22 12:00 UTC
 CUSTOMER = {"registertime": 1, "userid": "u", "regionid": "r", "gender": "OTHER"}

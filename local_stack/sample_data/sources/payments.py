@@ -6,7 +6,7 @@ from random import Random
 from local_stack.sample_data.codec import encode, text
 from local_stack.sample_data.log import PARTITIONS, PAYMENTS, Draft, Payload, copy, partition_of
 from local_stack.sample_data.plan import DAY, HOUR, MINUTE, SECOND, Span
-from local_stack.sample_data.shop_orders import ShopOrder
+from local_stack.sample_data.sources.shop_orders import ShopOrder
 from local_stack.sample_data.text import HOSTILE_WORDS, hostile, token
 
 UNMATCHED_ORDER = 9_000_000

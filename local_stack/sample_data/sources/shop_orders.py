@@ -5,8 +5,8 @@ from random import Random
 
 from local_stack.sample_data.log import Draft, Payload
 from local_stack.sample_data.plan import DAY, HOUR, MINUTE, SECOND, Plan, Span
-from local_stack.sample_data.shop import customer_count, product_count
-from local_stack.sample_data.shop_changes import change, closing, delete
+from local_stack.sample_data.sources.shop import customer_count, product_count
+from local_stack.sample_data.sources.shop_changes import change, closing, delete
 
 CHANNELS = (
     None,

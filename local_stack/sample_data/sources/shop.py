@@ -6,7 +6,7 @@ from random import Random
 
 from local_stack.sample_data.log import Draft, Payload
 from local_stack.sample_data.plan import HOUR, SECOND, Plan, Span
-from local_stack.sample_data.shop_changes import closing, life
+from local_stack.sample_data.sources.shop_changes import closing, life
 from local_stack.sample_data.text import HOSTILE_WORDS, hostile, hostile_form, token, word
 
 CITIES = (

@@ -1,0 +1,1 @@
+"""The systems that produce: web shop, payment provider, stores and brokerage."""
