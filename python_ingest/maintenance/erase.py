@@ -271,9 +271,15 @@ def _texts(rows: pa.RecordBatch, column: str) -> pa.Array:
     if first not in rows.schema.names:
         return pa.nulls(len(rows), pa.large_string())
     values = rows[first]
-    for name in path:
-        values = pc.struct_field(values, name)
-    return pc.utf8_trim_whitespace(pc.cast(values, pa.large_string()))
+    try:
+        for name in path:
+            values = pc.struct_field(values, name)
+        return pc.utf8_trim_whitespace(pc.cast(values, pa.large_string()))
+    except pa.ArrowNotImplementedError:
+        raise UserError(
+            f"config.meta.subjects names the column {column}, which is a list or inside one: it cannot be searched",
+            "Declare columns with one value per row, and name the rows of such a column by --offset",
+        ) from None
 
 
 def _positions(rows: pa.RecordBatch) -> Iterator[RecordPosition]:

@@ -14,13 +14,15 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from python_common.catalog import property_keys
-from python_common.catalog.catalog import load_catalog
+from python_common.catalog.catalog import load_catalog, make_namespace
 from python_common.config.environment import PROJECT_ROOT
+from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.locks.lease import leased
 from python_ingest.bronze import rewrite
@@ -237,7 +239,7 @@ def test_a_table_is_not_held_by_a_lease_that_has_ended(lab: Lab) -> None:
 
 KILLED = """
 import os, signal, sys
-from python_common.catalog.catalog import load_catalog
+from python_common.catalog.catalog import load_catalog, make_namespace
 from python_common.config.settings import from_environment
 from python_common.spark.spark_conf import session
 from pathlib import Path
@@ -350,3 +352,17 @@ def test_what_another_tables_rows_name_is_found_through_them_unless_others_name_
     first, _ = erase.find(catalog, everything, [Person("customer", "1")])
     assert first == RowsToErase(homes, frozenset(), shared=1)
     assert erase.find(catalog, everything, [Person("customer", "77")]) == []
+
+
+@pytest.mark.parametrize("column", ["who.id", "id"])
+def test_a_column_in_a_list_is_named(offline_settings: Settings, declaration: Declaration, column: str) -> None:
+    people = pa.list_(pa.struct({"id": pa.int32()}))
+    schema = pa.schema({"kafka_partition": pa.int32(), "kafka_offset": pa.int64(), "who": people, "id": people})
+    catalog = load_catalog(offline_settings, create=True)
+    make_namespace(catalog, declaration.schema)
+    catalog.create_table(declaration.identifier, schema).append(
+        pa.table({"kafka_partition": [0], "kafka_offset": [1], "who": [[{"id": 7}]], "id": [[{"id": 7}]]}, schema)
+    )
+    declared = replace(declaration, persons=(Subject("customer", (column,)),))
+    with pytest.raises(UserError, match=f"the column {column}, which is a list or inside one"):
+        erase.find(catalog, [declared], [Person("customer", "7")])
