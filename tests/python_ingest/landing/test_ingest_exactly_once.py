@@ -84,17 +84,18 @@ def test_a_batch_without_rows_has_its_number_alone(lab: Lab) -> None:
     assert_exactly_once(lab, 8)
 
 
-@pytest.mark.parametrize("first", [0, 1])
-def test_of_two_that_fill_one_hole_under_different_numbers_one_is_refused(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch, first: int
+@pytest.mark.parametrize(("first", "partition"), [(0, 0), (1, 0), (0, 1), (1, 1)])
+def test_of_two_that_fill_holes_under_different_numbers_one_is_refused(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, first: int, partition: int
 ) -> None:
+    """Both fill the same hole, or the second one fills a hole in another partition."""
     produce(lab, 9)
     lab.land_well()
-    lab.sql("delete from {table} where kafka_partition = 0 and kafka_offset = 1")
+    lab.sql(f"delete from {{table}} where kafka_partition in (0, {partition}) and kafka_offset = 1")
     batch = replace(plan(lab, OffsetRange(0, 1, 2)), filling_gaps=True)
     # The branch of a replay that was killed has a number, and only one of the two has seen it.
-    other = replace(batch, position=replace(batch.position, last_batch=batch.position.last_batch + 1))
-    plans = [batch, other]
+    later = replace(batch.position, last_batch=batch.position.last_batch + 1)
+    plans = [batch, replace(batch, position=later, ranges=[OffsetRange(partition, 1, 2)])]
     overwrite = commit.overwrite
 
     def overtaken(*arguments: Any) -> None:
@@ -106,6 +107,7 @@ def test_of_two_that_fill_one_hole_under_different_numbers_one_is_refused(
     monkeypatch.setattr(commit, "overwrite", overtaken)
     with pytest.raises(CommitConflict, match="another commit came first"):
         lab.batch_writer("second").land(lab.table(), plans[1 - first])
+    lab.land_well(Options(from_earliest=True, wait=10))
     assert_exactly_once(lab, 9)
 
 
