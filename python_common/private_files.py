@@ -1,7 +1,10 @@
 """Restricts the files of the commands to their user: lake, staging and logs hold personal data."""
 
 import os
+import shutil
 from pathlib import Path
+
+from python_common.errors import UserError
 
 UMASK = 0o077
 # The umask of the caller, which cannot be read without setting it.
@@ -34,3 +37,13 @@ def write(path: Path, content: str | bytes) -> Path:
     draft.touch(mode=0o600)
     draft.write_bytes(content.encode() if isinstance(content, str) else content)
     return draft.replace(path)
+
+
+def delete(directory: Path) -> None:
+    """Delete a directory with all that is in it, published versions too; a UserError if files are left."""
+    # Directories of published versions are read-only.
+    for version in directory.glob("**/v*/manifest.json"):
+        version.parent.chmod(0o700)
+    shutil.rmtree(directory, ignore_errors=True)
+    if directory.exists():
+        raise UserError(f"Files in {directory} could not be deleted", "Delete them as their owner, then give it again")

@@ -32,6 +32,10 @@ COMMANDS = {
         "python_jobs.commands.backup",
         "Save the metadata of all tables for a backup, and restore it into a catalog.",
     ),
+    "fork": (
+        "python_jobs.commands.fork",
+        "Fork the lake without copying data: an environment of its own for dbt, the ingester and exports.",
+    ),
     "thrift": (
         "python_jobs.commands.thrift",
         "Run the Spark Thrift server in this process until a signal ends it, for systemd or a container.",

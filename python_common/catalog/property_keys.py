@@ -48,6 +48,9 @@ ERASED_SNAPSHOT = "lakehouse.erased-snapshot."
 # of the export and all that it comes from.
 SQL = "lakehouse.sql."
 
+# Property of a table or view in a fork: the metadata file of production that it was made of.
+FORK_OF = "lakehouse.fork-of"
+
 # Summaries of the snapshots of an export table: the build that wrote one of them.
 INVOCATION_ID = "lakehouse.invocation-id"
 GIT_COMMIT = "lakehouse.git-commit"

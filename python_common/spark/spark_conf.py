@@ -37,7 +37,7 @@ def configuration(settings: Settings) -> dict[str, str]:
         UserError: a file of properties is invalid.
     """
     catalog = f"spark.sql.catalog.{CATALOG_NAME}"
-    own = _own(settings)
+    own = own_properties(settings)
     for name in own:
         if name.startswith(f"{catalog}."):
             variable = catalog_properties.FILE
@@ -67,7 +67,8 @@ def _s3a() -> dict[str, str]:
     return {f"spark.hadoop.fs.s3a.{name}": value for name, value in options.items()}
 
 
-def _own(settings: Settings) -> dict[str, str]:
+def own_properties(settings: Settings) -> dict[str, str]:
+    """Return the properties of LAKEHOUSE_SPARK_CONF; a UserError if the file cannot be taken."""
     if settings.spark_conf is None:
         return {}
     variable = Settings.variable("spark_conf")
@@ -79,14 +80,14 @@ def _own(settings: Settings) -> dict[str, str]:
 
 def master(settings: Settings) -> str:
     """Return where Spark's executors are."""
-    return _own(settings).get("spark.master", "local[*]")
+    return own_properties(settings).get("spark.master", "local[*]")
 
 
 def _of_executors(settings: Settings) -> dict[str, str]:
     """Return the variables that remote executors need to read Kafka, but for those that the user's file sets."""
     if master(settings).startswith("local"):
         return {}
-    own = _own(settings)
+    own = own_properties(settings)
     return {
         f"spark.executorEnv.{name}": value
         for name, value in connections.java_environment(settings).items()

@@ -36,6 +36,7 @@ from python_ingest.maintenance.erase import Person, Record, RowsToErase
 from python_ingest.maintenance.maintain import built_tables
 from python_ingest.maintenance.purge import purge_table
 from python_ingest.maintenance.receipts import DONE, Receipt
+from python_jobs import fork
 from python_jobs.erase import published
 
 # The locks and leases that an erasure holds.
@@ -114,6 +115,7 @@ class Erasure:
             return not_searched
         if dry:
             return not_searched
+        not_searched += [f"the fork {name} of another LAKEHOUSE_HOME: drop it" for name in fork.drop_all(self.settings)]
         receipt = before[-1] if not is_new else receipts.begin(key_file, self.persons, places)
         receipt.versions |= dict.fromkeys(versions, HELD)
         receipt.not_searched = not_searched

@@ -1,0 +1,186 @@
+"""A fork of a lake: new metadata files, in a catalog of their own, which name the data files of production.
+
+No data is copied. Production's snapshots are tagged first, for as long as the fork may live, so that its maintenance
+keeps what the fork reads; the tags are all that changes there. The metadata of a fork refuses to delete files that it
+did not write: `gc.enabled` is false, and its log of older metadata files, which commits delete, is empty.
+
+The fork's catalog has all tables twice. Under the name `lake` they can be changed; under `base` they stay what
+production was at the moment of the fork, and triggers refuse changes.
+"""
+
+import gzip
+import json
+import sqlite3
+from collections.abc import Collection
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io import load_file_io
+from sqlalchemy import text
+
+from python_common.catalog import property_keys
+from python_common.catalog.catalog import translate_read_errors
+from python_common.catalog.commits import until_committed
+from python_common.config.settings import CATALOG_NAME
+
+BASE_CATALOG = "base"
+TAG_PREFIX = "fork_"
+# Paths that a table of production writes to, and the fork of it must not.
+PATHS = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
+# What Iceberg's JDBC catalog of schema version V1 creates.
+TABLES = """
+create table iceberg_tables (
+    catalog_name varchar(255) not null, table_namespace varchar(255) not null, table_name varchar(255) not null,
+    metadata_location varchar(1000), previous_metadata_location varchar(1000), iceberg_type varchar(5),
+    primary key (catalog_name, table_namespace, table_name)
+);
+create table iceberg_namespace_properties (
+    catalog_name varchar(255) not null, namespace varchar(255) not null, property_key varchar(255) not null,
+    property_value varchar(1000), primary key (catalog_name, namespace, property_key)
+);
+"""
+READ_ONLY = """
+create trigger {table}_{event} before {event} on {table} when {row}.catalog_name = '{base}'
+begin select raise(abort, '{base} is read only'); end;
+"""
+
+
+def tag(catalog: SqlCatalog, name: str, lives: timedelta) -> None:
+    """Tag the current snapshot of every table for a fork; maintenance drops the tags when the fork has expired."""
+    for identifier in (f"{space}.{table}" for space, table, _ in _rows(catalog, "TABLE")):
+
+        def tagged(identifier: str = identifier) -> None:
+            table = catalog.load_table(identifier)
+            if snapshot := table.current_snapshot():
+                milliseconds = int(lives.total_seconds() * 1000)
+                changes = table.manage_snapshots()
+                changes.create_tag(snapshot.snapshot_id, f"{TAG_PREFIX}{name}", max_ref_age_ms=milliseconds).commit()
+
+        until_committed(tagged, f"{identifier} could not be tagged: it was changed by others", "Run it again")
+
+
+def untag(catalog: SqlCatalog, name: str) -> None:
+    """Remove the tags of a fork."""
+    for identifier in (f"{space}.{table}" for space, table, _ in _rows(catalog, "TABLE")):
+
+        def untagged(identifier: str = identifier) -> None:
+            table = catalog.load_table(identifier)
+            if f"{TAG_PREFIX}{name}" in table.refs():
+                table.manage_snapshots().remove_tag(f"{TAG_PREFIX}{name}").commit()
+
+        until_committed(untagged, f"{identifier} could not be changed: others were faster", "Run it again")
+
+
+def tags(catalog: Catalog) -> list[str]:
+    """Return the names of forks whose tags are in a table."""
+    tables = [catalog.load_table(name) for space in catalog.list_namespaces() for name in catalog.list_tables(space)]
+    return sorted(
+        {ref.removeprefix(TAG_PREFIX) for table in tables for ref in table.refs() if ref.startswith(TAG_PREFIX)}
+    )
+
+
+def write(catalog: SqlCatalog, name: str, draft: Path, place: Path, emptied: Collection[str]) -> int:
+    """Write a fork of what is tagged into the directory `draft`, which the caller renames to `place`.
+
+    Tables in `emptied` have no rows in the fork. Returns the number of tables and views.
+
+    Raises:
+        UserError: a metadata file is missing or damaged.
+    """
+    rows = []
+    for kind, change in (("TABLE", _table), ("VIEW", _view)):
+        for space, table, location in _rows(catalog, kind):
+            metadata = change(_read(catalog, location), name if f"{space}.{table}" not in emptied else None)
+            metadata["location"] = f"{place}/warehouse/{space}/{table}"
+            metadata["properties"] = metadata.get("properties", {}) | {property_keys.FORK_OF: location}
+            file = Path("warehouse", space, table, "metadata", f"00000-{uuid4()}.metadata.json")
+            (draft / file).parent.mkdir(parents=True)
+            (draft / file).write_text(json.dumps(metadata))
+            rows.append((space, table, str(place / file), kind))
+    with closing(sqlite3.connect(draft / "catalog.db", isolation_level=None)) as database:
+        database.execute("pragma journal_mode = wal")
+        database.executescript(TABLES)
+        for catalog_name in (CATALOG_NAME, BASE_CATALOG):
+            database.executemany(
+                "insert into iceberg_tables values (?, ?, ?, ?, null, ?)", [(catalog_name, *row) for row in rows]
+            )
+            spaces = [".".join(space) for space in catalog.list_namespaces()]
+            database.executemany(
+                "insert into iceberg_namespace_properties values (?, ?, 'exists', 'true')",
+                [(catalog_name, space) for space in spaces],
+            )
+        for table in ("iceberg_tables", "iceberg_namespace_properties"):
+            for event, row in (("insert", "new"), ("update", "old"), ("delete", "old")):
+                database.executescript(READ_ONLY.format(table=table, event=event, row=row, base=BASE_CATALOG))
+    return len(rows)
+
+
+def _rows(catalog: SqlCatalog, kind: str) -> list[tuple[str, str, str]]:
+    """Return namespace, name and metadata file of the tables or the views, as one moment had them."""
+    query = text("select * from iceberg_tables where catalog_name = :name order by table_namespace, table_name")
+    with catalog.engine.connect() as connection:
+        rows = connection.execute(query, {"name": catalog.name}).mappings().all()
+    # A catalog without views has no column of types.
+    return [
+        (row["table_namespace"], row["table_name"], row["metadata_location"])
+        for row in rows
+        if (row.get("iceberg_type") or "TABLE") == kind
+    ]
+
+
+def _read(catalog: SqlCatalog, location: str) -> dict[str, Any]:
+    with translate_read_errors(location):
+        with load_file_io(catalog.properties, location).new_input(location).open() as file:
+            content = file.read()
+        # Spark compresses the metadata of views.
+        return dict(json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content))
+
+
+def _table(metadata: dict[str, Any], name: str | None) -> dict[str, Any]:
+    """Return the metadata of a table whose current snapshot is the tagged one; without a tag it has no rows."""
+    refs = {
+        ref: target
+        for ref, target in metadata.get("refs", {}).items()
+        if target["type"] == "tag" and not ref.startswith(TAG_PREFIX)
+    }
+    tagged = metadata.get("refs", {}).get(f"{TAG_PREFIX}{name}")
+    by_id = {snapshot["snapshot-id"]: snapshot for snapshot in metadata.get("snapshots", [])}
+    kept: set[int] = set()
+    if tagged is None:
+        refs = {}
+    else:
+        refs["main"] = {"snapshot-id": tagged["snapshot-id"], "type": "branch"}
+        # The summary of the last batch says how far the topic was read; compaction may have followed it.
+        current = by_id.get(tagged["snapshot-id"])
+        while current is not None:
+            kept.add(current["snapshot-id"])
+            current = (
+                None if property_keys.BATCH in current["summary"] else by_id.get(current.get("parent-snapshot-id"))
+            )
+        kept.update(target["snapshot-id"] for target in refs.values())
+    last = refs["main"]["snapshot-id"] if refs else -1
+    log = [entry for entry in metadata.get("snapshot-log", []) if entry["snapshot-id"] in kept]
+    until = max((at for at, entry in enumerate(log, 1) if entry["snapshot-id"] == last), default=0)
+    properties = {key: value for key, value in metadata.get("properties", {}).items() if key not in PATHS}
+    return metadata | {
+        "table-uuid": str(uuid4()),
+        "refs": refs,
+        "current-snapshot-id": last,
+        "snapshots": [snapshot for snapshot in metadata.get("snapshots", []) if snapshot["snapshot-id"] in kept],
+        "snapshot-log": log[:until],
+        "metadata-log": [],
+        "statistics": [entry for entry in metadata.get("statistics", []) if entry["snapshot-id"] in kept],
+        "partition-statistics": [
+            entry for entry in metadata.get("partition-statistics", []) if entry["snapshot-id"] in kept
+        ],
+        "properties": properties | {"gc.enabled": "false", "write.metadata.delete-after-commit.enabled": "false"},
+    }
+
+
+def _view(metadata: dict[str, Any], _: str | None) -> dict[str, Any]:
+    return metadata | {"view-uuid": str(uuid4())}

@@ -1,0 +1,210 @@
+"""Forks of the lake in LAKEHOUSE_HOME/forks, each with a home, a Thrift server and an env file of its own.
+
+What reaches other people is off in a fork: mails, webhook, and the export roots and deliveries that production's tables
+name. Its masking key is production's, so that pseudonyms agree.
+"""
+
+import json
+import re
+import secrets
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pyiceberg.catalog.sql import SqlCatalog
+
+from python_common import private_files
+from python_common.catalog import fork as metadata
+from python_common.catalog.catalog import load_catalog
+from python_common.config import environment
+from python_common.config.settings import Settings, from_environment
+from python_common.errors import UserError
+from python_common.locks import lease
+from python_common.locks.lock import locked
+from python_common.output import console
+from python_common.process import Service, free_ports
+from python_common.spark import thrift_server
+from python_common.spark.spark_conf import own_properties
+from python_export.notify import outbox
+
+NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+# A row of production's would make a fork wait for production, or send its mails.
+EMPTIED = (lease.TABLE.identifier, outbox.TABLE.identifier)
+OFF = (
+    "LAKEHOUSE_ALERT_TO",
+    "LAKEHOUSE_CATALOG_PROPERTIES",
+    "LAKEHOUSE_EXPORT_UNLOAD",
+    "LAKEHOUSE_EXPORT_URL",
+    "LAKEHOUSE_SMTP_HOST",
+    "LAKEHOUSE_SMTP_TO",
+    "LAKEHOUSE_THRIFT_BIND",
+    "LAKEHOUSE_THRIFT_TLS",
+    "LAKEHOUSE_WEBHOOK_URL",
+)
+FACTS = "fork.json"
+
+
+@dataclass(frozen=True)
+class Fork:
+    """A fork, where it is, and until when production keeps what it reads, in ISO 8601."""
+
+    name: str
+    directory: Path
+    made_at: str
+    expires_at: str
+
+    @property
+    def is_expired(self) -> bool:
+        """Whether production's maintenance may delete what it reads."""
+        return datetime.now(UTC) >= datetime.fromisoformat(self.expires_at)
+
+    @property
+    def env_file(self) -> Path:
+        """The variables that lead dbt and all commands to it."""
+        return self.directory / "env"
+
+    def server(self) -> Service:
+        """Return its Thrift server."""
+        return thrift_server.service(
+            self.directory / "thrift", from_environment(environment.read_env_file(self.env_file))
+        )
+
+
+def create(settings: Settings, name: str, lives: timedelta) -> Fork:
+    """Fork the lake while no build runs, start the fork's Thrift server, and drop forks that have expired.
+
+    Raises:
+        UserError: the name is taken or invalid, or the lake cannot be forked.
+    """
+    if not NAME.fullmatch(name):
+        raise UserError(f"'{name}' is no name of a fork", "Begin with a to z, then a to z, 0 to 9 and _; 40 at most")
+    directory = forks_directory(settings)
+    catalog = _catalog(settings)
+    with locked("weekly"), lease.leased(catalog, "weekly", f"fork {name}"), locked("forks"):
+        _clean(catalog, directory)
+        if (directory / name).exists():
+            raise UserError(f"There is a fork {name} already", f"lakehouse fork drop {name}, or choose another name")
+        draft = private_files.directory(directory / f".{name}")
+        now = datetime.now(UTC).replace(microsecond=0)
+        fork = Fork(name, directory / name, now.isoformat(), (now + lives).isoformat())
+        private_files.write(draft / FACTS, json.dumps(asdict(fork), default=str))
+        metadata.tag(catalog, name, lives)
+        metadata.write(catalog, name, draft, fork.directory, EMPTIED)
+        properties = {**own_properties(settings), **_base(fork.directory)}
+        private_files.write(draft / "spark.conf", "".join(f"{key} {value}\n" for key, value in properties.items()))
+        lines = (f"export {key}={shlex.quote(value)}\n" for key, value in sorted(_variables(settings, fork).items()))
+        private_files.write(draft / "env", "".join(lines))
+        draft.rename(fork.directory)
+    fork.server().start()
+    return fork
+
+
+def forks(settings: Settings) -> list[Fork]:
+    """Return the forks of this home, by name."""
+    return [_read(path) for path in sorted(forks_directory(settings).glob(f"[a-z]*/{FACTS}"))]
+
+
+def drop(settings: Settings, name: str) -> None:
+    """Stop a fork's server, delete its files, and let production's maintenance delete what it read; else a UserError.
+
+    A fork that was killed while it was made is dropped too.
+    """
+    directory = forks_directory(settings)
+    with locked("forks"):
+        found = [path for path in (directory / name, directory / f".{name}") if NAME.fullmatch(name) and path.exists()]
+        if not found:
+            names = ", ".join(fork.name for fork in forks(settings)) or "none"
+            raise UserError(f"There is no fork {name}", f"There are: {names}")
+        for path in found:
+            _remove(_catalog(settings), path)
+
+
+def drop_all(settings: Settings) -> list[str]:
+    """Drop the forks of this home, which hold rows of every person; return the names of forks of other homes."""
+    names = [path.parent.name for path in forks_directory(settings).glob(f"*/{FACTS}")]
+    for name in names:
+        drop(settings, name.removeprefix("."))
+        console.print(f"fork {name} held the same rows: it is dropped")
+    return metadata.tags(load_catalog(settings))
+
+
+def forks_directory(settings: Settings) -> Path:
+    """Return the directory of the forks."""
+    if (settings.home / FACTS).exists():
+        raise UserError(f"{settings.home} is a fork itself", "Give the command where its env file is not sourced")
+    return settings.home / "forks"
+
+
+def _catalog(settings: Settings) -> SqlCatalog:
+    catalog = load_catalog(settings)
+    if not isinstance(catalog, SqlCatalog) or urlsplit(settings.warehouse).scheme not in ("", "file"):
+        raise UserError(
+            f"The lake at {settings.warehouse} cannot be forked",
+            "A fork needs a catalog in SQLite or PostgreSQL, and a warehouse of local files",
+        )
+    return catalog
+
+
+def _clean(catalog: SqlCatalog, directory: Path) -> None:
+    """Remove expired forks, and what a killed command left of one."""
+    for path in (facts.parent for facts in directory.glob(f"*/{FACTS}")):
+        if path.name.startswith(".") or _read(path / FACTS).is_expired:
+            _remove(catalog, path)
+
+
+def _remove(catalog: SqlCatalog, path: Path) -> None:
+    name = path.name.removeprefix(".")
+    if (path / "env").exists() and path.name == name:
+        _read(path / FACTS).server().stop()
+    # Hidden first: a kill in between leaves no fork that looks whole.
+    hidden = path.rename(path.with_name(f".{name}"))
+    private_files.delete(hidden)
+    metadata.untag(catalog, name)
+
+
+def _read(path: Path) -> Fork:
+    facts = json.loads(path.read_text())
+    return Fork(**facts | {"directory": Path(facts["directory"])})
+
+
+def _base(directory: Path) -> dict[str, str]:
+    """Return the properties of the fork's second catalog: production as it was, read only."""
+    catalog = f"spark.sql.catalog.{metadata.BASE_CATALOG}"
+    return {
+        catalog: "org.apache.iceberg.spark.SparkCatalog",
+        f"{catalog}.type": "jdbc",
+        f"{catalog}.jdbc.schema-version": "V1",
+        f"{catalog}.cache-enabled": "false",
+        f"{catalog}.uri": _uri(directory),
+        f"{catalog}.warehouse": str(directory / "base"),
+    }
+
+
+def _uri(directory: Path) -> str:
+    return f"jdbc:sqlite:{directory / 'catalog.db'}?journal_mode=WAL&busy_timeout=30000"
+
+
+def _variables(settings: Settings, fork: Fork) -> Mapping[str, str]:
+    of_production = environment.read_env_file(environment.env_file())
+    key = {} if settings.pii_key_file is None else {"LAKEHOUSE_PII_KEY_FILE": str(settings.pii_key_file.absolute())}
+    return {
+        **{name: value for name, value in of_production.items() if not name.startswith("LAKEHOUSE_SMTP_")},
+        "KAFKA_BOOTSTRAP_SERVERS": settings.kafka_bootstrap_servers,
+        "SCHEMA_REGISTRY_URL": settings.schema_registry_url,
+        **key,
+        **dict.fromkeys(OFF, ""),
+        "LAKEHOUSE_HOME": str(fork.directory),
+        "LAKEHOUSE_CATALOG_URI": _uri(fork.directory),
+        "LAKEHOUSE_WAREHOUSE": str(fork.directory / "warehouse"),
+        "LAKEHOUSE_EXPORT_ROOT": str(fork.directory / "exports"),
+        "LAKEHOUSE_EXPORT_STAGING": str(fork.directory / "export-staging"),
+        "LAKEHOUSE_SPARK_CONF": str(fork.directory / "spark.conf"),
+        "LAKEHOUSE_THRIFT_HOST": "127.0.0.1",
+        "LAKEHOUSE_THRIFT_PORT": str(free_ports(1)[0]),
+        "LAKEHOUSE_THRIFT_PASSWORD": secrets.token_urlsafe(32),
+        "DBT_TARGET_PATH": str(fork.directory / "target"),
+        "DBT_LOG_PATH": str(fork.directory / "logs"),
+    }

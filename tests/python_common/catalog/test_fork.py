@@ -1,0 +1,183 @@
+"""A fork shares production's data files, and nothing done in it reaches them."""
+
+import gzip
+import hashlib
+import json
+import sqlite3
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import TableAlreadyExistsError
+from pyiceberg.types import StringType
+from sqlalchemy.exc import IntegrityError
+
+from python_common.catalog import fork
+from python_common.catalog.catalog import load_catalog, make_namespace
+from python_common.config.settings import Settings
+
+DAY = timedelta(days=1)
+NAMES = ("shop.orders", "shop.empty", "ops.leases")
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64())})
+
+
+def ids(catalog: SqlCatalog, name: str) -> list[int]:
+    return sorted(catalog.load_table(name).scan().to_arrow()["id"].to_pylist())
+
+
+@pytest.fixture
+def production(offline_settings: Settings) -> SqlCatalog:
+    """Three tables: one with two snapshots, deletes after commits and a path for data; an empty one; leases."""
+    catalog = load_catalog(offline_settings, create=True)
+    for name in NAMES:
+        make_namespace(catalog, name.split(".")[0])
+        catalog.create_table(name, rows().schema, properties={"write.metadata.delete-after-commit.enabled": "true"})
+    catalog.load_table("shop.orders").append(rows(1, 2))
+    catalog.load_table("shop.orders").append(rows(3))
+    catalog.load_table("ops.leases").append(rows(9))
+    assert isinstance(catalog, SqlCatalog)
+    return catalog
+
+
+def forked(production: SqlCatalog, settings: Settings, name: str = "mine") -> tuple[SqlCatalog, SqlCatalog]:
+    """Fork; return the fork's catalog, and production as it was in it."""
+    place = Path(settings.warehouse).parent / "forks" / name
+    draft = place.with_name(f".{name}")
+    fork.tag(production, name, DAY)
+    fork.write(production, name, draft, place, {"ops.leases"})
+    draft.rename(place)
+    lake = load_catalog(settings_of(settings, place))
+    assert isinstance(lake, SqlCatalog)
+    return lake, SqlCatalog("base", **lake.properties)
+
+
+def settings_of(settings: Settings, place: Path) -> Settings:
+    return settings.changed(catalog_uri=f"jdbc:sqlite:{place / 'catalog.db'}", warehouse=str(place / "warehouse"))
+
+
+def contents(settings: Settings) -> dict[str, str]:
+    """Return the SHA-256 of the files of the warehouse, and the rows of the catalog."""
+    found = {
+        str(path): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in Path(settings.warehouse).rglob("*")
+        if path.is_file()
+    }
+    with closing(sqlite3.connect(settings.catalog_uri.removeprefix("jdbc:sqlite:"))) as database:
+        return found | {"catalog": repr(database.execute("select * from iceberg_tables order by 1, 2, 3").fetchall())}
+
+
+def test_a_fork_has_the_rows_of_production_but_for_leases_and_copies_no_data(
+    production: SqlCatalog, offline_settings: Settings
+) -> None:
+    lake, base = forked(production, offline_settings)
+    for catalog in (lake, base):
+        assert {name: ids(catalog, name) for name in NAMES} == {
+            "shop.orders": [1, 2, 3],
+            "shop.empty": [],
+            "ops.leases": [],
+        }
+    assert not list((Path(offline_settings.warehouse).parent / "forks").rglob("*.parquet"))
+
+
+def test_what_is_done_in_a_fork_changes_no_byte_of_production(
+    production: SqlCatalog, offline_settings: Settings
+) -> None:
+    lake, base = forked(production, offline_settings)
+    before = contents(offline_settings)
+    table = lake.load_table("shop.orders")
+    table.append(rows(4))
+    table.delete("id = 1")
+    # More commits than production keeps metadata files.
+    for number in range(100, 110):
+        table.append(rows(number))
+    with table.update_schema() as update:
+        update.add_column("more", StringType())
+    lake.drop_table("shop.empty")
+    lake.create_table("shop.empty", rows().schema).append(rows(7))
+    assert ids(lake, "shop.orders") == [2, 3, 4, *range(100, 110)]
+    assert ids(base, "shop.orders") == [1, 2, 3]
+    assert contents(offline_settings) == before
+
+
+def test_the_tags_are_all_that_a_fork_changes_in_production(production: SqlCatalog, offline_settings: Settings) -> None:
+    before = contents(offline_settings)
+    metadata = {name: production.load_table(name).metadata for name in NAMES}
+    forked(production, offline_settings)
+    assert before.items() - contents(offline_settings).items() == {("catalog", before["catalog"])}
+    for name in NAMES:
+        now = production.load_table(name).metadata
+        assert now.snapshots == metadata[name].snapshots
+        assert now.refs.keys() - metadata[name].refs.keys() == ({"fork_mine"} if now.snapshots else set())
+    assert production.load_table("shop.orders").refs()["fork_mine"].max_ref_age_ms == DAY.total_seconds() * 1000
+    fork.untag(production, "mine")
+    assert fork.tags(production) == []
+
+
+def test_a_fork_is_what_was_tagged_though_production_goes_on(
+    production: SqlCatalog, offline_settings: Settings
+) -> None:
+    fork.tag(production, "mine", DAY)
+    orders = production.load_table("shop.orders")
+    tagged = orders.current_snapshot()
+    orders.overwrite(rows(50))
+    production.load_table("shop.empty").append(rows(60))
+    place = Path(offline_settings.warehouse).parent / "forks" / "mine"
+    fork.write(production, "mine", place, place, ())
+    orders.append(rows(51))
+    # As maintenance does.
+    with orders.maintenance.expire_snapshots() as expire:
+        expire.by_ids([orders.snapshots()[0].snapshot_id])
+    lake = load_catalog(settings_of(offline_settings, place))
+    assert ids(lake, "shop.orders") == [1, 2, 3]
+    assert ids(lake, "shop.empty") == []
+    assert lake.load_table("shop.orders").current_snapshot() == tagged
+    assert lake.load_table("shop.orders").properties["gc.enabled"] == "false"
+
+
+def test_the_base_of_a_fork_is_read_only(production: SqlCatalog, offline_settings: Settings) -> None:
+    _, base = forked(production, offline_settings)
+    with pytest.raises(IntegrityError, match="base is read only"):
+        base.load_table("shop.orders").append(rows(4))
+    with pytest.raises(IntegrityError, match="base is read only"):
+        base.drop_table("shop.orders")
+    # PyIceberg takes the refusal for a table of that name.
+    with pytest.raises(TableAlreadyExistsError):
+        base.create_table("shop.new", rows().schema)
+    assert not base.table_exists("shop.new")
+
+
+def test_a_fork_of_a_compacted_table_keeps_the_summary_of_its_last_batch(
+    production: SqlCatalog, offline_settings: Settings
+) -> None:
+    orders = production.load_table("shop.orders")
+    for summary in ({"lakehouse.batch": "1"}, {"lakehouse.batch": "2"}, {}, {}):
+        orders.append(rows(4), snapshot_properties=summary)
+    lake, _ = forked(production, offline_settings)
+    kept = [snapshot.summary["lakehouse.batch"] for snapshot in lake.load_table("shop.orders").snapshots()]
+    assert kept == ["2", None, None]
+
+
+def test_views_with_compressed_metadata_are_forked(production: SqlCatalog, offline_settings: Settings) -> None:
+    """Spark writes the metadata of views compressed."""
+    view = {"view-uuid": "1", "location": "elsewhere", "versions": [{"version-id": 1}], "properties": {"comment": "x"}}
+    file = Path(offline_settings.warehouse) / "v.gz.metadata.json"
+    file.write_bytes(gzip.compress(json.dumps(view).encode()))
+    with closing(sqlite3.connect(offline_settings.catalog_uri.removeprefix("jdbc:sqlite:"))) as database, database:
+        names = "catalog_name, table_namespace, table_name, metadata_location, iceberg_type"
+        database.execute(f"insert into iceberg_tables ({names}) values ('lake', 'shop', 'v', ?, 'VIEW')", [str(file)])
+    place = Path(offline_settings.warehouse).parent / "forks" / "mine"
+    assert fork.write(production, "mine", place, place, ()) == 4
+    with closing(sqlite3.connect(place / "catalog.db")) as database:
+        query = "select metadata_location from iceberg_tables where iceberg_type = 'VIEW' and catalog_name = 'lake'"
+        [(location,)] = database.execute(query)
+    assert json.loads(Path(location).read_text()) == view | {
+        "view-uuid": json.loads(Path(location).read_text())["view-uuid"],
+        "location": f"{place}/warehouse/shop/v",
+        "properties": {"comment": "x", "lakehouse.fork-of": str(file)},
+    }

@@ -1,0 +1,165 @@
+"""`lakehouse fork` on a lake with a Thrift server: whatever SQL does in a fork, production keeps every byte."""
+
+import hashlib
+import random
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from local_stack.temporary import running
+from python_common.config.environment import changed_environment, read_env_file
+from python_common.config.settings import Settings, from_environment
+from python_common.errors import UserError
+from python_common.spark import thrift
+from python_jobs import fork
+from python_jobs.fork import Fork
+from tests.conftest import run_lakehouse
+from tests.support.seeds import seeds
+
+pytestmark = [pytest.mark.stack, pytest.mark.long]
+
+# Each leaves the three relations in place.
+STATEMENTS = (
+    "insert into shop.orders values ({n}, 'new')",
+    "delete from shop.orders where id % 7 = {n} % 7",
+    "update shop.orders set name = 'changed {n}' where id > {n}",
+    "merge into shop.orders t using (select {n} as id) s on t.id = s.id when matched then delete"
+    " when not matched then insert (id, name) values (s.id, 'merged')",
+    "insert overwrite shop.orders select id + 1, name from shop.items",
+    "create or replace table shop.orders using iceberg as select id, name from shop.items",
+    "create or replace view shop.names as select name, {n} as n from shop.items",
+    "alter table shop.items add column c{n}_{step} int",
+    "alter table shop.items set tblproperties ('n' = '{n}')",
+    "call lake.system.rewrite_data_files(table => 'shop.items', options => map('rewrite-all', 'true'))",
+    "call lake.system.rewrite_manifests('shop.items')",
+    "create table shop.t{step} using iceberg as select * from shop.orders",
+)
+REFUSED = (
+    "drop table shop.items purge",
+    "call lake.system.expire_snapshots(table => 'shop.items', older_than => now(), retain_last => 1)",
+    "call lake.system.remove_orphan_files(table => 'shop.items')",
+    "insert into base.shop.items values (1, 'x')",
+    "drop table base.shop.items",
+)
+
+
+@pytest.fixture(scope="module")
+def production(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    with running(tmp_path_factory.mktemp("production"), "thrift") as (settings, _):
+        with thrift.connect(settings) as cursor:
+            for statement in (
+                "create namespace lake.shop",
+                "create table shop.orders using iceberg as select id, concat('n', id) as name from range(50)",
+                "create table shop.items using iceberg as select * from shop.orders",
+                "insert into shop.items values (99, 'last')",
+                "create view shop.names as select name from shop.items",
+            ):
+                thrift.rows(cursor, statement)
+        yield settings
+
+
+@pytest.fixture
+def forked(production: Settings) -> Iterator[Fork]:
+    made = run_lakehouse("fork", "create", "mine")
+    assert made.returncode == 0, made.stderr
+    [one] = fork.forks(production)
+    assert made.stdout.endswith(f"source {one.env_file}; dbt build\n")
+    yield one
+    if one.directory.exists():
+        fork.drop(production, "mine")
+
+
+def settings_of(one: Fork) -> Settings:
+    return from_environment(read_env_file(one.env_file))
+
+
+def contents(settings: Settings) -> dict[str, str]:
+    """Return the SHA-256 of all files of the warehouse, and the rows of the catalog."""
+    found = {
+        str(path): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in Path(settings.warehouse).rglob("*")
+        if path.is_file()
+    }
+    with closing(sqlite3.connect(settings.catalog_uri.removeprefix("jdbc:sqlite:").partition("?")[0])) as database:
+        return found | {"catalog": repr(database.execute("select * from iceberg_tables order by 1, 2, 3").fetchall())}
+
+
+@pytest.mark.parametrize("seed", seeds(2))
+def test_random_statements_in_a_fork_change_nothing_of_production(
+    production: Settings, forked: Fork, seed: int
+) -> None:
+    before = contents(production)
+    rng = random.Random(seed)
+    with thrift.connect(settings_of(forked)) as cursor:
+        for step in range(50):
+            thrift.rows(cursor, rng.choice(STATEMENTS).format(n=rng.randrange(60), step=step))
+        for statement in REFUSED:
+            with pytest.raises(Exception, match=r"GC is disabled|read only|Unknown failure|Failed to"):
+                thrift.rows(cursor, statement)
+        assert thrift.rows(cursor, "select count(*) from base.shop.items") == [(51,)]
+        thrift.rows(cursor, "create or replace view shop.names as select 'of the fork' as name from shop.items")
+        assert thrift.rows(cursor, "select distinct name from shop.names") == [("of the fork",)]
+    assert contents(production) == before
+    assert run_lakehouse("fork", "drop", "mine").returncode == 0
+    after = contents(production)
+    assert before.keys() - {"catalog"} <= after.keys()
+    assert not forked.directory.exists()
+
+
+def test_a_fork_reads_on_while_production_rewrites_and_expires(production: Settings, forked: Fork) -> None:
+    with thrift.connect(production) as cursor:
+        for statement in (
+            "insert into shop.items values (100, 'later')",
+            "call lake.system.rewrite_data_files(table => 'shop.items', options => map('rewrite-all', 'true'))",
+            "call lake.system.expire_snapshots(table => 'shop.items', older_than => now(), retain_last => 1)",
+        ):
+            thrift.rows(cursor, statement)
+    with thrift.connect(settings_of(forked)) as cursor:
+        assert thrift.rows(cursor, "select max(id) from shop.items") == [(99,)]
+        assert thrift.rows(cursor, "select count(*) from shop.names") == [(51,)]
+
+
+def test_a_fork_tells_nobody_and_shares_the_masking_key(forked: Fork, production: Settings) -> None:
+    variables = read_env_file(forked.env_file)
+    assert [variables[name] for name in fork.OFF] == [""] * len(fork.OFF)
+    assert settings_of(forked).pii_key_file == production.pii_key_file
+    assert forked.env_file.stat().st_mode & 0o777 == 0o600
+
+
+def test_bad_names_and_forks_of_forks_are_refused(production: Settings, forked: Fork) -> None:
+    for arguments, message in (
+        (("create", "mine"), "There is a fork mine already"),
+        (("create", "../x"), "'../x' is no name of a fork"),
+        (("drop", "other"), "There is no fork other. There are: mine"),
+    ):
+        refused = run_lakehouse("fork", *arguments)
+        assert (refused.returncode, message in refused.stderr) == (1, True), refused.stderr
+    with changed_environment(read_env_file(forked.env_file)):
+        refused = run_lakehouse("fork", "create", "inner")
+    assert (refused.returncode, "is a fork itself" in refused.stderr) == (1, True), refused.stderr
+
+
+def test_an_expired_fork_and_what_a_kill_left_are_removed_by_the_next(
+    production: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fork.create(production, "old", timedelta(seconds=1))
+    server = fork.forks(production)[0].server()
+    assert server.process()
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(fork.metadata, "write", interrupted)
+        fork.create(production, "killed", timedelta(days=1))
+    assert not server.process()
+    left = [path.name for path in fork.forks_directory(production).iterdir()]
+    assert left == [".killed"]
+    with pytest.raises(UserError, match="There is no fork other"):
+        fork.drop(production, "other")
+    assert fork.drop_all(production) == []
+    assert list(fork.forks_directory(production).iterdir()) == []
+
+
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
