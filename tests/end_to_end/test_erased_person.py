@@ -203,7 +203,11 @@ def before(lake: Lake, person: Log) -> Rows:
 
 @pytest.fixture(scope="module")
 def killed(lake: Lake, person: Log, before: Rows) -> str:
-    """What the command has said until it was killed, with all that it had started, once bronze was erased."""
+    """What the command has said until it was killed, with all that it had started, once bronze was erased.
+
+    There is a fork, which holds the person too.
+    """
+    succeed({"fork": lambda: run_lakehouse("fork", "create", "mine")})
     process = subprocess.Popen(
         [LAKEHOUSE, *ERASE],
         cwd=PROJECT_ROOT,
@@ -256,6 +260,8 @@ def test_when_it_is_killed_with_bronze_erased_the_lake_still_holds_the_person(
 ) -> None:
     """The positive control of the search, too."""
     assert [receipt.state for receipt in receipts.every(load_catalog(lake.settings))] == [receipts.BEGUN]
+    assert "fork mine held the same rows: it is dropped\n" in killed
+    assert list((home() / "forks").iterdir()) == []
     wanted = patterns(lake, person)
     found = set().union(*(planted.search(wanted, content) for _, content in artefacts("warehouse")))
     assert found >= {f"{field} raw" for field in (*pii_values(person), "address", "customer")}
