@@ -1,8 +1,8 @@
 {#
     Runs at the end of every command that writes: only what this run has built and tested may be exported. For each
-    export model whose tests have all passed, it tags the snapshot that the run wrote tested-<week>. No tag moves if one
-    of the tests failed or was left out, if a test of what the model comes from failed, or if another run has written to
-    the table meanwhile. Compaction keeps the rows: its snapshots are passed over.
+    export model whose tests have all passed, it tags the snapshot that the run wrote, or left unchanged, tested-<week>.
+    No tag moves if one of the tests failed or was left out, if a test of what the model comes from failed, or if
+    another run has written to the table meanwhile. Compaction keeps the rows: its snapshots are passed over.
 
     If the run has built all models behind the export, the table property lakehouse.sql.<week> has the snapshot and the
     SHA-256 of their compiled SQL: `export run --no-build` publishes what comes from the SQL that it has proven. The
@@ -62,17 +62,21 @@
 {% endmacro %}
 
 
-{# Tag the snapshot of a model's table if this run wrote it. #}
+{# Tag the snapshot of a model's table if this run wrote it, or left it unchanged and it has another tag or SQL. #}
 {% macro tag_snapshot(node, built) %}
     {% set table = node.schema ~ '.' ~ node.alias %}
+    {% set unchanged = node_states().unchanged.get(node.unique_id) %}
     {% set newest = run_query(
         "select snapshot_id, summary['lakehouse.invocation-id'] from " ~ table ~ '.snapshots'
         ~ ' where snapshot_id in (select snapshot_id from ' ~ table ~ '.history where is_current_ancestor)'
         ~ " and operation <> 'replace' order by committed_at desc limit 1"
     ).rows | first %}
-    {% if newest and newest[1] == invocation_id %}
+    {% if newest and (newest[1] == invocation_id or newest[0] | string == unchanged) %}
         {% set digest = newest[0] ~ '/' ~ sql_digest(node.unique_id, built) %}
-        {% for week in exported_weeks() %}
+        {% set tags = pairs_of('select name, snapshot_id from ' ~ table ~ '.refs') if unchanged else {} %}
+        {% for week in exported_weeks()
+            if tags.get('tested-' ~ week) != newest[0]
+            or described(table).properties.get('lakehouse.sql.' ~ week) != digest %}
             {% set change = 'alter table ' ~ table %}
             {% do run_query(change ~ ' create or replace tag `tested-' ~ week ~ '` as of version ' ~ newest[0]) %}
             {% do run_query(change ~ " set tblproperties ('lakehouse.sql." ~ week ~ "' = '" ~ digest ~ "')") %}

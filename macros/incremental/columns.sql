@@ -18,8 +18,8 @@
     {% endif %}
     {% if not table %}{% do return('') %}{% endif %}
 
-    {% for column in adapter.get_columns_in_relation(table) %}
-        {% do stored.update({column.name: column.dtype}) %}
+    {% for name, column in described(table.schema ~ '.' ~ table.identifier).columns.items() %}
+        {% do stored.update({name: column.type}) %}
     {% endfor %}
     {% if config.get('on_schema_change') == 'append_new_columns' %}
         {% for name, type in built.items() if name not in stored %}

@@ -5,7 +5,8 @@
       history is gone;
     - the batches that a run reads are decided when it runs, by the properties of its table
       (macros/incremental/watermark.sql), and filled into the compiled SQL;
-    - each run compares its columns with the yml and the table (macros/incremental/columns.sql).
+    - each run compares its columns with the yml and the table (macros/incremental/columns.sql);
+    - a model that is as its last run left it, with the same inputs, is skipped (macros/state/node_states.sql).
 
     Config incremental_strategy decides what a run does with the rows that it computes:
     earliest: of each unique_key the row that is first by order_by stays (macros/incremental/by_order.sql).
@@ -22,6 +23,7 @@
     {% if strategy not in ('earliest', 'latest_change', 'affected_keys', 'replace_partitions', 'rebuild_if_changed') %}
         {% do exceptions.raise_compiler_error(model.name ~ ': unknown incremental_strategy ' ~ strategy) %}
     {% endif %}
+    {% if is_unchanged(sql) %}{{ return(unchanged()) }}{% endif %}
     {% set existing = load_relation(this) %}
     {% set unread = unread_batches(existing) %}
     {% set is_new = existing is none or existing.is_view or should_full_refresh() %}
@@ -58,9 +60,11 @@
         {% endif %}
         {# Batches of another bronze table, or of one that was rolled back, have numbers that readers have passed. #}
         {% do record_read(this, unread, is_renewed=is_new or not unread.is_continued) %}
+        {% do node_states().written.append(this.schema ~ '.' ~ this.identifier) %}
     {% endif %}
 
     {% do persist_docs(this, model) %}
+    {% do after_run() %}
     {{ run_hooks(post_hooks) }}
     {{ return({'relations': [this]}) }}
 {% endmaterialization %}

@@ -4,9 +4,9 @@
     {% set sources = {} %}
     {% for unique_id in model.depends_on.nodes if unique_id.startswith('model.') %}
         {% set node = graph.nodes[unique_id] %}
-        {% set properties = table_properties(api.Relation.create(schema=node.schema, identifier=node.alias)) %}
-        {% if 'current-snapshot-id' in properties %}
-            {% do sources.update({node.schema ~ '.' ~ node.alias: properties['current-snapshot-id']}) %}
+        {% set table = describe(node.schema ~ '.' ~ node.alias) %}
+        {% if table and not table.is_view %}
+            {% do sources.update({node.schema ~ '.' ~ node.alias: table.snapshot}) %}
         {% endif %}
     {% endfor %}
     {% for name, text in {

@@ -77,8 +77,8 @@
 
 {# The properties of a table by name; empty without a table. #}
 {% macro table_properties(relation) %}
-    {% set table = adapter.get_relation(relation.database, relation.schema, relation.identifier) if relation %}
-    {% do return({} if not table or table.is_view else pairs_of('show tblproperties ' ~ table)) %}
+    {% set description = described(relation.schema ~ '.' ~ relation.identifier) if execute and relation %}
+    {% do return(description.properties if description and not description.is_view else {}) %}
 {% endmacro %}
 
 

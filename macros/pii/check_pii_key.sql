@@ -56,6 +56,7 @@
     {% do require_same_masks() %}
     {# last: views, and builds that still run, read the pads, and must not see a key that is refused #}
     {% do read_file_as_table('spark_catalog.default.pii_pads', copy) %}
+    {% do node_states().update({'key_version': version}) %}
 {% endmacro %}
 
 

@@ -15,9 +15,11 @@ EXPORTED = "exp_"
 # tested.
 REVIEWED_HOOKS = {
     "{{ check_pii_key() }}",
+    "{{ load_node_states() }}",
     "{{ require_lease() }}",
     "{{ require_lease(at_end=true) }}",
     "{{ require_whole_input() }}",
+    "{{ save_node_states(results) }}",
     "{{ tag_tested(results) }}",
 }
 # Configuration that is SQL and is in no compiled model.
@@ -26,11 +28,11 @@ SENDS_SQL = {"run_query", "statement", "adapter", "load_result", "context", "bui
 # Macros of models that were reviewed and show no value: they ask for the names and properties of tables, and for
 # the weeks or versions that one holds; a test asks for the node of its model.
 REVIEWED_MACROS = {
+    "describe",
     "every_bronze_table",
     "every_stored_table",
     "pairs_of",
     "partitions_of_run",
-    "table_properties",
     "test_adds_up",
     "test_keeps_contract",
     "with_stored_partitions",

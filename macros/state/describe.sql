@@ -1,0 +1,85 @@
+{#
+    What a table or view is, by statements that start no Spark job. A description has hashes and what they are made of:
+    schema, of a table's columns; content, of these and the snapshot; marker, of all that it tells but for the tags of
+    tested weeks, which are set at the end of a run. Of a view all three are a hash of its text.
+#}
+
+
+{# The description of a relation as this command saw it first, or after its own last write; none if it is missing. The
+   number of writes is in the key, so what another thread asks before a write is not taken for what is after it. #}
+{% macro described(name, created=none) %}
+    {% set states = node_states() %}
+    {% set key = name ~ ' ' ~ states.written.count(name) %}
+    {% if key not in states.described %}{% do states.described.update({key: describe(name, created)}) %}{% endif %}
+    {% do return(states.described[key]) %}
+{% endmacro %}
+
+
+{# The description of a relation as it is now. dbt does not know a relation yet that the same node has `created`. #}
+{% macro describe(name, created=none, schema_id=none) %}
+    {% set relation = created or adapter.get_relation(none, name.split('.')[0], name.split('.')[1]) %}
+    {% if not relation %}{% do return(none) %}{% endif %}
+    {% if relation.is_view %}
+        {% set text = run_query('show create table ' ~ relation).rows[0][0] %}
+        {% set hash = local_md5(text) %}
+        {% do return({
+            'is_view': true, 'schema': hash, 'content': hash, 'marker': hash, 'text': text, 'scanned': scan(text),
+        }) %}
+    {% endif %}
+    {% set schema_id = schema_id or schema_ids([name]).get(name) %}
+    {% set columns, properties, others, section = {}, {}, [], namespace(has_columns=true) %}
+    {% for title, text, comment in run_query('describe extended ' ~ relation).rows %}
+        {% set section.has_columns = section.has_columns and title and not title.startswith('#') %}
+        {% if section.has_columns %}
+            {% do columns.update({title: {'type': text, 'comment': comment or ''}}) %}
+        {% elif title == 'Table Properties' %}
+            {# a value may hold commas #}
+            {% for pair in modules.re.split(',(?=[A-Za-z][\\w.-]*=)', text[1:-1]) %}
+                {% do properties.update({pair.partition('=')[0]: pair.partition('=')[2]}) %}
+                {% if not pair.startswith('lakehouse.sql.') %}{% do others.append(pair) %}{% endif %}
+            {% endfor %}
+        {% elif title != 'Statistics' %}
+            {% do others.append([title, text, comment]) %}
+        {% endif %}
+    {% endfor %}
+    {% set types, snapshot = [schema_id], properties.get('current-snapshot-id', 'none') %}
+    {% for column, told in columns.items() %}{% do types.append(column ~ ' ' ~ told.type) %}{% endfor %}
+    {% do return({
+        'is_view': false, 'columns': columns, 'properties': properties, 'snapshot': snapshot,
+        'schema': local_md5(types | join('\n')) if schema_id,
+        'content': local_md5(snapshot ~ '\n' ~ types | join('\n')) if schema_id,
+        'marker': local_md5(tojson([types, columns, others])),
+    }) %}
+{% endmacro %}
+
+
+{# The schema ids of Iceberg tables, from a plan that is not run: a column that was dropped and added again has its
+   former name and type, and no values, while the snapshot stays. #}
+{% macro schema_ids(names) %}
+    {% set plan = run_query('explain select 1 from ' ~ names | join(' union all select 1 from ')).rows[0][0] %}
+    {% do return(dict(modules.re.findall('IcebergScan[(]table=\\w+[.](\\w+[.]\\w+), schemaId=(\\d+),', plan))) %}
+{% endmacro %}
+
+
+{# Describe all relations of the project in one connection: a node that asks by itself opens one. A table that cannot
+   be read costs the nodes that read it, so it is left to them. #}
+{% macro describe_all() %}
+    {% set tables, views, script = [], [], ["begin declare broken string default '';"] %}
+    {% for node in graph.nodes.values() | list + graph.sources.values() | list
+        if node.resource_type in ('model', 'seed', 'snapshot', 'source') %}
+        {% set relation = adapter.get_relation(none, node.schema, node.alias or node.identifier) %}
+        {% if relation %}{% do (views if relation.is_view else tables).append(relation | string) %}{% endif %}
+    {% endfor %}
+    {% for name in tables + views %}
+        {% do script.append(
+            "begin declare exit handler for sqlexception set broken = concat(broken, ' " ~ name ~ "');"
+            ~ ' describe ' ~ name ~ '; end;'
+        ) %}
+    {% endfor %}
+    {% set broken = run_query(script | join(' ') ~ ' select broken; end').rows[0][0].split() %}
+    {% set tables = tables | reject('in', broken) | list %}
+    {% set ids = schema_ids(tables) if tables else {} %}
+    {% for name in tables + views if name not in broken %}
+        {% do node_states().described.update({name ~ ' 0': describe(name, schema_id=ids.get(name))}) %}
+    {% endfor %}
+{% endmacro %}

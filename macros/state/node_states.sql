@@ -1,0 +1,153 @@
+{#
+    State-aware builds: a node whose SQL, config and inputs equal those of its last success is not run again, and its
+    result is `unchanged` (docs/state.md). ops.node_states has a row per node:
+
+    fingerprint: a hash of SQL, config and engine;
+    inputs: what the relations that its SQL reads were, as JSON (macros/state/inputs.sql);
+    marker: what its own table or view was afterwards; '' for a test.
+
+    A row proves itself by being equal to what a run sees, so none has to be deleted, after a rollback for instance.
+#}
+
+
+{# What the threads of one dbt command share. #}
+{% macro node_states() %}
+    {% do return(graph.setdefault('node_states ' ~ invocation_id, {
+        'is_noting': false, 'is_skipping': false, 'engine': '', 'key_version': '', 'passed': none,
+        'stored': {}, 'views': [], 'described': {}, 'written': [], 'notes': {}, 'unchanged': {}, 'reasons': {},
+    })) %}
+{% endmacro %}
+
+
+{# Runs before every command that writes: read the notes of former runs, and what all relations are. #}
+{% macro load_node_states() %}
+    {% if not execute or flags.WHICH not in ('build', 'run', 'test', 'seed', 'snapshot', 'retry') %}
+        {% do return('') %}
+    {% endif %}
+    {% set states = node_states() %}
+    {% if not adapter.get_relation(none, 'ops', 'node_states') %}
+        {% do run_query('create schema if not exists ops') %}
+        {% do run_query(
+            'create table if not exists ops.node_states (unique_id string, fingerprint string, inputs string,'
+            ~ ' marker string) using iceberg'
+        ) %}
+    {% endif %}
+    {% set rows = run_query(
+        "select '' as unique_id, version() as fingerprint, '' as inputs, '' as marker,"
+        ~ ' 0 as failures, false as should_warn, false as should_error union all'
+        ~ ' select unique_id, fingerprint, inputs, marker, 0, false, false from ops.node_states'
+    ) %}
+    {% for row in rows.rows %}
+        {% do states.stored.update({row[0]: {'fingerprint': row[1], 'inputs': row[2], 'marker': row[3]}}) %}
+        {% do states.views.append(row[3]) %}
+    {% endfor %}
+    {% set settings = [dbt_version, target.name, target.user, states.stored.pop('').fingerprint] %}
+    {% for name, value in run_query('set').rows if name.startswith('spark.sql.') or name.endswith('JavaOptions') %}
+        {% do settings.append(name ~ '=' ~ value) %}
+    {% endfor %}
+    {% do states.update({
+        'engine': local_md5(settings | join('\n')),
+        'passed': rows.select(['failures', 'should_warn', 'should_error']).limit(1),
+        'is_noting': not flags.EMPTY,
+        'is_skipping': var('skip_unchanged', true) and not flags.FULL_REFRESH,
+    }) %}
+    {% if selected_resources | length > 50 %}{% do describe_all() %}{% endif %}
+{% endmacro %}
+
+
+{# Runs at the end: store the notes of nodes that succeeded. A note whose inputs another program changed meanwhile is
+   left out: nobody knows which rows its node has read. #}
+{% macro save_node_states(results) %}
+    {% set states = node_states() %}
+    {% set succeeded, now = [], {} %}
+    {% for result in results if result.status in ('pass', 'success') and result.node.unique_id in states.notes %}
+        {% do succeeded.append(result.node.unique_id) %}
+    {% endfor %}
+    {% if not execute or not succeeded %}{% do return('') %}{% endif %}
+    {% for unique_id in succeeded %}
+        {% set note, changed = states.notes[unique_id], [] %}
+        {% for name, seen in note.inputs.items() if name != 'masking key' %}
+            {% if name not in now %}{% do now.update({name: describe(name)}) %}{% endif %}
+            {% if not now[name] or seen not in (now[name].schema, now[name].content) %}
+                {% do changed.append(name) %}
+            {% endif %}
+        {% endfor %}
+        {% if not changed %}
+            {% do states.stored.update({unique_id: dict(note, inputs=tojson(note.inputs, sort_keys=true))}) %}
+        {% endif %}
+    {% endfor %}
+    {% set lines = [] %}
+    {% for unique_id, note in states.stored.items() if unique_id in graph.nodes %}
+        {% do lines.append("('" ~ [unique_id, note.fingerprint, note.inputs, note.marker] | join("', '") ~ "')") %}
+    {% endfor %}
+    {% if not lines %}{% do return('') %}{% endif %}
+    {# Of two builds that end at once the notes of one stay, and the nodes of the other run again. #}
+    {% do run_query('insert overwrite ops.node_states values ' ~ lines | join(', ')) %}
+{% endmacro %}
+
+
+{# Whether the node may be left as it is; decides before it runs, from what its inputs are then. If not, the snapshot
+   that it commits next has its fingerprint, by which after_run() finds it. #}
+{% macro is_unchanged(sql) %}
+    {% set states = node_states() %}
+    {% set own = described(this.schema ~ '.' ~ this.identifier) if model.resource_type != 'test' else {'marker': ''} %}
+    {% set note = new_note(sql) %}
+    {% if note is string %}
+        {% do states.reasons.update({model.unique_id: note}) %}
+        {% do return(false) %}
+    {% endif %}
+    {% set stored = states.stored.get(model.unique_id, {}) %}
+    {% set changed = changed_inputs(stored, note) %}
+    {% set reason = (
+        'it was not noted before' if not stored
+        else 'its SQL, config or settings changed' if stored.fingerprint != note.fingerprint
+        else changed ~ ' changed' if changed
+        else this ~ ' changed' if not own or own.marker != stored.marker
+        else 'skipping is off' if not states.is_skipping
+    ) %}
+    {% if not reason %}
+        {% do states.unchanged.update({model.unique_id: own.snapshot}) %}
+        {% do return(true) %}
+    {% endif %}
+    {% do states.reasons.update({model.unique_id: reason}) %}
+    {% do states.notes.update({model.unique_id: dict(note, marker='', before=own)}) %}
+    {% if model.resource_type != 'test' %}
+        {% do run_query('set `spark.sql.iceberg.snapshot-property.lakehouse.built-from`=' ~ note.fingerprint) %}
+    {% endif %}
+    {% do return(false) %}
+{% endmacro %}
+
+
+{# Complete the note of a node that has written its table or view; drop it if another program may have written, too. #}
+{% macro after_run() %}
+    {% set states, name = node_states(), this.schema ~ '.' ~ this.identifier %}
+    {% do states.written.append(name) %}
+    {% set note = states.notes.pop(model.unique_id, none) %}
+    {% set kind = 'view' if model.config.materialized == 'view' else 'table' %}
+    {% set after = described(name, this.incorporate(type=kind)) if note %}
+    {% if not after or not (is_view_of(after, compiled_code) if after.is_view else is_own_commit(note, after)) %}
+        {% do return('') %}
+    {% endif %}
+    {% if after.is_view %}{% do states.views.append(after.marker) %}{% endif %}
+    {% do states.notes.update({model.unique_id: {
+        'fingerprint': note.fingerprint, 'inputs': note.inputs, 'marker': after.marker,
+    }}) %}
+{% endmacro %}
+
+
+{# Whether a table is as this node's own commit, or no commit at all, left it. A seed of several commits is not. #}
+{% macro is_own_commit(note, after) %}
+    {% if note.before and note.before.snapshot == after.snapshot %}{% do return(true) %}{% endif %}
+    {% set own = run_query(
+        'select max_by(snapshot_id, committed_at) from ' ~ this ~ ".snapshots where summary['lakehouse.built-from'] = '"
+        ~ note.fingerprint ~ "'" ~ (' and parent_id is null' if model.resource_type == 'seed')
+    ).rows[0][0] %}
+    {% do return(own | string == after.snapshot) %}
+{% endmacro %}
+
+
+{# Whether a stored view has the SQL of this node; Spark drops comments before it and blanks behind it. #}
+{% macro is_view_of(after, sql) %}
+    {% set stored_sql = modules.re.sub('^(\\s*--[^\n]*\n)+', '', sql).strip() %}
+    {% do return(after.text.strip().endswith('\nAS\n' ~ stored_sql)) %}
+{% endmacro %}
