@@ -63,14 +63,8 @@ def rerun(project: Project, weeks: Sequence[IsoWeek], *models: str) -> None:
 
 def rebuild(project: Project, *selection: str) -> None:
     """Build what is selected from all its input, none of its tests; a UserError if a model fails."""
-    _dbt(
-        project,
-        "run",
-        "--full-refresh",
-        "--select",
-        *selection,
-        failed="could not rebuild everything: the erasure waits",
-    )
+    failed = "could not rebuild everything: the erasure waits"
+    _dbt(project, "run", "--full-refresh", "--select", *selection, failed=failed)
 
 
 def build_all(project: Project, weeks: Sequence[IsoWeek], *selection: str) -> list[Issue]:

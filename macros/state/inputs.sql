@@ -9,7 +9,6 @@
 {% macro new_note(sql) %}
     {% set states, inputs = node_states(), {} %}
     {% if not states.is_noting %}{% do return('this command notes nothing') %}{% endif %}
-    {% if model.config['pre-hook'] or model.config['post-hook'] %}{% do return('it has hooks') %}{% endif %}
     {% if model.resource_type == 'test' and should_store_failures() %}{% do return('it stores failures') %}{% endif %}
     {% if model.resource_type == 'seed' and model.checksum.name != 'sha256' %}
         {% do return('its file is too large to compare') %}

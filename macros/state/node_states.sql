@@ -14,7 +14,7 @@
 {% macro node_states() %}
     {% do return(graph.setdefault('node_states ' ~ invocation_id, {
         'is_noting': false, 'is_skipping': false, 'engine': '', 'key_version': '', 'passed': none,
-        'stored': {}, 'views': [], 'described': {}, 'written': [], 'notes': {}, 'unchanged': {}, 'reasons': {},
+        'stored': {}, 'views': [], 'described': {}, 'written': [], 'notes': {}, 'unchanged': {},
     })) %}
 {% endmacro %}
 
@@ -39,7 +39,7 @@
     ) %}
     {% for row in rows.rows %}
         {% do states.stored.update({row[0]: {'fingerprint': row[1], 'inputs': row[2], 'marker': row[3]}}) %}
-        {% do states.views.append(row[3]) %}
+        {% do states.views.append(row[3]) %}{# those of tables match no view #}
     {% endfor %}
     {% set settings = [dbt_version, target.name, target.user, states.stored.pop('').fingerprint] %}
     {% for name, value in run_query('set').rows if name.startswith('spark.sql.') or name.endswith('JavaOptions') %}
@@ -49,9 +49,25 @@
         'engine': local_md5(settings | join('\n')),
         'passed': rows.select(['failures', 'should_warn', 'should_error']).limit(1),
         'is_noting': not flags.EMPTY,
-        'is_skipping': var('skip_unchanged', true) and not flags.FULL_REFRESH,
+        'is_skipping': var('skip_unchanged', true) and not flags.FULL_REFRESH and not writers_unseen(),
     }) %}
+    {# for a few nodes each asks by itself #}
     {% if selected_resources | length > 50 %}{% do describe_all() %}{% endif %}
+{% endmacro %}
+
+
+{# Nodes that may write to any table: those with hooks, and those of other materializations than the ones that call
+   after_run(). A description of such a table may be outdated. #}
+{% macro writers_unseen() %}
+    {% set seen = ('table', 'view', 'incremental', 'ephemeral', 'seed', 'snapshot', 'test', 'unit') %}
+    {% set names = [] %}
+    {% for node in graph.nodes.values() if node.resource_type not in ('operation', 'analysis') %}
+        {% if node.config['pre-hook'] or node.config['post-hook'] or node.config.materialized not in seen %}
+            {% do names.append(node.name) %}
+        {% endif %}
+    {% endfor %}
+    {% if names %}{% do log('node states: nothing is skipped, because of ' ~ names | join(', ')) %}{% endif %}
+    {% do return(names) %}
 {% endmacro %}
 
 
@@ -91,25 +107,20 @@
 {% macro is_unchanged(sql) %}
     {% set states = node_states() %}
     {% set own = described(this.schema ~ '.' ~ this.identifier) if model.resource_type != 'test' else {'marker': ''} %}
-    {% set note = new_note(sql) %}
-    {% if note is string %}
-        {% do states.reasons.update({model.unique_id: note}) %}
-        {% do return(false) %}
-    {% endif %}
-    {% set stored = states.stored.get(model.unique_id, {}) %}
-    {% set changed = changed_inputs(stored, note) %}
+    {% set note, stored = new_note(sql), states.stored.get(model.unique_id, {}) %}
+    {% set changed = changed_inputs(stored, note) if note is not string %}
     {% set reason = (
-        'it was not noted before' if not stored
-        else 'its SQL, config or settings changed' if stored.fingerprint != note.fingerprint
+        note if note is string
+        else 'no success is noted' if not stored
+        else 'its SQL, config or engine changed' if stored.fingerprint != note.fingerprint
         else changed ~ ' changed' if changed
         else this ~ ' changed' if not own or own.marker != stored.marker
         else 'skipping is off' if not states.is_skipping
+        else 'unchanged'
     ) %}
-    {% if not reason %}
-        {% do states.unchanged.update({model.unique_id: own.snapshot}) %}
-        {% do return(true) %}
-    {% endif %}
-    {% do states.reasons.update({model.unique_id: reason}) %}
+    {% do log('node state: ' ~ model.unique_id ~ ': ' ~ reason) %}
+    {% if reason == 'unchanged' %}{% do states.unchanged.update({model.unique_id: own.snapshot}) %}{% endif %}
+    {% if reason == 'unchanged' or note is string %}{% do return(reason == 'unchanged') %}{% endif %}
     {% do states.notes.update({model.unique_id: dict(note, marker='', before=own)}) %}
     {% if model.resource_type != 'test' %}
         {% do run_query('set `spark.sql.iceberg.snapshot-property.lakehouse.built-from`=' ~ note.fingerprint) %}

@@ -33,6 +33,8 @@ REVIEWED_MACROS = {
     "every_stored_table",
     "pairs_of",
     "partitions_of_run",
+    "scan",
+    "schema_ids",
     "test_adds_up",
     "test_keeps_contract",
     "with_stored_partitions",

@@ -1,15 +1,19 @@
 """`lakehouse check`: what can be checked without a running stack."""
 
+import os
+import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from python_common.catalog.catalog import load_catalog
+from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import from_environment
 from python_common.output import console
 from python_common.spark import java as spark_java
 from python_dbt.pii import check as pii_check
+from python_dbt.project import Project
 
 app = typer.Typer(no_args_is_help=True, help="Checks that need no running stack.")
 
@@ -18,6 +22,13 @@ app = typer.Typer(no_args_is_help=True, help="Checks that need no running stack.
 def java() -> None:
     """Print the Java that will run Spark, or its defect."""
     console.print(f"java: {spark_java.executable()}")
+
+
+@app.command()
+def builds() -> None:
+    """Print why each node of the last dbt command ran, or that it was unchanged."""
+    last = Project(PROJECT_ROOT, os.environ).log.read_text().rpartition("running dbt with arguments")[2]
+    console.print("\n".join(re.findall("node state: (.*)", last)))
 
 
 @app.command()

@@ -2,10 +2,8 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 
-import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import EqualTo
@@ -46,16 +44,6 @@ def own_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
         yield load_catalog(settings)
 
 
-def land(tables: dict[str, Table], batch: int, wave: list[Event]) -> None:
-    """Append a wave as one batch of each topic."""
-    rows = defaultdict(list)
-    ingested_at = datetime(2026, 11, 9, tzinfo=UTC) + timedelta(days=batch)
-    for event in wave:
-        rows[event.table].append(event.row | {"ingest_batch": batch, "ingested_at": ingested_at})
-    for name, landed in rows.items():
-        tables[name].append(pa.Table.from_pylist(landed, schema=tables[name].schema().as_arrow()))
-
-
 def contents(catalog: Catalog) -> dict[str, Counter[str]]:
     """Return the rows of all stored tables, as text."""
     return {
@@ -86,7 +74,7 @@ def built(own_lake: Catalog) -> Catalog:
     if not (own_lake.table_exists(mart) and own_lake.load_table(mart).scan().count()):
         tables = bronze.create(own_lake)
         for batch, of_seeds in enumerate(zip(*(waves(seed, WAVES) for seed in SEEDS), strict=True), start=1):
-            land(tables, batch, [event for wave in of_seeds for event in wave])
+            bronze.land(tables, batch, [event for wave in of_seeds for event in wave])
         build("--exclude", "ops", "exports", "--full-refresh")
     return own_lake
 
@@ -108,7 +96,7 @@ def test_topics_without_a_record_are_tables_without_a_row_but_for_unknown_member
 def test_any_increments_of_each_seed_equal_one_build(own_lake: Catalog) -> None:
     tables = bronze.create(own_lake)
     for batch, of_seeds in enumerate(zip(*(waves(seed, WAVES) for seed in SEEDS), strict=True), start=1):
-        land(tables, batch, [event for wave in of_seeds for event in wave])
+        bronze.land(tables, batch, [event for wave in of_seeds for event in wave])
         if batch == 1:
             build("--exclude", "ops", "exports", "--full-refresh")
         else:
@@ -222,7 +210,7 @@ def land_change(catalog: Catalog, batch: int, name: str, number: int, change: Ro
     """Land one change of a shop table."""
     table = f"shiftleft_public_{name}"
     position = {"kafka_topic": table, "kafka_partition": 0, "kafka_offset": number, "kafka_timestamp": START}
-    land({table: catalog.load_table(f"bronze.{table}")}, batch, [Event(table, change | position)])
+    bronze.land({table: catalog.load_table(f"bronze.{table}")}, batch, [Event(table, change | position)])
 
 
 def test_what_landed_after_the_slice_is_no_lost_key(own_lake: Catalog) -> None:
@@ -347,7 +335,7 @@ def test_a_recreated_topic_is_read_from_its_first_batch(own_lake: Catalog) -> No
         paid = {"order_id": number, "customer_id": 1, "confirmation_code": "AB12CD34", "amount": 1.0, "ts": START}
         position = {"kafka_topic": "payments", "kafka_partition": 0, "kafka_offset": batch, "kafka_timestamp": START}
         event = Event("payments", paid | position | {"kafka_raw_value": b"row"})
-        land({"payments": recreated}, batch, [event])
+        bronze.land({"payments": recreated}, batch, [event])
         build("--select", "int_orders_deduplicated", "int_payments_deduplicated", "fct_completed_orders")
         assert own_lake.load_table("deduplicated.int_payments_deduplicated").scan().count() == known + batch
         completed = own_lake.load_table("marts.fct_completed_orders").scan(row_filter=EqualTo("order_id", number))

@@ -1,7 +1,10 @@
 """Bronze tables with the ingester's columns but without Kafka, for tests and benchmarks that put rows into them."""
 
 import json
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
@@ -10,6 +13,7 @@ from python_common.catalog.catalog import make_namespace
 from python_ingest.bronze import tables
 from python_ingest.bronze.schema_state import SchemaState
 from python_ingest.declare.topics import read_declarations
+from tests.support.shuffled_events import Event
 
 VALUES = {
     "payments": "payments-v3",
@@ -39,3 +43,13 @@ def create(catalog: Catalog) -> dict[str, Table]:
         schema = tables.table_schema(state, declaration.key)
         created[declaration.table] = catalog.create_table(declaration.identifier, schema, properties=tables.LAYOUT)
     return created
+
+
+def land(tables: dict[str, Table], batch: int, wave: list[Event]) -> None:
+    """Append a wave as one batch of each topic."""
+    rows = defaultdict(list)
+    ingested_at = datetime(2026, 11, 9, tzinfo=UTC) + timedelta(days=batch)
+    for event in wave:
+        rows[event.table].append(event.row | {"ingest_batch": batch, "ingested_at": ingested_at})
+    for name, landed in rows.items():
+        tables[name].append(pa.Table.from_pylist(landed, schema=tables[name].schema().as_arrow()))
