@@ -8,8 +8,10 @@
 {% macro require_lease(at_end=false) %}
     {% if not execute %}{% do return('') %}{% endif %}
     {% set own = env_var('LAKEHOUSE_LEASE', '') %}
-    {% do run_query('create schema if not exists ops') %}
-    {% if not run_query("show tables in ops like 'leases'").rows %}{% do return('') %}{% endif %}
+    {# at the end it may be there: dbt lists tables once #}
+    {% set has_leases = adapter.get_relation(none, 'ops', 'leases')
+        or (at_end and run_query("show tables in ops like 'leases'").rows) %}
+    {% if not has_leases %}{% do return('') %}{% endif %}
     {% for lease in run_query(
         "select *, holder is not null and expires_at > current_timestamp() as is_live from ops.leases"
         ~ " where name = 'weekly'"

@@ -66,19 +66,24 @@
 {% macro tag_snapshot(node, built) %}
     {% set table = node.schema ~ '.' ~ node.alias %}
     {% set unchanged = node_states().unchanged.get(node.unique_id) %}
-    {% set newest = run_query(
-        "select snapshot_id, summary['lakehouse.invocation-id'] from " ~ table ~ '.snapshots'
-        ~ ' where snapshot_id in (select snapshot_id from ' ~ table ~ '.history where is_current_ancestor)'
-        ~ " and operation <> 'replace' order by committed_at desc limit 1"
-    ).rows | first %}
-    {% if newest and (newest[1] == invocation_id or newest[0] | string == unchanged) %}
-        {% set digest = newest[0] ~ '/' ~ sql_digest(node.unique_id, built) %}
-        {% set tags = pairs_of('select name, snapshot_id from ' ~ table ~ '.refs') if unchanged else {} %}
+    {% if unchanged %}
+        {% set tags = pairs_of('select name, snapshot_id from ' ~ table ~ '.refs') %}
+        {% set snapshot = tags.main if tags.main | string == unchanged %}
+    {% else %}
+        {% set newest = run_query(
+            "select snapshot_id, summary['lakehouse.invocation-id'] from " ~ table ~ '.snapshots'
+            ~ ' where snapshot_id in (select snapshot_id from ' ~ table ~ '.history where is_current_ancestor)'
+            ~ " and operation <> 'replace' order by committed_at desc limit 1"
+        ).rows | first %}
+        {% set tags, snapshot = {}, newest[0] if newest and newest[1] == invocation_id %}
+    {% endif %}
+    {% if snapshot %}
+        {% set digest = snapshot ~ '/' ~ sql_digest(node.unique_id, built) %}
         {% for week in exported_weeks()
-            if tags.get('tested-' ~ week) != newest[0]
+            if tags.get('tested-' ~ week) != snapshot
             or described(table).properties.get('lakehouse.sql.' ~ week) != digest %}
             {% set change = 'alter table ' ~ table %}
-            {% do run_query(change ~ ' create or replace tag `tested-' ~ week ~ '` as of version ' ~ newest[0]) %}
+            {% do run_query(change ~ ' create or replace tag `tested-' ~ week ~ '` as of version ' ~ snapshot) %}
             {% do run_query(change ~ " set tblproperties ('lakehouse.sql." ~ week ~ "' = '" ~ digest ~ "')") %}
         {% endfor %}
     {% endif %}

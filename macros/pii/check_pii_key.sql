@@ -35,10 +35,12 @@
             ~ ' (docs/upgrading.md).'
         ) %}
     {% endif %}
-    {% do run_query('create schema if not exists ops') %}
-    {% do run_query(
-        'create table if not exists ops.pii_key_versions (key_version string, known_answer string) using iceberg'
-    ) %}
+    {% if not adapter.get_relation(none, 'ops', 'pii_key_versions') %}
+        {% do run_query('create schema if not exists ops') %}
+        {% do run_query(
+            'create table if not exists ops.pii_key_versions (key_version string, known_answer string) using iceberg'
+        ) %}
+    {% endif %}
     {% do require_masked_with(version) %}
     {% set copy = key_file ~ '.' ~ version %}
     {% do read_file_as_table('spark_catalog.default.pii_copy', copy) %}
@@ -76,11 +78,14 @@
 {% macro pin_known_answer(key_file) %}
     {% set known_answer = pseudonym("'known word'", 'check', 'known', pads='spark_catalog.default.pii_key') %}
     {% set version = pii_key_version(pads='spark_catalog.default.pii_key') %}
-    {% set pinned = 'select count(*) from ops.pii_key_versions where key_version = ' ~ version %}
-    {% if run_query(pinned).rows[0][0] == 0 %}
+    {% set pinned = 'select count(*), count_if(known_answer = ' ~ known_answer ~ ') from ops.pii_key_versions'
+        ~ ' where key_version = ' ~ version %}
+    {% set rows, equal = run_query(pinned).rows[0].values() %}
+    {% if rows == 0 %}
         {% do run_query('insert into ops.pii_key_versions select ' ~ version ~ ', ' ~ known_answer) %}
+        {% set rows, equal = run_query(pinned).rows[0].values() %}
     {% endif %}
-    {% if run_query(pinned ~ ' and known_answer = ' ~ known_answer).rows[0][0] != 1 %}
+    {% if equal != 1 %}
         {% do exceptions.raise_compiler_error(
             'The masking key file ' ~ key_file ~ ' holds another key than the one this warehouse is masked with.'
             ~ ' Restore that key, or give the new key a version of its own.'

@@ -51,6 +51,8 @@
         'is_noting': not flags.EMPTY,
         'is_skipping': var('skip_unchanged', true) and not flags.FULL_REFRESH and not writers_unseen(),
     }) %}
+    {# dbt_project.yml has dbt list no schema: it opens a connection for each #}
+    {% for schema in project_schemas() %}{% do adapter.get_relation(none, schema, 'any') %}{% endfor %}
     {# for a few nodes each asks by itself #}
     {% if selected_resources | length > 50 %}{% do describe_all() %}{% endif %}
 {% endmacro %}
