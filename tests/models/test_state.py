@@ -110,12 +110,15 @@ class Shop:
         self.write()
         target = self.directory / mode
         refresh = ["--full-refresh"] if mode == "refresh" else []
+        (target / "run_results.json").unlink(missing_ok=True)
         names = {"week": self.week, "skip_unchanged": mode == "skipping"}
         run_dbt(
             *("build", *refresh, "--vars", json.dumps(names)),
             *("--target-path", str(target), "--log-path", str(target)),
             directory=self.directory,
         )
+        if not (target / "run_results.json").is_file():
+            return {}
         results = json.loads((target / "run_results.json").read_text())["results"]
         self.skipped[mode] += sum(result["adapter_response"].get("_message") == "unchanged" for result in results)
         nodes = [result for result in results if not result["unique_id"].startswith("operation.")]
