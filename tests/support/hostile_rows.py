@@ -176,6 +176,7 @@ def draft(week: str) -> Manifest:
         key=["note"],
         columns=[{"name": "note", "type": "string", "nulls": 0}],
         control_totals={"amount": "0.10"},
+        totals_by={"note": {"a": {"rows": "1"}}},
         formula_escaped={"note": 0},
         source_table="lake.exports.exp_weekly__events",
         source_snapshot_id="1",

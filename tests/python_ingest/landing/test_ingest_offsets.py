@@ -48,6 +48,7 @@ def test_without_the_ledger_what_retention_took_from_an_unknown_partition_is_los
     ("begin", "end", "words"),
     [
         ({0: 0, 1: 0}, {0: 4, 1: 5}, "partition 0 ends at offset 4, but the table already holds offsets up to 5"),
+        ({0: 0, 1: 0}, {0: 5, 1: 5}, "partition 0 ends at offset 5, but the table already holds offsets up to 5"),
         ({0: 0}, {0: 9}, "the table holds partition 1, the topic does not"),
     ],
 )
