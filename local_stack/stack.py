@@ -98,12 +98,14 @@ def prepare(values: dict[str, str]) -> None:
 
 
 def require_mark() -> None:
-    """Raise a UserError if the stack did not create the home, so that it must not be deleted."""
+    """Raise a UserError if the home must not be deleted: the stack did not create it, or it has forks."""
     if home().exists() and not (home() / MARK).is_file():
         raise UserError(
             f"{home()} held other files before the stack used it, so it is not deleted",
             f"Delete it by hand, or put a file {MARK} in it if all of it may go",
         )
+    if forks := sorted(path.parent.name for path in home().glob("forks/*/env")):
+        raise UserError(f"There are forks: {', '.join(forks)}", "Stop and delete them by `lakehouse fork drop NAME`")
 
 
 def wipe() -> None:

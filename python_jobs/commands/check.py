@@ -1,6 +1,5 @@
 """`lakehouse check`: what can be checked without a running stack."""
 
-import os
 import re
 from pathlib import Path
 from typing import Annotated
@@ -8,8 +7,9 @@ from typing import Annotated
 import typer
 
 from python_common.catalog.catalog import load_catalog
-from python_common.config.environment import PROJECT_ROOT
+from python_common.config.environment import PROJECT_ROOT, environment
 from python_common.config.settings import from_environment
+from python_common.errors import UserError
 from python_common.output import console
 from python_common.spark import java as spark_java
 from python_dbt.pii import check as pii_check
@@ -27,7 +27,10 @@ def java() -> None:
 @app.command()
 def builds() -> None:
     """Print why each node of the last dbt command ran, or that it was unchanged."""
-    last = Project(PROJECT_ROOT, os.environ).log.read_text().rpartition("running dbt with arguments")[2]
+    log = Project(PROJECT_ROOT, environment()).log
+    if not log.exists():
+        raise UserError(f"There is no {log}", "Run `dbt build` first")
+    last = log.read_text().rpartition("running dbt with arguments")[2]
     console.print("\n".join(re.findall("node state: (.*)", last)))
 
 

@@ -132,11 +132,12 @@ def test_a_fork_tells_nobody_and_shares_the_masking_key(forked: Fork, production
 
 def test_bad_names_and_forks_of_forks_are_refused(production: Settings, forked: Fork) -> None:
     for arguments, message in (
-        (("create", "mine"), "There is a fork mine already"),
-        (("create", "../x"), "'../x' is no name of a fork"),
-        (("drop", "other"), "There is no fork other. There are: mine"),
+        (("fork", "create", "mine"), "There is a fork mine already"),
+        (("fork", "create", "../x"), "'../x' is no name of a fork"),
+        (("fork", "drop", "other"), "There is no fork other. There are: mine"),
+        (("stack", "down", "--wipe"), "There are forks: mine"),
     ):
-        refused = run_lakehouse("fork", *arguments)
+        refused = run_lakehouse(*arguments)
         assert (refused.returncode, message in refused.stderr) == (1, True), refused.stderr
     with changed_environment(read_env_file(forked.env_file)):
         refused = run_lakehouse("fork", "create", "inner")
