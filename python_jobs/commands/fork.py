@@ -10,7 +10,10 @@ from python_common.config.variables import seconds
 from python_common.output import console, print_table
 from python_jobs import fork
 
-app = typer.Typer(no_args_is_help=True, help="Fork the lake without copying data, to build and ingest beside it.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Fork the lake without copying data: an environment of its own for dbt, the ingester and exports.",
+)
 
 
 @app.command()
