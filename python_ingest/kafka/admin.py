@@ -160,6 +160,9 @@ class Broker:
         )
         try:
             return retrying(question)
+        except SystemError:
+            # Of a signal while the client runs: it loses the exception, and fails without a reason.
+            raise KeyboardInterrupt from None
         except KafkaException as error:
             kafka_error: KafkaError = error.args[0]
             if kafka_error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
@@ -193,11 +196,8 @@ class Broker:
                 raise UserError(f"Authentication with Kafka at {self._servers} failed", f"Check {self._to_check}")
 
     def _poll(self) -> None:
-        """Run the callback for errors. The client loses a signal's exception in it, and fails without a reason."""
-        try:
-            self._client.poll(0)
-        except SystemError:
-            raise KeyboardInterrupt from None
+        """Run the callback for errors."""
+        self._client.poll(0)
 
     def _note(self, error: KafkaError) -> None:
         if error.code() == KafkaError._AUTHENTICATION:

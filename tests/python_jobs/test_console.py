@@ -70,4 +70,5 @@ def test_a_sigterm_ends_a_command_as_ctrl_c_does(monkeypatch: pytest.MonkeyPatch
         silent.accept()
         command.terminate()
         _, errors = command.communicate(timeout=60)
-    assert (command.returncode, errors) == (130, "")
+    log = tmp_path / "errors.log"
+    assert (command.returncode, errors) == (130, ""), log.read_text() if log.exists() else ""

@@ -2,7 +2,7 @@
 
 import os
 import signal
-import time
+from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import KafkaError
@@ -13,16 +13,25 @@ from python_ingest.kafka.admin import Broker
 
 class Interrupted(Broker):
     def _note(self, error: KafkaError) -> None:
-        os.kill(os.getpid(), signal.SIGUSR1)
+        os.kill(os.getpid(), signal.SIGALRM)
+
+
+@pytest.fixture(autouse=True)
+def interrupting() -> Iterator[None]:
+    """An alarm is what Ctrl-C is."""
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGALRM, before)
 
 
 def test_a_signal_in_a_callback_of_the_client_interrupts_as_everywhere(offline_settings: Settings) -> None:
-    before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
-    try:
+    with pytest.raises(KeyboardInterrupt):
+        Interrupted(offline_settings, wait=60).check()
+
+
+def test_a_signal_at_any_moment_of_a_question_interrupts_as_everywhere(offline_settings: Settings) -> None:
+    broker = Broker(offline_settings, wait=60)
+    for microseconds in range(20, 4_000, 20):
         with pytest.raises(KeyboardInterrupt):
-            broker = Interrupted(offline_settings, wait=60)
-            while True:
-                broker._poll()
-                time.sleep(0.01)
-    finally:
-        signal.signal(signal.SIGUSR1, before)
+            signal.setitimer(signal.ITIMER_REAL, microseconds / 1_000_000)
+            broker.check()
