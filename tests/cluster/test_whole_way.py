@@ -334,7 +334,8 @@ def test_a_build_goes_on_without_a_worker_and_the_master(settings: Settings, ser
 def test_a_build_in_trouble_says_so_or_goes_on(
     settings: Settings, servers: Servers, trouble: Callable[[Servers], None]
 ) -> None:
-    build = in_trouble(partial(run_dbt, "build", "--select", "+dim_products"), STARTED, partial(trouble, servers))
+    everything = ("--select", "+dim_products", "--vars", "skip_unchanged: false")
+    build = in_trouble(partial(run_dbt, "build", *everything), STARTED, partial(trouble, servers))
     assert build.returncode == 0 or "Connection" in build.stdout, build.stdout
 
 
