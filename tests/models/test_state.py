@@ -247,7 +247,7 @@ def shop(lake: Settings, tmp_path: Path) -> Iterator[Shop]:
         yield shop
 
 
-@pytest.mark.parametrize("seed", seeds(6))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_a_build_that_skips_gives_what_a_full_build_gives(shop: Shop, seed: int) -> None:
     shop.rng = Random(seed)
     steps = [shop.rng.sample(ACTIONS, k=shop.rng.randrange(1, 4)) for _ in range(6)] + [[rotation, wave]]
