@@ -1,11 +1,12 @@
 """The local stack: its services, their data, and the env file with their addresses."""
 
 import secrets
-import shlex
 from pathlib import Path
 
 from local_stack import kafka, mail, registry
 from python_common import pii_key, private_files
+from python_common.catalog import catalog_properties
+from python_common.config import environment as environment_file
 from python_common.config.environment import PROJECT_ROOT, env_file, environment, home
 from python_common.config.security import ThriftSecurity
 from python_common.config.settings import Ports, Settings, from_environment
@@ -41,7 +42,7 @@ def variables(started: tuple[str, ...]) -> dict[str, str]:
         **dict(addresses.values()),
         "LAKEHOUSE_THRIFT_PASSWORD": secrets.token_urlsafe(32),
         "LAKEHOUSE_WAREHOUSE": str(root / "warehouse"),
-        "LAKEHOUSE_CATALOG_URI": f"jdbc:sqlite:{root / 'catalog.db'}?journal_mode=WAL&busy_timeout=30000",
+        "LAKEHOUSE_CATALOG_URI": catalog_properties.sqlite_uri(root),
         "LAKEHOUSE_EXPORT_ROOT": str(root / "exports"),
         "LAKEHOUSE_PII_KEY_FILE": str(root / "pii.key"),
     }
@@ -59,10 +60,9 @@ def variables(started: tuple[str, ...]) -> dict[str, str]:
 
 
 def write_env_file(values: dict[str, str]) -> Path:
-    """Write the env file, 0600; both a shell's `source` and `uv run --env-file` can read it."""
-    lines = (f"export {name}={shlex.quote(value)}\n" for name, value in sorted(values.items()))
+    """Write the env file of the home, which is created."""
     private_files.directory(home())
-    return private_files.write(env_file(), "".join(lines))
+    return environment_file.write_env_file(env_file(), values)
 
 
 def services(values: dict[str, str]) -> dict[str, Service]:

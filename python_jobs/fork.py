@@ -7,7 +7,6 @@ name. Its masking key is production's, so that pseudonyms agree.
 import json
 import re
 import secrets
-import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,6 +16,7 @@ from urllib.parse import urlsplit
 from pyiceberg.catalog.sql import SqlCatalog
 
 from python_common import private_files
+from python_common.catalog import catalog_properties
 from python_common.catalog import fork as metadata
 from python_common.catalog.catalog import load_catalog
 from python_common.config import environment
@@ -95,8 +95,7 @@ def create(settings: Settings, name: str, lives: timedelta) -> Fork:
         metadata.write(catalog, name, draft, fork.directory, EMPTIED)
         properties = {**own_properties(settings), **_base(fork.directory)}
         private_files.write(draft / "spark.conf", "".join(f"{key} {value}\n" for key, value in properties.items()))
-        lines = (f"export {key}={shlex.quote(value)}\n" for key, value in sorted(_variables(settings, fork).items()))
-        private_files.write(draft / "env", "".join(lines))
+        environment.write_env_file(draft / "env", _variables(settings, fork))
         draft.rename(fork.directory)
     fork.server().start()
     return fork
@@ -178,13 +177,9 @@ def _base(directory: Path) -> dict[str, str]:
         f"{catalog}.type": "jdbc",
         f"{catalog}.jdbc.schema-version": "V1",
         f"{catalog}.cache-enabled": "false",
-        f"{catalog}.uri": _uri(directory),
+        f"{catalog}.uri": catalog_properties.sqlite_uri(directory),
         f"{catalog}.warehouse": str(directory / "base"),
     }
-
-
-def _uri(directory: Path) -> str:
-    return f"jdbc:sqlite:{directory / 'catalog.db'}?journal_mode=WAL&busy_timeout=30000"
 
 
 def _variables(settings: Settings, fork: Fork) -> Mapping[str, str]:
@@ -197,7 +192,7 @@ def _variables(settings: Settings, fork: Fork) -> Mapping[str, str]:
         **key,
         **dict.fromkeys(OFF, ""),
         "LAKEHOUSE_HOME": str(fork.directory),
-        "LAKEHOUSE_CATALOG_URI": _uri(fork.directory),
+        "LAKEHOUSE_CATALOG_URI": catalog_properties.sqlite_uri(fork.directory),
         "LAKEHOUSE_WAREHOUSE": str(fork.directory / "warehouse"),
         "LAKEHOUSE_EXPORT_ROOT": str(fork.directory / "exports"),
         "LAKEHOUSE_EXPORT_STAGING": str(fork.directory / "export-staging"),

@@ -43,7 +43,7 @@
         {% endif %}
     {% endfor %}
     {% set types, snapshot = [schema_id], properties.get('current-snapshot-id', 'none') %}
-    {% for column, told in columns.items() %}{% do types.append(column ~ ' ' ~ told.type) %}{% endfor %}
+    {% for name, column in columns.items() %}{% do types.append(name ~ ' ' ~ column.type) %}{% endfor %}
     {% do return({
         'is_view': false, 'columns': columns, 'properties': properties, 'snapshot': snapshot,
         'schema': local_md5(types | join('\n')) if schema_id,

@@ -1,7 +1,7 @@
 {#
     What the result of a node follows from: its SQL, config and engine, and the relations that its SQL names, also
     below views. They are found in compiled text by pattern, because dbt does not know all of them
-    (every_stored_table): a false match only repeats work. tests/models/test_state.py compares them with a parser's.
+    (every_stored_table): a false match only repeats work. tests/end_to_end/test_node_states.py compares them with a parser's.
 #}
 
 
@@ -28,7 +28,7 @@
 {% endmacro %}
 
 
-{# Add relations, and those below views, to the inputs of a note; the reason if one cannot be told by what is described.
+{# Add relations, and those below views, to the inputs of a note; the reason if one cannot be identified.
    A view keeps the columns of its tables, so it follows from their columns alone. #}
 {% macro add_inputs(inputs, relations, schemas_only) %}
     {% set states = node_states() %}

@@ -74,7 +74,7 @@
 
 
 {# Runs at the end: store the notes of nodes that succeeded. A note whose inputs another program changed meanwhile is
-   left out: nobody knows which rows its node has read. #}
+   left out: which rows its node has read is unknown. #}
 {% macro save_node_states(results) %}
     {% set states = node_states() %}
     {% set succeeded, now = [], {} %}

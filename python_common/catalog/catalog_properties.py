@@ -33,6 +33,11 @@ class Kind(Enum):
     REST = "http"
 
 
+def sqlite_uri(directory: Path) -> str:
+    """Return the address of a catalog in SQLite, in a directory of its own."""
+    return f"jdbc:sqlite:{directory / 'catalog.db'}?journal_mode=WAL&busy_timeout=30000"
+
+
 def kind(settings: Settings) -> Kind:
     """Return what kind of catalog the settings name."""
     return next(member for member in Kind if settings.catalog_uri.startswith(member.value))

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from python_common import private_files
+
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
 # The jars and what is made of them, by `make setup`.
 TARGET = PROJECT_ROOT / "python_common" / "spark" / "target"
@@ -41,6 +43,12 @@ def read_env_file(path: Path) -> dict[str, str]:
         return {}
     words = shlex.split(path.read_text(), comments=True)
     return dict(word.split("=", 1) for word in words if word != "export")
+
+
+def write_env_file(path: Path, values: Mapping[str, str]) -> Path:
+    """Write an env file, 0600; both a shell's `source` and `uv run --env-file` can read it."""
+    lines = (f"export {name}={shlex.quote(value)}\n" for name, value in sorted(values.items()))
+    return private_files.write(path, "".join(lines))
 
 
 def environment() -> dict[str, str]:

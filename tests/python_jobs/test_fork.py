@@ -1,12 +1,8 @@
 """`lakehouse fork` on a lake with a Thrift server: whatever SQL does in a fork, production keeps every byte."""
 
-import hashlib
 import random
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -18,6 +14,7 @@ from python_common.spark import thrift
 from python_jobs import fork
 from python_jobs.fork import Fork
 from tests.conftest import run_lakehouse
+from tests.python_common.catalog.test_catalog_fork import contents
 
 pytestmark = [pytest.mark.stack, pytest.mark.long]
 
@@ -74,17 +71,6 @@ def forked(production: Settings) -> Iterator[Fork]:
 
 def settings_of(one: Fork) -> Settings:
     return from_environment(read_env_file(one.env_file))
-
-
-def contents(settings: Settings) -> dict[str, str]:
-    """Return the SHA-256 of all files of the warehouse, and the rows of the catalog."""
-    found = {
-        str(path): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in Path(settings.warehouse).rglob("*")
-        if path.is_file()
-    }
-    with closing(sqlite3.connect(settings.catalog_uri.removeprefix("jdbc:sqlite:").partition("?")[0])) as database:
-        return found | {"catalog": repr(database.execute("select * from iceberg_tables order by 1, 2, 3").fetchall())}
 
 
 def test_random_statements_in_a_fork_change_nothing_of_production(production: Settings, forked: Fork) -> None:

@@ -68,7 +68,7 @@ def contents(settings: Settings) -> dict[str, str]:
         for path in Path(settings.warehouse).rglob("*")
         if path.is_file()
     }
-    with closing(sqlite3.connect(settings.catalog_uri.removeprefix("jdbc:sqlite:"))) as database:
+    with closing(sqlite3.connect(settings.catalog_uri.removeprefix("jdbc:sqlite:").partition("?")[0])) as database:
         return found | {"catalog": repr(database.execute("select * from iceberg_tables order by 1, 2, 3").fetchall())}
 
 
