@@ -18,7 +18,6 @@ from local_stack.temporary import own_environment
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT, home
 from python_common.config.settings import Settings
-from python_common.locks import lease
 from python_common.spark import thrift
 from python_common.weeks import IsoWeek
 from python_dbt.pii.flows import RESTRICTED
@@ -73,18 +72,6 @@ class Lake:
                 yield from self.files(schema)
                 for row in thrift.rows(cursor, f"show views in {schema}"):
                     yield f"{schema}.{row[1]}", repr(thrift.rows(cursor, f"select * from {schema}.{row[1]}")).encode()
-
-    def contents(self, *schemas: str) -> dict[str, list[str]]:
-        """Return all rows of all tables of some schemas, as text in an order that does not depend on files.
-
-        Who had a lease is left out, for every run has one, and so are the notes of nodes, which name snapshots.
-        """
-        return {
-            table: sorted(map(repr, self.query(table, "select * from rows")))
-            for schema in schemas
-            for table in self.tables(schema)
-            if table not in {lease.TABLE.identifier, "ops.node_states"}
-        }
 
 
 def produce(wave: int) -> subprocess.CompletedProcess[str]:
@@ -151,7 +138,8 @@ def first_wave(lake: Lake) -> Steps:
 
 @pytest.fixture(scope="package")
 def target(first_wave: object) -> Path:
-    """dbt's target directory with the SQL of every increment, and the docs."""
-    generated = run_dbt("docs", "generate")
+    """A dbt target directory with the docs, and with the SQL of every node as an increment."""
+    directory = home() / "target" / "docs"
+    generated = run_dbt("docs", "generate", "--target-path", str(directory))
     assert generated.returncode == 0, generated.stdout[-3000:]
-    return home() / "target"
+    return directory

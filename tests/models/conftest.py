@@ -1,11 +1,11 @@
 """dbt on the real Thrift server: in the project itself, and in a small project that borrows its macros."""
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import yaml
+from dbt.cli.main import dbtRunner, dbtRunnerResult
 from pyhive import hive
 
 from python_common.config.environment import PROJECT_ROOT
@@ -35,13 +35,19 @@ def cursor(stack: Settings) -> Iterator[hive.Cursor]:
 
 
 @pytest.fixture(scope="session")
-def show(stack: Settings) -> Callable[[str], list[dict]]:
-    """Return a function that gives the rows of a query written with the project's macros."""
+def project_dbt(stack: Settings) -> Callable[..., dbtRunnerResult]:
+    """Return a function that runs a dbt command of the project in this process, which parses it once."""
+    directories = ("--project-dir", str(PROJECT_ROOT), "--profiles-dir", str(PROJECT_ROOT))
+    parsed = dbtRunner().invoke(["--quiet", "parse", *directories])
+    assert parsed.success, parsed.exception
 
-    def run(inline: str) -> list[dict]:
-        finished = run_dbt("--quiet", "show", "--inline", inline, "--output", "json", "--limit", "-1")
-        assert finished.returncode == 0, finished.stdout[-2000:]
-        return json.loads(finished.stdout)["show"]
+    def run(*arguments: str) -> dbtRunnerResult:
+        try:
+            return dbtRunner(manifest=parsed.result).invoke(["--quiet", *arguments, *directories])
+        finally:
+            # dbt leaves one that it refused.
+            for name in [name for name in parsed.result.nodes if name.startswith("sql_operation.")]:
+                del parsed.result.nodes[name]
 
     return run
 

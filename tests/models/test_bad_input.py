@@ -1,8 +1,10 @@
 """A bad masking key or lease stops dbt before anything is written, with a line that says what to do."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from dbt.cli.main import dbtRunnerResult
 from pyhive import hive
 
 from python_common import pii_key
@@ -10,7 +12,27 @@ from python_common.catalog.catalog import load_catalog
 from python_common.config.settings import Settings
 from python_common.locks.lease import held, leased
 from python_common.spark.thrift import rows
-from tests.conftest import run_dbt
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def refused(
+    masking_key: Settings,
+    project_dbt: Callable[..., dbtRunnerResult],
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Run:
+    """Return a function that runs a dbt command with variables, and gives its output if dbt fails, else ''."""
+
+    def run(*arguments: str, **variables: str) -> str:
+        with monkeypatch.context() as patched:
+            for name, value in variables.items():
+                patched.setenv(name, value)
+            capfd.readouterr()
+            return "" if project_dbt(*arguments).success else capfd.readouterr().out
+
+    return run
 
 
 def snapshot(cursor: hive.Cursor) -> list[tuple]:
@@ -33,7 +55,13 @@ CHECK = ("run-operation", "check_pii_key")
     ],
 )
 def test_a_bad_masking_key_stops_before_any_write(
-    masking_key: Settings, cursor: hive.Cursor, tmp_path: Path, command: tuple[str, ...], damage: str, message: str
+    masking_key: Settings,
+    cursor: hive.Cursor,
+    refused: Run,
+    tmp_path: Path,
+    command: tuple[str, ...],
+    damage: str,
+    message: str,
 ) -> None:
     before = snapshot(cursor)
     key = masking_key.pii_key_file.read_text()
@@ -46,50 +74,43 @@ def test_a_bad_masking_key_stops_before_any_write(
         key_file.write_text(key.replace(":source", ""))
     elif damage == "another key":
         pii_key.create(key_file)
-    refused = run_dbt(*command, LAKEHOUSE_PII_KEY_FILE=str(key_file))
-    assert refused.returncode != 0
-    assert f"The masking key file {key_file} {message}" in refused.stdout
-    assert key[4:40] not in refused.stdout
+    reason = refused(*command, LAKEHOUSE_PII_KEY_FILE=str(key_file))
+    assert f"The masking key file {key_file} {message}" in reason
+    assert key[4:40] not in reason
     assert snapshot(cursor) == before
     # What the masked views read: never a key that was refused.
     [[pads]] = rows(cursor, "select value from spark_catalog.default.pii_pads")
     assert pads == key.strip()
 
 
-def test_a_key_file_that_is_not_named_is_asked_for(masking_key: Settings) -> None:
-    refused = run_dbt(*CHECK, LAKEHOUSE_PII_KEY_FILE="")
-    assert refused.returncode != 0
-    assert "The masking key is missing: LAKEHOUSE_PII_KEY_FILE is not set" in refused.stdout
+def test_a_key_file_that_is_not_named_is_asked_for(refused: Run) -> None:
+    assert "The masking key is missing: LAKEHOUSE_PII_KEY_FILE is not set" in refused(*CHECK, LAKEHOUSE_PII_KEY_FILE="")
 
 
-def test_the_right_key_works_after_a_wrong_one(masking_key: Settings) -> None:
-    assert run_dbt(*BUILD).returncode == 0
+def test_the_right_key_works_after_a_wrong_one(refused: Run) -> None:
+    assert refused(*BUILD) == ""
 
 
 def test_nothing_is_built_while_another_run_has_the_lease(
-    masking_key: Settings, cursor: hive.Cursor, monkeypatch: pytest.MonkeyPatch
+    masking_key: Settings, cursor: hive.Cursor, refused: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catalog = load_catalog(masking_key)
     monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
     with leased(catalog, "weekly", "weekly 2020-W53") as theirs:
         before = snapshot(cursor)
-        refused = run_dbt(*BUILD)
-        assert refused.returncode != 0
-        assert f"The lake is at work for elsewhere:{masking_key.home} (weekly 2020-W53, since 20" in refused.stdout
+        reason = refused(*BUILD)
+        assert f"The lake is at work for elsewhere:{masking_key.home} (weekly 2020-W53, since 20" in reason
         assert snapshot(cursor) == before
         # What the holder itself starts is told its number; what outlives the lease has another one.
-        assert run_dbt(*BUILD, LAKEHOUSE_LEASE=held("weekly")).returncode == 0
-        outlived = run_dbt("run-operation", "require_lease", LAKEHOUSE_LEASE=str(theirs.number - 1))
-        assert "The lake is at work for elsewhere:" in outlived.stdout
-    assert run_dbt("run-operation", "require_lease").returncode == 0
+        assert refused(*BUILD, LAKEHOUSE_LEASE=held("weekly")) == ""
+        outlived = refused("run-operation", "require_lease", LAKEHOUSE_LEASE=str(theirs.number - 1))
+        assert "The lake is at work for elsewhere:" in outlived
+    assert refused("run-operation", "require_lease") == ""
 
 
-@pytest.mark.parametrize("limited", [["--empty"], pytest.param(["--sample", "3 days"], marks=pytest.mark.long)])
-def test_a_run_on_a_part_of_its_input_is_refused(
-    masking_key: Settings, cursor: hive.Cursor, limited: list[str]
-) -> None:
+@pytest.mark.parametrize("limited", [["--empty"], ["--sample", "3 days"]])
+def test_a_run_on_a_part_of_its_input_is_refused(cursor: hive.Cursor, refused: Run, limited: list[str]) -> None:
     before = snapshot(cursor)
-    refused = run_dbt(*BUILD, *limited)
-    assert refused.returncode != 0
-    assert "--empty and --sample are not supported: models keep what they have read" in refused.stdout
+    reason = refused(*BUILD, *limited)
+    assert "--empty and --sample are not supported: models keep what they have read" in reason
     assert snapshot(cursor) == before

@@ -20,6 +20,7 @@ from python_common.spark.thrift import rows
 from tests.conftest import run_dbt
 from tests.models.conftest import write_small_project
 from tests.support.seeds import seeds
+from tests.support.services.interpreted import INTERPRETED
 
 pytestmark = pytest.mark.stack
 
@@ -223,7 +224,7 @@ ACTIONS: tuple[Callable[[Shop], None], ...] = (wave, foreign_rows, rollback, alt
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """A lake of the module's own, without a broker."""
-    with running(tmp_path_factory.mktemp("state"), "thrift") as (settings, _):
+    with running(tmp_path_factory.mktemp("state"), "thrift", more=INTERPRETED) as (settings, _):
         yield settings
 
 
@@ -252,7 +253,7 @@ def test_a_build_that_skips_gives_what_a_full_build_gives(shop: Shop, seed: int)
     shop.rng = Random(seed)
     steps = [shop.rng.sample(ACTIONS, k=shop.rng.randrange(1, 4)) for _ in range(6)] + [[rotation, wave]]
     if seed == 0:
-        steps = [shop.rng.sample(ACTIONS, k=4) for _ in range(2)]
+        steps = [shop.rng.sample(ACTIONS, k=5)]
     shop.build("skipping")
     for position, actions in enumerate(steps):
         for act in actions:
