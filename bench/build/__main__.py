@@ -1,4 +1,4 @@
-"""`python -m bench.build`: CPU seconds per model of the same increment on histories of several sizes."""
+"""`python -m bench.build`: whole builds of the sample data, and models on histories of several sizes."""
 
 import tempfile
 from pathlib import Path
@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import dbt, run, running_process
-from bench.build import history
+from bench.build import history, whole
 from local_stack.temporary import running
 from python_common.catalog.catalog import load_catalog
 from python_common.config.settings import Settings
@@ -35,10 +35,13 @@ Figures = dict[tuple[str, str], float]
 def main(
     sizes: Annotated[str, typer.Option(help="Rows of history in each table, one lake for each.")] = "2000000,20000000",
     increment: Annotated[int, typer.Option(min=100, help="Rows of an increment, in each table.")] = 20_000,
+    models: Annotated[bool, typer.Option(help="Measure models, not whole builds alone.")] = True,
 ) -> None:
-    """Measure what an increment costs by model, beside a run without news and a full rebuild."""
+    """Measure whole builds, and what an increment costs by model beside a run without news and a full rebuild."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as home:
+        console.print(whole.figures(whole.measure(Path(home))))
     measured = {}
-    for size in map(int, sizes.split(",")):
+    for size in map(int, sizes.split(",")) if models else ():
         with (
             tempfile.TemporaryDirectory(prefix="bench-") as home,
             running(Path(home), "thrift") as (settings, started),

@@ -61,25 +61,41 @@
 {% endmacro %}
 
 
-{# Describe all relations of the project in one connection: a node that asks by itself opens one. A table that cannot
-   be read costs the nodes that read it, so it is left to them. #}
-{% macro describe_all() %}
-    {% set tables, views, script = [], [], ["begin declare broken string default '';"] %}
-    {% for node in graph.nodes.values() | list + graph.sources.values() | list
-        if node.resource_type in ('model', 'seed', 'snapshot', 'source') %}
-        {% set relation = adapter.get_relation(none, node.schema, node.alias or node.identifier) %}
-        {% if relation %}{% do (views if relation.is_view else tables).append(relation | string) %}{% endif %}
-    {% endfor %}
-    {% for name in tables + views %}
-        {% do script.append(
-            "begin declare exit handler for sqlexception set broken = concat(broken, ' " ~ name ~ "');"
-            ~ ' describe ' ~ name ~ '; end;'
-        ) %}
+{# The descriptions of relations as they are now, by name, with one plan for the schemas of all. One that is missing or
+   cannot be read has none. #}
+{% macro describe_many(names) %}
+    {% set relations, descriptions, script = {}, {}, ["begin declare broken string default '';"] %}
+    {% for name in names | unique %}
+        {% set relation = adapter.get_relation(none, name.split('.')[0], name.split('.')[1]) %}
+        {% if relation %}
+            {% do relations.update({name: relation}) %}
+            {% do script.append(
+                "begin declare exit handler for sqlexception set broken = concat(broken, ' " ~ name ~ "');"
+                ~ ' describe ' ~ name ~ '; end;'
+            ) %}
+        {% endif %}
     {% endfor %}
     {% set broken = run_query(script | join(' ') ~ ' select broken; end').rows[0][0].split() %}
-    {% set tables = tables | reject('in', broken) | list %}
+    {% set tables = [] %}
+    {% for name, relation in relations.items() if name not in broken and not relation.is_view %}
+        {% do tables.append(name) %}
+    {% endfor %}
     {% set ids = schema_ids(tables) if tables else {} %}
-    {% for name in tables + views if name not in broken %}
-        {% do node_states().described.update({name ~ ' 0': describe(name, schema_id=ids.get(name))}) %}
+    {% for name in relations if name not in broken %}
+        {% do descriptions.update({name: describe(name, schema_id=ids.get(name))}) %}
+    {% endfor %}
+    {% do return(descriptions) %}
+{% endmacro %}
+
+
+{# Describe all relations of the project in one connection: a node that asks by itself opens one. #}
+{% macro describe_all() %}
+    {% set names = [] %}
+    {% for node in graph.nodes.values() | list + graph.sources.values() | list
+        if node.resource_type in ('model', 'seed', 'snapshot', 'source') %}
+        {% do names.append(node.schema ~ '.' ~ (node.alias or node.identifier)) %}
+    {% endfor %}
+    {% for name, description in describe_many(names).items() %}
+        {% do node_states().described.update({name ~ ' 0': description}) %}
     {% endfor %}
 {% endmacro %}

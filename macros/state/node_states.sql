@@ -77,16 +77,17 @@
    left out: which rows its node has read is unknown. #}
 {% macro save_node_states(results) %}
     {% set states = node_states() %}
-    {% set succeeded, now = [], {} %}
+    {% set succeeded, read = [], [] %}
     {% for result in results if result.status in ('pass', 'success') and result.node.unique_id in states.notes %}
         {% do succeeded.append(result.node.unique_id) %}
+        {% do read.extend(states.notes[result.node.unique_id].inputs) %}
     {% endfor %}
     {% if not execute or not succeeded %}{% do return('') %}{% endif %}
+    {% set now = describe_many(read | reject('equalto', 'masking key')) %}
     {% for unique_id in succeeded %}
         {% set note, changed = states.notes[unique_id], [] %}
         {% for name, seen in note.inputs.items() if name != 'masking key' %}
-            {% if name not in now %}{% do now.update({name: describe(name)}) %}{% endif %}
-            {% if not now[name] or seen not in (now[name].schema, now[name].content) %}
+            {% if name not in now or seen not in (now[name].schema, now[name].content) %}
                 {% do changed.append(name) %}
             {% endif %}
         {% endfor %}

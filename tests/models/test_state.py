@@ -10,6 +10,7 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
+import yaml
 from pyhive import hive
 
 from local_stack.temporary import running
@@ -246,6 +247,17 @@ def shop(lake: Settings, tmp_path: Path) -> Iterator[Shop]:
         )
         wave(shop)
         yield shop
+
+
+def test_an_input_that_is_dropped_during_a_build_costs_the_notes_of_its_readers_alone(shop: Shop) -> None:
+    shop.sql("drop table if exists ops.node_states")
+    path = shop.directory / "dbt_project.yml"
+    dropped_before_the_notes = ["drop table small.sales", "{{ save_node_states(results) }}"]
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"on-run-end": dropped_before_the_notes}))
+    assert {status for status, _ in shop.build("skipping").values()} <= {"pass", "success"}
+    noted = {unique_id for (unique_id,) in shop.sql("select unique_id from ops.node_states")}
+    assert {"model.small.totals", "seed.small.rates"} <= noted
+    assert not {"model.small.kept", "model.small.staging"} & noted
 
 
 @pytest.mark.parametrize("seed", seeds(3))
