@@ -80,10 +80,10 @@ demo: up ## Sample data through Kafka, ingester, dbt and export to weekly CSV fi
 	@echo "The page with charts: $(STATE)/exports/reports/$(DEMO_WEEK).html"
 	@echo "The stack is still up: lakehouse stack status. make down stops it."
 
-PYTEST := $(RUN) pytest --numprocesses 3 --dist loadgroup --no-loadscope-reorder --durations 15
+PYTEST := $(RUN) pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder --durations 15
 
 test: setup browser lint ## Lint, then the tests that need this machine alone, on stacks of their own
-	@$(PYTEST) -m "not long"
+	@$(PYTEST) --numprocesses 3 -m "not long"
 
 test-unit: $(VENV) ## The tests that need no service
 	@$(RUN) pytest --numprocesses 2 --dist worksteal -m "unit and not long"
