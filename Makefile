@@ -83,7 +83,7 @@ demo: up ## Sample data through Kafka, ingester, dbt and export to weekly CSV fi
 PYTEST := $(RUN) pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder --durations 15
 
 test: setup browser lint ## Lint, then the tests that need this machine alone, on stacks of their own
-	@$(PYTEST) --numprocesses 3 -m "not long"
+	@$(PYTEST) -m "not long"
 
 test-unit: $(VENV) ## The tests that need no service
 	@$(RUN) pytest --numprocesses 2 --dist worksteal -m "unit and not long"
