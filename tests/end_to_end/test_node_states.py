@@ -10,7 +10,7 @@ from sqlglot import exp
 from tests.end_to_end.conftest import Lake
 
 # Their results do not follow from tables alone, or they were not passed.
-NEVER_NOTED = {"ops_table_health", "not_null_ops_table_health_table_id", "unique_ops_table_health_table_id"}
+NEVER_NOTED = {"ops_table_health"}
 
 
 def tables_read(sql: str) -> set[str]:
