@@ -1,6 +1,6 @@
 """A Thrift server that generates no code: that takes a cold one longer than a small table's rows.
 
-The main lake's server, those of long tests and those of a cluster generate it.
+The servers of the main lake, of a cluster and of most tests generate it.
 """
 
 from pathlib import Path
