@@ -1,5 +1,7 @@
 """dbt on the real Thrift server: in the project itself, and in a small project that borrows its macros."""
 
+import io
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -48,6 +50,20 @@ def project_dbt(stack: Settings) -> Callable[..., dbtRunnerResult]:
             # dbt leaves one that it refused.
             for name in [name for name in parsed.result.nodes if name.startswith("sql_operation.")]:
                 del parsed.result.nodes[name]
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def show(project_dbt: Callable[..., dbtRunnerResult]) -> Callable[[str], list[dict]]:
+    """Return a function that gives the rows of a query written with the project's macros."""
+
+    def run(inline: str) -> list[dict]:
+        shown = project_dbt("show", "--inline", inline, "--limit", "-1")
+        assert shown.success, shown.exception
+        rows = io.StringIO()
+        shown.result.results[0].agate_table.to_json(rows)
+        return json.loads(rows.getvalue())
 
     return run
 

@@ -1,35 +1,33 @@
-"""Macros alone: the week rule against Python's own calendar, the masks' texts, and what is suppressed."""
+"""Macros alone: the week rule and the masking rule against Python's own calendar and HMAC."""
 
 import datetime as datetime_module
 import hashlib
+import hmac
 import random
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import duckdb
 import jinja2
 import pytest
-from pyhive import hive
 
 from python_common.config.environment import PROJECT_ROOT
-from python_common.spark.thrift import rows
+from python_common.config.settings import Settings
 from python_common.weeks import IsoWeek
 from python_dbt.pii import masks
 
+Show = Callable[[str], list[dict]]
 
-def test_sql_and_python_agree_on_every_week_edge_and_leap_day(cursor: hive.Cursor) -> None:
+
+def test_sql_and_python_agree_on_every_week_edge_and_leap_day(stack: Settings, show: Show) -> None:
     mondays = [IsoWeek.parse("2019-W52").start + timedelta(weeks=number) for number in range(12 * 53)]
     leap_days = [datetime(year, 2, 29, tzinfo=UTC) for year in (2020, 2024, 2028)]
     edges = [*mondays, *leap_days, *(day + timedelta(days=1) for day in leap_days)]
     moments = sorted({moment for edge in edges for moment in (edge - timedelta(microseconds=1), edge)})
     values = ", ".join(f"(timestamp '{moment:%Y-%m-%d %H:%M:%S.%f}')" for moment in moments)
-    week = (
-        jinja2.Environment(extensions=["jinja2.ext.do"])
-        .from_string((PROJECT_ROOT / "macros" / "weeks.sql").read_text())
-        .module.iso_week("moment")
-    )
-    weeks = rows(cursor, f"select {week} from values {values} as edges (moment) order by moment")
-    assert weeks == [(str(IsoWeek.of(moment)),) for moment in moments]
+    weeks = show(f"select {{{{ iso_week('moment') }}}} as week from values {values} as edges (moment) order by moment")
+    assert [row["week"] for row in weeks] == [str(IsoWeek.of(moment)) for moment in moments]
 
 
 def test_the_text_of_each_mask_is_the_one_that_lakes_are_masked_with() -> None:
@@ -49,6 +47,11 @@ def test_the_text_of_each_mask_is_the_one_that_lakes_are_masked_with() -> None:
         "birth": "3a5e3912e898c7a1",
         "registration": "76219c00f35c8e35",
     }
+
+
+def test_the_exported_week_is_the_last_complete_one_unless_one_is_named(stack: Settings, show: Show) -> None:
+    [row] = show("select '{{ exported_weeks() | join }}' as label, '{{ monday(\"2026-W53\") }}' as monday")
+    assert row == {"label": str(IsoWeek.last_complete(datetime.now(UTC))), "monday": "2026-12-28"}
 
 
 @pytest.mark.parametrize(
@@ -89,6 +92,31 @@ def test_a_variable_that_cannot_be_meant_is_refused(
     text = (PROJECT_ROOT / "macros" / f"{file}.sql").read_text() + "{{ " + call + " }}"
     with pytest.raises(ValueError, match=re.escape(message)):
         jinja2.Environment(extensions=["jinja2.ext.do"]).from_string(text).render(context)
+
+
+def test_a_pseudonym_is_pythons_hmac(masking_key: Settings, show: Show) -> None:
+    version, pads, _ = masking_key.pii_key_file.read_text().strip().split(":")
+    key = bytes(byte ^ 0x36 for byte in bytes.fromhex(pads[:128]))
+    words = ["user_1", "", "Zoë | 東京 \U0001f355", "42"]
+    values = ", ".join(f"({position}, '{word}')" for position, word in enumerate(words))
+    rows = show(
+        f"select {{{{ pseudonym('word', 'user') }}}} as token, {{{{ pii_key_version() }}}} as key_version "
+        f"from values {values} as words (position, word) order by position"
+    )
+    expected = [hmac.new(key, f"user|{word}".encode(), "sha256").hexdigest() for word in words]
+    assert [row["token"] for row in rows] == expected
+    assert {row["key_version"] for row in rows} == {version}
+
+
+def test_pseudonyms_keep_null_and_separate_classes(masking_key: Settings, show: Show) -> None:
+    [row] = show(
+        "select {{ pseudonym('cast(null as string)', 'user') }} as none, "
+        "{{ pseudonym('42', 'user') }} as number, {{ pseudonym(\"'42'\", 'user') }} as text, "
+        "{{ pseudonym('42', 'customer') }} as customer"
+    )
+    assert row["none"] is None
+    assert row["number"] == row["text"]
+    assert row["number"] != row["customer"]
 
 
 @pytest.mark.parametrize("seed", range(25))

@@ -10,6 +10,7 @@ from python_common.config.settings import Settings
 from python_common.spark.thrift import rows
 from python_dbt.pii import masks
 
+Show = Callable[[str], list[dict]]
 Dbt = Callable[..., dbtRunnerResult]
 
 # Class, value as SQL, and what it is normalised to, after its domain.
@@ -17,8 +18,6 @@ PSEUDONYMS = [
     ("user", "' User_1 '", "till.user|User_1"),
     ("user", "'user_1'", "till.user|user_1"),
     ("customer", "42", "till.customer|42"),
-    ("customer", "'42'", "till.customer|42"),
-    ("user", "'42'", "till.user|42"),
     ("email", "'\t Zoë@Example.COM\r\n'", "email|zoë@example.com"),
     ("card_number", "'5555 0000-1111.2222'", "card_number|5555000011112222"),
 ]
@@ -55,14 +54,8 @@ REFUSED = {
 }
 
 
-def compiled(project_dbt: Dbt, text: str) -> str:
-    """Return SQL written with the project's macros, or the reason why dbt refuses it."""
-    result = project_dbt("compile", "--inline", text)
-    return str(result.exception) if result.exception else result.result.results[0].node.compiled_code
-
-
-def test_masks_give_what_plain_python_says(masking_key: Settings, cursor: hive.Cursor, project_dbt: Dbt) -> None:
-    version, pads, _ = masking_key.pii_key_file.read_text().strip().split(":")
+def test_masks_give_what_plain_python_says(masking_key: Settings, show: Show) -> None:
+    pads = masking_key.pii_key_file.read_text().strip().split(":")[1]
     key = bytes(byte ^ 0x36 for byte in bytes.fromhex(pads[:128]))
     tokens = [
         (name, "pseudonym", value, hmac.new(key, plain.encode(), "sha256").hexdigest())
@@ -71,15 +64,23 @@ def test_masks_give_what_plain_python_says(masking_key: Settings, cursor: hive.C
     of_text = {(name, mask) for name, mask, *_ in MASKS + tokens} - {("none", "as_is"), ("registration", "month")}
     nothing = [(name, mask, value, None) for name, mask in sorted(of_text) for value in WITHOUT_CONTENT]
     cases = [*tokens, *MASKS, *nothing, ("registration", "month", "cast(null as bigint)", None)]
-    masked = ", ".join(
-        f'{{{{ mask("{value}", "{name}", "{mask}", "till") }}}} as c{at}'
-        for at, (name, mask, value, _) in enumerate(cases)
+    [row] = show(
+        "select "
+        + ", ".join(
+            f'{{{{ mask("{value}", "{name}", "{mask}", "till") }}}} as c{at}'
+            for at, (name, mask, value, _) in enumerate(cases)
+        )
     )
-    [(key_version, *found)] = rows(cursor, compiled(project_dbt, f"select {{{{ pii_key_version() }}}} as v, {masked}"))
-    assert key_version == version
-    assert [
-        (name, mask) for (name, mask, _, expected), value in zip(cases, found, strict=True) if value != expected
-    ] == []
+    wrong = [
+        (name, mask) for (name, mask, _, expected), found in zip(cases, row.values(), strict=True) if found != expected
+    ]
+    assert not wrong
+
+
+def compiled(project_dbt: Dbt, text: str) -> str:
+    """Return SQL written with the project's macros, or the reason why dbt refuses it."""
+    result = project_dbt("compile", "--inline", text)
+    return str(result.exception) if result.exception else result.result.results[0].node.compiled_code
 
 
 def test_masked_follows_the_declared_class_and_refuses_what_may_not_leave(project_dbt: Dbt) -> None:

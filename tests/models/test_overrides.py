@@ -59,6 +59,18 @@ def test_models_of_packages_keep_the_materialization_of_dbt_spark(
     assert rows(cursor, "select a from small.added_to") == [(1,), (1,)]
 
 
+def test_a_merge_replaces_a_row_only_by_an_earlier_one(small_project: RunModel, cursor: hive.Cursor) -> None:
+    waves = [
+        "(1, 5, 5, 'middle'), (2, 5, 5, 'only')",
+        "(1, 5, 4, 'early'), (3, 1, 1, 'new')",
+        "(1, 5, 6, 'late')",
+        "(1, 5, 5, 'middle')",
+    ]
+    for wave in waves:
+        small_project(INCREMENTAL.format(values=wave))
+    assert rows(cursor, "select id, name from small.thing order by id") == [(1, "early"), (2, "only"), (3, "new")]
+
+
 def test_an_increment_keeps_to_its_contract_and_to_its_table(
     small_project: RunModel, cursor: hive.Cursor, tmp_path: Path
 ) -> None:
