@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import typer
+from rich.table import Table
 
 from python_common.config.environment import PROJECT_ROOT
 from python_common.errors import UserError
@@ -36,3 +37,12 @@ def running_process(service: Service) -> psutil.Process:
     if process is None:
         raise SystemExit(f"error: {service.name} does not run")
     return process
+
+
+def table_of(name: str, *figures: str) -> Table:
+    """Return an empty table: a column of names, and one for each kind of figure."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(name)
+    for figure in figures:
+        table.add_column(figure, justify="right", vertical="bottom")
+    return table

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from bench import dbt, run, running_process
+from bench import dbt, run, running_process, table_of
 from bench.build import history, whole
 from local_stack.temporary import running
 from python_common.catalog.catalog import load_catalog
@@ -33,15 +33,16 @@ Figures = dict[tuple[str, str], float]
 
 
 def main(
-    sizes: Annotated[str, typer.Option(help="Rows of history in each table, one lake for each.")] = "2000000,20000000",
+    sizes: Annotated[
+        str, typer.Option(help="Rows of history in each table, one lake for each; '' measures whole builds alone.")
+    ] = "2000000,20000000",
     increment: Annotated[int, typer.Option(min=100, help="Rows of an increment, in each table.")] = 20_000,
-    models: Annotated[bool, typer.Option(help="Measure models, not whole builds alone.")] = True,
 ) -> None:
     """Measure whole builds, and what an increment costs by model beside a run without news and a full rebuild."""
     with tempfile.TemporaryDirectory(prefix="bench-") as home:
         console.print(whole.figures(whole.measure(Path(home))))
     measured = {}
-    for size in map(int, sizes.split(",")) if models else ():
+    for size in map(int, filter(None, sizes.split(","))):
         with (
             tempfile.TemporaryDirectory(prefix="bench-") as home,
             running(Path(home), "thrift") as (settings, started),
@@ -77,7 +78,7 @@ def cpu_seconds(server: psutil.Process, model: str, *arguments: str) -> float:
 
 def figures_of(size: int, figures: Figures) -> Table:
     """Return the table of one size: what an increment costs beyond a run without news, and of a rebuild."""
-    table = _table("increment", "no news", "rebuild", "increment\nof rebuild")
+    table = table_of("model", "increment", "no news", "rebuild", "increment\nof rebuild")
     for model in MODELS:
         increment, idle, rebuild = (figures[model, kind] for kind in ("increment", "no news", "rebuild"))
         table.add_row(model, f"{increment:.1f}", f"{idle:.1f}", f"{rebuild:.1f}", f"{increment / rebuild:.2f}")
@@ -88,19 +89,11 @@ def figures_of(size: int, figures: Figures) -> Table:
 def ratios(measured: dict[int, Figures]) -> Table:
     """Return the table of ratios: the longest history to the shortest."""
     short, long = min(measured), max(measured)
-    table = _table("increment", "rebuild")
+    table = table_of("model", "increment", "rebuild")
     for model in MODELS:
         ratio = {kind: measured[long][model, kind] / measured[short][model, kind] for kind in ("increment", "rebuild")}
         table.add_row(model, f"{ratio['increment']:.2f}", f"{ratio['rebuild']:.2f}")
     console.print(f"\nCPU seconds with {long:,} rows of history, of those with {short:,}")
-    return table
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("model")
-    for column in columns:
-        table.add_column(column, justify="right", vertical="bottom")
     return table
 
 

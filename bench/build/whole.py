@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 from rich.table import Table
 
-from bench import dbt, running_process
+from bench import dbt, running_process, table_of
 from local_stack.sample_data import load
 from local_stack.temporary import running
 from python_common.catalog.catalog import load_catalog
@@ -73,10 +73,7 @@ def _children() -> float:
 
 def figures(builds: list[Build]) -> Table:
     """Return the table of the builds, the last of which is what the others are compared with."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("build")
-    for column in ("wall s", "Thrift CPU s", "dbt CPU s", "wall of all", "CPU of all"):
-        table.add_column(column, justify="right")
+    table = table_of("build", "wall s", "Thrift CPU s", "dbt CPU s", "wall of all", "CPU of all")
     everything = builds[-1]
     for done in builds:
         ratios = f"{done.wall / everything.wall:.2f}", f"{done.cpu / everything.cpu:.2f}"
