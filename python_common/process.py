@@ -7,7 +7,9 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from random import SystemRandom
 
 import psutil
 
@@ -16,6 +18,8 @@ from python_common.errors import UserError
 
 START_SECONDS = 120
 STOP_SECONDS = 20
+# Below those that systems give to outgoing connections, one of which could take a port before its service starts.
+SERVER_PORTS = range(16_384, 32_768)
 
 
 @dataclass(frozen=True)
@@ -125,14 +129,8 @@ def end_at_sigterm() -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that were free a moment ago, all different."""
-    sockets = [socket.socket() for _ in range(count)]
-    for listener in sockets:
-        listener.bind(("127.0.0.1", 0))
-    ports = [listener.getsockname()[1] for listener in sockets]
-    for listener in sockets:
-        listener.close()
-    return ports
+    """Return ports that were free a moment ago, all different, in random order."""
+    return list(islice(filter(_is_free, SystemRandom().sample(SERVER_PORTS, len(SERVER_PORTS))), count))
 
 
 def _is_free(port: int) -> bool:
