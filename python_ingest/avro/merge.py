@@ -13,6 +13,7 @@ from pyiceberg.types import IcebergType, StructType
 from python_ingest.avro.expanded_schema import LOGICAL
 from python_ingest.avro.types import AvroField, AvroSchema, AvroType
 from python_ingest.avro.walk import (
+    WIDER_NUMBERS,
     IncompatibleSchema,
     avro_type,
     below,
@@ -25,7 +26,6 @@ from python_ingest.avro.walk import (
 )
 from python_ingest.declare import spark_types
 
-WIDER = {("int", "long"): "long", ("float", "double"): "double"}
 # What differs in Avro and is the same in a column.
 SAME = {"enum": "string", "fixed": "bytes"}
 CASE_TWIN = "its name differs from another by case only"
@@ -157,7 +157,8 @@ def refuse_narrowing(before: Versions, writer: AvroSchema, allowed: Collection[s
     for path, new in walk(writer, into_unions=False):
         old = before.types.get(path, new)
         wide, narrow = column_type(old), column_type(new)
-        narrower = (narrow, wide) in WIDER or (wide == narrow == "decimal" and _precision(new) < _precision(old))
+        fewer_digits = wide == narrow == "decimal" and _precision(new) < _precision(old)
+        narrower = (narrow, wide) in WIDER_NUMBERS or fewer_digits
         if narrower and not any(f"{path}.".startswith(f"{allowed_path}.") for allowed_path in allowed):
             raise _clash(old, new, path)
 
@@ -190,7 +191,7 @@ def _wider(old: AvroSchema, new: AvroSchema, path: str) -> AvroSchema:
     """Return the type that holds both; raises IncompatibleSchema if no type does."""
     before, after = column_type(old), column_type(new)
     if before != after:
-        wider = WIDER.get((before, after)) or WIDER.get((after, before))
+        wider = WIDER_NUMBERS.get((before, after)) or WIDER_NUMBERS.get((after, before))
         if wider is None:
             raise _clash(old, new, path)
         return wider

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 from python_ingest.avro.types import AvroField, AvroSchema
 
+WIDER_NUMBERS = {("int", "long"): "long", ("float", "double"): "double"}
+
 
 class IncompatibleSchema(Exception):
     """A schema that this table cannot take, with the field at fault. Neither part ever holds a value."""
@@ -29,8 +31,8 @@ def not_null(schema: AvroSchema) -> AvroSchema:
     if not isinstance(schema, list):
         return schema
     branches = [branch for branch in schema if branch != "null"] or ["null"]
-    for wider, pair in (("long", {"int", "long"}), ("double", {"float", "double"})):
-        if {avro_type(branch) for branch in branches} == pair:
+    for pair, wider in WIDER_NUMBERS.items():
+        if {*map(avro_type, branches)} == {*pair}:
             return wider
     return branches if len(branches) > 1 else branches[0]
 

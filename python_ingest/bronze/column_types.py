@@ -1,27 +1,12 @@
 """Column types: from Avro to Iceberg, and which type holds the values of two."""
 
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    ListType,
-    LongType,
-    MapType,
-    StringType,
-    StructType,
-    TimestampType,
-    TimestamptzType,
-)
+from pyiceberg.types import DecimalType, IcebergType, ListType, MapType, StructType
 
 from python_ingest.avro.expanded_schema import PRIMITIVES
 from python_ingest.avro.merge import column_type
 from python_ingest.avro.types import AvroField, AvroSchema, AvroType
 from python_ingest.avro.walk import (
+    WIDER_NUMBERS,
     IncompatibleSchema,
     avro_type,
     below,
@@ -35,33 +20,31 @@ from python_ingest.declare import spark_types
 from python_ingest.declare.spark_types import in_spark, list_of, map_of, struct
 
 # Spark reads no Iceberg time and has no nanoseconds: those columns are numbers, in the unit that Avro names.
-OF_AVRO: dict[str, IcebergType] = {
-    "boolean": BooleanType(),
-    "int": IntegerType(),
-    "long": LongType(),
-    "float": FloatType(),
-    "double": DoubleType(),
-    "bytes": BinaryType(),
-    "string": StringType(),
-    "date": DateType(),
-    "time-millis": IntegerType(),
-    "time-micros": LongType(),
-    "timestamp": TimestamptzType(),
-    "timestamp-nanos": LongType(),
-    "local-timestamp": TimestampType(),
-    "local-timestamp-nanos": LongType(),
+IN_SPARK = {
+    "boolean": "boolean",
+    "int": "int",
+    "long": "bigint",
+    "float": "float",
+    "double": "double",
+    "bytes": "binary",
+    "string": "string",
+    "date": "date",
+    "time-millis": "int",
+    "time-micros": "bigint",
+    "timestamp": "timestamp",
+    "timestamp-nanos": "bigint",
+    "local-timestamp": "timestamp_ntz",
+    "local-timestamp-nanos": "bigint",
 }
+OF_AVRO = {name: spark_types.of_spark(text) for name, text in IN_SPARK.items()}
 AVRO_OF: dict[IcebergType, AvroSchema] = {
     **{column: name for name, column in OF_AVRO.items() if name in PRIMITIVES},
-    DateType(): {"type": "int", "logicalType": "date"},
-    TimestamptzType(): {"type": "long", "logicalType": "timestamp-micros"},
-    TimestampType(): {"type": "long", "logicalType": "local-timestamp-micros"},
+    OF_AVRO["date"]: {"type": "int", "logicalType": "date"},
+    OF_AVRO["timestamp"]: {"type": "long", "logicalType": "timestamp-micros"},
+    OF_AVRO["local-timestamp"]: {"type": "long", "logicalType": "local-timestamp-micros"},
 }
 LARGEST_DECIMAL_BYTES = 16
-WIDER: dict[tuple[IcebergType, IcebergType], IcebergType] = {
-    (IntegerType(), LongType()): LongType(),
-    (FloatType(), DoubleType()): DoubleType(),
-}
+WIDER = {(OF_AVRO[one], OF_AVRO[other]): OF_AVRO[wider] for (one, other), wider in WIDER_NUMBERS.items()}
 
 
 def of_avro(schema: AvroSchema) -> IcebergType:

@@ -7,11 +7,8 @@ from python_ingest.avro.walk import IncompatibleSchema, not_null
 from python_ingest.bronze import column_types
 from python_ingest.declare import spark_types
 from python_ingest.declare.spark_types import struct
-from python_ingest.declare.table_layout import METADATA_COLUMNS
+from python_ingest.declare.table_layout import METADATA_COLUMNS, RESERVED
 from python_ingest.declare.topics import Declaration
-
-# Iceberg writes columns of these names and then cannot read them back.
-RESERVED = ("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_commit_snapshot_id")
 
 
 def declared_columns(declaration: Declaration) -> StructType:

@@ -142,23 +142,16 @@ def not_null(files: Iterable[DataFile], table: Table, column: str) -> int:
 
 
 # Parts of messages of the file system and of S3, which never quote a record.
-CAUSES = re.compile(
-    "|".join(
-        re.escape(os.strerror(code)) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.EROFS)
-    )
-    + r"|Service: S3, Status Code: [0-9]{3}"
-)
+CODES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.EROFS)
+CAUSES = re.compile("|".join(re.escape(os.strerror(code)) for code in CODES) + "|Service: S3, Status Code: [0-9]{3}")
 
 
 def error_name(error: PySparkException | Py4JError) -> str:
     """Name an error and, if file system or S3 refused, that; without its message, which may quote a record."""
-    cause = CAUSES.search(str(error))
-    return f"{_name(error)}: {cause[0]}" if cause else _name(error)
-
-
-def _name(error: PySparkException | Py4JError) -> str:
+    name = type(error).__name__
     if isinstance(error, PySparkException):
-        return error.getCondition() or type(error).__name__
-    if not isinstance(error, Py4JJavaError):
-        return type(error).__name__
-    return str(root_cause(error).getClass().getName())
+        name = error.getCondition() or name
+    elif isinstance(error, Py4JJavaError):
+        name = str(root_cause(error).getClass().getName())
+    cause = CAUSES.search(str(error))
+    return f"{name}: {cause[0]}" if cause else name

@@ -74,7 +74,7 @@ class PositionReader:
         latest = _metadata_position(snapshot, table)
         start = Position(None, property_keys.generation_start(table.properties))
         joined = _joined([start, latest, *by_manifest.values()])
-        last_batch = max(joined.last_batch, _last_number(table))
+        last_batch = max(joined.last_batch, last_number(table))
         return Position(
             snapshot.snapshot_id, joined.next_offsets, last_batch, joined.last_batch, latest.has_metadata, current
         )
@@ -167,22 +167,22 @@ def _metadata_position(current: Snapshot, table: Table) -> Position:
     return Position(has_metadata=False)
 
 
-def _last_number(table: Table) -> int:
+def last_number(table: Table) -> int:
     """Return the greatest batch number that is not to be given again, whether or not its rows are still there.
 
     `lakehouse.last-batch` stands for snapshots that expired after a rollback.
     """
-    numbers = [int(table.properties.get(property_keys.LAST_BATCH, 0))]
-    for snapshot in table.snapshots():
-        if snapshot.summary and property_keys.BATCH in snapshot.summary.additional_properties:
-            numbers.append(int(snapshot.summary.additional_properties[property_keys.BATCH]))
-    return max(numbers)
+    return max([int(table.properties.get(property_keys.LAST_BATCH, 0)), *map(batch_number, table.snapshots())])
+
+
+def batch_number(snapshot: Snapshot) -> int:
+    """Return the number of the batch that a snapshot holds, 0 if it is of no batch."""
+    return int(snapshot.summary.get(property_keys.BATCH) or 0) if snapshot.summary else 0
 
 
 def _file_position(file: DataFile, schema: Schema, current: int) -> Position:
-    partition = _bounds(file, schema, "kafka_partition")
-    offset = _bounds(file, schema, "kafka_offset")
-    batch = _bounds(file, schema, "ingest_batch")
+    columns = ("kafka_partition", "kafka_offset", "ingest_batch")
+    partition, offset, batch = (_bounds(file, schema, column) for column in columns)
     of_file = _generation(file, schema)
     if partition is None or offset is None or batch is None or of_file is None or partition[0] != partition[1]:
         raise UserError(

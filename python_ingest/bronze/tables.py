@@ -12,11 +12,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.sorting import SortDirection
-from pyiceberg.types import (
-    BinaryType,
-    NestedField,
-    StringType,
-)
+from pyiceberg.types import BinaryType, NestedField, StringType
 
 from python_common.catalog import property_keys
 from python_common.catalog.catalog import load_table, location
@@ -60,22 +56,13 @@ ROW_GROUPS = {"write.parquet.row-group-check-min-record-count": "4"}
 NAMELESS_PARTITIONS = {"write.object-storage.enabled": "true", "write.object-storage.partitioned-paths": "false"}
 
 
-def load(catalog: Catalog, declaration: Declaration) -> Table | None:
-    """Return the bronze table, or None if it does not exist yet.
-
-    Raises:
-        UserError: its metadata is missing or damaged.
-    """
-    return load_table(catalog, declaration.identifier)
-
-
 def existing(catalog: Catalog, declaration: Declaration) -> Table:
     """Return the bronze table.
 
     Raises:
         UserError: it does not exist.
     """
-    table = load(catalog, declaration)
+    table = load_table(catalog, declaration.identifier)
     if table is None:
         raise UserError(f"There is no table {declaration.identifier}", "Run `lakehouse ingest run` first")
     return table
@@ -91,7 +78,7 @@ def prepared(catalog: Catalog, declaration: Declaration, say: Callable[[str], No
     """
 
     def made_or_grown() -> Table:
-        table = load(catalog, declaration)
+        table = load_table(catalog, declaration.identifier)
         if table is None:
             return create(catalog, declaration)
         other, table = other_layout(table, declaration), _grown(table, declaration)

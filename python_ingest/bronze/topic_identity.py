@@ -10,6 +10,7 @@ from python_common.catalog.commits import translate_commit_errors
 from python_common.errors import UserError
 from python_ingest.bronze.positions import Position
 from python_ingest.declare import table_layout
+from python_ingest.declare.table_layout import GENERATION
 from python_ingest.declare.topics import Declaration
 from python_ingest.kafka.admin import TopicState
 from python_ingest.kafka.offset_range import OffsetRange
@@ -77,11 +78,9 @@ def rebind(table: Table, declaration: Declaration, topic: TopicState, start: Map
     }
     gaps = [name for name in table.properties if name.startswith(property_keys.ACCEPTED_GAPS)]
     with translate_commit_errors(), table.transaction() as transaction:
-        if table_layout.GENERATION not in table_layout.partitioned_by(table.spec(), table.schema()):
+        if GENERATION not in table_layout.partitioned_by(table.spec(), table.schema()):
             with transaction.update_spec() as update:
-                update.add_field(
-                    table_layout.GENERATION.column, table_layout.GENERATION.transform, table_layout.GENERATION.name
-                )
+                update.add_field(GENERATION.column, GENERATION.transform, GENERATION.name)
         transaction.remove_properties(*gaps)
         transaction.set_properties(properties)
     return generation

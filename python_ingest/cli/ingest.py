@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from python_common.catalog.catalog import load_catalog
+from python_common.catalog.catalog import load_catalog, load_table
 from python_common.catalog.commits import until_committed
 from python_common.config.settings import Settings
 from python_common.config.variables import seconds
@@ -186,7 +186,7 @@ def plan_schema(
     Exit code 1 if a schema is refused: its records would be dead letters.
     """
     settings, (declaration,) = prepare(models, [topic])
-    table = tables.load(load_catalog(settings), declaration)
+    table = load_table(load_catalog(settings), declaration.identifier)
     if schema_file is None:
         registry = Registry(settings, seconds(wait))
         plans = plans_of_newest(registry, table, declaration)

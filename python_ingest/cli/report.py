@@ -26,8 +26,6 @@ class ConsoleReporter:
             redirect_stderr=sys.stderr.isatty(),
         )
         self._tasks: dict[str, TaskID] = {}
-        self._done: dict[str, int] = {}
-        self._caught_up: set[str] = set()
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -40,23 +38,19 @@ class ConsoleReporter:
         """Show the offsets not yet landed."""
         if topic not in self._tasks:
             self._tasks[topic] = self._progress.add_task(topic, total=None, state="")
-            self._done[topic] = 0
+        task = self._progress.tasks[self._tasks[topic]]
         state = "landing" if offsets_left else "caught up"
-        if not offsets_left and topic not in self._caught_up and not console.is_terminal:
+        if not offsets_left and task.fields["state"] != state and not console.is_terminal:
             log.info("%s: caught up", topic)
-        (self._caught_up.discard if offsets_left else self._caught_up.add)(topic)
         # Offsets of transaction markers hold no record, so a topic that has caught up is full.
-        total = self._done[topic] + offsets_left
-        self._progress.update(self._tasks[topic], total=total, state=state)
+        self._progress.update(task.id, total=task.completed + offsets_left, state=state)
 
     def landed(self, topic: str, what: Landed) -> None:
         """Show a committed batch."""
-        self._done[topic] += what.rows
-        self._progress.update(self._tasks[topic], completed=self._done[topic])
+        self._progress.advance(self._tasks[topic], what.rows)
         if not console.is_terminal:
-            log.info(
-                f"{topic}: {self._done[topic]:,} records landed, {what.dead_letters:,} dead letters in the last batch"
-            )
+            done = self._progress.tasks[self._tasks[topic]].completed
+            log.info(f"{topic}: {done:,} records landed, {what.dead_letters:,} dead letters in the last batch")
 
     def note(self, topic: str, text: str) -> None:
         """Log an event that is no error."""

@@ -33,6 +33,8 @@ METADATA_COLUMNS: dict[str, IcebergType] = {
     "ingest_batch": LongType(),
     "ingested_at": TimestamptzType(),
 }
+# Iceberg writes columns of these names and then cannot read them back.
+RESERVED = ("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_commit_snapshot_id")
 # Table properties that begin like this may be declared: they change neither what is read nor what a commit means.
 TABLE_PROPERTIES = (
     *("write.target-file-size-bytes", "write.parquet.", "write.metadata.previous-versions-max", "read.split."),

@@ -108,6 +108,10 @@ class Broker:
             end=self._offsets(topic, partitions, LATEST),
         )
 
+    def begin(self, topic: str, partition: int) -> int:
+        """Return the first offset that the broker still has of a partition."""
+        return self._offsets(topic, [TopicPartition(topic, partition)], EARLIEST)[partition]
+
     def offsets_at(self, topic: TopicState, moment: datetime) -> dict[int, int]:
         """Return the offset of each partition's first record stamped at a moment or later, else the partition's end."""
         partitions = [TopicPartition(topic.topic, partition) for partition in topic.end]
@@ -182,7 +186,7 @@ class Broker:
 
     def _forget(self, _: RetryCallState) -> None:
         """Forget the errors of earlier requests: they may be over."""
-        self._poll()
+        self._client.poll(0)
         self._to_check = ""
 
     def _answer(self, future: Future[Result]) -> Result:
@@ -191,13 +195,10 @@ class Broker:
             try:
                 return future.result(LOOK_SECONDS)
             except TimeoutError:
-                self._poll()
+                # Runs the callback for errors.
+                self._client.poll(0)
             if self._to_check:
                 raise UserError(f"Authentication with Kafka at {self._servers} failed", f"Check {self._to_check}")
-
-    def _poll(self) -> None:
-        """Run the callback for errors."""
-        self._client.poll(0)
 
     def _note(self, error: KafkaError) -> None:
         if error.code() == KafkaError._AUTHENTICATION:

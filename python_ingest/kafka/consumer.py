@@ -13,9 +13,8 @@ from python_common.config import connections
 from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_ingest.kafka.admin import passing
-from python_ingest.kafka.message import record_position
+from python_ingest.kafka.message import record_position, schema_id
 from python_ingest.kafka.offset_range import OffsetRange
-from python_ingest.kafka.wire_format import schema_id
 
 Ids = Counter[int | None]
 RECORDS_PER_CALL = 10_000
@@ -65,16 +64,20 @@ def _consume(
     try:
         while left:
             consumed = consumer.consume(RECORDS_PER_CALL, SECONDS_PER_CALL)
-            messages = [message for message in consumed if not _passes(message)]
+            # A transient error is no answer, and no reason to stop waiting.
+            messages = [message for message in consumed if (error := message.error()) is None or not passing(error)]
             silent = 0.0 if messages else silent + SECONDS_PER_CALL
             if silent >= wait:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
             for message in messages:
+                error = message.error()
                 # First: an error of the consumer itself has no position.
-                is_end = _at_end(message, left)
-                partition, _ = record_position(message)
-                if message.error() is None and (partition in left or not first_alone):
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    raise KafkaException(error)
+                partition, offset = record_position(message)
+                if error is None and (partition in left or not first_alone):
                     yield message
+                is_end = error is not None or offset + 1 >= left.get(partition, 0)
                 if (is_end or first_alone) and left.pop(partition, None) is not None:
                     consumer.pause([TopicPartition(topic, partition)])
     except KafkaException as error:
@@ -118,19 +121,3 @@ def unanswered(settings: Settings, topic: str, error: KafkaError) -> UserError:
         f"Kafka at {settings.kafka_bootstrap_servers} does not give the records of {topic} ({error.name()})",
         "Check KAFKA_BOOTSTRAP_SERVERS and `lakehouse stack status`, then try again",
     )
-
-
-def _at_end(message: Message, left: dict[int, int]) -> bool:
-    error = message.error()
-    if error is None:
-        partition, offset = record_position(message)
-        return offset + 1 >= left.get(partition, 0)
-    if error.code() == KafkaError._PARTITION_EOF:
-        return True
-    raise KafkaException(error)
-
-
-def _passes(message: Message) -> bool:
-    """Return whether a message is a transient error: no answer, and no reason to stop waiting."""
-    error = message.error()
-    return error is not None and passing(error)

@@ -1,9 +1,11 @@
-"""Position and headers of a record, also headers that the Kafka client cannot read."""
+"""Position, headers and schema ids of a record, also headers that the Kafka client cannot read."""
 
 import ctypes
 
 from confluent_kafka import Message
 
+# How a registry's serializers frame keys and values: a zero byte, the schema's id in four, then the Avro bytes.
+HEADER_BYTES = 5
 # Returns the address of an item of a list, None for an empty slot.
 _ITEM = ctypes.pythonapi.PyList_GetItem
 _ITEM.argtypes, _ITEM.restype = (ctypes.py_object, ctypes.c_ssize_t), ctypes.c_void_p
@@ -30,3 +32,13 @@ def record_position(record: Message) -> tuple[int, int]:
     if partition is None or offset is None:
         raise ValueError("what a consumer gives has partition and offset")
     return partition, offset
+
+
+def schema_id(part: bytes | None) -> int | None:
+    """Return the schema id in the header of a key or value, None if it has none.
+
+    An id is a Java int: one with its highest bit set is negative, and no registry gives it.
+    """
+    if part is None or len(part) < HEADER_BYTES or part[0] != 0 or part[1] >= 0x80:
+        return None
+    return int.from_bytes(part[1:HEADER_BYTES], "big")

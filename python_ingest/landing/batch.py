@@ -30,7 +30,7 @@ from python_ingest.kafka.admin import TopicState
 from python_ingest.kafka.offset_range import OffsetRange
 from python_ingest.kafka.registry import Registry
 from python_ingest.landing import decode, timestamp_overflow
-from python_ingest.landing.decode import Batch, StoppedRecord
+from python_ingest.landing.decode import Batch
 from python_ingest.landing.schemas import TopicSchemas
 
 FIRST_LOOK = 1_000
@@ -101,7 +101,10 @@ class BatchWriter:
         if table.current_snapshot() is not None:
             decoders = self.schemas.resolve_schemas(SchemaState.of(table))
         else:
-            table, decoders = self._resolve_schemas(table, records, plan, self._first_look(plan.ranges))
+            # The first records usually have all schemas, and the rest is then read once.
+            first = [replace(span, until=min(span.until, span.start + FIRST_LOOK)) for span in plan.ranges]
+            looked_at = plan.ranges if self.declaration.on_error == "stop" else first
+            table, decoders = self._resolve_schemas(table, records, plan, looked_at)
         try:
             landed = self._write(table, records, decoders, plan)
         except NewSchemaId:
@@ -118,12 +121,6 @@ class BatchWriter:
                 size = int(added["added-files-size"]) - FILE_BYTES * int(added["added-data-files"])
                 return max(1, size // rows)
         return max(1, 2 * consumer.mean_bytes(self.settings, self.declaration.topic, ranges, self.wait))
-
-    def _first_look(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
-        """Return the first records of a new table: they usually have all schemas, and the rest is then read once."""
-        if self.declaration.on_error == "stop":
-            return ranges
-        return [replace(span, until=min(span.until, span.start + FIRST_LOOK)) for span in ranges]
 
     def _resolve_schemas(
         self, table: Table, records: DataFrame, plan: BatchPlan, ranges: list[OffsetRange]
@@ -222,10 +219,9 @@ class BatchWriter:
         if raised == decode.NEW_SCHEMA_ID:
             return NewSchemaId()
         if raised is not None:
-            stopped = StoppedRecord(**json.loads(raised))
+            stopped = "partition {partition}, offset {offset}: {reason}".format(**json.loads(raised))
             return UserError(
-                f"{self.declaration.topic}: partition {stopped.partition}, offset {stopped.offset}: {stopped.reason};"
-                " nothing of this batch was landed",
+                f"{self.declaration.topic}: {stopped}; nothing of this batch was landed",
                 "Correct the cause, or declare on_error: dead_letter",
             )
         name = commit.error_name(error)

@@ -6,10 +6,11 @@ id, a batch is read once. With `on_error: stop` a record that cannot be decoded 
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
+from operator import and_
 
 from pyiceberg.types import IcebergType, ListType, MapType, StringType, StructType
 from pyspark.sql import Column, DataFrame
@@ -23,7 +24,7 @@ from python_ingest.bronze.schema_state import Decoder, Decoders
 from python_ingest.declare import spark_types
 from python_ingest.declare.spark_types import struct
 from python_ingest.declare.topics import Declaration
-from python_ingest.kafka.wire_format import HEADER_BYTES
+from python_ingest.kafka.message import HEADER_BYTES
 
 NEW_SCHEMA_ID = "ingest: new schema id"
 # What a decode_error or key_error begins with.
@@ -41,15 +42,6 @@ class Batch:
     number: int
     ingested_at: datetime
     generation: int = 0
-
-
-@dataclass(frozen=True)
-class StoppedRecord:
-    """The record that ended a batch of a topic whose declaration says `on_error: stop`."""
-
-    partition: int
-    offset: int
-    reason: str
 
 
 def rows(records: DataFrame, declaration: Declaration, decoders: Decoders, batch: Batch) -> DataFrame:
@@ -140,33 +132,29 @@ def _envelope(column: str, side: Decoder, columns: StructType) -> Column:
 
 def _only_valid(envelope: str, columns: StructType) -> Column:
     """Return NULL instead of an envelope with a string that is not UTF-8, on which many readers would fail."""
-    is_utf8 = _is_utf8(F.col(f"{envelope}.payload"), columns)
-    return F.col(envelope) if is_utf8 is None else F.when(is_utf8, F.col(envelope))
+    is_utf8 = [*_are_utf8(F.col(f"{envelope}.payload"), columns)]
+    return F.when(reduce(and_, is_utf8), F.col(envelope)) if is_utf8 else F.col(envelope)
 
 
-def _is_utf8(column: Column, held: IcebergType) -> Column | None:
-    """Return whether every string in a column is UTF-8; None if it holds no strings."""
-    found: list[Column | None]
+def _are_utf8(column: Column, held: IcebergType) -> Iterator[Column]:
+    """Yield conditions that hold if every string in a column is UTF-8, none for a column without strings."""
     match held:
         case StringType():
-            found = [F.is_valid_utf8(column)]
+            yield F.coalesce(F.is_valid_utf8(column), F.lit(True))
         case ListType():
-            found = [_items_are_utf8(column, held.element_type)]
+            yield from _items_are_utf8(column, held.element_type)
         case MapType():
-            keys, values = F.map_keys(column), F.map_values(column)
-            found = [_items_are_utf8(keys, held.key_type), _items_are_utf8(values, held.value_type)]
+            yield from _items_are_utf8(F.map_keys(column), held.key_type)
+            yield from _items_are_utf8(F.map_values(column), held.value_type)
         case _:
-            found = [_is_utf8(column[name], part) for name, part in spark_types.children(held).items()]
-    present = [F.coalesce(valid, F.lit(True)) for valid in found if valid is not None]
-    return reduce(lambda left, right: left & right, present) if present else None
+            for name, part in spark_types.children(held).items():
+                yield from _are_utf8(column[name], part)
 
 
-def _items_are_utf8(array: Column, items: IcebergType) -> Column | None:
-    def is_valid(item: Column) -> Column:
-        valid = _is_utf8(item, items)
-        return F.lit(True) if valid is None else F.coalesce(valid, F.lit(True))
-
-    return None if _is_utf8(F.lit(None), items) is None else F.forall(array, is_valid)
+def _items_are_utf8(array: Column, items: IcebergType) -> Iterator[Column]:
+    if [*_are_utf8(F.lit(None), items)]:
+        is_utf8 = F.forall(array, lambda item: reduce(and_, _are_utf8(item, items)))
+        yield F.coalesce(is_utf8, F.lit(True))
 
 
 def _keys(key_format: str, columns: Iterable[str]) -> list[Column]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Protocol
 
 from pyiceberg.table import Table
@@ -157,6 +158,7 @@ class _TopicLoop:
     def __init__(self, ingester: Ingester, declaration: Declaration) -> None:
         self._broker = ingester.broker
         self._reporter = ingester.reporter
+        self._note = partial(ingester.reporter.note, declaration.topic)
         self._options = ingester.options
         self._attempts = limits().commit_attempts
         self._stopping = ingester.stopping
@@ -169,7 +171,7 @@ class _TopicLoop:
             ingester.settings, ingester.spark, declaration, ingester.options.wait, ingester.writer
         )
 
-    def take_ends(self, result: TopicResult) -> None:
+    def take_ends(self, _: TopicResult) -> None:
         """Note the end of each partition as it is now: nothing behind it is landed before the next call.
 
         The table is made first, for others build on it whether or not there is a topic.
@@ -178,9 +180,7 @@ class _TopicLoop:
             UserError: the table cannot be created, or the broker does not answer.
         """
         make_namespace(self.batch_writer.catalog, self._declaration.schema)
-        tables.prepared(
-            self.batch_writer.catalog, self._declaration, lambda line: self._reporter.note(result.topic, line)
-        )
+        tables.prepared(self.batch_writer.catalog, self._declaration, self._note)
         topic = self._broker.describe(self._declaration.topic)
         until = self._options.until
         self._ends = topic.end if until is None else self._broker.offsets_at(topic, until)
@@ -198,7 +198,7 @@ class _TopicLoop:
                 # The table first: the broker's ends are then never behind it, whatever others land meanwhile.
                 table = tables.prepared(self.batch_writer.catalog, self._declaration)
                 if holder := rewrite.holder(self.batch_writer.catalog, table):
-                    self._reporter.note(self._declaration.topic, f"paused: its table is held by {holder}")
+                    self._note(f"paused: its table is held by {holder}")
                     if batches is not None:
                         return
                     self._stopping.wait(HELD_PAUSE_SECONDS)
@@ -224,14 +224,12 @@ class _TopicLoop:
                         f"{self._declaration.topic}: {reason}, {failures} times in a row",
                         "See whether another ingester works on this table",
                     ) from None
-                self._reporter.note(self._declaration.topic, f"nothing was committed: {reason}; planning again")
+                self._note(f"nothing was committed: {reason}; planning again")
             except SparkFailed as failure:
                 if spark_failures:
                     raise
                 spark_failures = 1
-                self._reporter.note(
-                    self._declaration.topic, f"nothing was committed: {failure.message}; planning again in some seconds"
-                )
+                self._note(f"nothing was committed: {failure.message}; planning again in some seconds")
                 self._stopping.wait(RETRY_SECONDS)
             else:
                 result.records += landed.rows
@@ -241,7 +239,7 @@ class _TopicLoop:
                 self._reporter.landed(topic.topic, landed)
                 result.notes += landed.notes
                 for note in landed.notes:
-                    self._reporter.note(topic.topic, note)
+                    self._note(note)
 
     def _plan(self, table: Table, topic: TopicState, position: Position, result: TopicResult) -> BatchPlan:
         waiting = positions.before(positions.waiting(position, topic), self._ends)

@@ -110,12 +110,12 @@ def _plan(
     wanted = _of_side(side, widened_columns(state.columns, declared_columns(declaration)))
     older = [writers[number] for number in sorted(writers) if schema_id is None or number < schema_id]
     try:
-        fits = check_compatibility(
+        writer, notes = check_compatibility(
             side, declaration, wanted, Versions.of(writers.values()), Versions.of(older), registered
         )
     except IncompatibleSchema as error:
         return SchemaChange(source, schema_id, declaration.identifier, refused=str(error))
-    own = landed_columns(side, fits.writer)
+    own = landed_columns(side, writer)
     after = widened_columns(wanted, own)
     columns = list(_compared("", before, after))
     return SchemaChange(
@@ -125,7 +125,7 @@ def _plan(
         added=tuple(column for column in columns if column.before is None),
         widened=tuple(column for column in columns if column.before not in (None, column.after)),
         unchanged=tuple(column for column in columns if column.before == column.after),
-        notes=fits.notes,
+        notes=notes,
         not_written=tuple(column.path for column in _compared("", own, after) if column.before is None),
     )
 

@@ -38,7 +38,7 @@ class TopicSchemas:
     registry: Registry
     declaration: Declaration
     _rejected: dict[str, dict[int, str]] = field(default_factory=lambda: {"value": {}, "key": {}})
-    _foreign_since: dict[tuple[str, int], float] = field(default_factory=dict)
+    _foreign_since: dict[str, dict[int, float]] = field(default_factory=lambda: {"value": {}, "key": {}})
     _checked: set[tuple[str, int]] = field(default_factory=set)
     _check_from: float = 0.0
 
@@ -97,7 +97,9 @@ class TopicSchemas:
         self, name: str, state: SchemaState, found: Iterable[int | None], most: int | None
     ) -> tuple[SchemaState, Decoder]:
         """Resolve the schemas of keys or values."""
-        self._forget_foreign()
+        for foreign_id, since in list(self._foreign_since[name].items()):
+            if time.monotonic() - since > FOREIGN_SECONDS:
+                del self._foreign_since[name][foreign_id], self._rejected[name][foreign_id]
         rejected = self._rejected[name]
         writers = state.writers(name)
         unknown = self.registry.missing() - set(writers)
@@ -115,20 +117,20 @@ class TopicSchemas:
                 continue
             if foreign := self._foreign(name, schema_id, registered):
                 rejected[schema_id] = foreign
-                self._foreign_since[name, schema_id] = time.monotonic()
+                self._foreign_since[name][schema_id] = time.monotonic()
                 continue
             while higher and higher[0] < schema_id:
                 older = older.with_version(writers[higher.pop(0)])
             try:
-                fits = check_compatibility(name, self.declaration, state.columns, versions, older, registered)
+                writer, notes = check_compatibility(name, self.declaration, state.columns, versions, older, registered)
             except IncompatibleSchema as error:
                 rejected[schema_id] = f"incompatible_schema: schema id {schema_id}, {error}"
                 continue
-            versions, older = versions.with_version(fits.writer), older.with_version(fits.writer)
-            state = state.with_writer(name, schema_id, fits.writer)
-            if fits.notes:
+            versions, older = versions.with_version(writer), older.with_version(writer)
+            state = state.with_writer(name, schema_id, writer)
+            if notes:
                 note = f"{property_keys.NOTE}{name}-schema.{schema_id}"
-                state = replace(state, notes={**state.notes, note: f"schema id {schema_id}: {'; '.join(fits.notes)}"})
+                state = replace(state, notes={**state.notes, note: f"schema id {schema_id}: {'; '.join(notes)}"})
         side = Decoder(state.writers(name), dict(rejected), frozenset(unknown), len(asked) < len(new))
         return state, side
 
@@ -143,19 +145,6 @@ class TopicSchemas:
         others = f" and {len(subjects) - NAMED} more" if len(subjects) > NAMED else ""
         return f"foreign_schema: schema id {schema_id} belongs to {', '.join(subjects[:NAMED])}{others}"
 
-    def _forget_foreign(self) -> None:
-        for (side, schema_id), since in list(self._foreign_since.items()):
-            if time.monotonic() - since > FOREIGN_SECONDS:
-                del self._foreign_since[side, schema_id], self._rejected[side][schema_id]
-
-
-@dataclass(frozen=True)
-class CompatibleSchema:
-    """An expanded schema, its fields named as their columns, with the notes of `lakehouse ingest status`."""
-
-    writer: AvroSchema
-    notes: tuple[str, ...]
-
 
 def check_compatibility(
     side: str,
@@ -164,8 +153,8 @@ def check_compatibility(
     versions: Versions,
     older: Versions,
     registered: Registered,
-) -> CompatibleSchema:
-    """Return the expanded schema of a version, its fields named as their columns.
+) -> tuple[AvroSchema, tuple[str, ...]]:
+    """Return the expanded schema of a version, its fields named as their columns, and notes for `ingest status`.
 
     It must fit `versions`, all that the table knows, and `columns`, for a source may have declared them. `older` are
     the versions with a lower id, which the registry gives in the order of registration: a narrower type or another name
@@ -194,4 +183,4 @@ def check_compatibility(
         if required:
             raise IncompatibleSchema(dropped, f"renamed to {added} without an alias")
         notes.append(f"{dropped} was dropped and {added} added, as a column of its own")
-    return CompatibleSchema(writer, tuple(notes))
+    return writer, tuple(notes)

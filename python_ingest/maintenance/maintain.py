@@ -23,6 +23,7 @@ from python_common.errors import UserError
 from python_common.spark.session import log_file
 from python_ingest.bronze.commit import REFUSALS, error_name
 from python_ingest.bronze.files import TableSize, files_of, size_of, target_file_bytes
+from python_ingest.bronze.positions import batch_number, last_number
 
 ATTEMPTS = 3
 # Iceberg's limit for orphan files; a snapshot must outlive the reads and the batches planned from it.
@@ -95,11 +96,8 @@ def maintain_table(
     procedures = Procedures(spark(), identifier, require)
     before = size_of(table, files_of(table))
     left = merge_files(procedures, table, before.delete_files > 0)
-    procedures.call("rewrite_manifests")
-    table.refresh()
-    keep_last_batch(procedures, table)
-    reset_watermark(procedures, table)
-    procedures.call("expire_snapshots", **_expiry(table, retention.snapshots))
+    least = int(table.properties.get("history.expire.min-snapshots-to-keep", 1))
+    expire_snapshots(procedures, table, retention.snapshots, least)
     # Listed by the table's FileIO, because Hadoop knows no s3://.
     orphans = procedures.call("remove_orphan_files", older_than=_ago(retention.orphans), prefix_listing="true")
     table.refresh()
@@ -147,22 +145,31 @@ def merge_files(procedures: "Procedures", table: Table, deletes: bool) -> int:
     return left
 
 
-def keep_last_batch(procedures: "Procedures", table: Table) -> None:
+def expire_snapshots(procedures: "Procedures", table: Table, older_than: timedelta | None, least: int = 1) -> None:
+    """Merge manifests, and expire snapshots but the newest `least`, and those back to the last batch.
+
+    That one has the topic's position. Without an age the table's properties decide.
+    """
+    procedures.call("rewrite_manifests")
+    table.refresh()
+    _keep_last_batch(procedures, table)
+    _reset_watermark(procedures, table)
+    to_last_batch = next((index for index, snapshot in enumerate(_history(table), 1) if batch_number(snapshot)), 1)
+    arguments = {} if older_than is None else {"older_than": _ago(older_than)}
+    procedures.call("expire_snapshots", **arguments, retain_last=str(max(to_last_batch, least)))
+
+
+def _keep_last_batch(procedures: "Procedures", table: Table) -> None:
     """Store the greatest batch number if only a snapshot outside of the history, after a rollback, has it.
 
     Once that has expired, the number would be reused.
     """
-    numbers = [number for number in map(_batch, table.snapshots()) if number is not None]
-    current = [number for number in map(_batch, _history(table)) if number is not None]
-    if max(numbers, default=0) > max(current, default=0):
-        noted = max(*numbers, int(table.properties.get(property_keys.LAST_BATCH, 0)))
-        name = f"{CATALOG_NAME}.{procedures.identifier}"
-        procedures.sql(
-            f"alter table {name} set tblproperties ('{property_keys.LAST_BATCH}' = '{noted}')", "set tblproperties"
-        )
+    of_history = max(map(batch_number, _history(table)), default=0)
+    if max(map(batch_number, table.snapshots()), default=0) > of_history:
+        procedures.alter(f"set tblproperties ('{property_keys.LAST_BATCH}' = '{last_number(table)}')")
 
 
-def reset_watermark(procedures: "Procedures", table: Table) -> None:
+def _reset_watermark(procedures: "Procedures", table: Table) -> None:
     """Reset the watermark of a model, which then reads everything, if a rollback left its snapshot out of the history.
 
     Once that has expired, the next build could not detect it (macros/incremental/watermark.sql).
@@ -172,29 +179,11 @@ def reset_watermark(procedures: "Procedures", table: Table) -> None:
     outside -= {str(snapshot.snapshot_id) for snapshot in _history(table)}
     notes = [f"'{name}'" for name in table.properties if name.startswith(property_keys.READ)]
     if noted in outside and notes:
-        name = f"{CATALOG_NAME}.{procedures.identifier}"
-        procedures.sql(f"alter table {name} unset tblproperties ({', '.join(notes)})", "unset tblproperties")
-
-
-def _expiry(table: Table, keep: timedelta | None) -> dict[str, str]:
-    """Return the arguments of expire_snapshots that keep the snapshot of the last batch."""
-    least = int(table.properties.get("history.expire.min-snapshots-to-keep", 1))
-    arguments = {"retain_last": str(max(snapshots_in_use(table), least))}
-    return arguments if keep is None else {**arguments, "older_than": _ago(keep)}
-
-
-def snapshots_in_use(table: Table) -> int:
-    """Return the number of newest snapshots back to that of the last batch, which has the topic's position."""
-    return next((index for index, snapshot in enumerate(_history(table), 1) if _batch(snapshot) is not None), 1)
+        procedures.alter(f"unset tblproperties ({', '.join(notes)})")
 
 
 def _history(table: Table) -> list[Snapshot]:
     return list(ancestors_of(table.current_snapshot(), table.metadata))
-
-
-def _batch(snapshot: Snapshot) -> int | None:
-    number = snapshot.summary.get(property_keys.BATCH) if snapshot.summary else None
-    return None if number is None else int(number)
 
 
 def _ago(age: timedelta) -> str:
@@ -219,6 +208,10 @@ class Procedures:
         named = {"table": f"'{self.identifier}'", **arguments}
         listed = ", ".join(f"{name} => {value}" for name, value in named.items())
         return self.sql(f"call {CATALOG_NAME}.system.{procedure}({listed})", procedure)
+
+    def alter(self, change: str) -> None:
+        """Alter the table."""
+        self.sql(f"alter table {CATALOG_NAME}.{self.identifier} {change}", " ".join(change.split()[:2]))
 
     def sql(self, statement: str, step: str) -> list[Row]:
         """Run a statement, and retry it after a conflict; a UserError if it fails."""

@@ -5,7 +5,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyiceberg.catalog import Catalog
@@ -15,13 +15,7 @@ from pyspark.sql import SparkSession
 from python_common.catalog import property_keys
 from python_common.config.settings import CATALOG_NAME
 from python_ingest.bronze.files import files_of, size_of
-from python_ingest.maintenance.maintain import (
-    Procedures,
-    keep_last_batch,
-    merge_files,
-    reset_watermark,
-    snapshots_in_use,
-)
+from python_ingest.maintenance.maintain import Procedures, expire_snapshots, merge_files
 
 PUBLISHED = "export-"
 
@@ -66,17 +60,12 @@ def purge_table(
             tags.append(ref)
             if ref.startswith(PUBLISHED):
                 noted = f"'{property_keys.ERASED_SNAPSHOT}{at.snapshot_id}' = '{datetime.now(UTC):%Y-%m-%d}'"
-                procedures.sql(f"alter table {name} set tblproperties ({noted})", "set tblproperties")
-        procedures.sql(f"alter table {name} drop {ref_type} if exists `{ref}`", f"drop {ref_type}")
+                procedures.alter(f"set tblproperties ({noted})")
+        procedures.alter(f"drop {ref_type} if exists `{ref}`")
     if current is not None:
         if size_of(table, files_of(table)).delete_files:
             merge_files(procedures, table, deletes=True)
-        procedures.call("rewrite_manifests")
-        table.refresh()
-        keep_last_batch(procedures, table)
-        reset_watermark(procedures, table)
-        now = f"timestamp '{datetime.now(UTC).isoformat(' ')}'"
-        procedures.call("expire_snapshots", older_than=now, retain_last=str(snapshots_in_use(table)))
+        expire_snapshots(procedures, table, timedelta())
     require()
     orphans = len(delete_orphans(spark, name, written_before))
     after = {snapshot.snapshot_id for snapshot in table.refresh().snapshots()}

@@ -131,22 +131,19 @@ def _describe_table(status: TopicStatus, table: Table, declaration: Declaration)
     status.newest_record = _greatest(data, table, "kafka_timestamp")
     status.landed_at = _greatest(data, table, "ingested_at")
     if not status.size.delete_files:  # else the statistics count rows that are gone
-        status.rows, status.dead_letters = _rows_and_dead_letters(data, table, emptied)
         status.erased = sum(emptied.values())
+        status.rows, status.dead_letters = _rows_and_dead_letters(data, table, emptied)
         status.key_errors = commit.not_null(data, table, "key_error")
-        recent = [
-            file for file in data if (_greatest([file], table, "ingested_at") or EPOCH) > datetime.now(UTC) - RECENT
-        ]
+        since = datetime.now(UTC) - RECENT
+        recent = [file for file in data if (_greatest([file], table, "ingested_at") or EPOCH) > since]
         rows, status.recent_dead_letters = _rows_and_dead_letters(recent, table, emptied)
         status.over_limit = declaration.max_dead_letters.exceeded(rows, status.recent_dead_letters)
     return position
 
 
 def _rows_and_dead_letters(files: list[DataFile], table: Table, emptied: dict[str, int]) -> tuple[int, int]:
-    error = table.schema().find_field("decode_error").field_id
-    decoded = sum((file.null_value_counts or {}).get(error, 0) for file in files)
-    rows = sum(file.record_count for file in files)
-    return rows, rows - decoded - sum(emptied.get(file.file_path, 0) for file in files)
+    erased_rows = sum(emptied.get(file.file_path, 0) for file in files)
+    return sum(file.record_count for file in files), commit.not_null(files, table, "decode_error") - erased_rows
 
 
 def _greatest(files: list[DataFile], table: Table, column: str) -> datetime | None:

@@ -16,10 +16,10 @@ import fastavro
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from python_ingest.avro.types import NAMED, AvroField, AvroSchema, AvroType, qualified_name, simple_name
+from python_ingest.kafka.message import HEADER_BYTES
 
 Convert = Callable[[Any], Any]
 _Read = tuple[AvroSchema, Convert]
-HEADER_BYTES = 5
 # A type is written out wherever it is used: a schema with more than this is not read.
 MOST_TYPES = 50_000
 NUMBERS = ({"int", "long"}, {"float", "double"})
@@ -29,14 +29,6 @@ EXACT = Context(prec=80)
 
 class Unreadable(Exception):
     """Bytes or a schema that cannot be read; the message holds no byte of them."""
-
-
-def schema_id(part: bytes | None) -> int | None:
-    """Return the schema id in the header of a key or value, None if it has none: a magic byte of 0, then an int."""
-    if part is None or len(part) < HEADER_BYTES or part[0] != 0:
-        return None
-    number = int.from_bytes(part[1:HEADER_BYTES], "big", signed=True)
-    return number if number >= 0 else None
 
 
 def renamed(texts: Iterable[str]) -> dict[str, list[str]]:

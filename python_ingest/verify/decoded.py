@@ -4,6 +4,7 @@ It shares the registry client with the ingester, and no merging of schemas or de
 path, never a value.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
@@ -14,19 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.types import IcebergType, NestedField, StructType
 
+from python_ingest.declare.table_layout import METADATA_COLUMNS, RESERVED
+from python_ingest.kafka.message import schema_id
 from python_ingest.kafka.registry import Registered, Registry
-from python_ingest.verify.avro_values import Reader, Unreadable, renamed, schema_id
+from python_ingest.verify.avro_values import Reader, Unreadable, renamed
 from python_ingest.verify.bronze_rows import BronzeTable, is_erased
-from python_ingest.verify.difference import difference, holds_nothing
 from python_ingest.verify.report import Report
 
-# The ingester's own columns, and the names that Iceberg keeps for itself: a field of such a name has a longer one.
-OWN_COLUMNS = {
-    *("kafka_topic", "kafka_partition", "kafka_offset", "kafka_timestamp", "kafka_timestamp_type", "kafka_headers"),
-    *("kafka_generation", "kafka_key", "kafka_raw_key", "kafka_raw_value", "key_schema_id", "value_schema_id"),
-    *("key_error", "decode_error", "ingest_batch", "ingested_at"),
-}
-RESERVED = {"_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_commit_snapshot_id"}
 # Those of the ingester's columns that follow from the bytes of key and value.
 DECODED = ("kafka_key", "key_schema_id", "value_schema_id")
 IDS_OF_DEAD_LETTERS = 1_000
@@ -71,7 +66,7 @@ class _Comparison:
         self._report = report
         self._key = key
         self._types = bronze.columns()
-        self._payload = {name: column for name, column in self._types.items() if name not in OWN_COLUMNS}
+        self._payload = {name: column for name, column in self._types.items() if name not in METADATA_COLUMNS}
         # A field whose name is taken is known by that name, too.
         fields = {name.removeprefix("value_"): column for name, column in self._payload.items() if _is_longer(name)}
         self._values = _Schemas(registry, bronze.schemas("value"), fields | self._payload, self._payload.get("value"))
@@ -99,12 +94,12 @@ class _Comparison:
             stored = column.to_pylist()
             for at, columns in expected.items():
                 if name in columns:
-                    path = difference(columns[name], stored[at], column.type)
+                    path = _difference(columns[name], stored[at], column.type)
                     if path is not None:
                         self._problem(facts[at], f"another {name}{path} than its bytes say")
         for at, columns in expected.items():
             for name in columns.keys() - self._types.keys():
-                if not holds_nothing(columns[name]):
+                if not _holds_nothing(columns[name]):
                     self._problem(facts[at], f"there is no column for {name}")
         for what, by_partition in self._problems.items():
             for partition, offsets in sorted(by_partition.items()):
@@ -242,7 +237,7 @@ class _Schemas:
 
 
 def _is_taken(name: str) -> bool:
-    return name.lower() in OWN_COLUMNS | RESERVED
+    return name.lower() in (*METADATA_COLUMNS, *RESERVED)
 
 
 def _is_longer(column: str) -> bool:
@@ -270,3 +265,38 @@ def _plain_type(arrow_type: pa.DataType) -> pa.DataType:
         if pa.types.is_date32(arrow_type)
         else arrow_type
     )
+
+
+def _difference(wanted: Any, stored: Any, arrow_type: pa.DataType) -> str | None:
+    """Return the path inside a column at which two values differ, None if equal; the type is of the stored value."""
+    if wanted is None or stored is None:
+        return None if wanted is stored else ""
+    parts: list[tuple[str, Any, Any, pa.DataType]] = []
+    if pa.types.is_struct(arrow_type):
+        types = {field.name: field.type for field in arrow_type}
+        # A field that its file lacks is NULL.
+        lacking = [name for name in wanted if name not in types and not _holds_nothing(wanted[name])]
+        parts = [
+            (f".{name}", wanted.get(name), stored.get(name), types.get(name, pa.null())) for name in (*types, *lacking)
+        ]
+    elif pa.types.is_map(arrow_type):
+        values = dict(stored)
+        if len(stored) != len(wanted) or values.keys() != wanted.keys():
+            return ""
+        parts = [(".value", wanted[name], values[name], arrow_type.item_type) for name in values]
+    elif pa.types.is_large_list(arrow_type):
+        if len(stored) != len(wanted):
+            return ""
+        parts = [(".element", *pair, arrow_type.value_type) for pair in zip(wanted, stored, strict=True)]
+    elif wanted != stored and not (pa.types.is_floating(arrow_type) and math.isnan(wanted) and math.isnan(stored)):
+        return ""
+    for step, wanted_part, stored_part, below in parts:
+        path = _difference(wanted_part, stored_part, below)
+        if path is not None:
+            return step + path
+    return None
+
+
+def _holds_nothing(value: Any) -> bool:
+    """Return whether a value needs no column: NULL, or a record of such values."""
+    return value is None or (isinstance(value, dict) and all(map(_holds_nothing, value.values())))

@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 
 import pyarrow as pa
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, Message, TopicPartition
 
 from python_common.config.settings import Settings
-from python_common.errors import UserError
 from python_ingest.kafka import consumer
 from python_ingest.kafka.admin import Broker
 from python_ingest.kafka.message import headers_of, record_position
@@ -50,16 +49,7 @@ class TopicLog:
 
     def partitions(self) -> list[int]:
         """Return the numbers of the topic's partitions; a UserError if there is no such topic."""
-        try:
-            metadata = self._consumer.list_topics(self._topic, timeout=self._wait).topics[self._topic]
-        except KafkaException as error:
-            raise self._no_answer(error.args[0]) from None
-        if metadata.error is not None:
-            raise UserError(
-                f"The topic '{self._topic}' does not exist on {self._settings.kafka_bootstrap_servers}",
-                "Create it, or remove its declaration from the dbt source",
-            )
-        return sorted(metadata.partitions)
+        return sorted(self._broker.describe(self._topic).begin)
 
     def is_compacted(self) -> bool:
         """Return whether the log cleaner may have removed records."""
@@ -67,20 +57,13 @@ class TopicLog:
 
     def begin(self, partition: int) -> int:
         """Return the first offset that the broker still has."""
-        return self._ends(partition)[0]
-
-    def _ends(self, partition: int) -> tuple[int, int]:
-        topic_partition = TopicPartition(self._topic, partition)
-        try:
-            first, until = self._consumer.get_watermark_offsets(topic_partition, timeout=self._wait)
-            return first, until
-        except KafkaException as error:
-            raise self._no_answer(error.args[0]) from None
+        return self._broker.begin(self._topic, partition)
 
     def holds_records(self, partition: int) -> bool:
         """Return whether a committed reader sees a record in a partition."""
-        first, until = self._ends(partition)
-        return any(len(records) for _, _, records in self.records(partition, first, until))
+        topic = self._broker.describe(self._topic)
+        pieces = self.records(partition, topic.begin[partition], topic.end[partition])
+        return any(len(records) for _, _, records in pieces)
 
     def records(self, partition: int, first: int, until: int) -> Iterator[tuple[int, int, pa.Table]]:
         """Yield a range of offsets piece by piece.
@@ -95,12 +78,12 @@ class TopicLog:
             messages = self._consumer.consume(min(RECORDS_PER_CALL, until - after), SECONDS_PER_CALL)
             silent = 0.0 if messages else silent + SECONDS_PER_CALL
             if silent >= self._wait:
-                raise self._no_answer(KafkaError(KafkaError._TIMED_OUT))
+                raise consumer.unanswered(self._settings, self._topic, KafkaError(KafkaError._TIMED_OUT))
             records = [message for message in messages if message.error() is None]
             for message in messages if len(records) < len(messages) else ():
                 error = message.error()
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                    raise self._no_answer(error)
+                    raise consumer.unanswered(self._settings, self._topic, error)
             after = record_position(records[-1])[1] + 1 if records else after
             if len(records) < len(messages) or after > until:
                 records = [message for message in records if record_position(message)[1] < until]
@@ -109,9 +92,6 @@ class TopicLog:
             if after >= until or sum(batch.nbytes for batch in piece) >= PIECE_BYTES:
                 yield first, after, pa.Table.from_batches(piece)
                 piece, first = [], after
-
-    def _no_answer(self, error: KafkaError) -> UserError:
-        return consumer.unanswered(self._settings, self._topic, error)
 
 
 def _columns(records: list[Message]) -> pa.RecordBatch:

@@ -4,8 +4,10 @@ import uuid
 from pathlib import Path
 
 import pytest
+from pyiceberg.catalog import Catalog
 from pyspark.sql import SparkSession
 
+from python_common.catalog.catalog import load_catalog, make_namespace
 from python_common.config.settings import Settings
 from python_common.spark.session import LazySparkSession
 from python_ingest.declare.topics import Declaration
@@ -18,6 +20,15 @@ from tests.support.lab import Lab, declared_in
 def declaration() -> Declaration:
     name = f"t{uuid.uuid4().hex[:10]}"
     return Declaration(topic=f"test.{name}", schema="bronze_tests", table=name, key="string", on_error="dead_letter")
+
+
+@pytest.fixture
+def catalog(offline_settings: Settings) -> Catalog:
+    """A catalog in a directory, with the namespace of bronze; a namespace that exists may be made again."""
+    catalog = load_catalog(offline_settings, create=True)
+    for _ in range(2):
+        make_namespace(catalog, "bronze")
+    return catalog
 
 
 @pytest.fixture

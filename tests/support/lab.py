@@ -1,13 +1,11 @@
 """A topic and a table for one test, on the real broker, registry and lake: records made byte by byte."""
 
-import io
 import json
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import fastavro
 import pyarrow.parquet as pq
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import (
@@ -33,6 +31,7 @@ from python_ingest.declare.topics import Declaration
 from python_ingest.landing.batch import BatchWriter
 from python_ingest.landing.run import Ingester, Options, TopicResult
 from python_ingest.verify.compare import verify_topic
+from tests.support.evolutions import encode
 
 PARTITIONS = 3
 
@@ -81,6 +80,22 @@ class Lab:
             created.result()
         self.wait_for_topic(partitions)
 
+    def delete_topic(self) -> None:
+        self.admin.delete_topics([self.topic])[self.topic].result()
+        deadline = time.monotonic() + 20
+        while self.topic in self.admin.list_topics(timeout=5).topics and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+    def delete_records(self, partition: int, before: int) -> None:
+        """Delete the records before an offset, as retention does."""
+        for deleted in self.admin.delete_records([TopicPartition(self.topic, partition, before)]).values():
+            deleted.result()
+
+    def transactional_producer(self) -> Producer:
+        producer = Producer({**connections.kafka_client(self.settings), "transactional.id": self.topic})
+        producer.init_transactions()
+        return producer
+
     def wait_for_topic(self, partitions: int) -> None:
         """Wait for the leader of each partition: what it refuses before, it would take again after later records."""
         ends = {TopicPartition(self.topic, partition): OffsetSpec.latest() for partition in range(partitions)}
@@ -99,10 +114,7 @@ class Lab:
         return self.registry.register_schema(subject, Schema(json.dumps(schema), "AVRO"))
 
     def encode(self, schema_id: int, value: Any) -> bytes:
-        schema = fastavro.parse_schema(json.loads(self.registry.get_schema(schema_id).schema_str))
-        body = io.BytesIO()
-        fastavro.schemaless_writer(body, schema, value)
-        return b"\x00" + schema_id.to_bytes(4, "big") + body.getvalue()
+        return encode(json.loads(self.registry.get_schema(schema_id).schema_str), schema_id, value)
 
     def produce(self, value: bytes | None, partition: int = 0, key: bytes | None = None, **options: Any) -> None:
         self.producer.produce(self.topic, value, key, partition, **options)
@@ -164,11 +176,15 @@ def declared_in(directory: Path, declaration: Declaration) -> Path:
     return directory
 
 
-def produce(lab: Lab, count: int, start: int = 0, partitions: tuple[int, ...] = (0, 1, 2)) -> None:
+def produce(
+    lab: Lab, count: int, start: int = 0, partitions: tuple[int, ...] = (0, 1, 2), stamp: int | None = None
+) -> None:
+    """Produce sales in turn over partitions; those with a stamp, in milliseconds, are a millisecond apart."""
     schema_id = lab.register(SALE)
     for index in range(start, start + count):
         value = lab.encode(schema_id, {"id": index, "note": "n" * 20})
-        lab.produce(value, partitions[index % len(partitions)], key=str(index).encode())
+        stamped = {} if stamp is None else {"timestamp": stamp + index}
+        lab.produce(value, partitions[index % len(partitions)], key=str(index).encode(), **stamped)
     lab.flush()
 
 

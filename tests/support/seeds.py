@@ -1,8 +1,11 @@
-"""Seeds of random tests: `make test` has one of each."""
+"""Seeds of random tests: `make test` has one of each, `make chaos` a random one."""
 
+import os
 from typing import Any
 
 import pytest
+
+SEED = int(os.environ["CHAOS_SEED"])
 
 
 def seeds(count: int) -> list[Any]:

@@ -13,7 +13,7 @@ from python_ingest.avro.walk import IncompatibleSchema
 from python_ingest.declare.spark_types import NO_COLUMNS
 from python_ingest.declare.topics import Declaration
 from python_ingest.kafka.registry import Registered
-from python_ingest.landing.schemas import CompatibleSchema, check_compatibility
+from python_ingest.landing.schemas import check_compatibility
 from python_ingest.maintenance.status import topic_statuses
 from tests.support.in_process import Lakehouse
 from tests.support.lab import Lab, record
@@ -38,22 +38,23 @@ def schema_of(fields: Fields, depth: int) -> dict[str, Any]:
     return schema if depth == 0 else record("outer", below=outer if depth == 2 else schema)
 
 
-def fit(before: Any, after: Any, *allow: str) -> CompatibleSchema:
+def notes_of(before: Any, after: Any, *allow: str) -> tuple[str, ...]:
     declaration = Declaration("t", "s", "t", "string", "dead_letter", allow=allow)
-    first = check_compatibility(
+    first, _ = check_compatibility(
         "value", declaration, NO_COLUMNS, Versions(), Versions(), Registered("AVRO", json.dumps(before))
     )
-    versions = Versions.of([first.writer])
-    return check_compatibility(
+    versions = Versions.of([first])
+    _, notes = check_compatibility(
         "value", declaration, NO_COLUMNS, versions, versions, Registered("AVRO", json.dumps(after))
     )
+    return notes
 
 
 def test_a_union_of_which_a_record_holds_nothing_is_refused() -> None:
     """Names that differ by case only cannot be columns, so nothing of the record is left."""
     twins = record("twins", A="int", a="int")
     with pytest.raises(IncompatibleSchema, match="text: a record in the union has no field that can be a column"):
-        fit(record("r", id="int"), record("r", id="int", text=["null", "string", twins]))
+        notes_of(record("r", id="int"), record("r", id="int", text=["null", "string", twins]))
 
 
 def test_only_a_version_that_the_registry_calls_incompatible_both_ways_is_refused(lab: Lab) -> None:
@@ -72,7 +73,7 @@ def test_only_a_version_that_the_registry_calls_incompatible_both_ways_is_refuse
         gone = {kind for name, (kind, optional) in old.items() if name not in new and not optional}
         come = {kind for name, (kind, optional) in new.items() if name not in old and not optional}
         try:
-            notes = fit(before, after).notes
+            notes = notes_of(before, after)
         except IncompatibleSchema:
             assert not compatible, (before, after)
             assert gone & come
@@ -90,20 +91,20 @@ def optional(schema: dict[str, Any], *names: str) -> dict[str, Any]:
 
 def test_what_replaces_a_field_is_noted_or_refused_by_its_path_until_it_is_allowed() -> None:
     place, other = record("p", x="int"), record("p", y="int")
-    assert fit(record("r", place=optional(place, "x")), record("r", place=other)).notes == (
+    assert notes_of(record("r", place=optional(place, "x")), record("r", place=other)) == (
         "place.x was dropped and y added, as a column of its own",
     )
-    assert fit(record("r", place=place), record("r", place=optional(other, "y"))).notes != ()
+    assert notes_of(record("r", place=place), record("r", place=optional(other, "y"))) != ()
     with pytest.raises(IncompatibleSchema, match=r"^place.x: renamed to y without an alias$"):
-        fit(record("r", place=place), record("r", place=other))
-    assert fit(record("r", place=place), record("r", place=other), "place.x").notes == ()
-    assert fit(record("r", a="int"), record("r", b="string")).notes == ()
+        notes_of(record("r", place=place), record("r", place=other))
+    assert notes_of(record("r", place=place), record("r", place=other), "place.x") == ()
+    assert notes_of(record("r", a="int"), record("r", b="string")) == ()
     with pytest.raises(IncompatibleSchema, match="a: long cannot become int"):
-        fit(record("r", a="long"), record("r", a="int"), "b")
-    assert fit(record("r", a="long"), record("r", a="int"), "a").notes == ()
+        notes_of(record("r", a="long"), record("r", a="int"), "b")
+    assert notes_of(record("r", a="long"), record("r", a="int"), "a") == ()
     # What no column can hold, no declaration makes fit.
     with pytest.raises(IncompatibleSchema, match="a: string cannot become int"):
-        fit(record("r", a="string"), record("r", a="int"), "a")
+        notes_of(record("r", a="string"), record("r", a="int"), "a")
 
 
 def test_a_drop_beside_an_addition_lands_and_is_said_where_people_look(

@@ -77,8 +77,7 @@ def test_a_topic_that_is_not_declared_or_does_not_exist_is_one_line(
     undeclared = lakehouse("ingest", "run", "nonsense", "--models", str(models_dir))
     assert (undeclared.returncode, undeclared.stdout) == (1, "")
     assert undeclared.stderr == (f"error: No dbt source declares the topic 'nonsense'. Choose from {lab.topic}.\n")
-    for deleted in lab.admin.delete_topics([lab.topic]).values():
-        deleted.result()
+    lab.delete_topic()
     missing = lakehouse("ingest", "run", "--models", str(models_dir))
     assert missing.returncode == 1
     assert missing.stderr.startswith(f"error: The topic '{lab.topic}' does not exist")

@@ -1,14 +1,13 @@
 """Every offset exactly once: restarts, kills, two writers, maintenance, and topics that changed behind the table."""
 
 import threading
-import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyiceberg.table.update
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import NewPartitions
 from py4j.protocol import Py4JError
 from pyiceberg.catalog.sql import SqlCatalog
@@ -276,9 +275,7 @@ def test_compaction_expiry_and_rollback_neither_lose_nor_double(lab: Lab) -> Non
 
 def transactions(lab: Lab, schema_id: int, *outcomes: str) -> None:
     """Produce five records per transaction in partition 0."""
-    settings = {"bootstrap.servers": lab.settings.kafka_bootstrap_servers, "transactional.id": lab.topic}
-    producer = Producer(settings)
-    producer.init_transactions()
+    producer = lab.transactional_producer()
     for outcome in outcomes:
         producer.begin_transaction()
         for index in range(5):
@@ -316,11 +313,7 @@ def test_a_recreated_topic_is_refused(lab: Lab) -> None:
     produce(lab, 6)
     lab.land_well()
     before = lab.rows()
-    for deleted in lab.admin.delete_topics([lab.topic]).values():
-        deleted.result()
-    deadline = time.monotonic() + 20
-    while lab.topic in lab.admin.list_topics(timeout=5).topics and time.monotonic() < deadline:
-        time.sleep(0.1)
+    lab.delete_topic()
     lab.make_topic()
     produce(lab, 12)
     error = str(lab.land().error)
@@ -332,8 +325,7 @@ def test_a_gap_left_by_retention_is_refused_with_its_range_until_it_is_accepted(
     produce(lab, 4, partitions=(1,))
     lab.land_well()
     produce(lab, 10, start=4, partitions=(1,))
-    for deleted in lab.admin.delete_records([TopicPartition(lab.topic, 1, 9)]).values():
-        deleted.result()
+    lab.delete_records(1, 9)
     error = str(lab.land().error)
     assert "retention deleted offsets 4 to 8 of partition 1 before they were landed" in error
     assert "--accept-gap" in error
@@ -351,8 +343,7 @@ def test_a_batch_fails_if_the_broker_no_longer_has_what_was_planned(lab: Lab) ->
     lab.land_well()
     produce(lab, 10, start=4, partitions=(1,))
     planned = plan(lab, OffsetRange(1, 4, 14))
-    for deleted in lab.admin.delete_records([TopicPartition(lab.topic, 1, 9)]).values():
-        deleted.result()
+    lab.delete_records(1, 9)
     with pytest.raises(SparkFailed):
         lab.batch_writer().land(lab.table(), planned)
     assert len(lab.rows()) == 4
@@ -362,8 +353,7 @@ def test_what_retention_takes_from_a_partition_that_was_empty_at_first_is_a_gap(
     produce(lab, 4, partitions=(1,))
     lab.land_well()
     produce(lab, 4, start=4, partitions=(0,))
-    for deleted in lab.admin.delete_records([TopicPartition(lab.topic, 0, 3)]).values():
-        deleted.result()
+    lab.delete_records(0, 3)
     assert "retention deleted offsets 0 to 2 of partition 0" in str(lab.land().error)
     assert_exactly_once(lab, 4)
     assert lab.land_well(Options(wait=10, accept_gap=True)).records == 1
@@ -377,8 +367,7 @@ def test_what_retention_takes_is_a_gap_also_when_others_expire_the_snapshot_that
     lab.sql(f"call lake.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))")
     lab.sql(f"call lake.system.expire_snapshots(table => '{name}', older_than => now(), retain_last => 1)")
     produce(lab, 4, start=4, partitions=(0,))
-    for deleted in lab.admin.delete_records([TopicPartition(lab.topic, 0, 3)]).values():
-        deleted.result()
+    lab.delete_records(0, 3)
     assert "retention deleted offsets 0 to 2 of partition 0" in str(lab.land().error)
     assert lab.land_well(Options(wait=10, accept_gap=True)).records == 1
     assert_exactly_once(lab, 5)

@@ -1,6 +1,5 @@
 """A recreated topic in the table of the former one: `ingest rebind`, and all that reads positions."""
 
-import time
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -21,11 +20,7 @@ from tests.support.lab import SALE, Lab, produce, record
 
 def recreate(lab: Lab) -> Lab:
     """Delete the topic and make one of its name, and return a lab with a producer that knows the new one."""
-    for deleted in lab.admin.delete_topics([lab.topic]).values():
-        deleted.result()
-    deadline = time.monotonic() + 20
-    while lab.topic in lab.admin.list_topics(timeout=5).topics and time.monotonic() < deadline:
-        time.sleep(0.1)
+    lab.delete_topic()
     lab = replace(lab)
     lab.make_topic()
     return lab

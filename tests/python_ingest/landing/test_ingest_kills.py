@@ -20,11 +20,11 @@ from python_ingest.landing.run import Options
 from python_ingest.maintenance.maintain import Retention, maintain_table
 from tests.conftest import LAKEHOUSE, run_lakehouse
 from tests.support.lab import Lab, assert_exactly_once, assert_sorted, laid_out, produce
+from tests.support.seeds import SEED
 
 pytestmark = pytest.mark.stack
 
 ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "1"))
-SEED = int(os.environ["CHAOS_SEED"])
 
 
 @dataclass

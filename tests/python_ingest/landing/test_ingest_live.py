@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewPartitions
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
@@ -214,8 +213,7 @@ def test_what_comes_while_a_run_plans_again_waits_for_the_next_one(lab: Lab) -> 
             for created in lab.admin.create_partitions([NewPartitions(lab.topic, 4)]).values():
                 created.result()
             lab.wait_for_topic(4)
-            for deleted in lab.admin.delete_records([TopicPartition(lab.topic, 0, 1)]).values():
-                deleted.result()
+            lab.delete_records(0, 1)
         produce(replace(lab), 4, partitions=(0, 1, 2, 3))  # a producer that knows the new partition
         added.append(4)
 

@@ -8,8 +8,6 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from python_common.catalog.catalog import load_catalog, make_namespace
-from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_ingest.bronze import tables, topic_identity
 from python_ingest.bronze.positions import Position, PositionReader, before, capped, count, lost, waiting
@@ -84,13 +82,6 @@ def test_a_capped_plan_is_a_prefix_of_each_range_and_uses_the_limit(limit: int) 
 def test_what_short_ranges_leave_goes_to_the_long_one() -> None:
     ranges = [OffsetRange(0, 0, 1000), OffsetRange(1, 0, 2)]
     assert capped(ranges, 100) == [OffsetRange(0, 0, 98), OffsetRange(1, 0, 2)]
-
-
-@pytest.fixture
-def catalog(offline_settings: Settings) -> Catalog:
-    catalog = load_catalog(offline_settings, create=True)
-    make_namespace(catalog, "bronze")
-    return catalog
 
 
 @pytest.fixture

@@ -10,9 +10,8 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.types import IntegerType, LongType, StringType
 
-from python_common.catalog.catalog import load_catalog, make_namespace
+from python_common.catalog.catalog import load_table
 from python_common.catalog.commits import CommitConflict
-from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_ingest.avro import expanded_schema
 from python_ingest.avro.walk import IncompatibleSchema
@@ -65,14 +64,6 @@ def test_a_rename_that_hits_another_field_is_refused() -> None:
         landed_columns("value", writer(record("r", value_kafka_offset="int", kafka_offset="int")))
 
 
-@pytest.fixture
-def catalog(offline_settings: Settings) -> Catalog:
-    catalog = load_catalog(offline_settings, create=True)
-    make_namespace(catalog, "bronze")
-    make_namespace(catalog, "bronze")
-    return catalog
-
-
 DECLARATION = Declaration("sales", "bronze", "sales", "avro", "dead_letter")
 TOPIC = TopicState("sales", "topic-1", "cluster-1", {0: 0}, {0: 0})
 FIRST = (
@@ -83,11 +74,11 @@ FIRST = (
 
 
 def test_a_table_is_made_once_and_remembers_where_it_comes_from(catalog: Catalog) -> None:
-    assert tables.load(catalog, DECLARATION) is None
+    assert load_table(catalog, DECLARATION.identifier) is None
     tables.create(catalog, DECLARATION)
     with pytest.raises(CommitConflict):
         tables.create(catalog, DECLARATION)
-    table = tables.load(catalog, DECLARATION)
+    table = load_table(catalog, DECLARATION.identifier)
     assert table is not None
     tables.evolve(table, DECLARATION, FIRST)
     state = SchemaState.of(table)
@@ -103,7 +94,7 @@ def test_a_table_has_the_properties_that_are_declared_now(catalog: Catalog) -> N
     for size in ("1000000", "2000000"):
         declared = replace(DECLARATION, table_properties=(("write.target-file-size-bytes", size),))
         assert tables.prepared(catalog, declared).properties["write.target-file-size-bytes"] == size
-        found = tables.load(catalog, declared)
+        found = load_table(catalog, declared.identifier)
         assert found is not None
         assert found.properties["write.target-file-size-bytes"] == size
         assert found.properties["write.parquet.compression-codec"] == "zstd"

@@ -8,35 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 from python_common.catalog.catalog import load_catalog
 from python_common.locks.lease import LeaseLostError
 from python_ingest.landing.run import Options
 from python_ingest.maintenance.maintain import Maintained, Retention, maintain_table
-from python_ingest.verify.compare import verify_topic
 from tests.support.in_process import Lakehouse
-from tests.support.lab import Lab, record
+from tests.support.lab import Lab, assert_exactly_once, produce
 
 AT_ONCE = Retention(timedelta(0))
-
-
-def produce(lab: Lab, count: int) -> None:
-    schema_id = lab.register(record("sale", id="int"))
-    for index in range(count):
-        lab.produce(lab.encode(schema_id, {"id": index}), index % 3)
-    lab.flush()
 
 
 def maintain(lab: Lab, retention: Retention = AT_ONCE) -> Maintained:
     outcome = maintain_table(lab.settings, lambda: lab.spark, lab.declaration.identifier, retention)
     assert outcome is not None
     return outcome
-
-
-def assert_exactly_once(lab: Lab, count: int) -> None:
-    report = verify_topic(lab.settings, lab.declaration, 10)
-    assert (report.records, report.rows, report.problems) == (count, count, [])
 
 
 def last_batch(lab: Lab) -> int:
@@ -136,8 +122,7 @@ def test_maintenance_beside_an_ingester_and_a_reader_loses_nothing(lab: Lab) -> 
 
 
 def test_the_position_behind_transaction_markers_outlives_the_snapshots(lab: Lab) -> None:
-    producer = Producer({"bootstrap.servers": lab.settings.kafka_bootstrap_servers, "transactional.id": lab.topic})
-    producer.init_transactions()
+    producer = lab.transactional_producer()
     for _ in range(3):
         producer.begin_transaction()
         producer.produce(lab.topic, b"x", partition=0)

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
 from python_common.catalog.catalog import load_catalog
@@ -17,7 +16,7 @@ from python_ingest.landing.run import Options
 from python_ingest.maintenance import metrics
 from python_ingest.maintenance.status import TopicStatus, topic_statuses
 from tests.support.in_process import Lakehouse
-from tests.support.lab import Lab, configure, record
+from tests.support.lab import Lab, configure, produce
 
 
 def status_of(lab: Lab) -> TopicStatus:
@@ -26,18 +25,11 @@ def status_of(lab: Lab) -> TopicStatus:
     return status
 
 
-def produce(lab: Lab, count: int, stamp: int) -> None:
-    schema_id = lab.register(record("sale", id="int"))
-    for index in range(count):
-        lab.produce(lab.encode(schema_id, {"id": index}), index % 3, timestamp=stamp + index)
-    lab.flush()
-
-
 def test_lag_freshness_and_files_of_a_topic(lab: Lab) -> None:
     now = int(time.time() * 1000)
     nothing = status_of(lab)
     assert (nothing.lag_offsets, nothing.lag_seconds, nothing.rows, nothing.error) == (0, 0, None, None)
-    produce(lab, 12, now - 100_000)
+    produce(lab, 12, stamp=now - 100_000)
     lab.produce(b"no schema", 1, timestamp=now - 90_000)
     lab.land_well(Options(max_records=6, wait=10))
     done = status_of(lab)
@@ -60,7 +52,7 @@ def test_lag_freshness_and_files_of_a_topic(lab: Lab) -> None:
 
 def test_a_stamp_in_microseconds_is_the_end_of_time(lab: Lab, models_dir: Path) -> None:
     configure(lab, "message.timestamp.after.max.ms", str(2**63 - 1))
-    produce(lab, 1, int(time.time() * 1_000_000))
+    produce(lab, 1, stamp=int(time.time() * 1_000_000))
     lab.land_well()
     status = status_of(lab)
     assert (status.newest_record, status.rows, status.error) == (datetime.max.replace(tzinfo=UTC), 1, None)
@@ -68,12 +60,11 @@ def test_a_stamp_in_microseconds_is_the_end_of_time(lab: Lab, models_dir: Path) 
 
 
 def test_a_transaction_that_hangs_is_seen_and_its_markers_are_no_lag_in_seconds(lab: Lab) -> None:
-    producer = Producer({"bootstrap.servers": lab.settings.kafka_bootstrap_servers, "transactional.id": lab.topic})
-    producer.init_transactions()
+    producer = lab.transactional_producer()
     producer.begin_transaction()
     producer.produce(lab.topic, b"x", partition=0, timestamp=int(time.time() * 1000) - 100_000)
     producer.flush()
-    produce(lab, 3, int(time.time() * 1000))
+    produce(lab, 3)
     status = status_of(lab)
     assert (status.lag_offsets, status.held_back_offsets) == (2, 2)
     assert status.held_back_seconds is not None
@@ -92,7 +83,7 @@ def test_a_transaction_that_hangs_is_seen_and_its_markers_are_no_lag_in_seconds(
 
 
 def test_too_many_dead_letters_of_late_are_told(lab: Lab, models_dir: Path) -> None:
-    produce(lab, 3, int(time.time() * 1000))
+    produce(lab, 3)
     lab.land_well()
     assert status_of(lab).over_limit is False
     for _ in range(21):
@@ -109,7 +100,7 @@ def test_too_many_dead_letters_of_late_are_told(lab: Lab, models_dir: Path) -> N
 def test_one_topic_that_fails_leaves_the_others_and_the_exit_code_tells(
     lab: Lab, models_dir: Path, lakehouse: Lakehouse
 ) -> None:
-    produce(lab, 3, int(time.time() * 1000))
+    produce(lab, 3)
     lab.land_well()
     missing = {"topic": f"{lab.topic}.missing", "key": "string"}
     tables = [{"name": f"{lab.declaration.table}_missing", "config": {"meta": {"kafka": missing}}}]
@@ -133,7 +124,7 @@ def test_one_topic_that_fails_leaves_the_others_and_the_exit_code_tells(
 
 
 def test_a_broker_that_is_away_is_waited_for_once_and_the_table_is_described(lab: Lab) -> None:
-    produce(lab, 3, int(time.time() * 1000))
+    produce(lab, 3)
     lab.land_well()
     away = lab.settings.changed(kafka_bootstrap_servers="127.0.0.1:1")
     first, second = topic_statuses(away, [lab.declaration] * 2, 1)
@@ -143,11 +134,10 @@ def test_a_broker_that_is_away_is_waited_for_once_and_the_table_is_described(lab
 
 
 def test_what_the_ingester_would_refuse_is_the_status(lab: Lab) -> None:
-    produce(lab, 3, int(time.time() * 1000))
+    produce(lab, 3)
     lab.land_well()
-    produce(lab, 9, int(time.time() * 1000))
-    for deleted in lab.admin.delete_records([TopicPartition(lab.topic, 1, 3)]).values():
-        deleted.result()
+    produce(lab, 9)
+    lab.delete_records(1, 3)
     status = status_of(lab)
     assert "retention deleted offsets 1 to 2 of partition 1" in str(status.error)
     assert status.rows == 3

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from weakref import WeakKeyDictionary
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions
 from pyiceberg.expressions import NotNull
 from pyiceberg.io import InputFile
@@ -154,8 +153,7 @@ def test_a_sample_compares_few_bytes_and_still_finds_every_gap_and_double(
 
 
 def test_offsets_without_a_record_are_counted_and_no_problem(lab: Lab) -> None:
-    producer = Producer({"bootstrap.servers": lab.settings.kafka_bootstrap_servers, "transactional.id": lab.topic})
-    producer.init_transactions()
+    producer = lab.transactional_producer()
     for outcome in ("commit", "abort", "commit", "abort"):
         producer.begin_transaction()
         for _ in range(5):
@@ -192,8 +190,7 @@ def test_rows_of_records_that_compaction_removed_have_expired(compacted: Lab) ->
 
 def test_rows_that_the_broker_no_longer_has_are_checked_among_themselves(lab: Lab) -> None:
     landed(lab, 30)
-    for deleted in lab.admin.delete_records([TopicPartition(lab.topic, 0, 6)]).values():
-        deleted.result()
+    lab.delete_records(0, 6)
     assert report_of(lab).line() == (
         f"{lab.topic}: 24 records compared, 6 rows that the broker no longer has: all exactly once"
     )

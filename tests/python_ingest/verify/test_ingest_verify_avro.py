@@ -1,42 +1,22 @@
 """The checker's own decoding: random versions land under the names and in the shape that the ingester gives columns."""
 
 import datetime as dt
-import io
 import json
 import random
 from typing import Any
 
-import fastavro
 import pytest
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
-from python_ingest.avro import expanded_schema
-from python_ingest.avro.merge import Versions, with_column_names
-from python_ingest.bronze import columns, tables
-from python_ingest.bronze.schema_state import SchemaState
-from python_ingest.verify.avro_values import Reader, Unreadable, renamed, schema_id
+from python_ingest.kafka.message import schema_id
+from python_ingest.verify.avro_values import Reader, Unreadable, renamed
 from tests.python_ingest.avro.test_ingest_evolution import a_value, without_nulls
-from tests.python_ingest.avro.test_ingest_schemas import a_version
+from tests.python_ingest.avro.test_ingest_schemas import a_version, learned
+from tests.support.evolutions import encode
 from tests.support.lab import record
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 VERSIONS, VALUES = 8, 5
-
-
-def encoded(schema: Any, value: Any) -> bytes:
-    body = io.BytesIO()
-    fastavro.schemaless_writer(body, fastavro.parse_schema(json.loads(json.dumps(schema))), value)
-    return b"\x00\x00\x00\x00\x07" + body.getvalue()
-
-
-def columns_of(versions: list[Any]) -> StructType:
-    """Return the columns that the ingester makes of versions learned in order."""
-    known, state = Versions(), SchemaState()
-    for number, version in enumerate(versions):
-        writer = with_column_names(known, expanded_schema.expand_schema(json.dumps(version)))
-        known, state = known.with_version(writer), state.with_writer("value", number, writer)
-    fields = tables.table_schema(state, "string").fields
-    return StructType(*(field for field in fields if field.name not in columns.METADATA_COLUMNS))
 
 
 def with_numbers(value: Any) -> Any:
@@ -71,13 +51,13 @@ def test_random_versions_are_read_into_the_ingesters_columns() -> None:
     for seed in range(20):
         rng = random.Random(seed)
         versions = [a_version(rng) for _ in range(VERSIONS)]
-        columns = columns_of(versions)
+        columns, _ = learned(*versions)
         names = renamed(map(json.dumps, versions))
         for version in versions:
             reader = Reader(json.dumps(version), [], columns, None, names)
             for _ in range(VALUES):
                 written, expected = a_value(rng, version)
-                found = reader.read(encoded(version, written))
+                found = reader.read(encode(version, 7, written))
                 assert without_nulls(found) == with_numbers(expected), seed
                 assert without_column(found, columns) == [], seed
 
@@ -91,7 +71,7 @@ def test_a_schema_that_is_none_is_said_to_be_unreadable(schema: str) -> None:
 def test_bytes_that_are_not_of_the_schema_are_unreadable_and_not_quoted() -> None:
     schema = record("sale", id="int", note="string", kind={"type": "enum", "name": "e", "symbols": ["A"]})
     reader = Reader(json.dumps(schema), [], None, None, {})
-    good = encoded(schema, {"id": 1, "note": "private", "kind": "A"})
+    good = encode(schema, 7, {"id": 1, "note": "private", "kind": "A"})
     assert reader.read(good) == {"id": 1, "note": "private", "kind": "A"}
     for bad in (good[:-1], good[:-1] + b"\x02", good.replace(b"private", b"privat\xff"), good[:7]):
         with pytest.raises(Unreadable) as caught:
@@ -115,4 +95,4 @@ def test_an_int_of_too_many_bits_is_what_java_makes_of_it(body: bytes, number: i
     with pytest.raises(Unreadable):
         reader.read(b"\x00\x00\x00\x00\x07\xff\xff\xff\xff\xff\x7f")
     either = Reader(json.dumps(record("r", x=["int", "long"])), [], None, None, {})
-    assert either.read(encoded(record("r", x=["int", "long"]), {"x": 2**40})) == {"x": 2**40}
+    assert either.read(encode(record("r", x=["int", "long"]), 7, {"x": 2**40})) == {"x": 2**40}

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka import TopicPartition
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -24,9 +23,7 @@ from python_common.errors import UserError
 from python_common.weeks import IsoWeek
 from python_dbt.project import Project
 from python_export.notify.exported import Exported
-from python_ingest.bronze.columns import RESERVED
-from python_ingest.declare.table_layout import METADATA_COLUMNS
-from python_ingest.verify import bronze_rows, decoded
+from python_ingest.verify import bronze_rows
 from python_ingest.verify import report as verify_report
 from python_ingest.verify.compare import verify_topic
 from python_ingest.verify.report import Report, Sample
@@ -171,8 +168,7 @@ def test_rows_that_the_broker_no_longer_has_are_decoded_and_a_schema_that_the_re
     lab.produce(lab.encode(first, {"id": 1}))
     lab.produce(lab.encode(second, {"id": 2, "note": "n"}))
     lab.land_well()
-    for deleted in lab.admin.delete_records([TopicPartition(lab.topic, 0, 2)]).values():
-        deleted.result()
+    lab.delete_records(0, 2)
     assert_columns_say_what_bytes_say(lab, 2)
     lost = second + 1_000_000
     raw = f"concat(x'00{lost.to_bytes(4, 'big').hex()}', substring(kafka_raw_value, 6))"
@@ -236,8 +232,3 @@ def test_fields_named_like_columns_of_the_ingester_are_found_under_their_longer_
         "partition 0: offset 0: another value_kafka_offset than its bytes say",
         "partition 0: offset 0: another value__file than its bytes say",
     ]
-
-
-def test_the_checkers_names_are_the_ingesters() -> None:
-    assert set(METADATA_COLUMNS) <= decoded.OWN_COLUMNS
-    assert set(RESERVED) == decoded.RESERVED
