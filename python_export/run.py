@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from pyhive import hive
 from pyiceberg.catalog import Catalog
@@ -26,17 +25,15 @@ from python_export.datasets.declared import Dataset
 from python_export.datasets.snapshot import Source, require_week
 from python_export.notify.exported import Exported
 from python_export.publishing import late
-from python_export.publishing.manifest import Manifest
+from python_export.publishing.manifest import Manifest, newest
 from python_export.publishing.publish import build_manifest, publish
 from python_export.publishing.retain import tag_snapshot
 from python_export.publishing.target import Target, is_announced, open_target, staging, stopped
 from python_export.readiness import completeness, pii_gate
 from python_export.readiness.issues import Readiness, Withheld, ready, withhold, withholds, without_dataset
 from python_export.readiness.unclassified import omitted_fields, unclassified_fields
-from python_export.readiness.week_counts import Counts, week_counts
+from python_export.readiness.week_counts import week_counts
 from python_export.variables import Channels, Choices
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -65,14 +62,7 @@ class Exporter:
         known = declared.load(self.project)
         chosen = declared.choose(known, names)
         names = [dataset.name for dataset in chosen]
-        with thrift.connect(self.settings) as cursor:
-            issues, warnings = omitted_fields(self.catalog, self.project)
-            self.readiness.issues += issues
-            self.exported.warnings += warnings + unclassified_fields(cursor, self.catalog, self.project)
-            self.readiness.datasets = chosen
-            self.readiness.states = completeness.read_topic_states(
-                self.settings, cursor, self.catalog, chosen, known.values()
-            )
+        self.read_topics(chosen, known.values())
         with self._target(chosen) as (target, directory):
             figures = None
             if weeks is None:
@@ -83,6 +73,42 @@ class Exporter:
             else:
                 due = {week: names for week in sorted(weeks, reverse=True)}
             self._export(due, (), with_build, target, directory, figures)
+
+    def preview(self, weeks: Iterable[IsoWeek] | None, names: Iterable[str] = ()) -> list[tuple[str, str, str, str]]:
+        """Return dataset, week, why it is due and what withholds it, as `run` finds them; nothing is built or written.
+
+        Weeks that are due are those by the figures of the last build.
+        """
+        known = declared.load(self.project)
+        chosen = declared.choose(known, names)
+        self.read_topics(chosen, known.values())
+        target, names = open_target(self.settings), [dataset.name for dataset in chosen]
+        if weeks is None:
+            due = self._due(target, late.figures(self.catalog), chosen)
+        else:
+            due = {week: names for week in sorted(weeks, reverse=True)}
+        found = []
+        for week in due:
+            self.readiness.check(self.settings.export_grace, week)
+            datasets = [known[name] for name in due[week]]
+            reasons = {one.dataset: one.reason for one in withhold(datasets, self.readiness.of(week), week)[1]}
+            for dataset in datasets:
+                version = newest(target, dataset.name, str(week))
+                why = f"v{version.version} may differ" if version else "never published"
+                if version and dataset.suppressed:
+                    why = f"v{version.version} is its one version"
+                found.append((dataset.name, str(week), why, reasons.get(dataset.name, "")))
+        return found
+
+    def read_topics(self, chosen: Collection[Dataset], known: Iterable[Dataset] = ()) -> list[Issue]:
+        """Read how far the topics of some datasets are, and which of their fields no file has; return the issues."""
+        self.readiness.datasets = chosen
+        with thrift.connect(self.settings) as cursor:
+            issues, warnings = omitted_fields(self.catalog, self.project)
+            self.readiness.issues += issues
+            self.exported.warnings += warnings + unclassified_fields(cursor, self.catalog, self.project)
+            self.readiness.states = completeness.read_topic_states(self.settings, cursor, self.catalog, chosen, known)
+        return issues
 
     def publish_built(self, weeks: Sequence[IsoWeek], figures: late.Figures | None) -> None:
         """Publish weeks of all datasets, which are built, and with figures the older weeks that are due."""
@@ -209,13 +235,15 @@ class Exporter:
         staged: list[tuple[Source, Path, Facts]] = []
         failed: dict[str, Exception] = {}
         with thrift.connect(self.settings) as cursor:
-            counts: dict[str, Counts] = {}
+            counts = {}
             for dataset in kept:
                 counts[dataset.name] = week_counts(cursor, dataset, week, self.exported.warnings.append)
                 try:
-                    staged += self._stage(cursor, dataset, week, directory / dataset.name)
+                    staged.append(self._stage(cursor, dataset, week, directory / dataset.name))
                 except DeadlineError:
                     raise
+                except CheckFailedError as error:
+                    self.exported.withheld.append(Withheld(dataset.name, str(week), error.message))
                 except Exception as error:
                     failed[dataset.name] = error
         for source, file, facts in staged:
@@ -225,10 +253,8 @@ class Exporter:
                 build_manifest(source, week, facts, quiet),
                 restated=self.restated,
                 bom=self.settings.export_bom,
-                quarantined=counts[dataset.name].quarantined,
-                quarantined_by_reason=counts[dataset.name].by_reason or {},
-                late=counts[dataset.name].late,
                 dead_letters=completeness.dead_letters(self.readiness.states, dataset, week),
+                **counts[dataset.name],
             )
             tag = partial(self._tag_snapshot, target)
             try:
@@ -239,34 +265,29 @@ class Exporter:
                 failed[dataset.name] = error
                 continue
             self.exported.published.append(version)
-        messages = {name: self._to_user_error(error, directory).message for name, error in failed.items()}
-        return [(Withheld(name, str(week), messages[name]), error) for name, error in failed.items()]
+        return [
+            (Withheld(name, str(week), self._to_user_error(error, directory).message), error)
+            for name, error in failed.items()
+        ]
 
     def _stage(
         self, cursor: hive.Cursor, dataset: Dataset, week: IsoWeek, directory: Path
-    ) -> list[tuple[Source, Path, Facts]]:
-        """Return the file of a dataset, unloaded and verified; nothing if a check has withheld it."""
-        name = dataset.name
-        tested = partial(require_week, self.catalog, dataset, week, self.readiness.builds)
-        if (found := self._run_check(name, week, tested)) is None:
-            return []
-        proven = partial(pii_gate.require_proven, self.project, found)
-        if not self.readiness.builds and self._run_check(name, week, proven) is None:
-            return []
-        if (source := self._run_check(name, week, partial(pii_scan.withhold, found, directory / "scanned"))) is None:
-            return []
-        self.say(f"{name}: unloading")
+    ) -> tuple[Source, Path, Facts]:
+        """Return the file of a dataset, unloaded and verified; a CheckFailedError if a check refuses it."""
+        with _checking():
+            tested = require_week(self.catalog, dataset, week, self.readiness.builds)
+            if not self.readiness.builds:
+                pii_gate.require_proven(self.project, tested)
+            source = pii_scan.withhold(tested, directory / "scanned")
+        self.say(f"{dataset.name}: unloading")
         unloaded = unload(cursor, source, directory / "unloaded", self.settings.export_bom, self.settings.export_unload)
-        self.say(f"{name}: verifying")
-        facts = self._run_check(name, week, partial(self._verified, unloaded, source, directory / "verified"))
+        self.say(f"{dataset.name}: verifying")
+        with _checking():
+            facts = verify(unloaded, source, directory / "verified")
+            pii_gate.require_persons(dataset, facts.k_anonymity, Choices.of(self.project.env).min_persons)
         version = directory / "version"
         version.mkdir()
-        return [(source, unloaded.rename(version / unloaded.name), facts)] if facts else []
-
-    def _verified(self, file: Path, source: Source, scratch: Path) -> Facts:
-        facts = verify(file, source, scratch)
-        pii_gate.require_persons(source.dataset, facts.k_anonymity, Choices.of(self.project.env).min_persons)
-        return facts
+        return source, unloaded.rename(version / unloaded.name), facts
 
     def _tag_snapshot(self, target: Target, manifest: Manifest) -> None:
         """Have the right to publish a version whose number is chosen, and tag its snapshot.
@@ -280,10 +301,14 @@ class Exporter:
     def _to_user_error(self, error: Exception, directory: Path) -> UserError:
         return stopped(error, directory) if isinstance(error, OSError) else to_user_error(error, self.settings)
 
-    def _run_check(self, name: str, week: IsoWeek, check: Callable[[], Result]) -> Result | None:
-        """Return what a check of a dataset gives; None if it refuses, which withholds the dataset."""
-        try:
-            return check()
-        except UserError as error:
-            self.exported.withheld.append(Withheld(name, str(week), error.message))
-            return None
+
+class CheckFailedError(UserError):
+    """A check refuses a dataset, which withholds it."""
+
+
+@contextmanager
+def _checking() -> Iterator[None]:
+    try:
+        yield
+    except UserError as error:
+        raise CheckFailedError(error.message, error.remedy) from error

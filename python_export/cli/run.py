@@ -24,7 +24,7 @@ from python_export.notify import page
 from python_export.notify.deliver import alerting, notify, only_run
 from python_export.notify.exported import Exported
 from python_export.publishing import late
-from python_export.publishing.manifest import Manifest, ManifestError, paths, published
+from python_export.publishing.manifest import Manifest, ManifestError, paths, readable
 from python_export.publishing.target import open_target
 from python_export.readiness.completeness import last_week
 from python_export.run import Exporter
@@ -48,6 +48,9 @@ def run(
     build: Annotated[
         bool, typer.Option(help="Have dbt build and test the export tables first; otherwise they must hold the week.")
     ] = True,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what is due and what withholds it; build and write nothing.")
+    ] = False,
 ) -> None:
     """Export weeks: check that they are complete, build, unload, verify, publish, notify.
 
@@ -81,10 +84,16 @@ def run(
     parse(project)
     declared.choose(declared.load(project), dataset or ())
     exported = Exported(chosen[-1] if chosen else newest)
+    if dry_run:
+        previewed = Exporter(settings, catalog, project, exported).preview(chosen, dataset or ())
+        print_table(("dataset", "week", "due because", "withheld by"), previewed)
+        for warning in exported.warnings:
+            console.print(warning)
+        return
     command = f"export run for {weeks_label(chosen) if chosen else 'late data'}"
     with (
         alerting(settings, env, exported, console.print),
-        only_run(settings, env, exported, console.print, command) as (_, lease),
+        only_run(settings, env, catalog, exported, console.print, command) as lease,
         step_within(env, "export run"),
     ):
         exporter = Exporter(
@@ -154,10 +163,7 @@ def list_versions(
     """List every published version, the newest of a week last."""
     target = open_target(from_environment())
     unreadable: list[ManifestError] = []
-    names: list[str | None] = [*dataset] if dataset else [None]
-    found = [
-        manifest for name in names for manifest in published(target, name, unreadable=unreadable, with_withdrawn=True)
-    ]
+    found = [*readable(target, paths(target, dataset), unreadable, with_withdrawn=True)]
     for unknown in {*(dataset or ())} - {manifest.dataset for manifest in found} if not unreadable else ():
         raise UserError(
             f"Nothing of {unknown} is published under {target.address('')}", "See all with `lakehouse export list`"

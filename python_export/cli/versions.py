@@ -117,16 +117,11 @@ def _pairs(
     target: Target, week: str, old: str, new: str, names: list[str] | None
 ) -> dict[str, tuple[Manifest, Manifest]]:
     """Return both versions of each dataset; of all datasets only those that have both."""
-    if names:
-        return {name: (_version(target, name, week, old), _version(target, name, week, new)) for name in names}
-    has = {
-        name: {f"v{manifest.version}" for manifest in published(target, name, week)}
-        for name in _names(target, week, None)
-    }
-    chosen = [name for name, versions in has.items() if {old, new} <= versions]
+    has = {(manifest.dataset, f"v{manifest.version}") for manifest in published(target, week=str(IsoWeek.parse(week)))}
+    chosen = names or [name for name in _names(target, week, None) if {(name, old), (name, new)} <= has]
     if not chosen:
         raise UserError(f"No dataset has both {old} and {new} of {week}", "See `lakehouse export list`")
-    return _pairs(target, week, old, new, chosen)
+    return {name: (_version(target, name, week, old), _version(target, name, week, new)) for name in chosen}
 
 
 def _names(target: Target, week: str, names: list[str] | None) -> list[str]:

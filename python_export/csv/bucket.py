@@ -53,6 +53,12 @@ class Bucket:
         """Delete an object, if it is there."""
         self._call("delete_object", Key=self._key(path))
 
+    def empty(self, folder: str, keep: str = "") -> None:
+        """Delete the objects of a folder, but one to `keep`."""
+        for path, _ in list(self._objects(f"{folder}/")):
+            if path != keep:
+                self.delete(path)
+
     def abort_uploads(self, under: str, of: re.Pattern[str], before: datetime) -> None:
         """Delete the parts of unfinished uploads that began by then, of objects whose whole path matches."""
         for page in self._pages("list_multipart_uploads", under):

@@ -6,6 +6,7 @@ a file that differs is read again, cell by cell, to report how.
 """
 
 import csv
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +25,8 @@ NOT_COMPARED = "DuckDB could not compare the file with the table"
 # What a spreadsheet holds, its header included.
 SPREADSHEET_ROWS = 1_048_576
 SPREADSHEET_CELL = 32_767
+# Figures of a table by kind and column; one of whole rows has no column.
+Figures = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -84,11 +87,10 @@ def verify(file: Path, source: Source, scratch: Path) -> Facts:
         if not differences and not _is_equal(database, source):
             differences = _differences(database, file, source, measured)
         differences += _outside(database, source)
-        if measured.get(("first key", "")) != measured.get(("last key", "")):
+        if measured["first key"] != measured["last key"]:
             differences.append("pseudonyms of more than one version of the masking key")
         if not differences:
-            facts = _facts(source, measured, _totals_by(database, source))
-            return replace(facts, k_anonymity=k_anonymity(database, source))
+            return _facts(database, source, measured)
     raise UserError(
         f"{source.dataset.name}: the unloaded file differs from the table, so nothing is published: "
         + "; ".join(differences),
@@ -120,7 +122,7 @@ def exclude_rows_missing_from(file: Path, source: Source, withheld: Mapping[str,
     return replace(source, without=frozenset(row for (row,) in rows), withheld=dict(withheld))
 
 
-def _measure(database: duckdb.DuckDBPyConnection, source: Source) -> dict[tuple[str, str], Any]:
+def _measure(database: duckdb.DuckDBPyConnection, source: Source) -> Figures:
     figures: dict[tuple[str, str], str] = {("rows", ""): "count(*)"}
     for column in source.columns:
         cell = name(column.name)
@@ -138,7 +140,10 @@ def _measure(database: duckdb.DuckDBPyConnection, source: Source) -> dict[tuple[
         if column.name == "key_version":
             figures["first key", ""], figures["last key", ""] = f"min({cell})", f"max({cell})"
     row = one_row(database, f"select {', '.join(figures.values())} from snapshot_rows")
-    return dict(zip(figures, row, strict=True))
+    measured: Figures = defaultdict(dict)
+    for (kind, of_column), figure in zip(figures, row, strict=True):
+        measured[kind][of_column] = figure
+    return measured
 
 
 def _unreadable(database: duckdb.DuckDBPyConnection, file: Path, source: Source) -> list[str]:
@@ -174,9 +179,7 @@ def _is_equal(database: duckdb.DuckDBPyConnection, source: Source) -> bool:
     ) == (True,)
 
 
-def _differences(
-    database: duckdb.DuckDBPyConnection, file: Path, source: Source, measured: dict[tuple[str, str], Any]
-) -> list[str]:
+def _differences(database: duckdb.DuckDBPyConnection, file: Path, source: Source, measured: Figures) -> list[str]:
     """Return every way in which the file differs from the table, from all cells of both."""
     rows = rows_of(file, [column.name for column in source.columns])
     database.execute(f"create or replace table staged as select * from {rows}")
@@ -199,7 +202,7 @@ def _differences(
         cell = name(column.name)
         # try_cast: a damaged cell adds nothing, and the cell comparison names it.
         total = f"select cast(coalesce(sum(try_cast({cell} as {column.type})), 0) as varchar) from staged"
-        if column.is_numeric and _value(database, total) != measured["total", column.name]:
+        if column.is_numeric and _value(database, total) != measured["total"][column.name]:
             differences.append(f"another control total of {column.name}")
         unequal = f"count(*) filter (staged.{cell} is distinct from expected.{cell})"
         found = _value(database, f"select {unequal} from staged positional join expected")
@@ -231,22 +234,20 @@ def _outside(database: duckdb.DuckDBPyConnection, source: Source) -> list[str]:
     return [f"{found} rows are outside {week}"] if found else []
 
 
-def _facts(
-    source: Source, measured: dict[tuple[str, str], Any], totals_by: dict[str, dict[str, dict[str, str]]]
-) -> Facts:
-    rows = measured["rows", ""]
-    texts = [column.name for column in source.columns if column.is_text]
+def _facts(database: duckdb.DuckDBPyConnection, source: Source, measured: Figures) -> Facts:
+    rows = measured["rows"][""]
     return Facts(
         rows=rows,
-        nulls={column.name: rows - measured["cells", column.name] for column in source.columns},
-        control_totals={column.name: measured["total", column.name] for column in source.columns if column.is_numeric},
-        formula_escaped={column: measured["guarded", column] for column in texts},
-        long_cells={column: measured["long", column] for column in texts},
-        nul_removed={column: measured["nul", column] for column in texts if measured["nul", column]},
-        suppressed=measured.get(("suppressed", "")),
-        key_version=measured.get(("first key", "")),
+        nulls={column: rows - cells for column, cells in measured["cells"].items()},
+        control_totals=measured["total"],
+        formula_escaped=measured["guarded"],
+        long_cells=measured["long"],
+        nul_removed={column: cells for column, cells in measured["nul"].items() if cells},
+        suppressed=measured["suppressed"].get(""),
+        key_version=measured["first key"].get(""),
         withheld=dict(source.withheld),
-        totals_by=totals_by,
+        totals_by=_totals_by(database, source),
+        k_anonymity=k_anonymity(database, source),
     )
 
 

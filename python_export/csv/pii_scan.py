@@ -9,6 +9,7 @@ digits within a pseudonym or a key are neither.
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -86,9 +87,7 @@ def scan(database: duckdb.DuckDBPyConnection, source: Source) -> Source:
             digits = CARD.findall(cell.partition(".")[0] if column.is_numeric else cell)
             if not reason.startswith("card") or any(map(_is_card, digits)):
                 reasons.setdefault(found, reason)
-    counts: dict[str, int] = {}
-    for reason in reasons.values():
-        counts[reason] = counts.get(reason, 0) + 1
+    counts = dict(Counter(reasons.values()))
     if len(reasons) > SQL_LIMIT or (len(reasons) > ROWS_LIMIT and len(reasons) > SHARE_LIMIT * rows):
         raise UserError(
             f"{source.dataset.name} is not published, {len(reasons)} of its {rows} rows may hold personal data: "

@@ -1,8 +1,11 @@
 """The rows of an export table at one snapshot, of the files that PyIceberg lists, in DuckDB as `snapshot_rows`."""
 
+from collections.abc import Sequence
+
 import duckdb
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression, EqualTo, Reference
 from pyiceberg.expressions.literals import literal
+from pyiceberg.table import FileScanTask
 
 from python_export.csv.csv_file import name, one_row, text
 from python_export.datasets.snapshot import Column, Source
@@ -19,9 +22,8 @@ def load_table(database: duckdb.DuckDBPyConnection, source: Source) -> None:
         of_week = EqualTo(term=Reference(column), value=literal(str(source.week)))
     scan = source.table.scan(row_filter=of_week, snapshot_id=source.snapshot_id)
     tasks = list(scan.plan_files())
-    paths = [task.file.file_path.removeprefix("file://").removeprefix("file:") for task in tasks]
-    if paths and all(path.startswith("/") for path in paths) and not any(task.delete_files for task in tasks):
-        rows = f"read_parquet([{', '.join(map(text, paths))}])"
+    if paths := whole_files(tasks):
+        rows = f"read_parquet({paths})"
         relation = "view"
     else:
         database.register("reader", scan.to_arrow_batch_reader())
@@ -33,6 +35,14 @@ def load_table(database: duckdb.DuckDBPyConnection, source: Source) -> None:
         conditions.append(f"{row_hash(source)} not in (select row from withheld)")
     where = " and ".join(conditions) or "true"
     database.execute(f"create {relation} snapshot_rows as select * from {rows} as snapshot_rows where {where}")
+
+
+def whole_files(tasks: Sequence[FileScanTask]) -> str | None:
+    """Return the SQL list of local files of which no row is deleted; None if there is another, or none."""
+    paths = [task.file.file_path.removeprefix("file://").removeprefix("file:") for task in tasks]
+    if paths and all(path.startswith("/") for path in paths) and not any(task.delete_files for task in tasks):
+        return f"[{', '.join(map(text, paths))}]"
+    return None
 
 
 def k_anonymity(database: duckdb.DuckDBPyConnection, source: Source) -> int | None:

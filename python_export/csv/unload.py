@@ -161,9 +161,9 @@ class UnloadBucket(Bucket):
         except BaseException:
             # The first error counts, not that the folder cannot be deleted either.
             with suppress(UserError):
-                self._empty(folder)
+                self.empty(folder)
             raise
-        self._empty(folder)
+        self.empty(folder)
 
     def for_spark(self, folder: str) -> str:
         """Return the URL by which Spark knows a folder."""
@@ -191,9 +191,5 @@ class UnloadBucket(Bucket):
                 newest[match[1]] = max(written, newest.get(match[1], written))
         for folder, written in newest.items():
             if written <= limit:
-                self._empty(folder)
+                self.empty(folder)
         self.abort_uploads("lakehouse-unload-", FOLDER, limit)
-
-    def _empty(self, folder: str) -> None:
-        for path, _ in list(self._objects(f"{folder}/")):
-            self.delete(path)

@@ -39,23 +39,20 @@ class Field:
 
 def of_model(node: Node) -> tuple[Field, ...]:
     """Return the fields of an export model."""
-    found = []
-    for name, column in node.columns.items():
-        meta = column.meta
-        found.append(
-            Field(
-                name=name,
-                type=column.data_type or "",
-                unit=meta.get("unit", ""),
-                nullable=all(constraint.type != "not_null" for constraint in column.constraints),
-                description=" ".join(column.description.split()),
-                pii=meta.get("pii", ""),
-                mask=" ".join(meta[name] for name in ("mask", "masked_rows") if name in meta),
-                allowed_values=tuple(map(str, meta.get("allowed_values", ()))),
-                is_quasi_identifier=bool(meta.get("quasi")) or meta.get("mask") in GENERALISING,
-            )
+    return tuple(
+        Field(
+            name=name,
+            type=column.data_type or "",
+            unit=column.meta.get("unit", ""),
+            nullable=all(constraint.type != "not_null" for constraint in column.constraints),
+            description=" ".join(column.description.split()),
+            pii=column.meta.get("pii", ""),
+            mask=" ".join(column.meta[part] for part in ("mask", "masked_rows") if part in column.meta),
+            allowed_values=tuple(map(str, column.meta.get("allowed_values", ()))),
+            is_quasi_identifier=bool(column.meta.get("quasi")) or column.meta.get("mask") in GENERALISING,
         )
-    return tuple(found)
+        for name, column in node.columns.items()
+    )
 
 
 def text(described: Iterable[Field], k_anonymity: int | None = None) -> str:

@@ -1,37 +1,22 @@
 """The rows of a week in a dataset's table, as they stood at one snapshot: their columns, and what made them."""
 
-import json
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table as IcebergTable
-from pyiceberg.types import (
-    BooleanType,
-    DateType,
-    DecimalType,
-    IcebergType,
-    IntegerType,
-    LongType,
-    StringType,
-    TimestamptzType,
-)
+from pyiceberg.types import DecimalType, IcebergType
 
 from python_common.catalog import property_keys
 from python_common.errors import UserError
 from python_common.weeks import IsoWeek
 from python_export.datasets.declared import Dataset
+from python_ingest.declare.spark_types import SPARK_NAMES
 
 # Types with one exact text form. Floats are not among them: their text and their sums differ between engines.
-TYPE_NAMES: dict[type[IcebergType], str] = {
-    StringType: "string",
-    IntegerType: "int",
-    LongType: "bigint",
-    BooleanType: "boolean",
-    DateType: "date",
-    TimestamptzType: "timestamp",
-}
+EXACT = ("string", "int", "bigint", "boolean", "date", "timestamp")
 
 
 @dataclass(frozen=True)
@@ -53,19 +38,6 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Provenance:
-    """What made a snapshot, as its build wrote it down; nothing if no build of ours has written it.
-
-    `sources` are the tables it read, by name, each with its snapshot.
-    """
-
-    invocation_id: str = ""
-    git_commit: str | None = None
-    small_group_threshold: int | None = None
-    sources: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Source:
     """A dataset's table at one snapshot: the rows of `week`, all rows without one."""
 
@@ -81,48 +53,33 @@ class Source:
     guards_quotes: bool = True
 
     @property
-    def provenance(self) -> Provenance:
-        """What the build wrote into the snapshot's summary, together with the rows."""
+    def summary(self) -> Mapping[str, str]:
+        """What the build wrote into the snapshot's summary with the rows; empty if another program wrote these."""
         snapshot = self.table.snapshot_by_id(self.snapshot_id)
-        summary = snapshot.summary if snapshot and snapshot.summary else {}
-        return Provenance(
-            invocation_id=summary[property_keys.INVOCATION_ID] or "",
-            git_commit=summary[property_keys.GIT_COMMIT] or None,
-            small_group_threshold=int(summary[property_keys.SMALL_GROUP_THRESHOLD] or 0) or None,
-            sources=json.loads(summary[property_keys.SOURCES] or "{}"),
-        )
-
-
-def tested(catalog: Catalog, dataset: Dataset, week: IsoWeek) -> Source | None:
-    """Return a week of a dataset's table at the snapshot that was tested last, or None if none was.
-
-    dbt tags it at the end of a build whose tests passed (macros/tag_tested.sql), so it is not what somebody wrote to
-    the table later. Raises as `of_snapshot`.
-    """
-    try:
-        table = catalog.load_table((dataset.table.schema, dataset.table.name))
-    except NoSuchTableError:
-        return None
-    tag = table.refs().get(f"tested-{week}")
-    return of_snapshot(dataset, table, tag.snapshot_id, week) if tag else None
+        return snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
 
 
 def require_week(catalog: Catalog, dataset: Dataset, week: IsoWeek, builds: Collection[str] = ()) -> Source:
     """Return a week of a dataset's table, as it was tested: by one of the builds with these ids, if there are any.
 
     Raises:
-        UserError: it was not built and tested for the week.
+        UserError: it was not built and tested for the week, or as of `of_snapshot`.
     """
-    found = tested(catalog, dataset, week)
-    if found is None:
+    tag = None
+    with suppress(NoSuchTableError):
+        table = catalog.load_table((dataset.table.schema, dataset.table.name))
+        # Set at the end of a build whose tests passed (macros/tag_tested.sql): not on what somebody wrote later.
+        tag = table.refs().get(f"tested-{week}")
+    if tag is None:
         raise UserError(
             f"{dataset.model} was not built and tested for {week}",
             f"Run `dbt build --select +{dataset.model} --vars '{{week: {week}}}'`, or export without --no-build. "
             "`dbt retry` is not enough: it tests a part",
         )
+    found = of_snapshot(dataset, table, tag.snapshot_id, week)
     # dbt does not build an unchanged table again: its current snapshot is then of an earlier build.
     is_unchanged = found.snapshot_id == found.table.metadata.current_snapshot_id
-    if builds and found.provenance.invocation_id not in builds and not is_unchanged:
+    if builds and found.summary.get(property_keys.INVOCATION_ID) not in builds and not is_unchanged:
         raise UserError(
             f"{dataset.model} was not tested for {week} by the build of this run",
             "Run it again: another writer may have come between the build and its tests",
@@ -151,10 +108,10 @@ def of_snapshot(dataset: Dataset, table: IcebergTable, snapshot_id: int, week: I
 def _type_name(dataset: Dataset, column: str, iceberg_type: IcebergType) -> str:
     if isinstance(iceberg_type, DecimalType):
         return f"decimal({iceberg_type.precision},{iceberg_type.scale})"
-    name = TYPE_NAMES.get(type(iceberg_type))
-    if name is None:
+    name = SPARK_NAMES.get(iceberg_type, "")
+    if name not in EXACT:
         raise UserError(
             f"Column {column} of {dataset.model} is a {iceberg_type}, which has no exact form in CSV",
-            f"Cast it in the model to decimal or to one of {', '.join(TYPE_NAMES.values())}",
+            f"Cast it in the model to decimal or to one of {', '.join(EXACT)}",
         )
     return name

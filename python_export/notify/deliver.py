@@ -30,9 +30,9 @@ from python_export.datasets.report_spec import ReportSpec
 from python_export.notify import messages, outbox
 from python_export.notify.channels import ChannelDownError, TemporaryError
 from python_export.notify.exported import Exported
-from python_export.notify.messages import Announcements, Message, announcements
+from python_export.notify.messages import Announcements, Message, announcement
 from python_export.notify.outbox import Entry, Notice
-from python_export.publishing.manifest import Manifest, ManifestError, newest, read
+from python_export.publishing.manifest import ManifestError, newest, read
 from python_export.publishing.target import Target, is_announced, open_target
 from python_export.variables import Channels
 
@@ -94,27 +94,25 @@ def alert(
 
 @contextmanager
 def only_run(
-    settings: Settings, env: Mapping[str, str], exported: Exported, say: Say, command: str
-) -> Iterator[tuple[Catalog, Lease]]:
+    settings: Settings, env: Mapping[str, str], catalog: Catalog, exported: Exported, say: Say, command: str
+) -> Iterator[Lease]:
     """Hold the lock and the lease of the runs that export, and send an alert of runs that were killed before."""
-    with locked("weekly"):
-        catalog = load_catalog(settings, create=True)
-        with leased(catalog, "weekly", command, reports_if_killed=True) as lease:
-            undelivered: list[UserError] = []
-            if killed := lease.left:
-                error = UserError(f"The {killed.run} was killed", "What it has published is whole; run it again")
-                try:
-                    undelivered = alert(env, exported.week, error, say, killed.at)
-                    lease.reported()
-                except Exception as problem:  # the run itself must not end for it
-                    undelivered = [to_user_error(problem, settings)]
-            exported.undelivered += undelivered
+    with locked("weekly"), leased(catalog, "weekly", command, reports_if_killed=True) as lease:
+        undelivered: list[UserError] = []
+        if killed := lease.left:
+            error = UserError(f"The {killed.run} was killed", "What it has published is whole; run it again")
             try:
-                yield catalog, lease
-            except Exception:
-                # The command logs them at the end of a run that succeeds.
-                _log_undelivered(undelivered)
-                raise
+                undelivered = alert(env, exported.week, error, say, killed.at)
+                lease.reported()
+            except Exception as problem:  # the run itself must not end for it
+                undelivered = [to_user_error(problem, settings)]
+        exported.undelivered += undelivered
+        try:
+            yield lease
+        except Exception:
+            # The command logs them at the end of a run that succeeds.
+            _log_undelivered(undelivered)
+            raise
 
 
 @contextmanager
@@ -156,26 +154,17 @@ def _announcements(
     target: Target, pending: list[Entry], shown: Mapping[str, ReportSpec], unreadable: list[ManifestError]
 ) -> Announcements:
     """Return what to announce of pending versions of an export root, by their keys; not of withdrawn ones."""
-    chosen: dict[str, Manifest] = {}
-    before: list[Manifest] = []
+    found: Announcements = {}
     for entry in pending:
         try:
             manifest = read(target, entry.path)
         except ManifestError as error:
             unreadable.append(error)
             continue
-        if manifest.withdrawn:
-            continue
-        chosen[entry.path] = manifest
-        week_before = newest(target, manifest.dataset, str(IsoWeek.parse(manifest.week).minus(1)))
-        before += [week_before] if week_before else []
-    # The versions to announce come last: of two of a week the later one counts.
-    all_of_them = [*before, *chosen.values()]
-    return {
-        outbox.key_of(target, announcement.manifest.path): announcement
-        for announcement in announcements(target, all_of_them, shown)
-        if announcement.manifest.path in chosen
-    }
+        if not manifest.withdrawn:
+            week_before = newest(target, manifest.dataset, str(IsoWeek.parse(manifest.week).minus(1)))
+            found[entry.idempotency_key] = announcement(target, manifest, week_before, shown)
+    return found
 
 
 def _deliver(
@@ -218,19 +207,15 @@ def _send_all(
     """Send messages. One that is refused does not hold up the next, but when the channel is down they can wait."""
     start = time.monotonic()
     for message in waiting:
-
-        def try_once(message: Message = message) -> UserError | None:
-            require()
-            return message.try_once()
-
         try:
             again = Retrying(
+                before=lambda _: require(),
                 retry=retry_if_exception_type(TemporaryError),
                 wait=_pause,
                 stop=stop_before_delay(start + patience.total_seconds() - time.monotonic()),
                 reraise=True,
             )
-            problem = again(try_once)
+            problem = again(message.try_once)
         except LeaseLostError:
             raise
         except UserError as error:

@@ -5,7 +5,7 @@ The figures in mail, webhook and report are those of the manifest alone.
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
@@ -41,6 +41,8 @@ TEMPLATES.filters |= {
     "whole": lambda value: f"{value:,.0f}",
     "share": lambda value, of: round(float(value) / float(of) * 100, 2) if of else 0,
 }
+# What a webhook gets of a manifest.
+IN_WEBHOOK = ("dataset", "week", "version", "supersedes", "rows", "control_totals", "bytes", "sha256", "created_at")
 
 
 @dataclass(frozen=True)
@@ -70,27 +72,27 @@ class Announcement:
     changes: str
 
 
-def announcements(target: Target, published: list[Manifest], shown: Mapping[str, ReportSpec]) -> list[Announcement]:
-    """Return the announcement of each version, given all that are published, the versions of a week in order.
+def announcement(
+    target: Target, manifest: Manifest, before: Manifest | None, shown: Mapping[str, ReportSpec]
+) -> Announcement:
+    """Return the announcement of a version, given the newest one of the week before.
 
     `shown` has by dataset what its model wants shown; of one without, that is the number of rows.
     """
-    newest = {(manifest.dataset, manifest.week): manifest for manifest in published}
-    found = []
-    for manifest in published:
-        measures = shown[manifest.dataset].measures if manifest.dataset in shown else ()
-        before = newest.get((manifest.dataset, str(IsoWeek.parse(manifest.week).minus(1))))
-        totals = {"rows": str(manifest.rows)} | manifest.control_totals
-        totals_before = {} if before is None else {"rows": str(before.rows)} | before.control_totals
-        figures = tuple(
-            Figure(name, Decimal(totals[name]), Decimal(totals_before[name]) if name in totals_before else None)
-            # The sums of a file that small groups are left out of depend on which those are.
-            for name in ("rows", *(measures if not manifest.small_groups else ()))
-            if name in totals
-        )
-        path = f"{manifest.path}/{manifest.file}"
-        found.append(Announcement(manifest, target.address(path), target.link(path), figures, changes(manifest)))
-    return found
+    # The sums of a file that small groups are left out of depend on which those are.
+    has_sums = manifest.dataset in shown and not manifest.small_groups
+    measures = shown[manifest.dataset].measures if has_sums else ()
+    totals, totals_before = _totals(manifest), _totals(before) if before else {}
+    figures = tuple(
+        Figure(name, totals[name], totals_before.get(name)) for name in ("rows", *measures) if name in totals
+    )
+    path = f"{manifest.path}/{manifest.file}"
+    return Announcement(manifest, target.address(path), target.link(path), figures, changes(manifest))
+
+
+def _totals(manifest: Manifest) -> dict[str, Decimal]:
+    totals = {"rows": str(manifest.rows), **manifest.control_totals}
+    return {name: Decimal(total) for name, total in totals.items()}
 
 
 def counted(number: int, what: str) -> str:
@@ -172,32 +174,25 @@ def mails(smtp: Smtp, target: Target | None, by_key: Announcements, pending: lis
     def by_mail(entry: Entry) -> tuple[str, bool, str]:
         return entry.week or "", entry.kind == outbox.ALERT, entry.waiting_for or ""
 
-    for (week, is_alert, waiting_for), group in groupby(sorted(pending, key=by_mail), by_mail):
+    for (_, is_alert, waiting_for), group in groupby(sorted(pending, key=by_mail), by_mail):
         entries = list(group)
         recipients = smtp.alerts if is_alert else smtp.recipients
-        mail = _mail(smtp.sender, recipients, target, IsoWeek.parse(week), is_alert, by_key, entries)
+        mail = _mail(smtp, target, by_key, entries)
         # A recipient who was removed from the variable does not wait any more.
         waiting = [address for address in recipients if not waiting_for or address in waiting_for.split(", ")]
         send = partial(channels.send, smtp, mail) if waiting else (lambda _: None)
         yield Message(entries, send, waiting, bool(waiting_for))
 
 
-def _mail(
-    sender: str,
-    recipients: Iterable[str],
-    target: Target | None,
-    week: IsoWeek,
-    is_alert: bool,
-    by_key: Announcements,
-    entries: list[Entry],
-) -> EmailMessage:
+def _mail(smtp: Smtp, target: Target | None, by_key: Announcements, entries: list[Entry]) -> EmailMessage:
+    week, is_alert = IsoWeek.parse(entries[0].week or ""), entries[0].kind == outbox.ALERT
     versions = [by_key[entry.idempotency_key] for entry in entries if entry.kind == outbox.VERSION]
     others = [entry for entry in entries if entry.kind != outbox.VERSION]
     others.sort(key=lambda entry: (entry.kind != outbox.WITHDRAWN, entry.dataset is None, entry.error or ""))
     message = EmailMessage()
     message["Subject"] = f"{week}: {'the weekly files failed' if is_alert else _summary(versions, others)}"
-    message["From"] = sender
-    message["To"] = ", ".join(recipients)
+    message["From"] = smtp.sender
+    message["To"] = ", ".join(smtp.alerts if is_alert else smtp.recipients)
     message["Date"] = format_datetime(max(entry.recorded_at for entry in entries))
     # The same message sent twice has the same id, so that mail servers and readers know it for one.
     keys = ", ".join(entry.idempotency_key for entry in entries)
@@ -256,19 +251,6 @@ def _line(entry: Entry) -> dict[str, Any]:
 
 
 def _version(announcement: Announcement) -> dict[str, Any]:
-    manifest = announcement.manifest
-    return {
-        "event": "published",
-        "dataset": manifest.dataset,
-        "week": manifest.week,
-        "version": manifest.version,
-        "supersedes": manifest.supersedes,
-        "news": announcement.changes,
-        "rows": manifest.rows,
-        "control_totals": manifest.control_totals,
-        "path": announcement.address,
-        "link": announcement.link,
-        "bytes": manifest.bytes,
-        "sha256": manifest.sha256,
-        "created_at": manifest.created_at,
-    }
+    facts = {name: getattr(announcement.manifest, name) for name in IN_WEBHOOK}
+    links = {"path": announcement.address, "link": announcement.link}
+    return {"event": "published", **facts, "news": announcement.changes, **links}

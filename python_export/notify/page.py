@@ -14,7 +14,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from jinja2 import FileSystemLoader
 from pyhive import hive
 
 from python_common.config.environment import PROJECT_ROOT, environment
@@ -29,28 +28,23 @@ from python_export.datasets import declared
 from python_export.datasets.declared import Dataset
 from python_export.datasets.report_spec import Chart, Ranking, ReportSpec, excluded_queries
 from python_export.notify.exported import Exported
-from python_export.notify.messages import TEMPLATES, Announcement, Figure, announcements, report_path
+from python_export.notify.messages import TEMPLATES, Announcement, Figure, announcement, report_path
 from python_export.notify.outbox import Notice
 from python_export.publishing.manifest import Manifest, paths, readable
 from python_export.publishing.target import Target, open_target
 
-TEMPLATE = TEMPLATES.overlay(loader=FileSystemLoader(Path(__file__).parent / "templates")).get_template("report.html")
 WEEKS = 8
 RANKED = 10
+Versions = Mapping[tuple[str, str], Manifest]
+"""The newest version by dataset and week."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """One value of a chart: its total in the report's week, and in the newest weeks; None where not published."""
+    """One value of a chart: its total, and that of each of the newest weeks; None where not published."""
 
-    name: str
-    now: Decimal
+    figure: Figure
     history: list[Decimal | None]
-
-    @property
-    def figure(self) -> Figure:
-        """The newest week beside the one before."""
-        return Figure(self.name, self.now, self.history[-2])
 
 
 @dataclass(frozen=True)
@@ -90,26 +84,27 @@ def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = ()) -> 
     with thrift.connect(settings) as cursor:
         counts = {label: _count(cursor, sql) for label, sql in excluded_queries(manifest).items()}
     versions = needed(target, week, charts)
+    by_week = {(version.dataset, version.week): version for version in versions}
     announced = [
-        announcement
-        for announcement in announcements(target, versions, shown)
-        if announcement.manifest.week == str(week)
+        announcement(target, version, by_week.get((version.dataset, str(week.minus(1)))), shown)
+        for version in versions
+        if version.week == str(week)
     ]
-    newest = {announcement.manifest.dataset: announcement for announcement in announced}
+    newest = {version.manifest.dataset: version for version in announced}
     rankings, lines = {}, [notice.text for notice in own_notices]
     for name, dataset in datasets.items():
         if ranking := dataset.report_spec.ranking:
             try:
-                rankings[name] = _top(target, versions, dataset, ranking, week)
+                rankings[name] = _top(target, by_week, dataset, ranking, week)
             except (FileNotFoundError, UserError):
                 lines.append(f"'{ranking.title}' is left out: see what `lakehouse export verify --week {week}` reports")
-    page = TEMPLATE.render(
+    page = TEMPLATES.get_template("report.html").render(
         title=declared.title(project),
         week=week,
         last_day=week.end - timedelta(days=1),
         headlines=_headlines(shown, newest),
         weeks=[str(shown_week) for shown_week in _weeks(week)],
-        charts={name: (chart, _groups(versions, name, chart, week)) for name, chart in charts.items()},
+        charts={name: (chart, _groups(by_week, name, chart, week)) for name, chart in charts.items()},
         rankings={name: top for name, top in rankings.items() if top},
         left_out={label: count for label, count in counts.items() if count is not None},
         withheld={notice.dataset: notice.text for notice in own_notices if notice.dataset},
@@ -123,8 +118,8 @@ def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = ()) -> 
 
 def _headlines(shown: Mapping[str, ReportSpec], newest: Mapping[str, Announcement]) -> list[tuple[str, Figure]]:
     found = []
-    for dataset, announcement in newest.items():
-        figures = {figure.name: figure for figure in announcement.figures}
+    for dataset, version in newest.items():
+        figures = {figure.name: figure for figure in version.figures}
         headlines = shown[dataset].headlines if dataset in shown else ()
         found += [(headline, figures[headline.figure]) for headline in headlines if headline.figure in figures]
     return [(headline.label, figure) for headline, figure in sorted(found, key=lambda pair: pair[0].place)]
@@ -152,39 +147,34 @@ def _weeks(week: IsoWeek) -> list[IsoWeek]:
     return [week.minus(weeks) for weeks in reversed(range(WEEKS))]
 
 
-def _groups(versions: list[Manifest], dataset: str, chart: Chart, week: IsoWeek) -> list[Group] | None:
+def _groups(versions: Versions, dataset: str, chart: Chart, week: IsoWeek) -> list[Group] | None:
     """Return the values of a chart in the shown weeks, the one with the largest total first.
 
     None if no version of the week has these totals. A value that a published week lacks is 0 there.
     """
     totals: dict[IsoWeek, dict[str, Decimal]] = {}
     for shown_week in _weeks(week):
-        version = _newest(versions, dataset, shown_week)
+        version = versions.get((dataset, str(shown_week)))
         by_value = version.totals_by.get(chart.by) if version else None
         # A version of before the measure was declared has no figure of it.
         if by_value is not None and all(chart.of in by_column for by_column in by_value.values()):
             totals[shown_week] = {name or "unknown": Decimal(of[chart.of]) for name, of in by_value.items()}
     if week not in totals:
         return None
-    zero = Decimal(0)
-    found = [
-        Group(
-            name,
-            totals[week].get(name, zero),
-            [totals[shown_week].get(name, zero) if shown_week in totals else None for shown_week in _weeks(week)],
-        )
-        for name in {name for by_name in totals.values() for name in by_name}
-    ]
-    return sorted(found, key=lambda group: (-group.now, group.name))
+    found = []
+    for name in {name for by_name in totals.values() for name in by_name}:
+        history = [totals[shown].get(name, Decimal(0)) if shown in totals else None for shown in _weeks(week)]
+        found.append(Group(Figure(name, totals[week].get(name, Decimal(0)), history[-2]), history))
+    return sorted(found, key=lambda group: (-group.figure.now, group.figure.name))
 
 
-def _top(target: Target, versions: list[Manifest], dataset: Dataset, ranking: Ranking, week: IsoWeek) -> Top | None:
+def _top(target: Target, versions: Versions, dataset: Dataset, ranking: Ranking, week: IsoWeek) -> Top | None:
     """Return the first rows of a ranking and what is shown of them; None without a file that has its columns."""
-    own = _newest(versions, dataset.name, week)
+    own = versions.get((dataset.name, str(week)))
     made_by = {ranking.by, ranking.columns[0].column, *filter(None, [dataset.suppressed])}
     if own is None or not made_by <= set(own.column_names):
         return None
-    files = {ranked.of: _newest(versions, ranked.of, week) for ranked in ranking.columns if ranked.of} | {None: own}
+    files = {ranked.of: versions.get((ranked.of, str(week))) for ranked in ranking.columns if ranked.of} | {None: own}
     key = csv_file.name(ranking.columns[0].column)
     by = f"cast({csv_file.name(ranking.by)} as decimal(38, 2))"
     failed = f"The report of {week} could not be made of the published files"
@@ -209,12 +199,6 @@ def _top(target: Target, versions: list[Manifest], dataset: Dataset, ranking: Ra
             """
         ).fetchall()
     return Top(ranking, cell_formats, found, own.small_groups.suppressed if own.small_groups else None)
-
-
-def _newest(versions: Iterable[Manifest], dataset: str, week: IsoWeek) -> Manifest | None:
-    """Return the newest version of a week, given the versions of it in order."""
-    found = [version for version in versions if (version.dataset, version.week) == (dataset, str(week))]
-    return found[-1] if found else None
 
 
 def _rows(target: Target, manifest: Manifest, scratch: str) -> str:

@@ -20,12 +20,14 @@ from pyarrow import csv as arrow_csv
 from pyiceberg.catalog import Catalog
 
 from python_common.errors import UserError
+from python_common.weeks import IsoWeek
 from python_export.csv import pii_scan
 from python_export.csv.compare import exclude_rows_missing_from, verify
 from python_export.csv.csv_file import connect, name, one_row, rows_of
 from python_export.datasets import dictionary
 from python_export.publishing import datapackage
-from python_export.publishing.manifest import Column, Manifest, Withdrawn, newest, paths, published, read
+from python_export.publishing.manifest import Manifest, Withdrawn, newest, paths, published, read
+from python_export.publishing.publish import build_manifest
 from python_export.publishing.retain import SnapshotErasedError, source_snapshot
 from python_export.publishing.target import Target, digest
 
@@ -181,49 +183,41 @@ def _are_withdrawn(target: Target, dataset: str) -> bool:
 
 
 def _bytes(manifest: Manifest, path: str, file: Path) -> list[str]:
-    problems = []
-    if manifest.path != path:
-        problems.append(f"the manifest is that of {manifest.path}")
-    if file.stat().st_size != manifest.bytes:
-        problems.append(f"the file has {file.stat().st_size} bytes instead of {manifest.bytes}")
-    if digest(file) != manifest.sha256:
-        problems.append("the file has another SHA-256 than the manifest says")
-    return problems
+    size = file.stat().st_size
+    problems = {
+        f"the manifest is that of {manifest.path}": manifest.path != path,
+        f"the file has {size} bytes instead of {manifest.bytes}": size != manifest.bytes,
+        "the file has another SHA-256 than the manifest says": digest(file) != manifest.sha256,
+    }
+    return [problem for problem, is_so in problems.items() if is_so]
 
 
 def _companions(target: Target, manifest: Manifest, path: str) -> list[str]:
     problems = []
-    file = PurePosixPath(f"{path}/{manifest.file}")
-    try:
-        rows = csv.DictReader(io.StringIO(target.read(str(file.with_name(dictionary.FILE))).decode()))
-        described = [(row.get("name"), row.get("type")) for row in rows]
-        if described != [(column.name, column.type) for column in manifest.columns]:
-            problems.append(f"{dictionary.FILE} does not have the file's columns")
-    except (OSError, ValueError, csv.Error):
-        problems.append(f"{dictionary.FILE} is missing or damaged")
-    try:
-        if not datapackage.describes(target.read(str(file.with_name(datapackage.FILE))), manifest):
-            problems.append(f"{datapackage.FILE} does not describe the file")
-    except (OSError, ValueError):
-        problems.append(f"{datapackage.FILE} is missing or damaged")
+    for file, describes, problem in (
+        (dictionary.FILE, _has_columns, "does not have the file's columns"),
+        (datapackage.FILE, datapackage.describes, "does not describe the file"),
+    ):
+        try:
+            if not describes(target.read(str(PurePosixPath(path, manifest.file).with_name(file))), manifest):
+                problems.append(f"{file} {problem}")
+        except (OSError, ValueError, csv.Error):
+            problems.append(f"{file} is missing or damaged")
     return problems
 
 
+def _has_columns(content: bytes, manifest: Manifest) -> bool:
+    rows = csv.DictReader(io.StringIO(content.decode()))
+    described = [(row.get("name"), row.get("type")) for row in rows]
+    return described == [(column.name, column.type) for column in manifest.columns]
+
+
 def _reading(manifest: Manifest, reading: Reading) -> list[str]:
-    problems = []
-    if reading.rows != manifest.rows:
-        problems.append(f"reads {reading.rows} rows instead of {manifest.rows}")
     nulls = {column.name: column.nulls for column in manifest.columns}
-    problems += [
-        f"reads another number of NULLs in {column}"
-        for column, count in reading.nulls.items()
-        if count != nulls[column]
-    ]
-    problems += [
-        f"reads another total of {column}"
-        for column, total in reading.totals.items()
-        if total != Decimal(manifest.control_totals[column])
-    ]
+    totals = {column: Decimal(total) for column, total in manifest.control_totals.items()}
+    problems = [f"reads {reading.rows} rows instead of {manifest.rows}"] if reading.rows != manifest.rows else []
+    for what, found, expected in (("number of NULLs in", reading.nulls, nulls), ("total of", reading.totals, totals)):
+        problems += [f"reads another {what} {column}" for column in found if found[column] != expected[column]]
     return problems
 
 
@@ -235,17 +229,14 @@ def _table(manifest: Manifest, catalog: Catalog, file: Path, scratch: Path) -> l
         table = pii_scan.as_published(found, manifest.withheld_rows, scratch) or exclude_rows_missing_from(
             file, found, manifest.withheld_rows, scratch
         )
-        facts = verify(file, table, scratch)
+        made = build_manifest(table, IsoWeek.parse(manifest.week), verify(file, table, scratch))
     except SnapshotErasedError:
         raise
     except UserError as error:
         return [error.message]
-    columns = [Column(column.name, column.type, facts.nulls[column.name]) for column in table.columns]
-    holds = {
-        "columns": manifest.columns == columns,
-        "rows": manifest.rows == facts.rows,
-        "control_totals": manifest.control_totals == facts.control_totals,
-        "formula_escaped": manifest.formula_escaped == facts.formula_escaped,
-        "nul_removed": manifest.nul_removed == facts.nul_removed,
-    }
-    return [f"the manifest's {name} are not the table's" for name, is_so in holds.items() if not is_so]
+    checked = ("columns", "rows", "control_totals", "formula_escaped", "nul_removed")
+    return [
+        f"the manifest's {field} are not the table's"
+        for field in checked
+        if getattr(manifest, field) != getattr(made, field)
+    ]

@@ -151,18 +151,13 @@ MANIFESTS = TypeAdapter(Manifest)
 
 
 def published(
-    target: Target,
-    dataset: str | None = None,
-    week: str | None = None,
-    unreadable: list[ManifestError] | None = None,
-    with_withdrawn: bool = False,
+    target: Target, dataset: str | None = None, week: str | None = None, with_withdrawn: bool = False
 ) -> list[Manifest]:
     """Return the manifests of all versions, or of one dataset or week, by dataset, week and version.
 
-    A version that was withdrawn is left out unless it is asked for. So is one whose manifest cannot be read, and
-    `unreadable` gets its error.
+    Those that are withdrawn are left out unless they are asked for, and so are those that cannot be read.
     """
-    return list(readable(target, paths(target, [dataset] if dataset else None, week), unreadable, with_withdrawn))
+    return list(readable(target, paths(target, [dataset] if dataset else None, week), None, with_withdrawn))
 
 
 def readable(
@@ -171,7 +166,10 @@ def readable(
     unreadable: list[ManifestError] | None = None,
     with_withdrawn: bool = False,
 ) -> Iterator[Manifest]:
-    """Yield the manifests of versions by their paths, one by one; left out and noted as by `published`."""
+    """Yield the manifests of versions by their paths, one by one; left out as by `published`.
+
+    `unreadable` gets the error of each that cannot be read.
+    """
     for path in versions:
         try:
             manifest = read(target, path)

@@ -5,10 +5,12 @@ A version never changes, because the next content gets the next number; docs/exp
 
 import json
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from python_common.catalog import property_keys
 from python_common.config.settings import CATALOG_NAME
 from python_common.errors import UserError
 from python_common.weeks import IsoWeek
@@ -63,7 +65,11 @@ def publish(
     """
     sha256 = digest(staged)
     found = paths(target, [draft.dataset], draft.week)
-    before = _readable(target, found[-1]) if found else None
+    before = None
+    if found:
+        # A damaged one does not hold up the new one.
+        with suppress(DamagedManifestError):
+            before = read(target, found[-1])
     if before and before.sha256 == sha256 and not before.withdrawn:
         tag_snapshot(before)
         return unchanged(target, before)
@@ -106,19 +112,12 @@ def publish(
     return Published(manifest, target.address(f"{manifest.path}/{manifest.file}"), unchanged=False)
 
 
-def _readable(target: Target, path: str) -> Manifest | None:
-    try:
-        return read(target, path)
-    except DamagedManifestError:
-        return None
-
-
 def _with_difference(
     target: Target, before: Manifest | None, manifest: Manifest, staged: Path, scratch: Path
 ) -> Manifest:
-    """Return the manifest of a new version with what changed since the old one, `before` if its manifest is readable.
+    """Return the manifest of a new version with what changed since the old one, None if its manifest is damaged.
 
-    A damaged one does not hold up the new one; what changed since is then unknown.
+    What changed since a damaged one is unknown.
     """
     if before and before.withdrawn:
         return replace(manifest, reason=f"v{before.version} was withdrawn")
@@ -138,18 +137,15 @@ def _with_difference(
 
 def _reason(before: Manifest, after: Manifest) -> str:
     """Return what made another version necessary, by the two manifests."""
+    thresholds = [groups.threshold if groups else None for groups in (before.small_groups, after.small_groups)]
     reasons = {
         "other columns": before.column_names != after.column_names,
         "another version of the masking key": before.key_version != after.key_version,
-        "another threshold for small groups": _threshold(before) != _threshold(after),
+        "another threshold for small groups": thresholds[0] != thresholds[1],
         "another encoding": before.bom != after.bom,
         "late or corrected data": any((after.difference or {}).values()),
     }
     return ", ".join(reason for reason, holds in reasons.items() if holds) or "another order or form of the same rows"
-
-
-def _threshold(manifest: Manifest) -> int | None:
-    return manifest.small_groups.threshold if manifest.small_groups else None
 
 
 def _complete(described: Iterable[Field], manifest: Manifest) -> list[Field]:
@@ -205,8 +201,8 @@ def withdraw(target: Target, path: str, reason: str) -> None:
 
 def build_manifest(source: Source, week: IsoWeek, facts: Facts, warnings: Iterable[str] = ()) -> Manifest:
     """Return the manifest of a verified file, without what depends on its version and the week's events."""
-    made = source.provenance
-    threshold = made.small_group_threshold
+    made = source.summary
+    threshold = int(made.get(property_keys.SMALL_GROUP_THRESHOLD) or 0)
     return Manifest(
         dataset=source.dataset.name,
         week=str(week),
@@ -237,15 +233,15 @@ def build_manifest(source: Source, week: IsoWeek, facts: Facts, warnings: Iterab
         quasi_identifiers=[field.name for field in source.dataset.fields if field.is_quasi_identifier],
         k_anonymity=facts.k_anonymity,
         persons={column: list(kinds) for column, kinds in source.dataset.persons.items()},
-        small_groups=None
-        if threshold is None or facts.suppressed is None
-        else SmallGroups(threshold=threshold, suppressed=facts.suppressed),
+        small_groups=SmallGroups(threshold=threshold, suppressed=facts.suppressed)
+        if threshold and facts.suppressed is not None
+        else None,
         source_table=f"{CATALOG_NAME}.{source.dataset.table.schema}.{source.dataset.table.name}",
         source_snapshot_id=str(source.snapshot_id),
-        source_snapshots=made.sources or None,
+        source_snapshots=json.loads(made.get(property_keys.SOURCES) or "{}") or None,
         week_column=source.dataset.week_column,
-        dbt_invocation_id=made.invocation_id,
-        git_commit=made.git_commit,
+        dbt_invocation_id=made.get(property_keys.INVOCATION_ID) or "",
+        git_commit=made.get(property_keys.GIT_COMMIT) or None,
         created_at=_instant(datetime.now(UTC)),
     )
 

@@ -84,9 +84,7 @@ class S3Target(Layout, Bucket):
     def withdraw(self, path: str, manifest: bytes) -> None:
         """Put a manifest in the place of a version's, and delete all its other objects."""
         self.put(f"{path}/{MANIFEST}", manifest)
-        for listed, _ in list(self._objects(f"{path}/")):
-            if listed != f"{path}/{MANIFEST}":
-                self.delete(listed)
+        self.empty(path, keep=f"{path}/{MANIFEST}")
 
     def _clean(self, folder: str, limit: datetime) -> None:
         """Delete the objects of old uploads that no manifest names, and the parts of old unfinished ones."""
@@ -100,7 +98,9 @@ class S3Target(Layout, Bucket):
             if version in committed and len(objects) == 1:
                 continue
             try:
-                named = self._folder_of(version)
+                named = str(json.loads(self.read(f"{version}/{MANIFEST}"))["file"]).partition("/")[0]
+            except FileNotFoundError:
+                named = None
             except (ValueError, LookupError, TypeError):
                 # Its manifest is damaged, and its files must not follow it.
                 continue
@@ -108,13 +108,6 @@ class S3Target(Layout, Bucket):
                 if written <= limit:
                     self.delete(path)
         self.abort_uploads(folder, UPLOAD, limit)
-
-    def _folder_of(self, version: str) -> str | None:
-        """Return the folder of a version's files, or None without a manifest."""
-        try:
-            return str(json.loads(self.read(f"{version}/{MANIFEST}"))["file"]).partition("/")[0]
-        except FileNotFoundError:
-            return None
 
     def _commit(self, content: bytes, path: str) -> None:
         """Write an object if there is none; FileExistsError if there is another one."""

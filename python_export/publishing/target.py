@@ -91,28 +91,16 @@ class LocalTarget(Layout):
         return self.root / path
 
     def put(self, path: str, content: bytes) -> None:
-        """Write a file under a hidden name, then rename it over the one that is there."""
+        """Write a file, in the place of one that is there."""
         file = self.root / path
         self._open(file.parent)
-        unfinished = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
-        try:
-            unfinished.write_bytes(content)
-            unfinished.chmod(for_readers(0o666))
-            _sync(unfinished)
-            unfinished.rename(file)
-        finally:
-            unfinished.unlink(missing_ok=True)
-        _sync(file.parent)
+        _replace(file, content, 0o666)
 
     def withdraw(self, path: str, manifest: bytes) -> None:
-        """Rename the manifest over the one that is there, then delete all other files of the version."""
+        """Replace the manifest of a version, then delete all its other files."""
         place = self.root / path
         place.chmod(0o755)
-        unfinished = place / f".{MANIFEST}.{secrets.token_hex(4)}"
-        unfinished.write_bytes(manifest)
-        unfinished.chmod(for_readers(0o444))
-        _sync(unfinished)
-        unfinished.rename(place / MANIFEST)
+        _replace(place / MANIFEST, manifest, 0o444)
         for file in place.iterdir():
             if file.name != MANIFEST:
                 file.unlink()
@@ -215,6 +203,19 @@ def digest(file: Path) -> str:
     """Return a file's SHA-256."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _replace(file: Path, content: bytes, mode: int) -> None:
+    """Write a file under a hidden name, then rename it over the one that is there."""
+    unfinished = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
+    try:
+        unfinished.write_bytes(content)
+        unfinished.chmod(for_readers(mode))
+        _sync(unfinished)
+        unfinished.rename(file)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    _sync(file.parent)
 
 
 def _sync(path: Path) -> None:

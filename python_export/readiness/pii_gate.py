@@ -31,8 +31,8 @@ def issues(project: Project, datasets: Iterable[Dataset]) -> list[Issue]:
     ]
 
 
-def require_proven(project: Project, source: Source) -> Source:
-    """Return a tested week if the SQL that `issues` checks has made it (macros/tag_tested.sql notes its hash).
+def require_proven(project: Project, source: Source) -> None:
+    """Refuse a tested week unless the SQL that `issues` checks has made it (macros/tag_tested.sql notes its hash).
 
     Raises:
         UserError: other SQL made it, or its build did not include all that it comes from.
@@ -48,7 +48,6 @@ def require_proven(project: Project, source: Source) -> Source:
             f"{model} was not built for {source.week} from the SQL in {project.target / 'compiled'}",
             f"Run `dbt build --select +{model} --vars '{{week: {source.week}}}'`, or export without --no-build",
         )
-    return source
 
 
 def require_persons(dataset: Dataset, k_anonymity: int | None, minimum: int) -> None:

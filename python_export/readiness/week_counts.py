@@ -2,9 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 from pyhive import hive
 
@@ -14,27 +14,18 @@ from python_common.weeks import IsoWeek
 from python_export.datasets.declared import Dataset, Events
 
 
-@dataclass(frozen=True)
-class Counts:
-    """Events of a week that its file lacks, by reason, and how many came late; None if that is not known."""
-
-    by_reason: dict[str, int] | None
-    late: int | None
-
-    @property
-    def quarantined(self) -> int | None:
-        """How many events the file lacks."""
-        return None if self.by_reason is None else sum(self.by_reason.values())
-
-
-def week_counts(cursor: hive.Cursor, dataset: Dataset, week: IsoWeek, warn: Callable[[str], None]) -> Counts:
-    """Count the events of a week of each kind that a dataset declares, one statement each.
+def week_counts(cursor: hive.Cursor, dataset: Dataset, week: IsoWeek, warn: Callable[[str], None]) -> dict[str, Any]:
+    """Return the fields of a manifest that count the events of a week, of each kind that a dataset declares.
 
     A count that fails is None, with a warning: files are published without it.
     """
     count = partial(_count, cursor, dataset, week, warn)
-    late = count(dataset.late, seen_from=week.end)
-    return Counts(count(dataset.quarantined), None if late is None else sum(late.values()))
+    quarantined, late = count(dataset.quarantined), count(dataset.late, seen_from=week.end)
+    return {
+        "quarantined": None if quarantined is None else sum(quarantined.values()),
+        "quarantined_by_reason": quarantined or {},
+        "late": None if late is None else sum(late.values()),
+    }
 
 
 def _count(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import pyarrow as pa
 import pytest
 import yaml
 from pyiceberg.catalog import Catalog
@@ -36,6 +37,12 @@ def write_manifest(directory: Path, schema: str, metas: dict[str, Any]) -> None:
     (directory / "manifest.json").write_text(json.dumps({"nodes": nodes}))
 
 
+def source_of(catalog: Catalog, rows: list[tuple], schema: pa.Schema = SCHEMA) -> Source:
+    """Return rows in an Iceberg table, as an export reads them."""
+    catalog.create_table(("shop", "exp_weekly__events"), schema).append(arrow_table(rows, schema))
+    return current_source(catalog, DATASET)
+
+
 def failing(*_: Any, **__: Any) -> Any:
     """Fail with an error that quotes a row."""
     raise ValueError("4111-1111-1111-1111")
@@ -51,11 +58,7 @@ def catalog(offline_settings: Settings) -> Catalog:
 @pytest.fixture
 def hostile_source(catalog: Catalog) -> Source:
     """The hostile rows in an Iceberg table."""
-    table = catalog.create_table(("shop", "exp_weekly__events"), SCHEMA)
-    table.append(arrow_table(hostile_rows()))
-    found = current_source(catalog, DATASET)
-    assert found is not None
-    return found
+    return source_of(catalog, hostile_rows())
 
 
 @pytest.fixture

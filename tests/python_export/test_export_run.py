@@ -5,7 +5,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -37,7 +37,6 @@ from python_export.publishing import late, publish, retain
 from python_export.publishing.publish import Published
 from python_export.publishing.retain import reproduce, tag_name
 from python_export.publishing.target import open_target
-from python_export.readiness import completeness
 from python_export.run import Exporter
 from python_ingest.kafka.admin import Broker
 from tests.python_export.publishing.test_export_disk_full import no_room_beyond
@@ -74,28 +73,14 @@ models:
   +schema: export_test
   export_test: {staging: {+schema: staging, +materialized: view}}
 """
-STAGING = """
-select event_id, event_at, note, amount, tiny, quantity, sold_on, is_gift
-from {{ source('shop', 'events') }}
-"""
-STAGING_YML = """
-version: 2
-models:
-  - name: stg_shop__events
-    columns:
-      - {name: event_id, data_type: bigint, config: {meta: {pii: none}}}
-      - {name: event_at, data_type: timestamp, config: {meta: {pii: none}}}
-      - {name: note, data_type: string, config: {meta: {pii: none}}}
-      - {name: amount, data_type: "decimal(12,2)", config: {meta: {pii: none}}}
-      - {name: tiny, data_type: "decimal(38,10)", config: {meta: {pii: none}}}
-      - {name: quantity, data_type: int, config: {meta: {pii: none}}}
-      - {name: sold_on, data_type: date, config: {meta: {pii: none}}}
-      - {name: is_gift, data_type: boolean, config: {meta: {pii: none}}}
-"""
-MODEL = """
-select event_id, event_at, note, amount, tiny, quantity, sold_on, is_gift
-from {{ ref('stg_shop__events') }}
-where {{ in_exported_weeks(iso_week('event_at')) }}
+SELECTED = ", ".join(COLUMNS)
+TYPES = ("bigint", "timestamp", "string", "decimal(12,2)", "decimal(38,10)", "int", "date", "boolean")
+DECLARED = [{"name": name, "data_type": data_type} for name, data_type in zip(COLUMNS, TYPES, strict=True)]
+STAGING = f"select {SELECTED} from {{{{ source('shop', 'events') }}}}"
+MODEL = f"""
+select {SELECTED}
+from {{{{ ref('stg_shop__events') }}}}
+where {{{{ in_exported_weeks(iso_week('event_at')) }}}}
 """
 MODEL_YML = """
 version: 2
@@ -129,23 +114,13 @@ models:
         data_type: boolean
         config: {meta: {quasi: true}}
 """
-SOURCES_YML = """
+SOURCES_YML = f"""
 version: 2
 sources:
   - name: shop
     schema: export_test
     tables:
-      - name: events
-        config: {meta: {kafka: {topic: shop.events}}}
-        columns:
-          - {name: event_id, data_type: bigint}
-          - {name: event_at, data_type: timestamp}
-          - {name: note, data_type: string}
-          - {name: amount, data_type: "decimal(12,2)"}
-          - {name: tiny, data_type: "decimal(38,10)"}
-          - {name: quantity, data_type: int}
-          - {name: sold_on, data_type: date}
-          - {name: is_gift, data_type: boolean}
+      - {{name: events, config: {{meta: {{kafka: {{topic: shop.events}}}}}}, columns: {json.dumps(DECLARED)}}}
 """
 # Notes stand for products, quantities for customers.
 GROUPS = """
@@ -189,35 +164,47 @@ BRONZE = pa.schema(
 Land = Callable[..., None]
 
 
+def staging_yml(note: str = "none") -> str:
+    """Return the declaration of the staging model, its column `note` of a PII class."""
+    classes = {"note": note}
+    columns = [column | {"config": {"meta": {"pii": classes.get(column["name"], "none")}}} for column in DECLARED]
+    return json.dumps({"version": 2, "models": [{"name": "stg_shop__events", "columns": columns}]})
+
+
 @pytest.fixture(scope="module")
 def shop(stack: Settings, tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A dbt project of one export model, with the real profile and macros, on a bronze table that is still empty."""
     directory = tmp_path_factory.mktemp("shop")
     shutil.copytree(PROJECT_ROOT / "macros", directory / "macros")
     shutil.copy(PROJECT_ROOT / "profiles.yml", directory)
-    (directory / "models" / "exports").mkdir(parents=True)
-    (directory / "dbt_project.yml").write_text(DBT_PROJECT)
-    (directory / "models" / "exports" / "exp_weekly__events.sql").write_text(MODEL)
-    (directory / "models" / "exports" / "exp_weekly__events.yml").write_text(MODEL_YML)
-    (directory / "models" / "sources.yml").write_text(SOURCES_YML)
-    (directory / "models" / "staging").mkdir()
-    (directory / "models" / "staging" / "stg_shop__events.sql").write_text(STAGING)
-    (directory / "models" / "staging" / "stg_shop__events.yml").write_text(STAGING_YML)
-    with thrift.connect(stack) as cursor:
-        thrift.rows(cursor, f"create schema {SCHEMA_NAME}")
-        thrift.rows(
-            cursor,
-            f"""
-            create table {SCHEMA_NAME}.events (
-                event_id bigint, event_at timestamp, note string, amount decimal(12, 2), tiny decimal(38, 10),
-                quantity int, sold_on date, is_gift boolean, kafka_timestamp timestamp, ingested_at timestamp,
-                kafka_partition int, decode_error string, ingest_batch bigint, kafka_offset bigint
-            ) using iceberg
-            """,
-        )
+    for name, content in {
+        "dbt_project.yml": DBT_PROJECT,
+        "models/exports/exp_weekly__events.sql": MODEL,
+        "models/exports/exp_weekly__events.yml": MODEL_YML,
+        "models/sources.yml": SOURCES_YML,
+        "models/staging/stg_shop__events.sql": STAGING,
+        "models/staging/stg_shop__events.yml": staging_yml(),
+    }.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text(content)
+    catalog = load_catalog(stack)
+    catalog.create_namespace(SCHEMA_NAME)
+    catalog.create_table((SCHEMA_NAME, "events"), BRONZE)
     project = Project(directory, {**environment(), "DBT_TARGET_PATH": "target", "DBT_LOG_PATH": "logs"})
     parse(project)
     return project
+
+
+@contextmanager
+def changed(project: Project, name: str, content: str) -> Iterator[None]:
+    """Change a file of the project inside the block."""
+    file = project.directory / name
+    before = file.read_text()
+    file.write_text(content)
+    try:
+        yield
+    finally:
+        file.write_text(before)
 
 
 def parse(project: Project) -> None:
@@ -266,6 +253,16 @@ def export(settings: Settings, shop: Project, week: IsoWeek = WEEK, **options: b
     assert (exported.withheld, exported.warnings) == ([], [])
     [published] = exported.published
     return published
+
+
+def previewed(settings: Settings, shop: Project) -> tuple[str, str]:
+    """Return why the week is due and what withholds it, as a dry run shows it; it writes nothing."""
+    files = public_files(settings)
+    exporter = Exporter(settings, load_catalog(settings), shop, Exported(WEEK))
+    [(dataset, week, why, reason)] = exporter.preview([WEEK])
+    assert (dataset, week) == ("events", str(WEEK))
+    assert public_files(settings) == files
+    return why, reason
 
 
 def withheld(settings: Settings, shop: Project, **options: bool) -> str:
@@ -401,8 +398,10 @@ def test_fewer_persons_than_an_audience_requires_withhold_the_file(
 def test_same_data_is_one_version_and_late_data_the_next(settings: Settings, shop: Project, land: Land) -> None:
     rows = [*hostile_rows(), in_next_week(1000)]
     land(rows)
+    assert previewed(settings, shop) == ("never published", "")
     first = export(settings, shop)
     files = public_files(settings)
+    assert previewed(settings, shop) == ("v1 may differ", "")
 
     again = export(settings, shop)
     assert again.unchanged
@@ -462,7 +461,9 @@ def test_a_week_that_a_topic_has_not_passed_is_withheld(settings: Settings, shop
     missing = "(The topic 'shop.events' does not exist"
     assert withheld(settings, shop).startswith(f"behind: shop.events at 2021-01-03 23:59:59 UTC {missing}")
     land([])
-    assert withheld(settings, shop).startswith(f"behind: shop.events has landed nothing {missing}")
+    reason = withheld(settings, shop)
+    assert reason.startswith(f"behind: shop.events has landed nothing {missing}")
+    assert previewed(settings, shop) == ("never published", reason)
     assert public_files(settings) == {}
 
 
@@ -480,20 +481,13 @@ def test_a_failing_data_test_withholds_the_dataset(settings: Settings, shop: Pro
 
 def test_a_spark_error_of_the_build_is_named_without_values(settings: Settings, shop: Project, land: Land) -> None:
     land([*hostile_rows(), in_next_week(1000)])
-    model = shop.directory / "models" / "exports" / "exp_weekly__events.sql"
-    try:
-        for sql, reason in {
-            MODEL.replace(
-                "select event_id", "select cast(raise_error(note) as string) as reason, event_id"
-            ): "USER_RAISED_EXCEPTION",
-            MODEL.replace("in_exported_weeks", "in_exported_weaks"): "'in_exported_weaks' is undefined",
-        }.items():
-            model.write_text(sql)
+    raising = MODEL.replace("select event_id", "select cast(raise_error(note) as string) as reason, event_id")
+    misspelt = MODEL.replace("in_exported_weeks", "in_exported_weaks")
+    for sql, reason in ((raising, "USER_RAISED_EXCEPTION"), (misspelt, "'in_exported_weaks' is undefined")):
+        with changed(shop, "models/exports/exp_weekly__events.sql", sql):
             said = withheld(settings, shop)
-            assert said.startswith("exp_weekly__events could not be built (")
-            assert reason in said
-    finally:
-        model.write_text(MODEL)
+        assert said.startswith("exp_weekly__events could not be built (")
+        assert reason in said
 
 
 @pytest.mark.long
@@ -532,17 +526,12 @@ def test_a_field_that_nobody_classified_is_a_warning_or_refused(settings: Settin
 
 def test_a_dbt_that_cannot_begin_is_an_error(settings: Settings, shop: Project, land: Land) -> None:
     land([*hostile_rows(), in_next_week(1000)])
-    file = shop.directory / "dbt_project.yml"
     for wrong, message in {
         DBT_PROJECT.replace("models:", "moddels:\n  - :"): "dbt could not build 2020-W53",
         DBT_PROJECT + "on-run-start: select raise_error('no')\n": "The hook export_test-on-run-start-0 of the dbt",
     }.items():
-        file.write_text(wrong)
-        try:
-            with pytest.raises(UserError, match=message):
-                export(settings, shop)
-        finally:
-            file.write_text(DBT_PROJECT)
+        with changed(shop, "dbt_project.yml", wrong), pytest.raises(UserError, match=message):
+            export(settings, shop)
 
 
 def test_without_a_build_the_table_must_hold_the_week(settings: Settings, shop: Project, land: Land) -> None:
@@ -629,16 +618,11 @@ def test_an_export_root_the_server_cannot_write_is_refused(settings: Settings, s
 
 def test_sql_that_lets_personal_data_out_publishes_nothing(settings: Settings, shop: Project, land: Land) -> None:
     land([*hostile_rows(), in_next_week(1000)])
-    declared = shop.directory / "models" / "staging" / "stg_shop__events.yml"
-    try:
-        note = "{name: note, data_type: string, config: {meta: {pii: %s}}}"
-        declared.write_text(STAGING_YML.replace(note % "none", note % "free_text"))
+    with changed(shop, "models/staging/stg_shop__events.yml", staging_yml(note="free_text")):
         exported = exporting(settings, shop)
-        assert exported.published == []
-        [withheld] = exported.withheld
-        assert "hold personal data: exp_weekly__events: stg_shop__events.note (free_text) reaches" in withheld.reason
-    finally:
-        declared.write_text(STAGING_YML)
+    assert exported.published == []
+    [withheld] = exported.withheld
+    assert "hold personal data: exp_weekly__events: stg_shop__events.note (free_text) reaches" in withheld.reason
     assert export(settings, shop).manifest.rows > 0
 
 
@@ -771,9 +755,7 @@ def test_a_missed_week_is_published_by_the_next_run_and_a_failing_one_costs_itse
         datasets = declared.load(shop)
         exported = Exported(last)
         exporter = Exporter(settings, catalog, shop, exported)
-        exporter.readiness.datasets = [*datasets.values()]
-        with thrift.connect(settings) as cursor:
-            exporter.readiness.states = completeness.read_topic_states(settings, cursor, catalog, datasets.values())
+        exporter.read_topics(datasets.values())
         assert build(shop, [name for dataset in datasets.values() for name in dataset.models], [last]) == []
         exporter.readiness.builds.add(invocation(shop))
         exporter.publish_built([last], {})

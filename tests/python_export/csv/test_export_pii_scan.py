@@ -88,7 +88,7 @@ def test_a_row_that_looks_like_personal_data_is_withheld(
     assert kept(found, tmp_path / "b") == ([0, 2] if reason else [0, 1, 2])
     sql = statement(found, "file:/nowhere")
     assert ("where sha2(" in sql) == bool(reason)
-    assert "4111" not in sql
+    assert "4111" not in sql.replace(str(found.snapshot_id), "")
 
 
 def test_a_row_is_counted_once_by_the_first_reason(catalog: Catalog, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
@@ -20,6 +21,7 @@ from python_export.csv import compare
 from python_export.csv.compare import Facts, verify
 from python_export.datasets.dictionary import Field
 from python_export.datasets.snapshot import Column, Source
+from tests.python_export.conftest import source_of
 from tests.support.hostile_rows import (
     COLUMNS,
     DATASET,
@@ -144,20 +146,12 @@ def test_small_groups_are_counted_by_the_column_that_is_declared(hostile_source:
 
 def fewest_persons(rows: list[tuple], quasi: list[str], persons: list[str]) -> int | None:
     """Return in plain Python the fewest distinct persons of one combination, of the persons that have the fewest."""
-    combinations = {tuple(row[COLUMNS.index(name)] for name in quasi) for row in rows}
-    counts = [
-        len(
-            {
-                row[COLUMNS.index(person)]
-                for row in rows
-                if tuple(row[COLUMNS.index(name)] for name in quasi) == combination
-            }
-            - {None}
-        )
-        for combination in combinations
-        for person in persons
-    ]
-    return min((count for count in counts if count), default=None)
+    named: dict[tuple, set] = defaultdict(set)
+    for row in (dict(zip(COLUMNS, values, strict=True)) for values in rows):
+        for person in persons:
+            if row[person] is not None:
+                named[person, *(row[name] for name in quasi)].add(row[person])
+    return min(map(len, named.values()), default=None)
 
 
 @pytest.mark.parametrize("seed", seeds(12))
@@ -179,9 +173,8 @@ def test_k_anonymity_is_the_fewest_persons_of_a_combination(catalog: Catalog, tm
     ]
     quasi = random.choice([["sold_on"], ["sold_on", "is_gift"], ["note", "sold_on", "is_gift"]])
     persons = random.choice([["quantity"], ["quantity", "amount"]]) if seed else ["quantity"]
-    catalog.create_table(("shop", "exp_weekly__events"), SCHEMA).append(arrow_table(rows))
     fields = tuple(Field(name, "", is_quasi_identifier=name in quasi) for name in COLUMNS)
-    found = current_source(catalog, DATASET)
+    found = source_of(catalog, rows)
 
     def k_anonymity(**declared: object) -> int | None:
         table = replace(found, dataset=replace(found.dataset, **declared))
@@ -196,10 +189,9 @@ def test_k_anonymity_is_the_fewest_persons_of_a_combination(catalog: Catalog, tm
 def test_pseudonyms_of_two_keys_are_not_published_together(catalog: Catalog, tmp_path: Path) -> None:
     schema = SCHEMA.append(pa.field("key_version", pa.string()))
     rows = [(*tiny(row), version) for row, version in zip(hostile_rows()[3:6:2], ("v1", "v2"), strict=True)]
-    catalog.create_table(("shop", "exp_weekly__events"), schema).append(arrow_table(rows, schema))
     lines = [",".join(schema.names), *(",".join(map(cell, row)) for row in rows)]
     with pytest.raises(UserError, match="pseudonyms of more than one version of the masking key"):
-        check(lines, current_source(catalog, DATASET), tmp_path)
+        check(lines, source_of(catalog, rows, schema), tmp_path)
 
 
 def test_refuses_a_file_cut_before_its_last_line_break(hostile_source: Source, tmp_path: Path) -> None:
@@ -222,15 +214,13 @@ def test_reads_the_recorded_snapshot_not_a_later_one(hostile_source: Source, cat
 
 def test_a_row_of_many_megabytes_is_compared(catalog: Catalog, tmp_path: Path) -> None:
     rows = [(*hostile_rows()[0][:2], '"' * 8_000_000, *hostile_rows()[0][3:])]
-    catalog.create_table(("shop", "exp_weekly__events"), SCHEMA).append(arrow_table(rows))
-    assert check(right_lines(rows), current_source(catalog, DATASET), tmp_path).rows == 1
+    assert check(right_lines(rows), source_of(catalog, rows), tmp_path).rows == 1
 
 
 def test_a_key_that_the_table_has_twice_is_refused(catalog: Catalog, tmp_path: Path) -> None:
     rows = [hostile_rows()[0]] * 2
-    catalog.create_table(("shop", "exp_weekly__events"), SCHEMA).append(arrow_table(rows))
     with pytest.raises(UserError, match=r"1 keys more than once \(event_id\)"):
-        check(right_lines(rows), current_source(catalog, DATASET), tmp_path)
+        check(right_lines(rows), source_of(catalog, rows), tmp_path)
 
 
 def test_a_time_finer_than_milliseconds_must_not_be_cut(hostile_source: Source, tmp_path: Path) -> None:

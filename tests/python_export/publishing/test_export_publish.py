@@ -26,7 +26,7 @@ from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_export.cli.run import app
 from python_export.datasets.dictionary import Field
-from python_export.publishing.manifest import Column, Manifest, ManifestError, newest, published, read
+from python_export.publishing.manifest import Column, Manifest, ManifestError, newest, paths, published, read, readable
 from python_export.publishing.publish import Published, publish
 from python_export.publishing.s3_target import CONDITIONAL, S3Target
 from python_export.publishing.target import Target, open_target
@@ -236,7 +236,7 @@ def test_what_others_keep_under_the_root_is_no_version(target: Target) -> None:
         target.put(foreign, b"{}")
     assert [*target.versions()] == [*target.versions("events/")] == [path]
     unreadable: list[ManifestError] = []
-    assert [manifest.path for manifest in published(target, unreadable=unreadable)] == [path]
+    assert [manifest.path for manifest in readable(target, paths(target), unreadable)] == [path]
     assert unreadable == []
 
 
@@ -506,7 +506,7 @@ def test_a_damaged_manifest_costs_its_version_and_no_other(
     overwrite(target, "events/2020-W53/v1/manifest.json", damaged)
 
     unreadable: list[ManifestError] = []
-    assert [manifest.path for manifest in published(target, unreadable=unreadable)] == ["events/2020-W52/v1"]
+    assert [manifest.path for manifest in readable(target, paths(target), unreadable)] == ["events/2020-W52/v1"]
     assert "events/2020-W53/v1/manifest.json is missing or damaged" in unreadable[0].message
     shown = listed(offline_settings, monkeypatch)
     assert "2020-W52" in shown.output
@@ -537,7 +537,7 @@ def test_a_manifest_of_a_newer_release_is_read_if_its_form_is_known(target: Targ
 
     overwrite(target, f"{path}/manifest.json", json.dumps(said | {"manifest_format": 2}).encode())
     unreadable: list[ManifestError] = []
-    assert published(target, unreadable=unreadable) == []
+    assert [*readable(target, paths(target), unreadable)] == []
     assert "was written by a newer release" in unreadable[0].message
     with pytest.raises(UserError, match="was written by a newer release"):
         publish_content(target, "note\nb\n")
