@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from urllib.parse import urlsplit
 
+from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
 from python_common import private_files
@@ -27,7 +27,7 @@ from python_common.locks.lock import locked
 from python_common.output import console
 from python_common.process import Service, free_ports
 from python_common.spark import thrift_server
-from python_common.spark.spark_conf import own_properties
+from python_common.spark.spark_conf import master, own_properties
 from python_export.notify import outbox
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
@@ -35,7 +35,6 @@ NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 EMPTIED = (lease.TABLE.identifier, outbox.TABLE.identifier)
 OFF = (
     "LAKEHOUSE_ALERT_TO",
-    "LAKEHOUSE_CATALOG_PROPERTIES",
     "LAKEHOUSE_EXPORT_UNLOAD",
     "LAKEHOUSE_EXPORT_URL",
     "LAKEHOUSE_SMTP_HOST",
@@ -45,6 +44,7 @@ OFF = (
     "LAKEHOUSE_WEBHOOK_URL",
 )
 FACTS = "fork.json"
+CATALOG_PROPERTIES = "catalog.properties"
 
 
 @dataclass(frozen=True)
@@ -66,15 +66,20 @@ class Fork:
         """The variables that lead dbt and all commands to it."""
         return self.directory / "env"
 
+    @property
+    def settings(self) -> Settings:
+        """The settings that the env file makes."""
+        return from_environment(environment.read_env_file(self.env_file))
+
     def server(self) -> Service:
         """Return its Thrift server."""
-        return thrift_server.service(
-            self.directory / "thrift", from_environment(environment.read_env_file(self.env_file))
-        )
+        return thrift_server.service(self.directory / "thrift", self.settings)
 
 
-def create(settings: Settings, name: str, lives: timedelta) -> Fork:
+def create(settings: Settings, name: str, lives: timedelta, properties: Mapping[str, str] | None = None) -> Fork:
     """Fork the lake while no build runs, start the fork's Thrift server, and drop forks that have expired.
+
+    `properties` are Spark's, of the fork alone.
 
     Raises:
         UserError: the name is taken or invalid, or the lake cannot be forked.
@@ -93,8 +98,10 @@ def create(settings: Settings, name: str, lives: timedelta) -> Fork:
         private_files.write(draft / FACTS, json.dumps(asdict(fork), default=str))
         metadata.tag(catalog, name, lives)
         metadata.write(catalog, name, draft, fork.directory, EMPTIED)
-        properties = {**own_properties(settings), **_base(fork.directory)}
-        private_files.write(draft / "spark.conf", "".join(f"{key} {value}\n" for key, value in properties.items()))
+        of_store = catalog_properties.of_fork(settings)
+        of_spark = {**_own(settings), **(properties or {}), **_base(fork.directory, of_store)}
+        _write_properties(draft / "spark.conf", of_spark)
+        _write_properties(draft / CATALOG_PROPERTIES, of_store)
         environment.write_env_file(draft / "env", _variables(settings, fork))
         draft.rename(fork.directory)
     fork.server().start()
@@ -106,15 +113,15 @@ def forks(settings: Settings) -> list[Fork]:
     return [_read(path) for path in sorted(forks_directory(settings).glob(f"[a-z]*/{FACTS}"))]
 
 
-def drop(settings: Settings, name: str) -> None:
-    """Stop a fork's server, delete its files, and let production's maintenance delete what it read; else a UserError.
+def drop(settings: Settings, name: str, missing_ok: bool = False) -> None:
+    """Stop a fork's server, delete its files, and let production's maintenance delete what it read.
 
-    A fork that was killed while it was made is dropped too.
+    A fork that was killed while it was made is dropped too. A UserError if there is no such fork, unless `missing_ok`.
     """
     directory = forks_directory(settings)
     with locked("forks"):
         found = [path for path in (directory / name, directory / f".{name}") if NAME.fullmatch(name) and path.exists()]
-        if not found:
+        if not found and not missing_ok:
             names = ", ".join(fork.name for fork in forks(settings)) or "none"
             raise UserError(f"There is no fork {name}", f"There are: {names}")
         for path in found:
@@ -137,24 +144,24 @@ def forks_directory(settings: Settings) -> Path:
     return settings.home / "forks"
 
 
-def _catalog(settings: Settings) -> SqlCatalog:
+def _catalog(settings: Settings) -> Catalog:
     catalog = load_catalog(settings)
-    if not isinstance(catalog, SqlCatalog) or urlsplit(settings.warehouse).scheme not in ("", "file"):
+    if not isinstance(catalog, SqlCatalog) and settings.views != "table":
         raise UserError(
-            f"The lake at {settings.warehouse} cannot be forked",
-            "A fork needs a catalog in SQLite or PostgreSQL, and a warehouse of local files",
+            f"The lake behind {settings.catalog_uri} cannot be forked: its models may be views",
+            "Views of a REST catalog cannot be copied: a fork needs LAKEHOUSE_VIEWS=table there",
         )
     return catalog
 
 
-def _clean(catalog: SqlCatalog, directory: Path) -> None:
+def _clean(catalog: Catalog, directory: Path) -> None:
     """Remove expired forks, and what a killed command left of one."""
     for path in (facts.parent for facts in directory.glob(f"*/{FACTS}")):
         if path.name.startswith(".") or _read(path / FACTS).is_expired:
             _remove(catalog, path)
 
 
-def _remove(catalog: SqlCatalog, path: Path) -> None:
+def _remove(catalog: Catalog, path: Path) -> None:
     name = path.name.removeprefix(".")
     if (path / "env").exists() and path.name == name:
         _read(path / FACTS).server().stop()
@@ -169,10 +176,21 @@ def _read(path: Path) -> Fork:
     return Fork(**facts | {"directory": Path(facts["directory"])})
 
 
-def _base(directory: Path) -> dict[str, str]:
+def _write_properties(path: Path, properties: Mapping[str, str]) -> None:
+    private_files.write(path, "".join(f"{key} {value}\n" for key, value in properties.items()))
+
+
+def _own(settings: Settings) -> dict[str, str]:
+    """Return the user's properties of Spark. Executors on other machines would not see the directory of a fork."""
+    own = own_properties(settings)
+    return own if master(settings).startswith("local") else {**own, "spark.master": "local[*]"}
+
+
+def _base(directory: Path, of_store: Mapping[str, str]) -> dict[str, str]:
     """Return the properties of the fork's second catalog: production as it was, read only."""
     catalog = f"spark.sql.catalog.{metadata.BASE_CATALOG}"
     return {
+        **{f"{catalog}.{name}": value for name, value in of_store.items()},
         catalog: "org.apache.iceberg.spark.SparkCatalog",
         f"{catalog}.type": "jdbc",
         f"{catalog}.jdbc.schema-version": "V1",
@@ -191,6 +209,7 @@ def _variables(settings: Settings, fork: Fork) -> Mapping[str, str]:
         "SCHEMA_REGISTRY_URL": settings.schema_registry_url,
         **key,
         **dict.fromkeys(OFF, ""),
+        "LAKEHOUSE_CATALOG_PROPERTIES": str(fork.directory / CATALOG_PROPERTIES),
         "LAKEHOUSE_HOME": str(fork.directory),
         "LAKEHOUSE_CATALOG_URI": catalog_properties.sqlite_uri(fork.directory),
         "LAKEHOUSE_WAREHOUSE": str(fork.directory / "warehouse"),

@@ -1,7 +1,8 @@
 {#
     What a table or view is, by statements that start no Spark job. A description has hashes and what they are made of:
     schema, of a table's columns; content, of these and the snapshot; marker, of all that it tells but for the tags of
-    tested weeks, which are set at the end of a run. Of a view all three are a hash of its text.
+    tested weeks, which are set at the end of a run, and what a fork of the lake changes. Of a view all three are a hash
+    of its text.
 #}
 
 
@@ -21,6 +22,7 @@
     {% if not relation %}{% do return(none) %}{% endif %}
     {% if relation.is_view %}
         {% set text = run_query('show create table ' ~ relation).rows[0][0] %}
+        {% set text = modules.re.sub("'location' = '[^']*'", '', text) %}
         {% set hash = local_md5(text) %}
         {% do return({
             'is_view': true, 'schema': hash, 'content': hash, 'marker': hash, 'text': text, 'scanned': scan(text),
@@ -28,6 +30,7 @@
     {% endif %}
     {% set schema_id = schema_id or schema_ids([name]).get(name) %}
     {% set columns, properties, others, section = {}, {}, [], namespace(has_columns=true) %}
+    {% set left_out = ('lakehouse.sql.', 'lakehouse.fork-of', 'gc.enabled', 'write.metadata.delete-after-commit') %}
     {% for title, text, comment in run_query('describe extended ' ~ relation).rows %}
         {% set section.has_columns = section.has_columns and title and not title.startswith('#') %}
         {% if section.has_columns %}
@@ -36,9 +39,9 @@
             {# a value may hold commas #}
             {% for pair in modules.re.split(',(?=[A-Za-z][\\w.-]*=)', text[1:-1]) %}
                 {% do properties.update({pair.partition('=')[0]: pair.partition('=')[2]}) %}
-                {% if not pair.startswith('lakehouse.sql.') %}{% do others.append(pair) %}{% endif %}
+                {% if not pair.startswith(left_out) %}{% do others.append(pair) %}{% endif %}
             {% endfor %}
-        {% elif title != 'Statistics' %}
+        {% elif title not in ('Location', 'Statistics') %}
             {% do others.append([title, text, comment]) %}
         {% endif %}
     {% endfor %}

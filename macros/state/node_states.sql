@@ -42,7 +42,10 @@
         {% do states.views.append(row[3]) %}{# those of tables match no view #}
     {% endfor %}
     {% set settings = [dbt_version, target.name, target.user, states.stored.pop('').fingerprint] %}
-    {% for name, value in run_query('set').rows if name.startswith('spark.sql.') or name.endswith('JavaOptions') %}
+    {# Not where the tables are: in a fork of the lake they are elsewhere. #}
+    {% for name, value in run_query('set').rows
+        if (name.startswith('spark.sql.') or name.endswith('JavaOptions'))
+        and not name.startswith(('spark.sql.catalog.', 'spark.sql.warehouse.dir')) %}
         {% do settings.append(name ~ '=' ~ value) %}
     {% endfor %}
     {% do states.update({

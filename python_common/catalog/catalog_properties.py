@@ -44,9 +44,19 @@ def kind(settings: Settings) -> Kind:
 
 
 def is_on_one_machine(settings: Settings) -> bool:
-    """Return whether the lake needs nothing but this machine's files."""
+    """Return whether the lake needs nothing but this machine's files; a fork may read those of a store in S3."""
     is_local = kind(settings) is Kind.SQLITE and urlsplit(settings.warehouse).scheme in ("", "file")
-    return is_local and not settings.export_unload
+    return is_local and not settings.export_unload and "io-impl" not in _of_file(settings)
+
+
+def of_fork(settings: Settings) -> dict[str, str]:
+    """Return the properties by which a fork of a lake, itself in local files, reads those of the lake's store."""
+    if kind(settings) is not Kind.REST and not settings.warehouse.startswith("s3://"):
+        return {}
+    properties = {**_of_store(settings), **_of_file(settings)}
+    of_store = {name: value for name, value in properties.items() if name.startswith(("s3.", "client."))}
+    # Its class is chosen by the scheme of each path.
+    return {**of_store, "io-impl": "org.apache.iceberg.io.ResolvingFileIO"}
 
 
 def for_spark(settings: Settings) -> dict[str, str]:

@@ -25,11 +25,15 @@ from sqlalchemy import text
 
 from python_common.catalog import property_keys
 from python_common.catalog.catalog import translate_read_errors
+from python_common.catalog.catalog_properties import for_python
 from python_common.catalog.commits import until_committed
-from python_common.config.settings import CATALOG_NAME
+from python_common.config.settings import CATALOG_NAME, Settings
+from python_common.errors import UserError
 
 BASE_CATALOG = "base"
 TAG_PREFIX = "fork_"
+# How often the tables of a catalog behind REST are listed before they agree.
+LISTINGS = 10
 # Paths that a table of production writes to, and the fork of it must not.
 PATHS = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
 # What Iceberg's JDBC catalog of schema version V1 creates.
@@ -50,9 +54,9 @@ begin select raise(abort, '{base} is read only'); end;
 """
 
 
-def tag(catalog: SqlCatalog, name: str, lives: timedelta) -> None:
+def tag(catalog: Catalog, name: str, lives: timedelta) -> None:
     """Tag the current snapshot of every table for a fork; maintenance drops the tags when the fork has expired."""
-    for identifier in (f"{space}.{table}" for space, table, _ in _rows(catalog, "TABLE")):
+    for identifier in _names(catalog):
 
         def tagged(identifier: str = identifier) -> None:
             table = catalog.load_table(identifier)
@@ -64,9 +68,9 @@ def tag(catalog: SqlCatalog, name: str, lives: timedelta) -> None:
         until_committed(tagged, f"{identifier} could not be tagged: it was changed by others", "Run it again")
 
 
-def untag(catalog: SqlCatalog, name: str) -> None:
+def untag(catalog: Catalog, name: str) -> None:
     """Remove the tags of a fork."""
-    for identifier in (f"{space}.{table}" for space, table, _ in _rows(catalog, "TABLE")):
+    for identifier in _names(catalog):
 
         def untagged(identifier: str = identifier) -> None:
             table = catalog.load_table(identifier)
@@ -78,16 +82,14 @@ def untag(catalog: SqlCatalog, name: str) -> None:
 
 def tags(catalog: Catalog) -> list[str]:
     """Return the names of forks whose tags are in a table."""
-    tables = [catalog.load_table(name) for space in catalog.list_namespaces() for name in catalog.list_tables(space)]
-    return sorted(
-        {ref.removeprefix(TAG_PREFIX) for table in tables for ref in table.refs() if ref.startswith(TAG_PREFIX)}
-    )
+    refs = [ref for name in _names(catalog) for ref in catalog.load_table(name).refs()]
+    return sorted({ref.removeprefix(TAG_PREFIX) for ref in refs if ref.startswith(TAG_PREFIX)})
 
 
-def write(catalog: SqlCatalog, name: str, draft: Path, place: Path, emptied: Collection[str]) -> int:
+def write(catalog: Catalog, name: str, draft: Path, place: Path, emptied: Collection[str]) -> None:
     """Write a fork of what is tagged into the directory `draft`, which the caller renames to `place`.
 
-    Tables in `emptied` have no rows in the fork. Returns the number of tables and views.
+    Tables in `emptied` have no rows in the fork.
 
     Raises:
         UserError: a metadata file is missing or damaged.
@@ -97,7 +99,8 @@ def write(catalog: SqlCatalog, name: str, draft: Path, place: Path, emptied: Col
         for space, table, location in _rows(catalog, kind):
             metadata = change(_read(catalog, location), name if f"{space}.{table}" not in emptied else None)
             metadata["location"] = f"{place}/warehouse/{space}/{table}"
-            metadata["properties"] = metadata.get("properties", {}) | {property_keys.FORK_OF: location}
+            if kind == "TABLE":
+                metadata["properties"] = metadata.get("properties", {}) | {property_keys.FORK_OF: location}
             file = Path("warehouse", space, table, "metadata", f"00000-{uuid4()}.metadata.json")
             (draft / file).parent.mkdir(parents=True)
             (draft / file).write_text(json.dumps(metadata))
@@ -117,11 +120,33 @@ def write(catalog: SqlCatalog, name: str, draft: Path, place: Path, emptied: Col
         for table in ("iceberg_tables", "iceberg_namespace_properties"):
             for event, row in (("insert", "new"), ("update", "old"), ("delete", "old")):
                 database.executescript(READ_ONLY.format(table=table, event=event, row=row, base=BASE_CATALOG))
-    return len(rows)
 
 
-def _rows(catalog: SqlCatalog, kind: str) -> list[tuple[str, str, str]]:
+def remember(directory: Path, name: str) -> None:
+    """Keep what all tables and views of a fork are now, under the name of another catalog in its database."""
+    with closing(sqlite3.connect(directory / "catalog.db")) as database, database:
+        database.execute("delete from iceberg_tables where catalog_name = ?", (name,))
+        database.execute(
+            "insert into iceberg_tables select ?, table_namespace, table_name, metadata_location, null, iceberg_type"
+            " from iceberg_tables where catalog_name = ?",
+            (name, CATALOG_NAME),
+        )
+
+
+def opened(settings: Settings, name: str) -> SqlCatalog:
+    """Return one of the catalogs in the database of the fork that the settings are of."""
+    return SqlCatalog(name, **{**for_python(settings), "uri": f"sqlite:///{settings.home / 'catalog.db'}"})
+
+
+def _names(catalog: Catalog) -> list[str]:
+    """Return the names of the tables."""
+    return [".".join(name) for space in catalog.list_namespaces() for name in catalog.list_tables(space)]
+
+
+def _rows(catalog: Catalog, kind: str) -> list[tuple[str, str, str]]:
     """Return namespace, name and metadata file of the tables or the views, as one moment had them."""
+    if not isinstance(catalog, SqlCatalog):
+        return _listed(catalog) if kind == "TABLE" else []
     query = text("select * from iceberg_tables where catalog_name = :name order by table_namespace, table_name")
     with catalog.engine.connect() as connection:
         rows = connection.execute(query, {"name": catalog.name}).mappings().all()
@@ -133,7 +158,19 @@ def _rows(catalog: SqlCatalog, kind: str) -> list[tuple[str, str, str]]:
     ]
 
 
-def _read(catalog: SqlCatalog, location: str) -> dict[str, Any]:
+def _listed(catalog: Catalog) -> list[tuple[str, str, str]]:
+    """Return the tables of a catalog that cannot read all at one moment: those that two lists in turn agree on."""
+    found: list[tuple[str, str, str]] = []
+    for _ in range(LISTINGS):
+        before = found
+        tables = [(*name.rpartition(".")[::2], catalog.load_table(name)) for name in _names(catalog)]
+        found = [(space, name, table.metadata_location) for space, name, table in tables]
+        if found == before:
+            return found
+    raise UserError("The lake cannot be forked: its tables change all the time", "Stop the ingesters, and run it again")
+
+
+def _read(catalog: Catalog, location: str) -> dict[str, Any]:
     with translate_read_errors(location):
         with load_file_io(catalog.properties, location).new_input(location).open() as file:
             content = file.read()

@@ -12,12 +12,15 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import TableAlreadyExistsError
+from pyiceberg.table import Table
+from pyiceberg.typedef import Identifier
 from pyiceberg.types import StringType
 from sqlalchemy.exc import IntegrityError
 
 from python_common.catalog import fork
 from python_common.catalog.catalog import load_catalog, make_namespace
 from python_common.config.settings import Settings
+from python_common.errors import UserError
 
 DAY = timedelta(days=1)
 NAMES = ("shop.orders", "shop.empty", "ops.leases")
@@ -172,12 +175,34 @@ def test_views_with_compressed_metadata_are_forked(production: SqlCatalog, offli
         names = "catalog_name, table_namespace, table_name, metadata_location, iceberg_type"
         database.execute(f"insert into iceberg_tables ({names}) values ('lake', 'shop', 'v', ?, 'VIEW')", [str(file)])
     place = Path(offline_settings.warehouse).parent / "forks" / "mine"
-    assert fork.write(production, "mine", place, place, ()) == 4
+    fork.write(production, "mine", place, place, ())
     with closing(sqlite3.connect(place / "catalog.db")) as database:
         query = "select metadata_location from iceberg_tables where iceberg_type = 'VIEW' and catalog_name = 'lake'"
         [(location,)] = database.execute(query)
     assert json.loads(Path(location).read_text()) == view | {
         "view-uuid": json.loads(Path(location).read_text())["view-uuid"],
         "location": f"{place}/warehouse/shop/v",
-        "properties": {"comment": "x", "lakehouse.fork-of": str(file)},
+        "properties": {"comment": "x"},
     }
+
+
+class BusyCatalog(SqlCatalog):
+    """A catalog in which others write while its tables are listed, some times."""
+
+    writes = 0
+
+    def load_table(self, identifier: str | Identifier) -> Table:
+        table = super().load_table(identifier)
+        if self.writes:
+            self.writes -= 1
+            SqlCatalog(self.name, **self.properties).load_table(identifier).append(rows(5))
+        return table
+
+
+def test_a_catalog_without_a_read_of_one_moment_is_listed_until_no_table_changes(production: SqlCatalog) -> None:
+    busy = BusyCatalog("lake", **production.properties)
+    busy.writes = 4
+    assert fork._listed(busy) == fork._rows(production, "TABLE")
+    busy.writes = 1000
+    with pytest.raises(UserError, match="its tables change all the time"):
+        fork._listed(busy)

@@ -7,7 +7,14 @@ from pyiceberg.catalog.rest import RestCatalog
 from sqlalchemy.engine import make_url
 
 from python_common.catalog.catalog import load_catalog
-from python_common.catalog.catalog_properties import SAFE_JDBC, for_python, for_spark, read_properties
+from python_common.catalog.catalog_properties import (
+    SAFE_JDBC,
+    for_python,
+    for_spark,
+    is_on_one_machine,
+    of_fork,
+    read_properties,
+)
 from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.failure import to_user_error
@@ -54,6 +61,17 @@ def test_postgresql_is_one_server_to_both_and_its_password_stands_in_no_setting(
     assert url.query == {**login, "sslmode": "require", "connect_timeout": "10"}
     assert for_python(named)["pool_pre_ping"] == "true"
     assert "p@ss/word" not in repr(named)
+
+
+def test_a_fork_reads_the_store_of_its_lake_without_the_login_of_its_catalog(settings: Settings) -> None:
+    assert of_fork(settings) == {}
+    resolving = {"io-impl": "org.apache.iceberg.io.ResolvingFileIO"}
+    on_postgresql = on(settings, POSTGRESQL, "jdbc.password p\ns3.acl private", warehouse="s3://b/w")
+    assert of_fork(on_postgresql) == {**resolving, "s3.acl": "private"}
+    assert of_fork(on(settings, REST, "credential a:b\nclient.region r")) == {**resolving, "client.region": "r"}
+    fork = on(settings, settings.catalog_uri, "io-impl org.apache.iceberg.io.ResolvingFileIO")
+    assert is_on_one_machine(settings)
+    assert not is_on_one_machine(fork)
 
 
 def test_what_pyiceberg_names_otherwise_is_renamed(settings: Settings) -> None:

@@ -1,0 +1,106 @@
+"""A fork of a lake in S3, its catalog in a PostgreSQL or behind REST: production keeps every object."""
+
+import secrets
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import boto3
+import pyarrow as pa
+import pytest
+
+from python_common.catalog import fork as catalogs
+from python_common.catalog.catalog import load_catalog
+from python_common.config.environment import changed_environment
+from python_common.config.settings import Settings
+from python_common.errors import UserError
+from python_common.spark import thrift
+from python_jobs import fork
+from python_review import data
+from tests.support.services.postgres import Postgres
+from tests.support.services.weed import KEY, SECRET, TABLE_BUCKET, Weed
+
+DAY = timedelta(days=1)
+ROWS = pa.table({"id": pa.array(range(10), pa.int64()), "name": [f"n{number}" for number in range(10)]})
+STATEMENTS = (
+    "insert into shop.orders values (100, 'new')",
+    "delete from shop.orders where id < 2",
+    "create or replace table shop.again using iceberg as select * from shop.orders",
+    "call lake.system.rewrite_data_files(table => 'shop.orders', options => map('rewrite-all', 'true'))",
+)
+
+
+@pytest.fixture(params=["postgresql", "rest"])
+def production(
+    request: pytest.FixtureRequest,
+    postgres: Postgres,
+    weed: Weed,
+    database: str,
+    properties: Path,
+    offline_settings: Settings,
+    tmp_path: Path,
+) -> Iterator[Settings]:
+    """Two tables in a bucket; Spark's executors are said to be on a cluster."""
+    bucket = f"lake-{secrets.token_hex(4)}"
+    own = tmp_path / "spark.conf"
+    own.write_text("spark.master spark://nowhere\n")
+    common = offline_settings.changed(
+        warehouse=f"s3://{bucket}/warehouse", home=tmp_path / "home", views="table", spark_conf=own
+    )
+    if request.param == "rest":
+        properties.with_name("rest.properties").write_text(f"credential = {KEY}:{SECRET}\nscope = catalog\n")
+        properties.with_name("rest.properties").chmod(0o600)
+        properties = properties.with_name("rest.properties")
+        settings = common.changed(catalog_uri=weed.catalog, warehouse=f"s3://{TABLE_BUCKET}")
+    else:
+        settings = common.changed(catalog_uri=postgres.database(database))
+    settings = settings.changed(catalog_properties=properties)
+    with changed_environment({**weed.variables, "LAKEHOUSE_HOME": str(settings.home)}):
+        boto3.client("s3").create_bucket(Bucket=bucket)
+        catalog = load_catalog(settings, create=True)
+        catalog.create_namespace_if_not_exists("shop")
+        for name in ("orders", "items"):
+            catalog.create_table(f"shop.{name}", ROWS.schema).append(ROWS)
+        yield settings
+        for made in fork.forks(settings):
+            fork.drop(settings, made.name)
+        for name in ("orders", "items"):
+            catalog.drop_table(f"shop.{name}")
+
+
+def objects(settings: Settings) -> dict[str, str]:
+    """Return the objects of the two tables with their tags of content, but for metadata files: tagging adds some."""
+    pages = boto3.client("s3").get_paginator("list_objects_v2").paginate(Bucket=urlsplit(settings.warehouse).netloc)
+    found = {entry["Key"]: entry["ETag"] for page in pages for entry in page.get("Contents", [])}
+    return {key: tag for key, tag in found.items() if "shop/" in key and not key.endswith(".metadata.json")}
+
+
+def test_a_fork_of_a_lake_in_s3_reads_its_files_and_writes_here(production: Settings) -> None:
+    catalog = load_catalog(production)
+    before = objects(production)
+    made = fork.create(production, "mine", DAY)
+    assert objects(production) == before
+    with thrift.connect(made.settings) as cursor:
+        for statement in STATEMENTS:
+            thrift.rows(cursor, statement)
+        counts = "select (select count(*) from lake.shop.{0}), (select count(*) from base.shop.{0})"
+        assert thrift.rows(cursor, counts.format("orders")) == [(9, 10)]
+        assert thrift.rows(cursor, counts.format("items")) == [(10, 10)]
+    base, lake = (catalogs.opened(made.settings, name) for name in (catalogs.BASE_CATALOG, "lake"))
+    scratch = made.directory / "scratch"
+    tables = [one.load_table("shop.orders") for one in (base, lake)]
+    change = data.compare(tables[0], tables[1], ["id"], scratch)
+    assert (change.added, change.removed, change.changed) == (1, 2, 0)
+    assert objects(production) == before
+    fork.drop(production, "mine")
+    assert catalogs.tags(catalog) == []
+    assert objects(production) == before
+    assert catalog.load_table("shop.orders").scan().to_arrow().sort_by("id") == ROWS
+
+
+@pytest.mark.parametrize("production", ["rest"], indirect=True)
+def test_views_of_a_rest_catalog_cannot_be_forked(production: Settings) -> None:
+    with pytest.raises(UserError, match="its models may be views"):
+        fork.create(production.changed(views="view"), "mine", DAY)
+    assert catalogs.tags(load_catalog(production)) == []
