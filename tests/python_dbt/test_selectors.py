@@ -1,0 +1,51 @@
+import json
+
+import pytest
+
+from python_dbt.manifest import REFERENCED, load
+from tests.conftest import run_dbt
+
+
+@pytest.fixture(scope="module")
+def selected(tmp_path_factory):
+    """Return the manifest, and the unique ids that each selector of selectors.yml selects."""
+    target = tmp_path_factory.mktemp("target")
+
+    def listed(*arguments):
+        output = ("--output", "json", "--output-keys", "unique_id", "--target-path", str(target))
+        finished = run_dbt("--quiet", "ls", *arguments, *output)
+        assert finished.returncode == 0, finished.stdout
+        return {json.loads(line)["unique_id"] for line in finished.stdout.splitlines()}
+
+    found = {name: listed("--selector", name) for name in ("quick", "weekly", "nightly")}
+    return load(target / "manifest.json"), found
+
+
+def test_no_selector_selects_a_unit_test(selected):
+    assert not [name for names in selected[1].values() for name in names if name.startswith("unit_test.")]
+
+
+def test_nightly_is_everything_else(selected):
+    manifest, found = selected
+    assert (
+        manifest.nodes.keys() - {name for name in manifest.nodes if name.startswith("operation.")} <= found["nightly"]
+    )
+
+
+def test_weekly_has_all_that_files_and_the_report_are_made_of(selected):
+    manifest, found = selected
+    exports = [node.unique_id for node in manifest.models if "export" in node.meta]
+    figures = manifest.named("ops_weekly_figures").unique_id
+    assert {*exports, figures, *manifest.ancestors(*exports, figures)} <= found["weekly"]
+    tests = {name for name, node in manifest.nodes.items() if node.attached_node in found["weekly"]}
+    # One that also reads a model that is not built is left out.
+    assert {name for name in tests if {*manifest.nodes[name].parents} <= found["weekly"]} <= found["weekly"]
+
+
+def test_quick_leaves_out_tests_of_several_tables_and_ops(selected):
+    manifest, found = selected
+    nodes = [manifest.nodes[name] for name in found["quick"] if name in manifest.nodes]
+    assert {node.schema for node in nodes if node.resource_type in REFERENCED} == {
+        *("staging", "deduplicated", "masked", "joined", "marts", "exports", "reference")
+    }
+    assert not [node.name for node in nodes if node.test_name == "relationships"]
