@@ -54,7 +54,8 @@ def compiled_manifest(project: Path) -> DbtManifest:
     manifest.nodes.update((operation.unique_id, operation) for operation in operations)
     macros = {macro.name: unique_id for unique_id, macro in manifest.macros.items()}
     for name in replaced:
-        manifest.macros[macros[name]] = replace(manifest.macros.pop(macros[ORIGINAL + name]), name=name)
+        original = manifest.macros.pop(macros[ORIGINAL + name])
+        manifest.macros[macros[name]] = replace(original, name=name, has_stand_in=True)
     return manifest
 
 

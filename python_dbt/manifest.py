@@ -62,6 +62,8 @@ class Node:
     original_file_path: str = ""
     raw_code: str = ""
     compiled_code: str | None = None
+    checksum: Annotated[str, _field("checksum", "checksum")] = ""
+    description: str = ""
     columns: dict[str, Column] = field(default_factory=dict)
     attached_node: str | None = None
     column_name: str | None = None
@@ -69,6 +71,7 @@ class Node:
     test_arguments: Annotated[dict[str, Any], _field("test_metadata", "kwargs")] = field(default_factory=dict)
     parents: Annotated[list[str], _field("depends_on", "nodes")] = field(default_factory=list)
     macros: Annotated[list[str], _field("depends_on", "macros")] = field(default_factory=list)
+    config: dict[str, Any] = field(default_factory=dict)
     meta: Meta = field(default_factory=dict)
     materialized: Annotated[str, _field("config", "materialized")] = ""
     partition_by: Annotated[Any, _field("config", "partition_by")] = None
@@ -95,21 +98,33 @@ class Node:
 
 @dataclass(frozen=True)
 class Macro:
-    """A macro and the unique ids of those that it calls."""
+    """A macro and the unique ids of those that it calls; `has_stand_in` if SQL was compiled with another one."""
 
     name: str
     package_name: str
     macro_sql: str
     macros: Annotated[list[str], _field("depends_on", "macros")] = field(default_factory=list)
+    original_file_path: str = ""
+    has_stand_in: bool = False
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """What is made of models outside of the project."""
+
+    name: str
+    label: str | None = None
+    parents: Annotated[list[str], _field("depends_on", "nodes")] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class DbtManifest:
-    """Nodes, source tables and macros by unique id."""
+    """Nodes, source tables, macros and exposures by unique id."""
 
     nodes: dict[str, Node] = field(default_factory=dict)
     sources: dict[str, Node] = field(default_factory=dict)
     macros: dict[str, Macro] = field(default_factory=dict)
+    exposures: dict[str, Exposure] = field(default_factory=dict)
 
     @property
     def models(self) -> list[Node]:

@@ -15,11 +15,15 @@ from python_dbt.pii.declared import UndeclaredField
 
 def issues(manifest: DbtManifest) -> list[Issue]:
     """Check a compiled project."""
-    lineage = proof.resolve(manifest)
+    return issues_of(proof.resolve(manifest))
+
+
+def issues_of(lineage: proof.Lineage) -> list[Issue]:
+    """Check the lineage of a compiled project."""
     return [
         *declared.unmapped(lineage),
         *declared.conflicting_classes(lineage),
-        *declared.unlabelled_quasi_identifiers(manifest),
+        *declared.unlabelled_quasi_identifiers(lineage.manifest),
         *declared.missing_subjects(lineage),
         *_issues_of_models(lineage),
     ]

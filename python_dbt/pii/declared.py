@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.types import IcebergType, ListType, MapType, StructType
-from sqlglot import exp
+from pyiceberg.types import IcebergType, StructType
 
 from python_common.catalog.catalog import load_table
 from python_common.errors import Issue, UserError
@@ -23,6 +22,7 @@ from python_dbt.pii.proof import (
     metadata_tables,
     table_name,
 )
+from python_ingest.declare.spark_types import children, of_spark
 
 # Classes of columns that identify the person a row is about.
 PERSONS = ("user", "customer")
@@ -166,7 +166,7 @@ def undeclared_fields(manifest: DbtManifest, catalog: Catalog) -> Iterator[Undec
             continue
         declared, unused = _declared_fields(source), _unused(source)
         for column in table.schema().fields:
-            for field in _fields_of_table(column.name.lower(), column.field_type):
+            for field in _fields(column.name.lower(), column.field_type):
                 is_own = column.name.lower() in (*WITHOUT_PAYLOAD, *COPIES_OF_PAYLOAD)
                 if not is_own and field not in declared and not _listed(field, unused):
                     yield UndeclaredField(field, source)
@@ -196,28 +196,21 @@ def _declared_fields(source: Node) -> set[str]:
         field
         for name, column in source.columns.items()
         if name.lower() not in (*WITHOUT_PAYLOAD, *COPIES_OF_PAYLOAD)
-        for field in _fields_of_type(name.lower(), exp.DataType.build(column.data_type or "", dialect="spark"))
+        for field in _fields(name.lower(), _type(source, name, column.data_type or ""))
     }
 
 
-def _fields_of_type(path: str, data_type: exp.Expr) -> Iterator[str]:
-    nested = [part for part in data_type.expressions if isinstance(part, exp.DataType | exp.ColumnDef)]
-    if not nested:
-        yield path
-    for part in nested:
-        if isinstance(part, exp.ColumnDef):
-            yield from _fields_of_type(f"{path}.{part.name.lower()}", part.args["kind"])
-        else:
-            yield from _fields_of_type(path, part)
+def _type(source: Node, column: str, text: str) -> IcebergType:
+    try:
+        return of_spark(text)
+    except ValueError as error:
+        raise UserError(f"{source.table}.{column}: {error}", "Correct its data_type in the yml of the source") from None
 
 
-def _fields_of_table(path: str, data_type: IcebergType) -> Iterator[str]:
-    if isinstance(data_type, StructType):
-        for field in data_type.fields:
-            yield from _fields_of_table(f"{path}.{field.name.lower()}", field.field_type)
-    elif isinstance(data_type, ListType):
-        yield from _fields_of_table(path, data_type.element_type)
-    elif isinstance(data_type, MapType):
-        yield from _fields_of_table(path, data_type.value_type)
-    else:
+def _fields(path: str, column: IcebergType) -> Iterator[str]:
+    """Yield the paths of what a type is made of in the end; lists and maps have no step of their own in them."""
+    parts = children(column)
+    if not parts:
         yield path
+    for name, part in parts.items():
+        yield from _fields(f"{path}.{name.lower()}" if isinstance(column, StructType) else path, part)

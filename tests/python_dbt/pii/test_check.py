@@ -288,6 +288,15 @@ def test_what_is_not_safe_is_refused_by_name(manifest: DbtManifest) -> None:
     assert {damage.__name__ for damage, message in REFUSED.items() if message not in found} == set()
 
 
+def test_a_type_that_no_bronze_column_has_is_refused_by_name(manifest: DbtManifest) -> None:
+    columns = source(manifest, "storefront.pizza_orders").columns
+    columns["customer"] = replace(columns["customer"], data_type="map<int, string>")
+    with pytest.raises(
+        UserError, match=r"bronze\.pizza_orders\.customer: 'map<int, string>' has keys.*Correct its data_"
+    ):
+        check.issues(manifest)
+
+
 def test_a_pseudonym_of_an_export_needs_subjects_also_where_it_decides_on_rows(manifest: DbtManifest) -> None:
     model(manifest, "exp_weekly__completed_orders").columns["payer_pseudonym"].meta["subjects"] = []
     del model(manifest, "exp_weekly__customer_activity").columns["customer_key"].meta["subjects"]

@@ -1,6 +1,5 @@
 """Random queries: what one changed classified value changes in a result, lineage reports as reached by it."""
 
-import os
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ import sqlglot
 from python_dbt.pii.flows import NONE, Flow, Relation
 from python_dbt.pii.lineage import follow
 from python_dbt.pii.parse import UnsupportedSql
+from tests.support.seeds import SEED
 
 # So many that no seed misses the shares at the end by chance.
 QUERIES = 600
@@ -150,8 +150,7 @@ def lakes() -> Iterator[list[duckdb.DuckDBPyConnection]]:
 
 
 def test_whatever_changes_a_result_is_reported(lakes: list[duckdb.DuckDBPyConnection]) -> None:
-    seed = int(os.environ["CHAOS_SEED"])
-    queries, outcomes = Queries(seed), Counter[str]()
+    queries, outcomes = Queries(SEED), Counter[str]()
     for number in range(QUERIES):
         sql, _ = queries.query(depth=number % 4)
         [in_duckdb] = sqlglot.transpile(sql, read="spark", write="duckdb")
@@ -162,7 +161,7 @@ def test_whatever_changes_a_result_is_reported(lakes: list[duckdb.DuckDBPyConnec
         except UnsupportedSql:
             outcomes["unsupported"] += 1
             continue
-        assert is_reported or not differs, f"seed {seed}, query {number}: {sql}"
+        assert is_reported or not differs, f"seed {SEED}, query {number}: {sql}"
         outcomes[f"differs: {differs}, reported: {is_reported}"] += 1
     # The queries are worth something: many depend on the value, many do not, and few cannot be followed.
     assert outcomes["differs: True, reported: True"] > QUERIES / 5, outcomes
