@@ -1,7 +1,7 @@
 # The commands people type. `make` alone lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup browser up down demo test test-unit test-long test-cluster chaos lint docs bench-ingest bench-build bench-cluster bench-export
+.PHONY: help setup browser up down demo test test-unit test-long test-cluster test-rest chaos lint review review-sample pictures docs bench-ingest bench-build bench-cluster bench-export bench-review
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 
@@ -17,6 +17,7 @@ PREPARED := python_common/spark/target/.prepared
 CLUSTER := python_common/spark/target/.cluster
 VENV := .venv/.complete
 FLINK := bench/target/.complete
+CHROMIUM = $$(command -v chromium || command -v chromium-browser || command -v google-chrome)
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -55,7 +56,7 @@ $(CLUSTER): $(wildcard python_common/spark/cluster/*) | $(PREPARED)
 	@touch $@
 
 browser: ## Install Chromium, in which a test looks at the report
-	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null \
+	@[ -n "$(CHROMIUM)" ] \
 		|| { echo "setup: installing chromium"; apt-get update --quiet && apt-get install --yes --quiet chromium; } >&2 \
 		|| { echo "error: there is no Chromium. Install it so that chromium is on the PATH." >&2; exit 1; }
 
@@ -83,7 +84,7 @@ demo: up ## Sample data through Kafka, ingester, dbt and export to weekly CSV fi
 PYTEST := $(RUN) pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder --durations 15
 
 test: setup browser lint ## Lint, then the tests that need this machine alone, on stacks of their own
-	@$(PYTEST) -m "not long"
+	@$(PYTEST) -m "not (long or cluster)"
 
 test-unit: $(VENV) ## The tests that need no service
 	@$(RUN) pytest --numprocesses 2 --dist worksteal -m "unit and not long"
@@ -94,7 +95,10 @@ test-long: setup ## Random sequences, kill matrices, faults of services, lakes o
 test-cluster: setup $(CLUSTER) ## Run the tests of a lake on servers, on a PostgreSQL of their own
 	@$(PYTEST) tests/cluster
 
-chaos: setup ## Kill two ingesters at random, CHAOS_ROUNDS times (20) from CHAOS_SEED on, and the weekly job in every step
+test-rest: setup $(CLUSTER) ## Both at once, so that no worker waits for the longest lake of the other
+	@$(PYTEST) -m "cluster or long and not chaos"
+
+chaos: setup ## What takes longest: random kills, CHAOS_ROUNDS times (20), and random sequences from CHAOS_SEED on, the weekly job killed in every step
 	@CHAOS_ROUNDS=$${CHAOS_ROUNDS:-20} $(PYTEST) -v -m chaos
 
 lint: $(VENV) ## Check Python (style, types), SQL and YAML; needs no Spark
@@ -118,6 +122,7 @@ lint: $(VENV) ## Check Python (style, types), SQL and YAML; needs no Spark
 		|| { echo "$$output" >&2; exit 1; }
 	@$(RUN) kubernetes-validate --quiet --strict -k 1.34 deploy/kubernetes/*.yaml deploy/kubernetes/secrets/*.yaml
 	@$(RUN) hcl2tojson --quiet --ndjson deploy/terraform > /dev/null
+	@$(RUN) check-jsonschema --builtin-schema vendor.github-workflows deploy/review/github.yml > /dev/null
 	@echo "lint: jars"
 	@$(RUN) python -m python_common.spark.jars check
 	@$(RUN) python -m python_common.spark.jars check python_common/spark/cluster/pom.xml
@@ -126,6 +131,13 @@ lint: $(VENV) ## Check Python (style, types), SQL and YAML; needs no Spark
 	@$(RUN) python -m python_jobs.commands.configuration check
 	@echo "lint: personal data"
 	@$(RUN) lakehouse check pii --static
+
+BASE ?= origin/main
+review: $(VENV) ## Review this checkout against BASE (origin/main) without data; exit code 10 (look at it) is no failure
+	@$(RUN) lakehouse review --static --base $(BASE) || [ $$? -eq 10 ]
+
+review-sample: setup ## The same with the sample data, on a temporary stack
+	@$(RUN) lakehouse stack temporary -- lakehouse review --base $(BASE) || [ $$? -eq 10 ]
 
 $(FLINK): bench/ingest/pom.xml bench/ingest/jars.lock | setup
 	@echo "bench: fetching Flink into bench/target"
@@ -145,6 +157,16 @@ bench-cluster: setup ## Measure landing and deduplication on workers of a Spark 
 
 bench-export: setup ## Measure an export of 5 million rows beside DuckDB's COPY
 	@$(RUN) python -m bench.export $(ARGS)
+
+bench-review: setup ## Measure what a review selects of planted changes, beside dbt and sqlglot, and of tables, beside SQLMesh
+	@$(RUN) python -m bench.review $(ARGS)
+
+pictures: browser ## Take the pictures of the documents: of the newest report of the demo, and of the last review
+	@mkdir -p docs/pictures
+	@photograph() { "$(CHROMIUM)" --headless --no-sandbox --disable-gpu \
+		--hide-scrollbars --window-size=1100,"$$1" --screenshot="docs/pictures/$$2.png" "file://$$(realpath "$$3")" 2> /dev/null; }; \
+	photograph 1160 report "$$(ls $(STATE)/exports/reports/*.html | tail -n 1)"; \
+	photograph 1000 review target/review/review.html
 
 docs: up ## Build the dbt docs into target/static_index.html
 	@$(STACK_ENV) dbt --quiet docs generate --static

@@ -3,6 +3,7 @@
 import os
 import sys
 from importlib import import_module
+from importlib.metadata import version
 from itertools import islice
 from typing import Annotated, Any
 
@@ -35,6 +36,14 @@ COMMANDS = {
     "fork": (
         "python_jobs.commands.fork",
         "Fork the lake without copying data: an environment of its own for dbt, the ingester and exports.",
+    ),
+    "review": (
+        "python_jobs.commands.review",
+        "Show what a change of the dbt project does to code, contracts, tables and weekly files.",
+    ),
+    "scaffold": (
+        "python_jobs.commands.scaffold",
+        "Write the models of a new topic, from its registered schema to a weekly CSV file, to be edited.",
     ),
     "thrift": (
         "python_jobs.commands.thrift",
@@ -75,10 +84,17 @@ app = typer.Typer(
 )
 
 
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        print(f"lakehouse {version('retail-lakehouse')}")
+        raise typer.Exit
+
+
 @app.callback()
 def lakehouse(
     log_level: Annotated[Level, typer.Option(help="Log events of this level and above.")] = "info",
     log_format: Annotated[Format, typer.Option(help="How events are logged on stderr.")] = "text",
+    _: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")] = False,
 ) -> None:
     """Configure the log, and refuse misspelled variables and malformed limits."""
     configure(log_level, log_format)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from rich.console import Console
 
-from python_common.catalog.catalog import require_views
+from python_common.catalog.catalog import load_catalog, require_views
 from python_common.config.deadline import step_within
 from python_common.config.settings import Settings
 from python_common.errors import UserError
@@ -41,7 +41,8 @@ def run(
         console.print(line, markup=False)
 
     exported = Exported(weeks[-1])
-    with only_run(settings, env, exported, say, f"weekly run for {weeks_label(weeks)}") as (catalog, lease):
+    catalog = load_catalog(settings, create=True)
+    with only_run(settings, env, catalog, exported, say, f"weekly run for {weeks_label(weeks)}") as lease:
         require_views(catalog, settings)
         job = Job(settings, env, project, catalog, say, weeks, exported, full_refresh, require=lease.require)
         this_run = history.begin(catalog, weeks_label(weeks))

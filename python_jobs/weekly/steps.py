@@ -15,7 +15,6 @@ from python_common.catalog.catalog import load_table
 from python_common.config.settings import Settings
 from python_common.errors import Issue, UserError
 from python_common.failure import to_user_error
-from python_common.spark import thrift
 from python_common.spark.session import LazySparkSession
 from python_common.weeks import IsoWeek, weeks_label
 from python_dbt import run as dbt
@@ -26,9 +25,7 @@ from python_export.notify.deliver import notify
 from python_export.notify.exported import Exported
 from python_export.publishing import late
 from python_export.publishing.target import open_target
-from python_export.readiness import completeness
 from python_export.readiness.issues import Readiness
-from python_export.readiness.unclassified import omitted_fields, unclassified_fields
 from python_export.run import Exporter
 from python_ingest.bronze.commit import Landed
 from python_ingest.declare.topics import MODELS_DIR, Declaration, read_declarations
@@ -67,6 +64,13 @@ class Job:
     def label(self) -> str:
         """The weeks that the job is to publish."""
         return weeks_label(self.weeks)
+
+    @property
+    def exporter(self) -> Exporter:
+        """What publishes, without a line per step."""
+        return Exporter(
+            self.settings, self.catalog, self.project, self.exported, self.readiness, lambda _: None, self.require
+        )
 
     def add(self, note: str, issues: list[Issue]) -> str:
         """Add what is wrong in every week, log it, and return the note."""
@@ -149,12 +153,7 @@ def complete(job: Job) -> str:
     for week in job.weeks:
         # Before a build that may fail: the week then stays due.
         late.record_due(job.catalog, target, week, [dataset.name for dataset in chosen])
-    with thrift.connect(job.settings) as cursor:
-        issues, warnings = omitted_fields(job.catalog, job.project)
-        job.add("", issues)
-        job.exported.warnings += warnings + unclassified_fields(cursor, job.catalog, job.project)
-        job.readiness.datasets = chosen
-        job.readiness.states = completeness.read_topic_states(job.settings, cursor, job.catalog, chosen)
+    job.show("", job.exporter.read_topics(chosen))
     found = [issue for week in job.weeks for issue in job.readiness.check(job.settings.export_grace, week)]
     over = f"{job.label} is over"
     return job.show(over if found else f"{over}, and no topic is behind", found)
@@ -197,10 +196,7 @@ def reconcile(job: Job) -> str:
 
 def export(job: Job) -> str:
     """Unload, verify and publish what nothing is wrong with, and older weeks that late data has changed."""
-    exporter = Exporter(
-        job.settings, job.catalog, job.project, job.exported, job.readiness, lambda _: None, job.require
-    )
-    exporter.publish_built(job.weeks, job.figures)
+    job.exporter.publish_built(job.weeks, job.figures)
     new = [file.manifest.week for file in job.exported.published if not file.unchanged]
     older = sorted(set(new) - {*map(str, job.weeks)})
     changed = f", late data in {', '.join(older)}" if older else ""

@@ -182,6 +182,21 @@ def test_down_stops_what_up_started_and_a_broker_that_cannot_start_says_why(
     assert "node ID not found" in damaged.stderr
 
 
+@pytest.mark.long
+def test_a_command_on_a_temporary_stack_finds_landed_sample_data_and_its_exit_code_stays(tmp_path: Path) -> None:
+    said = (
+        "from python_common.catalog.catalog import load_catalog; from python_common.config.settings import *;"
+        "s = from_environment(); print(load_catalog(s).load_table('bronze.payments').scan().count(), s.home); exit(7)"
+    )
+    options = ("--orders", "20", "--weeks", "1")
+    ran = run_lakehouse("stack", "temporary", *options, "--", sys.executable, "-c", said)
+    assert ran.returncode == 7, ran.stderr
+    rows, directory = ran.stdout.splitlines()[-1].split()
+    assert int(rows) > 0
+    assert not Path(directory).exists()
+    assert not [process for process in psutil.process_iter(["cmdline"]) if directory in str(process.info["cmdline"])]
+
+
 def test_a_process_that_dies_at_start_shows_the_end_of_its_log(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "raise SystemExit('no such setting: colour')"]
     service = Service("demo", tmp_path, lambda: command, ports={}, answers=lambda: False)

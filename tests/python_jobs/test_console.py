@@ -3,11 +3,13 @@
 import socket
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from python_common.config.environment import PROJECT_ROOT
 from python_jobs import cli
 from tests.conftest import LAKEHOUSE
 from tests.support.in_process import lakehouse
@@ -25,6 +27,11 @@ def test_the_list_of_commands_imports_none_of_them() -> None:
     listed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert not (HEAVY | PACKAGES) & set(listed.stderr.split())
     assert all(name in listed.stdout for name in cli.COMMANDS)
+
+
+def test_the_version_is_that_of_the_project() -> None:
+    project = tomllib.loads((PROJECT_ROOT / "pyproject.toml").read_text())["project"]
+    assert lakehouse("--version").stdout == f"lakehouse {project['version']}\n"
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)

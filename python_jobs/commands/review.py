@@ -1,0 +1,51 @@
+"""`lakehouse review`: what a change of the dbt project does, for who reviews it."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from python_common.config.environment import PROJECT_ROOT, environment
+from python_common.config.settings import from_environment
+from python_common.output import console
+from python_dbt.project import Project
+from python_jobs.review import review as run_review
+from python_review import report
+
+app = typer.Typer(invoke_without_command=True)
+
+
+@app.callback()
+def review(
+    base: Annotated[str, typer.Option(help="The branch that the change is for.")] = "origin/main",
+    static: Annotated[bool, typer.Option(help="Compare code alone: no Spark, no data.")] = False,
+    weeks: Annotated[int, typer.Option(min=0, help="How many of the newest weeks of exported tables to compare.")] = 4,
+    samples: Annotated[
+        bool, typer.Option(help="Show some of the rows that differ in review.html, without personal data.")
+    ] = False,
+    cost: Annotated[
+        bool, typer.Option(help="Build both sides in full, and compare what each node reads, shuffles and computes.")
+    ] = False,
+    accept: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            help="The text of the pull request; its lines `review-accept:` accept changes of rows.",
+        ),
+    ] = None,
+) -> None:
+    """Show what a change of the dbt project does to code, contracts, tables and weekly files.
+
+    The change is this checkout, uncommitted edits included. Exit code 0: nothing that a reader can notice, 10: look at
+    it, 11: breaking, 12: something could not be compared.
+    """
+    env = environment()
+    accepted = report.acceptances(accept.read_text()) if accept else []
+    found = run_review(from_environment(env), Project(PROJECT_ROOT, env), base, weeks, static, samples, cost)
+    found = replace(found, acceptances=accepted)
+    path = report.write(found, PROJECT_ROOT / "target" / "review")
+    console.print(path.read_text())
+    console.print(f"review: {found.verdict}; written to {path}, {path.with_name('review.html')} and review.json")
+    raise typer.Exit(report.EXIT_CODES[found.verdict])

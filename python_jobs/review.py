@@ -1,0 +1,336 @@
+"""`lakehouse review`: what a change of the project does, in comparison with the commit that it began at.
+
+Without data: both sides are compiled, and their code and declarations compared. With data: in a fork of the lake the
+code before the change builds what the change can reach, then the changed code does, from the same input; the tables of
+both are compared. Nothing of production changes but the tags of the fork.
+"""
+
+import io
+import json
+import subprocess
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from pyhive.exc import OperationalError
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from python_common.catalog import fork as catalogs
+from python_common.catalog.catalog import load_table
+from python_common.config.environment import read_env_file
+from python_common.config.settings import Settings, from_environment
+from python_common.errors import Issue, UserError
+from python_common.log import log
+from python_common.spark import thrift
+from python_common.weeks import IsoWeek
+from python_dbt.compile import compiled_manifest
+from python_dbt.manifest import REFERENCED, DbtManifest, Node
+from python_dbt.pii.flows import RESTRICTED
+from python_dbt.project import Project
+from python_dbt.run import build_all
+from python_jobs import fork
+from python_review import contracts, cost, data, scope
+from python_review.canonical import is_volatile
+from python_review.contracts import Finding
+from python_review.report import Review, TableReport
+from python_review.scope import Side
+
+FORK = "review"
+BEFORE, AFTER = "before", "after"
+# The schema, in the fork alone, of the rows of views.
+STORED_VIEWS = "lakehouse_review"
+LIVES = timedelta(hours=24)
+GIT = "Give a branch, tag or commit that git knows, for instance --base origin/main"
+
+
+def review(
+    settings: Settings,
+    project: Project,
+    base: str,
+    weeks: int,
+    is_static: bool,
+    with_samples: bool = False,
+    with_costs: bool = False,
+) -> Review:
+    """Review the project's directory, uncommitted changes included, in comparison with its merge base with `base`.
+
+    Of exported tables the newest `weeks` weeks are compared. Samples have no personal data, not even masked. Costs need
+    a build of both sides in full. Raises a UserError if one side cannot be compiled.
+    """
+    commit = _git(project, "merge-base", base, "HEAD").decode().strip()
+    with tempfile.TemporaryDirectory(prefix="lakehouse-review-") as name:
+        scratch = Path(name)
+        old = scratch / "before"
+        with tarfile.open(fileobj=io.BytesIO(_git(project, "archive", "--format=tar", commit))) as archive:
+            archive.extractall(old, filter="data")
+        with ThreadPoolExecutor() as pool:
+            manifests = [*pool.map(compiled_manifest, (old, project.directory))]
+        before, after = (
+            scope.side(manifest, directory)
+            for manifest, directory in zip(manifests, (old, project.directory), strict=True)
+        )
+        found = _of_code(before, after, commit, project, is_static)
+        if is_static or not any(_to_build(found, one.manifest) for one in (before, after)):
+            return found
+        sampled = contracts.impersonal_columns(before.manifest, after.manifest) if with_samples else {}
+        projects = Project(old, project.env), project
+        return _of_data(found, settings, projects, (before, after), weeks, scratch, sampled, with_costs)
+
+
+def _git(project: Project, *arguments: str) -> bytes:
+    try:
+        command = ["git", *arguments]
+        return subprocess.run(command, cwd=project.directory, capture_output=True, check=True).stdout
+    except FileNotFoundError:
+        raise UserError("git is missing", "Install git: a review compares with a former commit") from None
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.decode(errors="replace").strip().partition("\n")[0]
+        raise UserError(f"git {arguments[0]} failed ({said})", GIT) from None
+
+
+def _of_code(before: Side, after: Side, commit: str, project: Project, is_static: bool) -> Review:
+    compared = scope.compare(before, after)
+    nodes = {**before.manifest.nodes, **after.manifest.nodes}
+    reached = {*compared.changed, *compared.added, *compared.removed, *compared.affected}
+    tests = [
+        Finding("look", nodes[name].name, f"test changed: {reason}")
+        for name, reason in compared.changed.items()
+        if nodes[name].resource_type == "test"
+    ]
+    return Review(
+        base=commit,
+        change=project.commit() or "unknown",
+        is_static=is_static,
+        scope=compared,
+        findings=[*contracts.findings(before.manifest, after.manifest), *tests],
+        names={unique_id: node.name for unique_id, node in nodes.items()},
+        edges=[
+            (nodes[parent].name, nodes[name].name)
+            for name in sorted(reached)
+            for parent in nodes[name].parents
+            if parent in reached and nodes[name].resource_type in REFERENCED
+        ],
+        exposures=sorted(
+            exposure.label or exposure.name
+            for exposure in {**before.manifest.exposures, **after.manifest.exposures}.values()
+            if reached & {*exposure.parents}
+        ),
+        sql={
+            nodes[name].name: (_compiled(before, name), _compiled(after, name))
+            for name in sorted(reached - {*compared.affected})
+        },
+        not_compared={
+            nodes[name].name: "its rows say when or how tables were built"
+            for name in sorted({*compared.changed, *compared.added})
+            if not is_static and nodes[name].resource_type in REFERENCED and _is_of_the_moment(nodes[name])
+        },
+    )
+
+
+def _compiled(side: Side, name: str) -> str:
+    return (side.manifest.nodes[name].compiled_code or "") if name in side.manifest.nodes else ""
+
+
+def _selected(found: Review, manifest: DbtManifest) -> list[Node]:
+    """Return the nodes of one side that the change can reach and whose rows can be compared, by name."""
+    reached = {*found.scope.changed, *found.scope.added, *found.scope.removed, *found.scope.affected}
+    nodes = [manifest.nodes[unique_id] for unique_id in reached & manifest.nodes.keys()]
+    return sorted(
+        (node for node in nodes if node.resource_type in REFERENCED and not _is_of_the_moment(node)),
+        key=lambda node: node.name,
+    )
+
+
+def _to_build(found: Review, manifest: DbtManifest) -> list[str]:
+    """Return the names of the nodes of one side that are built, and of changed tests, which need no build."""
+    tests = [manifest.nodes[name] for name in (*found.scope.changed, *found.scope.added) if name in manifest.nodes]
+    names = {node.name for node in tests if node.resource_type == "test"}
+    return sorted(names | {node.name for node in _selected(found, manifest)})
+
+
+def _is_of_the_moment(node: Node) -> bool:
+    """Tell whether rows say when or how tables were built, so that those of two builds differ."""
+    return node.resource_type == "snapshot" or is_volatile(node.compiled_code or "")
+
+
+def _of_data(
+    found: Review,
+    settings: Settings,
+    projects: tuple[Project, Project],
+    sides: tuple[Side, Side],
+    number_of_weeks: int,
+    scratch: Path,
+    sampled: dict[str, set[str]],
+    with_costs: bool,
+) -> Review:
+    """Build both sides in a fork and compare their tables."""
+    chosen = [_selected(found, side.manifest) for side in sides]
+    events = scratch / "events"
+    with _forked(settings, cost.spark_properties(events) if with_costs else {}) as made:
+        base = catalogs.opened(made.settings, catalogs.BASE_CATALOG)
+        exported = [node for node in sides[1].manifest.models if contracts.is_export(node)]
+        weeks = _newest_weeks(base, exported, number_of_weeks)
+        env = {**projects[0].env, **read_env_file(made.env_file)}
+        runs, ends = [], []
+        for side, nodes, project, name in zip(sides, chosen, projects, (BEFORE, AFTER), strict=True):
+            names = _to_build(found, side.manifest)
+            log.info(f"{name} the change: building {len(nodes)} nodes and testing them")
+            run = Project(project.directory, {**env, "DBT_TARGET_PATH": str(made.directory / f"target-{name}")})
+            if name == BEFORE and not _has_inputs(base, nodes, side.manifest):
+                names = [f"+{one}" for one in names]
+            # The lake is what the code before has made: that build finds most of it unchanged.
+            runs.append(_built(run, side.manifest, names, weeks, is_refreshed=with_costs or name == AFTER))
+            ends.append(time.time())
+            _store_views(run, side.manifest, nodes)
+            catalogs.remember(made.directory, name)
+        # Tables are compared without Spark, whose log is whole when it has ended.
+        made.server().stop()
+        before, after = (catalogs.opened(made.settings, name) for name in (BEFORE, AFTER))
+        log.info("comparing tables")
+        effect = _Comparison(sides[1].manifest, weeks, scratch / "rows", sampled)
+        drift = _Comparison(sides[0].manifest, weeks, scratch / "rows")
+        # Of an added node there is nothing before, and of a removed one nothing after.
+        kept = {node.unique_id for node in chosen[0]}
+        tables = effect.tables([node for node in chosen[1] if node.unique_id in kept], before, after)
+        costs = cost.costs(events, ends[0]) if with_costs else {}
+        drifted = [table for table in drift.tables(chosen[0], base, before) if not table.change.is_equal]
+    (known, answers_before), (issues, answers) = runs
+    return replace(
+        found,
+        findings=[*_failures(issues, known, sides[1].manifest), *found.findings],
+        tables=tables,
+        drift=drifted,
+        costs={node.name: costs[node.unique_id] for node in chosen[1] if node.unique_id in costs},
+        not_compared={**found.not_compared, **effect.not_compared},
+        tests={
+            test: (answers_before[test], answer)
+            for test, answer in sorted(answers.items())
+            if answers_before.get(test, answer) != answer
+        },
+    )
+
+
+def _has_inputs(catalog: Catalog, nodes: Iterable[Node], manifest: DbtManifest) -> bool:
+    """Tell whether the tables that nodes read are there: in a lake of sample data nothing is built yet."""
+    inputs = {*manifest.ancestors(*(node.unique_id for node in nodes))}
+    made = [node for name, node in manifest.nodes.items() if name in inputs and node.resource_type in REFERENCED]
+    return all(load_table(catalog, node.table) is not None for node in made if node.materialized != "view")
+
+
+def _newest_weeks(catalog: Catalog, nodes: Iterable[Node], number: int) -> list[IsoWeek]:
+    """Return the newest weeks that exported tables have; the last complete weeks if the tables have no rows."""
+    tables = [(node, load_table(catalog, node.table)) for node in nodes]
+    weeks = {
+        partition["partition"][node.partition_by]
+        for node, table in tables
+        if table is not None
+        for partition in table.inspect.partitions().to_pylist()
+    }
+    last = IsoWeek.last_complete(datetime.now(UTC))
+    found = [IsoWeek.parse(week) for week in sorted(weeks)] or [last.minus(n) for n in reversed(range(number))]
+    return found[-number:] if number else []
+
+
+def _built(
+    project: Project, manifest: DbtManifest, names: Sequence[str], weeks: Sequence[IsoWeek], is_refreshed: bool
+) -> tuple[list[Issue], dict[str, str]]:
+    """Build nodes and test them; return what failed, and what each test answered, by name."""
+    if not names:
+        return [], {}
+    issues = build_all(project, weeks, *(["--full-refresh"] if is_refreshed else []), "--select", *names)
+    results = json.loads(project.results_path.read_text())["results"]
+    tests = {name: node.name for name, node in manifest.nodes.items() if node.resource_type == "test"}
+    # An unchanged test passes as before.
+    return issues, {tests[result["unique_id"]]: result["status"] for result in results if result["unique_id"] in tests}
+
+
+def _store_views(project: Project, manifest: DbtManifest, nodes: Sequence[Node]) -> None:
+    """Write the rows of views that no table is made of to tables of the fork; one that fails is not compared."""
+    views = [node for node in nodes if _is_read_by_nothing_stored(node, manifest)]
+    with thrift.connect(from_environment(project.env)) as cursor:
+        if views:
+            thrift.rows(cursor, f"create namespace if not exists {STORED_VIEWS}")
+        for view in views:
+            stored = f"{STORED_VIEWS}.{view.name}"
+            thrift.rows(cursor, f"drop table if exists {stored}")
+            with suppress(OperationalError):
+                thrift.rows(cursor, f"create table {stored} using iceberg as select * from {view.table}")
+
+
+def _is_read_by_nothing_stored(node: Node, manifest: DbtManifest) -> bool:
+    return node.materialized == "view" and not any(
+        node.unique_id in manifest.ancestors(other.unique_id)
+        for other in manifest.nodes.values()
+        if other.resource_type in REFERENCED and other.materialized not in ("view", "snapshot")
+    )
+
+
+@contextmanager
+def _forked(settings: Settings, properties: Mapping[str, str]) -> Iterator[fork.Fork]:
+    """Make the fork of a review, and drop it; the one that a killed review left is dropped first."""
+    fork.drop(settings, FORK, missing_ok=True)
+    log.info("forking the lake, without copying data")
+    try:
+        yield fork.create(settings, FORK, LIVES, properties)
+    finally:
+        fork.drop(settings, FORK, missing_ok=True)
+
+
+def _failures(after: Iterable[Issue], before: Iterable[Issue], manifest: DbtManifest) -> Iterator[Finding]:
+    known = {issue.message for issue in before}
+    for issue in after:
+        node = manifest.nodes.get(str(issue.object))
+        name = node.name if node else str(issue.object)
+        yield Finding("look" if issue.message in known else "breaking", name, issue.message)
+
+
+@dataclass
+class _Comparison:
+    """Compares the tables of two catalogs, by the nodes of a manifest."""
+
+    manifest: DbtManifest
+    weeks: Sequence[IsoWeek]
+    scratch: Path
+    sampled: Mapping[str, set[str]] = field(default_factory=dict)
+    not_compared: dict[str, str] = field(default_factory=dict)
+
+    def tables(self, nodes: Iterable[Node], before: Catalog, after: Catalog) -> list[TableReport]:
+        """Return what differs, of exported tables by week. What cannot be compared is in `not_compared`."""
+        found: list[TableReport] = []
+        for node in nodes:
+            name = node.table
+            if _is_read_by_nothing_stored(node, self.manifest):
+                name = f"{STORED_VIEWS}.{node.name}"
+            elif node.materialized == "view":
+                # The tables that are made of it are compared.
+                continue
+            tables = [load_table(catalog, name) for catalog in (before, after)]
+            if tables[0] is None or tables[1] is None:
+                side = "on both sides" if tables == [None, None] else "after" if tables[0] else "before"
+                self.not_compared[node.name] = f"it has no rows {side} the change"
+                continue
+            found += self._compared(node, tables[0], tables[1])
+        return found
+
+    def _compared(self, node: Node, before: Table, after: Table) -> Iterator[TableReport]:
+        key, sampled = contracts.key(node, self.manifest), self.sampled.get(node.name, ())
+        if not contracts.is_export(node):
+            change = data.compare(before, after, key, self.scratch, sampled=sampled)
+            if node.schema in RESTRICTED:
+                # A sum of raw values may be the value of a person.
+                columns = {name: replace(column, total=None) for name, column in change.columns.items()}
+                change = replace(change, columns=columns)
+            yield TableReport(node.name, change)
+            return
+        for week in self.weeks:
+            part = str(node.partition_by), str(week)
+            change = data.compare(before, after, key, self.scratch, part, sampled)
+            totals = {} if change.is_equal else data.totals(before, self.scratch, part)
+            yield TableReport(node.name, change, str(week), totals)

@@ -1,0 +1,113 @@
+"""Whether two texts of SQL mean the same, whatever their format, comments and names of CTEs and tables.
+
+Only what is the same in every database counts as equal, so a difference may be harmless, but equality is not a guess:
+two syntax trees are equal when all nodes are, and the names of CTEs and of aliases are exchanged one for one.
+"""
+
+from dataclasses import dataclass, field
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from python_dbt.pii.proof import METADATA_TABLES
+
+DIALECT = "spark"
+VOLATILE = (exp.CurrentDate, exp.CurrentTimestamp, exp.CurrentUser, exp.Localtimestamp, exp.Rand, exp.Uuid)
+
+
+@dataclass
+class Shape:
+    """A syntax tree as tuples, in which the names of CTEs and aliases are numbers, in order of appearance.
+
+    `names` are these names by their kind; `others` are all other names in the tree, but for those of tables.
+    """
+
+    tree: object = None
+    names: dict[str, list[str]] = field(default_factory=lambda: {"cte": [], "alias": []})
+    others: set[str] = field(default_factory=set)
+
+    def number(self, kind: str, name: str) -> tuple[str, int]:
+        """Return what replaces a name."""
+        names = self.names[kind]
+        if name not in names:
+            names.append(name)
+        return kind, names.index(name)
+
+
+def is_same_sql(before: str, after: str) -> bool:
+    """Tell whether two statements have equal trees; SQL that sqlglot cannot read equals only itself."""
+    if before == after:
+        return True
+    try:
+        first, second = shape(before), shape(after)
+    except (SqlglotError, RecursionError):
+        return False
+    if first.tree != second.tree:
+        return False
+    for kind, names in first.names.items():
+        renamed = [(old, new) for old, new in zip(names, second.names[kind], strict=True) if old != new]
+        # A new alias that is also a column could take over its fields: `a.b` is a column of a table or of a struct.
+        if any(old in first.others or new in second.others for old, new in renamed):
+            return False
+    return True
+
+
+def is_volatile(sql: str) -> bool:
+    """Tell whether a query reads the clock, chance, or metadata tables of Iceberg; SQL that cannot be read may."""
+    try:
+        trees = sqlglot.parse(sql, dialect=DIALECT)
+    except SqlglotError:
+        return True
+    return any(
+        isinstance(node, VOLATILE)
+        or (isinstance(node, exp.Anonymous) and node.name.lower() == "now")
+        or (isinstance(node, exp.Table) and node.catalog and node.name in METADATA_TABLES)
+        for tree in trees
+        if tree
+        for node in tree.walk()
+    )
+
+
+def shape(sql: str) -> Shape:
+    """Return the canonical form of a statement; a SqlglotError if it cannot be read."""
+    found = Shape()
+    found.tree = [_shape(tree, found) for tree in sqlglot.parse(sql, dialect=DIALECT)]
+    return found
+
+
+def _shape(node: object, found: Shape) -> object:
+    if isinstance(node, list):
+        return tuple(_shape(part, found) for part in node)
+    if not isinstance(node, exp.Expr):
+        return node
+    parts: list[object] = [type(node).__name__]
+    arguments = dict(node.args)
+    if isinstance(node, exp.Table) and not node.args.get("alias") and isinstance(node.this, exp.Identifier):
+        # Its implicit alias, which a qualifier names.
+        arguments["alias"] = exp.TableAlias(this=exp.to_identifier(node.name))
+    for key, value in sorted(arguments.items()):
+        if value is None or value is False or value == []:
+            continue
+        kind = _renamed(node, key)
+        name = value.name if kind and isinstance(value, exp.Identifier) else ""
+        parts.append((key, found.number(kind, name) if kind and name else _shape(value, found)))
+    if isinstance(node, exp.Identifier) and not isinstance(node.parent, exp.Table):
+        found.others.add(node.name)
+    return tuple(parts)
+
+
+def _renamed(node: exp.Expr, key: str) -> str:
+    """Return the kind of name that a part of a node is, '' if it is none that may be exchanged."""
+    if isinstance(node, exp.TableAlias) and key == "this":
+        return "cte" if isinstance(node.parent, exp.CTE) else "alias"
+    if isinstance(node, exp.Column) and key == "table" and not node.args.get("db"):
+        return "alias"
+    if isinstance(node, exp.Table) and key == "this" and not node.args.get("db") and _is_cte(node):
+        return "cte"
+    return ""
+
+
+def _is_cte(node: exp.Expr) -> bool:
+    name = node.name.lower()
+    return any(cte.alias.lower() == name for cte in node.root().find_all(exp.CTE))

@@ -1,0 +1,172 @@
+"""What a change does to what readers rely on: columns, keys, grain, tests, descriptions, personal data."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from python_dbt.manifest import REFERENCED, DbtManifest, Node
+from python_dbt.pii import check, proof
+from python_review.scope import declared
+
+Severity = Literal["note", "look", "breaking"]
+# In the order in which a report shows them.
+SEVERITIES: tuple[Severity, ...] = ("breaking", "look", "note")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that a change does; `object` is the name of a model, test or hook, and what of it."""
+
+    severity: Severity
+    object: str
+    message: str
+
+
+def findings(before: DbtManifest, after: DbtManifest) -> list[Finding]:
+    """Compare the declarations of two compiled manifests, and what is proven of personal data."""
+    found = [*_personal_data(before, after)]
+    for unique_id in sorted(before.nodes.keys() | after.nodes.keys()):
+        old, new = before.nodes.get(unique_id), after.nodes.get(unique_id)
+        if old and new and new.resource_type in REFERENCED:
+            found += [*_contract(old, new), *_key(old, new, before, after)]
+        elif old and new:
+            found += _test(old, new)
+        elif old and old.resource_type in REFERENCED:
+            found.append(Finding("breaking" if is_public(old) else "look", old.name, f"{old.resource_type} removed"))
+        elif old and old.resource_type == "test":
+            found.append(Finding("look", old.name, "test removed"))
+        elif new and new.resource_type in REFERENCED:
+            found += [Finding("look", new.name, f"{new.resource_type} added"), *_undescribed(None, new)]
+    return sorted(found, key=lambda finding: (SEVERITIES.index(finding.severity), finding.object, finding.message))
+
+
+def is_public(node: Node) -> bool:
+    """Tell whether readers outside of the project may rely on a node."""
+    return node.config.get("access") == "public" or is_export(node)
+
+
+def is_export(node: Node) -> bool:
+    """Tell whether a node is published as files."""
+    return "export" in node.meta
+
+
+def key(node: Node, manifest: DbtManifest) -> list[str]:
+    """Return the columns that identify a row: of an export, a unique_key, or a test; none if nothing names them."""
+    tests = [test for test in manifest.nodes.values() if test.attached_node == node.unique_id]
+    declared = [
+        node.meta.get("export", {}).get("key"),
+        node.unique_key,
+        *(test.test_arguments.get("columns") for test in tests if test.test_name == "unique_together"),
+        *(test.column_name for test in tests if test.test_name == "unique"),
+    ]
+    columns: str | list[str] = next((columns for columns in declared if columns), [])
+    return [columns] if isinstance(columns, str) else columns
+
+
+def grain(node: Node) -> str:
+    """Return the first sentence of a description, which says what a row is."""
+    return " ".join(node.description.split()).partition(". ")[0].rstrip(".")
+
+
+def _contract(old: Node, new: Node) -> Iterator[Finding]:
+    severity: Severity = "breaking" if is_public(old) else "look"
+    yield from _columns(old, new, severity)
+    yield from _undescribed(old, new)
+    if is_export(new):
+        yield from _positions(old, new)
+    if grain(old) != grain(new):
+        yield Finding("look", new.name, f'grain "{grain(old)}" becomes "{grain(new)}"')
+    was_enforced, is_enforced = (bool((node.config.get("contract") or {}).get("enforced")) for node in (old, new))
+    if was_enforced and not is_enforced:
+        yield Finding(severity, new.name, "contract no longer enforced")
+    if is_public(old) and not is_public(new):
+        yield Finding("breaking", new.name, "no longer public")
+
+
+def _key(old: Node, new: Node, before: DbtManifest, after: DbtManifest) -> Iterator[Finding]:
+    keys = [", ".join(key(node, manifest)) or "missing" for node, manifest in ((old, before), (new, after))]
+    if keys[0] != keys[1]:
+        yield Finding("breaking" if is_public(old) else "look", new.name, f"key {keys[0]} becomes {keys[1]}")
+
+
+def _columns(old: Node, new: Node, severity: Severity) -> Iterator[Finding]:
+    for name in old.columns.keys() - new.columns.keys():
+        yield Finding(severity, f"{new.name}.{name}", "column removed")
+    for name in new.columns.keys() - old.columns.keys():
+        yield Finding("look", f"{new.name}.{name}", "column added")
+    for name in old.columns.keys() & new.columns.keys():
+        before, after = old.columns[name], new.columns[name]
+        if before.data_type != after.data_type:
+            change = f"type {before.data_type} becomes {after.data_type}"
+            yield Finding(severity, f"{new.name}.{name}", change)
+        required = [{constraint.type for constraint in column.constraints} for column in (before, after)]
+        for constraint in required[0] - required[1]:
+            yield Finding(severity, f"{new.name}.{name}", f"no longer promises {constraint}")
+        for constraint in required[1] - required[0]:
+            yield Finding("look", f"{new.name}.{name}", f"promises {constraint}")
+
+
+def _positions(old: Node, new: Node) -> Iterator[Finding]:
+    """Yield what breaks readers of a file that take columns by position."""
+    kept = [name for name in old.columns if name in new.columns]
+    if [name for name in new.columns if name in old.columns] != kept:
+        yield Finding("breaking", new.name, "order of columns")
+    elif [*new.columns][: len(kept)] != kept:
+        yield Finding("breaking", new.name, "a new column is not the last one")
+
+
+def _undescribed(old: Node | None, new: Node) -> Iterator[Finding]:
+    for name, column in new.columns.items():
+        if not column.description and (old is None or name not in old.columns or old.columns[name].description):
+            yield Finding("look", f"{new.name}.{name}", "column without description")
+
+
+def _test(old: Node, new: Node) -> Iterator[Finding]:
+    for option in ("severity", "where", "warn_if", "error_if", "limit"):
+        before, after = old.config.get(option), new.config.get(option)
+        if before != after:
+            yield Finding("look", new.name, f"test's {option} {before} becomes {after}")
+
+
+def _personal_data(before: DbtManifest, after: DbtManifest) -> Iterator[Finding]:
+    """Yield leaks that are new, and classified columns that reach a readable column for the first time, or no more."""
+    if _what_lineage_reads(before) == _what_lineage_reads(after):
+        return
+    lineages = [proof.resolve(manifest) for manifest in (before, after)]
+    known = {issue.message for issue in check.issues_of(lineages[0])}
+    for issue in check.issues_of(lineages[1]):
+        if issue.message not in known:
+            yield Finding("breaking", "personal data", issue.message)
+    old, new = map(_paths, lineages)
+    for name in new:
+        for column, pii, mask in sorted(new[name] - old.get(name, set())):
+            yield Finding("look", f"{name}.{column}", f"{pii} reaches it, {mask}")
+        for column, pii, mask in sorted(old.get(name, set()) - new[name]):
+            yield Finding("note", f"{name}.{column}", f"{pii} no longer reaches it, {mask}")
+
+
+def impersonal_columns(*sides: DbtManifest) -> dict[str, set[str]]:
+    """Return by readable node the columns that no class reaches on any side, not even masked."""
+    found: dict[str, set[str]] = {}
+    for side in sides:
+        for node, relation in proof.resolve(side).readable():
+            columns = {column for column, flows in relation.columns if not flows}
+            found[node.name] = columns & found.get(node.name, columns)
+    return found
+
+
+def _what_lineage_reads(manifest: DbtManifest) -> list[object]:
+    nodes = [*manifest.nodes.values(), *manifest.sources.values()]
+    return sorted(((declared(node), node.compiled_code, node.raw_code) for node in nodes), key=str)
+
+
+def _paths(lineage: proof.Lineage) -> dict[str, set[tuple[str, str, str]]]:
+    """Return by readable node the columns that a class reaches, the class, and how."""
+    return {
+        node.name: {
+            (column, flow.pii, f"masked as {flow.mask}" if flow.mask else "raw")
+            for column, flows in relation.columns
+            for flow in flows
+        }
+        for node, relation in lineage.readable()
+    }

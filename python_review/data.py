@@ -1,0 +1,254 @@
+"""What differs between two states of a table, exactly, reading no more files than can differ.
+
+Equal snapshots and equal files need no reading. Files of both states, with the same delete files, hold the same rows;
+of all other files rows with equal hashes on both sides are paired off, and what is left is compared cell by cell. NULL
+equals NULL, NaN equals NaN, 0.0 equals -0.0, and rows that are there several times count as often.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression, EqualTo, Reference
+from pyiceberg.expressions.literals import literal
+from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
+from pyiceberg.table import FileScanTask, Table
+
+from python_export.csv.csv_file import name, one_row, reading, text
+from python_export.csv.snapshot_rows import whole_files
+
+SIDES = ("before", "after")
+# How many rows a sample has.
+SAMPLE = 20
+Part = tuple[str, str]
+"""The rows of a table whose column, the first, has a text, the second."""
+Sample = dict[str, tuple[str | None, str | None]]
+"""Cells of a row by column, before and after, as text."""
+Figures = dict[str, tuple[int, Decimal | int | None]]
+"""NULLs and sum by column."""
+
+
+@dataclass(frozen=True)
+class ColumnChange:
+    """Rows whose key is on both sides with another value, and NULLs and sum, after minus before.
+
+    The sum is exact text, None of what is no exact number.
+    """
+
+    changed: int
+    nulls: int
+    total: str | None = None
+
+
+@dataclass(frozen=True)
+class TableChange:
+    """How two states of a table differ.
+
+    `changed` rows have a key on both sides; without a key, or if one is there several times, each row that differs is
+    removed or added. `missing` are the columns of one state alone, by side. `rows` are None if nothing was read.
+    `samples` are cells before and after, as text, of some rows with a key that differ.
+    """
+
+    rows_before: int | None = None
+    rows_after: int | None = None
+    added: int = 0
+    removed: int = 0
+    changed: int = 0
+    is_keyed: bool = True
+    columns: dict[str, ColumnChange] = field(default_factory=dict)
+    missing: dict[str, list[str]] = field(default_factory=dict)
+    samples: list[Sample] = field(default_factory=list)
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether both have the same rows and columns."""
+        return not (self.added or self.removed or self.changed or self.missing)
+
+
+def compare(
+    before: Table,
+    after: Table,
+    key: Sequence[str],
+    scratch: Path,
+    part: Part | None = None,
+    sampled: Collection[str] = (),
+) -> TableChange:
+    """Compare the current states of two tables, of all rows or of a part.
+
+    `scratch` is a directory for what outgrows memory. Samples have the columns of `sampled` alone.
+
+    Raises:
+        UserError: DuckDB fails. It quotes no row.
+    """
+    tables = (before, after)
+    types = [{column.name: column.field_type for column in table.schema().fields} for table in tables]
+    states = [(table.metadata.table_uuid, table.metadata.current_snapshot_id) for table in tables]
+    if states[0] == states[1] and types[0] == types[1]:
+        return TableChange()
+    scans = [table.scan(row_filter=_condition(part)) for table in tables]
+    tasks = [{_files(task): task for task in scan.plan_files()} for scan in scans]
+    if types[0] == types[1]:
+        shared = tasks[0].keys() & tasks[1].keys()
+        tasks = [{files: task for files, task in side.items() if files not in shared} for side in tasks]
+        if not any(tasks):
+            return TableChange()
+    missing = {
+        side: sorted(types[number].keys() - types[1 - number].keys())
+        for number, side in enumerate(SIDES)
+        if types[number].keys() - types[1 - number].keys()
+    }
+    rows_before, rows_after = (scan.count() for scan in scans)
+    found = TableChange(rows_before, rows_after, missing=missing)
+    common = [column for column in types[1] if column in types[0]]
+    with reading(scratch, "DuckDB could not compare the tables", "See that there is room on disk") as database:
+        for side, table, its_tasks in zip(SIDES, tables, tasks, strict=True):
+            _load(database, side, table, list(its_tasks.values()), part, common)
+        return _differences(database, found, common, key, sampled)
+
+
+def totals(table: Table, scratch: Path, part: Part) -> dict[str, str]:
+    """Return the sum of each exact number over a part of a table, as exact text."""
+    columns = [column.name for column in table.schema().fields]
+    with reading(scratch, "DuckDB could not add up a table", "See that there is room on disk") as database:
+        _load(database, "before", table, [*table.scan(row_filter=_condition(part)).plan_files()], part, columns)
+        figures = _figures(database, "before", columns)
+        return {column: str(total) for column, (_, total) in figures.items() if total is not None}
+
+
+def _condition(part: Part | None) -> BooleanExpression:
+    return EqualTo(term=Reference(part[0]), value=literal(part[1])) if part else AlwaysTrue()
+
+
+def _files(task: FileScanTask) -> tuple[str, ...]:
+    return task.file.file_path, *sorted(file.file_path for file in task.delete_files)
+
+
+def _load(
+    database: duckdb.DuckDBPyConnection,
+    side: str,
+    table: Table,
+    tasks: Sequence[FileScanTask],
+    part: Part | None,
+    columns: Sequence[str],
+) -> None:
+    """Name the rows of some files, with a hash of each: a view of files that DuckDB can read by itself, or a table."""
+    schema = schema_to_pyarrow(table.schema(), include_field_ids=False)
+    is_nested = {field.name: pa.types.is_nested(field.type) for field in schema}
+    cells = list(map(name, columns))
+    # Equal hashes of NULL and an empty list have different texts.
+    cells += [f"cast({name(column)} as varchar)" for column in columns if is_nested[column]]
+    files = None if any(is_nested.values()) else whole_files(tasks)
+    if files:
+        types = database.from_arrow(schema.empty_table()).types
+        fields = [
+            f"{field.field_id}: {{name: {text(field.name)}, type: {text(str(of_field))}, default_value: null}}"
+            for field, of_field in zip(table.schema().fields, types, strict=True)
+        ]
+        rows, relation = f"read_parquet({files}, schema = map {{{', '.join(fields)}}})", "view"
+    else:
+        batches = ArrowScan(table.metadata, table.io, table.schema(), _condition(part)).to_record_batches(tasks)
+        database.register(
+            "reader", pa.RecordBatchReader.from_batches(schema, (batch.cast(schema) for batch in batches))
+        )
+        rows, relation = "reader", "table"
+    where = f"{name(part[0])} = {text(part[1])}" if part else "true"
+    listed = ", ".join(map(name, columns))
+    database.execute(
+        f"create {relation} {side} as select {listed}, hash({', '.join(cells)}) as row_hash from {rows} where {where}"
+    )
+
+
+def _differences(
+    database: duckdb.DuckDBPyConnection,
+    found: TableChange,
+    columns: Sequence[str],
+    key: Sequence[str],
+    sampled: Collection[str],
+) -> TableChange:
+    database.execute(
+        "create table unpaired as select row_hash from (select row_hash, 1 as rows from after"
+        " union all select row_hash, -1 from before) group by row_hash having sum(rows) <> 0"
+    )
+    for side in SIDES:
+        rows = f"select {side}.* exclude (row_hash) from {side} semi join unpaired using (row_hash)"
+        database.execute(f"create table {side}_left as {rows}")
+    totals = _totals(*(_figures(database, f"{side}_left", columns) for side in SIDES))
+    is_keyed = bool(key) and {*key} <= {*columns} and not any(_has_equal_keys(database, side, key) for side in SIDES)
+    if not is_keyed:
+        removed, added = (
+            one_row(database, f"select count(*) from (from {one}_left except all from {other}_left)")[0]
+            for one, other in (SIDES, reversed(SIDES))
+        )
+        return replace(found, added=added, removed=removed, is_keyed=False, columns=totals)
+    same_key = " and ".join(
+        f"before_left.{name(column)} is not distinct from after_left.{name(column)}" for column in key
+    )
+    types = [_types(database, f"{side}_left") for side in SIDES]
+    is_other = {column: _is_other(column, *(side[column] for side in types)) for column in columns if column not in key}
+    figures = [f"count(*) filter ({' or '.join(is_other.values()) or 'false'})"]
+    figures += [f"count(*) filter ({condition})" for condition in is_other.values()]
+    changed, *by_column = one_row(
+        database, f"select {', '.join(figures)} from before_left join after_left on {same_key}"
+    )
+    removed, added = (
+        one_row(database, f"select count(*) from {one}_left anti join {other}_left on {same_key}")[0]
+        for one, other in (SIDES, tuple(reversed(SIDES)))
+    )
+    for column, rows in zip(is_other, by_column, strict=True):
+        totals[column] = replace(totals[column], changed=rows)
+    samples = _samples(database, same_key, [column for column in columns if column in sampled])
+    return replace(found, added=added, removed=removed, changed=changed, columns=totals, samples=samples)
+
+
+def _samples(database: duckdb.DuckDBPyConnection, same_key: str, columns: Sequence[str]) -> list[Sample]:
+    """Return cells of some rows in which one of the columns differs, as text."""
+    if not columns:
+        return []
+    cells = [tuple(f"cast({side}_left.{name(column)} as varchar)" for side in SIDES) for column in columns]
+    differs = " or ".join(f"{before} is distinct from {after}" for before, after in cells)
+    listed = ", ".join(cell for pair in cells for cell in pair)
+    rows = f"select {listed} from before_left full join after_left on {same_key} where {differs}"
+    found = database.execute(f"{rows} order by all limit {SAMPLE}").fetchall()
+    return [dict(zip(columns, zip(row[::2], row[1::2], strict=True), strict=True)) for row in found]
+
+
+def _types(database: duckdb.DuckDBPyConnection, relation: str) -> dict[str, str]:
+    return dict(database.execute(f"select column_name, column_type from (describe {relation})").fetchall())
+
+
+def _figures(database: duckdb.DuckDBPyConnection, relation: str, columns: Sequence[str]) -> Figures:
+    """Return NULLs and sum of each column; no sum of what DuckDB does not add exactly."""
+    types, figures = _types(database, relation), []
+    for column in columns:
+        cell = name(column)
+        is_exact = types[column].startswith("DECIMAL") or types[column] in ("INTEGER", "BIGINT")
+        figures += [f"count(*) - count({cell})", f"coalesce(sum({cell}), 0)" if is_exact else "null"]
+    found = iter(one_row(database, f"select {', '.join(figures)} from {relation}"))
+    return dict(zip(columns, zip(found, found, strict=True), strict=True))
+
+
+def _totals(before: Figures, after: Figures) -> dict[str, ColumnChange]:
+    """Return NULLs and sums, after minus before; sums of numbers that are exact on both sides."""
+    changes = {}
+    for column, (nulls, total) in after.items():
+        nulls_before, total_before = before[column]
+        added = None if total is None or total_before is None else str(total - total_before)
+        changes[column] = ColumnChange(0, nulls - nulls_before, added)
+    return changes
+
+
+def _has_equal_keys(database: duckdb.DuckDBPyConnection, side: str, key: Sequence[str]) -> bool:
+    keys = f"select 1 from {side}_left group by {', '.join(map(name, key))} having count(*) > 1"
+    return bool(one_row(database, f"select count(*) from ({keys})")[0])
+
+
+def _is_other(column: str, before: str, after: str) -> str:
+    """Return the condition that a column has other values; of types that DuckDB cannot compare their texts."""
+    numbers = ("DECIMAL", "INTEGER", "BIGINT", "DOUBLE", "FLOAT")
+    cells = [f"{side}_left.{name(column)}" for side in SIDES]
+    if before != after and not (before.startswith(numbers) and after.startswith(numbers)):
+        cells = [f"cast({cell} as varchar)" for cell in cells]
+    return f"{cells[0]} is distinct from {cells[1]}"

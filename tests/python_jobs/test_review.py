@@ -1,0 +1,321 @@
+"""`lakehouse review` on a lake with a Thrift server, of a small project with the real macros in git."""
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from local_stack.temporary import running
+from python_common.config.environment import PROJECT_ROOT, environment, read_env_file
+from python_common.config.settings import Settings
+from python_common.spark import thrift
+from python_dbt.project import Project
+from python_jobs import fork
+from python_jobs.review import review
+from python_review import report
+from python_review.report import Review
+from tests.conftest import run_dbt
+from tests.models.conftest import write_small_project
+from tests.python_common.catalog.test_catalog_fork import contents
+from tests.support.seeds import SEED
+
+pytestmark = [pytest.mark.stack, pytest.mark.long]
+
+FILES = {
+    "models/kept.sql": """
+        with landed as (
+            select * from {{ source('till', 'sales') }}
+        )
+        select id, amount, buyer, week from landed where amount >= 0""",
+    "models/totals.sql": """
+        {{ config(materialized='table') }}
+        select kept.week, rates.name, sum(kept.amount * rates.rate) as total
+        from {{ ref('kept') }} as kept cross join {{ ref('rates') }} as rates group by kept.week, rates.name""",
+    "models/shown.sql": "select name, sum(total) as total from {{ ref('totals') }} group by name",
+    "models/untouched.sql": "{{ config(materialized='table') }} select count(*) as rates from {{ ref('rates') }}",
+    "models/exp_sales.sql": """
+        {{ config(materialized='incremental', incremental_strategy='replace_partitions', partitions='exported_weeks',
+            partition_by='week', meta={'export': {'key': ['id']}}) }}
+        select id, amount, week from {{ ref('kept') }} where {{ in_exported_weeks('week') }}""",
+    "models/small.yml": """
+        sources: [{name: till, schema: small, tables: [{name: sales, columns: [{name: buyer}]}]}]
+        models:
+          - {name: kept, columns: [{name: id, data_tests: [unique]}]}
+          - {name: totals, data_tests: [unique_together: {arguments: {columns: [week, name]}}]}
+          - {name: exp_sales, description: One row per sale., columns: [
+              {name: id, data_type: int, data_tests: [unique]}, {name: amount, data_type: int},
+              {name: week, data_type: string}]}
+        exposures: [{name: sales_csv, label: Weekly sales (CSV), type: analysis, owner: {email: a@example.com},
+          depends_on: [ref('exp_sales')]}]
+    """,
+    "seeds/rates.csv": "name,rate\nlow,1\nhigh,2\n",
+}
+HOOKS = {"on-run-start": ["{{ load_node_states() }}"], "on-run-end": ["{{ save_node_states(results) }}"]}
+# id, amount, buyer, week
+SALES = [
+    (number, number % 50 - 3, f"person{number % 9}@example.com", f"2026-W{44 + number % 3}") for number in range(200)
+]
+
+
+@dataclass
+class Shop:
+    """A small project in git, whose tables are in a lake as its first commit makes them."""
+
+    settings: Settings
+    directory: Path
+
+    def edit(self, file: str, old: str, new: str) -> None:
+        path = self.directory / file
+        assert old in path.read_text()
+        path.write_text(path.read_text().replace(old, new))
+
+    def review(self, is_static: bool = False, with_costs: bool = False) -> Review:
+        project = Project(self.directory, environment())
+        found = review(self.settings, project, "main", 2, is_static, with_samples=True, with_costs=with_costs)
+        assert [one.name for one in fork.forks(self.settings)] == []
+        return found
+
+    def changes(self, found: Review) -> dict[tuple[str, str | None], tuple[int, int, int]]:
+        return {
+            (table.node, table.week): (table.change.added, table.change.removed, table.change.changed)
+            for table in found.tables
+        }
+
+
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def git(directory: Path, *arguments: str) -> None:
+    names = ("-c", "user.name=test", "-c", "user.email=test@example.com")
+    subprocess.run(["git", *names, *arguments], cwd=directory, check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    with running(tmp_path_factory.mktemp("review"), "thrift") as (settings, _):
+        with thrift.connect(settings) as cursor:
+            thrift.rows(cursor, "create schema small")
+            thrift.rows(
+                cursor, "create table small.sales (id int, amount int, buyer string, week string) using iceberg"
+            )
+            thrift.rows(cursor, f"insert into small.sales values {', '.join(map(str, SALES))}")
+        yield settings
+
+
+@pytest.fixture(scope="module")
+def first(lake: Settings, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of the project at its first commit, which is built."""
+    directory = tmp_path_factory.mktemp("project")
+    write_small_project(
+        directory,
+        **HOOKS,
+        **{"macro-paths": ["macros"], "test-paths": ["tests/data"], "vars": {"skip_unchanged": True, "weeks": ""}},
+        seeds={"+schema": "small", "+file_format": "iceberg"},
+    )
+    for file, content in FILES.items():
+        (directory / file).parent.mkdir(exist_ok=True)
+        (directory / file).write_text(dedent(content))
+    shutil.copytree(PROJECT_ROOT / "macros", directory / "macros")
+    shutil.copytree(PROJECT_ROOT / "tests" / "data" / "generic", directory / "tests" / "data" / "generic")
+    for name in (".sqlfluff", "profiles.yml"):
+        shutil.copy(PROJECT_ROOT / name, directory / name)
+    (directory / ".gitignore").write_text("target\nlogs\n")
+    git(directory, "init", "--initial-branch", "main")
+    git(directory, "add", "--all")
+    git(directory, "commit", "--message", "First")
+    weeks = json.dumps({"weeks": "2026-W44,2026-W45,2026-W46"})
+    built = run_dbt("build", "--vars", weeks, directory=directory, DBT_TARGET_PATH=str(directory / "target"))
+    assert built.returncode == 0, built.stdout[-3000:]
+    return directory
+
+
+@pytest.fixture
+def shop(lake: Settings, first: Path, tmp_path: Path) -> Shop:
+    git(tmp_path, "clone", "--quiet", str(first), "changed")
+    return Shop(lake, tmp_path / "changed")
+
+
+def rows_of(*weeks: str, least: int = 0) -> list[tuple[int, int, str, str]]:
+    return [sale for sale in SALES if sale[1] >= least and sale[3] in weeks]
+
+
+def test_a_change_of_format_builds_nothing_and_needs_no_lake(shop: Shop) -> None:
+    shop.edit("models/kept.sql", "landed", "raw_sales")
+    shop.edit("models/totals.sql", "select kept.week", "-- per week\nSELECT   kept.week")
+    found = shop.review(is_static=True)
+    assert found.verdict == "clean"
+    assert found.listed(found.scope.same) == ["kept", "totals"]
+    assert shop.review() == found.__class__(**{**found.__dict__, "is_static": False})
+
+
+def test_the_effect_on_tables_and_weeks_is_as_counted_in_plain_python(shop: Shop) -> None:
+    production = contents(shop.settings)
+    shop.edit("models/kept.sql", "amount >= 0", "amount >= 10")
+    found = shop.review()
+    lost = {week: len(rows_of(week)) - len(rows_of(week, least=10)) for week in ("2026-W45", "2026-W46")}
+    assert shop.changes(found) == {
+        ("totals", None): (0, 0, 6),
+        ("shown", None): (2, 2, 0),
+        ("exp_sales", "2026-W45"): (0, lost["2026-W45"], 0),
+        ("exp_sales", "2026-W46"): (0, lost["2026-W46"], 0),
+    }
+    [week] = [table for table in found.tables if table.week == "2026-W46"]
+    sums = [sum(amount for _, amount, _, _ in rows_of("2026-W46", least=least)) for least in (0, 10)]
+    assert (week.totals["amount"], week.change.columns["amount"].total) == (str(sums[0]), str(sums[1] - sums[0]))
+    assert (found.verdict, found.exposures, found.drift, found.not_compared) == ("look", ["Weekly sales (CSV)"], [], {})
+    # No column of this project has a PII class.
+    assert not any(table.change.samples for table in found.tables)
+    text = report.markdown(found)
+    assert f"2026-W46 exp_sales: {lost['2026-W46']} removed of {len(rows_of('2026-W46'))} rows" in text
+    assert "example.com" not in text
+    # The tags of the fork add metadata files.
+    assert production.items() - {("catalog", production["catalog"])} <= contents(shop.settings).items()
+
+
+def test_a_build_in_a_fork_skips_what_is_unchanged_and_loads_a_changed_seed(shop: Shop, first: Path) -> None:
+    weeks = json.dumps({"weeks": "2026-W44,2026-W45,2026-W46"})
+    made = fork.create(shop.settings, "mine", timedelta(hours=1))
+    try:
+        variables = read_env_file(made.env_file)
+        built = run_dbt("build", "--vars", weeks, directory=first, **variables)
+        assert built.returncode == 0, built.stdout[-3000:]
+        results = json.loads((made.directory / "target" / "run_results.json").read_text())["results"]
+        nodes = [result for result in results if not result["unique_id"].startswith(("operation.", "exposure."))]
+        reasons = re.findall(r"node state: (\S+: .*)", (made.directory / "logs" / "dbt.log").read_text())
+        assert {result["adapter_response"].get("_message") for result in nodes} == {"unchanged"}, reasons
+
+        shop.edit("seeds/rates.csv", "high,2", "high,3")
+        built = run_dbt("build", "--vars", weeks, directory=shop.directory, **variables)
+        assert built.returncode == 0, built.stdout[-3000:]
+    finally:
+        fork.drop(shop.settings, "mine")
+    with thrift.connect(shop.settings) as cursor:
+        assert thrift.rows(cursor, "select max(rate) from small.rates") == [(2,)]
+
+
+def test_what_others_changed_in_production_is_drift_and_not_the_effect(shop: Shop) -> None:
+    with thrift.connect(shop.settings) as cursor:
+        thrift.rows(cursor, "insert into small.totals values ('2026-W44', 'of another program', 1)")
+        shop.edit("models/totals.sql", "as total", "+ 1 as total")
+        found = shop.review()
+        thrift.rows(cursor, "delete from small.totals where name = 'of another program'")
+    assert shop.changes(found)["totals", None] == (0, 0, 6)
+    assert [(table.node, table.change.removed) for table in found.drift] == [("totals", 1)]
+
+
+def test_a_model_that_is_added_or_removed_is_named_and_not_compared(shop: Shop) -> None:
+    (shop.directory / "models" / "shown.sql").rename(shop.directory / "models" / "renamed.sql")
+    found = shop.review()
+    assert (found.tables, found.not_compared) == ([], {})
+    messages = {(finding.object, finding.message) for finding in found.findings}
+    assert {("renamed", "model added"), ("shown", "model removed")} <= messages
+
+
+def test_a_killed_review_stops_no_other_and_the_same_rows_at_twice_the_cost_are_clean(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.edit("models/totals.sql", "cross join", "inner join {{ ref('kept') }} as same on kept.id = same.id cross join")
+    with monkeypatch.context() as patched:
+        patched.setattr(fork, "drop", lambda *_, **__: None)
+        patched.setattr("python_jobs.review.build_all", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            review(shop.settings, Project(shop.directory, environment()), "main", 2, False)
+    assert [one.name for one in fork.forks(shop.settings)] == ["review"]
+    found = shop.review(with_costs=True)
+    assert (found.verdict, {*shop.changes(found).values()}) == ("clean", {(0, 0, 0)})
+    before, after = found.costs["totals"]
+    assert (before["rows_read"] // len(SALES), after["rows_read"] // len(SALES)) == (1, 2)
+    assert before["cpu_ns"] > 0
+    # `exp_sales` reads as before.
+    assert len({cost["rows_read"] for cost in found.costs["exp_sales"]}) == 1
+    assert f"| totals | {before['rows_read']} | {after['rows_read']} |" in report.markdown(found)
+
+
+# Other code, the same rows.
+NO_EFFECT = (
+    ("models/kept.sql", "amount >= 0", "amount > -1"),
+    ("models/kept.sql", "amount >= 0", "not amount < 0"),
+    ("models/totals.sql", "kept.amount * rates.rate", "rates.rate * kept.amount"),
+    ("models/totals.sql", "cross join", "inner join"),
+    ("models/shown.sql", "sum(total)", "sum(total) + 0"),
+    ("models/exp_sales.sql", "id, amount", "id, coalesce(amount, amount) as amount"),
+    ("models/untouched.sql", "count(*)", "count(1)"),
+)
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(3600)
+def test_twenty_reviews_of_code_without_effect_are_clean(shop: Shop) -> None:
+    chance = random.Random(SEED)
+    for number in range(20):
+        file, old, new = chance.choice(NO_EFFECT)
+        shop.edit(file, old, new)
+        found = shop.review()
+        assert (found.verdict, {*shop.changes(found).values()}) == ("clean", {(0, 0, 0)}), (SEED, number, new)
+        shop.edit(file, new, old)
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(3600)
+def test_reviews_killed_at_ten_moments_leave_nothing_that_stops_the_next(shop: Shop) -> None:
+    chance, production = random.Random(SEED), contents(shop.settings)
+    shop.edit("models/totals.sql", "as total", "+ 1 as total")
+    for _ in range(10):
+        process = subprocess.Popen([sys.executable, "-c", REVIEW, str(shop.directory)], start_new_session=True)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(chance.uniform(5, 40))
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert shop.changes(shop.review())["totals", None] == (0, 0, 6)
+    assert production.items() - {("catalog", production["catalog"])} <= contents(shop.settings).items()
+
+
+REVIEW = """
+import sys
+from pathlib import Path
+from python_common.config.environment import environment
+from python_common.config.settings import from_environment
+from python_dbt.project import Project
+from python_jobs.review import review
+review(from_environment(), Project(Path(sys.argv[1]), environment()), "main", 2, False)
+"""
+
+
+def test_a_new_test_that_fails_and_what_does_not_build_are_breaking(shop: Shop) -> None:
+    shop.edit("models/totals.sql", "group by", "union all select '2026-W44', 'low', 1 group by")
+    shop.edit("models/shown.sql", "sum(total)", "assert_true(false)")
+    shop.edit(
+        "models/small.yml", "{name: amount, data_type: int}", "{name: amount, data_type: int, data_tests: [unique]}"
+    )
+    found = shop.review()
+    assert found.verdict == "breaking"
+    breaking = {(finding.object, finding.message) for finding in found.findings if finding.severity == "breaking"}
+    assert "totals" in {node for node, _ in breaking}
+    assert "test unique_exp_sales_amount failed" in {message for _, message in breaking}
+
+
+def test_of_a_lake_in_which_nothing_is_built_the_inputs_are_built_too(shop: Shop) -> None:
+    """Of sample data, for instance. It comes last: the lake of this module is bare afterwards."""
+    with thrift.connect(shop.settings) as cursor:
+        for name in ("totals", "rates", "untouched", "exp_sales"):
+            thrift.rows(cursor, f"drop table small.{name}")
+        for name in ("kept", "shown"):
+            thrift.rows(cursor, f"drop view small.{name}")
+    shop.edit("models/totals.sql", "as total", "+ 1 as total")
+    found = shop.review()
+    assert shop.changes(found)["totals", None] == (0, 0, 6)
+    assert (found.drift, found.not_compared) == ([], {})

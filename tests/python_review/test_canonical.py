@@ -1,0 +1,245 @@
+import random
+from itertools import pairwise
+
+import pytest
+import sqlglot
+from sqlglot import exp
+
+from python_review.canonical import is_same_sql, is_volatile
+
+
+def compiled(side):
+    return [node.compiled_code for node in side.manifest.nodes.values() if node.compiled_code]
+
+
+def reformatted(sql, chance):
+    """The same tokens with other white space and comments between them."""
+    tokens = sqlglot.tokenize(sql, read="spark")
+    texts = [sql[token.start : token.end + 1] for token in tokens]
+    parts = [sql[token.end + 1 : following.start] for token, following in pairwise(tokens)]
+    blanks = [chance.choice(["\n", "  ", " /* it's */ ", " -- a 'note'\n"]) if part else "" for part in parts]
+    return "".join(text + blank for text, blank in zip(texts, [*blanks, ""], strict=True))
+
+
+def test_compiled_sql_is_the_same_in_any_format(side):
+    chance = random.Random(1)
+    for sql in compiled(side):
+        assert is_same_sql(sql, reformatted(sql, chance)), sql
+
+
+def renamed(tree):
+    """A copy of a statement whose CTEs all have other names."""
+    copy = tree.copy()
+    names = {cte.alias: f"{cte.alias}_renamed" for cte in copy.find_all(exp.CTE)}
+    for identifier in copy.find_all(exp.Identifier):
+        if identifier.name in names and isinstance(identifier.parent, exp.TableAlias | exp.Table | exp.Column):
+            is_column = isinstance(identifier.parent, exp.Column) and identifier.arg_key != "table"
+            is_stored = isinstance(identifier.parent, exp.Table) and identifier.parent.args.get("db")
+            if not is_column and not is_stored:
+                identifier.set("this", names[identifier.name])
+    return copy
+
+
+def test_compiled_sql_is_the_same_with_other_names_of_its_ctes(side):
+    with_ctes = [sql for sql in compiled(side) if sqlglot.parse_one(sql, dialect="spark").find(exp.CTE)]
+    same = [is_same_sql(sql, renamed(sqlglot.parse_one(sql, dialect="spark")).sql("spark")) for sql in with_ctes]
+    # A name that is also a column's is not exchanged: that errs on the safe side.
+    assert sum(same) > 0.7 * len(same)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("select a.x from t.t as a, t.u as b", "select b.x from t.t as b, t.u as a"),
+        ("select x.k from t.t as x", "select t.k from t.t"),
+        ("with a as (select 1 as k) select k from a", "with b as (select 1 as k) select k from b"),
+        ("select a <> 1 from t.t", "SELECT a != 1 FROM t.t"),
+    ],
+)
+def test_names_are_exchanged_one_for_one(before, after):
+    assert is_same_sql(before, after)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("select a.x from t.t as a, t.u as b", "select b.x from t.t as a, t.u as b"),
+        # c is a struct of t.t before, and the table itself after.
+        ("select a.x, c.f from t.t as a", "select c.x, c.f from t.t as c"),
+        ("select a.x, c from t.t as a", "select c.x, c from t.t as c"),
+        ("with a as (select 1 as k), b as (select 2 as k) select k from a", 
+         "with a as (select 1 as k), b as (select 2 as k) select k from b"),
+        ("select x from marts.a", "select x from staging.a"),
+        ("select 'a  b'", "select 'a b'"),
+        ("select /*+ broadcast(b) */ 1 from t.a, t.b as b", "select 1 from t.a, t.b as b"),
+        ("select x from t.t", "select X from t.t"),
+        ("it is no ( SQL", "it is no  ( SQL"),
+    ],
+)  # fmt: skip
+def test_other_names_values_and_hints_are_not_the_same(before, after):
+    assert not is_same_sql(before, after)
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("select current_timestamp() as at", True),
+        ("select now() as at", True),
+        ("select rand() from marts.a", True),
+        ("select count(*) from marts.a.files", True),
+        ("it is no ( SQL", True),
+        ("select date_add(a.at, 1), files from marts.a", False),
+    ],
+)
+def test_sql_that_reads_clock_chance_or_metadata_is_volatile(sql, expected):
+    assert is_volatile(sql) == expected
+
+
+def swap(one, other):
+    return lambda node: other(**node.args) if type(node) is one else None
+
+
+def without(kind, key):
+    def change(node):
+        if not isinstance(node, kind) or not node.args.get(key):
+            return None
+        copy = node.copy()
+        copy.set(key, None)
+        return copy
+
+    return change
+
+
+def with_args(kind, /, **args):
+    def change(node):
+        if not isinstance(node, kind) or all(node.args.get(key) == value for key, value in args.items()):
+            return None
+        copy = node.copy()
+        for key, value in args.items():
+            copy.set(key, value)
+        return copy
+
+    return change
+
+
+def without_one(kind, key):
+    def change(node):
+        if not isinstance(node, kind) or len(node.args.get(key) or ()) < 2:
+            return None
+        copy = node.copy()
+        copy.set(key, copy.args[key][1:])
+        return copy
+
+    return change
+
+
+def swapped_two(kind, key):
+    def change(node):
+        parts = node.args.get(key) if isinstance(node, kind) else None
+        if not isinstance(parts, list) or len(parts) < 2 or parts[0] == parts[1]:
+            return None
+        copy = node.copy()
+        copy.set(key, [copy.args[key][1], copy.args[key][0], *copy.args[key][2:]])
+        return copy
+
+    return change
+
+
+def literal(node):
+    if not isinstance(node, exp.Literal):
+        return None
+    return exp.Literal(this=f"{node.name}1", is_string=node.is_string)
+
+
+def column(node):
+    return exp.column("other", node.table) if isinstance(node, exp.Column) and node.name != "other" else None
+
+
+def operand(node):
+    return node.this if isinstance(node, exp.And | exp.Or | exp.Coalesce | exp.Nullif) else None
+
+
+# The kinds of change that a review must never take for a change of format.
+MUTATIONS = {
+    "inner join becomes left": with_args(exp.Join, side="LEFT"),
+    "left join becomes full": with_args(exp.Join, side="FULL"),
+    "join becomes anti": with_args(exp.Join, kind="ANTI"),
+    "cross join": without(exp.Join, "on"),
+    "= becomes <>": swap(exp.EQ, exp.NEQ),
+    "<> becomes =": swap(exp.NEQ, exp.EQ),
+    "< becomes <=": swap(exp.LT, exp.LTE),
+    "<= becomes <": swap(exp.LTE, exp.LT),
+    "> becomes >=": swap(exp.GT, exp.GTE),
+    ">= becomes >": swap(exp.GTE, exp.GT),
+    "= becomes null safe": swap(exp.EQ, exp.NullSafeEQ),
+    "null safe becomes =": swap(exp.NullSafeEQ, exp.EQ),
+    "and becomes or": swap(exp.And, exp.Or),
+    "or becomes and": swap(exp.Or, exp.And),
+    "a condition or argument is dropped": operand,
+    "not is dropped": lambda node: node.this if isinstance(node, exp.Not) else None,
+    "where is dropped": without(exp.Select, "where"),
+    "having is dropped": without(exp.Select, "having"),
+    "group by is dropped": without(exp.Select, "group"),
+    "a group is dropped": without_one(exp.Group, "expressions"),
+    "distinct": with_args(exp.Select, distinct=exp.Distinct()),
+    "distinct is dropped": without(exp.Select, "distinct"),
+    "limit": with_args(exp.Select, limit=exp.Limit(expression=exp.Literal.number(5))),
+    "union all becomes union": with_args(exp.Union, distinct=True),
+    "union becomes union all": with_args(exp.Union, distinct=False),
+    "union becomes except": swap(exp.Union, exp.Except),
+    "a column is dropped": without_one(exp.Select, "expressions"),
+    "columns are exchanged": swapped_two(exp.Select, "expressions"),
+    "arguments are exchanged": swapped_two(exp.Coalesce, "expressions"),
+    "a partition of a window is dropped": without_one(exp.Window, "partition_by"),
+    "all partitions of a window are dropped": without(exp.Window, "partition_by"),
+    "the order of a window is dropped": without(exp.Window, "order"),
+    "keys of an order are exchanged": swapped_two(exp.Order, "expressions"),
+    "descending": with_args(exp.Ordered, desc=True),
+    "nulls last": lambda node: with_args(exp.Ordered, nulls_first=not node.args.get("nulls_first"))(node),
+    "min becomes max": swap(exp.Min, exp.Max),
+    "max becomes min": swap(exp.Max, exp.Min),
+    "sum becomes count": swap(exp.Sum, exp.Count),
+    "count becomes sum": lambda node: exp.Sum(this=node.this) if isinstance(node, exp.Count) else None,
+    "+ becomes -": swap(exp.Add, exp.Sub),
+    "- becomes +": swap(exp.Sub, exp.Add),
+    "* becomes /": swap(exp.Mul, exp.Div),
+    "another literal": literal,
+    "another column": column,
+    "another type": with_args(exp.Cast, to=exp.DataType.build("float")),
+    "another name of a column": with_args(exp.Alias, alias=exp.to_identifier("other")),
+    "another table": lambda node: (
+        exp.to_table("marts.other", dialect="spark") if isinstance(node, exp.Table) and node.args.get("db") else None
+    ),
+    "null": lambda node: exp.Null() if isinstance(node, exp.Column) else None,
+    "case without else": without(exp.Case, "default"),
+    "if without else": without(exp.If, "false"),
+    "a hash is dropped": lambda node: node.this if isinstance(node, exp.SHA2) else None,
+    "a field is dropped": lambda node: node.this if isinstance(node, exp.Dot) else None,
+}
+
+
+@pytest.mark.parametrize("of_each", [3, pytest.param(20, marks=[pytest.mark.long, pytest.mark.chaos])])
+def test_no_planted_change_of_compiled_sql_is_taken_for_the_same(side, of_each):
+    chance = random.Random(of_each)
+    planted = dict.fromkeys(MUTATIONS, 0)
+    trees = [sqlglot.parse_one(sql, dialect="spark") for sql in dict.fromkeys(compiled(side))]
+    for kind, mutate in MUTATIONS.items():
+        for tree in chance.sample(trees, len(trees)):
+            places = [place for place, node in enumerate(tree.walk()) if mutate(node) is not None]
+            if not places:
+                continue
+            copy = tree.copy()
+            chosen = chance.choice(places)
+            node = next(node for place, node in enumerate(copy.walk()) if place == chosen)
+            if node.parent is None:
+                continue
+            node.replace(mutate(node))
+            sql = copy.sql("spark")
+            if copy == tree or sql == tree.sql("spark"):
+                continue
+            assert not is_same_sql(tree.sql("spark"), sql), (kind, chosen, sql)
+            planted[kind] += 1
+            if planted[kind] == of_each:
+                break
+    assert len([kind for kind, times in planted.items() if times]) >= 40, planted
+    assert sum(planted.values()) >= 30 * of_each

@@ -1,0 +1,125 @@
+from dataclasses import replace
+
+import sqlglot
+from sqlglot import exp
+
+from python_dbt.manifest import Column, Constraint
+from python_dbt.pii.flows import RESTRICTED
+from python_review import scope
+from python_review.contracts import findings, grain, impersonal_columns, key
+
+
+def changed(side, name, **fields):
+    """The manifest with other fields of a node, and the node."""
+    node = side.manifest.named(name)
+    return replace(side.manifest, nodes={**side.manifest.nodes, node.unique_id: replace(node, **fields)})
+
+
+def found(side, after):
+    return [(finding.severity, finding.object, finding.message) for finding in findings(side.manifest, after)]
+
+
+def columns(side, name, **others):
+    """The columns of a node, with others in their place, without those that are None."""
+    return {column: new for column, new in {**side.manifest.named(name).columns, **others}.items() if new}
+
+
+def test_a_changed_column_is_as_bad_as_its_readers_are_far(side):
+    price = Column("decimal(30,4)", "Price.", [Constraint("not_null")])
+    after = side.manifest
+    for name, others in {
+        "fct_trades": {"quantity": None, "price": price, "new": Column("int", "New."), "bare": Column("int")},
+        "int_trades_deduplicated": {"quantity": None},
+        "exp_weekly__product_sales": {"order_id": Column("bigint", "Order.")},
+    }.items():
+        after = changed(scope.Side(after, {}), name, columns=columns(side, name, **others))
+    names = ("fct_trades", "int_trades_deduplicated", "exp_weekly__product_sales")
+    assert [entry for entry in found(side, after) if entry[1].startswith(names)] == [
+        ("breaking", "exp_weekly__product_sales.order_id", "no longer promises not_null"),
+        ("breaking", "fct_trades.price", "type decimal(28,2) becomes decimal(30,4)"),
+        ("breaking", "fct_trades.quantity", "column removed"),
+        ("look", "fct_trades.bare", "column added"),
+        ("look", "fct_trades.bare", "column without description"),
+        ("look", "fct_trades.new", "column added"),
+        ("look", "fct_trades.price", "promises not_null"),
+        ("look", "int_trades_deduplicated.quantity", "column removed"),
+    ]
+
+
+def test_a_new_column_of_a_file_that_is_not_the_last_moves_the_others(side):
+    name = "exp_weekly__product_sales"
+    inserted = {"new": Column("int", "New."), **columns(side, name)}
+    assert ("breaking", name, "a new column is not the last one") in found(side, changed(side, name, columns=inserted))
+    reverse = dict(reversed(columns(side, name).items()))
+    assert ("breaking", name, "order of columns") in found(side, changed(side, name, columns=reverse))
+
+
+def test_another_key_grain_or_access_is_named(side):
+    name = "fct_product_sales"
+    node = side.manifest.named(name)
+    config = {**node.config, "access": "protected", "contract": {"enforced": False}}
+    after = changed(side, name, unique_key="order_id", description="One row per order. More.", config=config)
+    messages = {message for _, subject, message in found(side, after) if subject == name}
+    assert messages == {
+        "key order_item_id becomes order_id",
+        f'grain "{grain(node)}" becomes "One row per order"',
+        "contract no longer enforced",
+        "no longer public",
+    }
+
+
+def test_a_key_is_that_of_the_export_the_unique_key_or_a_test(side):
+    keys = {name: key(side.manifest.named(name), side.manifest) for name in (
+        "exp_weekly__order_lines", "fct_product_sales", "fct_product_demand_weekly", "dim_customers", "channels"
+    )}  # fmt: skip
+    assert keys["exp_weekly__order_lines"] == ["order_line_key"]
+    assert keys["fct_product_sales"] == ["order_item_id"]
+    assert keys["fct_product_demand_weekly"] == ["ordered_week", "channel_group", "product_key", "category"]
+    assert keys["dim_customers"] == ["customer_id"]
+
+
+def test_removed_models_and_tests_and_weaker_tests_are_found(side):
+    tests = [node for node in side.manifest.nodes.values() if node.test_name == "unique"]
+    weaker = replace(tests[1], config={**tests[1].config, "severity": "warn"})
+    nodes = {**side.manifest.nodes, weaker.unique_id: weaker}
+    del nodes[tests[0].unique_id], nodes[side.manifest.named("exp_weekly__product_sales").unique_id]
+    assert {
+        ("look", tests[0].name, "test removed"),
+        ("look", weaker.name, "test's severity ERROR becomes warn"),
+        ("breaking", "exp_weekly__product_sales", "model removed"),
+    } <= {*found(side, replace(side.manifest, nodes=nodes))}
+
+
+def with_projection(side, name, alias, sql):
+    """The manifest in whose compiled SQL a column is another expression."""
+    tree = sqlglot.parse_one(side.manifest.named(name).compiled_code, dialect="spark")
+    listed = [part for select in tree.find_all(exp.Select) for part in select.expressions]
+    [projection] = [part for part in listed if part.alias_or_name == alias]
+    projection.replace(exp.alias_(sqlglot.parse_one(sql, dialect="spark"), alias))
+    return changed(side, name, compiled_code=tree.sql("spark"))
+
+
+def test_a_removed_mask_is_breaking(side):
+    after = with_projection(side, "int_customers_masked", "customer_name_masked", "customer_name")
+    assert {severity for severity, subject, message in found(side, after) if "int_customers_masked" in message} == {
+        "breaking"
+    }
+
+
+def test_a_class_that_reaches_another_column_is_listed(side):
+    after = with_projection(side, "exp_weekly__product_sales", "customer_name_masked", "brand")
+    column = "exp_weekly__product_sales.customer_name_masked"
+    assert ("note", column, "person_name no longer reaches it, masked as initials") in found(side, after)
+    back = found(scope.Side(after, side.variables), side.manifest)
+    assert ("look", column, "person_name reaches it, masked as initials") in back
+
+
+def test_nothing_is_found_without_a_change(side):
+    assert found(side, side.manifest) == []
+
+
+def test_a_column_that_a_class_reaches_is_in_no_sample_though_it_is_masked(side):
+    shown = impersonal_columns(side.manifest, side.manifest)
+    assert {"quantity", "net_price", "order_line_key"} <= shown["fct_order_lines"]
+    assert "customer_key" not in shown["fct_order_lines"]
+    assert not {node.name for node in side.manifest.models if node.schema in RESTRICTED} & shown.keys()

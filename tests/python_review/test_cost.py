@@ -1,0 +1,67 @@
+"""Costs of nodes, from an event log as Spark writes it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from python_review import cost
+from python_review.cost import Cost
+
+pytestmark = pytest.mark.unit
+
+
+def of(seconds: float = 0, rows: int = 0, shuffled: int = 0) -> Cost:
+    return {"rows_read": rows, "bytes_shuffled": shuffled, "cpu_ns": round(seconds * 1e9)}
+
+
+def submitted(stage: int, second: int, description: str | None) -> dict[str, object]:
+    return {
+        "Event": "SparkListenerStageSubmitted",
+        "Stage Info": {"Stage ID": stage, "Submission Time": second * 1000},
+        **({} if description is None else {"Properties": {"spark.job.description": description}}),
+    }
+
+
+def ended(stage: int, seconds: float, rows: int, shuffled: int) -> dict[str, object]:
+    return {
+        "Event": "SparkListenerTaskEnd",
+        "Stage ID": stage,
+        "Task Metrics": {
+            "Executor CPU Time": int(seconds * 1e9),
+            "Input Metrics": {"Bytes Read": 1, "Records Read": rows},
+            "Shuffle Write Metrics": {"Shuffle Bytes Written": shuffled},
+        },
+    }
+
+
+def of_node(name: str) -> str:
+    return f'/* {{"app": "dbt", "node_id": "{name}"}} */ create table t as select 1 /* {{"node_id": "no"}} */'
+
+
+def test_tasks_count_for_the_node_that_their_statement_names_before_and_after(tmp_path: Path) -> None:
+    events = [
+        {"Event": "SparkListenerLogStart"},
+        submitted(0, 10, of_node("model.a")),
+        ended(0, 1.5, 100, 20),
+        submitted(1, 11, of_node("model.a")),
+        submitted(2, 12, of_node("model.b")),
+        ended(2, 0.25, 5, 0),
+        ended(1, 0.5, 0, 0),
+        submitted(3, 30, of_node("model.a")),
+        ended(3, 2, 300, 60),
+        # A task that failed has no metrics.
+        {"Event": "SparkListenerTaskEnd", "Stage ID": 3},
+    ]
+    (tmp_path / "local-1").write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    found = cost.costs(tmp_path, until=20)
+    assert found == {"model.a": (of(2, 100, 20), of(2, 300, 60)), "model.b": (of(0.25, 5), of())}
+
+
+@pytest.mark.parametrize(
+    "description", [None, "select 1", "/* a comment */ select 1", "/* 1 */", '/* {"app": "dbt"} */']
+)
+def test_statements_that_name_no_node_count_for_none(tmp_path: Path, description: str | None) -> None:
+    events = [submitted(0, 10, description), ended(0, 1, 1, 1)]
+    (tmp_path / "local-1").write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    assert not cost.costs(tmp_path, until=20).keys() - {""}
