@@ -1,0 +1,138 @@
+"""A topic that no model knows, from `lakehouse scaffold` to its weekly CSV file, in a copy of the project."""
+
+import csv
+import io
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+
+from local_stack.temporary import running
+from python_common.config import connections
+from python_common.config.environment import PROJECT_ROOT
+from python_common.config.settings import Settings
+from python_common.weeks import IsoWeek
+from tests.conftest import LAKEHOUSE
+from tests.support.evolutions import encode
+
+pytestmark = [pytest.mark.stack, pytest.mark.long]
+
+TOPIC, ENTITY = "shop.returns-v1", "product_returns"
+JARS = Path("python_common/spark/target")
+WEEK = IsoWeek.last_complete(datetime.now(UTC))
+OPTIONAL = ["null", "string"]
+RETURN = {
+    "type": "record",
+    "name": "Return",
+    "fields": [
+        {"name": "returnId", "type": "long", "doc": "Number of the return."},
+        {"name": "customerId", "type": ["null", "int"]},
+        {"name": "e_mail", "type": OPTIONAL},
+        {"name": "sku", "type": OPTIONAL},
+        {"name": "remark", "type": OPTIONAL},
+        {"name": "refund", "type": "double"},
+        {"name": "tags", "type": {"type": "array", "items": "string"}},
+        {"name": "returnedAt", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+    ],
+}
+
+
+def milliseconds(moment: datetime) -> int:
+    return int(moment.timestamp() * 1000)
+
+
+def a_return(number: int, moment: datetime, **fields: Any) -> dict[str, Any]:
+    return {
+        "returnId": number,
+        "customerId": 7,
+        "e_mail": f"person{number}@example.com",
+        "sku": f"SKU-{number}",
+        "remark": f"call +41 44 000 00 0{number}",
+        "refund": number + 0.25,
+        "tags": ["private"],
+        "returnedAt": milliseconds(moment),
+        **fields,
+    }
+
+
+MONDAY, SUNDAY = WEEK.start, WEEK.end - timedelta(milliseconds=1)
+# Number 2 is there twice, and its earlier record comes later.
+RECORDS = [
+    a_return(1, MONDAY),
+    a_return(2, MONDAY + timedelta(hours=5), sku="SKU-LATER"),
+    a_return(2, MONDAY + timedelta(hours=2)),
+    a_return(3, SUNDAY, customerId=None, e_mail=None, sku=None, remark=None),
+    a_return(4, MONDAY - timedelta(milliseconds=1)),
+    # It shows that the topic is past the week.
+    a_return(5, WEEK.end + timedelta(minutes=1)),
+]
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the project without its history, on the same jars."""
+    directory = tmp_path_factory.mktemp("project")
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)
+    for name in listed.stdout.splitlines():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(PROJECT_ROOT / name, directory / name)
+    shutil.rmtree(directory / JARS, ignore_errors=True)
+    (directory / JARS).symlink_to(PROJECT_ROOT / JARS)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    with running(tmp_path_factory.mktemp("topic"), "kafka", "registry", "thrift") as (settings, _):
+        registry = SchemaRegistryClient(connections.registry_client(settings))
+        schema_id = registry.register_schema(f"{TOPIC}-value", Schema(json.dumps(RETURN), "AVRO"))
+        kafka = connections.kafka_client(settings)
+        admin = AdminClient(kafka)
+        admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result()
+        producer = Producer(kafka)
+        for number, value in enumerate(RECORDS):
+            at = max(milliseconds(WEEK.start) + number, value["returnedAt"])
+            producer.produce(TOPIC, encode(RETURN, schema_id, value), key=str(number), timestamp=at, partition=0)
+        assert producer.flush(30) == 0
+        yield settings
+
+
+def lakehouse(copy: Path, *arguments: str) -> str:
+    """Run a command of the copy's code, and return what it prints."""
+    env = {**os.environ, "PYTHONPATH": str(copy)}
+    done = subprocess.run([LAKEHOUSE, *arguments], cwd=copy, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_topic_of_ones_own_becomes_a_weekly_file(settings: Settings, copy: Path) -> None:
+    choices = ("--source", "returns", "--entity", ENTITY, "--key", "return_id", "--pii", "sku=none")
+    shown = lakehouse(copy, "scaffold", TOPIC, *choices)
+    assert "free_text (guessed)" in shown
+    lakehouse(copy, "ingest", "run", TOPIC)
+    lakehouse(copy, "export", "run", "--week", str(WEEK), "--dataset", ENTITY)
+
+    [file] = Path(settings.export_root).glob(f"{ENTITY}/{WEEK}/v1/*_v1.csv")
+    text = file.read_text()
+    rows = [*csv.DictReader(io.StringIO(text))]
+    assert [(row["return_id"], row["sku"], row["refund"]) for row in rows] == [
+        ("1", "SKU-1", "1.250000"),
+        ("2", "SKU-2", "2.250000"),
+        ("3", "", "3.250000"),
+    ]
+    assert {row["returned_week"] for row in rows} == {str(WEEK)}
+    # Customer 7 twice under one pseudonym, and a customer who is unknown.
+    assert [row["customer_id_pseudonym"] == rows[0]["customer_id_pseudonym"] for row in rows] == [True, True, False]
+    assert not rows[2]["customer_id_pseudonym"]
+    assert not rows[0].keys() & {"remark", "tags", "e_mail", "customer_id"}
+    assert not any(word in text for word in ("example.com", "+41", "private"))

@@ -1,0 +1,221 @@
+"""The models that a scaffold writes: columns, guesses, and what is refused. An end-to-end test builds them."""
+
+import json
+import random
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlglot
+from sqlfluff.dialects.dialect_sparksql_keywords import RESERVED_KEYWORDS, UNRESERVED_KEYWORDS
+from sqlglot import exp
+from sqlglot.dialects import Spark
+
+from python_common.config.environment import PROJECT_ROOT
+from python_common.errors import UserError
+from python_dbt.compile import COPIED, compiled_manifest
+from python_dbt.pii import check, masks, proof
+from python_dbt.scaffold import columns, files, keywords
+from python_dbt.scaffold.columns import Column
+from python_dbt.scaffold.files import New
+from python_ingest.avro.expanded_schema import expand_schema
+from python_ingest.bronze.columns import landed_columns
+from python_ingest.declare.spark_types import children
+from python_ingest.declare.topics import read_declarations
+from tests.support.lab import record
+from tests.support.seeds import SEED
+
+pytestmark = pytest.mark.unit
+
+TIME = {"type": "long", "logicalType": "timestamp-micros"}
+EVERY_TYPE = record(
+    "every",
+    a_boolean="boolean",
+    an_int="int",
+    a_long="long",
+    a_float="float",
+    a_double="double",
+    a_text="string",
+    some_bytes="bytes",
+    a_list={"type": "array", "items": "string"},
+    a_map={"type": "map", "values": "long"},
+    a_record=record("inner", name="string"),
+    a_day={"type": "int", "logicalType": "date"},
+    a_decimal={"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2},
+    a_local_time={"type": "long", "logicalType": "local-timestamp-micros"},
+    kafka_offset="long",
+)
+
+
+def columns_of(schema: dict[str, Any], **classes: str) -> list[Column]:
+    landed = children(landed_columns("value", expand_schema(json.dumps(schema))))
+    return columns.columns(landed, {}, "topic", classes)
+
+
+def new(schema: dict[str, Any], key: str | None = None, at: str | None = None, **classes: str) -> New:
+    found = ("string", "string", columns_of(schema, **classes))
+    return files.new_topic("shop.returns", "returns", "product_returns", found, key, at)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    for name in (*COPIED, "macros"):
+        shutil.copytree(PROJECT_ROOT / name, tmp_path / name)
+    for name in (".sqlfluff", ".yamllint.yaml", "dbt-bouncer.yml", "dbt_project.yml", "profiles.yml"):
+        shutil.copy(PROJECT_ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "guess"),
+    [
+        ("email", "email"),
+        ("contactEmail", "email"),
+        ("customerId", "customer"),
+        ("customer_number", "customer"),
+        ("userid", "user"),
+        ("cc_number", "card_number"),
+        ("cardExpiration", "card_expiration"),
+        ("iban", "account"),
+        ("postalCode", "postal_code"),
+        ("zip", "postal_code"),
+        ("address_line_1", "street"),
+        ("date_of_birth", "birth"),
+        ("gender", "gender"),
+        ("firstName", "person_name"),
+        ("name", "person_name"),
+        # The name says nothing of the content.
+        ("remark", "free_text"),
+        ("sku", "free_text"),
+        ("address_id", "free_text"),
+    ],
+)
+def test_text_has_the_class_that_its_name_says_or_is_left_out(name: str, guess: str) -> None:
+    [column] = columns_of(record("one", **{name: ["null", "string"]}))
+    assert (column.pii, column.is_guessed) == (guess, True)
+
+
+def test_every_guess_is_a_class_and_every_mask_has_a_name() -> None:
+    classes = masks.load().classes
+    assert {*columns.GUESSES, columns.FREE_TEXT} <= classes.keys()
+    assert {mask for names in classes.values() for mask in names} - {"as_is"} == columns.MASKED.keys()
+
+
+def test_columns_of_every_type_reach_a_mart_only_if_a_file_can_hold_them() -> None:
+    found = {column.name: column for column in columns_of(EVERY_TYPE, a_text="none", some_bytes="none")}
+    assert {name: column.output.type for name, column in found.items() if column.output} == {
+        "a_boolean": "boolean",
+        "an_int": "bigint",
+        "a_long": "bigint",
+        "a_float": "decimal(28,6)",
+        "a_double": "decimal(28,6)",
+        "a_text": "string",
+        "a_day": "date",
+        "a_decimal": "decimal(10,2)",
+        "a_local_time": "timestamp",
+        # The ingester has a column of the field's name.
+        "value_kafka_offset": "bigint",
+    }
+    assert {found[name].pii for name in ("a_list", "a_map", "a_record")} == {"free_text"}
+
+
+def test_a_topic_without_key_and_time_has_those_of_its_records() -> None:
+    found = new(record("one", note="string"))
+    assert (found.key, found.at, found.week) == ("product_return_key", "recorded_at", "recorded_week")
+    assert new(record("one", sold_at=TIME)).week == "sold_week"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"key": "missing"}, "missing is no column of type string or bigint without personal data"),
+        ({"key": "email"}, "email is no column of type"),
+        ({"at": "id"}, "id is no column of type timestamp"),
+        ({"note": "secret"}, "There is no PII class secret"),
+        ({"other": "none"}, "Topic topic has no column other"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_what_can(given: dict[str, str], message: str) -> None:
+    schema = record("one", id="long", email="string", note="string", sold_at=TIME)
+    with pytest.raises(UserError, match=message) as raised:
+        new(schema, **given)
+    assert raised.value.remedy
+
+
+def test_a_word_of_sql_is_no_name_of_a_column() -> None:
+    fields = {"order": "int", "date": "string", "yearOfSale": "int", "left": "string"}
+    found = {column.field: column for column in columns_of(record("one", **fields))}
+    assert found["order"].expression == "try_cast(`order` as bigint) as order_value"
+    assert found["date"].expression == "date as date_value"
+    assert found["yearOfSale"].expression == "try_cast(yearofsale as bigint) as year_of_sale"
+    assert found["left"].expression == "`left` as left_value"
+
+
+def test_words_of_sql_are_those_that_the_linter_and_the_proof_know() -> None:
+    known = {*RESERVED_KEYWORDS, *UNRESERVED_KEYWORDS, *Spark.Tokenizer.KEYWORDS}
+    assert {word.lower() for word in known if word.isidentifier()} == keywords.RESERVED | keywords.KEYWORDS
+    for word in sorted(keywords.KEYWORDS):
+        [column] = sqlglot.parse_one(f"select {word} from landed", read="spark").find_all(exp.Column)
+        assert column.name == word
+
+
+def test_two_fields_of_one_name_are_refused() -> None:
+    with pytest.raises(UserError, match="Two fields of topic are order_id"):
+        columns_of(record("one", orderId="long", order_id="long"))
+
+
+def test_nothing_is_written_over_a_model_or_into_a_list_of_another_form(project: Path) -> None:
+    before = contents(project)
+    found = new(record("one", id="long"))
+    (project / "models" / "ops" / "ops_commits.sql").write_text("select 1")
+    with pytest.raises(UserError, match=r"ops_commits\.sql has another form"):
+        files.write(project, found)
+    shutil.copy(PROJECT_ROOT / "models" / "ops" / "ops_commits.sql", project / "models" / "ops")
+    assert contents(project) == before
+    files.write(project, found)
+    written = contents(project)
+    with pytest.raises(UserError, match=r"shop\.returns is declared already, with the table bronze\.shop_returns"):
+        files.write(project, found)
+    with pytest.raises(UserError, match=r"fct_product_returns\.sql"):
+        files.write(project, replace(found, topic="other"))
+    assert contents(project) == written
+
+
+def contents(project: Path) -> dict[Path, str]:
+    return {path: path.read_text() for path in (project / "models").rglob("*") if path.is_file()}
+
+
+@pytest.mark.long
+def test_what_is_written_passes_lint(project: Path) -> None:
+    """Topics of all types: two of one source, with and without key, time, masks and pseudonyms."""
+    people = record("person", id="long", email="string", name="string", zip="string", birth="string", at=TIME)
+    wrote = files.write(project, new(people, key="id"))
+    plain = ("avro", "struct<`id`: bigint>", columns_of(EVERY_TYPE, a_text="none"))
+    wrote += files.write(project, files.new_topic("every", "returns", "every_types", plain, "a_text", None))
+    # Words of SQL and of YAML.
+    words = random.Random(SEED).sample(sorted(keywords.RESERVED | keywords.KEYWORDS), 30)
+    fields = dict.fromkeys([*words, "no", "y", "camelCase"], "int")
+    bare = ("string", "string", columns_of(record("one", **fields)))
+    wrote += files.write(project, files.new_topic("bare", "payments", "notes", bare, None, None))
+    topics = {declaration.topic: declaration for declaration in read_declarations(project / "models")}
+    assert {"shop.returns", "every", "bare", "payments"} <= topics.keys()
+    assert topics["every"].key == "avro"
+    assert fields.keys() <= children(topics["bare"].columns).keys()
+
+    programs = Path(sys.executable)
+    changed = sorted({str(path) for path in wrote})
+    for command in (
+        ("sqlfluff", "lint", "--disable-progress-bar", *(path for path in changed if path.endswith(".sql"))),
+        ("yamllint", "--strict", "models"),
+        ("dbt", "--quiet", "--warn-error", "parse", "--no-partial-parse", "--show-all-deprecations"),
+        ("dbt-bouncer", "run", "--show-all-failures"),
+    ):
+        program = programs.with_name(command[0])
+        done = subprocess.run([program, *command[1:]], cwd=project, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, re.sub(r"\x1b\S*?m", "", done.stdout + done.stderr)
+    assert check.issues_of(proof.resolve(compiled_manifest(project))) == []
