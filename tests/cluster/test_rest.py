@@ -10,11 +10,11 @@ from python_common.catalog.catalog import _on_server, load_catalog, load_table, 
 from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.failure import to_user_error
-from python_common.spark.session import LazySparkSession
 from python_ingest.bronze import tables
 from python_ingest.declare.topics import Declaration
 from tests.conftest import run_lakehouse
 from tests.support.race import IDS, committed_at_once, ids
+from tests.support.services.spark_jvm import session_of_its_own
 from tests.support.services.weed import KEY, SECRET, TABLE_BUCKET, Weed
 
 KINDS = ["oauth2", "sigv4"]
@@ -129,17 +129,11 @@ def test_a_catalog_without_views_is_told_before_a_model_is_built(
     require_views(load_catalog(settings), settings.changed(views="table"))
 
 
-def test_spark_reads_what_python_has_written_and_the_other_way_round(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path / "home"))
+def test_spark_reads_what_python_has_written_and_the_other_way_round(settings: Settings) -> None:
     catalog, name = load_catalog(settings), f"bronze.shared_{uuid4().hex}"
     catalog.create_namespace_if_not_exists("bronze")
     catalog.create_table(name, IDS).append(ids(0))
-    spark = LazySparkSession(settings.changed(home=tmp_path / "home"))
-    try:
-        spark().sql(f"insert into lake.{name} select id + 100 from lake.{name}")
-        assert spark().table(f"lake.{name}").count() == 200
-    finally:
-        spark.stop()
+    with session_of_its_own(settings, "rest-tests") as spark:
+        spark.sql(f"insert into lake.{name} select id + 100 from lake.{name}")
+        assert spark.table(f"lake.{name}").count() == 200
     assert catalog.load_table(name).scan().to_arrow().num_rows == 200

@@ -16,8 +16,8 @@ from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.process import free_ports
 from python_common.spark import thrift, thrift_server
-from python_common.spark.spark_conf import session
 from tests.support.services.postgres import PASSWORD, LossyWay, Postgres
+from tests.support.services.spark_jvm import session_of_its_own
 
 DATABASE = "lake_of_spark"
 SECRET = "spark-secret-31fa"
@@ -55,10 +55,8 @@ def direct(postgres: Postgres, properties: Path, tmp_path_factory: pytest.TempPa
 @pytest.fixture(scope="module")
 def spark(direct: Settings, postgres: Postgres, way: LossyWay) -> Iterator[SparkSession]:
     """A session whose way to the catalog may lose something."""
-    spark = session(direct.changed(catalog_uri=postgres.address(DATABASE, way.port)), "cluster-tests")
-    spark.sparkContext.setLogLevel("OFF")
-    yield spark
-    spark.stop()
+    with session_of_its_own(direct.changed(catalog_uri=postgres.address(DATABASE, way.port)), "cluster-tests") as spark:
+        yield spark
 
 
 @pytest.mark.parametrize("retries", [0, 4])

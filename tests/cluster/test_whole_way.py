@@ -25,11 +25,13 @@ from local_stack.temporary import own_environment
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT, env_file, environment, home, read_env_file
 from python_common.config.settings import Settings, from_environment
+from python_common.spark import thrift
 from python_common.spark.spark_conf import CLASS_ARCHIVE
 from python_common.weeks import IsoWeek
 from python_export.publishing.manifest import published
 from python_export.publishing.target import open_target
 from python_ingest.declare.topics import Declaration
+from python_jobs import fork
 from tests.conftest import run_dbt, run_lakehouse, started
 from tests.support import planted
 from tests.support.lab import Lab, assert_exactly_once, declared_in, produce
@@ -227,10 +229,10 @@ def test_the_page_leads_from_nothing_to_the_weekly_file(first_week: dict[str, st
     *_, listed = first_week.values()
     assert listed.count(LAST_WEEK) >= 5
     assert len(newest_files(settings)) == 5
-    thrift = stack.services(environment())["thrift"].process()
+    server = stack.services(environment())["thrift"].process()
     # With more jars than the archive knows, it is used all the same.
-    assert thrift is not None
-    assert not CLASS_ARCHIVE.exists() or str(CLASS_ARCHIVE) in Path(f"/proc/{thrift.pid}/maps").read_text()
+    assert server is not None
+    assert not CLASS_ARCHIVE.exists() or str(CLASS_ARCHIVE) in Path(f"/proc/{server.pid}/maps").read_text()
 
 
 TROUBLE = [
@@ -310,8 +312,8 @@ def test_executors_read_from_a_broker_behind_a_login(
 
 
 def test_a_thrift_server_that_is_killed_in_a_build_is_named(settings: Settings, servers: Servers) -> None:
-    thrift = stack.services(environment())["thrift"]
-    done = in_trouble(weekly, BUILT, lambda: kill(thrift.process()))
+    server = stack.services(environment())["thrift"]
+    done = in_trouble(weekly, BUILT, lambda: kill(server.process()))
     assert done.returncode == 1
     address = f"{settings.thrift_host}:{settings.thrift_port}"
     started("--only", "thrift")
@@ -356,6 +358,20 @@ def test_everything_is_as_on_one_machine(settings: Settings, servers: Servers, t
             del by_dataset["product_demand"]
         assert alone_files == files
         assert contents(alone) == tables
+
+
+def test_a_fork_builds_a_mart_from_views_and_files_in_s3(settings: Settings, servers: Servers) -> None:
+    made = run_lakehouse("fork", "create", "mine")
+    assert made.returncode == 0, made.stdout + made.stderr
+    [one] = fork.forks(settings)
+    everything = ("--full-refresh", "--vars", "skip_unchanged: false")
+    build = run_dbt("build", "--select", "dim_customers", *everything, **read_env_file(one.env_file))
+    assert build.returncode == 0, build.stdout
+    with thrift.connect(one.settings) as cursor:
+        lake, base = (f"select * from {catalog}.marts.dim_customers" for catalog in ("lake", "base"))
+        assert thrift.rows(cursor, base)
+        assert thrift.rows(cursor, f"{lake} except {base} union all ({base} except {lake})") == []
+    fork.drop(settings, "mine")
 
 
 def test_no_secret_is_in_an_argument_a_plan_or_a_log(settings: Settings, servers: Servers) -> None:

@@ -14,6 +14,8 @@ import duckdb
 import pytest
 
 from local_stack.sample_data import pii_values, produced_log
+from local_stack.sample_data.log import Log
+from local_stack.sample_data.produce import register, send
 from local_stack.temporary import own_environment
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT, home
@@ -23,9 +25,12 @@ from python_common.weeks import IsoWeek
 from python_dbt.pii.flows import RESTRICTED
 from tests.conftest import run_dbt, run_lakehouse, started
 from tests.support import planted
+from tests.support.person import of_person
 
 Steps = dict[str, subprocess.CompletedProcess[str]]
 SIZE = {"orders": 300, "seed": 7, "weeks": 3}
+SMALL = {"orders": 60, "seed": 7, "weeks": 3}
+DATASETS = ("order_lines", "completed_orders", "product_sales", "customer_activity", "product_demand")
 
 
 @dataclass
@@ -51,6 +56,11 @@ class Lake:
     def tables(self, schema: str) -> list[str]:
         return [f"{schema}.{name}" for _, name in load_catalog(self.settings).list_tables(schema)]
 
+    def versions(self) -> set[str]:
+        """Return what is published, withdrawn versions included, as <dataset>/<week>/v<N>."""
+        root = Path(self.settings.export_root)
+        return {str(path.parent.relative_to(root)) for path in root.glob("*/*/v*/manifest.json")}
+
     def schemas(self) -> list[str]:
         return [name for (name,) in load_catalog(self.settings).list_namespaces()]
 
@@ -74,9 +84,9 @@ class Lake:
                     yield f"{schema}.{row[1]}", repr(thrift.rows(cursor, f"select * from {schema}.{row[1]}")).encode()
 
 
-def produce(wave: int) -> subprocess.CompletedProcess[str]:
+def produce(wave: int, sample: dict[str, int] = SIZE) -> subprocess.CompletedProcess[str]:
     """Produce a wave."""
-    size = [word for name, value in SIZE.items() for word in (f"--{name}", str(value))]
+    size = [word for name, value in sample.items() for word in (f"--{name}", str(value))]
     return run_lakehouse("stack", "sample-data", *size, "--wave", str(wave))
 
 
@@ -109,6 +119,45 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
             yield started()
         finally:
             run_lakehouse("stack", "down", "--wipe")
+
+
+@pytest.fixture(scope="package")
+def small_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    """A lake of the small sample data, on a stack of its own."""
+    with own_environment(tmp_path_factory.mktemp("small-lake")):
+        try:
+            lake = Lake(started())
+            succeed({"sample-data": lambda: produce(1, SMALL)})
+            yield lake
+        finally:
+            run_lakehouse("stack", "down", "--wipe")
+
+
+@pytest.fixture(scope="package")
+def person(small_lake: Lake) -> Log:
+    """The records of a person, which are in the small lake's topics after those of the sample data."""
+    week = small_lake.last_week
+    records = of_person(week, produced_log(**SMALL, last_week=week))
+    send(records, register(records, small_lake.settings), small_lake.settings)
+    return records
+
+
+@pytest.fixture(scope="package")
+def first_export(small_lake: Lake, person: Log) -> Steps:
+    """An export of one dataset, before anything else was built."""
+    return succeed(
+        {
+            "ingest": lambda: run_lakehouse("ingest", "run"),
+            "export": lambda: run_lakehouse("export", "run", "--dataset", "order_lines", timeout=600),
+        }
+    )
+
+
+@pytest.fixture(scope="package")
+def published(small_lake: Lake, first_export: Steps) -> Steps:
+    """The weekly job of two weeks, after which all datasets are published."""
+    weeks = f"{small_lake.last_week.minus(1)}..{small_lake.last_week}"
+    return succeed({"weekly": lambda: run_lakehouse("weekly", "--weeks", weeks, timeout=900)})
 
 
 @pytest.fixture(scope="package")

@@ -1,6 +1,6 @@
 """A person is erased by a command that is killed on the way: nothing of them is left, and everyone else is as before.
 
-The tests of this module run in order and share a lake of their own, with its services: what is tested is a history.
+The tests of this module run in order and share a lake: what is tested is a history, which test_a_fresh_lake.py begins.
 """
 
 import os
@@ -11,37 +11,25 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from local_stack.sample_data import pii_values, produce, produced_log
-from local_stack.sample_data.log import Log, ends, number, shop_topic
-from local_stack.sample_data.plan import DAY, HOUR
-from local_stack.sample_data.sources import payments
-from local_stack.sample_data.sources.shop_changes import change
-from local_stack.sample_data.sources.shop_orders import ShopOrder
+from local_stack.sample_data import pii_values
+from local_stack.sample_data.log import Log, shop_topic
 from python_common import pii_key
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT, home
-from python_common.config.settings import Settings
-from python_common.weeks import IsoWeek
-from python_export.publishing.manifest import published
 from python_export.publishing.target import open_target
 from python_ingest.maintenance import receipts
 from tests.conftest import LAKEHOUSE, run_lakehouse
 from tests.end_to_end.conftest import Lake, succeed
 from tests.support import planted
+from tests.support.person import ADDRESS, CUSTOMER
 
-pytestmark = [pytest.mark.xdist_group("erased person"), pytest.mark.stack, pytest.mark.long]
+pytestmark = [pytest.mark.xdist_group("small lake"), pytest.mark.stack, pytest.mark.long]
 
-SAMPLE = {"orders": 60, "seed": 7, "weeks": 3}
-SIZE = [word for name, value in SAMPLE.items() for word in (f"--{name}", str(value))]
-CUSTOMER, ADDRESS, CARD = 1_918_273_645, "ADDR-1918273645", "4929-1746-3388-2051"
-# One in each of the last two weeks.
-ORDERS = (7_700_001, 7_700_002)
 ERASE = ("erase", "--subject", f"shop.customer={CUSTOMER}", "--subject", f"payments.customer={CUSTOMER}")
 # How many rows each table has of the person alone.
 ROWS = {
@@ -74,49 +62,6 @@ class Rows:
 
     bronze: dict[Place, dict[str, Any]]
     built: dict[str, Counter[str]]
-
-
-def of_person(week: IsoWeek) -> Log:
-    """Return the records of a person, and of the items that they ordered, after those of the sample data."""
-    end_ms = int(week.end.timestamp()) * 1000
-    address = {
-        "addressid": ADDRESS,
-        "street": "17 Quittenbaumweg",
-        "city": "Kesterby",
-        "state": "KB",
-        "postalcode": "0049 QUITTEN",
-        "country": "GB",
-    }
-    customer = {
-        "customerid": CUSTOMER,
-        "customername": "Wilhelmine Quittenbaum",
-        "email": "wilhelmine.quittenbaum@example.org",
-        "segment": "New",
-        "shipping_address_id": ADDRESS,
-        "billing_address_id": ADDRESS,
-    }
-    born_ms = end_ms - 14 * DAY
-    moved = {**customer, "email": "w.quittenbaum.before@example.org"}
-    drafts = [
-        change("addresses", address, born_ms),
-        change("customers", moved, born_ms),
-        change("customers", customer, born_ms + DAY),
-    ]
-    for count, order_id in enumerate(ORDERS):
-        ordered_ms = end_ms - (count + 1) * 7 * DAY + 3 * DAY
-        order = ShopOrder(order_id, CUSTOMER, ordered_ms, "web")
-        item = {"orderitemid": 10 * order_id, "orderid": order_id, "productid": 1, "quantity": 1}
-        sale = payments.sale(order_id, ordered_ms + HOUR, Random(order_id), version=3)
-        drafts += [
-            change("orders", order.row("Completed"), ordered_ms),
-            change("order_items", item, ordered_ms),
-            payments.draft(
-                {**sale, "customer_id": CUSTOMER, "cc_number": CARD, "payment_method": "card"},
-                ordered_ms + HOUR,
-                version=3,
-            ),
-        ]
-    return number(drafts, ends(produced_log(**SAMPLE, last_week=week)))
 
 
 def bronze(lake: Lake) -> dict[Place, dict[str, Any]]:
@@ -159,10 +104,6 @@ def first_versions(lake: Lake, datasets: tuple[str, ...]) -> set[str]:
     return {f"{name}/{week}/v1" for name in datasets for week in (lake.last_week.minus(1), lake.last_week)}
 
 
-def versions(lake: Lake) -> set[str]:
-    return {manifest.path for manifest in published(open_target(lake.settings), with_withdrawn=True)}
-
-
 def artefacts(folder: str = ".") -> Iterator[tuple[str, bytes]]:
     """Yield name and content of every file in a folder of the lake's home."""
     for path in (home() / folder).rglob("*"):
@@ -179,25 +120,14 @@ def patterns(lake: Lake, person: Log) -> planted.Index:
 
 
 @pytest.fixture(scope="module")
-def lake(settings: Settings) -> Lake:
-    return Lake(settings)
+def lake(small_lake: Lake, published: object) -> Lake:
+    return small_lake
 
 
 @pytest.fixture(scope="module")
-def person(lake: Lake) -> Log:
-    """The records of a person, which are in the topics with those of the sample data."""
-    succeed({"sample-data": lambda: run_lakehouse("stack", "sample-data", *SIZE)})
-    records = of_person(lake.last_week)
-    produce.send(records, produce.register(records, lake.settings), lake.settings)
-    return records
-
-
-@pytest.fixture(scope="module")
-def before(lake: Lake, person: Log) -> Rows:
+def before(lake: Lake) -> Rows:
     """The lake when two weeks are published."""
-    weeks = f"{lake.last_week.minus(1)}..{lake.last_week}"
-    succeed({"weekly": lambda: run_lakehouse("weekly", "--weeks", weeks, timeout=900)})
-    assert versions(lake) == first_versions(lake, HOLDING + OTHERS)
+    assert lake.versions() == first_versions(lake, HOLDING + OTHERS)
     return rows(lake)
 
 
@@ -293,7 +223,7 @@ def test_what_is_published_can_be_told_from_what_was_erased(lake: Lake, erased: 
 
 
 def test_the_next_runs_go_on_around_the_erased_rows(lake: Lake, erased: str) -> None:
-    published = versions(lake)
+    published = lake.versions()
     done = succeed(
         {
             "verify": lambda: run_lakehouse("ingest", "verify", "--decoded"),
@@ -301,7 +231,7 @@ def test_the_next_runs_go_on_around_the_erased_rows(lake: Lake, erased: str) -> 
         }
     )
     assert "0 new records of 8 topics" in done["weekly"].stdout
-    assert versions(lake) == published
+    assert lake.versions() == published
 
 
 def test_everybody_else_is_as_before(lake: Lake, person: Log, before: Rows, erased: str) -> None:

@@ -299,6 +299,7 @@ def test_what_a_rollback_took_from_a_table_is_read_again(built: Catalog) -> None
 
 
 @pytest.mark.long
+@pytest.mark.chaos
 def test_tables_in_the_place_of_views_give_the_same_rows(built: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     number = 10**6 + 9
     order = {"orderid": number, "customerid": 1, "orderdate": START.replace(tzinfo=None), "kafka_raw_value": b"row"}

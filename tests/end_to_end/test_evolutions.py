@@ -1,10 +1,9 @@
 """Every allowed evolution of every topic, and every nullable field NULL, through the weekly job without a hand.
 
-All of it lands in one lake, as an increment on tables that were built from the sample data.
+All of it lands in the lake of test_a_fresh_lake.py, as an increment on tables that were built from the sample data.
 """
 
 import json
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -17,22 +16,20 @@ from confluent_kafka import Producer
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from pyhive import hive
 
-from local_stack.sample_data import load, produced_log
+from local_stack.sample_data import produced_log
 from local_stack.sample_data.log import PAYMENTS, PIZZA, TRADES, shop_topic
-from local_stack.temporary import running
 from python_common.catalog.catalog import load_catalog
 from python_common.config import connections
 from python_common.config.settings import Settings
 from python_common.spark import thrift
 from python_common.weeks import IsoWeek
 from python_ingest.declare.topics import read_declarations
-from tests.conftest import run_dbt, run_lakehouse
+from tests.conftest import run_lakehouse
+from tests.end_to_end.conftest import SMALL, Lake, succeed
 from tests.support.evolutions import BEYOND_INT, PRICE, Case, cases, encode, originals
 
-pytestmark = [pytest.mark.stack, pytest.mark.long]
+pytestmark = [pytest.mark.xdist_group("small lake"), pytest.mark.stack, pytest.mark.long]
 
-SIZE = {"orders": 40, "seed": 3, "weeks": 2}
-WEEK = IsoWeek.parse("2026-W46")
 Position = tuple[int, int]
 # What holds a record of a topic after deduplication, with the key of its row.
 DEDUPLICATED = {
@@ -52,17 +49,18 @@ class Evolved:
     """A lake after all evolutions, and where each record landed."""
 
     settings: Settings
+    week: IsoWeek
     landed: dict[tuple[str, Position], Case]
 
     def of(self, topic: str) -> dict[Position, Case]:
         return {position: case for (of_topic, position), case in self.landed.items() if of_topic == topic}
 
 
-def produce(settings: Settings) -> dict[tuple[str, Position], Case]:
+def produce(settings: Settings, week: IsoWeek) -> dict[tuple[str, Position], Case]:
     """Register every version under its topic's subjects and produce every case; return where each landed."""
     registry = SchemaRegistryClient(connections.registry_client(settings))
     producer = Producer(connections.kafka_client(settings))
-    records = originals(produced_log(**SIZE, last_week=WEEK), str(WEEK))
+    records = originals(produced_log(**SMALL, last_week=week), str(week))
     landed: dict[tuple[str, Position], Case] = {}
 
     def register(topic: str, side: str, schema: Any) -> int:
@@ -85,19 +83,11 @@ def produce(settings: Settings) -> dict[tuple[str, Position], Case]:
     return landed
 
 
-def succeed(finished: subprocess.CompletedProcess[str]) -> None:
-    assert finished.returncode == 0, finished.stdout[-4000:] + finished.stderr[-2000:]
-
-
 @pytest.fixture(scope="module")
-def evolved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evolved]:
-    with running(tmp_path_factory.mktemp("evolved"), "kafka", "registry", "thrift", "mail") as (settings, _):
-        load(settings, **SIZE, last_week=WEEK)
-        succeed(run_lakehouse("ingest", "run"))
-        succeed(run_dbt("build", "--exclude-resource-type", "test", "unit_test"))
-        landed = produce(settings)
-        succeed(run_lakehouse("weekly", "--week", str(WEEK), timeout=900))
-        yield Evolved(settings, landed)
+def evolved(small_lake: Lake, published: object) -> Evolved:
+    landed = produce(small_lake.settings, small_lake.last_week)
+    succeed({"weekly": lambda: run_lakehouse("weekly", "--week", str(small_lake.last_week), timeout=900)})
+    return Evolved(small_lake.settings, small_lake.last_week, landed)
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +192,7 @@ def test_each_record_is_in_a_fact_or_listed_with_the_reason(evolved: Evolved, cu
 def test_each_order_line_is_in_the_file_or_left_out_for_what_it_lacks(evolved: Evolved, cursor: hive.Cursor) -> None:
     [newest] = [
         max(week.glob("v*"), key=lambda path: int(path.name[1:]))
-        for week in Path(evolved.settings.export_root).glob(f"order_lines/{WEEK}")
+        for week in Path(evolved.settings.export_root).glob(f"order_lines/{evolved.week}")
     ]
     [file] = newest.glob("order_lines_*.csv")
     in_file = {key for (key,) in duckdb.read_csv(str(file)).project("order_line_key").fetchall()}
