@@ -23,6 +23,12 @@
 {% endmacro %}
 
 
+{# The label of the last exported week, for a question about one. #}
+{% macro last_exported_week() %}
+    {% do return(exported_weeks() | last) %}
+{% endmacro %}
+
+
 {# The label of the last week that was over when the run started. #}
 {% macro last_complete_week() %}
     {% do return((run_started_at - modules.datetime.timedelta(days=7)).strftime('%G-W%V')) %}
