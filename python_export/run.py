@@ -26,7 +26,7 @@ from python_export.datasets.snapshot import Source, require_week
 from python_export.notify.exported import Exported
 from python_export.publishing import late
 from python_export.publishing.manifest import Manifest, newest
-from python_export.publishing.publish import build_manifest, publish
+from python_export.publishing.publish import WithdrawnContentError, build_manifest, publish
 from python_export.publishing.retain import tag_snapshot
 from python_export.publishing.target import Target, is_announced, open_target, staging, stopped
 from python_export.readiness import completeness, pii_gate
@@ -261,6 +261,9 @@ class Exporter:
                 version = publish(target, file, draft, dataset.fields, directory / dataset.name / "scratch", tag)
             except (DeadlineError, LeaseLostError):
                 raise
+            except WithdrawnContentError as error:
+                self.exported.warnings.append(str(error))
+                continue
             except Exception as error:
                 failed[dataset.name] = error
                 continue

@@ -1,4 +1,4 @@
-"""The commands on what is published: verify, diff, reproduce."""
+"""The commands on what is published: verify, diff, reproduce, withdraw."""
 
 import tempfile
 from pathlib import Path
@@ -7,20 +7,28 @@ from typing import Annotated
 import typer
 
 from python_common.catalog.catalog import load_catalog
+from python_common.config.environment import environment
 from python_common.config.settings import from_environment
 from python_common.errors import UserError
-from python_common.output import AsJson, console, print_json
+from python_common.locks.lease import leased
+from python_common.locks.lock import locked
+from python_common.output import AsJson, console, print_json, print_table
 from python_common.spark import thrift
 from python_common.weeks import IsoWeek
+from python_export.cli.outcome import end
 from python_export.notify import outbox
+from python_export.notify.deliver import notify
 from python_export.publishing.audit import CheckResult, audit, audit_pointer
 from python_export.publishing.difference import difference
-from python_export.publishing.manifest import Manifest, paths, published
+from python_export.publishing.manifest import Manifest, newest, paths, published
+from python_export.publishing.publish import withdraw as withdraw_version
 from python_export.publishing.retain import reproduce as write_again
 from python_export.publishing.target import Target, open_target, staging
+from python_export.variables import Channels
 
 Datasets = Annotated[list[str] | None, typer.Option("--dataset", help="Just this dataset; repeatable. Default: all.")]
 GONE = "it was published, and is missing; if it was deleted on purpose, run `lakehouse export outbox drop`"
+Version = Annotated[str, typer.Argument(help="The version, for instance v1.")]
 Week = Annotated[str, typer.Argument(help="ISO week, for instance 2026-W47.")]
 
 
@@ -96,7 +104,7 @@ def diff(
 
 def reproduce(
     week: Week,
-    version: Annotated[str, typer.Argument(help="The version, for instance v1.")],
+    version: Version,
     dataset: Datasets = None,
     to: Annotated[Path | None, typer.Option(help="Put the files into this directory. Default: just compare.")] = None,
 ) -> None:
@@ -111,6 +119,41 @@ def reproduce(
                 to.mkdir(parents=True, exist_ok=True)
                 (to / Path(manifest.file).name).write_bytes(file.read_bytes())
             console.print(f"{manifest.path}: the same {manifest.bytes:,} bytes")
+
+
+def withdraw(
+    week: Week,
+    version: Version,
+    dataset: Annotated[list[str], typer.Option(help="This dataset; repeatable.")],
+    reason: Annotated[str, typer.Option(help="Why; the manifest and the notification have it.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be withdrawn; change nothing.")] = False,
+) -> None:
+    """Withdraw a version: delete its files, keep its manifest, and notify readers.
+
+    The newest version that is left becomes the latest. The same content is not published again; other content is the
+    next version, as for late data.
+
+    Exit code 3: it is withdrawn, and a notification failed.
+    """
+    env = environment()
+    settings = from_environment(env)
+    # A wrong channel is an error now, not when the files are deleted.
+    Channels.of(env)
+    target, catalog = open_target(settings), load_catalog(settings)
+    chosen = [_version(target, name, week, version) for name in dataset]
+    if dry_run:
+        print_table(
+            ("dataset", "week", "version", "rows"),
+            [(one.dataset, one.week, version, f"{one.rows:,}") for one in chosen],
+        )
+        return
+    with locked("weekly"), leased(catalog, "weekly", f"export withdraw of {version} of {week}"):
+        for manifest in chosen:
+            withdraw_version(target, manifest.path, reason)
+            left = newest(target, manifest.dataset, manifest.week)
+            now = f"v{left.version} is the newest of its week" if left else "its week has no version"
+            console.print(f"{manifest.path} is withdrawn; {now}")
+    end(notify(settings, env, catalog, console.print))
 
 
 def _pairs(

@@ -45,6 +45,10 @@ class Published:
     unchanged: bool
 
 
+class WithdrawnContentError(UserError):
+    """The newest version of a week, which was withdrawn, had the same content."""
+
+
 def publish(
     target: Target,
     staged: Path,
@@ -61,6 +65,7 @@ def publish(
     readers see a version, so that none is public that it has failed for.
 
     Raises:
+        WithdrawnContentError: the week's newest version had this content, and `draft` restates nothing.
         UserError: another export has published other content first, or a newer release has published the week.
     """
     sha256 = digest(staged)
@@ -73,6 +78,11 @@ def publish(
     if before and before.sha256 == sha256 and not before.withdrawn:
         tag_snapshot(before)
         return unchanged(target, before)
+    if before and before.sha256 == sha256 and before.withdrawn and not draft.restated:
+        raise WithdrawnContentError(
+            f"{before.path} had this content and was withdrawn on {before.withdrawn.on}: {before.withdrawn.reason}",
+            "Correct the data: other content is the next version",
+        )
 
     supersedes = int(found[-1].rpartition("/v")[2]) if found else None
     version = (supersedes or 0) + 1

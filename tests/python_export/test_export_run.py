@@ -416,6 +416,12 @@ def test_same_data_is_one_version_and_late_data_the_next(settings: Settings, sho
     assert file_of(first).read_bytes() == files["events/2020-W53/v1/events_2020-W53_v1.csv"]
     assert_reproducible_after_expiry(settings, first, second)
 
+    publish.withdraw(open_target(settings), second.manifest.path, "a wrong price")
+    same = exporting(settings, shop, with_build=False)
+    assert (same.published, same.withheld, same.is_incomplete) == ([], [], False)
+    [warning] = same.warnings
+    assert warning.startswith("events/2020-W53/v2 had this content and was withdrawn")
+
 
 def assert_reproducible_after_expiry(settings: Settings, *versions: Published) -> None:
     """The tags alone keep the snapshots: without its tag a version cannot be written again."""

@@ -14,12 +14,15 @@ from typer.testing import CliRunner
 
 from python_common.catalog.catalog import load_catalog
 from python_common.catalog.small_table import SmallTable
+from python_common.errors import UserError
 from python_common.weeks import IsoWeek
 from python_export.cli import outbox as cli_outbox
+from python_export.cli import versions as cli_versions
 from python_export.cli.run import app
 from python_export.notify import outbox
 from python_export.notify.exported import Exported
 from python_export.notify.outbox import Notice
+from python_export.publishing.manifest import published
 from python_export.publishing.publish import withdraw
 from python_export.publishing.target import LocalTarget, open_target
 from python_export.readiness.issues import Withheld
@@ -387,6 +390,37 @@ def test_an_erasure_announces_what_it_withdrew(lake: Lake, mailbox: Mailbox, mon
     done = CliRunner().invoke(cli_erasure.app, ["--subject", "customer=42", "--published"])
     assert done.exit_code == 0, done.exception
     assert mailbox.subjects[1:] == [f"{WEEK}: 1 file published, 1 of them again, 1 file withdrawn"]
+
+
+def test_a_version_is_withdrawn_by_name_and_readers_hear_of_it(
+    lake: Lake, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_versions, "from_environment", lambda env=None: lake.settings)
+    monkeypatch.setattr(cli_versions, "environment", lambda: mailbox.env)
+
+    def run(version: str, *options: str) -> Result:
+        return CliRunner().invoke(app, ["withdraw", WEEK, version, "--dataset", "events", *options])
+
+    for content in ("note\na\n", "note\nb\n"):
+        lake.publish(content)
+    assert lake.tell(mailbox.env) == []
+    assert run("v2").exit_code == 2
+    for refused in (run("v3", "--reason", "x"), run("v2", "--dataset", "typo", "--reason", "x")):
+        assert isinstance(refused.exception, UserError)
+    previewed = run("v2", "--reason", "a wrong price", "--dry-run")
+    assert (previewed.exit_code, f"events   {WEEK}" in previewed.output) == (0, True)
+    assert [version.version for version in published(lake.target)] == [1, 2]
+
+    done = run("v2", "--reason", "a wrong price")
+    assert (done.exit_code, done.exception) == (0, None)
+    assert f"events/{WEEK}/v2 is withdrawn; v1 is the newest of its week" in done.output
+    assert f"events/{WEEK}/v2 was withdrawn on {datetime.now(UTC):%Y-%m-%d}: a wrong price" in text_of(mailbox.mails[1])
+    assert [version.version for version in published(lake.target)] == [1]
+
+    mailbox.refused_week = WEEK
+    last = run("v1", "--reason", "a wrong price")
+    assert last.exit_code == 3
+    assert f"events/{WEEK}/v1 is withdrawn; its week has no version" in last.output
 
 
 def test_rows_are_listed_tried_again_and_dropped(lake: Lake, mailbox: Mailbox, outbox_command: Command) -> None:

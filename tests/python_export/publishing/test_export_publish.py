@@ -42,9 +42,10 @@ def stage(target: Target, content: str) -> Path:
     return staged
 
 
-def publish_content(target: Target, content: str, week: str = "2020-W53") -> Published:
+def publish_content(target: Target, content: str, week: str = "2020-W53", restated: str | None = None) -> Published:
     scratch = target.staging / "scratch"
-    return publish(target, stage(target, content), draft(week), [Field("note", "", description="Said.")], scratch)
+    described = replace(draft(week), restated=restated)
+    return publish(target, stage(target, content), described, [Field("note", "", description="Said.")], scratch)
 
 
 def tree(target: Target) -> dict[str, bytes]:

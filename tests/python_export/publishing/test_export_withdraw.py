@@ -5,7 +5,7 @@ import json
 import pytest
 
 from python_export.publishing.manifest import Withdrawn, newest, published, read
-from python_export.publishing.publish import withdraw
+from python_export.publishing.publish import WithdrawnContentError, withdraw
 from python_export.publishing.target import Target
 from tests.python_export.publishing.test_export_publish import pointer, publish_content, tree, without_folders
 
@@ -38,7 +38,21 @@ def test_what_is_withdrawn_leaves_its_manifest_alone(target: Target) -> None:
     for version in ("v1", "v3"):
         withdraw(target, f"{WEEK}/{version}", "somebody was erased")
     assert without_folders(tree(target)) == {f"{WEEK}/v{number}/manifest.json" for number in (1, 2, 3)}
-    assert publish_content(target, "note\nc\n").manifest.version == 4
+    assert publish_content(target, "note\nd\n").manifest.version == 4
+
+
+def test_withdrawn_content_is_published_again_only_as_a_restatement(target: Target) -> None:
+    publish_content(target, "note\na\n")
+    withdraw(target, f"{WEEK}/v1", "a wrong price")
+    before = tree(target)
+    for _ in range(2):
+        with pytest.raises(
+            WithdrawnContentError, match=f"{WEEK}/v1 had this content and was withdrawn on .*: a wrong price"
+        ):
+            publish_content(target, "note\na\n")
+    assert tree(target) == before
+    again = publish_content(target, "note\na\n", restated="the price was right").manifest
+    assert (again.version, again.restated) == (2, "the price was right")
 
 
 @pytest.mark.parametrize("published_to", ["local"], indirect=True)
