@@ -19,11 +19,15 @@ def print_json(value: object) -> None:
     typer.echo(json.dumps(value, indent=2, default=_plain))
 
 
-def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print rows under headings, numbers to the right, None as a dash.
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], as_json: bool = False) -> None:
+    """Print rows under headings, numbers to the right, None as a dash; or as JSON, a list of an object per row.
 
     The table is as wide as its content: a path that is cut cannot be copied, a message that is cut says little.
     """
+    if as_json:
+        names = [heading.replace(" ", "_") for heading in headings]
+        print_json([dict(zip(names, row, strict=True)) for row in rows])
+        return
     texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
     table = Table(box=None, pad_edge=False)
     for number, heading in enumerate(headings):

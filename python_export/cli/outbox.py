@@ -8,7 +8,7 @@ from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import environment
 from python_common.config.settings import from_environment
 from python_common.errors import UserError
-from python_common.output import console, print_table
+from python_common.output import AsJson, console, print_table
 from python_export.cli.outcome import end
 from python_export.notify import outbox
 from python_export.notify.deliver import notify
@@ -20,7 +20,10 @@ Keys = Annotated[list[str], typer.Argument(help="Rows by their key, as `list` pr
 
 
 @app.command("list")
-def list_rows(all_rows: Annotated[bool, typer.Option("--all", help="Also rows that are not pending.")] = False) -> None:
+def list_rows(
+    all_rows: Annotated[bool, typer.Option("--all", help="Also rows that are not pending.")] = False,
+    as_json: AsJson = False,
+) -> None:
     """List what is pending for mail or webhook: the last error, and the recipients that wait for it."""
     rows = [
         (
@@ -34,7 +37,7 @@ def list_rows(all_rows: Annotated[bool, typer.Option("--all", help="Also rows th
         for entry in outbox.entries(load_catalog(from_environment()))
         if all_rows or entry.is_pending
     ]
-    print_table(("key", "mail", "webhook", "attempts", "waiting for", "last error"), rows)
+    print_table(("key", "mail", "webhook", "attempts", "waiting for", "last error"), rows, as_json)
 
 
 @app.command()

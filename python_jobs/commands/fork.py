@@ -7,7 +7,7 @@ import typer
 
 from python_common.config.settings import from_environment
 from python_common.config.variables import seconds
-from python_common.output import console, print_table
+from python_common.output import AsJson, console, print_table
 from python_jobs import fork
 
 app = typer.Typer(
@@ -28,13 +28,13 @@ def create(
 
 
 @app.command(name="list")
-def list_forks() -> None:
+def list_forks(as_json: AsJson = False) -> None:
     """List the forks of this home."""
     rows = [
         (one.name, one.made_at, one.expires_at, "up" if one.server().process() else "down", str(one.env_file))
         for one in fork.forks(from_environment())
     ]
-    print_table(("fork", "made", "expires", "server", "env file"), rows)
+    print_table(("fork", "made", "expires", "server", "env file"), rows, as_json)
 
 
 @app.command()

@@ -1,5 +1,6 @@
 """The outbox, on a real mail server and a real HTTP server: every version and notice is told of, and once."""
 
+import json
 import shutil
 import threading
 from dataclasses import fields, make_dataclass, replace
@@ -437,6 +438,11 @@ def test_rows_are_listed_tried_again_and_dropped(lake: Lake, mailbox: Mailbox, o
     assert mailbox.subjects == [f"{WEEK}: 1 file published"]
     assert key not in outbox_command(lake, "list").output
     assert other in outbox_command(lake, "list", "--all").output
+    rows = json.loads(outbox_command(lake, "list", "--all", "--json").output)
+    assert {row["key"]: (row["mail"], row["waiting_for"]) for row in rows} == {
+        key: ("delivered", ""),
+        other: ("dropped", ""),
+    }
 
     assert outbox_command(lake, "retry", key, other).exit_code == 0
     assert [mail["Subject"][:8] for mail in mailbox.mails] == [WEEK, WEEK, NEXT_WEEK]
