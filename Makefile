@@ -9,7 +9,8 @@ UV := $(shell command -v uv 2>/dev/null || echo .tools/uv/bin/uv)
 RUN := $(UV) run --frozen --no-sync
 STATE := $(or $(LAKEHOUSE_HOME),.lakehouse)
 STACK_ENV := $(RUN) --env-file $(STATE)/env
-# The newest week of the sample data; known once it is loaded.
+# The first and the newest week of the sample data; known once it is loaded.
+DEMO_FIRST_WEEK = $$(sed -n 's/.*"first_week": "\(.*\)".*/\1/p' $(STATE)/truth.json)
 DEMO_WEEK = $$(sed -n 's/.*"last_week": "\(.*\)".*/\1/p' $(STATE)/truth.json)
 JARS := python_common/spark/target/.complete
 PREPARED := python_common/spark/target/.prepared
@@ -67,19 +68,22 @@ down: setup ## Stop them; the data stays (lakehouse stack down --wipe deletes it
 	@$(RUN) lakehouse stack down
 
 demo: up ## Sample data through Kafka, ingester, dbt and export to weekly CSV files
-	@echo; echo "demo: 1/4 sample data into Kafka, but for the last day of payments"
+	@echo; echo "demo: 1/4 sample data of four weeks into Kafka, but for the last day of payments"
 	@$(RUN) lakehouse stack sample-data --behind payments
-	@echo; echo "demo: 2/4 the weekly job: from Kafka to published files, but for what needs the payments"
+	@echo; echo "demo: 2/4 the weekly job for four weeks: from Kafka to published files, but for what needs the payments"
 	@# Exit code 4: a dataset is withheld, and the others are published. The second time nothing is behind.
-	@$(RUN) lakehouse weekly --week $(DEMO_WEEK) || [ $$? -eq 4 ]
-	@echo; echo "demo: 3/4 the payments arrive, and the weekly job publishes what it withheld"
-	@$(RUN) lakehouse stack sample-data | tail -n 2
+	@$(RUN) lakehouse weekly --weeks $(DEMO_FIRST_WEEK)..$(DEMO_WEEK) || [ $$? -eq 4 ]
+	@echo; echo "demo: 3/4 the payments and late data arrive: the weekly job publishes what it withheld, and new versions"
+	@$(RUN) lakehouse stack sample-data --wave 2 | tail -n 2
 	@$(RUN) lakehouse weekly --week $(DEMO_WEEK)
 	@echo; echo "demo: 4/4 what analysts get: files, and a mail with the figures of their manifests"
 	@head -n 3 $(STATE)/exports/*/$(DEMO_WEEK)/v1/*_v1.csv | cut -c 1-150
 	@echo; $(RUN) lakehouse stack mail
 	@echo "The page with charts: $(STATE)/exports/reports/$(DEMO_WEEK).html"
-	@echo "The stack is still up: lakehouse stack status. make down stops it."
+	@echo "The stack is still up: make down stops it. In a shell with its environment, .venv/bin/activate and $(STATE)/env, try:"
+	@echo "  lakehouse export list                                          # the versions of every week"
+	@echo "  lakehouse export diff $(DEMO_WEEK) v1 v2 --dataset product_sales   # what late data changed"
+	@echo "  dbt show --select shop_money_of_a_week --limit 10              # why three tables have three amounts"
 
 PYTEST := $(RUN) pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder --durations 15
 

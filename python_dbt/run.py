@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -11,12 +12,17 @@ from python_common.config.deadline import Limits
 from python_common.config.settings import from_environment
 from python_common.errors import DeadlineError, Issue, UserError
 from python_common.locks.lease import held
+from python_common.log import log
 from python_common.spark import spark_sql, thrift
 from python_common.weeks import IsoWeek
 from python_dbt.project import Project
 
 TIME = re.compile(r"^\d\d:\d\d:\d\d ")
 NODE_FAILED = re.compile(r"\d+ of \d+ (?:ERROR|FAIL) .*?(?= \.\.\.|$)")
+# Of what is unchanged nothing is built.
+NODE_BUILT = re.compile(
+    r"(\d+ of \d+) OK (?:created sql \w+ model|loaded seed file|snapshotted) (\S+) .*(?<!unchanged) in "
+)
 FAILED = ("error", "fail", "runtime error")
 FIGURES = "ops_weekly_figures"
 """The model of the figures of all weeks."""
@@ -153,27 +159,52 @@ def _for_weeks(weeks: Sequence[IsoWeek]) -> tuple[str, ...]:
 
 def _dbt(project: Project, *arguments: str, failed: str) -> None:
     command = [str(Path(sys.executable).with_name("dbt")), "--no-use-colors", *arguments]
-    # Not close_fds: dbt must hold the weekly job's lock too, see python_common.locks.lock.
     allowed = Limits.of(project.env).build.total_seconds()
-    try:
-        finished = subprocess.run(
-            command,
-            cwd=project.directory,
-            env={**project.env, "LAKEHOUSE_GIT_COMMIT": project.commit() or "", "LAKEHOUSE_LEASE": held("weekly")},
-            capture_output=True,
-            text=True,
-            check=False,
-            close_fds=False,
-            timeout=allowed,
-        )
-    except subprocess.TimeoutExpired:
-        raise DeadlineError(f"dbt {arguments[0]}", "LAKEHOUSE_BUILD_TIMEOUT", allowed) from None
-    if finished.returncode:
-        lines = problems(finished.stdout) or [f"exit code {finished.returncode}"]
+    env = {**project.env, "LAKEHOUSE_GIT_COMMIT": project.commit() or "", "LAKEHOUSE_LEASE": held("weekly")}
+    code, output = _run(command, project.directory, env, allowed)
+    if code is None:
+        raise DeadlineError(f"dbt {arguments[0]}", "LAKEHOUSE_BUILD_TIMEOUT", allowed)
+    if code:
+        lines = problems(output) or [f"exit code {code}"]
         raise UserError(
             f"dbt {failed}, so nothing is published:\n" + "".join(f"  {line}\n" for line in lines),
             f"dbt's log is {project.log}",
         )
+
+
+def _run(command: list[str], directory: Path, env: dict[str, str], allowed: float) -> tuple[int | None, str]:
+    """Run dbt, log each table that it has built, and return its exit code, None after `allowed` seconds, and output."""
+    lines = []
+    is_late = threading.Event()
+    # Not close_fds: dbt must hold the weekly job's lock too, see python_common.locks.lock.
+    with subprocess.Popen(
+        command,
+        cwd=directory,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        close_fds=False,
+    ) as process:
+
+        def end() -> None:
+            is_late.set()
+            process.kill()
+
+        timer = threading.Timer(allowed, end)
+        timer.start()
+        try:
+            for line in process.stdout or ():
+                lines.append(line)
+                if built := NODE_BUILT.search(line):
+                    log.info("dbt: %s %s", *built.groups())
+            process.wait()
+        except BaseException:  # a signal, or the step took too long
+            process.kill()
+            raise
+        finally:
+            timer.cancel()
+    return None if is_late.is_set() else process.returncode, "".join(lines)
 
 
 def problems(output: str) -> list[str]:

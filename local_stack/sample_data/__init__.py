@@ -79,8 +79,8 @@ def load(
     """Produce what the topics lack up to a wave, and write the truth to `truth.json` in the home directory.
 
     `orders` counts web shop orders, other sources follow from it. The weeks end with `last_week`, by default that of
-    the load before, else the last complete one: a load that is repeated in a later week adds nothing. The topic
-    `behind` is left without its last day, as if its producer were late: the next load adds that.
+    the load before, whose wave counts too, else the last complete one: a load that is repeated adds nothing, also in a
+    later week. The topic `behind` is left without its last day, as if its producer were late: the next load adds that.
 
     Raises:
         UserError: an argument is out of range, a service does not answer, or the topics hold other records.
@@ -89,7 +89,8 @@ def load(
         raise UserError(f"There is no topic {behind}", f"Choose from {', '.join(TOPICS)}")
     path = home() / "truth.json"
     if last_week is None and path.exists():
-        last_week = IsoWeek.parse(json.loads(path.read_text())["parameters"]["last_week"])
+        loaded = json.loads(path.read_text())["parameters"]
+        last_week, wave = IsoWeek.parse(loaded["last_week"]), max(wave, loaded["wave"])
     plan = _plan(orders, seed, weeks, last_week, wave)
     log = _log(plan, wave)
     due = Counter((record.topic, record.partition) for record in _without_last_day(log, plan, behind))

@@ -3,14 +3,12 @@
 import csv
 import json
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from types import SimpleNamespace
 
 import duckdb
 import frictionless
@@ -215,11 +213,11 @@ def parse(project: Project) -> None:
 def dbt_in_forks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the exporter start dbt as `run_dbt` does."""
 
-    def run(command: list[str], cwd: Path, env: dict[str, str], timeout: float, **_: object) -> object:
-        return forked.dbt(command[1:], cwd, env, timeout)
+    def run(command: list[str], directory: Path, env: dict[str, str], allowed: float) -> tuple[int | None, str]:
+        finished = forked.dbt(command[1:], directory, env, allowed)
+        return finished.returncode, finished.stdout
 
-    starts = SimpleNamespace(run=run, TimeoutExpired=subprocess.TimeoutExpired)
-    monkeypatch.setattr("python_dbt.run.subprocess", starts)
+    monkeypatch.setattr("python_dbt.run._run", run)
 
 
 @pytest.fixture

@@ -142,6 +142,7 @@ def summarise(log: Log, plan: Plan, wave: int) -> dict[str, object]:
             "orders": plan.orders,
             "seed": plan.seed,
             "weeks": plan.weeks,
+            "first_week": str(plan.last_week.minus(plan.weeks - 1)),
             "last_week": str(plan.last_week),
             "wave": wave,
         },

@@ -104,6 +104,11 @@ def test_both_waves_land_as_the_log_says_and_only_once(empty_stack):
         assert written["parameters"]["wave"] == wave
         assert {topic: figures["records"] for topic, figures in written["topics"].items()} == report.records
 
+    newest = {name: value for name, value in ARGUMENTS.items() if name != "last_week"}
+    again = load(empty_stack, **newest, behind="payments")
+    assert not again.produced
+    assert again.records == report.records
+
     admin = AdminClient({"bootstrap.servers": empty_stack.kafka_bootstrap_servers})
     (config,) = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, "payments")]).values()
     assert config.result()["retention.ms"].value == "-1"

@@ -1,9 +1,13 @@
 """What a person sees when dbt or Spark fails: what and why, but no stack trace and no value of a row."""
 
+import sys
+from pathlib import Path
+
 import pytest
 
 from python_common.spark.spark_sql import reason
-from python_dbt.run import problems
+from python_dbt.project import Project
+from python_dbt.run import build_all, problems
 
 CAST_ERROR = (
     "Error running query: [CAST_INVALID_INPUT] org.apache.spark.SparkNumberFormatException: [CAST_INVALID_INPUT] The "
@@ -28,6 +32,25 @@ NOT_FOUND = (
 )
 def test_reason_quotes_no_row(message: str, expected: str) -> None:
     assert reason(message) == expected
+
+
+def test_each_table_is_logged_when_it_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = [
+        "12:06:40  1 of 5 START sql table model marts.a ........................ [RUN]",
+        "12:06:41  1 of 5 OK created sql table model marts.a ................... [OK in 0.77s]",
+        "12:06:42  2 of 5 OK created sql incremental model marts.b ............. [unchanged in 0.66s]",
+        "12:06:43  3 of 5 PASS unique_a_id ..................................... [PASS in 0.10s]",
+        "12:06:44  4 of 5 OK loaded seed file reference.channels ............... [INSERT 7 in 1.32s]",
+        "12:06:45  5 of 5 OK snapshotted ops.history ........................... [OK in 2.00s]",
+    ]
+    dbt = tmp_path / "dbt"
+    dbt.write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines) + "echo '4111' >&2\n")
+    dbt.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    assert build_all(Project(tmp_path, {"PATH": "/usr/bin:/bin"}), []) == []
+    assert caplog.messages == ["dbt: 1 of 5 marts.a", "dbt: 4 of 5 reference.channels", "dbt: 5 of 5 ops.history"]
 
 
 def test_problems_of_failed_nodes() -> None:
