@@ -187,9 +187,12 @@ def test_views_with_compressed_metadata_are_forked(production: SqlCatalog, offli
 
 
 class BusyCatalog(SqlCatalog):
-    """A catalog in which others write while its tables are listed, some times."""
+    """A catalog in which others write while its tables are listed, some times; namespaces have no order."""
 
     writes = 0
+
+    def list_namespaces(self, namespace: str | Identifier = ()) -> list[Identifier]:
+        return sorted(super().list_namespaces(namespace), reverse=True)
 
     def load_table(self, identifier: str | Identifier) -> Table:
         table = super().load_table(identifier)
