@@ -166,6 +166,32 @@ def assert_sales_are_the_truth(lake: Lake, wave: int) -> None:
     assert customers_30d(lake, lake.last_week) == truth_sales.customers_30d(sales, end_ms(lake.last_week))
 
 
+def assert_orders_are_the_truth(lake: Lake, wave: int) -> None:
+    """Row by row: every order of every channel, also one without a line, with what it is worth and what was paid."""
+    log = list(produced_log(**SIZE, wave=wave))
+    lines: dict[str, list[Decimal | None]] = {}
+    for line in truth_sales.lines(log):
+        lines.setdefault("-".join(map(str, line.order)), []).append(line.net_price)
+    shop = {key: row for key, row in rules.surviving_rows(log, "orders").items() if not rules.is_deleted(row)}
+    paid = {f"shop-{key}": payment.content for key, payment in rules.completed_orders(log).items()}
+    expected = {}
+    for key in (
+        *(f"store-{store}-{number}" for store, number in rules.surviving_store_orders(log)),
+        *(f"shop-{key}" for key in shop),
+    ):
+        prices = [price for price in lines.get(key, ()) if price is not None]
+        amount = rules.money(paid[key]["amount"]) if key in paid else None
+        hours = None
+        if key in paid:
+            placed = shop[int(key.removeprefix("shop-"))].content["orderdate"]
+            hours = rules.money((paid[key]["ts"] - placed) / 3_600_000)
+        expected[key] = (len(lines.get(key, ())), sum(prices) if prices else None, amount, hours)
+    columns = "order_key, line_count, order_value, paid_amount, hours_to_pay"
+    found = {key: tuple(figures) for key, *figures in lake.query("marts.fct_orders", f"select {columns} from rows")}
+    assert found == expected
+    assert {count for count, *_ in expected.values()} >= {0, 1}
+
+
 def assert_dimensions_are_the_truth(lake: Lake, wave: int) -> None:
     """Every customer and product that a fact can name is a row: deleted ones and the unknown one too."""
     log = list(produced_log(**SIZE, wave=wave))
@@ -304,6 +330,7 @@ def test_first_wave_is_the_truth(lake: Lake, first_wave: object) -> None:
     assert_deduplicated_is_the_truth(lake)
     assert_marts_are_the_truth(lake)
     assert_sales_are_the_truth(lake, wave=1)
+    assert_orders_are_the_truth(lake, wave=1)
     assert_dimensions_are_the_truth(lake, wave=1)
     assert_groups_are_the_truth(lake, wave=1)
     assert_lists_are_the_truth(lake)
@@ -402,6 +429,7 @@ def test_second_wave_is_the_truth_and_old_files_stay(lake: Lake, first_wave: obj
     assert_deduplicated_is_the_truth(lake)
     assert_marts_are_the_truth(lake)
     assert_sales_are_the_truth(lake, wave=2)
+    assert_orders_are_the_truth(lake, wave=2)
     assert_dimensions_are_the_truth(lake, wave=2)
     assert_groups_are_the_truth(lake, wave=2)
     assert_lists_are_the_truth(lake)
