@@ -28,11 +28,11 @@ class MalformedError(ValueError):
 
 
 def seconds(text: str) -> float:
-    """Return the seconds of a duration such as `500ms`, `30s`, `5m`, `1h` or `7d`; a UserError for any other text."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", text.strip())
+    """Return the seconds of a duration such as `500ms`, `30s`, `5m`, `1h`, `7d`, `26w`; a UserError for other text."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)?", text.strip())
     if not match:
-        raise UserError(f"'{text}' is not a duration", "Write it like 500ms, 30s, 5m, 1h or 7d")
-    return float(match[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}[match[2] or "s"]
+        raise UserError(f"'{text}' is not a duration", "Write it like 500ms, 30s, 5m, 1h, 7d or 26w")
+    return float(match[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604_800}[match[2] or "s"]
 
 
 def _duration(given: Any) -> Any:

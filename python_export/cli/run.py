@@ -18,7 +18,7 @@ from python_dbt.project import Project
 from python_dbt.run import parse, restate_30d
 from python_export.cli.outbox import app as outbox_app
 from python_export.cli.outcome import chosen_weeks, end, print_summary
-from python_export.cli.versions import diff, reproduce, verify, withdraw
+from python_export.cli.versions import diff, expire, reproduce, verify, withdraw
 from python_export.datasets import declared
 from python_export.notify import page
 from python_export.notify.deliver import alerting, notify, only_run
@@ -191,5 +191,5 @@ def _print_versions(found: list[Manifest]) -> None:
 
 
 app.add_typer(outbox_app, name="outbox")
-for command in (verify, diff, reproduce, withdraw):
+for command in (verify, diff, reproduce, withdraw, expire):
     app.command()(command)

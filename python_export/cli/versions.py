@@ -1,6 +1,7 @@
-"""The commands on what is published: verify, diff, reproduce, withdraw."""
+"""The commands on what is published: verify, diff, reproduce, withdraw, expire."""
 
 import tempfile
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import environment
 from python_common.config.settings import from_environment
+from python_common.config.variables import seconds
 from python_common.errors import UserError
 from python_common.locks.lease import leased
 from python_common.locks.lock import locked
@@ -18,10 +20,13 @@ from python_common.weeks import IsoWeek
 from python_export.cli.outcome import end
 from python_export.notify import outbox
 from python_export.notify.deliver import notify
+from python_export.notify.messages import report_path
+from python_export.publishing import late
 from python_export.publishing.audit import CheckResult, audit, audit_pointer
 from python_export.publishing.difference import difference
 from python_export.publishing.manifest import Manifest, newest, paths, published
 from python_export.publishing.publish import withdraw as withdraw_version
+from python_export.publishing.retain import remove_version
 from python_export.publishing.retain import reproduce as write_again
 from python_export.publishing.target import Target, open_target, staging
 from python_export.variables import Channels
@@ -154,6 +159,33 @@ def withdraw(
             now = f"v{left.version} is the newest of its week" if left else "its week has no version"
             console.print(f"{manifest.path} is withdrawn; {now}")
     end(notify(settings, env, catalog, console.print))
+
+
+def expire(
+    keep: Annotated[str, typer.Option(help="How long after its end a week is kept, for instance 26w.")],
+    dataset: Datasets = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be removed; change nothing.")] = False,
+) -> None:
+    """Remove versions and reports of old weeks, and the tags that keep their snapshots; not a dataset's newest week.
+
+    A removed week counts as published: it is not due again, and readers are not notified.
+    """
+    settings = from_environment()
+    target, catalog = open_target(settings), load_catalog(settings)
+    limit = datetime.now(UTC) - timedelta(seconds=seconds(keep))
+    listed = [(path, *path.split("/")[:2]) for path in paths(target, dataset)]
+    newest_weeks = {name: week for _, name, week in listed}
+    old = [one for one in listed if IsoWeek.parse(one[2]).end <= limit and one[2] != newest_weeks[one[1]]]
+    if not dry_run and old:
+        with locked("weekly"), leased(catalog, "weekly", f"export expire of {len(old)} versions"):
+            late.record_expired(catalog, target, {(name, week) for _, name, week in old}, late.figures(catalog))
+            outbox.drop(catalog, [outbox.key_of(target, path) for path, *_ in old])
+            for path, *_ in old:
+                remove_version(catalog, target, path)
+            for week in {week for *_, week in old} - {path.split("/")[1] for path in paths(target)}:
+                target.delete(report_path(IsoWeek.parse(week)))
+    for path, *_ in old:
+        console.print(f"{path}: {'would be' if dry_run else 'is'} removed")
 
 
 def _pairs(

@@ -148,6 +148,16 @@ def record_exported_fingerprints(catalog: Catalog, target: Target, exported: Ite
     TABLE.change(catalog, lambda before: {**before, **rows})
 
 
+def record_expired(catalog: Catalog, target: Target, versions: Iterable[tuple[str, str]], now: Figures) -> None:
+    """Record figures of datasets and weeks that have none: without a version they would be due again."""
+    new = _rows({_address(target, dataset, week): now.get((dataset, week), NONE) for dataset, week in versions})
+
+    def add(before: dict[str, Row]) -> dict[str, Row]:
+        return {**before, **{key: row for key, row in new.items() if key not in before or before[key].figures is None}}
+
+    TABLE.change(catalog, add)
+
+
 def _rows(figures: Mapping[str, str | None], skipped: str | None = None) -> dict[str, Row]:
     at = datetime.now(UTC)
     return {address: Row(address, text, at, skipped) for address, text in figures.items()}

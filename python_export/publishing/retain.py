@@ -1,4 +1,4 @@
-"""Tags the snapshot of each published version, which expiry then keeps, and reads it again."""
+"""Tags the snapshot of each published version, which expiry then keeps, reads it again, and removes old versions."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from python_export.csv.unload import unload
 from python_export.datasets import snapshot
 from python_export.datasets.declared import Dataset
 from python_export.datasets.snapshot import Source
-from python_export.publishing.manifest import FORMULA_GUARD, Manifest
+from python_export.publishing.manifest import FORMULA_GUARD, Manifest, read
 from python_export.publishing.target import Target, digest, root_id
 
 
@@ -47,6 +47,25 @@ def tag_snapshot(catalog: Catalog, target: Target, manifest: Manifest) -> None:
         f"The snapshot of {manifest.source_table} that {manifest.path} is made from could not be tagged {name}",
         "Run the export again when nothing else writes to the table",
     )
+
+
+def remove_version(catalog: Catalog, target: Target, path: str) -> None:
+    """Remove the version at a path, and the tag that keeps its snapshot; done again, it completes what was cut off.
+
+    Raises:
+        ManifestError: the manifest cannot be read.
+        UserError: others commit to the table all the time.
+    """
+    manifest = read(target, path)
+
+    def untagged() -> None:
+        if catalog.table_exists(manifest.source_identifier):
+            table = catalog.load_table(manifest.source_identifier)
+            if tag_name(target, manifest) in table.refs():
+                table.manage_snapshots().remove_tag(tag_name(target, manifest)).commit()
+
+    until_committed(untagged, f"The tag of {path} could not be removed: others changed its table", "Run it again")
+    target.remove(path)
 
 
 def tag_name(target: Target, manifest: Manifest) -> str:

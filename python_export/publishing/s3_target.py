@@ -86,6 +86,11 @@ class S3Target(Layout, Bucket):
         self.put(f"{path}/{MANIFEST}", manifest)
         self.empty(path, keep=f"{path}/{MANIFEST}")
 
+    def remove(self, path: str) -> None:
+        """Delete a version, its manifest first: without it readers find no version."""
+        self.delete(f"{path}/{MANIFEST}")
+        self.empty(path)
+
     def _clean(self, folder: str, limit: datetime) -> None:
         """Delete the objects of old uploads that no manifest names, and the parts of old unfinished ones."""
         uploads: dict[str, dict[str, list[tuple[str, datetime]]]] = {}

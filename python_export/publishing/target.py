@@ -107,6 +107,18 @@ class LocalTarget(Layout):
         _sync(place)
         place.chmod(for_readers(0o555))
 
+    def remove(self, path: str) -> None:
+        """Delete a version: by a rename to staging, so that readers find all of it or nothing."""
+        place = self.root / path
+        self.staging.mkdir(parents=True, exist_ok=True)
+        removed = self.staging / uuid.uuid4().hex
+        # A directory that must not be written cannot be moved.
+        place.chmod(0o755)
+        place.rename(removed)
+        shutil.rmtree(removed)
+        with suppress(OSError):  # its week has other versions
+            place.parent.rmdir()
+
     def delete(self, path: str) -> None:
         """Delete a file, if it is there."""
         (self.root / path).unlink(missing_ok=True)

@@ -219,7 +219,9 @@ def test_the_report_takes_the_sales_of_eight_weeks_from_manifests(
     labels = re.findall('<div class="tile"><span class="soft">(.*?)</span><b>(.*?)</b>', page)
     assert labels == [("Gross order value", "300"), ("Order lines", "1")]
     assert re.search(
-        '<h2>Gross order value by channel</h2>.*<table id="chart-order_lines">.*<th scope="col">Channel</th>', page, re.S
+        '<h2>Gross order value by channel</h2>.*<table id="chart-order_lines">.*<th scope="col">Channel</th>',
+        page,
+        re.S,
     )
     assert "<title>2020-W50: 100</title>" in page
     assert "<title>2020-W51" not in page

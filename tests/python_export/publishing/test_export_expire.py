@@ -1,0 +1,113 @@
+"""Old weeks are removed from the export root, with what keeps their snapshots, and count as published."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from click.testing import Result
+from pyiceberg.catalog import Catalog
+from typer.testing import CliRunner
+
+from python_common.config.settings import Settings
+from python_common.weeks import IsoWeek
+from python_export.cli import versions
+from python_export.cli.run import app
+from python_export.datasets.dictionary import Field
+from python_export.notify import outbox
+from python_export.notify.messages import report_path
+from python_export.publishing import late, retain
+from python_export.publishing.manifest import newest, paths
+from python_export.publishing.publish import publish
+from python_export.publishing.target import Target
+from python_export.variables import Channels
+from tests.python_export.conftest import source_of
+from tests.python_export.publishing.test_export_publish import stage
+from tests.support.hostile_rows import draft, hostile_rows
+
+OLDEST, OLD, NEW = "2020-W51", "2020-W52", "2020-W53"
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def expire(published_to: Settings, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run `export expire` for weeks that ended before the newest one began."""
+
+    def run(*options: str) -> Result:
+        monkeypatch.setattr(versions, "from_environment", lambda env=None: published_to)
+        days = (datetime.now(UTC) - IsoWeek.parse(NEW).start).days
+        return CliRunner().invoke(app, ["expire", "--keep", f"{days}d", *options], catch_exceptions=False)
+
+    return run
+
+
+@pytest.fixture
+def published(target: Target, catalog: Catalog) -> list[str]:
+    """Versions of three weeks, two of the oldest, each with a tag, a row of the outbox and a report."""
+    source = source_of(catalog, hostile_rows())
+    table = {"source_table": "lake.shop.exp_weekly__events", "source_snapshot_id": str(source.snapshot_id)}
+    for number, week in enumerate((OLDEST, OLDEST, OLD, NEW)):
+        staged, described = stage(target, f"note\n{number}\n"), replace(draft(week), **table)
+        version = publish(target, staged, described, [Field("note", "")], target.staging / "scratch").manifest
+        retain.tag_snapshot(catalog, target, version)
+        target.put(report_path(IsoWeek.parse(week)), b"<p>")
+    outbox.record_versions(catalog, target, Channels.of({}), [])
+    return paths(target)
+
+
+def tags(catalog: Catalog) -> set[str]:
+    return {name.rpartition("-2020-")[2] for name in catalog.load_table("shop.exp_weekly__events").refs()} - {"main"}
+
+
+def test_weeks_older_than_what_is_kept_are_gone_and_not_due(
+    published: list[str], target: Target, catalog: Catalog, expire: Run
+) -> None:
+    assert published == [f"events/{OLDEST}/v1", f"events/{OLDEST}/v2", f"events/{OLD}/v1", f"events/{NEW}/v1"]
+    previewed = expire("--dry-run")
+    assert previewed.output.splitlines() == [f"{path}: would be removed" for path in published[:3]]
+    assert paths(target) == published
+
+    assert expire("--dataset", "others").output == ""
+    assert expire().output.splitlines() == [f"{path}: is removed" for path in published[:3]]
+    assert paths(target) == published[3:]
+    assert tags(catalog) == {"W53-v1"}
+    for week, is_there in {OLDEST: False, OLD: False, NEW: True}.items():
+        try:
+            target.read(report_path(IsoWeek.parse(week)))
+        except FileNotFoundError:
+            assert not is_there
+        else:
+            assert is_there
+    assert outbox.missing_versions(catalog, target) == []
+    assert newest(target, "events").week == NEW
+    due, _ = late.weeks_to_export(catalog, target, {}, ["events"], IsoWeek.parse(NEW), 99)
+    assert [*map(str, due)] == [NEW]
+    before = paths(target)
+    assert expire().output == ""
+    assert paths(target) == before
+
+
+def test_the_newest_week_of_a_dataset_stays_however_old(
+    published: list[str], target: Target, published_to: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(versions, "from_environment", lambda env=None: published_to)
+    assert CliRunner().invoke(app, ["expire", "--keep", "1w"]).exit_code == 0
+    assert paths(target) == published[3:]
+
+
+@pytest.mark.parametrize("step", ["tag", "files"])
+def test_an_expiry_that_was_cut_off_is_completed(
+    published: list[str], target: Target, catalog: Catalog, expire: Run, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut_off(*_: object) -> None:
+        raise OSError
+
+    with monkeypatch.context() as broken:
+        broken.setattr(*((retain, "until_committed") if step == "tag" else (type(target), "remove")), cut_off)
+        with pytest.raises(OSError):
+            expire()
+    assert published[0] in paths(target)
+    assert outbox.missing_versions(catalog, target) == []
+    assert expire().exit_code == 0
+    assert paths(target) == published[3:]
+    assert tags(catalog) == {"W53-v1"}
