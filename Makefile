@@ -100,9 +100,9 @@ test-cluster: setup $(CLUSTER) ## Run the tests of a lake on servers, on a Postg
 	@$(PYTEST) tests/cluster
 
 test-rest: setup $(CLUSTER) ## Both at once, so that no worker waits for the longest lake of the other
-	@$(PYTEST) -m "cluster or long and not chaos"
+	@$(PYTEST) -m "(cluster or long) and not chaos"
 
-chaos: setup ## What takes longest: random kills, CHAOS_ROUNDS times (20), and random sequences from CHAOS_SEED on, the weekly job killed in every step
+chaos: setup $(CLUSTER) ## What takes longest: random kills, CHAOS_ROUNDS times (20), and random sequences from CHAOS_SEED on, the weekly job killed in every step, an upgrade
 	@CHAOS_ROUNDS=$${CHAOS_ROUNDS:-20} $(PYTEST) -v -m chaos
 
 lint: $(VENV) ## Check Python (style, types), SQL and YAML; needs no Spark

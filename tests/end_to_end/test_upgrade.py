@@ -18,7 +18,7 @@ from python_common.config.settings import Settings
 from tests.conftest import LAKEHOUSE, run_dbt, run_lakehouse, started
 from tests.end_to_end.conftest import Lake, succeed
 
-pytestmark = [pytest.mark.xdist_group("upgrade"), pytest.mark.stack, pytest.mark.long]
+pytestmark = [pytest.mark.xdist_group("upgrade"), pytest.mark.stack, pytest.mark.long, pytest.mark.chaos]
 
 RELEASE = "8433e67"
 SERVICES = [word for name in ("kafka", "registry", "thrift") for word in ("--only", name)]
