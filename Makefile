@@ -167,7 +167,7 @@ bench-review: setup ## Measure what a review selects of planted changes, beside 
 
 pictures: browser ## Take the pictures of the documents: of the newest report of the demo, and of the last review
 	@mkdir -p docs/pictures
-	@photograph() { "$(CHROMIUM)" --headless --no-sandbox --disable-gpu \
+	@photograph() { [ -f "$$3" ] || { echo "error: there is no page for $$2.png: run make demo or a review first" >&2; return 1; }; "$(CHROMIUM)" --headless --no-sandbox --disable-gpu \
 		--hide-scrollbars --window-size=1100,"$$1" --screenshot="docs/pictures/$$2.png" "file://$$(realpath "$$3")" 2> /dev/null; }; \
 	photograph 1160 report "$$(ls $(STATE)/exports/reports/*.html | tail -n 1)"; \
 	photograph 1000 review target/review/review.html
