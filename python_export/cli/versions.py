@@ -173,19 +173,31 @@ def expire(
     settings = from_environment()
     target, catalog = open_target(settings), load_catalog(settings)
     limit = datetime.now(UTC) - timedelta(seconds=seconds(keep))
-    listed = [(path, *path.split("/")[:2]) for path in paths(target, dataset)]
-    newest_weeks = {name: week for _, name, week in listed}
-    old = [one for one in listed if IsoWeek.parse(one[2]).end <= limit and one[2] != newest_weeks[one[1]]]
-    if not dry_run and old:
-        with locked("weekly"), leased(catalog, "weekly", f"export expire of {len(old)} versions"):
-            late.record_expired(catalog, target, {(name, week) for _, name, week in old}, late.figures(catalog))
-            outbox.drop(catalog, [outbox.key_of(target, path) for path, *_ in old])
-            for path, *_ in old:
-                remove_version(catalog, target, path)
-            for week in {week for *_, week in old} - {path.split("/")[1] for path in paths(target)}:
-                target.delete(report_path(IsoWeek.parse(week)))
-    for path, *_ in old:
-        console.print(f"{path}: {'would be' if dry_run else 'is'} removed")
+    if dry_run:
+        for path in _ended_by(limit, paths(target, dataset)):
+            console.print(f"{path}: would be removed")
+        return
+    with locked("weekly"), leased(catalog, "weekly", "export expire"):
+        old = _ended_by(limit, paths(target, dataset))
+        weeks = {(name, week) for name, week, _ in (path.split("/") for path in old)}
+        late.record_expired(catalog, target, weeks, late.figures(catalog))
+        outbox.drop(catalog, [outbox.key_of(target, path) for path in old])
+        for path in old:
+            remove_version(catalog, target, path)
+            console.print(f"{path}: is removed")
+        for week in {week for _, week in weeks} - {path.split("/")[1] for path in paths(target)}:
+            target.delete(report_path(IsoWeek.parse(week)))
+
+
+def _ended_by(limit: datetime, versions: list[str]) -> list[str]:
+    """Return the versions of weeks that ended by a time, but for the newest week of each dataset."""
+    weeks = [path.split("/")[:2] for path in versions]
+    newest_weeks = {dataset: week for dataset, week in weeks}
+    return [
+        path
+        for path, (dataset, week) in zip(versions, weeks, strict=True)
+        if week != newest_weeks[dataset] and IsoWeek.parse(week).end <= limit
+    ]
 
 
 def _pairs(
