@@ -26,6 +26,7 @@ from python_dbt.pii.flows import RESTRICTED
 from tests.conftest import run_dbt, run_lakehouse, started
 from tests.support import planted
 from tests.support.person import of_person
+from tests.support.services.interpreted import INTERPRETED
 
 Steps = dict[str, subprocess.CompletedProcess[str]]
 SIZE = {"orders": 300, "seed": 7, "weeks": 3}
@@ -123,8 +124,9 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
 
 @pytest.fixture(scope="package")
 def small_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    """A lake of the small sample data, on a stack of its own."""
+    """A lake of the small sample data, on a stack of its own, whose Spark generates no code."""
     with own_environment(tmp_path_factory.mktemp("small-lake")):
+        os.environ.update(INTERPRETED)
         try:
             lake = Lake(started())
             succeed({"sample-data": lambda: produce(1, SMALL)})

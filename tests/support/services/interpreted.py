@@ -1,6 +1,6 @@
-"""A Thrift server that generates no code: that takes a cold one longer than a small table's rows.
+"""Spark that generates no code: that takes a cold one longer than a small table's rows.
 
-The servers of the main lake, of a cluster and of most tests generate it.
+That of the main lake, of a cluster and of most tests generates it.
 """
 
 from pathlib import Path
