@@ -140,10 +140,8 @@ def opened(settings: Settings, name: str) -> SqlCatalog:
 
 def _names(catalog: Catalog) -> list[str]:
     """Return the names of the tables, sorted: PyIceberg lists namespaces in another order in each process."""
-    return [
-        ".".join(name)
-        for name in sorted(name for space in catalog.list_namespaces() for name in catalog.list_tables(space))
-    ]
+    names = [name for space in catalog.list_namespaces() for name in catalog.list_tables(space)]
+    return [".".join(name) for name in sorted(names)]
 
 
 def _rows(catalog: Catalog, kind: str) -> list[tuple[str, str, str]]:
