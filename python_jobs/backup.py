@@ -16,7 +16,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from python_common import private_files
-from python_common.catalog.catalog import make_namespace
+from python_common.catalog.catalog import make_namespace, table_names
 from python_common.errors import UserError
 from python_common.locks import lease
 from python_common.locks.lock import locked
@@ -31,8 +31,7 @@ def save(catalog: Catalog, path: Path) -> int:
     bronze table is consistent after each commit.
     """
     with locked("weekly"), lease.leased(catalog, "weekly", "backup"):
-        names = [name for space in catalog.list_namespaces() for name in catalog.list_tables(space)]
-        saved = {name: _metadata(catalog, name) for name in map(".".join, names) if name != lease.TABLE.identifier}
+        saved = {name: _metadata(catalog, name) for name in table_names(catalog) if name != lease.TABLE.identifier}
     private_files.write(path, json.dumps(saved, indent=1))
     return len(saved)
 

@@ -141,6 +141,12 @@ def load_table(catalog: Catalog, identifier: str) -> Table | None:
             raise
 
 
+def table_names(catalog: Catalog) -> list[str]:
+    """Return the names of all tables, sorted: PyIceberg lists namespaces in another order in each process."""
+    names = [name for space in catalog.list_namespaces() for name in catalog.list_tables(space)]
+    return [".".join(name) for name in sorted(names)]
+
+
 def existing_columns(table: Table, names: Iterable[str]) -> tuple[str, ...]:
     """Return those columns that a table has, a nested field by its path: one of release 0.5 has no kafka_generation."""
 

@@ -24,7 +24,7 @@ from pyiceberg.io import load_file_io
 from sqlalchemy import text
 
 from python_common.catalog import property_keys
-from python_common.catalog.catalog import translate_read_errors
+from python_common.catalog.catalog import table_names, translate_read_errors
 from python_common.catalog.catalog_properties import for_python
 from python_common.catalog.commits import until_committed
 from python_common.config.settings import CATALOG_NAME, Settings
@@ -56,7 +56,7 @@ begin select raise(abort, '{base} is read only'); end;
 
 def tag(catalog: Catalog, name: str, lives: timedelta) -> None:
     """Tag the current snapshot of every table for a fork; maintenance drops the tags when the fork has expired."""
-    for identifier in _names(catalog):
+    for identifier in table_names(catalog):
 
         def tagged(identifier: str = identifier) -> None:
             table = catalog.load_table(identifier)
@@ -70,7 +70,7 @@ def tag(catalog: Catalog, name: str, lives: timedelta) -> None:
 
 def untag(catalog: Catalog, name: str) -> None:
     """Remove the tags of a fork."""
-    for identifier in _names(catalog):
+    for identifier in table_names(catalog):
 
         def untagged(identifier: str = identifier) -> None:
             table = catalog.load_table(identifier)
@@ -82,7 +82,7 @@ def untag(catalog: Catalog, name: str) -> None:
 
 def tags(catalog: Catalog) -> list[str]:
     """Return the names of forks whose tags are in a table."""
-    refs = [ref for name in _names(catalog) for ref in catalog.load_table(name).refs()]
+    refs = [ref for name in table_names(catalog) for ref in catalog.load_table(name).refs()]
     return sorted({ref.removeprefix(TAG_PREFIX) for ref in refs if ref.startswith(TAG_PREFIX)})
 
 
@@ -138,12 +138,6 @@ def opened(settings: Settings, name: str) -> SqlCatalog:
     return SqlCatalog(name, **{**for_python(settings), "uri": f"sqlite:///{settings.home / 'catalog.db'}"})
 
 
-def _names(catalog: Catalog) -> list[str]:
-    """Return the names of the tables, sorted: PyIceberg lists namespaces in another order in each process."""
-    names = [name for space in catalog.list_namespaces() for name in catalog.list_tables(space)]
-    return [".".join(name) for name in sorted(names)]
-
-
 def _rows(catalog: Catalog, kind: str) -> list[tuple[str, str, str]]:
     """Return namespace, name and metadata file of the tables or the views, as one moment had them."""
     if not isinstance(catalog, SqlCatalog):
@@ -164,7 +158,7 @@ def _listed(catalog: Catalog) -> list[tuple[str, str, str]]:
     found: list[tuple[str, str, str]] = []
     for _ in range(LISTINGS):
         before = found
-        tables = [(*name.rpartition(".")[::2], catalog.load_table(name)) for name in _names(catalog)]
+        tables = [(*name.rpartition(".")[::2], catalog.load_table(name)) for name in table_names(catalog)]
         found = [(space, name, table.metadata_location) for space, name, table in tables]
         if found == before:
             return found

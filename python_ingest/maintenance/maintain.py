@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
 from python_common.catalog import property_keys
-from python_common.catalog.catalog import load_catalog, load_table
+from python_common.catalog.catalog import load_catalog, load_table, table_names
 from python_common.catalog.commits import wait_for_clock
 from python_common.config.settings import CATALOG_NAME, Settings
 from python_common.errors import UserError
@@ -107,8 +107,7 @@ def maintain_table(
 def built_tables(settings: Settings) -> list[str]:
     """Return the tables that no topic lands in: those that dbt builds, and the small ones."""
     catalog = load_catalog(settings)
-    names = [".".join(name) for schema in catalog.list_namespaces() for name in catalog.list_tables(schema)]
-    return [name for name in sorted(names) if not _is_landed(catalog, name)]
+    return [name for name in table_names(catalog) if not _is_landed(catalog, name)]
 
 
 def _is_landed(catalog: Catalog, name: str) -> bool:
