@@ -4,11 +4,12 @@ import math
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.table.metadata import TableMetadata
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
@@ -77,3 +78,35 @@ def until_committed(change: Callable[[], Result], failed: str, remedy: str, atte
         return retrying(translate_commit_errors()(change))
     except CommitConflict:
         raise UserError(f"{failed}, {attempts} times in a row", remedy) from None
+
+
+def tag(
+    catalog: Catalog, identifier: str, name: str, snapshot_id: int | None = None, age_ms: int | None = None
+) -> None:
+    """Tag a snapshot of a table, by default the current one, instead of what has the tag; not one that is gone.
+
+    `age_ms` is how long expiry keeps the tag. A UserError if others commit to the table all the time.
+    """
+
+    def tagged() -> None:
+        table = catalog.load_table(identifier)
+        snapshot = table.current_snapshot() if snapshot_id is None else table.snapshot_by_id(snapshot_id)
+        other = table.refs().get(name)
+        if snapshot is None or (other and other.snapshot_id == snapshot.snapshot_id):
+            return
+        with table.manage_snapshots() as change:
+            (change.remove_tag(name) if other else change).create_tag(snapshot.snapshot_id, name, age_ms)
+
+    until_committed(tagged, f"{identifier} could not be tagged {name}: others changed it", "Run it again")
+
+
+def remove_tag(catalog: Catalog, identifier: str, tag: str) -> None:
+    """Remove a tag from a table if both are there; a UserError if others commit to the table all the time."""
+
+    def removed() -> None:
+        with suppress(NoSuchTableError):
+            table = catalog.load_table(identifier)
+            if tag in table.refs():
+                table.manage_snapshots().remove_tag(tag).commit()
+
+    until_committed(removed, f"{identifier} could not lose the tag {tag}: others changed it", "Run it again")

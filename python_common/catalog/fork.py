@@ -23,10 +23,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io import load_file_io
 from sqlalchemy import text
 
-from python_common.catalog import property_keys
+from python_common.catalog import commits, property_keys
 from python_common.catalog.catalog import table_names, translate_read_errors
 from python_common.catalog.catalog_properties import for_python
-from python_common.catalog.commits import until_committed
 from python_common.config.settings import CATALOG_NAME, Settings
 from python_common.errors import UserError
 
@@ -57,27 +56,13 @@ begin select raise(abort, '{base} is read only'); end;
 def tag(catalog: Catalog, name: str, lives: timedelta) -> None:
     """Tag the current snapshot of every table for a fork; maintenance drops the tags when the fork has expired."""
     for identifier in table_names(catalog):
-
-        def tagged(identifier: str = identifier) -> None:
-            table = catalog.load_table(identifier)
-            if snapshot := table.current_snapshot():
-                milliseconds = int(lives.total_seconds() * 1000)
-                changes = table.manage_snapshots()
-                changes.create_tag(snapshot.snapshot_id, f"{TAG_PREFIX}{name}", max_ref_age_ms=milliseconds).commit()
-
-        until_committed(tagged, f"{identifier} could not be tagged: it was changed by others", "Run it again")
+        commits.tag(catalog, identifier, f"{TAG_PREFIX}{name}", age_ms=int(lives.total_seconds() * 1000))
 
 
 def untag(catalog: Catalog, name: str) -> None:
     """Remove the tags of a fork."""
     for identifier in table_names(catalog):
-
-        def untagged(identifier: str = identifier) -> None:
-            table = catalog.load_table(identifier)
-            if f"{TAG_PREFIX}{name}" in table.refs():
-                table.manage_snapshots().remove_tag(f"{TAG_PREFIX}{name}").commit()
-
-        until_committed(untagged, f"{identifier} could not be changed: others were faster", "Run it again")
+        commits.remove_tag(catalog, identifier, f"{TAG_PREFIX}{name}")
 
 
 def tags(catalog: Catalog) -> list[str]:
@@ -196,20 +181,21 @@ def _table(metadata: dict[str, Any], name: str | None) -> dict[str, Any]:
             )
         kept.update(target["snapshot-id"] for target in refs.values())
     last = refs["main"]["snapshot-id"] if refs else -1
-    log = [entry for entry in metadata.get("snapshot-log", []) if entry["snapshot-id"] in kept]
+    of_kept = {
+        field: [entry for entry in metadata.get(field, []) if entry["snapshot-id"] in kept]
+        for field in ("snapshots", "snapshot-log", "statistics", "partition-statistics")
+    }
+    log = of_kept["snapshot-log"]
     until = max((at for at, entry in enumerate(log, 1) if entry["snapshot-id"] == last), default=0)
     properties = {key: value for key, value in metadata.get("properties", {}).items() if key not in PATHS}
-    return metadata | {
+    return {
+        **metadata,
+        **of_kept,
         "table-uuid": str(uuid4()),
         "refs": refs,
         "current-snapshot-id": last,
-        "snapshots": [snapshot for snapshot in metadata.get("snapshots", []) if snapshot["snapshot-id"] in kept],
         "snapshot-log": log[:until],
         "metadata-log": [],
-        "statistics": [entry for entry in metadata.get("statistics", []) if entry["snapshot-id"] in kept],
-        "partition-statistics": [
-            entry for entry in metadata.get("partition-statistics", []) if entry["snapshot-id"] in kept
-        ],
         "properties": properties | {"gc.enabled": "false", "write.metadata.delete-after-commit.enabled": "false"},
     }
 

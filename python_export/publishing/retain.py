@@ -7,8 +7,7 @@ from pyhive import hive
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 
-from python_common.catalog import property_keys
-from python_common.catalog.commits import until_committed
+from python_common.catalog import commits, property_keys
 from python_common.errors import UserError
 from python_common.spark.spark_sql import Table
 from python_common.weeks import IsoWeek
@@ -31,21 +30,9 @@ def tag_snapshot(catalog: Catalog, target: Target, manifest: Manifest) -> None:
     Raises:
         UserError: others commit to the table all the time.
     """
-    name, snapshot_id = tag_name(target, manifest), int(manifest.source_snapshot_id)
-
-    def tagged() -> None:
-        table = catalog.load_table(manifest.source_identifier)
-        tag = table.refs().get(name)
-        if table.snapshot_by_id(snapshot_id) is None or (tag and tag.snapshot_id == snapshot_id):
-            return
-        with table.manage_snapshots() as change:
-            # It exists if the version was moved away and published again.
-            (change.remove_tag(name) if tag else change).create_tag(snapshot_id, name)
-
-    until_committed(
-        tagged,
-        f"The snapshot of {manifest.source_table} that {manifest.path} is made from could not be tagged {name}",
-        "Run the export again when nothing else writes to the table",
+    # Another snapshot has the tag if the version was moved away and published again.
+    commits.tag(
+        catalog, ".".join(manifest.source_identifier), tag_name(target, manifest), int(manifest.source_snapshot_id)
     )
 
 
@@ -57,14 +44,7 @@ def remove_version(catalog: Catalog, target: Target, path: str) -> None:
         UserError: others commit to the table all the time.
     """
     manifest = read(target, path)
-
-    def untagged() -> None:
-        if catalog.table_exists(manifest.source_identifier):
-            table = catalog.load_table(manifest.source_identifier)
-            if tag_name(target, manifest) in table.refs():
-                table.manage_snapshots().remove_tag(tag_name(target, manifest)).commit()
-
-    until_committed(untagged, f"The tag of {path} could not be removed: others changed its table", "Run it again")
+    commits.remove_tag(catalog, ".".join(manifest.source_identifier), tag_name(target, manifest))
     target.remove(path)
 
 

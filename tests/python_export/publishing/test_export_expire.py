@@ -103,7 +103,7 @@ def test_an_expiry_that_was_cut_off_is_completed(
         raise OSError
 
     with monkeypatch.context() as broken:
-        broken.setattr(*((retain, "until_committed") if step == "tag" else (type(target), "remove")), cut_off)
+        broken.setattr(*((retain.commits, "remove_tag") if step == "tag" else (type(target), "remove")), cut_off)
         with pytest.raises(OSError):
             expire()
     assert published[0] in paths(target)
