@@ -91,6 +91,11 @@ class Node:
         """Schema and name of its table."""
         return f"{self.schema}.{self.identifier or self.alias}"
 
+    @property
+    def grain(self) -> str:
+        """The first sentence of its description, which says what a row is."""
+        return " ".join(self.description.split()).partition(". ")[0].rstrip(".")
+
     def column_meta(self, name: str) -> Mapping[str, Any]:
         """Return the config.meta of a column, empty if the yml does not describe it."""
         return self.columns[name].meta if name in self.columns else {}

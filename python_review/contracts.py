@@ -63,19 +63,14 @@ def key(node: Node, manifest: DbtManifest) -> list[str]:
     return [columns] if isinstance(columns, str) else columns
 
 
-def grain(node: Node) -> str:
-    """Return the first sentence of a description, which says what a row is."""
-    return " ".join(node.description.split()).partition(". ")[0].rstrip(".")
-
-
 def _contract(old: Node, new: Node) -> Iterator[Finding]:
     severity: Severity = "breaking" if is_public(old) else "look"
     yield from _columns(old, new, severity)
     yield from _undescribed(old, new)
     if is_export(new):
         yield from _positions(old, new)
-    if grain(old) != grain(new):
-        yield Finding("look", new.name, f'grain "{grain(old)}" becomes "{grain(new)}"')
+    if old.grain != new.grain:
+        yield Finding("look", new.name, f'grain "{old.grain}" becomes "{new.grain}"')
     was_enforced, is_enforced = (bool((node.config.get("contract") or {}).get("enforced")) for node in (old, new))
     if was_enforced and not is_enforced:
         yield Finding(severity, new.name, "contract no longer enforced")

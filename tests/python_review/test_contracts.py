@@ -6,7 +6,7 @@ from sqlglot import exp
 from python_dbt.manifest import Column, Constraint
 from python_dbt.pii.flows import RESTRICTED
 from python_review import scope
-from python_review.contracts import findings, grain, impersonal_columns, key
+from python_review.contracts import findings, impersonal_columns, key
 
 
 def changed(side, name, **fields):
@@ -62,7 +62,7 @@ def test_another_key_grain_or_access_is_named(side):
     messages = {message for _, subject, message in found(side, after) if subject == name}
     assert messages == {
         "key order_item_id becomes order_id",
-        f'grain "{grain(node)}" becomes "One row per order"',
+        f'grain "{node.grain}" becomes "One row per order"',
         "contract no longer enforced",
         "no longer public",
     }
