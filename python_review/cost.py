@@ -1,17 +1,31 @@
-"""What the statements of each node cost: sums over the tasks in Spark's event log.
+"""What the statements of each node cost, and how they join: tasks and plans in Spark's event log.
 
 dbt names the node in a comment at the start of a statement, which Spark keeps as the description of its stages.
 """
 
 import json
 from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from python_common import private_files
 
-Cost = dict[str, int]
-"""Rows read from tables, bytes written for shuffles and nanoseconds of CPU, by FIGURES."""
-FIGURES = "rows_read", "bytes_shuffled", "cpu_ns"
+
+@dataclass
+class Cost:
+    """Rows read from tables, bytes written for shuffles, nanoseconds of CPU, and the number of joins by operator."""
+
+    rows_read: int = 0
+    bytes_shuffled: int = 0
+    cpu_ns: int = 0
+    joins: dict[str, int] = field(default_factory=dict)
+
+    def other_joins(self, after: "Cost") -> str:
+        """Return the operators of joins whose number differs, with both numbers, as text."""
+        pairs = [(name, self.joins.get(name, 0), after.joins.get(name, 0)) for name in {**self.joins, **after.joins}]
+        return ", ".join(f"{name} {old} to {new}" for name, old, new in sorted(pairs) if old != new)
 
 
 def spark_properties(directory: Path) -> dict[str, str]:
@@ -26,8 +40,10 @@ def costs(directory: Path, until: float) -> dict[str, tuple[Cost, Cost]]:
 
     Spark has stopped, so that the log is whole.
     """
-    found: dict[str, tuple[Cost, Cost]] = defaultdict(lambda: (dict.fromkeys(FIGURES, 0), dict.fromkeys(FIGURES, 0)))
+    found: dict[str, tuple[Cost, Cost]] = defaultdict(lambda: (Cost(), Cost()))
     stages: dict[int, Cost] = {}
+    executions: dict[int, Cost] = {}
+    plans: dict[int, Any] = {}
     [log] = directory.iterdir()
     for line in log.read_text().rstrip("\n").split("\n"):
         match json.loads(line):
@@ -46,9 +62,27 @@ def costs(directory: Path, until: float) -> dict[str, tuple[Cost, Cost]]:
                     "Shuffle Write Metrics": {"Shuffle Bytes Written": shuffled},
                 },
             } if stage in stages:
-                for name, figure in zip(FIGURES, (rows, shuffled, cpu), strict=True):
-                    stages[stage][name] += figure
+                stages[stage].rows_read += rows
+                stages[stage].bytes_shuffled += shuffled
+                stages[stage].cpu_ns += cpu
+            case {"executionId": execution, "description": statement, "time": at, "sparkPlanInfo": plan}:
+                executions[execution] = found[_node(statement)][at > until * 1000]
+                plans[execution] = plan
+            # Spark plans again while it runs: the last plan is what ran.
+            case {"executionId": execution, "sparkPlanInfo": plan}:
+                plans[execution] = plan
+    for execution, plan in plans.items():
+        joins = executions[execution].joins
+        for operator in _operators(plan):
+            if operator.endswith(("Join", "CartesianProduct")):
+                joins[operator] = joins.get(operator, 0) + 1
     return found
+
+
+def _operators(plan: Any) -> Iterator[str]:
+    yield plan["nodeName"]
+    for child in plan["children"]:
+        yield from _operators(child)
 
 
 def _node(statement: str) -> str:

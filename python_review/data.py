@@ -95,11 +95,8 @@ def compare(
         tasks = [{files: task for files, task in side.items() if files not in shared} for side in tasks]
         if not any(tasks):
             return TableChange()
-    missing = {
-        side: sorted(types[number].keys() - types[1 - number].keys())
-        for number, side in enumerate(SIDES)
-        if types[number].keys() - types[1 - number].keys()
-    }
+    of_one_side = zip(SIDES, (types[0].keys() - types[1].keys(), types[1].keys() - types[0].keys()), strict=True)
+    missing = {side: sorted(columns) for side, columns in of_one_side if columns}
     rows_before, rows_after = (scan.count() for scan in scans)
     found = TableChange(rows_before, rows_after, missing=missing)
     common = [column for column in types[1] if column in types[0]]

@@ -139,11 +139,8 @@ class _Difference:
         }
         self.of_the_run = before.of_the_run | after.of_the_run
         self.called_by_dbt = self.macros & (before.called_by_dbt | after.called_by_dbt)
-        self.variables = {
-            name
-            for name in {*before.variables, *after.variables}
-            if before.variables.get(name) != after.variables.get(name)
-        }
+        was, now = before.variables, after.variables
+        self.variables = {name for name in {*was, *now} if was.get(name) != now.get(name)}
         self.sources = {
             name
             for name, source in after.manifest.sources.items()
@@ -202,9 +199,7 @@ def _config(old: Node, new: Node) -> str:
     names_of_changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
     if names_of_changed:
         return f"config {', '.join(names_of_changed)}"
-    if old.test_arguments != new.test_arguments:
-        return "its arguments"
-    return ""
+    return "its arguments" if old.test_arguments != new.test_arguments else ""
 
 
 def _graph(manifest: DbtManifest) -> list[object]:

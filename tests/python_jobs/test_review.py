@@ -237,10 +237,11 @@ def test_a_killed_review_stops_no_other_and_the_same_rows_at_twice_the_cost_are_
     found = shop.review(with_costs=True)
     assert (found.verdict, {*shop.changes(found).values()}) == ("clean", {(0, 0, 0)})
     before, after = found.costs["totals"]
-    assert (before["rows_read"] // len(SALES), after["rows_read"] // len(SALES)) == (1, 2)
-    assert before["cpu_ns"] > 0
+    assert (before.rows_read // len(SALES), after.rows_read // len(SALES)) == (1, 2)
+    assert before.cpu_ns > 0
+    assert before.other_joins(after) == "BroadcastHashJoin 0 to 1"
     assert [*found.costs] == ["totals"]
-    assert f"| totals | {before['rows_read']} | {after['rows_read']} |" in report.markdown(found)
+    assert f"| totals | {before.rows_read} | {after.rows_read} |" in report.markdown(found)
 
 
 # Other code, the same rows.

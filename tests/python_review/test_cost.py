@@ -12,7 +12,7 @@ pytestmark = pytest.mark.unit
 
 
 def of(seconds: float = 0, rows: int = 0, shuffled: int = 0) -> Cost:
-    return {"rows_read": rows, "bytes_shuffled": shuffled, "cpu_ns": round(seconds * 1e9)}
+    return Cost(rows, shuffled, round(seconds * 1e9))
 
 
 def submitted(stage: int, second: int, description: str | None) -> dict[str, object]:
@@ -56,6 +56,32 @@ def test_tasks_count_for_the_node_that_their_statement_names_before_and_after(tm
     (tmp_path / "local-1").write_text("".join(f"{json.dumps(event)}\n" for event in events))
     found = cost.costs(tmp_path, until=20)
     assert found == {"model.a": (of(2, 100, 20), of(2, 300, 60)), "model.b": (of(0.25, 5), of())}
+
+
+def plan(operator: str, *children: dict[str, object]) -> dict[str, object]:
+    return {"nodeName": operator, "children": [*children]}
+
+
+def test_the_joins_of_a_node_are_those_of_the_plans_that_ran(tmp_path: Path) -> None:
+    def started(execution: int, second: int, name: str, planned: dict[str, object]) -> dict[str, object]:
+        statement = {"executionId": execution, "description": of_node(name), "time": second * 1000}
+        return {"Event": "SparkListenerSQLExecutionStart", **statement, "sparkPlanInfo": planned}
+
+    scan = plan("BatchScan lake.marts.a")
+    sorted_first = plan("AppendData", plan("SortMergeJoin", scan, plan("BroadcastHashJoin", scan, scan)))
+    hashed = plan("AppendData", plan("ShuffledHashJoin", scan, plan("BroadcastHashJoin", scan, scan)))
+    events = [
+        started(0, 10, "model.a", plan("AtomicCreateTableAsSelect")),
+        started(1, 10, "model.a", sorted_first),
+        started(2, 11, "model.b", scan),
+        {"Event": "SparkListenerSQLAdaptiveExecutionUpdate", "executionId": 1, "sparkPlanInfo": hashed},
+        started(3, 30, "model.a", sorted_first),
+        started(4, 31, "model.a", hashed),
+    ]
+    (tmp_path / "local-1").write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    before, after = cost.costs(tmp_path, until=20)["model.a"]
+    assert before.joins == {"ShuffledHashJoin": 1, "BroadcastHashJoin": 1}
+    assert before.other_joins(after) == "BroadcastHashJoin 1 to 2, SortMergeJoin 0 to 1"
 
 
 @pytest.mark.parametrize(

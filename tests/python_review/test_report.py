@@ -1,10 +1,12 @@
 import json
+from dataclasses import asdict
 from decimal import Decimal
 
 import pytest
 
 from python_common.errors import UserError
 from python_review.contracts import Finding
+from python_review.cost import Cost
 from python_review.data import ColumnChange, TableChange
 from python_review.report import MARKDOWN_BYTES, Acceptance, Review, TableReport, acceptances, markdown, page, write
 from python_review.scope import Scope
@@ -84,11 +86,15 @@ def test_samples_are_on_the_page_alone(tmp_path):
 
 
 def test_costs_are_in_all_three_files(tmp_path):
-    before, after = ({"rows_read": rows, "bytes_shuffled": 1_200_000, "cpu_ns": 500_000_000} for rows in (200, 400))
+    before = Cost(200, 1_200_000, 500_000_000, {"BroadcastHashJoin": 2, "SortMergeJoin": 1})
+    after = Cost(400, 1_200_000, 500_000_000, {"CartesianProduct": 1, "SortMergeJoin": 1})
     text = write(review(costs={"sales": (before, after)}), tmp_path).read_text()
-    assert "| sales | 200 | 400 | 1.2 | 1.2 | 0.5 | 0.5 |" in text
-    assert "<b>sales</b>: 200 to 400 rows read, 1.2 to 1.2 MB shuffled" in (tmp_path / "review.html").read_text()
-    assert json.loads((tmp_path / "review.json").read_text())["costs"] == {"sales": [before, after]}
+    joins = "BroadcastHashJoin 2 to 0, CartesianProduct 0 to 1"
+    assert f"| sales | 200 | 400 | 1.2 | 1.2 | 0.5 | 0.5 | {joins} |" in text
+    page = (tmp_path / "review.html").read_text()
+    assert "<b>sales</b>: 200 to 400 rows read, 1.2 to 1.2 MB shuffled" in page
+    assert joins in page
+    assert json.loads((tmp_path / "review.json").read_text())["costs"] == {"sales": [asdict(before), asdict(after)]}
 
 
 def test_a_long_report_fits_a_comment_and_says_where_the_rest_is(tmp_path):
