@@ -8,11 +8,13 @@ random sequences, more seeds, faults of services, lakes of its own. `make chaos`
 free takes the next group: first the main lake, which takes longest, then what needs services, unit tests at the end.
 """
 
+import fcntl
 import os
+import pickle
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,6 +25,8 @@ from local_stack.temporary import own_environment
 from python_common.config.environment import PROJECT_ROOT, env_file, read_env_file
 from python_common.config.settings import Settings, from_environment
 from python_common.spark.spark_conf import session
+from python_dbt.compile import compiled_manifest
+from python_dbt.manifest import DbtManifest
 from tests.support import forked
 from tests.support.in_process import without_times
 from tests.support.services.weed import Weed, running_weed
@@ -30,7 +34,8 @@ from tests.support.services.weed import Weed, running_weed
 LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
 # What is built once for several modules; they are one group.
 MAIN_LAKE = "first_wave"
-SERVICES = {"services", "stack", "lake", "weed", "postgres"}
+# Fixtures whose tests are no unit tests: they start services, or processes that wait for each other.
+SERVICES = {"services", "stack", "lake", "weed", "postgres", "start_machine"}
 
 
 def pytest_configure() -> None:
@@ -76,6 +81,39 @@ def run_dbt(
     """Run dbt with the project's profile; the caller looks at the exit code."""
     arguments = ("--no-use-colors", *arguments, "--profiles-dir", str(PROJECT_ROOT))
     return forked.dbt(arguments, directory, {**os.environ, **env}, timeout)
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory, testrun_uid: str) -> Callable[[str, Callable[[Path], None]], Path]:
+    """Return a function that returns the path of a name, which it has a function make, once for all workers."""
+
+    def path_of(name: str, make: Callable[[Path], None]) -> Path:
+        path = tmp_path_factory.getbasetemp().parent / f"{name}-{testrun_uid}"
+        with path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not path.exists():
+                make(path)
+        return path
+
+    return path_of
+
+
+@pytest.fixture(scope="session")
+def compiled_project(once: Callable[[str, Callable[[Path], None]], Path]) -> DbtManifest:
+    """The manifest of this project, compiled without a warehouse; a test that changes it copies it."""
+    path = once("compiled", lambda path: path.write_bytes(pickle.dumps(compiled_manifest(PROJECT_ROOT))))
+    return pickle.loads(path.read_bytes())
+
+
+@pytest.fixture(scope="session")
+def parsed_project(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+    """A target directory of dbt in which this project is parsed."""
+
+    def parse(target: Path) -> None:
+        finished = run_dbt("--quiet", "parse", "--target-path", str(target), "--log-path", str(target))
+        assert finished.returncode == 0, finished.stdout[-2000:]
+
+    return once("parsed", parse)
 
 
 @pytest.fixture

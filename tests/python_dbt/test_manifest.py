@@ -7,18 +7,14 @@ import pytest
 
 from python_common.errors import UserError
 from python_dbt.manifest import Constraint, DbtManifest, Hook, load, parse
-from tests.conftest import run_dbt
 
 MODEL = "model.retail_lakehouse."
 TEST = {"unique_id": "test.p.one", "resource_type": "test", "name": "one", "schema": "audit"}
 
 
 @pytest.fixture(scope="module")
-def manifest(tmp_path_factory: pytest.TempPathFactory) -> DbtManifest:
-    target = tmp_path_factory.mktemp("parsed")
-    finished = run_dbt("--quiet", "parse", "--target-path", str(target), "--log-path", str(target))
-    assert finished.returncode == 0, finished.stdout[-2000:]
-    return load(target / "manifest.json")
+def manifest(parsed_project: Path) -> DbtManifest:
+    return load(parsed_project / "manifest.json")
 
 
 def test_models_have_their_declarations_and_what_they_read(manifest: DbtManifest) -> None:

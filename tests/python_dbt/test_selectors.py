@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import pytest
 
@@ -7,9 +8,10 @@ from tests.conftest import run_dbt
 
 
 @pytest.fixture(scope="module")
-def selected(tmp_path_factory):
+def selected(parsed_project, tmp_path_factory):
     """Return the manifest, and the unique ids that each selector of selectors.yml selects."""
-    target = tmp_path_factory.mktemp("target")
+    target = tmp_path_factory.mktemp("target") / "parsed"
+    shutil.copytree(parsed_project, target)
 
     def listed(*arguments):
         output = ("--output", "json", "--output-keys", "unique_id", "--target-path", str(target))

@@ -60,7 +60,7 @@ say([str(problem) for problem in notify(settings, environment(), catalog, say)])
 
 
 @pytest.fixture
-def start(offline_settings: Settings, tmp_path: Path) -> Iterator[Start]:
+def start_machine(offline_settings: Settings, tmp_path: Path) -> Iterator[Start]:
     """Start a machine by its name, with the body of what it does."""
     load_catalog(offline_settings, create=True)
     machines = []
@@ -75,10 +75,10 @@ def start(offline_settings: Settings, tmp_path: Path) -> Iterator[Start]:
         machine.process.communicate()
 
 
-def test_of_two_machines_one_works_and_the_other_says_who_does(start: Start, tmp_path: Path) -> None:
-    first = start("first", WORK_IN_STEPS)
+def test_of_two_machines_one_works_and_the_other_says_who_does(start_machine: Start, tmp_path: Path) -> None:
+    first = start_machine("first", WORK_IN_STEPS)
     first.ready()
-    second = start("second", WORK_IN_STEPS, LAKEHOUSE_LOCK_TIMEOUT="5s")
+    second = start_machine("second", WORK_IN_STEPS, LAKEHOUSE_LOCK_TIMEOUT="5s")
     waiting = second.line()
     holder = f"he weekly of first:{tmp_path / 'first'} (weekly 2020-W53, since 20"
     assert waiting.startswith(f"waiting for t{holder}"), waiting
@@ -92,10 +92,10 @@ def test_of_two_machines_one_works_and_the_other_says_who_does(start: Start, tmp
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
-def test_a_run_that_a_signal_ends_is_not_waited_for_and_told_of(start: Start, number: signal.Signals) -> None:
-    first = start("first", TOLD_OF)
+def test_a_run_that_a_signal_ends_is_not_waited_for_and_told_of(start_machine: Start, number: signal.Signals) -> None:
+    first = start_machine("first", TOLD_OF)
     assert [first.line(), first.line()] == ["before: nothing", "ready"]
-    second = start("second", TOLD_OF)
+    second = start_machine("second", TOLD_OF)
     assert second.line().startswith("waiting for the weekly of first:")
     first.process.send_signal(number)
     first.rest()
@@ -125,13 +125,15 @@ def test_a_killed_run_is_kept_until_it_is_reported_whoever_has_the_lease_in_betw
     assert taken("backup save").left is None
 
 
-def test_a_machine_that_was_stopped_for_longer_than_its_lease_does_nothing_more(start: Start, tmp_path: Path) -> None:
-    first = start("first", WORK_IN_STEPS)
+def test_a_machine_that_was_stopped_for_longer_than_its_lease_does_nothing_more(
+    start_machine: Start, tmp_path: Path
+) -> None:
+    first = start_machine("first", WORK_IN_STEPS)
     first.ready()
     first.go()
     assert [first.line(), first.line()] == ["first", "ready"]
     first.stop()
-    second = start("second", WORK_IN_STEPS)
+    second = start_machine("second", WORK_IN_STEPS)
     second.ready()
     first.go()
     first.wake()
@@ -145,11 +147,11 @@ def test_a_machine_that_was_stopped_for_longer_than_its_lease_does_nothing_more(
     assert second.rest() == ["first", "ready", "second"]
 
 
-def test_a_machine_that_was_stopped_knows_it_also_when_the_other_has_ended(start: Start) -> None:
-    first = start("first", WORK_IN_STEPS)
+def test_a_machine_that_was_stopped_knows_it_also_when_the_other_has_ended(start_machine: Start) -> None:
+    first = start_machine("first", WORK_IN_STEPS)
     first.ready()
     first.stop()
-    second = start("second", WORK_IN_STEPS)
+    second = start_machine("second", WORK_IN_STEPS)
     second.go()
     second.go()
     assert second.rest()[-1] == "second"
@@ -159,8 +161,8 @@ def test_a_machine_that_was_stopped_knows_it_also_when_the_other_has_ended(start
     assert "and another run has had it since" in said
 
 
-def test_one_that_nobody_waited_for_goes_on(start: Start) -> None:
-    first = start("first", WORK_IN_STEPS)
+def test_one_that_nobody_waited_for_goes_on(start_machine: Start) -> None:
+    first = start_machine("first", WORK_IN_STEPS)
     first.ready()
     first.stop()
     time.sleep(LASTS_SECONDS + 0.5)
@@ -170,11 +172,11 @@ def test_one_that_nobody_waited_for_goes_on(start: Start) -> None:
     assert first.rest() == ["first", "ready", "second"]
 
 
-def test_of_two_machines_of_one_name_the_older_run_ends(start: Start) -> None:
+def test_of_two_machines_of_one_name_the_older_run_ends(start_machine: Start) -> None:
     """A clone of a machine takes the lease at once, as a run on the machine of a killed one does."""
-    first = start("clone", WORK_IN_STEPS)
+    first = start_machine("clone", WORK_IN_STEPS)
     first.ready()
-    second = start("clone", WORK_IN_STEPS.replace("2020-W53", "2021-W01"))
+    second = start_machine("clone", WORK_IN_STEPS.replace("2020-W53", "2021-W01"))
     second.ready()
     first.go()
     assert "weekly 2021-W01" in first.rest()[0]
@@ -184,17 +186,19 @@ def test_of_two_machines_of_one_name_the_older_run_ends(start: Start) -> None:
 
 
 @pytest.mark.long
-def test_clocks_that_differ_write_no_metadata_that_java_refuses(start: Start, offline_settings: Settings) -> None:
+def test_clocks_that_differ_write_no_metadata_that_java_refuses(
+    start_machine: Start, offline_settings: Settings
+) -> None:
     for ahead, behind, expected in (("61", "0", "second"), ("240", "0", "and the clock of behind shows")):
-        first = start("ahead", WORK_IN_STEPS, CLOCK_AHEAD=ahead)
+        first = start_machine("ahead", WORK_IN_STEPS, CLOCK_AHEAD=ahead)
         first.go()
         first.go()
         assert first.rest()[-1] == "second"
-        second = start("behind", WORK_IN_STEPS, CLOCK_AHEAD=behind)
+        second = start_machine("behind", WORK_IN_STEPS, CLOCK_AHEAD=behind)
         second.go()
         second.go()
         assert expected in second.rest()[-1]
-    assert start("ahead", CLOCK_STEPS_BACK, CLOCK_AHEAD="240").rest() == ["renewed"]
+    assert start_machine("ahead", CLOCK_STEPS_BACK, CLOCK_AHEAD="240").rest() == ["renewed"]
     table = load_catalog(offline_settings).load_table(lease.TABLE.identifier)
     for log in (table.metadata.snapshot_log, table.metadata.metadata_log):
         stamps = [entry.timestamp_ms for entry in log]
@@ -204,12 +208,12 @@ def test_clocks_that_differ_write_no_metadata_that_java_refuses(start: Start, of
 
 
 def test_a_version_of_a_machine_that_is_stopped_after_it_was_asked_is_refused_by_its_number(
-    start: Start, offline_settings: Settings
+    start_machine: Start, offline_settings: Settings
 ) -> None:
-    old = start("old", PUBLISH)
+    old = start_machine("old", PUBLISH)
     old.ready()
     old.stop()
-    new = start("new", PUBLISH)
+    new = start_machine("new", PUBLISH)
     new.ready()
     new.go()
     assert new.rest() == ["events/2020-W53/v1"]
@@ -222,7 +226,7 @@ def test_a_version_of_a_machine_that_is_stopped_after_it_was_asked_is_refused_by
 
 
 def test_of_two_machines_one_tells_and_one_that_was_stopped_tells_nothing_more(
-    start: Start, offline_settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    start_machine: Start, offline_settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
     target = open_target(offline_settings)
@@ -231,8 +235,8 @@ def test_of_two_machines_one_tells_and_one_that_was_stopped_tells_nothing_more(
         keys.append(outbox.key_of(target, publish_content(target, "a", week).manifest.path))
     with webhook() as (url, taken, answer):
         # A stack that the process of the tests has started has a mail server, which is not asked here.
-        first = start("first", NOTIFY, LAKEHOUSE_WEBHOOK_URL=url, LAKEHOUSE_SMTP_HOST="")
-        second = start("second", NOTIFY, LAKEHOUSE_WEBHOOK_URL=url, LAKEHOUSE_SMTP_HOST="")
+        first = start_machine("first", NOTIFY, LAKEHOUSE_WEBHOOK_URL=url, LAKEHOUSE_SMTP_HOST="")
+        second = start_machine("second", NOTIFY, LAKEHOUSE_WEBHOOK_URL=url, LAKEHOUSE_SMTP_HOST="")
         for machine in (first, second):
             machine.ready()
             machine.go()

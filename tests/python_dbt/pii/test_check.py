@@ -24,15 +24,10 @@ MASKS = masks.load()
 PROJECT = "retail_lakehouse"
 
 
-@pytest.fixture(scope="module")
-def compiled() -> DbtManifest:
-    return compiled_manifest(PROJECT_ROOT)
-
-
 @pytest.fixture
-def manifest(compiled: DbtManifest) -> DbtManifest:
+def manifest(compiled_project: DbtManifest) -> DbtManifest:
     """A copy of the project's manifest, to damage."""
-    return copy.deepcopy(compiled)
+    return copy.deepcopy(compiled_project)
 
 
 def model(manifest: DbtManifest, name: str) -> Node:

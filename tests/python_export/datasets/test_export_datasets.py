@@ -22,7 +22,6 @@ from python_common.config.environment import PROJECT_ROOT
 from python_common.errors import Issue, UserError
 from python_common.spark.spark_sql import Table
 from python_common.weeks import IsoWeek
-from python_dbt.compile import compiled_manifest
 from python_dbt.manifest import Column, DbtManifest, Node
 from python_dbt.manifest import parse as parse_manifest
 from python_dbt.pii import masks
@@ -351,17 +350,11 @@ def test_an_audience_gets_what_is_meant_for_it(manifest: dict[str, Any], tmp_pat
         declared.load(Project(tmp_path, {declared.AUDIENCE: "press"}))
 
 
-@pytest.fixture(scope="module")
-def compiled() -> DbtManifest:
-    """The manifest of the project, with compiled SQL."""
-    return compiled_manifest(PROJECT_ROOT)
-
-
-def test_every_dataset_is_in_what_is_listed_by_hand(compiled: DbtManifest) -> None:
+def test_every_dataset_is_in_what_is_listed_by_hand(compiled_project: DbtManifest) -> None:
     """Late data of a dataset without figures would not be seen, and nobody would count what its file lacks."""
-    nodes = {node.name: node for node in compiled.nodes.values()}
+    nodes = {node.name: node for node in compiled_project.nodes.values()}
     figures = nodes["ops_weekly_figures"].compiled_code
-    datasets = declared.of_manifest(compiled).values()
+    datasets = declared.of_manifest(compiled_project).values()
     assert {dataset.name for dataset in datasets} == set(re.findall(r"'(\w+)' as dataset_name", figures))
     reads = {name: set(node.parents) for name, node in nodes.items()}
     exposures = yaml.safe_load((PROJECT_ROOT / "models" / "exports" / "_exports__exposures.yml").read_text())[
@@ -378,10 +371,10 @@ def test_every_dataset_is_in_what_is_listed_by_hand(compiled: DbtManifest) -> No
         assert has_key == (unique_id in reads["assert_exports__one_key_version"]), model
 
 
-def test_each_published_column_is_not_null_or_has_the_reason_why_it_can_be(compiled: DbtManifest) -> None:
-    tests = (node for node in compiled.nodes.values() if node.resource_type == "test")
+def test_each_published_column_is_not_null_or_has_the_reason_why_it_can_be(compiled_project: DbtManifest) -> None:
+    tests = (node for node in compiled_project.nodes.values() if node.resource_type == "test")
     tested = {test.attached_node for test in tests if test.name.startswith("keeps_contract")}
-    models = [model for model in compiled.models if model.schema in ("marts", "exports")]
+    models = [model for model in compiled_project.models if model.schema in ("marts", "exports")]
     assert len(models) >= 15
     for model in models:
         assert model.unique_id in tested, model.name
@@ -390,8 +383,8 @@ def test_each_published_column_is_not_null_or_has_the_reason_why_it_can_be(compi
             assert is_required != bool(column.meta.get("nullable")), (model.name, name)
 
 
-def test_the_dictionary_has_what_the_contract_says(compiled: DbtManifest) -> None:
-    datasets = declared.of_manifest(compiled)
+def test_the_dictionary_has_what_the_contract_says(compiled_project: DbtManifest) -> None:
+    datasets = declared.of_manifest(compiled_project)
     fields = {field.name: field for field in datasets["product_demand"].fields}
     assert {name for name, field in fields.items() if not field.nullable} == {
         "ordered_week",

@@ -21,6 +21,7 @@ from python_common.failure import error_log
 from python_common.spark.spark_conf import CLASS_ARCHIVE
 from python_ingest.bronze.schema_state import SchemaState
 from python_ingest.declare.topics import Declaration
+from python_ingest.kafka import admin
 from python_ingest.kafka.admin import Broker, TopicState, passing
 from python_ingest.kafka.registry import Registry
 from python_ingest.landing.run import Options
@@ -192,7 +193,8 @@ def test_an_outage_longer_than_the_wait_is_named(offline_settings: Settings) -> 
     assert time.monotonic() - started < 20
 
 
-def test_a_broker_that_is_away_is_named(offline_settings: Settings) -> None:
+def test_a_broker_that_is_away_is_named(offline_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin, "REQUEST_SECONDS", 0.5)
     with pytest.raises(UserError, match=r"Kafka at 127.0.0.1:1 does not answer.*KAFKA_BOOTSTRAP_SERVERS"):
         Broker(offline_settings, 0.5).describe("orders")
 
