@@ -2,7 +2,7 @@ with customer_weeks as (
 
     select
         customer_key,
-        cast(date_trunc('week', first_ordered_at) as date) as week_start
+        {{ week_start('first_ordered_at') }} as week_start
     from {{ ref('fct_customer_activity_weekly') }}
 
 ),

@@ -13,6 +13,12 @@
 {%- endmacro %}
 
 
+{# The first day of the week of a moment, as a date. #}
+{% macro week_start(moment) -%}
+    trunc({{ moment }}, 'week')
+{%- endmacro %}
+
+
 {# The labels of the exported weeks, in their order: var `weeks`, several with commas between them, else var `week`,
    else the last week that was complete when the run started. #}
 {% macro exported_weeks() %}

@@ -42,6 +42,7 @@ ROWS = {
     "deduplicated.int_store_orders_deduplicated": 0,
     "deduplicated.int_trades_deduplicated": 0,
     "marts.dim_customers": 1,
+    "marts.dim_customers_history": 2,
     "marts.fct_order_lines": 2,
     "marts.fct_product_sales": 2,
     "marts.fct_completed_orders": 2,

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from datetime import date, timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -206,6 +207,55 @@ def assert_dimensions_are_the_truth(lake: Lake, wave: int) -> None:
         assert True in expected.values(), table
 
 
+def assert_histories_are_the_truth(lake: Lake, wave: int) -> None:
+    """Row by row: every version of every customer and product, with what it was and how long."""
+    log = list(produced_log(**SIZE, wave=wave))
+    for table, column in (("customers", "segment"), ("products", "price")):
+        expected = []
+        for key, changes in rules.changes(log, table).items():
+            ends = [*(start for start, _ in changes[1:]), None]
+            for (start, record), end in zip(changes, ends, strict=True):
+                is_deleted = rules.is_deleted(record)
+                expected.append(
+                    (
+                        f"{record.partition}-{record.offset}",
+                        key,
+                        record.content[column] if record.payload else None,
+                        is_deleted,
+                        end is None and not is_deleted,
+                        start,
+                        end,
+                    )
+                )
+        number = f"{table.removesuffix('s')}_id"
+        columns = f"version_key, {number}, {column}, is_deleted, is_current, epoch_ms(valid_from), epoch_ms(valid_to)"
+        found = lake.query(f"marts.dim_{table}_history", f"select {columns} from rows")
+        assert Counter(found) == Counter(expected), table
+        assert {(True, None), (False, None)} <= {(is_deleted, end) for _, _, _, is_deleted, _, _, end in expected}, (
+            table
+        )
+
+
+def assert_dates_are_the_calendar(lake: Lake) -> None:
+    first, last = date(2000, 1, 1), date(2049, 12, 31)
+    days = [first + timedelta(days=number) for number in range((last - first).days + 1)]
+    assert lake.query("marts.dim_dates", "select * from rows order by date_day") == [
+        (
+            day,
+            str(IsoWeek(*day.isocalendar()[:2])),
+            day - timedelta(days=day.weekday()),
+            day.isoweekday(),
+            f"{day:%A}",
+            day.year,
+            (day.month + 2) // 3,
+            day.month,
+            day.year,
+            day.month,
+        )
+        for day in days
+    ]
+
+
 def assert_groups_are_the_truth(lake: Lake, wave: int) -> None:
     """Row by row: the last week's figures per product and per customer, whose number in a store is a pseudonym."""
     week = str(lake.last_week)
@@ -332,6 +382,8 @@ def test_first_wave_is_the_truth(lake: Lake, first_wave: object) -> None:
     assert_sales_are_the_truth(lake, wave=1)
     assert_orders_are_the_truth(lake, wave=1)
     assert_dimensions_are_the_truth(lake, wave=1)
+    assert_histories_are_the_truth(lake, wave=1)
+    assert_dates_are_the_calendar(lake)
     assert_groups_are_the_truth(lake, wave=1)
     assert_lists_are_the_truth(lake)
     assert_csv_is_the_truth(lake, version=1)
@@ -431,6 +483,7 @@ def test_second_wave_is_the_truth_and_old_files_stay(lake: Lake, first_wave: obj
     assert_sales_are_the_truth(lake, wave=2)
     assert_orders_are_the_truth(lake, wave=2)
     assert_dimensions_are_the_truth(lake, wave=2)
+    assert_histories_are_the_truth(lake, wave=2)
     assert_groups_are_the_truth(lake, wave=2)
     assert_lists_are_the_truth(lake)
     assert_csv_is_the_truth(lake, version=2)

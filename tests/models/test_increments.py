@@ -87,7 +87,8 @@ def test_topics_without_a_record_are_tables_without_a_row_but_for_unknown_member
         prepared(own_lake, declaration)
     build("--exclude", "ops", "exports")
     built = contents(own_lake)
-    assert {name: len(rows) for name, rows in built.items() if rows} == {
+    # The calendar does not come from a topic.
+    assert {name: len(rows) for name, rows in built.items() if rows and name != "marts.dim_dates"} == {
         "marts.dim_customers": 1,
         "marts.dim_products": 1,
     }

@@ -69,6 +69,15 @@ def test_the_exported_week_is_the_last_complete_one_unless_one_is_named(stack: S
         ),
         *(
             (
+                "fiscal_date",
+                "fiscal_date('date_day')",
+                {"fiscal_year_start_month": month},
+                f"var fiscal_year_start_month: '{month}' is not a month. Give its number, 1 to 12.",
+            )
+            for month in ("April", 0, 13, 1.5)
+        ),
+        *(
+            (
                 "is_suppressed",
                 "is_suppressed('persons', total='total', key='cell')",
                 {"small_group_threshold": threshold},
@@ -92,6 +101,28 @@ def test_a_variable_that_cannot_be_meant_is_refused(
     text = (PROJECT_ROOT / "macros" / f"{file}.sql").read_text() + "{{ " + call + " }}"
     with pytest.raises(ValueError, match=re.escape(message)):
         jinja2.Environment(extensions=["jinja2.ext.do"]).from_string(text).render(context)
+
+
+def test_versions_with_a_gap_an_overlap_or_another_number_of_open_ends_are_found(stack: Settings, show: Show) -> None:
+    versions = {
+        "continuous": ((1, 2), (2, 2), (2, 5), (5, None)),
+        "gap": ((1, 2), (3, None)),
+        "overlap": ((1, 3), (2, None)),
+        "overlap of equal starts": ((1, 2), (1, None)),
+        "two open ends": ((1, None), (2, None)),
+        "no open end": ((1, 2), (2, 3)),
+        "backwards": ((3, 2), (2, None)),
+    }
+    values = ", ".join(
+        f"('{key}', {start}, {'null' if end is None else end})"
+        for key, periods in versions.items()
+        for start, end in periods
+    )
+    rows = f"(select * from values {values} as rows (key, valid_from, valid_to))"
+    found = show(
+        f"{{% set rows %}}{rows}{{% endset %}} select * from ({{{{ test_continuous_versions(rows, 'key') }}}})"
+    )
+    assert {row["key"] for row in found} == versions.keys() - {"continuous"}
 
 
 def test_a_pseudonym_is_pythons_hmac(masking_key: Settings, show: Show) -> None:
