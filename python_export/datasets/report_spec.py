@@ -38,23 +38,34 @@ class Chart:
 class Ranked:
     """A column of a ranking and what readers call it.
 
-    With `of` it is another dataset's: the least value in its rows with the same first column.
+    With `of` it is another dataset's: the least value in its rows whose `key`, after a `prefix`, is the ranking's key.
     """
 
     column: str
     heading: str
     of: str | None = None
+    key: str | None = None
+    prefix: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, config=KNOWN)
 class Ranking:
-    """The rows of the file that have most in the column `by`, some of their columns, and what readers call them."""
+    """The rows of the file that have most in the column `by`, some of their columns, and what readers call them.
+
+    A row without a value in the first column is called by that in `key`, by default the first column.
+    """
 
     by: str
     columns: Annotated[tuple[Ranked, ...], Field(min_length=1)]
     title: str
     note: str
     empty: str
+    key: str | None = None
+
+    @property
+    def row_key(self) -> str:
+        """The column that names a row."""
+        return self.key or self.columns[0].column
 
 
 @dataclass(frozen=True, kw_only=True, config=KNOWN)

@@ -5,7 +5,7 @@ The figures in mail, webhook and report are those of the manifest alone.
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
@@ -47,18 +47,33 @@ IN_WEBHOOK = ("dataset", "week", "version", "supersedes", "rows", "control_total
 
 @dataclass(frozen=True)
 class Figure:
-    """A total of a version and, if there is one, that of the newest version of the week before."""
+    """A total of a version and, if there is one, that of the newest version of the week before.
+
+    `earlier` are those of the published ones of some weeks before.
+    """
 
     name: str
     now: Decimal
     before: Decimal | None
+    earlier: tuple[Decimal, ...] = ()
 
     @property
     def change(self) -> str:
         """How much more or less than the week before, for instance `+7.2 %`."""
-        if not self.before:
-            return ""
-        return f"{(self.now - self.before) / self.before * 100:+.1f} %"
+        return self._against(self.before)
+
+    @property
+    def mean(self) -> Decimal | None:
+        """The mean of the earlier totals; None without any."""
+        return sum(self.earlier, Decimal(0)) / len(self.earlier) if self.earlier else None
+
+    @property
+    def change_of_mean(self) -> str:
+        """How much more or less than that mean."""
+        return self._against(self.mean)
+
+    def _against(self, other: Decimal | None) -> str:
+        return f"{(self.now - other) / other * 100:+.1f} %" if other else ""
 
 
 @dataclass(frozen=True)
@@ -73,9 +88,13 @@ class Announcement:
 
 
 def announcement(
-    target: Target, manifest: Manifest, before: Manifest | None, shown: Mapping[str, ReportSpec]
+    target: Target,
+    manifest: Manifest,
+    before: Manifest | None,
+    shown: Mapping[str, ReportSpec],
+    earlier: Iterable[Manifest] = (),
 ) -> Announcement:
-    """Return the announcement of a version, given the newest one of the week before.
+    """Return the announcement of a version, given the newest one of the week before, and those of `earlier` weeks.
 
     `shown` has by dataset what its model wants shown; of one without, that is the number of rows.
     """
@@ -83,8 +102,11 @@ def announcement(
     has_sums = manifest.dataset in shown and not manifest.small_groups
     measures = shown[manifest.dataset].measures if has_sums else ()
     totals, totals_before = _totals(manifest), _totals(before) if before else {}
+    totals_earlier = list(map(_totals, earlier))
     figures = tuple(
-        Figure(name, totals[name], totals_before.get(name)) for name in ("rows", *measures) if name in totals
+        Figure(name, totals[name], totals_before.get(name), tuple(of[name] for of in totals_earlier if name in of))
+        for name in ("rows", *measures)
+        if name in totals
     )
     path = f"{manifest.path}/{manifest.file}"
     return Announcement(manifest, target.address(path), target.link(path), figures, changes(manifest))

@@ -28,12 +28,13 @@ from python_export.datasets import declared
 from python_export.datasets.declared import Dataset
 from python_export.datasets.report_spec import Chart, Ranking, ReportSpec, excluded_queries
 from python_export.notify.exported import Exported
-from python_export.notify.messages import TEMPLATES, Announcement, Figure, announcement, report_path
+from python_export.notify.messages import TEMPLATES, Announcement, Figure, announcement, counted, report_path
 from python_export.notify.outbox import Notice
 from python_export.publishing.manifest import Manifest, paths, readable
 from python_export.publishing.target import Target, open_target
 
 WEEKS = 8
+WEEKS_OF_MEAN = 4
 RANKED = 10
 Versions = Mapping[tuple[str, str], Manifest]
 """The newest version by dataset and week."""
@@ -51,13 +52,14 @@ class Group:
 class Top:
     """The first rows of a ranking: how much each has, then its cells, which are shown as text, number or bar.
 
-    `suppressed` groups are left out because they are small; None if none can be.
+    They are of `files`. `suppressed` groups are left out because they are small; None if none can be.
     """
 
     ranking: Ranking
     cell_formats: list[str]
     rows: list[tuple[Any, ...]]
     suppressed: int | None
+    files: list[Manifest]
 
 
 def write_all(settings: Settings, exported: Exported) -> list[str]:
@@ -86,7 +88,13 @@ def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = ()) -> 
     versions = needed(target, week, charts)
     by_week = {(version.dataset, version.week): version for version in versions}
     announced = [
-        announcement(target, version, by_week.get((version.dataset, str(week.minus(1)))), shown)
+        announcement(
+            target,
+            version,
+            by_week.get((version.dataset, str(week.minus(1)))),
+            shown,
+            [by_week[before] for earlier in _mean_of(week) if (before := (version.dataset, str(earlier))) in by_week],
+        )
         for version in versions
         if version.week == str(week)
     ]
@@ -106,6 +114,10 @@ def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = ()) -> 
         weeks=[str(shown_week) for shown_week in _weeks(week)],
         charts={name: (chart, _groups(by_week, name, chart, week)) for name, chart in charts.items()},
         rankings={name: top for name, top in rankings.items() if top},
+        counted=counted,
+        weeks_of_mean=WEEKS_OF_MEAN,
+        datasets=list(datasets),
+        kept_out={name: _kept_out(version.manifest, own_notices) for name, version in newest.items()},
         left_out={label: count for label, count in counts.items() if count is not None},
         withheld={notice.dataset: notice.text for notice in own_notices if notice.dataset},
         notices=lines,
@@ -116,19 +128,37 @@ def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = ()) -> 
     return target.address(report_path(week))
 
 
-def _headlines(shown: Mapping[str, ReportSpec], newest: Mapping[str, Announcement]) -> list[tuple[str, Figure]]:
+def _kept_out(manifest: Manifest, notices: Iterable[Notice]) -> list[str]:
+    """Return what a file does not have of its week, and why."""
+    kept_out = [notice.text for notice in notices if notice.dataset == manifest.dataset]
+    kept_out += [f"quarantined, {reason}: {count:,}" for reason, count in manifest.quarantined_by_reason.items()]
+    kept_out += [f"withheld, may be personal data, {what}: {count:,}" for what, count in manifest.withheld_rows.items()]
+    if (groups := manifest.small_groups) and groups.suppressed:
+        threshold = f"groups of fewer than {groups.threshold} persons, and the next larger one of a total"
+        kept_out.append(f"suppressed, {threshold}: {groups.suppressed:,}")
+    return kept_out
+
+
+def _headlines(
+    shown: Mapping[str, ReportSpec], newest: Mapping[str, Announcement]
+) -> list[tuple[str, Figure, Manifest]]:
     found = []
     for dataset, version in newest.items():
         figures = {figure.name: figure for figure in version.figures}
         headlines = shown[dataset].headlines if dataset in shown else ()
-        found += [(headline, figures[headline.figure]) for headline in headlines if headline.figure in figures]
-    return [(headline.label, figure) for headline, figure in sorted(found, key=lambda pair: pair[0].place)]
+        found += [
+            (headline, figures[headline.figure], version.manifest)
+            for headline in headlines
+            if headline.figure in figures
+        ]
+    found.sort(key=lambda headline: headline[0].place)
+    return [(headline.label, figure, manifest) for headline, figure, manifest in found]
 
 
 def needed(target: Target, week: IsoWeek, charted: Collection[str]) -> list[Manifest]:
     """Return the manifests that a report is made of: of its week all, of what it is compared with the newest.
 
-    Of the datasets that are `charted` that is more than one week.
+    Of the datasets that are `charted` these are more weeks than the mean needs.
     """
     by_week: dict[tuple[str, str], list[str]] = {}
     for path in paths(target):
@@ -138,13 +168,17 @@ def needed(target: Target, week: IsoWeek, charted: Collection[str]) -> list[Mani
     for (dataset, label), listed in by_week.items():
         if label == str(week):
             found += readable(target, listed)
-        elif label == str(week.minus(1)) or (dataset in charted and label in map(str, _weeks(week))):
+        elif label in map(str, _weeks(week) if dataset in charted else _mean_of(week)):
             found += islice(readable(target, reversed(listed)), 1)
     return found
 
 
 def _weeks(week: IsoWeek) -> list[IsoWeek]:
     return [week.minus(weeks) for weeks in reversed(range(WEEKS))]
+
+
+def _mean_of(week: IsoWeek) -> list[IsoWeek]:
+    return _weeks(week)[-1 - WEEKS_OF_MEAN : -1]
 
 
 def _groups(versions: Versions, dataset: str, chart: Chart, week: IsoWeek) -> list[Group] | None:
@@ -164,32 +198,39 @@ def _groups(versions: Versions, dataset: str, chart: Chart, week: IsoWeek) -> li
     found = []
     for name in {name for by_name in totals.values() for name in by_name}:
         history = [totals[shown].get(name, Decimal(0)) if shown in totals else None for shown in _weeks(week)]
-        found.append(Group(Figure(name, totals[week].get(name, Decimal(0)), history[-2]), history))
+        earlier = tuple(amount for amount in history[-1 - WEEKS_OF_MEAN : -1] if amount is not None)
+        found.append(Group(Figure(name, totals[week].get(name, Decimal(0)), history[-2], earlier), history))
     return sorted(found, key=lambda group: (-group.figure.now, group.figure.name))
 
 
 def _top(target: Target, versions: Versions, dataset: Dataset, ranking: Ranking, week: IsoWeek) -> Top | None:
     """Return the first rows of a ranking and what is shown of them; None without a file that has its columns."""
     own = versions.get((dataset.name, str(week)))
-    made_by = {ranking.by, ranking.columns[0].column, *filter(None, [dataset.suppressed])}
+    made_by = {ranking.by, ranking.row_key, *filter(None, [dataset.suppressed])}
     if own is None or not made_by <= set(own.column_names):
         return None
-    files = {ranked.of: versions.get((ranked.of, str(week))) for ranked in ranking.columns if ranked.of} | {None: own}
-    key = csv_file.name(ranking.columns[0].column)
+    files = {None: own} | {ranked.of: versions.get((ranked.of, str(week))) for ranked in ranking.columns if ranked.of}
+    key = csv_file.name(ranking.row_key)
     by = f"cast({csv_file.name(ranking.by)} as decimal(38, 2))"
     failed = f"The report of {week} could not be made of the published files"
     remedy = "See what `lakehouse export verify` says of them"
     with tempfile.TemporaryDirectory() as scratch, csv_file.reading(Path(scratch), failed, remedy) as database:
         rows = {of: _rows(target, manifest, scratch) for of, manifest in files.items() if manifest}
-        cells, cell_formats = [], []
+        cells: list[str] = []
+        cell_formats: list[str] = []
         for ranked in ranking.columns:
             manifest, cell = files[ranked.of], csv_file.name(ranked.column)
+            other_key = ranked.key or ranking.row_key
+            used = {ranked.column, other_key} if ranked.of else {ranked.column}
             is_number = not ranked.of and ranked.column in own.control_totals
             cell_formats.append("bar" if ranked.column == ranking.by else "number" if is_number else "text")
-            if manifest is None or ranked.column not in manifest.column_names:
+            if manifest is None or not used <= set(manifest.column_names):
                 cell = "null"
             elif ranked.of:
-                cell = f"(select min({cell}) from {rows[ranked.of]} as other where other.{key} = best.{key})"
+                key_there = f"{csv_file.text(ranked.prefix)} || other.{csv_file.name(other_key)}"
+                cell = f"(select min({cell}) from {rows[ranked.of]} as other where {key_there} = best.{key})"
+            if not cells:
+                cell = f"coalesce({cell}, best.{key})"
             cells.append(cell if cell_formats[-1] == "text" else f"cast({cell} as decimal(38, 2))")
         is_shown = f"where {csv_file.name(dataset.suppressed)} = 'false'" if dataset.suppressed else ""
         found = database.execute(
@@ -198,7 +239,8 @@ def _top(target: Target, versions: Versions, dataset: Dataset, ranking: Ranking,
             select coalesce({by}, 0), {", ".join(cells)} from best order by {by} desc nulls last, {key}
             """
         ).fetchall()
-    return Top(ranking, cell_formats, found, own.small_groups.suppressed if own.small_groups else None)
+    suppressed = own.small_groups.suppressed if own.small_groups else None
+    return Top(ranking, cell_formats, found, suppressed, [manifest for manifest in files.values() if manifest])
 
 
 def _rows(target: Target, manifest: Manifest, scratch: str) -> str:

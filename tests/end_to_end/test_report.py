@@ -1,5 +1,6 @@
 """The page for analysts, in a real browser: what it shows is what the files say, and it can be seen."""
 
+import html
 import re
 import shutil
 import subprocess
@@ -43,9 +44,24 @@ def test_the_report_shows_what_the_files_say(lake: Lake, first_wave: object, tmp
     assert re.findall(r'<th scope="row">(\w+)</th>', channels) == [name for name, _ in by_channel.most_common()]
     for amount in by_channel.values():
         assert f'<td class="number">{amount:,.0f}</td>' in channels
+    _, sales = newest(lake, "product_sales")
+    names: dict[str, str] = {}
+    for sale in sales:
+        key = f"shop-{sale['product_id']}"
+        names[key] = min(sale["product_name"], names.get(key, sale["product_name"]))
+    _, demand = newest(lake, "product_demand")
+    ranked = sorted(
+        (row for row in demand if row["is_suppressed"] == "false"),
+        key=lambda row: (not row["revenue"], -Decimal(row["revenue"] or 0), row["product_key"]),
+    )[:10]
+    ranking = re.search(r'<table id="ranking-product_demand">.*?</table>', shown, re.DOTALL)[0]
+    assert re.findall(r'<th scope="row">(.*?)</th>', html.unescape(ranking)) == [
+        names.get(row["product_key"], row["product_key"]) for row in ranked
+    ]
     link = f"../order_lines/{lake.last_week}/v{manifest['version']}/{manifest['file']}"
     assert f'href="{link}"' in shown
-    assert (page.parent / link).exists()
+    for linked in re.findall(r'href="(.*?)"', shown):
+        assert (page.parent / linked).exists()
     assert "http" not in shown
     assert "<script" not in shown
 

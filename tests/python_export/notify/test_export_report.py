@@ -14,7 +14,7 @@ from python_common.errors import UserError
 from python_common.weeks import IsoWeek
 from python_export.notify import page as report
 from python_export.notify.outbox import Notice
-from python_export.publishing.manifest import Manifest
+from python_export.publishing.manifest import Manifest, SmallGroups
 from python_export.publishing.publish import publish
 from python_export.publishing.target import open_target
 from tests.python_export.conftest import failing, write_manifest
@@ -164,7 +164,8 @@ def test_a_dataset_that_is_not_published_is_shown_as_withheld_and_never_as_zero(
     publish_file(offline_settings, "title,loans\n", before)
     withheld = Notice(WEEK, "loans", "loans 2020-W53 is withheld: behind: payments")
     page = page_of(offline_settings, [withheld])
-    assert page.count(withheld.text) == 2
+    # On top, in the place of its chart, and next to the files.
+    assert page.count(withheld.text) == 3
     assert "shelves is not published for 2020-W53" in page
     for shown_as_zero in ("-100.0", ">0<", "None.", 'id="chart-'):
         assert shown_as_zero not in page
@@ -180,7 +181,7 @@ def test_a_dataset_that_is_not_published_is_shown_as_withheld_and_never_as_zero(
     # The root of another audience has no chart of what is not meant for it.
     monkeypatch.setenv("LAKEHOUSE_EXPORT_AUDIENCE", "partners")
     page = Path(report.write(offline_settings, IsoWeek.parse("2021-W02"))).read_text()
-    assert re.findall(r"(\w+) is not published", page) == ["shelves"]
+    assert re.findall(r"(\w+) is not published", page) == ["shelves"] * 2
 
 
 def test_a_missing_file_costs_its_ranking(offline_settings: Settings, library: dict[str, Any], tmp_path: Path) -> None:
@@ -225,11 +226,73 @@ def test_the_report_takes_the_sales_of_eight_weeks_from_manifests(
     )
     assert "<title>2020-W50: 100</title>" in page
     assert "<title>2020-W51" not in page
-    assert "+50.0 %" in page
+    # The week before had 200; the four weeks before 200, 0, 100, and 50 without the measure by channel.
+    [tile, _] = re.findall(r'<div class="tile">.*?</div>', page, re.S)
+    assert re.findall(r"[+-][\d.]+ % on the [\w ]+", tile) == [
+        "+50.0 % on the week before",
+        "+242.9 % on the mean of 4 weeks",
+    ]
+    [row] = re.findall(r'<tr><th scope="row">store</th>.*?</tr>', page, re.S)
+    assert re.findall(r'<td class="number">(.*?)</td>', row) == ["300", "200", "+50.0 %", "100", "+200.0 %"]
+    link = f'<a href="../order_lines/{WEEK}/v1/order_lines_{WEEK}_v1.csv">order_lines v1</a>'
+    assert link in tile
+    # Once per tile, in the chart, and in the list of files.
+    assert page.count(link) == 4
+    assert page.count("in the currency units of the source") == 1
+
+
+def test_a_ranking_calls_a_row_by_another_files_name_and_by_its_key_without_one(
+    offline_settings: Settings, library: dict[str, Any], tmp_path: Path
+) -> None:
+    from_titles = {"of": "titles", "key": "number", "prefix": "book-"}
+    columns = [
+        {"column": "title", "heading": "Book"} | from_titles,
+        {"column": "author", "heading": "By"} | from_titles,
+    ]
+    library["exp_weekly__loans"]["export"]["display"] = {"ranking": {**RANKING, "key": "item", "columns": columns}}
+    write_manifest(tmp_path, "ops", library)
+    published(offline_settings, "loans", ["item,loans", "book-1,3", "book-2,2", "film-1,1"], {"loans": "6"})
+
+    def ranked() -> list[tuple[str, str]]:
+        [ranking] = re.findall(
+            r'<section>(?:(?!<section>).)*id="ranking-loans".*?</section>', page_of(offline_settings), re.S
+        )
+        links = re.findall(r'href="../(\w+)/', ranking)
+        assert links == [name for name in ("loans", "titles") if (Path(offline_settings.export_root) / name).exists()]
+        return re.findall(r'<th scope="row">(.*?)</th>\s*<td>(.*?)</td>', ranking)
+
+    assert ranked() == [("book-1", ""), ("book-2", ""), ("film-1", "")]
+    published(offline_settings, "titles", ["number,title,author", "1,Dune,Herbert", "3,Emma,Austen"], {})
+    assert ranked() == [("Dune", "Herbert"), ("book-2", ""), ("film-1", "")]
+
+
+def test_what_a_file_lacks_is_next_to_it_with_the_reason(
+    offline_settings: Settings, library: dict[str, Any], tmp_path: Path
+) -> None:
+    write_manifest(tmp_path, "ops", library)
+    lacking = replace(
+        draft(WEEK),
+        dataset="loans",
+        quarantined=1200,
+        quarantined_by_reason={"no order": 1200},
+        withheld_rows={"e-mail address in title": 2},
+        small_groups=SmallGroups(threshold=10, suppressed=3),
+    )
+    publish_file(offline_settings, "title,loans\n", lacking)
+    late = Notice(WEEK, "loans", "loans 2020-W53 is withheld: behind: payments")
+    [files] = re.findall(r'<table id="files">.*?</table>', page_of(offline_settings, [late]), re.S)
+    assert re.findall("<div>(.*?)</div>", files) == [
+        late.text,
+        "quarantined, no order: 1,200",
+        "withheld, may be personal data, e-mail address in title: 2",
+        "suppressed, groups of fewer than 10 persons, and the next larger one of a total: 3",
+    ]
+    # A dataset without a version is a row too.
+    assert re.findall(r"(\w+) is not published", files) == ["fines", "shelves"]
 
 
 def test_a_report_reads_the_manifests_that_it_shows(offline_settings: Settings) -> None:
-    """All versions of its week, the newest of the week before, and those that sales by channel need; a damaged one
+    """All versions of its week, the newest of the four before, and those that sales by channel need; a damaged one
     gives way to the one before it."""
     target = open_target(offline_settings)
     week = IsoWeek(2021, 10)
@@ -238,7 +301,8 @@ def test_a_report_reads_the_manifests_that_it_shows(offline_settings: Settings) 
         ("order_lines", str(week.minus(7)), "abc"),
         ("order_lines", str(week.minus(8)), "a"),
         ("trades", str(week.minus(1)), "ab"),
-        ("trades", str(week.minus(2)), "a"),
+        ("trades", str(week.minus(4)), "a"),
+        ("trades", str(week.minus(5)), "a"),
     ):
         for content in contents:
             publish(target, stage(target, content), replace(draft(label), dataset=dataset), (), target.staging / "s")
@@ -249,5 +313,6 @@ def test_a_report_reads_the_manifests_that_it_shows(offline_settings: Settings) 
         f"order_lines/{week.minus(7)}/v2",
         f"order_lines/{week}/v1",
         f"order_lines/{week}/v2",
+        f"trades/{week.minus(4)}/v1",
         f"trades/{week.minus(1)}/v2",
     ]
