@@ -25,7 +25,7 @@ from python_export.datasets.declared import Dataset
 from python_export.datasets.snapshot import Source, require_week
 from python_export.notify.exported import Exported
 from python_export.publishing import late
-from python_export.publishing.manifest import Manifest, newest
+from python_export.publishing.manifest import Manifest
 from python_export.publishing.publish import WithdrawnContentError, build_manifest, publish
 from python_export.publishing.retain import tag_snapshot
 from python_export.publishing.target import Target, is_announced, open_target, staging, stopped
@@ -93,10 +93,7 @@ class Exporter:
             datasets = [known[name] for name in due[week]]
             reasons = {one.dataset: one.reason for one in withhold(datasets, self.readiness.of(week), week)[1]}
             for dataset in datasets:
-                version = newest(target, dataset.name, str(week))
-                why = f"v{version.version} may differ" if version else "never published"
-                if version and dataset.suppressed:
-                    why = f"v{version.version} is its one version"
+                why = late.why_due(target, dataset.name, week, has_one_version=bool(dataset.suppressed))
                 found.append((dataset.name, str(week), why, reasons.get(dataset.name, "")))
         return found
 

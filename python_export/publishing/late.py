@@ -17,7 +17,7 @@ from python_common.catalog.catalog import load_table
 from python_common.catalog.small_table import SmallTable
 from python_common.weeks import IsoWeek, weeks_between
 from python_dbt.run import FIGURES_TABLE
-from python_export.publishing.manifest import Manifest, newest, paths
+from python_export.publishing.manifest import Manifest, newest, paths, published
 from python_export.publishing.publish import Published, unchanged
 from python_export.publishing.target import Target
 
@@ -90,6 +90,17 @@ def weeks_to_export(
     restated = sorted(to_restate.keys() - missing.keys(), reverse=True)
     order = [*sorted(missing), *restated[:at_most]]
     return {week: missing.get(week, []) + to_restate.get(week, []) for week in order}, restated[at_most:]
+
+
+def why_due(target: Target, name: str, week: IsoWeek, has_one_version: bool) -> str:
+    """Return why a week of a dataset is exported, in words for a preview."""
+    versions = published(target, name, str(week), with_withdrawn=True)
+    if not versions:
+        return "never published"
+    current = [version for version in versions if not version.withdrawn]
+    if not current:
+        return "withdrawn"
+    return f"v{current[-1].version} {'is its one version' if has_one_version else 'may differ'}"
 
 
 def record_due(

@@ -20,7 +20,9 @@ from python_dbt.run import FIGURES_TABLE
 from python_export.cli import run as cli
 from python_export.publishing import late
 from python_export.publishing.manifest import Manifest
+from python_export.publishing.publish import withdraw
 from python_export.publishing.target import Target, open_target
+from tests.python_export.publishing.test_export_publish import publish_content
 from tests.support.hostile_rows import draft
 from tests.support.seeds import seeds
 
@@ -248,3 +250,17 @@ def test_a_skipped_week_is_no_longer_due_and_a_published_one_is_not_skipped(
     assert (skipped.exit_code, skipped.output) == (0, f"{NEW} is skipped for events\n")
     assert exports.due(now) == {}
     assert late.TABLE.rows(exports.catalog)[late._address(exports.target, "events", NEW)].skipped == "a holiday"
+
+
+def test_a_preview_says_of_a_week_whether_it_is_withdrawn_or_was_never_published(target: Target) -> None:
+    def why(has_one_version: bool = False) -> str:
+        return late.why_due(target, "events", IsoWeek.parse(NEW), has_one_version)
+
+    assert why() == why(has_one_version=True) == "never published"
+    for content in ("note\na\n", "note\nb\n"):
+        publish_content(target, content, NEW)
+    assert why() == "v2 may differ"
+    withdraw(target, f"events/{NEW}/v2", "a wrong price")
+    assert (why(), why(has_one_version=True)) == ("v1 may differ", "v1 is its one version")
+    withdraw(target, f"events/{NEW}/v1", "a wrong price")
+    assert why() == why(has_one_version=True) == "withdrawn"
