@@ -18,7 +18,7 @@ from python_common.output import AsJson, console, print_json, print_table
 from python_common.spark import thrift
 from python_common.weeks import IsoWeek
 from python_export.cli.outcome import end
-from python_export.notify import outbox
+from python_export.notify import index, outbox
 from python_export.notify.deliver import notify
 from python_export.notify.messages import report_path
 from python_export.publishing import late
@@ -44,7 +44,7 @@ def verify(
 ) -> None:
     """Verify what is published: bytes, manifests, three parsers, and the tables the files were made from.
 
-    Exit code 1 if a check of a version or a pointer fails.
+    Exit code 1 if a check of a version, a pointer or the index fails.
     """
     settings = from_environment()
     target, catalog = open_target(settings), load_catalog(settings)
@@ -64,6 +64,7 @@ def verify(
         with tempfile.TemporaryDirectory(prefix="lakehouse-verify-") as scratch:
             findings.append(audit(target, catalog, path, Path(scratch)))
     findings += [audit_pointer(target, name) for name in sorted({path.split("/")[0] for path in chosen})]
+    findings += index.audit(target)
     wrong = [finding for finding in findings if finding.problems]
     if as_json:
         print_json(findings)
@@ -158,6 +159,7 @@ def withdraw(
             left = newest(target, manifest.dataset, manifest.week)
             now = f"v{left.version} is the newest of its week" if left else "its week has no version"
             console.print(f"{manifest.path} is withdrawn; {now}")
+        index.write(target)
     end(notify(settings, env, catalog, console.print))
 
 
@@ -187,6 +189,7 @@ def expire(
             console.print(f"{path}: is removed")
         for week in {week for _, week in weeks} - {path.split("/")[1] for path in paths(target)}:
             target.delete(report_path(IsoWeek.parse(week)))
+        index.write(target)
 
 
 def _ended_by(limit: datetime, versions: list[str]) -> list[str]:

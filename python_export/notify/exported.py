@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from python_common.errors import UserError
 from python_common.weeks import IsoWeek
 from python_export.notify.outbox import Notice
+from python_export.publishing.manifest import Manifest
 from python_export.publishing.publish import Published
 from python_export.readiness.issues import Withheld
 
@@ -14,7 +15,7 @@ class Exported:
     """What a run did so far: versions that are public, what is withheld, warnings; all without data.
 
     `week` is the newest that it is for. `has_faults` also if no dataset comes from what failed. `undelivered` are the
-    errors of notifications, `step` is what the run does now, for an alert.
+    errors of notifications, `step` is what the run does now, for an alert. `current` is what the index lists.
     """
 
     week: IsoWeek
@@ -24,6 +25,7 @@ class Exported:
     has_faults: bool = False
     undelivered: list[UserError] = field(default_factory=list)
     step: str = ""
+    current: list[Manifest] = field(default_factory=list)
 
     @property
     def is_incomplete(self) -> bool:

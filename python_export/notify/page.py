@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,11 @@ from python_export.csv import csv_file
 from python_export.datasets import declared
 from python_export.datasets.declared import Dataset
 from python_export.datasets.report_spec import Chart, Ranking, ReportSpec, excluded_queries
+from python_export.notify import index
 from python_export.notify.exported import Exported
 from python_export.notify.messages import TEMPLATES, Announcement, Figure, announcement, counted, report_path
 from python_export.notify.outbox import Notice
-from python_export.publishing.manifest import Manifest, paths, readable
+from python_export.publishing.manifest import Manifest, Reader, paths, read, readable
 from python_export.publishing.target import Target, open_target
 
 WEEKS = 8
@@ -63,11 +65,17 @@ class Top:
 
 
 def write_all(settings: Settings, exported: Exported) -> list[str]:
-    """Write the reports of the weeks of a run, and return their addresses, the newest week's last."""
-    return [write(settings, week, exported.notices()) for week in exported.weeks()]
+    """Write the index, then the reports of the weeks of a run; return the reports' addresses, the newest week's last.
+
+    Each manifest is read once.
+    """
+    reader = cache(read)
+    # First, because a report needs Spark too.
+    exported.current = index.write(open_target(settings), reader)
+    return [write(settings, week, exported.notices(), reader) for week in exported.weeks()]
 
 
-def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = ()) -> str:
+def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = (), reader: Reader | None = None) -> str:
     """Write the report of a week in the place of an older one, and return its address. On its top are its notices.
 
     A chart without a published version of the week says so, and a ranking without a readable file is left out.
@@ -85,7 +93,7 @@ def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = ()) -> 
     charts = {name: of_dataset.chart for name, of_dataset in shown.items() if of_dataset.chart}
     with thrift.connect(settings) as cursor:
         counts = {label: _count(cursor, sql) for label, sql in excluded_queries(manifest).items()}
-    versions = needed(target, week, charts)
+    versions = needed(target, week, charts, reader)
     by_week = {(version.dataset, version.week): version for version in versions}
     announced = [
         announcement(
@@ -155,7 +163,7 @@ def _headlines(
     return [(headline.label, figure, manifest) for headline, figure, manifest in found]
 
 
-def needed(target: Target, week: IsoWeek, charted: Collection[str]) -> list[Manifest]:
+def needed(target: Target, week: IsoWeek, charted: Collection[str], reader: Reader | None = None) -> list[Manifest]:
     """Return the manifests that a report is made of: of its week all, of what it is compared with the newest.
 
     Of the datasets that are `charted` these are more weeks than the mean needs.
@@ -167,9 +175,9 @@ def needed(target: Target, week: IsoWeek, charted: Collection[str]) -> list[Mani
     found: list[Manifest] = []
     for (dataset, label), listed in by_week.items():
         if label == str(week):
-            found += readable(target, listed)
+            found += readable(target, listed, reader=reader)
         elif label in map(str, _weeks(week) if dataset in charted else _mean_of(week)):
-            found += islice(readable(target, reversed(listed)), 1)
+            found += islice(readable(target, reversed(listed), reader=reader), 1)
     return found
 
 

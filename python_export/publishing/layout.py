@@ -10,6 +10,7 @@ from python_export.csv.bucket import ABANDONED_AFTER
 
 MANIFEST = "manifest.json"
 REPORTS = "reports"
+FEED, INDEX = "versions.json", "index.html"
 VERSION = re.compile(r"(?P<dataset>\w+)/(?P<week>\d{4}-W\d\d)/v(?P<number>[1-9]\d*)")
 # What only this project writes, and what clean-up may delete. Others use a bucket and a directory too.
 UPLOAD = re.compile(r"(?P<version>[^/]+/\d{4}-W\d\d/v\d+)/(?P<folder>lakehouse-[0-9a-f]{16})/[^/]+")

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -21,7 +22,7 @@ from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.locks.lock import lock
 from python_common.private_files import for_readers
-from python_export.publishing.layout import MANIFEST, UNFINISHED, VERSION, Layout
+from python_export.publishing.layout import FEED, INDEX, MANIFEST, UNFINISHED, VERSION, Layout
 from python_export.publishing.s3_target import S3Target
 
 # The staging area of a root that readers may enter, unlike this.
@@ -139,7 +140,8 @@ class LocalTarget(Layout):
             # Its writer died before it could forbid to write it.
             if version.stat().st_mode & 0o200:
                 version.chmod(for_readers(0o555))
-        for file in (self.root / folder).glob(".*"):
+        at_root = (self.root.glob(f".{name}.*") for name in (FEED, INDEX))
+        for file in chain((self.root / folder).glob(".*"), *at_root):
             # Its writer may rename it at any time.
             with suppress(FileNotFoundError):
                 if UNFINISHED.fullmatch(file.name) and file.stat().st_mtime <= limit.timestamp():

@@ -16,6 +16,7 @@ from python_common.output import console
 from python_dbt.manifest import DbtManifest
 from python_dbt.pii import masks
 from python_export.csv.csv_file import name, one_row, reading, rows_of
+from python_export.notify import index
 from python_export.publishing.manifest import Manifest, paths, read
 from python_export.publishing.publish import withdraw as withdraw_version
 from python_export.publishing.target import Target, staging
@@ -92,10 +93,12 @@ def withdraw(targets: Iterable[Target], addresses: Collection[str]) -> None:
         UserError: a manifest cannot be read.
     """
     for target in targets:
-        for path in paths(target):
-            if target.address(path) in addresses:
-                withdraw_version(target, path, REASON)
-                console.print(f"{target.address(path)} is withdrawn")
+        withdrawn = [path for path in paths(target) if target.address(path) in addresses]
+        for path in withdrawn:
+            withdraw_version(target, path, REASON)
+            console.print(f"{target.address(path)} is withdrawn")
+        if withdrawn:
+            index.write(target)
 
 
 def clean(targets: Iterable[Target], names: Collection[str]) -> list[str]:

@@ -417,6 +417,8 @@ def test_a_version_is_withdrawn_by_name_and_readers_hear_of_it(
     assert f"events/{WEEK}/v2 is withdrawn; v1 is the newest of its week" in done.output
     assert f"events/{WEEK}/v2 was withdrawn on {datetime.now(UTC):%Y-%m-%d}: a wrong price" in text_of(mailbox.mails[1])
     assert [version.version for version in published(lake.target)] == [1]
+    versions = json.loads(lake.target.read("versions.json"))["datasets"]["events"]
+    assert [(version["version"], "withdrawn" in version) for version in versions] == [(2, True), (1, False)]
 
     mailbox.refused_week = WEEK
     last = run("v1", "--reason", "a wrong price")

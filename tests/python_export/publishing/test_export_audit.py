@@ -19,7 +19,7 @@ from python_export.cli.run import app
 from python_export.csv import pii_scan
 from python_export.csv.compare import verify
 from python_export.datasets.snapshot import Source
-from python_export.notify import outbox
+from python_export.notify import index, outbox
 from python_export.publishing.manifest import Manifest
 from python_export.publishing.publish import build_manifest, publish, withdraw
 from python_export.publishing.retain import source_snapshot, tag_name, tag_snapshot
@@ -40,9 +40,10 @@ def publish_lines(settings: Settings, table: Source, lines: list[str]) -> Manife
     staged.parent.mkdir(parents=True)
     staged.write_bytes(("\n".join(lines) + "\n").encode())
     facts = verify(staged, table, target.staging / "scratch")
-    return publish(
-        target, staged, build_manifest(table, WEEK, facts), table.dataset.fields, target.staging / "scratch"
-    ).manifest
+    draft = build_manifest(table, WEEK, facts)
+    manifest = publish(target, staged, draft, table.dataset.fields, target.staging / "scratch").manifest
+    index.write(target)
+    return manifest
 
 
 def export(settings: Settings, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Result:
@@ -75,6 +76,7 @@ def without_row(lines: list[str]) -> str:
     return "\n".join([*lines[:5], *lines[6:]]) + "\n"
 
 
+NOT_LISTED = "it is missing or does not list what is published; the next export writes it again"
 DAMAGED = (f"{VERSION}/manifest.json is missing or damaged",)
 PLANTS: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
     "byte flipped": (lambda at: edit(at / CSV, "comma,", "comma;"), ("another SHA-256", "1 cells of note")),
@@ -151,6 +153,15 @@ PLANTS: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
         lambda at: edit(at.parents[1] / "latest.json", '"version": 1', '"version": 2'),
         (f"latest.json: it does not name {VERSION}",),
     ),
+    "feed lost": (lambda at: (at.parents[2] / "versions.json").unlink(), (f"versions.json: {NOT_LISTED}",)),
+    "feed edited": (
+        lambda at: edit(at.parents[2] / "versions.json", '"version": 1,', '"version": 2,'),
+        (f"versions.json: {NOT_LISTED}",),
+    ),
+    "index edited": (
+        lambda at: edit(at.parents[2] / "index.html", "events_2020-W53_v1.csv", "events_2020-W53_v2.csv"),
+        (f"index.html: {NOT_LISTED}",),
+    ),
 }
 
 
@@ -160,10 +171,10 @@ def test_a_right_version_passes_and_every_planted_fault_is_reported(
     publish_lines(offline_settings, hostile_source, right_lines())
     version = Path(offline_settings.export_root) / VERSION
     unlock(version)
-    right = {path: path.read_bytes() for path in version.parents[1].rglob("*") if path.is_file()}
+    right = {path: path.read_bytes() for path in version.parents[2].rglob("*") if path.is_file()}
     passed = export(offline_settings, monkeypatch, "verify", "--week", "2020-W53")
     assert passed.exit_code == 0
-    assert passed.output == f"{VERSION}: OK\nevents/latest.json: OK\n"
+    assert passed.output == f"{VERSION}: OK\nevents/latest.json: OK\nversions.json: OK\nindex.html: OK\n"
     for name, (plant, expected) in PLANTS.items():
         plant(version)
         found = export(offline_settings, monkeypatch, "verify")
@@ -174,7 +185,8 @@ def test_a_right_version_passes_and_every_planted_fault_is_reported(
             path.write_bytes(content)
     findings = json.loads(export(offline_settings, monkeypatch, "verify", "--dataset", "events", "--json").output)
     right = {"problems": [], "note": ""}
-    assert findings == [{"path": VERSION, **right}, {"path": "events/latest.json", **right}]
+    files = (VERSION, "events/latest.json", "versions.json", "index.html")
+    assert findings == [{"path": path, **right} for path in files]
     nothing = export(offline_settings, monkeypatch, "verify", "--week", "2021-W01")
     assert str(nothing.exception).startswith("Nothing of 2021-W01 is published")
     typo = export(offline_settings, monkeypatch, "verify", "--dataset", "events", "--dataset", "event")
@@ -263,7 +275,7 @@ def test_a_version_is_judged_by_the_search_that_it_was_made_with(
     assert second.withheld_rows == {"e-mail address in note": 1}
     monkeypatch.setattr(pii_scan, "TEXT_CONDITIONS", {"word": "regexp_matches({0}, 'plain')"})
     said = export(offline_settings, monkeypatch, "verify")
-    assert (said.exit_code, said.stdout.count(": OK")) == (0, 3), said.stdout
+    assert (said.exit_code, said.stdout.count(": OK")) == (0, 5), said.stdout
 
     # A row more that the file lacks is still found.
     version = Path(offline_settings.export_root) / "events" / str(WEEK) / "v2"
@@ -286,6 +298,9 @@ def test_a_withdrawn_version_and_an_erased_snapshot_are_no_faults(
 
     target = open_target(offline_settings)
     withdraw(target, VERSION, "somebody was erased")
+    told = export(offline_settings, monkeypatch, "verify")
+    assert told.output.endswith(f"versions.json: {NOT_LISTED}\nindex.html: {NOT_LISTED}\n")
+    index.write(target)
     told = export(offline_settings, monkeypatch, "verify")
     assert told.exception is None, told.output
     assert f"{VERSION}: withdrawn on " in told.output

@@ -1,5 +1,6 @@
 """Old weeks are removed from the export root, with what keeps their snapshots, and count as published."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -78,6 +79,8 @@ def test_weeks_older_than_what_is_kept_are_gone_and_not_due(
             assert not is_there
         else:
             assert is_there
+    feed = json.loads(target.read("versions.json"))
+    assert [version["week"] for version in feed["datasets"]["events"]] == [NEW]
     assert outbox.missing_versions(catalog, target) == []
     assert newest(target, "events").week == NEW
     due, _ = late.weeks_to_export(catalog, target, {}, ["events"], IsoWeek.parse(NEW), 99)

@@ -1,0 +1,93 @@
+"""Writes versions.json for programs and index.html for people: the current versions of all datasets of an export root.
+
+Both are functions of the manifests, so a run repairs what a dead one has left, and `export verify` can compare them.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from itertools import chain
+
+from python_export.notify.messages import TEMPLATES
+from python_export.publishing.audit import CheckResult
+from python_export.publishing.layout import FEED, INDEX
+from python_export.publishing.manifest import Manifest, Reader, paths, readable
+from python_export.publishing.target import Target
+
+# Raised when a field of the feed gets another meaning; a new field alone does not.
+FORMAT = 1
+# A bucket answers each read after milliseconds.
+READS_AT_ONCE = 8
+
+
+def write(target: Target, reader: Reader | None = None) -> list[Manifest]:
+    """Write the files that differ from what is published, and return the manifests that they list."""
+    listed = current(target, reader)
+    for path, content in _differing(target, listed):
+        target.put(path, content)
+    return listed
+
+
+def audit(target: Target) -> list[CheckResult]:
+    """Verify that both files list what is published."""
+    differing = [path for path, _ in _differing(target, current(target))]
+    problem = "it is missing or does not list what is published; the next export writes it again"
+    return [CheckResult(path, (problem,) if path in differing else ()) for path in (FEED, INDEX)]
+
+
+def current(target: Target, reader: Reader | None = None) -> list[Manifest]:
+    """Return each week's current version, after the withdrawn ones that are newer; by dataset, the newest week first.
+
+    Older manifests are not read.
+    """
+    by_week: dict[str, list[str]] = {}
+    for path in reversed(paths(target)):
+        by_week.setdefault(path.rpartition("/")[0], []).append(path)
+
+    def newest(versions: list[str]) -> list[Manifest]:
+        found = []
+        for manifest in readable(target, versions, with_withdrawn=True, reader=reader):
+            found.append(manifest)
+            if not manifest.withdrawn:
+                break
+        return found
+
+    with ThreadPoolExecutor(READS_AT_ONCE) as pool:
+        return sorted(chain(*pool.map(newest, by_week.values())), key=lambda manifest: manifest.dataset)
+
+
+def _differing(target: Target, listed: Sequence[Manifest]) -> Iterator[tuple[str, bytes]]:
+    """Yield path and right content of each file that is missing or has another content."""
+    for path, text in ((FEED, _feed(listed)), (INDEX, _page(listed))):
+        try:
+            is_right = target.read(path) == text.encode()
+        except OSError:
+            is_right = False
+        if not is_right:
+            yield path, text.encode()
+
+
+def _feed(listed: Sequence[Manifest]) -> str:
+    datasets: dict[str, list[dict[str, object]]] = {}
+    for manifest in listed:
+        version = {
+            "week": manifest.week,
+            "version": manifest.version,
+            "rows": manifest.rows,
+            "bytes": manifest.bytes,
+            "sha256": manifest.sha256,
+            "file": f"{manifest.path}/{manifest.file}",
+            "published_at": manifest.created_at,
+        }
+        withdrawn = {"withdrawn": asdict(manifest.withdrawn)} if manifest.withdrawn else {}
+        datasets.setdefault(manifest.dataset, []).append(version | withdrawn)
+    return json.dumps({"version": FORMAT, "datasets": datasets}, indent=2, ensure_ascii=False) + "\n"
+
+
+def _page(listed: Sequence[Manifest]) -> str:
+    names = dict.fromkeys(manifest.dataset for manifest in listed)
+    weeks: dict[str, dict[str, list[Manifest]]] = {}
+    for manifest in listed:
+        weeks.setdefault(manifest.week, {name: [] for name in names})[manifest.dataset].append(manifest)
+    return TEMPLATES.get_template(INDEX).render(names=names, weeks=sorted(weeks.items(), reverse=True))
