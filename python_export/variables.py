@@ -1,5 +1,7 @@
 """The variables that exports alone read: which datasets are exported, and how their readers are notified."""
 
+import time
+from datetime import timedelta
 from email.utils import parseaddr
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
@@ -42,8 +44,20 @@ def _web_address(url: str) -> str:
     return url
 
 
+def _weekly_time(given: Any) -> Any:
+    if not isinstance(given, str):
+        return given
+    try:
+        moment = time.strptime(given, "%a %H:%M")
+    except ValueError:
+        raise MalformedError(f"is '{given}', which is not a time of the week", "Write it like Mon 09:00") from None
+    return timedelta(days=moment.tm_wday, hours=moment.tm_hour, minutes=moment.tm_min)
+
+
 Addresses = Annotated[tuple[str, ...], BeforeValidator(_addresses)]
 Sendable = Annotated[str, AfterValidator(_sendable)]
+# Since Monday 00:00 UTC.
+WeeklyTime = Annotated[timedelta, BeforeValidator(_weekly_time), "like `Mon 09:00`"]
 
 
 class Choices(Variables):
@@ -143,7 +157,7 @@ class Webhook(Variables):
 
 
 class Channels(Variables):
-    """The configured channels, whose versions they announce, and for how long each is retried in a run."""
+    """The configured channels, whose versions they announce, how long each is retried, and when files are expected."""
 
     smtp: Smtp | None = None
     webhook: Webhook | None = None
@@ -158,4 +172,11 @@ class Channels(Variables):
         "LAKEHOUSE_NOTIFY_TIMEOUT",
         'how long a mail server or webhook that says "later" is asked again in a run',
         "2m",
+    )
+    expected_by: WeeklyTime | None = for_exports(
+        "LAKEHOUSE_EXPORT_EXPECTED_BY",
+        "when the files of the last week are expected, in UTC; an alarm names each due dataset that is not published by"
+        " then: [operations.md](operations.md#alarms)",
+        None,
+        shown="no alarm",
     )

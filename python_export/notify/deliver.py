@@ -27,7 +27,7 @@ from python_common.weeks import IsoWeek
 from python_dbt.project import Project
 from python_export.datasets import declared
 from python_export.datasets.report_spec import ReportSpec
-from python_export.notify import messages, outbox
+from python_export.notify import messages, outbox, overdue
 from python_export.notify.channels import ChannelDownError, TemporaryError
 from python_export.notify.exported import Exported
 from python_export.notify.messages import Announcements, Message, announcement
@@ -48,11 +48,12 @@ def notify(
     say: Say,
     notices: Iterable[Notice] = (),
     weeks: Iterable[IsoWeek] = (),
+    now: datetime | None = None,
 ) -> list[UserError]:
-    """Write the rows that versions and notices lack, deliver what is pending, and return what was not delivered.
+    """Write the missing rows of versions, notices and alarms, deliver what is pending, and return what was not.
 
     `weeks` are those that the notices are complete for. For an export root that is not the announced one nothing is
-    written or sent.
+    written or sent. Alarms are those that are due `now`.
 
     Raises:
         UserError: a channel is configured wrongly, or the outbox cannot be written.
@@ -61,11 +62,19 @@ def notify(
     with locked("notify"), leased(catalog, "notify", "notify") as lease:
         target = open_target(settings)
         unreadable: list[ManifestError] = []
+        problems: list[UserError] = []
         if not is_announced(settings, target, channels.root):
             say(f"no notification: {target.address('')} is not {channels.root}, the {channels.variable('root')}")
             return []
         outbox.record_versions(catalog, target, channels, unreadable)
         outbox.record_notices(catalog, target, notices, channels, map(str, weeks))
+        if channels.expected_by is not None:
+            try:
+                names = declared.load(Project(PROJECT_ROOT, env)).keys()
+            except Exception as error:  # a manifest of dbt may be cut off or wrong in any way
+                problems.append(to_user_error(error))
+            else:
+                overdue.record(catalog, target, names, channels, now or datetime.now(UTC))
         if not channels.smtp and not channels.webhook:
             say("no notification: neither LAKEHOUSE_SMTP_HOST nor LAKEHOUSE_WEBHOOK_URL is set")
         # Another root has other readers.
@@ -73,7 +82,7 @@ def notify(
         versions = [entry for entry in pending if entry.kind == outbox.VERSION]
         by_key = _announcements(target, versions, _shown(env, say), unreadable)
         pending = [entry for entry in pending if entry.kind != outbox.VERSION or entry.idempotency_key in by_key]
-        return [*unreadable, *_deliver(channels, target, pending, by_key, say, catalog, lease.require)]
+        return [*problems, *unreadable, *_deliver(channels, target, pending, by_key, say, catalog, lease.require)]
 
 
 def alert(

@@ -41,6 +41,8 @@ TEMPLATES.filters |= {
     "whole": lambda value: f"{value:,.0f}",
     "share": lambda value, of: round(float(value) / float(of) * 100, 2) if of else 0,
 }
+# What LAKEHOUSE_ALERT_TO gets, each kind in a mail without others.
+FOR_OPERATORS = (outbox.ALERT, outbox.ALARM)
 # What a webhook gets of a manifest.
 IN_WEBHOOK = ("dataset", "week", "version", "supersedes", "rows", "control_totals", "bytes", "sha256", "created_at")
 
@@ -188,17 +190,17 @@ class Message:
 
 
 def mails(smtp: Smtp, target: Target | None, by_key: Announcements, pending: list[Entry]) -> Iterator[Message]:
-    """Yield a mail per week of what is pending, for each set of recipients that it waits for; alerts have their own.
+    """Yield a mail per week of what is pending, for each set of recipients that it waits for.
 
-    An alert needs no target.
+    Alerts and alarms have their own mails. An alert needs no target.
     """
 
-    def by_mail(entry: Entry) -> tuple[str, bool, str]:
-        return entry.week or "", entry.kind == outbox.ALERT, entry.waiting_for or ""
+    def by_mail(entry: Entry) -> tuple[str, str, str]:
+        return entry.week or "", entry.kind if entry.kind in FOR_OPERATORS else "", entry.waiting_for or ""
 
-    for (_, is_alert, waiting_for), group in groupby(sorted(pending, key=by_mail), by_mail):
+    for (_, kind, waiting_for), group in groupby(sorted(pending, key=by_mail), by_mail):
         entries = list(group)
-        recipients = smtp.alerts if is_alert else smtp.recipients
+        recipients = smtp.alerts if kind else smtp.recipients
         mail = _mail(smtp, target, by_key, entries)
         # A recipient who was removed from the variable does not wait any more.
         waiting = [address for address in recipients if not waiting_for or address in waiting_for.split(", ")]
@@ -207,12 +209,17 @@ def mails(smtp: Smtp, target: Target | None, by_key: Announcements, pending: lis
 
 
 def _mail(smtp: Smtp, target: Target | None, by_key: Announcements, entries: list[Entry]) -> EmailMessage:
-    week, is_alert = IsoWeek.parse(entries[0].week or ""), entries[0].kind == outbox.ALERT
+    week, kind = IsoWeek.parse(entries[0].week or ""), entries[0].kind
+    is_alert = kind in FOR_OPERATORS
     versions = [by_key[entry.idempotency_key] for entry in entries if entry.kind == outbox.VERSION]
     others = [entry for entry in entries if entry.kind != outbox.VERSION]
     others.sort(key=lambda entry: (entry.kind != outbox.WITHDRAWN, entry.dataset is None, entry.error or ""))
     message = EmailMessage()
-    message["Subject"] = f"{week}: {'the weekly files failed' if is_alert else _summary(versions, others)}"
+    subjects = {
+        outbox.ALERT: "the weekly files failed",
+        outbox.ALARM: f"{counted(len(entries), 'dataset')} not published in time",
+    }
+    message["Subject"] = f"{week}: {subjects.get(kind) or _summary(versions, others)}"
     message["From"] = smtp.sender
     message["To"] = ", ".join(smtp.alerts if is_alert else smtp.recipients)
     message["Date"] = format_datetime(max(entry.recorded_at for entry in entries))
@@ -269,7 +276,7 @@ def _line(entry: Entry) -> dict[str, Any]:
         version = {"dataset": entry.dataset, "version": entry.version, "sha256": entry.sha256}
         path = f"{(entry.export_root or '').rstrip('/')}/{entry.path}"
         return {"event": "withdrawn", **common, **version, "path": path, "text": entry.error}
-    return {"event": "notice", **common, "dataset": entry.dataset, "text": entry.error}
+    return {"event": entry.kind, **common, "dataset": entry.dataset, "text": entry.error}
 
 
 def _version(announcement: Announcement) -> dict[str, Any]:

@@ -6,7 +6,7 @@ get their rows from what is under the export root, so one that a crash left with
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, get_args
@@ -19,7 +19,7 @@ from python_export.publishing.target import Target, root_id
 from python_export.variables import Channels
 
 PENDING, DELIVERED, NO_CHANNEL, DROPPED = "pending", "delivered", "no channel", "dropped"
-VERSION, NOTICE, WITHDRAWN = "version", "notice", "withdrawn"
+VERSION, NOTICE, WITHDRAWN, ALARM = "version", "notice", "withdrawn", "alarm"
 # Sent without the outbox, in which only earlier versions of this program have left such rows.
 ALERT = "failure"
 # The first notification of a lake with an export root of years must not repeat these years.
@@ -35,13 +35,13 @@ MOVING = re.compile(r"(?<![\w.])\d[\d,.:-]*(?!\w)")
 class Entry:
     """A row of the outbox."""
 
-    idempotency_key: Annotated[str, "<root>/<dataset>/<week>/v<N>, notice/<root>/<week>/..., withdrawn/<root>/..."]
-    kind: Annotated[str, "version, notice or withdrawn"]
+    idempotency_key: Annotated[str, "<root>/<dataset>/<week>/v<N>; of another kind: <kind>/<root>/..."]
+    kind: Annotated[str, "version, notice, withdrawn or alarm"]
     week: Annotated[str | None, "ISO week"]
-    dataset: Annotated[str | None, "of a version; of a notice, the one that is withheld, if any"]
+    dataset: Annotated[str | None, "of a version or alarm; of a notice, the one that is withheld, if any"]
     version: Annotated[int | None, "of a version"]
     sha256: Annotated[str | None, "of a version's file"]
-    error: Annotated[str | None, "the text of a notice or a withdrawal"]
+    error: Annotated[str | None, "the text of a notice, a withdrawal or an alarm"]
     recorded_at: Annotated[datetime, "when the row was written"]
     mail: Annotated[str, "pending, delivered, dropped, no channel, or withdrawn before it was delivered"]
     webhook: Annotated[str, "the same"]
@@ -175,6 +175,17 @@ def record_notices(
 
     if given or checked:
         TABLE.change(catalog, record)
+
+
+def record_alarms(catalog: Catalog, target: Target, week: str, texts: Mapping[str, str], channels: Channels) -> None:
+    """Add an alarm, by its text, for each dataset of a week that has none yet."""
+    now = datetime.now(UTC)
+    new = {
+        key: Entry(key, ALARM, week, dataset, None, None, text, now, *_states(channels))
+        for dataset, text in texts.items()
+        for key in [f"{ALARM}/{root_id(target)}/{week}/{dataset}"]
+    }
+    TABLE.change(catalog, lambda rows: new | rows)
 
 
 def _has_more_digits(before: str, after: str) -> bool:

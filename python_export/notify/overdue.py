@@ -1,0 +1,35 @@
+"""Records an alarm of each due dataset whose last week is not published by LAKEHOUSE_EXPORT_EXPECTED_BY."""
+
+from collections.abc import Collection
+from datetime import datetime
+
+from pyiceberg.catalog import Catalog
+
+from python_common.weeks import IsoWeek
+from python_export.notify import outbox
+from python_export.publishing import late
+from python_export.publishing.target import Target
+from python_export.variables import Channels
+
+
+def record(catalog: Catalog, target: Target, names: Collection[str], channels: Channels, now: datetime) -> None:
+    """Record the alarms of some datasets at an aware moment, with the reason why each is withheld, once per week."""
+    week = IsoWeek.last_complete(now)
+    if channels.expected_by is None or now < week.end + channels.expected_by:
+        return
+    # Published weeks are not compared with figures: `names` are as if they had one version per week.
+    due, _ = late.weeks_to_export(catalog, target, {}, names, week, at_most=0, once=names)
+    notices = [
+        entry
+        for entry in outbox.entries(catalog)
+        if entry.kind == outbox.NOTICE and entry.week == str(week) and outbox.belongs_to(target, entry)
+    ]
+    # The newest last.
+    reasons = {entry.dataset: entry.error for entry in sorted(notices, key=lambda entry: entry.recorded_at)}
+    expected = f"{week.end + channels.expected_by:%Y-%m-%d %H:%M} UTC"
+    texts = {
+        name: f"{name} {week} was expected by {expected}: {reasons.get(name) or 'no run has published or withheld it'}"
+        for name in due.get(week, ())
+    }
+    if texts:
+        outbox.record_alarms(catalog, target, str(week), texts, channels)
