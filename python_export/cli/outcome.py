@@ -1,6 +1,8 @@
 """What the commands that export share: the weeks of their options, their output, their exit codes."""
 
 from datetime import datetime
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -13,6 +15,9 @@ from python_export.notify.exported import Exported
 from python_export.readiness.completeness import last_week, require_past
 
 NOTIFICATION_FAILED, WITHHELD = 3, 4
+MetricsFile = Annotated[
+    Path | None, typer.Option(help="Also write the newest weeks and the run here, for Prometheus' node exporter.")
+]
 
 
 def end(undelivered: list[UserError], is_incomplete: bool = False) -> None:

@@ -17,10 +17,10 @@ from python_common.weeks import IsoWeek, weeks_label
 from python_dbt.project import Project
 from python_dbt.run import parse, restate_30d
 from python_export.cli.outbox import app as outbox_app
-from python_export.cli.outcome import chosen_weeks, end, print_summary
+from python_export.cli.outcome import MetricsFile, chosen_weeks, end, print_summary
 from python_export.cli.versions import diff, expire, reproduce, verify, withdraw
 from python_export.datasets import declared
-from python_export.notify import page
+from python_export.notify import metrics, page
 from python_export.notify.deliver import alerting, notify, only_run
 from python_export.notify.exported import Exported
 from python_export.publishing import late
@@ -51,6 +51,7 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what is due and what withholds it; build and write nothing.")
     ] = False,
+    metrics_file: MetricsFile = None,
 ) -> None:
     """Export weeks: check that they are complete, build, unload, verify, publish, notify.
 
@@ -104,6 +105,8 @@ def run(
         for address in page.write_all(settings, exported):
             console.print(f"report: {address}")
     exported.undelivered += notify(settings, env, catalog, console.print, exported.notices(), exported.weeks())
+    if metrics_file:
+        metrics.write(metrics_file, exported)
     end(exported.undelivered, exported.is_incomplete)
 
 

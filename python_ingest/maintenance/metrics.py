@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Annotated, get_args, get_origin, get_type_hints
 
-from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
+from prometheus_client import CollectorRegistry, Gauge
 
-from python_common.errors import UserError
+from python_common import metrics_file
 from python_ingest.bronze.files import TableSize
 from python_ingest.maintenance.status import TopicStatus
 
@@ -43,7 +43,4 @@ def write(path: Path, statuses: list[TopicStatus]) -> None:
                 gauge.labels(status.topic).set(values[name])
         for partition, value in status.next_offsets.items():
             offset.labels(status.topic, partition).set(value)
-    try:
-        write_to_textfile(str(path), registry)
-    except OSError as error:
-        raise UserError(f"{path} cannot be written ({type(error).__name__})", "Check --metrics-file") from None
+    metrics_file.write(path, registry)

@@ -10,7 +10,8 @@ from python_common.config.environment import PROJECT_ROOT, environment
 from python_common.config.settings import from_environment
 from python_common.output import AsJson, console, print_json, print_table
 from python_dbt.project import Project
-from python_export.cli.outcome import chosen_weeks, end, print_summary
+from python_export.cli.outcome import MetricsFile, chosen_weeks, end, print_summary
+from python_export.notify import metrics
 from python_jobs.weekly import history, job
 
 app = typer.Typer(invoke_without_command=True)
@@ -26,6 +27,7 @@ def weekly(
     full_refresh: Annotated[
         bool, typer.Option("--full-refresh", help="Build all tables again, as after `lakehouse pii rotate`.")
     ] = False,
+    metrics_file: MetricsFile = None,
 ) -> None:
     """Ingest, verify, build, reconcile, export, notify: for one week, or `runs` to list what it did before.
 
@@ -49,6 +51,8 @@ def weekly(
     exported = job.run(settings, env, Project(PROJECT_ROOT, env), chosen, console, full_refresh)
     console.print()
     print_summary(exported)
+    if metrics_file:
+        metrics.write(metrics_file, exported)
     end(exported.undelivered, exported.is_incomplete)
 
 

@@ -28,13 +28,13 @@ from tests.python_export.publishing.test_export_disk_full import no_room_beyond
 def export_run(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Command:
     """Return a function that runs `export run` without a dbt project, with a step in the place of the export itself."""
 
-    def run(env: dict[str, str], step: Callable[..., None], week: str = WEEK) -> Result:
+    def run(env: dict[str, str], step: Callable[..., None], week: str = WEEK, *options: str) -> Result:
         monkeypatch.setattr(Exporter, "run", step)
         monkeypatch.setattr(cli, "from_environment", lambda env: lake.settings)
         monkeypatch.setattr(cli, "environment", lambda: env)
         monkeypatch.setattr(cli, "parse", lambda project: None)
         monkeypatch.setattr(cli.declared, "load", lambda project: {})
-        return CliRunner().invoke(app, ["run", "--week", week])
+        return CliRunner().invoke(app, ["run", "--week", week, *options])
 
     return run
 
@@ -128,6 +128,21 @@ def test_what_was_published_is_told_when_the_report_fails(lake: Lake, mailbox: M
         f"{WEEK}: the weekly files failed",
         f"{WEEK}: 1 file published, 1 withheld",
     }
+
+
+def test_a_run_that_ends_writes_its_metrics_and_a_failed_one_leaves_them(
+    lake: Lake, export_run: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def publish(exporter: Exporter, *_: Any) -> None:
+        exporter.exported.published.append(lake.publish("a"))
+
+    monkeypatch.setattr(cli.page, "write", lambda *_: "")
+    file = tmp_path / "export.prom"
+    assert export_run({}, publish, WEEK, "--metrics-file", str(file)).exit_code == 0
+    written = file.read_text()
+    assert '\nlakehouse_export_rows{dataset="events"} 1.0\n' in written
+    assert export_run({}, failing, WEEK, "--metrics-file", str(file)).exit_code == 1
+    assert file.read_text() == written
 
 
 def test_any_failure_of_an_export_is_told_and_quotes_no_row(mailbox: Mailbox, export_run: Command) -> None:

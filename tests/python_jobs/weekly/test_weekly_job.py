@@ -173,14 +173,15 @@ def test_a_dead_mail_server_is_exit_code_3_and_not_told(
 
 
 def test_what_is_withheld_is_exit_code_4_and_in_the_list_of_runs(
-    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
+    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def withhold(job: Job) -> str:
         job.exported.withheld.append(Withheld("orders", str(WEEK), "behind: payments at 2020-12-31 00:00:00 UTC"))
         return warn(job)
 
-    weeks = ("--weeks", f"2020-W52..{WEEK}")
-    assert command(offline_settings, monkeypatch, {}, *weeks, build=withhold).exit_code == 4
+    options = ("--weeks", f"2020-W52..{WEEK}", "--metrics-file", str(tmp_path / "export.prom"))
+    assert command(offline_settings, monkeypatch, {}, *options, build=withhold).exit_code == 4
+    assert "\nlakehouse_export_withheld_datasets 1.0\n" in (tmp_path / "export.prom").read_text()
     listed = command(offline_settings, monkeypatch, {}, "runs").stdout
     [shown] = json.loads(command(offline_settings, monkeypatch, {}, "runs", "--json").stdout)
     assert (shown["week"], shown["outcome"], shown["failed_step"]) == ("2020-W52..2020-W53", "withheld", None)

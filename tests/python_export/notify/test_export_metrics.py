@@ -1,0 +1,57 @@
+"""Metrics of exports: the newest published week of each dataset, and what the last run withheld."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from python_common.errors import UserError
+from python_common.weeks import IsoWeek
+from python_export.notify import index, metrics
+from python_export.notify.exported import Exported
+from python_export.publishing.publish import publish, withdraw
+from python_export.publishing.target import Target
+from python_export.readiness.issues import Withheld
+from tests.python_export.publishing.test_export_publish import stage
+from tests.support.hostile_rows import draft
+
+
+@pytest.mark.parametrize("published_to", ["local"], indirect=True)
+def test_metrics_are_those_of_the_newest_published_week(target: Target, tmp_path: Path) -> None:
+    for week, rows, content in (
+        ("2020-W52", 9, "a"),
+        ("2020-W53", 1, "a"),
+        ("2020-W53", 2, "bb"),
+        ("2021-W01", 3, "c"),
+    ):
+        described = replace(draft(week), rows=rows, created_at="2021-01-04T06:00:00Z")
+        publish(target, stage(target, content), described, (), target.staging / "scratch")
+    publish(target, stage(target, "a"), replace(draft("2020-W53"), dataset="orders"), (), target.staging / "scratch")
+    for path in ("events/2021-W01/v1", "orders/2020-W53/v1"):
+        withdraw(target, path, "a wrong price")
+    exported = Exported(IsoWeek(2021, 1), current=index.current(target))
+    exported.withheld = [Withheld("orders", week, "behind") for week in ("2020-W53", "2021-W01")]
+
+    metrics.write(tmp_path / "export.prom", exported)
+
+    families = [*text_string_to_metric_families((tmp_path / "export.prom").read_text())]
+    assert all(family.documentation and family.type == "gauge" for family in families)
+    values = {family.name.removeprefix("lakehouse_export_"): family.samples for family in families}
+    written_at = values.pop("status_timestamp_seconds")[0].value
+    assert abs(datetime.now(UTC).timestamp() - written_at) < 600
+    assert {
+        name: [(*sample.labels.values(), sample.value) for sample in samples] for name, samples in values.items()
+    } == {
+        "newest_week_timestamp_seconds": [("events", datetime(2020, 12, 28, tzinfo=UTC).timestamp())],
+        "rows": [("events", 2)],
+        "bytes": [("events", 2)],
+        "published_timestamp_seconds": [("events", datetime(2021, 1, 4, 6, tzinfo=UTC).timestamp())],
+        "withheld_datasets": [(1,)],
+    }
+
+
+def test_a_metrics_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"export\.prom cannot be written \(FileNotFoundError\)"):
+        metrics.write(tmp_path / "missing" / "export.prom", Exported(IsoWeek(2021, 1)))
