@@ -1,0 +1,90 @@
+"""Where the values of a column come from, for readers: by the lineage of the proof, without what decides on rows."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from python_dbt.manifest import DbtManifest, Node
+from python_dbt.pii.flows import LANDED, MASKING_KEY, NONE, STAGING, Flow, Flows, Relation
+from python_dbt.pii.lineage import follow
+from python_dbt.pii.masks import AS_IS
+from python_dbt.pii.parse import UnsupportedSql
+from python_dbt.pii.proof import COPIES_OF_PAYLOAD, PADS, WITHOUT_PAYLOAD, in_order, metadata_tables, table_name
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What flows into a column by value.
+
+    `made_of` are columns of the relations that its model reads, `sources` those of source tables and seeds, at most:
+    of a row that is taken as a whole all columns count. `masked` are the classes of personal data, each with its mask,
+    None if it is raw.
+    """
+
+    made_of: list[str]
+    sources: list[str]
+    masked: list[tuple[str, str | None]]
+
+
+def origins(manifest: DbtManifest) -> dict[str, dict[str, Origin]]:
+    """Return the origins of columns by the unique id of their node, without nodes that cannot be followed."""
+    near, far = _by_value(manifest, _own), _by_value(manifest, _as_classified)
+    found: dict[str, dict[str, Origin]] = {}
+    for unique_id in near.keys() & far.keys():
+        parents = dict(near[unique_id].columns)
+        found[unique_id] = {
+            name: Origin(
+                sorted({flow.column for flow in parents[name]}),
+                sorted({flow.column for flow in flows}),
+                sorted({(flow.pii, flow.mask) for flow in flows if flow.pii not in (AS_IS, LANDED)}, key=str),
+            )
+            for name, flows in far[unique_id].columns
+        }
+    return found
+
+
+def _by_value(manifest: DbtManifest, read_as: Callable[[Node, Relation], Relation]) -> dict[str, Relation]:
+    """Follow each node; its readers get what `read_as` makes of it. What reads an unknown relation is left out."""
+    tables = {PADS: Relation((("value", NONE),)), **metadata_tables(manifest)}
+    found = {}
+    for node in in_order(manifest):
+        names = [name.lower() for name in node.columns]
+        if node.resource_type == "source":
+            names = sorted({*names, *WITHOUT_PAYLOAD, *COPIES_OF_PAYLOAD})
+        relation = Relation(tuple((name, NONE) for name in names))
+        if node.compiled_code:
+            try:
+                relation = follow(node.compiled_code, tables)
+            except UnsupportedSql:
+                continue
+        # A mask of what has no class here adds the masking key.
+        relation = Relation(tuple((name, _without_key(flows)) for name, flows in relation.columns))
+        found[node.unique_id] = relation
+        tables[table_name(node)] = read_as(node, relation)
+    return found
+
+
+def _without_key(flows: Flows) -> Flows:
+    return frozenset(flow for flow in flows if flow.pii != MASKING_KEY.pii)
+
+
+def _own(node: Node, relation: Relation) -> Relation:
+    """Return the columns of a node, each with itself as its one flow; fields of a payload are kept apart."""
+    pii = LANDED if node.resource_type == "source" else AS_IS
+    return Relation(tuple((name, frozenset({Flow(f"{table_name(node)}.{name}", pii)})) for name, _ in relation.columns))
+
+
+def _as_classified(node: Node, relation: Relation) -> Relation:
+    """Start at sources and seeds, and give the flows of a staging column the class that its yml declares."""
+    if node.resource_type in ("source", "seed"):
+        return _own(node, relation)
+    if node.schema != STAGING:
+        return relation
+    # Unique ids are source.<project>.<source>.<table>.
+    source = next((name.split(".")[2] for name in node.parents if name.startswith("source.")), "")
+    classes = {name: node.column_meta(name).get("pii", AS_IS) for name, _ in relation.columns}
+    return Relation(
+        tuple(
+            (name, frozenset(Flow(flow.column, classes[name], source=source) for flow in flows))
+            for name, flows in relation.columns
+        )
+    )
