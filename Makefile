@@ -165,14 +165,17 @@ bench-export: setup ## Measure an export of 5 million rows beside DuckDB's COPY
 bench-review: setup ## Measure what a review selects of planted changes, beside dbt and sqlglot, and of tables, beside SQLMesh
 	@$(RUN) python -m bench.review $(ARGS)
 
-pictures: browser ## Take the pictures of the documents: of the newest report of the demo, and of the last review
+pictures: browser ## Take the pictures of the documents: of the newest report of the demo, the last review, and the page for analysts
 	@mkdir -p docs/pictures
-	@photograph() { [ -f "$$3" ] || { echo "error: there is no page for $$2.png: run make demo or a review first" >&2; return 1; }; "$(CHROMIUM)" --headless --no-sandbox --disable-gpu \
+	@photograph() { [ -f "$$3" ] || { echo "error: there is no page for $$2.png: run make demo, a review or make docs first" >&2; return 1; }; "$(CHROMIUM)" --headless --no-sandbox --disable-gpu \
 		--hide-scrollbars --window-size=1100,"$$1" --screenshot="docs/pictures/$$2.png" "file://$$(realpath "$$3")" 2> /dev/null; }; \
 	photograph 1160 report "$$(ls $(STATE)/exports/reports/*.html | tail -n 1)"; \
-	photograph 1000 review target/review/review.html
+	photograph 1000 review target/review/review.html; \
+	photograph 1400 analysts target/analysts.html
 
-docs: up ## Build the dbt docs into target/static_index.html
+docs: up ## Build the page for analysts and the dbt docs into target
 	@$(STACK_ENV) dbt --quiet docs generate --static
 	@$(RUN) python -m docs.erd target/manifest.json > target/erd.mmd
+	@$(STACK_ENV) python -m docs.analysts target/manifest.json target/analysts.html
+	@echo "docs: target/analysts.html, the page for analysts"
 	@echo "docs: target/static_index.html, and target/erd.mmd: marts and exports as a Mermaid diagram"

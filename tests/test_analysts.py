@@ -1,0 +1,172 @@
+"""The page for analysts, of the project's own manifest: it is complete, agrees with the proof, and escapes."""
+
+import html
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from docs.analysts import freshness, page, public
+from python_common.catalog.catalog import load_catalog
+from python_common.config.environment import PROJECT_ROOT
+from python_common.config.settings import Settings
+from python_dbt import compile as compiling
+from python_dbt.manifest import DbtManifest
+from python_dbt.pii import proof
+from python_dbt.pii.origins import origins
+from python_export.publishing.publish import publish
+from python_export.publishing.target import LocalTarget
+from tests.support.hostile_rows import draft
+
+HOSTILE = "<script>alert('x')</script> & \"y\""
+
+
+@pytest.fixture(scope="module")
+def manifest() -> DbtManifest:
+    """The manifest of the project, compiled with the analyses."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiling, "COPIED", (*compiling.COPIED, "analyses"))
+        return compiling.compiled_manifest(PROJECT_ROOT)
+
+
+@pytest.fixture(scope="module")
+def shown(manifest: DbtManifest) -> str:
+    return page("Shop", manifest, None, None)
+
+
+def row(shown: str, table: str, column: str) -> str:
+    """Return the row of a column, as text of HTML."""
+    return re.search(rf'<tr id="{table}\.{column}">.*?</tr>', shown, re.DOTALL)[0]
+
+
+def test_each_public_column_is_on_the_page_with_type_and_description(manifest: DbtManifest, shown: str) -> None:
+    models = public(manifest)
+    assert {model.schema for model in models} == {"marts", "exports"}
+    for model in models:
+        for name, column in model.columns.items():
+            cells = html.unescape(row(shown, model.name, name))
+            assert column.data_type in cells, (model.name, name)
+            assert column.description
+            assert " ".join(column.description.split()) in cells, (model.name, name)
+
+
+def test_no_restricted_model_has_a_section(manifest: DbtManifest, shown: str) -> None:
+    sections = set(re.findall(r'<section id="(\w+)" class="table">', shown))
+    assert sections == {model.name for model in manifest.models if model.config["access"] == "public"}
+    assert "int_orders_deduplicated" not in sections
+
+
+def test_a_masked_column_shows_class_and_mask(shown: str) -> None:
+    assert "Personal data: email, masked as pseudonym" in row(shown, "dim_customers", "email_pseudonym")
+    # Declared, with the rows that it is about.
+    assert "Personal data: user, masked as pseudonym of the stores" in row(
+        shown, "exp_weekly__order_lines", "customer_key"
+    )
+    assert "Personal data" not in row(shown, "dim_customers", "segment")
+
+
+def test_units_and_allowed_values_are_shown(shown: str) -> None:
+    assert "decimal(38,2), currency units" in row(shown, "exp_weekly__product_demand", "revenue")
+    assert "One of Physical, Digital, Other" in row(shown, "fct_orders", "channel_group")
+
+
+def test_what_the_proof_carries_into_a_column_is_among_its_sources(manifest: DbtManifest) -> None:
+    lineage, found = proof.resolve(manifest), origins(manifest)
+    landed = {node.name: lineage.landed[node.unique_id] for node in manifest.models if node.schema == "staging"}
+    carried = 0
+    for model in public(manifest):
+        for name, flows in lineage.relations[model.unique_id].columns:
+            origin = found[model.unique_id][name]
+            # The proof also has what decides on rows, so that it has more.
+            assert {*origin.masked} <= {(flow.pii, flow.mask) for flow in flows}, (model.name, name)
+            for flow in flows:
+                if not flow.computed and flow.column.startswith("stg_"):
+                    staging, column = flow.column.split(".")
+                    assert landed[staging][column] <= {*origin.sources}, (model.name, name)
+                    assert (flow.pii, flow.mask) in origin.masked
+                    carried += 1
+    assert carried
+
+
+def test_a_column_shows_what_it_is_made_of_and_its_source(shown: str) -> None:
+    cells = row(shown, "fct_trades", "total_price")
+    assert re.findall(r"masked\.int_trades_masked\.\w+", cells) == [
+        "masked.int_trades_masked.price",
+        "masked.int_trades_masked.quantity",
+    ]
+    assert "bronze.stock_trades: price, quantity" in cells
+
+
+def test_an_analysis_is_with_each_table_that_it_reads(shown: str) -> None:
+    for table in ("fct_order_lines", "fct_product_sales", "fct_completed_orders"):
+        section = re.search(rf'<section id="{table}" class="table">.*?</section>', shown, re.DOTALL)[0]
+        assert "shop_money_of_a_week reads" in section
+        assert f"from marts.{table}" in section
+
+
+def test_a_model_that_cannot_be_followed_has_no_origin(manifest: DbtManifest) -> None:
+    trades = manifest.named("fct_trades")
+    broken = replace(trades, compiled_code="select * from somewhere.unknown")
+    damaged = replace(manifest, nodes={**manifest.nodes, trades.unique_id: broken})
+    assert "Unknown: its SQL cannot be followed" in row(page("Shop", damaged, None, None), "fct_trades", "side")
+
+
+def test_hostile_text_is_escaped(manifest: DbtManifest) -> None:
+    trades = manifest.named("fct_trades")
+    columns = {**trades.columns, "side": replace(trades.columns["side"], description=HOSTILE)}
+    hostile = replace(trades, description=f"One row per {HOSTILE}", columns=columns)
+    [analysis] = [node for node in manifest.nodes.values() if node.name == "brand_sales"]
+    nodes = {
+        **manifest.nodes,
+        trades.unique_id: hostile,
+        analysis.unique_id: replace(analysis, description=HOSTILE, compiled_code=HOSTILE),
+    }
+    shown = page(HOSTILE, replace(manifest, nodes=nodes), None, None)
+    assert "alert(" in shown
+    assert "<script>alert" not in shown
+
+
+def test_nothing_is_requested(shown: str) -> None:
+    assert "http" not in shown
+    assert re.findall(r"\b(?:src|srcset|@import|url\()", shown) == []
+    assert {link[0] for link in re.findall(r'href="([^"]*)"', shown)} == {"#"}
+
+
+def test_each_link_has_its_target(shown: str) -> None:
+    assert {*re.findall(r'href="#([^"]*)"', shown)} <= {*re.findall(r'id="([^"]*)"', shown)}
+
+
+def test_without_lake_and_export_root_the_page_says_so(manifest: DbtManifest, shown: str) -> None:
+    assert "unknown, for there is no lake" in shown
+    assert "order_lines: nothing is published" in shown
+    assert freshness(None, manifest.named("fct_order_lines_left_out")) == "a view: as fresh as the tables it reads"
+
+
+def test_the_newest_published_version_is_shown(manifest: DbtManifest, tmp_path: Path) -> None:
+    target = LocalTarget(tmp_path / "exports")
+    for week in ("2020-W52", "2020-W53"):
+        staged = tmp_path / week
+        staged.mkdir()
+        file = staged / "rows.csv"
+        file.write_text("a\n1\n")
+        publish(target, file, replace(draft(week), dataset="order_lines"), (), staged)
+    assert "order_lines: 2020-W53, version 1, 1 rows" in page("Shop", manifest, None, target)
+
+
+def test_freshness_is_the_time_of_the_newest_snapshot(manifest: DbtManifest, offline_settings: Settings) -> None:
+    catalog, model = load_catalog(offline_settings, create=True), manifest.named("fct_trades")
+    assert freshness(catalog, model) == "not built yet"
+    catalog.create_namespace(model.schema)
+    rows = pa.table({"side": ["BUY"]})
+    table = catalog.create_table(model.table, rows.schema)
+    assert freshness(catalog, model) == "not built yet"
+    table.append(rows)
+    newest = datetime.fromtimestamp(table.current_snapshot().timestamp_ms / 1000, UTC)
+    assert freshness(catalog, model) == f"{newest:%Y-%m-%d %H:%M} UTC"
+    # No file of data is read.
+    for file in table.inspect.files()["file_path"].to_pylist():
+        Path(file.removeprefix("file://")).unlink()
+    assert freshness(catalog, model) == f"{newest:%Y-%m-%d %H:%M} UTC"
