@@ -107,9 +107,10 @@ def test_an_analysis_is_with_each_table_that_it_reads(shown: str) -> None:
         assert f"from marts.{table}" in section
 
 
-def test_a_model_that_cannot_be_followed_has_no_origin(manifest: DbtManifest) -> None:
+@pytest.mark.parametrize("sql", ["select * from somewhere.unknown", None])
+def test_a_model_that_cannot_be_followed_has_no_origin(manifest: DbtManifest, sql: str | None) -> None:
     trades = manifest.named("fct_trades")
-    broken = replace(trades, compiled_code="select * from somewhere.unknown")
+    broken = replace(trades, compiled_code=sql)
     damaged = replace(manifest, nodes={**manifest.nodes, trades.unique_id: broken})
     assert "Unknown: its SQL cannot be followed" in row(page("Shop", damaged, None, None), "fct_trades", "side")
 

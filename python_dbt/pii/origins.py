@@ -51,9 +51,9 @@ def _by_value(manifest: DbtManifest, read_as: Callable[[Node, Relation], Relatio
         if node.resource_type == "source":
             names = sorted({*names, *WITHOUT_PAYLOAD, *COPIES_OF_PAYLOAD})
         relation = Relation(tuple((name, NONE) for name in names))
-        if node.compiled_code:
+        if node.resource_type not in ("source", "seed"):
             try:
-                relation = follow(node.compiled_code, tables)
+                relation = follow(node.compiled_code or "", tables)
             except UnsupportedSql:
                 continue
         # A mask of what has no class here adds the masking key.
