@@ -1,6 +1,7 @@
-"""The page for analysts, in a real browser: what it shows is what the files say, and it can be seen."""
+"""The pages for analysts, in a real browser: what they show is what files and models say, and it can be seen."""
 
 import html
+import json
 import re
 import shutil
 import subprocess
@@ -9,8 +10,13 @@ from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
 from PIL import Image
 
+from docs.analysts import page as analysts_page
+from docs.analysts import public
+from python_common.config.environment import PROJECT_ROOT
+from python_dbt.compile import compiled_manifest
 from tests.end_to_end.conftest import Lake
 from tests.end_to_end.test_main_job import newest
 
@@ -77,3 +83,41 @@ def test_the_report_shows_what_the_files_say(lake: Lake, first_wave: object, tmp
     for length, (_, amount) in zip(lengths, by_channel.most_common(), strict=False):
         assert abs(length - widest * amount / most) < 8
     assert len(lengths) >= len(by_channel)
+
+
+# A window of Chromium is at least 500 pixels wide, a frame may be narrower. The page writes into its parent what is so.
+FRAME = """<body><iframe width="{width}" height="900" srcdoc="{page}"></iframe></body>"""
+PROBE = """<script>
+const listed = () => [...document.querySelectorAll("[data-table]")].filter((item) => item.offsetHeight).length;
+const type = (text) => { search.value = text; search.dispatchEvent(new Event("input")); return listed(); };
+parent.document.body.dataset.probe = JSON.stringify({
+  width: innerWidth, scrolled: document.documentElement.scrollWidth, all: listed(), none: type("no such thing"),
+  trades: type("Trader_Pseudonym"), again: type(""), requests: performance.getEntriesByType("resource").length,
+  background: getComputedStyle(document.body).backgroundColor, ink: getComputedStyle(document.body).color,
+});
+</script>"""
+
+
+@pytest.mark.stack
+def test_the_page_for_analysts_can_be_searched_and_read(tmp_path: Path) -> None:
+    manifest = compiled_manifest(PROJECT_ROOT)
+    page = analysts_page("Shop", manifest, None, None).replace("<details>", "<details open>")
+    probed = html.escape(page.replace("</body>", f"{PROBE}</body>"))
+    brightness = {}
+    # Blink's number of the scheme that the reader prefers.
+    for scheme, number in {"dark": 0, "light": 1}.items():
+        for width in (400, 1100):
+            frame = tmp_path / f"{scheme}-{width}.html"
+            frame.write_text(FRAME.format(width=width, page=probed))
+            shown = browse(frame, "--dump-dom", f"--blink-settings=preferredColorScheme={number}")
+            seen = json.loads(html.unescape(re.search(r'data-probe="([^"]*)"', shown)[1]))
+            assert seen["width"] == width
+            assert seen["scrolled"] <= width
+            assert seen["all"] == seen["again"] == len(public(manifest))
+            assert (seen["none"], seen["trades"]) == (0, 1)
+            assert seen["requests"] == 0
+            ground, ink = (sum(map(int, re.findall(r"\d+", seen[part])[:3])) for part in ("background", "ink"))
+            brightness[scheme] = ground
+            assert (ground < ink) == (scheme == "dark")
+    assert brightness["dark"] < 150
+    assert brightness["light"] > 600
