@@ -71,15 +71,8 @@ def _differing(target: Target, listed: Sequence[Manifest]) -> Iterator[tuple[str
 def _feed(listed: Sequence[Manifest]) -> str:
     datasets: dict[str, list[dict[str, object]]] = {}
     for manifest in listed:
-        version = {
-            "week": manifest.week,
-            "version": manifest.version,
-            "rows": manifest.rows,
-            "bytes": manifest.bytes,
-            "sha256": manifest.sha256,
-            "file": f"{manifest.path}/{manifest.file}",
-            "published_at": manifest.created_at,
-        }
+        version = {name: getattr(manifest, name) for name in ("week", "version", "rows", "bytes", "sha256")}
+        version |= {"file": f"{manifest.path}/{manifest.file}", "published_at": manifest.created_at}
         withdrawn = {"withdrawn": asdict(manifest.withdrawn)} if manifest.withdrawn else {}
         datasets.setdefault(manifest.dataset, []).append(version | withdrawn)
     return json.dumps({"version": FORMAT, "datasets": datasets}, indent=2, ensure_ascii=False) + "\n"

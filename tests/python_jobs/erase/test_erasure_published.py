@@ -1,5 +1,6 @@
 """Which published versions hold rows of a person, by id or pseudonym."""
 
+import json
 import os
 import time
 from dataclasses import replace
@@ -16,6 +17,7 @@ from python_export.datasets.dictionary import Field
 from python_export.publishing.publish import publish, withdraw
 from python_export.publishing.target import Target, open_target
 from python_ingest.maintenance.erase import Person
+from python_jobs.erase import published
 from python_jobs.erase.published import PersonColumns, clean, find, person_columns, pseudonyms
 from tests.python_export.publishing.test_export_publish import stage
 from tests.support.hostile_rows import draft
@@ -94,6 +96,18 @@ def test_what_cannot_be_searched_is_named(offline_settings: Settings, tmp_path: 
         f"{second}: its file cannot be read (InvalidInputException)",
     ]
     assert fourth not in str(not_searched)
+
+
+def test_the_list_of_a_root_marks_what_an_erasure_withdraws(offline_settings: Settings, tmp_path: Path) -> None:
+    target = open_target(offline_settings)
+    other = open_target(offline_settings.changed(export_root=str(tmp_path / "other")))
+    address, _ = (publish_note(root, "a") for root in (target, other))
+    published.withdraw([target, other], {address})
+    [version] = json.loads(target.read("versions.json"))["datasets"]["events"]
+    assert version["withdrawn"]["reason"] == published.REASON
+    # Nothing is written to a root that holds no row of the person.
+    with pytest.raises(FileNotFoundError):
+        other.read("versions.json")
 
 
 def test_what_dead_exports_left_goes_and_versions_stay(offline_settings: Settings, tmp_path: Path) -> None:
