@@ -177,6 +177,7 @@ def test_what_would_harm_running_readers_or_writers_is_refused(models_dir: Path,
 def test_a_table_that_is_not_there_is_an_error_only_if_it_was_named(
     lab: Lab, models_dir: Path, lakehouse: Lakehouse
 ) -> None:
+    load_catalog(lab.settings, create=True)
     name = lab.declaration.identifier
     result = lakehouse("ingest", "maintain", lab.topic, "--table", "no.such", "--models", str(models_dir))
     assert (result.returncode, result.stdout) == (1, f"{name}: no table yet\n")
