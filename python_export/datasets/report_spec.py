@@ -38,7 +38,7 @@ class Chart:
 class Ranked:
     """A column of a ranking and what readers call it.
 
-    With `of` it is another dataset's: the least value in its rows whose `key`, after a `prefix`, is the ranking's key.
+    With `of` it is another dataset's, of the first row whose `key`, after a `prefix`, is the ranking's key.
     """
 
     column: str

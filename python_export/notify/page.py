@@ -69,10 +69,20 @@ def write_all(settings: Settings, exported: Exported) -> list[str]:
 
     Each manifest is read once.
     """
-    reader = cache(read)
+    reader, target = cache(read), open_target(settings)
     # First, because a report needs Spark too.
-    exported.current = index.write(open_target(settings), reader)
-    return [write(settings, week, exported.notices(), reader) for week in exported.weeks()]
+    exported.current = index.write(target, reader)
+    # A run that died before its reports has left weeks without one, which the index links.
+    without = {version.manifest.week for version in exported.published if not _has_report(target, version.manifest)}
+    weeks = sorted({*map(str, exported.weeks()), *without})
+    return [write(settings, IsoWeek.parse(week), exported.notices(), reader) for week in weeks]
+
+
+def _has_report(target: Target, manifest: Manifest) -> bool:
+    try:
+        return bool(target.read(report_path(IsoWeek.parse(manifest.week))))
+    except FileNotFoundError:
+        return False
 
 
 def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = (), reader: Reader | None = None) -> str:
@@ -236,7 +246,10 @@ def _top(target: Target, versions: Versions, dataset: Dataset, ranking: Ranking,
                 cell = "null"
             elif ranked.of:
                 key_there = f"{csv_file.text(ranked.prefix)} || other.{csv_file.name(other_key)}"
-                cell = f"(select min({cell}) from {rows[ranked.of]} as other where {key_there} = best.{key})"
+                # All from one row: a name and a brand of two rows may never have been together.
+                row = ", ".join(csv_file.name(other.column) for other in ranking.columns if other.of == ranked.of)
+                least = f"arg_min_null({cell}, row({row}))"
+                cell = f"(select {least} from {rows[ranked.of]} as other where {key_there} = best.{key})"
             if not cells:
                 cell = f"coalesce({cell}, best.{key})"
             cells.append(cell if cell_formats[-1] == "text" else f"cast({cell} as decimal(38, 2))")

@@ -16,7 +16,7 @@ from python_common.weeks import IsoWeek
 from python_export.notify import index, page
 from python_export.notify.exported import Exported
 from python_export.publishing.manifest import Manifest, read
-from python_export.publishing.publish import publish, withdraw
+from python_export.publishing.publish import Published, publish, withdraw
 from python_export.publishing.target import LocalTarget, Target, open_target
 from python_export.readiness.issues import Withheld
 from tests.python_export.publishing.test_export_publish import stage
@@ -134,6 +134,20 @@ def test_reports_and_index_of_a_run_read_each_manifest_once(
     assert manifests == dict.fromkeys(current | {f"events/{label}/v1/manifest.json" for label in (OLD, NEW)}, 1)
     assert {*reads} - {*manifests} == {*FILES}
     assert len(exported.current) == 12
+
+
+@pytest.mark.parametrize("published_to", ["local"], indirect=True)
+def test_a_week_whose_run_died_before_its_report_gets_it_from_the_next_one(
+    published_to: Settings, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page.thrift, "connect", lambda settings: nullcontext())
+    monkeypatch.setattr(page, "_count", lambda *_: 0)
+    versions = [publish_version(target, week, "a") for week in (OLD, NEW)]
+    unchanged = [Published(version, target.address(version.path), unchanged=True) for version in versions]
+    exported = Exported(IsoWeek.parse(NEW), published=unchanged)
+    assert len(page.write_all(published_to, exported)) == 2
+    # Then an unchanged week keeps its report.
+    assert len(page.write_all(published_to, exported)) == 1
 
 
 def test_a_damaged_manifest_gives_way_to_the_version_before(offline_settings: Settings) -> None:
