@@ -71,10 +71,10 @@ def notify(
         if channels.expected_by is not None:
             try:
                 names = declared.load(Project(PROJECT_ROOT, env)).keys()
-            except Exception as error:  # a manifest of dbt may be cut off or wrong in any way
-                problems.append(to_user_error(error))
-            else:
                 overdue.record(catalog, target, names, channels, now or datetime.now(UTC))
+            # What is pending is sent all the same; a manifest of dbt may be cut off or wrong in any way.
+            except Exception as error:
+                problems.append(to_user_error(error))
         if not channels.smtp and not channels.webhook:
             say("no notification: neither LAKEHOUSE_SMTP_HOST nor LAKEHOUSE_WEBHOOK_URL is set")
         # Another root has other readers.

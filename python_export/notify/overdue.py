@@ -14,9 +14,10 @@ from python_export.variables import Channels
 
 def record(catalog: Catalog, target: Target, names: Collection[str], channels: Channels, now: datetime) -> None:
     """Record the alarms of some datasets at an aware moment, with the reason why each is withheld, once per week."""
-    week = IsoWeek.last_complete(now)
-    if channels.expected_by is None or now < week.end + channels.expected_by:
+    if channels.expected_by is None:
         return
+    # Later in the next week it is still this one that was missed.
+    week = IsoWeek.last_complete(now - channels.expected_by)
     # Published weeks are not compared with figures: `names` are as if they had one version per week.
     due, _ = late.weeks_to_export(catalog, target, {}, names, week, at_most=0, once=names)
     notices = [

@@ -57,6 +57,14 @@ def test_a_due_dataset_makes_one_alarm_from_the_expected_time_on(at: At, mailbox
     assert mailbox.subjects[2:] == [f"{NEXT_WEEK}: 1 dataset not published in time"]
 
 
+def test_a_week_without_a_run_until_its_end_has_its_alarm_from_the_next_run(at: At, mailbox: Mailbox) -> None:
+    assert at(DEADLINE + timedelta(days=3), LAKEHOUSE_EXPORT_EXPECTED_BY="Sun 20:00") == []
+    assert mailbox.mails == []
+    # The Monday after, the week that follows is complete, and not expected yet.
+    assert at(datetime(2021, 1, 11, 3, tzinfo=UTC), LAKEHOUSE_EXPORT_EXPECTED_BY="Sun 20:00") == []
+    assert mailbox.subjects == [SUBJECT]
+
+
 def test_an_alarm_gives_the_reason_why_a_dataset_is_withheld(at: At, mailbox: Mailbox) -> None:
     at(DEADLINE - SECOND, Notice(WEEK, "events", "events 2020-W53 is withheld: behind: orders"))
     at(DEADLINE, Notice(WEEK, "events", "events 2020-W53 is withheld: behind: payments"))
