@@ -11,6 +11,7 @@ from python_common.errors import UserError
 from python_common.log import log
 from python_common.output import console, print_table
 from python_common.weeks import IsoWeek, weeks_between
+from python_export.notify import metrics
 from python_export.notify.exported import Exported
 from python_export.readiness.completeness import last_week, require_past
 
@@ -28,6 +29,17 @@ def end(undelivered: list[UserError], is_incomplete: bool = False) -> None:
         raise typer.Exit(WITHHELD)
     if undelivered:
         raise typer.Exit(NOTIFICATION_FAILED)
+
+
+def end_run(exported: Exported, metrics_file: Path | None) -> None:
+    """Write the metrics of a run, if they are wanted, and end the command."""
+    if metrics_file:
+        try:
+            metrics.write(metrics_file, exported)
+        # Its files are public: how the run ended counts more.
+        except UserError as error:
+            exported.undelivered.append(error)
+    end(exported.undelivered, exported.is_incomplete)
 
 
 def chosen_weeks(settings: Settings, now: datetime, week: str | None, weeks: str | None) -> list[IsoWeek]:

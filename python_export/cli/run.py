@@ -17,10 +17,10 @@ from python_common.weeks import IsoWeek, weeks_label
 from python_dbt.project import Project
 from python_dbt.run import parse, restate_30d
 from python_export.cli.outbox import app as outbox_app
-from python_export.cli.outcome import MetricsFile, chosen_weeks, end, print_summary
+from python_export.cli.outcome import MetricsFile, chosen_weeks, end, end_run, print_summary
 from python_export.cli.versions import diff, expire, reproduce, verify, withdraw
 from python_export.datasets import declared
-from python_export.notify import metrics, page
+from python_export.notify import page
 from python_export.notify.deliver import alerting, notify, only_run
 from python_export.notify.exported import Exported
 from python_export.publishing import late
@@ -105,9 +105,7 @@ def run(
         for address in page.write_all(settings, exported):
             console.print(f"report: {address}")
     exported.undelivered += notify(settings, env, catalog, console.print, exported.notices(), exported.weeks())
-    if metrics_file:
-        metrics.write(metrics_file, exported)
-    end(exported.undelivered, exported.is_incomplete)
+    end_run(exported, metrics_file)
 
 
 @app.command()

@@ -154,12 +154,14 @@ def withdraw(
         )
         return
     with locked("weekly"), leased(catalog, "weekly", f"export withdraw of {version} of {week}"):
-        for manifest in chosen:
-            withdraw_version(target, manifest.path, reason)
-            left = newest(target, manifest.dataset, manifest.week)
-            now = f"v{left.version} is the newest of its week" if left else "its week has no version"
-            console.print(f"{manifest.path} is withdrawn; {now}")
-        index.write(target)
+        try:
+            for manifest in chosen:
+                withdraw_version(target, manifest.path, reason)
+                left = newest(target, manifest.dataset, manifest.week)
+                now = f"v{left.version} is the newest of its week" if left else "its week has no version"
+                console.print(f"{manifest.path} is withdrawn; {now}")
+        finally:
+            index.write(target)
     end(notify(settings, env, catalog, console.print))
 
 

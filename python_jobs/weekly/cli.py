@@ -10,8 +10,7 @@ from python_common.config.environment import PROJECT_ROOT, environment
 from python_common.config.settings import from_environment
 from python_common.output import AsJson, console, print_json, print_table
 from python_dbt.project import Project
-from python_export.cli.outcome import MetricsFile, chosen_weeks, end, print_summary
-from python_export.notify import metrics
+from python_export.cli.outcome import MetricsFile, chosen_weeks, end_run, print_summary
 from python_jobs.weekly import history, job
 
 app = typer.Typer(invoke_without_command=True)
@@ -51,9 +50,7 @@ def weekly(
     exported = job.run(settings, env, Project(PROJECT_ROOT, env), chosen, console, full_refresh)
     console.print()
     print_summary(exported)
-    if metrics_file:
-        metrics.write(metrics_file, exported)
-    end(exported.undelivered, exported.is_incomplete)
+    end_run(exported, metrics_file)
 
 
 @app.command()

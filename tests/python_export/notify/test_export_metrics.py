@@ -1,14 +1,16 @@
 """Metrics of exports: the newest published week of each dataset, and what the last run withheld."""
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+import typer
 from prometheus_client.parser import text_string_to_metric_families
 
-from python_common.errors import UserError
 from python_common.weeks import IsoWeek
+from python_export.cli.outcome import NOTIFICATION_FAILED, WITHHELD, end_run
 from python_export.notify import index, metrics
 from python_export.notify.exported import Exported
 from python_export.publishing.publish import publish, withdraw
@@ -52,6 +54,14 @@ def test_metrics_are_those_of_the_newest_published_week(target: Target, tmp_path
     }
 
 
-def test_a_metrics_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"export\.prom cannot be written \(FileNotFoundError\)"):
-        metrics.write(tmp_path / "missing" / "export.prom", Exported(IsoWeek(2021, 1)))
+@pytest.mark.parametrize(
+    ("withheld", "code"), [([], NOTIFICATION_FAILED), ([Withheld("events", "2021-W01", "behind")], WITHHELD)]
+)
+def test_a_metrics_file_that_cannot_be_written_is_named_and_hides_no_outcome(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, withheld: list[Withheld], code: int
+) -> None:
+    exported = Exported(IsoWeek(2021, 1), withheld=withheld)
+    with pytest.raises(typer.Exit) as ended:
+        end_run(exported, tmp_path / "missing" / "export.prom")
+    assert ended.value.exit_code == code
+    assert re.search(r"export\.prom cannot be written \(FileNotFoundError\)", caplog.text)
