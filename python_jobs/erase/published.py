@@ -92,13 +92,16 @@ def withdraw(targets: Iterable[Target], addresses: Collection[str]) -> None:
     Raises:
         UserError: a manifest cannot be read.
     """
+    changed = []
     for target in targets:
-        withdrawn = [path for path in paths(target) if target.address(path) in addresses]
-        for path in withdrawn:
-            withdraw_version(target, path, REASON)
-            console.print(f"{target.address(path)} is withdrawn")
-        if withdrawn:
-            index.write(target)
+        for path in paths(target):
+            if target.address(path) in addresses:
+                withdraw_version(target, path, REASON)
+                console.print(f"{target.address(path)} is withdrawn")
+                changed.append(target)
+    # A root whose index cannot be written must not keep the files of another one.
+    for target in dict.fromkeys(changed):
+        index.write(target)
 
 
 def clean(targets: Iterable[Target], names: Collection[str]) -> list[str]:

@@ -14,6 +14,7 @@ from python_common import pii_key
 from python_common.config.settings import Settings
 from python_dbt.manifest import Column, DbtManifest, Node
 from python_export.datasets.dictionary import Field
+from python_export.publishing.manifest import paths, read
 from python_export.publishing.publish import publish, withdraw
 from python_export.publishing.target import Target, open_target
 from python_ingest.maintenance.erase import Person
@@ -147,3 +148,18 @@ def test_spark_makes_pseudonyms_of_an_id_however_it_is_typed_and_of_every_key(
         assert made == {*pii_key.pseudonyms(key_file, domain, value).values()}
         assert len(made) == 2
     assert pseudonyms(spark, key_file, [Person("shop.customer", " ")]) == set()
+
+
+def test_an_index_that_cannot_be_written_keeps_no_other_root_from_its_withdrawals(
+    offline_settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    targets = [open_target(offline_settings), open_target(offline_settings.changed(export_root=str(tmp_path / "b")))]
+    addresses = {publish_note(target, "a") for target in targets}
+
+    def fail(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(published.index, "write", fail)
+    with pytest.raises(OSError, match="disk full"):
+        published.withdraw(targets, addresses)
+    assert [read(target, path).withdrawn is not None for target in targets for path in paths(target)] == [True, True]
