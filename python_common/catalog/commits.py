@@ -92,7 +92,7 @@ def tag(
         table = catalog.load_table(identifier)
         snapshot = table.current_snapshot() if snapshot_id is None else table.snapshot_by_id(snapshot_id)
         other = table.refs().get(name)
-        if snapshot is None or (other and other.snapshot_id == snapshot.snapshot_id):
+        if snapshot is None or (other and (other.snapshot_id, other.max_ref_age_ms) == (snapshot.snapshot_id, age_ms)):
             return
         with table.manage_snapshots() as change:
             (change.remove_tag(name) if other else change).create_tag(snapshot.snapshot_id, name, age_ms)

@@ -122,6 +122,12 @@ def test_the_tags_are_all_that_a_fork_changes_in_production(production: SqlCatal
     assert fork.tags(production) == []
 
 
+def test_a_tag_that_is_there_gets_the_age_of_the_new_fork(production: SqlCatalog) -> None:
+    for lives in (DAY, 30 * DAY):
+        fork.tag(production, "mine", lives)
+    assert production.load_table("shop.orders").refs()["fork_mine"].max_ref_age_ms == 30 * 86_400_000
+
+
 def test_a_fork_is_what_was_tagged_though_production_goes_on(
     production: SqlCatalog, offline_settings: Settings
 ) -> None:
