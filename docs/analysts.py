@@ -10,6 +10,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from pyiceberg.catalog import Catalog
+from pyiceberg.table.snapshots import Operation
 
 from docs.erd import Reference, references
 from python_common.catalog.catalog import load_catalog, load_table
@@ -158,8 +159,11 @@ def freshness(catalog: Catalog | None, model: Node) -> str:
     if catalog is None:
         return "unknown, for there is no lake"
     table = load_table(catalog, model.table)
-    snapshot = table.current_snapshot() if table else None
-    return in_words(datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)) if snapshot else "not built yet"
+    if table is None or not (snapshots := table.snapshots()):
+        return "not built yet"
+    # Maintenance replaces files, and changes no rows.
+    changes = [each for each in snapshots if not each.summary or each.summary.operation != Operation.REPLACE]
+    return in_words(datetime.fromtimestamp(max(each.timestamp_ms for each in changes or snapshots) / 1000, UTC))
 
 
 def in_words(moment: datetime) -> str:

@@ -69,7 +69,7 @@ def costs(directory: Path, until: float) -> dict[str, tuple[Cost, Cost]]:
                 executions[execution] = found[_node(statement)][at > until * 1000]
                 plans[execution] = plan
             # Spark plans again while it runs: the last plan is what ran.
-            case {"executionId": execution, "sparkPlanInfo": plan}:
+            case {"executionId": execution, "sparkPlanInfo": plan} if execution in executions:
                 plans[execution] = plan
     for execution, plan in plans.items():
         joins = executions[execution].joins

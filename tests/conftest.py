@@ -14,6 +14,7 @@ import pickle
 import random
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -88,11 +89,14 @@ def once(tmp_path_factory: pytest.TempPathFactory, testrun_uid: str) -> Callable
     """Return a function that returns the path of a name, which it has a function make, once for all workers."""
 
     def path_of(name: str, make: Callable[[Path], None]) -> Path:
-        path = tmp_path_factory.getbasetemp().parent / f"{name}-{testrun_uid}"
+        directory = tmp_path_factory.getbasetemp()
+        path = (directory.parent if "PYTEST_XDIST_WORKER" in os.environ else directory) / f"{name}-{testrun_uid}"
         with path.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not path.exists():
-                make(path)
+                draft = Path(tempfile.mkdtemp(dir=path.parent)) / name
+                make(draft)
+                draft.rename(path)
         return path
 
     return path_of

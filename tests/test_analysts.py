@@ -132,7 +132,7 @@ def test_hostile_text_is_escaped(manifest: DbtManifest) -> None:
 
 def test_nothing_is_requested(shown: str) -> None:
     assert "http" not in shown
-    assert re.findall(r"\b(?:src|srcset|@import|url\()", shown) == []
+    assert re.findall(r"\bsrc|@import|url\(", shown) == []
     assert {link[0] for link in re.findall(r'href="([^"]*)"', shown)} == {"#"}
 
 

@@ -13,7 +13,6 @@ from python_dbt.pii.lineage import follow
 from python_dbt.pii.parse import UnsupportedSql
 from tests.support.seeds import SEED
 
-# So many that no seed misses the shares at the end by chance.
 TABLES = {
     "raw.people": Relation(
         (("person", NONE), ("country", NONE), ("email", frozenset({Flow("people.email", "email")})))
@@ -148,6 +147,7 @@ def lakes() -> Iterator[list[duckdb.DuckDBPyConnection]]:
         lake.close()
 
 
+# So many that no seed misses the shares at the end by chance.
 @pytest.mark.parametrize("number_of_queries", [200, pytest.param(2_000, marks=pytest.mark.long)])
 def test_whatever_changes_a_result_is_reported(lakes: list[duckdb.DuckDBPyConnection], number_of_queries: int) -> None:
     queries, outcomes = Queries(SEED), Counter[str]()
