@@ -79,7 +79,7 @@ demo: up ## Sample data through Kafka, ingester, dbt and export to weekly CSV fi
 	@echo; echo "demo: 4/4 what analysts get: files, and a mail with the figures of their manifests"
 	@head -n 3 $(STATE)/exports/*/$(DEMO_WEEK)/v1/*_v1.csv | cut -c 1-150
 	@echo; $(RUN) lakehouse stack mail
-	@echo "The page with charts: $(STATE)/exports/reports/$(DEMO_WEEK).html"
+	@echo "The page with charts: $(STATE)/exports/reports/$(DEMO_WEEK).html; all weeks: $(STATE)/exports/index.html"
 	@echo "The stack is still up: make down stops it. In a shell with its environment, .venv/bin/activate and $(STATE)/env, try:"
 	@echo "  lakehouse export list                                          # the versions of every week"
 	@echo "  lakehouse export diff $(DEMO_WEEK) v1 v2 --dataset product_sales   # what late data changed"

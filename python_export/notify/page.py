@@ -5,6 +5,7 @@ it; only the counts of what is left out of them come from the lake. It needs not
 font, no picture.
 """
 
+import re
 import tempfile
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from python_common.weeks import IsoWeek
 from python_dbt.manifest import DbtManifest
 from python_dbt.project import Project
 from python_export.csv import csv_file
+from python_export.csv.unload import FORMULA_STARTS
 from python_export.datasets import declared
 from python_export.datasets.declared import Dataset
 from python_export.datasets.report_spec import Chart, Ranking, ReportSpec, excluded_queries
@@ -38,6 +40,8 @@ from python_export.publishing.target import Target, open_target
 WEEKS = 8
 WEEKS_OF_MEAN = 4
 RANKED = 10
+# The quote that keeps a spreadsheet from running a text of a file.
+GUARD = re.compile(f"^'(?='*[{re.escape(FORMULA_STARTS)}])")
 Versions = Mapping[tuple[str, str], Manifest]
 """The newest version by dataset and week."""
 
@@ -261,7 +265,8 @@ def _top(target: Target, versions: Versions, dataset: Dataset, ranking: Ranking,
             """
         ).fetchall()
     suppressed = own.small_groups.suppressed if own.small_groups else None
-    return Top(ranking, cell_formats, found, suppressed, [manifest for manifest in files.values() if manifest])
+    shown_rows = [tuple(GUARD.sub("", cell) if isinstance(cell, str) else cell for cell in row) for row in found]
+    return Top(ranking, cell_formats, shown_rows, suppressed, [manifest for manifest in files.values() if manifest])
 
 
 def _rows(target: Target, manifest: Manifest, scratch: str) -> str:

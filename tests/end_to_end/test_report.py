@@ -61,8 +61,11 @@ def test_the_report_shows_what_the_files_say(lake: Lake, first_wave: object, tmp
         key=lambda row: (not row["revenue"], -Decimal(row["revenue"] or 0), row["product_key"]),
     )[:10]
     ranking = re.search(r'<table id="ranking-product_demand">.*?</table>', shown, re.DOTALL)[0]
+    names_shown = [names.get(row["product_key"], row["product_key"]) for row in ranked]
+    # The page shows no guards against formulas.
+    guard = r"^'(?='*[=+@\t\r\n\uff1d\uff0b\uff0d\uff20-])"
     assert re.findall(r'<th scope="row">(.*?)</th>', html.unescape(ranking)) == [
-        names.get(row["product_key"], row["product_key"]) for row in ranked
+        re.sub(guard, "", name) for name in names_shown
     ]
     link = f"../order_lines/{lake.last_week}/v{manifest['version']}/{manifest['file']}"
     assert f'href="{link}"' in shown

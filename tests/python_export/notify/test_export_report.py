@@ -262,9 +262,11 @@ def test_a_ranking_calls_a_row_by_another_files_name_and_by_its_key_without_one(
         return re.findall(r'<th scope="row">(.*?)</th>\s*<td>(.*?)</td>', ranking)
 
     assert ranked() == [("book-1", ""), ("book-2", ""), ("film-1", "")]
-    published(offline_settings, "titles", ["number,title,author", "1,Dune,Herbert", "1,Sand,Anon", "3,Emma,Austen"], {})
-    # Name and author are of one row.
-    assert ranked() == [("Dune", "Herbert"), ("book-2", ""), ("film-1", "")]
+    published(
+        offline_settings, "titles", ["number,title,author", "1,'-Dune,''Herbert", "1,Sand,Anon", "3,Emma,Austen"], {}
+    )
+    # Name and author are of one row, without the guard against formulas.
+    assert ranked() == [("-Dune", "&#39;&#39;Herbert"), ("book-2", ""), ("film-1", "")]
 
 
 def test_what_a_file_lacks_is_next_to_it_with_the_reason(
