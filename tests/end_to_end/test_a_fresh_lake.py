@@ -4,13 +4,16 @@ The lake is that of test_erased_person.py, test_evolutions.py and test_one_bad_t
 """
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from python_common.catalog.catalog import load_catalog
+from python_common.config.environment import home, read_env_file
 from python_jobs.weekly import history
-from tests.end_to_end.conftest import DATASETS, Lake, Steps
+from tests.conftest import run_lakehouse
+from tests.end_to_end.conftest import DATASETS, Lake, Steps, succeed
 
 pytestmark = [pytest.mark.xdist_group("small lake"), pytest.mark.stack, pytest.mark.long]
 
@@ -34,3 +37,25 @@ def test_several_weeks_are_published(small_lake: Lake, published: Steps) -> None
     for dataset in DATASETS:
         latest = json.loads((Path(small_lake.settings.export_root) / dataset / "latest.json").read_text())
         assert latest["week"] == str(week)
+
+
+def test_a_fork_exports_the_bytes_that_are_published(
+    small_lake: Lake, published: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unchanged code replays the files: what a review compares as rows would be the same files."""
+
+    def files(root: str) -> dict[Path, bytes]:
+        return {path.relative_to(root): path.read_bytes() for path in Path(root).glob("*/*/v1/*_v1.csv")}
+
+    weeks = f"{small_lake.last_week.minus(1)}..{small_lake.last_week}"
+    succeed({"fork": lambda: run_lakehouse("fork", "create", "replay")})
+    try:
+        with monkeypatch.context() as in_fork:
+            for name, value in read_env_file(home() / "forks" / "replay" / "env").items():
+                in_fork.setenv(name, value)
+            succeed({"export": lambda: run_lakehouse("export", "run", "--weeks", weeks, timeout=900)})
+            replayed = files(os.environ["LAKEHOUSE_EXPORT_ROOT"])
+    finally:
+        run_lakehouse("fork", "drop", "replay")
+    assert replayed == files(small_lake.settings.needed("export_root"))
+    assert len(replayed) == 2 * len(DATASETS)
