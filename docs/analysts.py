@@ -88,7 +88,8 @@ def page(title: str, manifest: DbtManifest, catalog: Catalog | None, target: Tar
     models = public(manifest)
     boxes, references_shown = diagram(manifest, models)
     template = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
+        # The styles are those of the weekly report.
+        loader=FileSystemLoader([Path(__file__).parent, PROJECT_ROOT / "python_export" / "notify" / "templates"]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
