@@ -42,8 +42,7 @@ def costs(directory: Path, until: float) -> dict[str, tuple[Cost, Cost]]:
     """
     found: dict[str, tuple[Cost, Cost]] = defaultdict(lambda: (Cost(), Cost()))
     stages: dict[int, Cost] = {}
-    executions: dict[int, Cost] = {}
-    plans: dict[int, Any] = {}
+    plans: dict[int, tuple[str, bool, Any]] = {}
     [log] = directory.iterdir()
     for line in log.read_text().rstrip("\n").split("\n"):
         match json.loads(line):
@@ -66,13 +65,13 @@ def costs(directory: Path, until: float) -> dict[str, tuple[Cost, Cost]]:
                 stages[stage].bytes_shuffled += shuffled
                 stages[stage].cpu_ns += cpu
             case {"executionId": execution, "description": statement, "time": at, "sparkPlanInfo": plan}:
-                executions[execution] = found[_node(statement)][at > until * 1000]
-                plans[execution] = plan
+                plans[execution] = _node(statement), at > until * 1000, plan
             # Spark plans again while it runs: the last plan is what ran.
-            case {"executionId": execution, "sparkPlanInfo": plan} if execution in executions:
-                plans[execution] = plan
-    for execution, plan in plans.items():
-        joins = executions[execution].joins
+            case {"executionId": execution, "sparkPlanInfo": plan} if execution in plans:
+                plans[execution] = *plans[execution][:2], plan
+    for node, is_later, plan in plans.values():
+        # A view is created without a task.
+        joins = found[node][is_later].joins if node in found else {}
         for operator in _operators(plan):
             if operator.endswith(("Join", "CartesianProduct")):
                 joins[operator] = joins.get(operator, 0) + 1

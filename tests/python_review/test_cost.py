@@ -67,19 +67,25 @@ def test_the_joins_of_a_node_are_those_of_the_plans_that_ran(tmp_path: Path) -> 
         statement = {"executionId": execution, "description": of_node(name), "time": second * 1000}
         return {"Event": "SparkListenerSQLExecutionStart", **statement, "sparkPlanInfo": planned}
 
+    def ran(stage: int, second: int, name: str) -> list[dict[str, object]]:
+        return [submitted(stage, second, of_node(name)), ended(stage, 1, 1, 1)]
+
     scan = plan("BatchScan lake.marts.a")
     sorted_first = plan("AppendData", plan("SortMergeJoin", scan, plan("BroadcastHashJoin", scan, scan)))
     hashed = plan("AppendData", plan("ShuffledHashJoin", scan, plan("BroadcastHashJoin", scan, scan)))
     events = [
         started(0, 10, "model.a", plan("AtomicCreateTableAsSelect")),
         started(1, 10, "model.a", sorted_first),
-        started(2, 11, "model.b", scan),
+        *ran(0, 10, "model.a"),
+        started(2, 11, "model.of_a_view", plan("CreateView")),
         {"Event": "SparkListenerSQLAdaptiveExecutionUpdate", "executionId": 1, "sparkPlanInfo": hashed},
         started(3, 30, "model.a", sorted_first),
         started(4, 31, "model.a", hashed),
     ]
     (tmp_path / "local-1").write_text("".join(f"{json.dumps(event)}\n" for event in events))
-    before, after = cost.costs(tmp_path, until=20)["model.a"]
+    found = cost.costs(tmp_path, until=20)
+    assert [*found] == ["model.a"]
+    before, after = found["model.a"]
     assert before.joins == {"ShuffledHashJoin": 1, "BroadcastHashJoin": 1}
     assert before.other_joins(after) == "BroadcastHashJoin 1 to 2, SortMergeJoin 0 to 1"
 
