@@ -57,5 +57,7 @@ def test_a_fork_exports_the_bytes_that_are_published(
             replayed = files(os.environ["LAKEHOUSE_EXPORT_ROOT"])
     finally:
         run_lakehouse("fork", "drop", "replay")
-    assert replayed == files(small_lake.settings.needed("export_root"))
-    assert len(replayed) == 2 * len(DATASETS)
+    # A dataset with suppressed groups is published once per week and lake, and a fork knows of that.
+    public = files(small_lake.settings.needed("export_root"))
+    assert replayed == {path: content for path, content in public.items() if path.parts[0] != "product_demand"}
+    assert len(replayed) == 2 * (len(DATASETS) - 1)
