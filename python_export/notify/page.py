@@ -77,14 +77,15 @@ def write_all(settings: Settings, exported: Exported) -> list[str]:
     # First, because a report needs Spark too.
     exported.current = index.write(target, reader)
     # A run that died before its reports has left weeks without one, which the index links.
-    without = {version.manifest.week for version in exported.published if not _has_report(target, version.manifest)}
-    weeks = sorted({*map(str, exported.weeks()), *without})
+    changed = {*map(str, exported.weeks())}
+    unchanged = {version.manifest.week for version in exported.published} - changed
+    weeks = sorted(changed | {week for week in unchanged if not _has_report(target, week)})
     return [write(settings, IsoWeek.parse(week), exported.notices(), reader) for week in weeks]
 
 
-def _has_report(target: Target, manifest: Manifest) -> bool:
+def _has_report(target: Target, week: str) -> bool:
     try:
-        return bool(target.read(report_path(IsoWeek.parse(manifest.week))))
+        return bool(target.read(report_path(IsoWeek.parse(week))))
     except FileNotFoundError:
         return False
 
