@@ -27,8 +27,8 @@ def write(path: Path, exported: Exported) -> None:
         values = (start.timestamp(), manifest.rows, manifest.bytes, published.timestamp())
         for gauge, value in zip(gauges, values, strict=True):
             gauge.labels(manifest.dataset).set(value)
-    withheld = Gauge("lakehouse_export_withheld_datasets", "Datasets that the last run withheld.", registry=registry)
-    withheld.set(len({withheld.dataset for withheld in exported.withheld}))
+    datasets = Gauge("lakehouse_export_withheld_datasets", "Datasets that the last run withheld.", registry=registry)
+    datasets.set(len({withheld.dataset for withheld in exported.withheld}))
     Gauge(
         "lakehouse_export_status_timestamp_seconds", "When this was written.", registry=registry
     ).set_to_current_time()
