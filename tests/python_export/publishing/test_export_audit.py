@@ -292,21 +292,21 @@ def test_a_withdrawn_version_and_an_erased_snapshot_are_no_faults(
     manifest = publish_lines(offline_settings, hostile_source, right_lines())
     with hostile_source.table.transaction() as change:
         change.set_properties({f"lakehouse.erased-snapshot.{manifest.source_snapshot_id}": "2021-01-04"})
-    told = export(offline_settings, monkeypatch, "verify")
-    assert told.exception is None, told.output
-    assert f"{VERSION}: its snapshot was erased on 2021-01-04" in told.output
+    result = export(offline_settings, monkeypatch, "verify")
+    assert result.exception is None, result.output
+    assert f"{VERSION}: its snapshot was erased on 2021-01-04" in result.output
 
     target = open_target(offline_settings)
     withdraw(target, VERSION, "somebody was erased")
-    told = export(offline_settings, monkeypatch, "verify")
-    assert told.output.endswith(f"versions.json: {NOT_LISTED}\nindex.html: {NOT_LISTED}\n")
+    result = export(offline_settings, monkeypatch, "verify")
+    assert result.output.endswith(f"versions.json: {NOT_LISTED}\nindex.html: {NOT_LISTED}\n")
     index.write(target)
-    told = export(offline_settings, monkeypatch, "verify")
-    assert told.exception is None, told.output
-    assert f"{VERSION}: withdrawn on " in told.output
+    result = export(offline_settings, monkeypatch, "verify")
+    assert result.exception is None, result.output
+    assert f"{VERSION}: withdrawn on " in result.output
     place = Path(offline_settings.export_root) / VERSION
     unlock(place)
     (place / CSV).write_text("a person")
-    told = export(offline_settings, monkeypatch, "verify")
-    assert isinstance(told.exception, UserError)
-    assert f"{VERSION}: it is withdrawn, and its file is still there" in told.output
+    result = export(offline_settings, monkeypatch, "verify")
+    assert isinstance(result.exception, UserError)
+    assert f"{VERSION}: it is withdrawn, and its file is still there" in result.output
