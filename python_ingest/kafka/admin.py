@@ -4,6 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime
+from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from confluent_kafka import (
@@ -191,10 +192,13 @@ class Broker:
 
     def _answer(self, future: Future[Result]) -> Result:
         """Wait for an answer. A client whose authentication fails retries without end, so it is stopped here."""
+        # A signal that interrupts Future.result may become a RuntimeError of the future's lock.
+        answered: SimpleQueue[Future[Result]] = SimpleQueue()
+        future.add_done_callback(answered.put)
         while True:
             try:
-                return future.result(LOOK_SECONDS)
-            except TimeoutError:
+                return answered.get(timeout=LOOK_SECONDS).result()
+            except Empty:
                 # Runs the callback for errors.
                 self._client.poll(0)
             if self._to_check:
