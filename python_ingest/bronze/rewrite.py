@@ -28,7 +28,7 @@ from python_common.locks import lease
 from python_common.spark.session import log_file
 from python_ingest.bronze import commit, topic_identity
 from python_ingest.bronze.commit import BatchMetadata
-from python_ingest.bronze.positions import Position
+from python_ingest.bronze.positions import PositionReader
 
 # What rows are changed in place by, where a topic is followed.
 LEASE = "maintain"
@@ -81,13 +81,13 @@ def stored_at(spark: SparkSession, identifier: str, path: str) -> datetime:
 def replace_rows(
     spark: SparkSession,
     table: Table,
-    base: Position,
-    metadata: BatchMetadata,
-    change: Callable[[DataFrame], DataFrame],
+    writer: str,
+    change: Callable[[DataFrame, int], DataFrame],
     where: str,
     purpose: str,
+    schema_ids: tuple[int, ...] = (),
 ) -> int:
-    """Replace rows by what `change` returns for the same positions; it gets the base's rows.
+    """Replace rows by what `change` returns for the same positions; it gets the base's rows and their new number.
 
     `where` is a condition in SQL that only rows of `landed` meet that may be replaced; `purpose` is REPLAY or ERASE.
 
@@ -96,21 +96,23 @@ def replace_rows(
 
     Raises:
         CommitConflict: another commit came first.
-        UserError: Spark fails, or the clock is behind the table's last change.
+        UserError: Spark fails, a file of the table is damaged, or the clock is behind the table's last change.
     """
-    wait_for_clock(".".join(table.name()), table.metadata)
+    identifier = ".".join(table.name())
+    wait_for_clock(identifier, table.metadata)
+    base = PositionReader().read(table)
+    metadata = BatchMetadata(writer, base.last_batch + 1, (), base.next_offsets, schema_ids, base.generation)
     # A session of its own: the batch's metadata goes into the summary of every snapshot that it commits.
     spark = spark.newSession()
     for key, value in metadata.properties().items():
         spark.conf.set(f"spark.sql.iceberg.snapshot-property.{key}", value)
-    identifier = ".".join(table.name())
     name = f"{CATALOG_NAME}.{identifier}"
     branch = f"{purpose}_{uuid.uuid4().hex}"
     try:
         landed = spark.read.option("versionAsOf", base.snapshot_id).table(name)
         if "kafka_generation" not in landed.columns:
             landed = landed.selectExpr("*", "cast(null as int) as kafka_generation")
-        rows = change(landed)
+        rows = change(landed, metadata.batch)
         found = rows.count()
         if not found:
             return 0

@@ -25,8 +25,6 @@ from python_common.catalog.commits import until_committed
 from python_common.config.settings import CATALOG_NAME
 from python_common.errors import UserError
 from python_ingest.bronze import erased, rewrite, topic_identity
-from python_ingest.bronze.commit import BatchMetadata
-from python_ingest.bronze.positions import PositionReader
 from python_ingest.declare.subjects import Subject
 from python_ingest.declare.topics import Declaration
 from python_ingest.maintenance.replay import POSITION
@@ -178,8 +176,6 @@ def erase(catalog: Catalog, spark: SparkSession, found: RowsToErase, writer: str
         table = catalog.load_table(declaration.identifier)
         if property_keys.HAS_ERASED_ROWS not in table.properties:
             topic_identity.set_properties(table, {property_keys.HAS_ERASED_ROWS: "true"})
-        base = PositionReader().read(table)
-        metadata = BatchMetadata(writer, base.last_batch + 1, (), base.next_offsets, (), base.generation)
         _, partitions, offsets = zip(*found.positions, strict=True)
         # The part of MERGE's condition that file statistics can prune by.
         where = (
@@ -187,10 +183,10 @@ def erase(catalog: Catalog, spark: SparkSession, found: RowsToErase, writer: str
             f" and landed.kafka_offset between {min(offsets)} and {max(offsets)}"
         )
 
-        def emptied(landed: DataFrame) -> DataFrame:
-            return _emptied(landed, declaration, found.positions, metadata.batch, erased.mark(now))
+        def emptied(landed: DataFrame, number: int) -> DataFrame:
+            return _emptied(landed, declaration, found.positions, number, erased.mark(now))
 
-        return rewrite.replace_rows(spark, table, base, metadata, emptied, where, rewrite.ERASE)
+        return rewrite.replace_rows(spark, table, writer, emptied, where, rewrite.ERASE)
 
     with rewrite.hold(catalog, declaration.identifier):
         return until_committed(

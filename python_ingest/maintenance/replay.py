@@ -17,8 +17,6 @@ from pyspark.sql import functions as F
 from python_common.catalog.catalog import existing_columns, translate_read_errors
 from python_common.catalog.commits import until_committed
 from python_ingest.bronze import erased, rewrite, tables
-from python_ingest.bronze.commit import BatchMetadata
-from python_ingest.bronze.positions import PositionReader
 from python_ingest.bronze.schema_state import Decoders, SchemaState
 from python_ingest.landing import decode
 from python_ingest.landing.batch import BatchWriter
@@ -132,18 +130,15 @@ class Recovery:
 
 def _replace(batch_writer: BatchWriter, table: Table, decoders: Decoders, reason: str | None) -> int:
     """Replace the rows of which more can be decoded, and return their number."""
-    position = PositionReader().read(table)
-    batch = Batch(position.last_batch + 1, datetime.now(UTC))
     ids = tuple(sorted(decoders.value.writers))
-    metadata = BatchMetadata(batch_writer.writer, batch.number, (), position.next_offsets, ids, position.generation)
     declaration = replace(batch_writer.declaration, on_error="dead_letter")
 
-    def decoded(landed: DataFrame) -> DataFrame:
-        dead = landed.where(_dead(reason))
+    def decoded(landed: DataFrame, number: int) -> DataFrame:
+        dead, batch = landed.where(_dead(reason)), Batch(number, datetime.now(UTC))
         return _with_fewer_errors(decode.rows(_as_records(dead), declaration, decoders, batch), dead)
 
     where = "landed.decode_error is not null or landed.key_error is not null"
-    return rewrite.replace_rows(batch_writer.spark(), table, position, metadata, decoded, where, rewrite.REPLAY)
+    return rewrite.replace_rows(batch_writer.spark(), table, batch_writer.writer, decoded, where, rewrite.REPLAY, ids)
 
 
 def _dead(reason: str | None) -> str:

@@ -22,8 +22,6 @@ from python_common.catalog.catalog import load_catalog
 from python_common.catalog.commits import CommitConflict, translate_commit_errors, until_committed
 from python_common.config.settings import Settings
 from python_common.errors import UserError
-from python_ingest.bronze.commit import BatchMetadata
-from python_ingest.bronze.positions import Position
 from python_ingest.bronze.rewrite import REPLAY, replace_rows
 from python_ingest.maintenance.maintain import Retention, maintain_table
 from tests.support.seeds import seeds
@@ -177,4 +175,4 @@ def test_maintenance_and_replays_refuse_a_clock_that_is_behind(
     with pytest.raises(UserError, match=r"bronze\.events was last changed at "):
         maintain_table(offline_settings, spark, "bronze.events", Retention())
     with pytest.raises(UserError, match=r"bronze\.events was last changed at "):
-        replace_rows(spark, table, Position(), BatchMetadata("", 1, (), {}, ()), spark, "true", REPLAY)
+        replace_rows(spark, table, "", spark, "true", REPLAY)
