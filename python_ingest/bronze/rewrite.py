@@ -11,8 +11,6 @@ before they plan a batch.
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
-from typing import Any
 
 from py4j.protocol import Py4JError
 from pyiceberg.catalog import Catalog
@@ -66,16 +64,6 @@ def holder(catalog: Catalog, table: Table) -> str | None:
     """Return who holds a table, if its lease is still live: no batch may be planned then."""
     name, _, number = table.properties.get(property_keys.HELD_BY, "").partition(" ")
     return lease.holder(catalog, name, number) if name else None
-
-
-def stored_at(spark: SparkSession, identifier: str, path: str) -> datetime:
-    """Return when a file of a table was written, by the clock of its store, which is also asked about orphan files."""
-    jvm: Any = spark._jvm
-    name = f"{CATALOG_NAME}.{identifier}"
-    table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
-    listed = table.io().listPrefix(path)
-    first = jvm.org.apache.iceberg.relocated.com.google.common.collect.Iterables.getFirst(listed, None)
-    return datetime.fromtimestamp(first.createdAtMillis() / 1000, UTC)
 
 
 def replace_rows(

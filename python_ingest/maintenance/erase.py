@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import ancestors_of
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -194,15 +193,6 @@ def erase(catalog: Catalog, spark: SparkSession, found: RowsToErase, writer: str
             f"{declaration.identifier}: nothing was erased, other commits came first",
             "Run it again when the ingester of this topic has caught up",
         )
-
-
-def erased_at(catalog: Catalog, spark: SparkSession, identifier: str) -> datetime:
-    """Return the time of a table's last erasure, by the clock of its store; 1970 without a snapshot of one."""
-    table = catalog.load_table(identifier)
-    for snapshot in ancestors_of(table.current_snapshot(), table.metadata):
-        if snapshot.summary and (snapshot.summary[property_keys.WRITER] or "").startswith(WRITER):
-            return rewrite.stored_at(spark, identifier, snapshot.manifest_list)
-    return datetime.fromtimestamp(0, UTC)
 
 
 def _emptied(

@@ -10,11 +10,13 @@ from typing import Any
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import ancestors_of
 from pyspark.sql import SparkSession
 
 from python_common.catalog import property_keys
 from python_common.config.settings import CATALOG_NAME
 from python_ingest.bronze.files import files_of, size_of
+from python_ingest.maintenance.erase import WRITER
 from python_ingest.maintenance.maintain import Procedures, expire_snapshots, merge_files
 
 PUBLISHED = "export-"
@@ -72,12 +74,28 @@ def purge_table(
     return Purged(tags, len(before - after), orphans)
 
 
+def erased_at(catalog: Catalog, spark: SparkSession, identifier: str) -> datetime:
+    """Return the time of a table's last erasure, by the clock of its store; 1970 without a snapshot of one."""
+    table = catalog.load_table(identifier)
+    for snapshot in ancestors_of(table.current_snapshot(), table.metadata):
+        if snapshot.summary and (snapshot.summary[property_keys.WRITER] or "").startswith(WRITER):
+            jvm, java_table = _in_java(spark, f"{CATALOG_NAME}.{identifier}")
+            listed = java_table.io().listPrefix(snapshot.manifest_list)
+            first = jvm.org.apache.iceberg.relocated.com.google.common.collect.Iterables.getFirst(listed, None)
+            return datetime.fromtimestamp(first.createdAtMillis() / 1000, UTC)
+    return datetime.fromtimestamp(0, UTC)
+
+
 def delete_orphans(spark: SparkSession, name: str, written_before: datetime) -> list[str]:
     """Delete orphan files, also those of the last day, which Iceberg's procedure refuses, and return them."""
-    jvm: Any = spark._jvm
-    session = spark._jsparkSession
-    table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session, name)
-    action = jvm.org.apache.iceberg.spark.actions.SparkActions.get(session).deleteOrphanFiles(table)
+    jvm, table = _in_java(spark, name)
+    action = jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession).deleteOrphanFiles(table)
     # Listed by the table's FileIO, because Hadoop knows no s3://.
     action = action.usePrefixListing(True).olderThan(int(written_before.timestamp() * 1000))
     return list(action.execute().orphanFileLocations())
+
+
+def _in_java(spark: SparkSession, name: str) -> tuple[Any, Any]:
+    """Return Spark's JVM, and its object of an Iceberg table."""
+    jvm: Any = spark._jvm
+    return jvm, jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)

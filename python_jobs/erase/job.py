@@ -34,7 +34,7 @@ from python_ingest.declare.topics import MODELS_DIR, Declaration, read_declarati
 from python_ingest.maintenance import erase, receipts
 from python_ingest.maintenance.erase import Person, Record, RowsToErase
 from python_ingest.maintenance.maintain import built_tables
-from python_ingest.maintenance.purge import purge_table
+from python_ingest.maintenance.purge import erased_at, purge_table
 from python_ingest.maintenance.receipts import DONE, Receipt
 from python_jobs import fork
 from python_jobs.erase import published
@@ -188,7 +188,7 @@ class Erasure:
             if table.positions:
                 self.require()
                 rows = erase.erase(catalog, spark(), table, writer)
-                at = erase.erased_at(catalog, spark(), name).isoformat()
+                at = erased_at(catalog, spark(), name).isoformat()
                 receipt.tables[name] = {"rows": before + rows, "erased_at": at}
                 receipt.save(catalog)
                 console.print(f"{name}: {rows:,} rows are erased")
@@ -203,7 +203,7 @@ class Erasure:
         spark = LazySparkSession(self.settings)
         for name, entry in receipt.tables.items():
             noted = entry["erased_at"]
-            at = datetime.fromisoformat(noted) if noted else erase.erased_at(catalog, spark(), name)
+            at = datetime.fromisoformat(noted) if noted else erased_at(catalog, spark(), name)
             self._purge_table(catalog, spark, name, at, receipt)
         rebuilt = self._rebuilt(receipt)
         # Nothing else writes these meanwhile, and the clock of a store may be ahead.

@@ -33,7 +33,7 @@ from python_ingest.landing.run import Options
 from python_ingest.maintenance import erase, replay
 from python_ingest.maintenance.erase import Person, RowsToErase
 from python_ingest.maintenance.maintain import Retention, maintain_table
-from python_ingest.maintenance.purge import Purged, purge_table
+from python_ingest.maintenance.purge import Purged, erased_at, purge_table
 from python_ingest.maintenance.replay import Replayed
 from python_ingest.maintenance.status import topic_statuses
 from python_ingest.verify.compare import verify_topic
@@ -67,7 +67,7 @@ def erased(lab: Lab, *persons: Person) -> list[int]:
 
 def purged(lab: Lab) -> Purged:
     name = lab.declaration.identifier
-    at = erase.erased_at(load_catalog(lab.settings), lab.spark, name)
+    at = erased_at(load_catalog(lab.settings), lab.spark, name)
     return purge_table(load_catalog(lab.settings), lab.spark, name, at)
 
 
