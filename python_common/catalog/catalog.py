@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
+import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
@@ -158,6 +159,14 @@ def existing_columns(table: Table, names: Iterable[str]) -> tuple[str, ...]:
         return True
 
     return tuple(name for name in dict.fromkeys(names) if exists(name))
+
+
+def read_batches(
+    table: Table, where: str, names: tuple[str, ...], limit: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield columns of the rows that meet a condition; a UserError if a file is missing or damaged."""
+    with translate_read_errors(f"A file of {'.'.join(table.name())}"):
+        yield from table.scan(where, selected_fields=names, limit=limit).to_arrow_batch_reader()
 
 
 def _metadata_of(catalog: Catalog, identifier: str) -> str:

@@ -6,7 +6,7 @@ from contextlib import closing
 from pyiceberg.table import Table
 
 from python_common.catalog import property_keys
-from python_common.catalog.catalog import translate_read_errors
+from python_common.catalog.catalog import read_batches
 from python_common.config.settings import Settings
 from python_ingest.bronze.positions import Position
 from python_ingest.kafka import consumer
@@ -81,7 +81,5 @@ def _read_offsets(table: Table, held: HeldOffsets, generation: int, searched: di
     for partition in with_gaps:
         wanted = f"kafka_partition = {partition} and kafka_offset >= {searched.get(partition, 0)}"
         wanted += f" and kafka_generation = {generation}" if generation else ""
-        scan = table.scan(wanted, selected_fields=("kafka_offset",))
-        with translate_read_errors(f"A file of {'.'.join(table.name())}"):
-            for piece in scan.to_arrow_batch_reader():
-                held.add(partition, piece["kafka_offset"])
+        for piece in read_batches(table, wanted, ("kafka_offset",)):
+            held.add(partition, piece["kafka_offset"])

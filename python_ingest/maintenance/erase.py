@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from python_common.catalog import property_keys
-from python_common.catalog.catalog import existing_columns, load_table, translate_read_errors
+from python_common.catalog.catalog import existing_columns, load_table, read_batches
 from python_common.catalog.commits import until_committed
 from python_common.config.settings import CATALOG_NAME
 from python_common.errors import UserError
@@ -101,7 +101,7 @@ def find(catalog: Catalog, declarations: Iterable[Declaration], persons: Iterabl
             if subject.through and ids:
                 named, by_others = _named(catalog, declarations, declaration.schema, subject, ids)
                 ids, shared = named - by_others, shared + len(by_others)
-            if table is not None and ids:
+            if ids:
                 for rows in _rows(table, subject.columns):
                     positions.update(_positions(rows.filter(_is_any(rows, subject.columns, ids))))
         if positions or shared:
@@ -117,7 +117,7 @@ def everyone(catalog: Catalog, declarations: Iterable[Declaration]) -> Iterator[
         table = load_table(catalog, declaration.identifier)
         for subject in declaration.persons:
             ids: set[str] = set()
-            for rows in _rows(table, subject.columns) if table is not None and not subject.through else ():
+            for rows in _rows(table, subject.columns) if not subject.through else ():
                 ids.update(*(_texts(rows, column).to_pylist() for column in subject.columns))
             yield from (Person(subject.kind, text) for text in ids if text)
 
@@ -137,8 +137,7 @@ def named(catalog: Catalog, declarations: Iterable[Declaration], records: Iterab
     found = []
     for topic, positions in wanted.items():
         declaration = by_topic[topic]
-        table = load_table(catalog, declaration.identifier)
-        errors = {} if table is None else _errors_at(table, positions)
+        errors = _errors_at(load_table(catalog, declaration.identifier), positions)
         if lacking := sorted(positions - errors.keys()):
             raise UserError(
                 f"{declaration.identifier} has no row of {':'.join(map(str, (topic, *lacking[0])))}",
@@ -223,7 +222,7 @@ def _named(
             declaration = by_table[schema, name]
             columns = next(declared.columns for declared in declaration.persons if declared.kind == subject.kind)
             table = load_table(catalog, declaration.identifier)
-            for rows in _rows(table, (*columns, column)) if table is not None else ():
+            for rows in _rows(table, (*columns, column)):
                 values, is_mine = _texts(rows, column), _is_any(rows, columns, ids)
                 if is_second_look:
                     shared = pc.and_(pc.invert(is_mine), pc.is_in(values, pa.array([*mine], values.type)))
@@ -235,11 +234,10 @@ def _named(
     return mine, others
 
 
-def _rows(table: Table, columns: Iterable[str], where: str = "true") -> Iterator[pa.RecordBatch]:
-    """Yield positions and those columns that the table has; a nested field is named by its path."""
-    names = existing_columns(table, (*POSITION, *columns))
-    with translate_read_errors(f"A file of {'.'.join(table.name())}"):
-        yield from table.scan(where, selected_fields=names).to_arrow_batch_reader()
+def _rows(table: Table | None, columns: Iterable[str], where: str = "true") -> Iterator[pa.RecordBatch]:
+    """Yield positions and those columns that the table has, if there is one; a nested field is named by its path."""
+    if table is not None:
+        yield from read_batches(table, where, existing_columns(table, (*POSITION, *columns)))
 
 
 def _is_any(rows: pa.RecordBatch, columns: Iterable[str], ids: set[str]) -> pa.Array:
@@ -273,7 +271,7 @@ def _positions(rows: pa.RecordBatch) -> Iterator[RecordPosition]:
         yield row.get("kafka_generation") or 0, row["kafka_partition"], row["kafka_offset"]
 
 
-def _errors_at(table: Table, positions: set[RecordPosition]) -> dict[RecordPosition, str | None]:
+def _errors_at(table: Table | None, positions: set[RecordPosition]) -> dict[RecordPosition, str | None]:
     """Return the decode_error of the rows at some positions, without missing rows."""
     errors: dict[RecordPosition, str | None] = {}
     for _, partition, offset in positions:

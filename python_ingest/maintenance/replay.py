@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from python_common.catalog.catalog import existing_columns, translate_read_errors
+from python_common.catalog.catalog import existing_columns, read_batches
 from python_common.catalog.commits import until_committed
 from python_ingest.bronze import erased, rewrite, tables
 from python_ingest.bronze.schema_state import Decoders, SchemaState
@@ -181,6 +181,5 @@ def _as_records(dead: DataFrame) -> DataFrame:
 
 
 def _rows(table: Table, condition: str, names: tuple[str, ...], limit: int | None = None) -> Iterator[dict[str, Any]]:
-    with translate_read_errors(f"A file of {'.'.join(table.name())}"):
-        for batch in table.scan(condition, selected_fields=names, limit=limit).to_arrow_batch_reader():
-            yield from batch.select(names).to_pylist()
+    for batch in read_batches(table, condition, names, limit):
+        yield from batch.select(names).to_pylist()
