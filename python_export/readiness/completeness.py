@@ -13,7 +13,7 @@ from python_common.errors import Issue, UserError
 from python_common.spark import spark_sql
 from python_common.weeks import IsoWeek
 from python_export.datasets.declared import Dataset, Topic
-from python_ingest.bronze.progress import unread_partitions
+from python_ingest.bronze.positions import unread_partitions
 
 # A producer whose clock is ahead must not move the watermark; the broker itself allows an hour.
 FUTURE_TOLERANCE = "interval 1 hour"

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyiceberg.catalog import Catalog
 from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.schema import Schema
@@ -14,8 +15,9 @@ from pyiceberg.types import PrimitiveType
 
 from python_common.catalog import property_keys
 from python_common.catalog.catalog import translate_read_errors
+from python_common.config.settings import Settings
 from python_common.errors import UserError
-from python_ingest.kafka.admin import TopicState
+from python_ingest.kafka.admin import Broker, TopicState
 from python_ingest.kafka.offset_range import OffsetRange
 
 
@@ -119,6 +121,22 @@ def waiting(position: Position, topic: TopicState) -> list[OffsetRange]:
             "The topic was replaced; land it in a new table",
         )
     return found
+
+
+def unread_partitions(
+    settings: Settings, catalog: Catalog, topic: str, bronze: tuple[str, str], wait: float
+) -> set[int]:
+    """Return the partitions with offsets that the topic's bronze table lacks: all, if the topic was recreated.
+
+    Raises:
+        UserError: the broker does not answer within `wait` seconds, or its offsets do not continue the table's.
+    """
+    table = catalog.load_table(bronze)
+    position = PositionReader().read(table)
+    state = Broker(settings, wait).describe(topic)
+    if table.properties.get(property_keys.TOPIC_ID) != state.topic_id:
+        return {*position.next_offsets, *state.end}
+    return {span.partition for span in waiting(position, state)}
 
 
 def count(ranges: Iterable[OffsetRange]) -> int:
