@@ -128,9 +128,7 @@ class BatchWriter:
         """Resolve the schemas of these ranges, and evolve the table for them."""
         state = SchemaState.of(table)
         values, keys = consumer.schema_ids(self.settings, self.declaration.topic, ranges, self.wait)
-        decoders = self.schemas.resolve_schemas(
-            state, values, keys if self.declaration.key == "avro" else (), MOST_NEW_IDS
-        )
+        decoders = self.schemas.resolve_schemas(state, values, keys, MOST_NEW_IDS)
         if self.declaration.on_error == "stop":
             self._check(records, decoders, plan)
         if decoders.state != state:

@@ -84,13 +84,13 @@ class TopicSchemas:
         """Add the schemas of ids found in a batch to a state, at most so many of a side.
 
         First come those that come most often (in a Counter), and else the lowest, since a registry counts from 1. The
-        other ids are taken for unknown.
+        other ids are taken for unknown. Keys that are declared as anything but Avro have no schemas.
 
         Raises:
             UserError: the registry is away.
         """
         state, value = self._side("value", state, value_ids, most)
-        state, key = self._side("key", state, key_ids, most)
+        state, key = self._side("key", state, key_ids if self.declaration.key == "avro" else (), most)
         return Decoders(state, value, key)
 
     def _side(

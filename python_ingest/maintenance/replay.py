@@ -83,17 +83,15 @@ def replay(batch_writer: BatchWriter, reason: str | None) -> Replayed:
 
     def replayed() -> Replayed:
         table = tables.prepared(batch_writer.catalog, batch_writer.declaration)
-        dead = Counter(tuple(row.values()) for row in _rows(table, condition, ("value_schema_id", "key_schema_id")))
-        looked_at = dead.total()
+        values, keys = Counter[int | None](), Counter[int | None]()
+        for row in _rows(table, condition, ("value_schema_id", "key_schema_id")):
+            values[row["value_schema_id"]] += 1
+            keys[row["key_schema_id"]] += 1
+        looked_at = values.total()
         if not looked_at:
             return Replayed(0, 0)
-        values, keys = Counter[int | None](), Counter[int | None]()
-        for (value_id, key_id), rows in dead.items():
-            values[value_id] += rows
-            keys[key_id] += rows
-        avro_keys = keys if batch_writer.declaration.key == "avro" else ()
         state = SchemaState.of(table)
-        decoders = batch_writer.schemas.resolve_schemas(state, values, avro_keys, MOST_IDS)
+        decoders = batch_writer.schemas.resolve_schemas(state, values, keys, MOST_IDS)
         if decoders.state != state:
             table = tables.evolve(table, batch_writer.declaration, decoders.state)
         return Replayed(looked_at, _replace(batch_writer, table, decoders, reason))
