@@ -16,14 +16,13 @@ from python_ingest.declare import spark_types
 
 @dataclass(frozen=True)
 class SchemaState:
-    """The columns that a table has, the writers' schemas that they hold, by id, and notes on them.
+    """The columns that a table has, the writers' schemas that they hold, by side (`value`, `key`) and id, and notes.
 
     `columns` are the payload's, and `kafka_key` where keys are Avro. The schemas are table properties,
     one each: of two processes that add different ones at the same time, neither undoes what the other did.
     """
 
-    value: Mapping[int, AvroSchema] = field(default_factory=dict)
-    key: Mapping[int, AvroSchema] = field(default_factory=dict)
+    writers: Mapping[str, Mapping[int, AvroSchema]] = field(default_factory=lambda: {"value": {}, "key": {}})
     columns: StructType = spark_types.NO_COLUMNS
     notes: Mapping[str, str] = field(default_factory=dict)
 
@@ -32,40 +31,36 @@ class SchemaState:
         """Return the state of a table, empty if it does not exist yet."""
         if table is None:
             return cls()
-        sides: dict[str, dict[int, AvroSchema]] = {"value": {}, "key": {}}
-        for side, writers in sides.items():
+        writers: dict[str, dict[int, AvroSchema]] = {"value": {}, "key": {}}
+        for side, of_side in writers.items():
             prefix = property_keys.schema(side)
             for name, text in table.properties.items():
                 schema_id = name.removeprefix(prefix)
                 if schema_id != name and schema_id.isdecimal():
-                    writers[int(schema_id)] = json.loads(text)
+                    of_side[int(schema_id)] = json.loads(text)
         notes = {name: text for name, text in table.properties.items() if name.startswith(property_keys.NOTE)}
         columns = decoded_columns(table.schema().as_struct(), table.properties.get(property_keys.KEY_FORMAT))
-        return cls(**sides, columns=columns, notes=notes)
+        return cls(writers, columns, notes)
 
     def with_writer(self, side: str, schema_id: int, writer: AvroSchema) -> "SchemaState":
         """Add a writer's schema, and the columns that hold its fields; IncompatibleSchema if the table's cannot."""
         columns = widened_columns(self.columns, landed_columns(side, writer))
-        writers = {**self.writers(side), schema_id: writer}
-        changed = replace(self, columns=columns)
-        return replace(changed, value=writers) if side == "value" else replace(changed, key=writers)
-
-    def writers(self, side: str) -> Mapping[int, AvroSchema]:
-        """Return the schemas of a side (`value`, `key`)."""
-        return self.value if side == "value" else self.key
+        writers = {**self.writers, side: {**self.writers[side], schema_id: writer}}
+        return replace(self, columns=columns, writers=writers)
 
     def omitted_fields(self) -> list[tuple[str, str]]:
         """Return column, or path, and reason of each field that no column can hold: in the table it is NULL."""
-        values = {(landed_name(path), why) for writer in self.value.values() for path, why in omitted_fields(writer)}
-        keys = {(f"kafka_key.{path}", why) for writer in self.key.values() for path, why in omitted_fields(writer)}
-        return sorted(values | keys)
+        values, keys = self.writers["value"].values(), self.writers["key"].values()
+        of_values = {(landed_name(path), why) for writer in values for path, why in omitted_fields(writer)}
+        of_keys = {(f"kafka_key.{path}", why) for writer in keys for path, why in omitted_fields(writer)}
+        return sorted(of_values | of_keys)
 
     def properties(self) -> dict[str, str]:
         """Return the state as table properties."""
         return {**self.notes} | {
             f"{property_keys.schema(side)}{schema_id}": json.dumps(writer, separators=(",", ":"))
-            for side in ("value", "key")
-            for schema_id, writer in sorted(self.writers(side).items())
+            for side, writers in self.writers.items()
+            for schema_id, writer in sorted(writers.items())
         }
 
 

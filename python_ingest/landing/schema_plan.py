@@ -105,7 +105,7 @@ def _plan(
     source: str, schema_id: int | None, registered: Registered, table: Table | None, declaration: Declaration, side: str
 ) -> SchemaChange:
     state = SchemaState.of(table)
-    writers = state.writers(side)
+    writers = state.writers[side]
     before = _of_side(side, state.columns)
     wanted = _of_side(side, widened_columns(state.columns, declared_columns(declaration)))
     older = [writers[number] for number in sorted(writers) if schema_id is None or number < schema_id]

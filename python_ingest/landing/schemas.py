@@ -50,7 +50,7 @@ class TopicSchemas:
         Raises:
             UserError: an id has another schema than the one that the table's rows were decoded by.
         """
-        wanted = {(side, schema_id) for side in ("value", "key") for schema_id in state.writers(side)} - self._checked
+        wanted = {(side, number) for side, writers in state.writers.items() for number in writers} - self._checked
         if not wanted or time.monotonic() < self._check_from:
             return {}
         registered: dict[int, Registered] = {}
@@ -101,7 +101,7 @@ class TopicSchemas:
             if time.monotonic() - since > FOREIGN_SECONDS:
                 del self._foreign_since[name][foreign_id], self._rejected[name][foreign_id]
         rejected = self._rejected[name]
-        writers = state.writers(name)
+        writers = state.writers[name]
         unknown = self.registry.missing() - set(writers)
         times = {number: count for number, count in Counter(found).items() if number is not None}
         new = sorted(times.keys() - set(writers) - set(rejected) - unknown, key=lambda number: (-times[number], number))
@@ -131,7 +131,7 @@ class TopicSchemas:
             if notes:
                 note = f"{property_keys.NOTE}{name}-schema.{schema_id}"
                 state = replace(state, notes={**state.notes, note: f"schema id {schema_id}: {'; '.join(notes)}"})
-        side = Decoder(state.writers(name), dict(rejected), frozenset(unknown), len(asked) < len(new))
+        side = Decoder(state.writers[name], dict(rejected), frozenset(unknown), len(asked) < len(new))
         return state, side
 
     def _foreign(self, side: str, schema_id: int, registered: Registered) -> str | None:

@@ -27,7 +27,7 @@ def learned(*versions: Any) -> tuple[StructType, list[Any]]:
     for number, version in enumerate(versions):
         writer = with_column_names(known, expand_schema(json.dumps(version)))
         known, state = known.with_version(writer), state.with_writer("value", number, writer)
-    return state.columns, list(state.value.values())
+    return state.columns, list(state.writers["value"].values())
 
 
 def types(columns: IcebergType) -> dict[str, str]:

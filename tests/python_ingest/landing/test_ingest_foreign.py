@@ -58,7 +58,7 @@ def test_neighbours_of_hostile_schemas_are_untouched_and_each_is_named(lab: Lab)
     assert lab.land_well().dead_letters == len(foreign)
     assert errors(lab) == expected
     assert [row["id"] for row in lab.rows()[1::2]] == list(range(len(foreign)))
-    assert list(SchemaState.of(lab.table()).value) == [own]
+    assert list(SchemaState.of(lab.table()).writers["value"]) == [own]
     assert [field.name for field in SchemaState.of(lab.table()).columns.fields] == ["id", "note"]
     assert_exactly_once(lab, 2 * len(foreign))
 

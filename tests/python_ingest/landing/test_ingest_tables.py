@@ -249,7 +249,7 @@ def test_a_table_grows_by_adding_and_widening_in_one_commit(catalog: Catalog) ->
     after = catalog.load_table(DECLARATION.identifier)
     found = {name: str(after.schema().find_type(name)) for name in ("a", "n.b", "n.c", "d")}
     assert found == {"a": "long", "n.b": "double", "n.c": "string", "d": "string"}
-    assert SchemaState.of(after).value == grown.value
+    assert SchemaState.of(after).writers == grown.writers
 
 
 def test_two_that_add_columns_at_once_do_not_undo_each_other(catalog: Catalog) -> None:
@@ -258,7 +258,7 @@ def test_two_that_add_columns_at_once_do_not_undo_each_other(catalog: Catalog) -
     tables.evolve(table, DECLARATION, FIRST.with_writer("value", 4, writer(record("r", a="int", z="int"))))
     with pytest.raises(CommitConflict):
         tables.evolve(other, DECLARATION, FIRST.with_writer("value", 5, writer(record("r", y="int"))))
-    assert SchemaState.of(catalog.load_table(DECLARATION.identifier)).value.keys() == {3, 4}
+    assert SchemaState.of(catalog.load_table(DECLARATION.identifier)).writers["value"].keys() == {3, 4}
 
 
 def test_a_schema_that_adds_no_column_is_noted_beside_one_that_did_meanwhile(catalog: Catalog) -> None:
@@ -267,7 +267,7 @@ def test_a_schema_that_adds_no_column_is_noted_beside_one_that_did_meanwhile(cat
     tables.evolve(table, DECLARATION, FIRST.with_writer("value", 4, writer(record("r", a="int", z="int"))))
     tables.evolve(other, DECLARATION, FIRST.with_writer("value", 5, writer(record("r", a="int"))))
     table = catalog.load_table(DECLARATION.identifier)
-    assert SchemaState.of(table).value.keys() == {3, 4, 5}
+    assert SchemaState.of(table).writers["value"].keys() == {3, 4, 5}
     assert {field.name for field in table_schema(SchemaState.of(table), DECLARATION.key).fields} == {
         field.name for field in table.schema().fields
     }
