@@ -33,22 +33,20 @@ def kafka_client(settings: Settings) -> dict[str, str | int | float | bool]:
 def spark_source(settings: Settings) -> dict[str, str]:
     """Return the options of Spark's Kafka source, for a JVM started with `java_environment`."""
     security = settings.kafka_security
-    options = {"bootstrap.servers": settings.kafka_bootstrap_servers, "security.protocol": security.protocol}
-    if settings.kafka_client_rack:
-        options["client.rack"] = settings.kafka_client_rack
-    if security.mechanism:
-        options["sasl.mechanism"] = security.mechanism
-    if security.ca:
+    options = {
+        "bootstrap.servers": settings.kafka_bootstrap_servers,
+        "client.rack": settings.kafka_client_rack,
+        "security.protocol": security.protocol,
+        "sasl.mechanism": security.mechanism,
+        "ssl.truststore.type": "PEM" if security.ca else "",
         # The text, and not the name of a file that every executor would have to have.
-        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": Path(security.ca).read_text()}
-    if security.key:
-        options["ssl.keystore.type"] = "PEM"
-    options |= {name: f"${{env:{_variable(name)}}}" for name in _hidden_options(settings)}
-    options |= {
+        "ssl.truststore.certificates": Path(security.ca).read_text() if security.ca else "",
+        "ssl.keystore.type": "PEM" if security.key else "",
+        **{name: f"${{env:{_variable(name)}}}" for name in _hidden_options(settings)},
         "config.providers": "env",
         "config.providers.env.class": "org.apache.kafka.common.config.provider.EnvVarConfigProvider",
     }
-    return {f"kafka.{name}": value for name, value in options.items()}
+    return {f"kafka.{name}": value for name, value in options.items() if value}
 
 
 def java_environment(settings: Settings) -> dict[str, str]:
