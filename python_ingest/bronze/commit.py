@@ -122,13 +122,10 @@ def committed(table: Table, metadata: BatchMetadata) -> Snapshot | None:
 
 def landed(table: Table, snapshot: Snapshot) -> Landed:
     """Count the rows, dead letters and undecoded keys of one batch from the statistics of its files."""
-    files = []
-    for manifest in snapshot.manifests(table.io):
-        if manifest.added_snapshot_id != snapshot.snapshot_id:
-            continue
-        for entry in manifest.fetch_manifest_entry(table.io):
-            if entry.snapshot_id == snapshot.snapshot_id:
-                files.append(entry.data_file)
+    number = snapshot.snapshot_id
+    manifests = [manifest for manifest in snapshot.manifests(table.io) if manifest.added_snapshot_id == number]
+    entries = [entry for manifest in manifests for entry in manifest.fetch_manifest_entry(table.io)]
+    files = [entry.data_file for entry in entries if entry.snapshot_id == number]
     rows = sum(file.record_count for file in files)
     return Landed(rows, not_null(files, table, "decode_error"), not_null(files, table, "key_error"))
 
