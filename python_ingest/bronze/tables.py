@@ -175,18 +175,18 @@ def other_layout(table: Table, declaration: Declaration) -> str:
 def _lay_out(transaction: Transaction, declaration: Declaration) -> None:
     metadata = transaction.table_metadata
     if declaration.partition_spec is not None:
-        terms = table_layout.partition_fields(declaration.partition_spec, property_keys.generation(metadata.properties))
-        wanted = {term.name: term for term in terms}
+        generation = property_keys.generation(metadata.properties)
+        wanted = table_layout.partition_fields(declaration.partition_spec, generation)
         there = dict(
             zip(table_layout.partitioned_by(metadata.spec(), metadata.schema()), metadata.spec().fields, strict=True)
         )
         with transaction.update_spec() as update:
             for term, field in there.items():
-                if term not in wanted.values():
+                if term not in wanted:
                     update.remove_field(field.name)
-            for name, term in wanted.items():
+            for term in wanted:
                 if term not in there:
-                    update.add_field(term.column, term.transform, name)
+                    update.add_field(term.column, term.transform, term.name)
     if declaration.sort_order is not None:
         with transaction.update_sort_order() as update:
             for term in declaration.sort_order:
