@@ -243,15 +243,13 @@ class _TopicLoop:
 
     def _plan(self, table: Table, topic: TopicState, position: Position, result: TopicResult) -> BatchPlan:
         waiting = positions.before(positions.waiting(position, topic), self._ends)
-        # One range per partition and batch: Spark's Kafka source takes no more.
-        gaps = positions.before(self._first_gaps(table, topic, position), self._ends)
+        gaps: list[OffsetRange] = []
+        if self._options.from_earliest:
+            settings, searched = self.batch_writer.settings, self._searched.setdefault(position.generation, {})
+            # One range per partition and batch: Spark's Kafka source takes no more.
+            gaps = backfill.first_gaps(settings, table, topic, position, self._options.wait, searched)
+            gaps = positions.before(gaps, self._ends)
         result.lag = positions.count(waiting) + positions.count(gaps)
         self._reporter.waiting(topic.topic, result.lag)
         ranges = positions.capped(gaps or waiting, self._options.max_records)
         return BatchPlan(topic, position, ranges, filling_gaps=bool(gaps))
-
-    def _first_gaps(self, table: Table, topic: TopicState, position: Position) -> list[OffsetRange]:
-        if not self._options.from_earliest:
-            return []
-        searched = self._searched.setdefault(position.generation, {})
-        return backfill.first_gaps(self.batch_writer.settings, table, topic, position, self._options.wait, searched)
