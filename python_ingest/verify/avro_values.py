@@ -81,8 +81,9 @@ class Reader:
                 self._define(document, "")
             document = json.loads(text)
             self.is_record = self._is_record(document, "")
+            schema: Any  # to fastavro's types an object has any keys
             schema, self._convert = self._read_as(document, "", fields if self.is_record else plain)
-            self._schema = _parsed(schema)
+            self._schema = fastavro.parse_schema(schema)
         except Exception as error:  # an invalid schema fails in any way
             raise Unreadable(f"the schema cannot be read ({type(error).__name__})") from None
 
@@ -136,7 +137,8 @@ class Reader:
             schema, namespace = named
         else:
             # For fastavro any byte but 0 is true, for Java 1 alone.
-            return (self._fixed(1), b"\x01".__eq__) if schema == "boolean" else (schema, PLAIN.get(schema, _same))
+            convert = _as_int if schema == "int" else _same
+            return (self._fixed(1), b"\x01".__eq__) if schema == "boolean" else (schema, convert)
         if schema["type"] == "record":
             return self._record(schema, namespace, column)
         if schema["type"] == "enum":  # encoded as an int
@@ -231,11 +233,6 @@ class Reader:
         return f"t{next(self._numbers)}"
 
 
-def _parsed(schema: Any) -> Any:
-    # To fastavro's types an object has any keys.
-    return fastavro.parse_schema(schema)
-
-
 def _below(column: IcebergType | None) -> dict[str, IcebergType]:
     return {field.name: field.field_type for field in column.fields} if isinstance(column, StructType) else {}
 
@@ -282,6 +279,3 @@ def _as_microseconds(milliseconds: int) -> int:
     if abs(milliseconds) > 2**63 // 1000:
         raise OverflowError
     return milliseconds * 1000
-
-
-PLAIN: dict[str, Convert] = {"int": _as_int}
