@@ -59,6 +59,7 @@ PASSING = frozenset(
         KafkaError.INCONSISTENT_TOPIC_ID,
     }
 )
+Key = TypeVar("Key")
 Result = TypeVar("Result")
 
 
@@ -91,15 +92,13 @@ class Broker:
 
     def check(self) -> None:
         """Raise a UserError unless the broker answers."""
-        self._ask("", lambda: self._answer(self._client.describe_cluster(request_timeout=REQUEST_SECONDS)))
+        self._ask("", lambda: {"cluster": self._client.describe_cluster(request_timeout=REQUEST_SECONDS)})
 
     def describe(self, topic: str) -> TopicState:
         """Return the topic's identity and offsets; a UserError if there is no such topic."""
-        limit = {"request_timeout": REQUEST_SECONDS}
-        names = TopicCollection([topic])
-        cluster = self._ask(topic, lambda: self._answer(self._client.describe_cluster(**limit)))
-        descriptions = self._client.describe_topics
-        described = self._ask(topic, lambda: self._answer(descriptions(names, **limit)[topic]))
+        wait = {"request_timeout": REQUEST_SECONDS}
+        cluster = self._ask(topic, lambda: {"cluster": self._client.describe_cluster(**wait)})["cluster"]
+        described = self._ask(topic, lambda: self._client.describe_topics(TopicCollection([topic]), **wait))[topic]
         partitions = [TopicPartition(topic, partition.id) for partition in described.partitions]
         return TopicState(
             topic=topic,
@@ -122,12 +121,8 @@ class Broker:
     def is_compacted(self, topic: str) -> bool:
         """Return whether the log cleaner removes records of a topic that have a later one of their key."""
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-
-        def ask() -> str:
-            futures = self._client.describe_configs([resource], request_timeout=REQUEST_SECONDS)
-            return str(self._answer(futures[resource])["cleanup.policy"].value)
-
-        return "compact" in self._ask(topic, ask)
+        configs = self._ask(topic, lambda: self._client.describe_configs([resource], request_timeout=REQUEST_SECONDS))
+        return "compact" in str(configs[resource]["cleanup.policy"].value)
 
     def beyond_last_stable_offset(self, topic: TopicState) -> dict[int, tuple[int, int]]:
         """Return, by partition, the offsets from and until that an open transaction keeps from a committed reader.
@@ -147,15 +142,12 @@ class Broker:
         spec: OffsetSpec,
         isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
     ) -> dict[int, int]:
-        def ask() -> dict[int, int]:
-            futures = self._client.list_offsets(
-                dict.fromkeys(partitions, spec), isolation_level=isolation, request_timeout=REQUEST_SECONDS
-            )
-            return {place.partition: self._answer(future).offset for place, future in futures.items()}
+        wanted = dict.fromkeys(partitions, spec)
+        limits = {"isolation_level": isolation, "request_timeout": REQUEST_SECONDS}
+        answers = self._ask(topic, lambda: self._client.list_offsets(wanted, **limits))
+        return {place.partition: answer.offset for place, answer in answers.items()}
 
-        return self._ask(topic, ask)
-
-    def _ask(self, topic: str, question: Callable[[], Result]) -> Result:
+    def _ask(self, topic: str, question: Callable[[], dict[Key, Future[Result]]]) -> dict[Key, Result]:
         retrying = Retrying(
             retry=retry_if_exception(lambda error: isinstance(error, KafkaException) and passing(error.args[0])),
             stop=stop_before_delay(self._wait),
@@ -164,7 +156,7 @@ class Broker:
             reraise=True,
         )
         try:
-            return retrying(question)
+            return retrying(lambda: {key: self._answer(future) for key, future in question().items()})
         except SystemError:
             # Of a signal while the client runs: it loses the exception, and fails without a reason.
             raise KeyboardInterrupt from None
