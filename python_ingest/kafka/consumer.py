@@ -3,6 +3,7 @@
 Each function raises a UserError if the broker gives nothing for `wait` seconds.
 """
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -86,17 +87,15 @@ def _consume(
         consumer.close()
 
 
-def first_timestamps(
-    settings: Settings, topic: str, ranges: list[OffsetRange], wait: float, isolation: str
-) -> list[float]:
-    """Return the timestamp of the first record that a reader of this isolation sees in each range, one per partition.
-
-    It is in seconds since 1970. A range without a record has none.
-    """
+def age_of_oldest(
+    settings: Settings, topic: str, ranges: list[OffsetRange], wait: float, isolation: str = "read_committed"
+) -> float:
+    """Return how many seconds ago the oldest record in ranges, one per partition, was produced; 0 if they hold none."""
     until = {span.partition: span.until for span in ranges}
-    first = _consume(settings, topic, ranges, wait, isolation, first_alone=True)
+    first = _consume(settings, topic, ranges, wait, isolation, first_alone=True) if ranges else ()
     positions = ((*record_position(message), message.timestamp()[1] / 1000) for message in first)
-    return [timestamp for partition, offset, timestamp in positions if offset < until[partition]]
+    ages = [time.time() - timestamp for partition, offset, timestamp in positions if offset < until[partition]]
+    return max([0.0, *ages])
 
 
 def reader(settings: Settings, group: str = "lakehouse-ingest-peek", isolation: str = "read_committed") -> Consumer:

@@ -1,6 +1,5 @@
 """The status of each topic: position, lag, freshness and the state of its table, without Spark."""
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -108,11 +107,13 @@ def topic_statuses(settings: Settings, declarations: list[Declaration], wait: fl
                 topic_identity.accept_gaps(table, topic.topic, positions.lost(position, topic), accept=False)
             ranges = positions.waiting(position, topic)
             status.lag_offsets = positions.count(ranges)
-            status.lag_seconds = _age_of_oldest(settings, declaration.topic, ranges, wait)
+            status.lag_seconds = consumer.age_of_oldest(settings, declaration.topic, ranges, wait)
             open_offsets = broker.beyond_last_stable_offset(topic)
             held = [OffsetRange(partition, *span) for partition, span in open_offsets.items()]
             status.held_back_offsets = positions.count(held)
-            status.held_back_seconds = _age_of_oldest(settings, declaration.topic, held, wait, "read_uncommitted")
+            status.held_back_seconds = consumer.age_of_oldest(
+                settings, declaration.topic, held, wait, "read_uncommitted"
+            )
         except Exception as error:  # the other topics are described all the same
             status.error = str(to_user_error(error, settings))
         yield status
@@ -152,11 +153,3 @@ def _greatest(files: list[DataFile], table: Table, column: str) -> datetime | No
     times = [bound for bound in bounds if bound is not None]
     latest = (LATEST - EPOCH) // timedelta(microseconds=1)
     return EPOCH + timedelta(microseconds=min(max(times), latest)) if times else None
-
-
-def _age_of_oldest(
-    settings: Settings, topic: str, ranges: list[OffsetRange], wait: float, isolation: str = "read_committed"
-) -> float:
-    """Return how many seconds ago the oldest record in the ranges was produced; 0 if they hold none."""
-    stamps = consumer.first_timestamps(settings, topic, ranges, wait, isolation) if ranges else []
-    return max([0.0, *(time.time() - stamp for stamp in stamps)])
