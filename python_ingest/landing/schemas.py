@@ -1,5 +1,6 @@
 """Resolves the schemas of one topic: known ids, new ids, and those that are incompatible."""
 
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -37,8 +38,8 @@ class TopicSchemas:
 
     registry: Registry
     declaration: Declaration
-    _rejected: dict[str, dict[int, str]] = field(default_factory=lambda: {"value": {}, "key": {}})
-    _foreign_since: dict[str, dict[int, float]] = field(default_factory=lambda: {"value": {}, "key": {}})
+    # The reasons, and until when they are believed.
+    _rejected: dict[str, dict[int, tuple[str, float]]] = field(default_factory=lambda: {"value": {}, "key": {}})
     _checked: set[tuple[str, int]] = field(default_factory=set)
     _check_from: float = 0.0
 
@@ -97,10 +98,9 @@ class TopicSchemas:
         self, name: str, state: SchemaState, found: Iterable[int | None], most: int | None
     ) -> tuple[SchemaState, Decoder]:
         """Resolve the schemas of keys or values."""
-        for foreign_id, since in list(self._foreign_since[name].items()):
-            if time.monotonic() - since > FOREIGN_SECONDS:
-                del self._foreign_since[name][foreign_id], self._rejected[name][foreign_id]
-        rejected = self._rejected[name]
+        now = time.monotonic()
+        rejected = {number: known for number, known in self._rejected[name].items() if now < known[1]}
+        self._rejected[name] = rejected
         writers = state.writers[name]
         unknown = self.registry.missing() - set(writers)
         times = {number: count for number, count in Counter(found).items() if number is not None}
@@ -116,23 +116,22 @@ class TopicSchemas:
                 unknown.add(schema_id)
                 continue
             if foreign := self._foreign(name, schema_id, registered):
-                rejected[schema_id] = foreign
-                self._foreign_since[name][schema_id] = time.monotonic()
+                rejected[schema_id] = foreign, time.monotonic() + FOREIGN_SECONDS
                 continue
             while higher and higher[0] < schema_id:
                 older = older.with_version(writers[higher.pop(0)])
             try:
                 writer, notes = check_compatibility(name, self.declaration, state.columns, versions, older, registered)
             except IncompatibleSchema as error:
-                rejected[schema_id] = f"incompatible_schema: schema id {schema_id}, {error}"
+                rejected[schema_id] = f"incompatible_schema: schema id {schema_id}, {error}", math.inf
                 continue
             versions, older = versions.with_version(writer), older.with_version(writer)
             state = state.with_writer(name, schema_id, writer)
             if notes:
                 note = f"{property_keys.NOTE}{name}-schema.{schema_id}"
                 state = replace(state, notes={**state.notes, note: f"schema id {schema_id}: {'; '.join(notes)}"})
-        side = Decoder(state.writers[name], dict(rejected), frozenset(unknown), len(asked) < len(new))
-        return state, side
+        reasons = {number: reason for number, (reason, _) in rejected.items()}
+        return state, Decoder(state.writers[name], reasons, frozenset(unknown), len(asked) < len(new))
 
     def _foreign(self, side: str, schema_id: int, registered: Registered) -> str | None:
         """Return the reason if a schema is registered under no subject of this topic."""
