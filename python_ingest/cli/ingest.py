@@ -21,7 +21,7 @@ from python_common.spark.session import LazySparkSession, log_file
 from python_ingest.bronze import tables, topic_identity
 from python_ingest.cli.maintenance import alone, maintain, status, verify
 from python_ingest.cli.options import MetricsFile, Models, Topic, Topics, Wait, prepare
-from python_ingest.cli.report import ConsoleReporter, print_summary, too_many_dead_letters
+from python_ingest.cli.report import ConsoleReporter, print_summary
 from python_ingest.declare import topics as declared
 from python_ingest.declare.topics import Declaration
 from python_ingest.kafka.admin import Broker
@@ -236,14 +236,22 @@ def _run(
             if result.error is not None:
                 log.error(result.error)
             if result.over_limit:
-                log.warning(too_many_dead_letters(result))
+                log.warning(
+                    f"{result.topic}: {result.dead_letters:,} of {result.records:,} records landed are dead letters,"
+                    f" more than max_dead_letters allows. `lakehouse ingest dead-letters {result.topic}` says why."
+                )
         # A process cannot start a second JVM.
         if spark.gone() and not ingester.stopping.is_set():
             raise UserError("Spark's Java process has ended", f"See {log_file()}, and run it again: nothing is lost")
 
     def write_metrics() -> None:
         while metrics_file is not None:
-            _write_metrics(metrics_file, settings, chosen, options.wait)
+            try:
+                metrics.write(metrics_file, list(topic_statuses(settings, chosen, options.wait)))
+            except UserError as error:
+                log.error(error)
+            except Exception as error:  # no reason to stop landing
+                log.error("%s was not written (%s)", metrics_file, type(error).__name__)
             if pause is None or ingester.stopping.wait(pause):
                 return
 
@@ -266,15 +274,6 @@ def _run(
     if pause is not None:
         return 0
     return 1 if any(result.error for result in results) else 4 if any(result.over_limit for result in results) else 0
-
-
-def _write_metrics(path: Path, settings: Settings, chosen: list[Declaration], wait: float) -> None:
-    try:
-        metrics.write(path, list(topic_statuses(settings, chosen, wait)))
-    except UserError as error:
-        log.error(error)
-    except Exception as error:  # no reason to stop landing
-        log.error("%s was not written (%s)", path, type(error).__name__)
 
 
 # Last, so that the help begins with landing.

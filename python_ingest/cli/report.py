@@ -74,11 +74,3 @@ def print_summary(results: list[TopicResult]) -> None:
         for result in results
     ]
     print_table(headings, rows)
-
-
-def too_many_dead_letters(result: TopicResult) -> str:
-    """Return the warning about a topic over its limit."""
-    return (
-        f"{result.topic}: {result.dead_letters:,} of {result.records:,} records landed are dead letters, more than"
-        f" max_dead_letters allows. `lakehouse ingest dead-letters {result.topic}` says why."
-    )
