@@ -92,7 +92,7 @@ def prepared(catalog: Catalog, declaration: Declaration, say: Callable[[str], No
 def _grown(table: Table, declaration: Declaration) -> Table:
     made_for = tuple(map(table.properties.get, (property_keys.TOPIC, property_keys.KEY_FORMAT)))
     if made_for != (declaration.topic, declaration.key):
-        return table  # identity.check refuses it
+        return table  # topic_identity.check refuses it
     state = SchemaState.of(table)
     try:
         wanted = widened_columns(state.columns, declared_columns(declaration))

@@ -52,7 +52,7 @@ def rows(records: DataFrame, declaration: Declaration, decoders: Decoders, batch
     columns = spark_types.children(decoders.state.columns)
     key_columns = {name: columns.pop(name) for name in [*columns] if name == "kafka_key"}
     envelopes = {"_value": _envelope("value", value, struct(columns))}
-    # A record whose timestamp exceeds Spark's range comes without it: far_stamps.py.
+    # A record whose timestamp exceeds Spark's range comes without it: timestamp_overflow.py.
     stamped = F.col("timestamp").isNotNull()
     valid = {"_value": F.when(stamped, _only_valid("_value", struct(columns)))}
     if avro_key:

@@ -35,7 +35,7 @@ RECORD = pa.schema(
 
 
 def first(settings: Settings, topic: str, ranges: list[OffsetRange], wait: float) -> dict[int, int]:
-    """Return the offset of the first such record of each range, by partition, if any; raises as `peek`."""
+    """Return the offset of the first such record of each range, by partition, if any; raises as `read_records`."""
     found: dict[int, int] = {}
     for span in ranges:
         overflowing = filter(_overflows, consumer.read_records(settings, topic, span, wait))
@@ -44,7 +44,7 @@ def first(settings: Settings, topic: str, ranges: list[OffsetRange], wait: float
 
 
 def read(settings: Settings, topic: str, span: OffsetRange, wait: float) -> tuple[pa.Table, OffsetRange]:
-    """Return the first records of an offset range, and the range that they fill; raises as `peek`."""
+    """Return the first records of an offset range, and the range that they fill; raises as `read_records`."""
     rows = []
     size = 0
     for message in consumer.read_records(settings, topic, span, wait):

@@ -2,7 +2,7 @@
 
 An erased row keeps its position, timestamps and landing time; all else is NULL, and decode_error has the time of the
 erasure (python_ingest.bronze.erased). So positions, backfill, verify and reconciliation are unaffected, and the row is
-never landed again. It is committed as a replay is (branch.replace_rows), under a new batch number, so every batch that
+never landed again. It is committed as a replay is (rewrite.replace_rows), under a new batch number, so every batch that
 was planned before is refused.
 """
 

@@ -1,6 +1,6 @@
 """Dead letters, records whose value or key could not be decoded: counted by reason, listed, replayed after a fix.
 
-A replay changes rows in place (branch.replace_rows): they keep position and bytes, and get their payload and a new
+A replay changes rows in place (rewrite.replace_rows): they keep position and bytes, and get their payload and a new
 batch number, by which downstream models find them. An erased row, which has no bytes, is no dead letter.
 """
 
