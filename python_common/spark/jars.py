@@ -97,20 +97,6 @@ def read_lock(lock: Path) -> dict[Artifact, str]:
     return locked
 
 
-def disagreements(pom: Path) -> list[str]:
-    """Return the differences between a pom and its lock, a line each."""
-    wanted, alone = read_pom(pom)
-    locked = set(read_lock(pom.with_name("jars.lock")))
-    missing = [f"{artifact} ({artifact.folder}) is not in jars.lock" for artifact in sorted(wanted - locked)]
-    # In the other folders the lock also has transitive dependencies.
-    surplus = [
-        f"{artifact} ({artifact.folder}) is not in pom.xml"
-        for artifact in sorted(locked - wanted)
-        if artifact.folder in alone or artifact.folder not in {wish.folder for wish in wanted}
-    ]
-    return missing + surplus
-
-
 def repository() -> str:
     """Return where to fetch from: MAVEN_REPOSITORY_URL, else the mirror in the user's Maven settings, else Central."""
     return (os.environ.get("MAVEN_REPOSITORY_URL") or _mirror() or CENTRAL).rstrip("/")
@@ -249,9 +235,17 @@ def _resolved(pom: Path, folder: str) -> set[Artifact]:
 
 
 def require_agreement(pom: Path) -> None:
-    """Raise a UserError unless the lock agrees with its pom."""
-    differences = disagreements(pom)
-    if differences:
+    """Raise a UserError, with a line for each difference, unless the lock agrees with its pom."""
+    wanted, alone = read_pom(pom)
+    locked = set(read_lock(pom.with_name("jars.lock")))
+    missing = [f"{artifact} ({artifact.folder}) is not in jars.lock" for artifact in sorted(wanted - locked)]
+    # In the other folders the lock also has transitive dependencies.
+    surplus = [
+        f"{artifact} ({artifact.folder}) is not in pom.xml"
+        for artifact in sorted(locked - wanted)
+        if artifact.folder in alone or artifact.folder not in {wish.folder for wish in wanted}
+    ]
+    if differences := missing + surplus:
         lines = "".join(f"  {line}\n" for line in differences)
         raise UserError(
             f"{pom} and its jars.lock disagree:\n{lines}",
