@@ -15,6 +15,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError, NoSuchViewError, RESTError, ValidationError
 from pyiceberg.table import StagedTable, Table
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
 from requests import RequestException
@@ -146,6 +147,12 @@ def table_names(catalog: Catalog) -> list[str]:
     """Return the names of all tables, sorted: PyIceberg lists namespaces in another order in each process."""
     names = [name for space in catalog.list_namespaces() for name in catalog.list_tables(space)]
     return [".".join(name) for name in sorted(names)]
+
+
+def history(table: Table) -> Iterator[tuple[Snapshot, dict[str, str]]]:
+    """Yield the snapshots that a table's current one comes from, itself first, with the entries of their summaries."""
+    for snapshot in ancestors_of(table.current_snapshot(), table.metadata):
+        yield snapshot, snapshot.summary.additional_properties if snapshot.summary else {}
 
 
 def existing_columns(table: Table, names: Iterable[str]) -> tuple[str, ...]:

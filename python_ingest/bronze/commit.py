@@ -24,12 +24,13 @@ from dataclasses import dataclass
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.table.snapshots import Snapshot
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from python_common.catalog import property_keys
+from python_common.catalog.catalog import history
 from python_common.catalog.commits import CommitConflict
 from python_common.config.settings import CATALOG_NAME
 from python_common.spark.session import root_cause
@@ -112,12 +113,8 @@ def overwrite(rows: DataFrame, identifier: str, base: Position, metadata: BatchM
 
 def committed(table: Table, metadata: BatchMetadata) -> Snapshot | None:
     """Return the snapshot in which a batch was committed, found by its own mark."""
-    mark = metadata.properties()
-    for snapshot in ancestors_of(table.current_snapshot(), table.metadata):
-        summary = snapshot.summary
-        if summary and all(summary.get(name) == value for name, value in mark.items()):
-            return snapshot
-    return None
+    mark = metadata.properties().items()
+    return next((snapshot for snapshot, summary in history(table) if mark <= summary.items()), None)
 
 
 def landed(table: Table, snapshot: Snapshot) -> Landed:

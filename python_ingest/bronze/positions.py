@@ -10,11 +10,11 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
+from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.types import PrimitiveType
 
 from python_common.catalog import property_keys
-from python_common.catalog.catalog import translate_read_errors
+from python_common.catalog.catalog import history, translate_read_errors
 from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_ingest.kafka.admin import Broker, TopicState
@@ -73,7 +73,7 @@ class PositionReader:
                 entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
             by_manifest[path] = _joined(_file_position(entry.data_file, table.schema(), current) for entry in entries)
         self._manifests = by_manifest
-        latest = _metadata_position(snapshot, table)
+        latest = _metadata_position(table)
         start = Position(None, property_keys.generation_start(table.properties))
         joined = _joined([start, latest, *by_manifest.values()])
         last_batch = max(joined.last_batch, last_number(table))
@@ -165,22 +165,20 @@ def capped(ranges: list[OffsetRange], max_records: int) -> list[OffsetRange]:
     return sorted(capped, key=lambda span: span.partition)
 
 
-def _metadata_position(current: Snapshot, table: Table) -> Position:
+def _metadata_position(table: Table) -> Position:
     """Return how far the latest batch had read: beyond its last record, if a range ends without one.
 
     Without it a tail of transaction markers or aborted records would be read again and again.
     It counts only if nothing but compaction followed it: deleted rows are landed again.
     """
-    for snapshot in ancestors_of(current, table.metadata):
-        summary = snapshot.summary
-        if summary and property_keys.READ_UNTIL in summary.additional_properties:
-            entries = summary.additional_properties
+    for snapshot, entries in history(table):
+        if property_keys.READ_UNTIL in entries:
             if property_keys.generation(entries) != property_keys.generation(table.properties):
                 return Position()  # the properties say where this generation begins
             read_until = json.loads(entries[property_keys.READ_UNTIL])
             ends = {int(partition): offset for partition, offset in read_until.items()}
             return Position(None, ends, int(entries[property_keys.BATCH]))
-        if summary is None or summary.operation != Operation.REPLACE:
+        if snapshot.summary is None or snapshot.summary.operation != Operation.REPLACE:
             break
     return Position(has_metadata=False)
 

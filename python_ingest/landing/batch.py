@@ -9,12 +9,11 @@ from datetime import UTC, datetime
 
 from py4j.protocol import Py4JError
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import ancestors_of
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from python_common.catalog import property_keys
-from python_common.catalog.catalog import load_catalog
+from python_common.catalog.catalog import history, load_catalog
 from python_common.catalog.commits import CommitConflict, wait_for_clock
 from python_common.config import connections
 from python_common.config.settings import Settings
@@ -115,8 +114,7 @@ class BatchWriter:
 
     def _record_bytes(self, table: Table, ranges: list[OffsetRange]) -> int:
         """Return the mean size of a record in data files: in those added last, else by the first records of ranges."""
-        for snapshot in ancestors_of(table.current_snapshot(), table.metadata):
-            added = snapshot.summary.additional_properties if snapshot.summary else {}
+        for _, added in history(table):
             if rows := int(added.get("added-records", 0)):
                 size = int(added["added-files-size"]) - FILE_BYTES * int(added["added-data-files"])
                 return max(1, size // rows)

@@ -10,10 +10,10 @@ from typing import Any
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table.refs import SnapshotRefType
-from pyiceberg.table.snapshots import ancestors_of
 from pyspark.sql import SparkSession
 
 from python_common.catalog import property_keys
+from python_common.catalog.catalog import history
 from python_common.config.settings import CATALOG_NAME
 from python_ingest.bronze.files import files_of, size_of
 from python_ingest.maintenance.erase import WRITER
@@ -77,8 +77,8 @@ def purge_table(
 def erased_at(catalog: Catalog, spark: SparkSession, identifier: str) -> datetime:
     """Return the time of a table's last erasure, by the clock of its store; 1970 without a snapshot of one."""
     table = catalog.load_table(identifier)
-    for snapshot in ancestors_of(table.current_snapshot(), table.metadata):
-        if snapshot.summary and (snapshot.summary[property_keys.WRITER] or "").startswith(WRITER):
+    for snapshot, summary in history(table):
+        if summary.get(property_keys.WRITER, "").startswith(WRITER):
             jvm, java_table = _in_java(spark, f"{CATALOG_NAME}.{identifier}")
             listed = java_table.io().listPrefix(snapshot.manifest_list)
             first = jvm.org.apache.iceberg.relocated.com.google.common.collect.Iterables.getFirst(listed, None)

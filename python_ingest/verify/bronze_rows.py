@@ -13,11 +13,10 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.parser import parse
 from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files
 from pyiceberg.table import FileScanTask, Table
-from pyiceberg.table.snapshots import ancestors_of
 from pyiceberg.types import IcebergType
 
 from python_common.catalog import property_keys
-from python_common.catalog.catalog import existing_columns, load_table, translate_read_errors
+from python_common.catalog.catalog import existing_columns, history, load_table, translate_read_errors
 from python_ingest.avro.types import omitted_fields
 from python_ingest.kafka.offset_range import HeldOffsets
 from python_ingest.verify.topic_log import RECORD
@@ -51,7 +50,7 @@ class BronzeTable:
         Foreign ones name no offset, or another topic; unnumbered ones have no batch number, or one beyond the greatest
         of a snapshot.
         """
-        last = max((int(entries.get(property_keys.BATCH, 0)) for entries in self._summaries()), default=0)
+        last = max((int(summary.get(property_keys.BATCH, 0)) for _, summary in history(self._table)), default=0)
         columns = ("kafka_topic", "kafka_generation", "kafka_partition", "kafka_offset", "ingest_batch")
         names = existing_columns(self._table, columns)
         for file in self._files():
@@ -143,7 +142,7 @@ class BronzeTable:
     def read_until(self) -> dict[int, int]:
         """Return the end offsets that the batches recorded, without which rows missing at the end would seem unread."""
         ends: dict[int, int] = {}
-        for summary in self._summaries():
+        for _, summary in history(self._table):
             for text, offset in json.loads(summary.get(property_keys.READ_UNTIL, "{}")).items():
                 partition = self._number(text, summary)
                 ends[partition] = max(offset, ends.get(partition, 0))
@@ -162,7 +161,7 @@ class BronzeTable:
         """
         landed: dict[int, int] = {}
         ranges = []
-        for summary in self._summaries():
+        for _, summary in history(self._table):
             # A replay has no ranges: it decodes rows again that are there.
             for partition, (first, until) in json.loads(summary.get(property_keys.RANGES, "{}")).items():
                 number = int(summary[property_keys.BATCH])
@@ -177,10 +176,6 @@ class BronzeTable:
     def _number(self, partition: str, summary: dict[str, str]) -> int:
         """Return the number in `held` of a partition that a batch has read."""
         return int(partition) - (self.generation - property_keys.generation(summary)) * PARTITIONS
-
-    def _summaries(self) -> Iterator[dict[str, str]]:
-        for snapshot in ancestors_of(self._table.current_snapshot(), self._table.metadata):
-            yield snapshot.summary.additional_properties if snapshot.summary else {}
 
     def _files(self) -> list[FileScanTask]:
         try:
