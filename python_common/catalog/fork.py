@@ -35,18 +35,6 @@ TAG_PREFIX = "fork_"
 LISTINGS = 10
 # Paths that a table of production writes to, and the fork of it must not.
 PATHS = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
-# What Iceberg's JDBC catalog of schema version V1 creates.
-TABLES = """
-create table iceberg_tables (
-    catalog_name varchar(255) not null, table_namespace varchar(255) not null, table_name varchar(255) not null,
-    metadata_location varchar(1000), previous_metadata_location varchar(1000), iceberg_type varchar(5),
-    primary key (catalog_name, table_namespace, table_name)
-);
-create table iceberg_namespace_properties (
-    catalog_name varchar(255) not null, namespace varchar(255) not null, property_key varchar(255) not null,
-    property_value varchar(1000), primary key (catalog_name, namespace, property_key)
-);
-"""
 READ_ONLY = """
 create trigger {table}_{event} before {event} on {table} when {row}.catalog_name = '{base}'
 begin select raise(abort, '{base} is read only'); end;
@@ -90,9 +78,11 @@ def write(catalog: Catalog, name: str, draft: Path, place: Path, emptied: Collec
             (draft / file).parent.mkdir(parents=True)
             (draft / file).write_text(json.dumps(metadata))
             rows.append((space, table, str(place / file), kind))
-    with closing(sqlite3.connect(draft / "catalog.db", isolation_level=None)) as database:
+    database_file = draft / "catalog.db"
+    # PyIceberg makes the tables of a new catalog, with a column for views.
+    SqlCatalog(CATALOG_NAME, uri=f"sqlite:///{database_file}").close()
+    with closing(sqlite3.connect(database_file, isolation_level=None)) as database:
         database.execute("pragma journal_mode = wal")
-        database.executescript(TABLES)
         for catalog_name in (CATALOG_NAME, BASE_CATALOG):
             database.executemany(
                 "insert into iceberg_tables values (?, ?, ?, ?, null, ?)", [(catalog_name, *row) for row in rows]
