@@ -5,6 +5,7 @@ import math
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 from pyhive import hive
@@ -36,9 +37,11 @@ def connect(settings: Settings) -> Iterator[hive.Cursor]:
     allowed = limits().statement.total_seconds()
     socket = _socket(settings)
     socket.setTimeout((allowed + GRACE_SECONDS) * 1000)
+    login = {"username": THRIFT_USER, "password": settings.thrift_password}
+    sasl = partial(hive.get_installed_sasl, settings.thrift_host, "PLAIN", **login)
     try:
         connection = hive.connect(
-            thrift_transport=_transport(settings, socket),
+            thrift_transport=TSaslClientTransport(sasl, "PLAIN", socket),
             username=THRIFT_USER,
             configuration={f"set:hiveconf:{QUERY_TIMEOUT}": str(math.ceil(allowed))},
         )
@@ -88,15 +91,6 @@ def _socket(settings: Settings) -> TSocket:
     context = ssl.create_default_context(cafile=settings.thrift_security.ca or None)
     # The context compares the host; thrift's comparison needs a function that Python 3.12 removed.
     return _TlsSocket(*address, ssl_context=context, validate_callback=lambda *_: None)
-
-
-def _transport(settings: Settings, socket: TSocket) -> TSaslClientTransport:
-    def client() -> Any:
-        return hive.get_installed_sasl(
-            settings.thrift_host, "PLAIN", username=THRIFT_USER, password=settings.thrift_password
-        )
-
-    return TSaslClientTransport(client, "PLAIN", socket)
 
 
 def rows(cursor: hive.Cursor, sql: str) -> list[tuple[Any, ...]]:
