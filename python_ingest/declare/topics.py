@@ -41,13 +41,10 @@ def _one_of(choices: Any, more: str = "") -> Any:
     return Field(description=f"Set it to one of {', '.join(get_args(choices))}{more}")
 
 
-def _not_of(taken: tuple[str, ...]) -> AfterValidator:
-    def free(name: str) -> str:
-        if name.startswith(taken):
-            raise ValueError
-        return name
-
-    return AfterValidator(free)
+def _client_option(name: str) -> str:
+    if name.startswith(OF_THE_CLIENT):
+        raise ValueError
+    return name
 
 
 def _duration(text: str | None) -> str | None:
@@ -136,7 +133,7 @@ class Declaration:
         Field(description=f"Write it as [kafka_timestamp desc nulls last]: {TRANSFORMS}"),
     ] = None
     client_options: Annotated[
-        tuple[tuple[Annotated[Name, _not_of(OF_THE_CLIENT)], str], ...],
+        tuple[tuple[Annotated[Name, AfterValidator(_client_option)], str], ...],
         BeforeValidator(_pairs),
         Field(
             description=f"Write it as {{fetch.max.bytes: 52428800}}; {', '.join(OF_THE_CLIENT)} are settings, or fixed"
