@@ -118,7 +118,7 @@ class Ingester:
         try:
             # Of all topics first: a run ends, and the last topic has its turn, however fast the others grow.
             list(pool.map(lambda loop, result: self._try(result, loop.take_ends), loops, results))
-            list(pool.map(lambda loop, result: self._try(result, loop.land, None), loops, results))
+            list(pool.map(lambda loop, result: self._try(result, partial(loop.land, result, None)), loops, results))
         except BaseException:
             # A thread that is in a batch begins no other one.
             self.stopping.set()
@@ -134,8 +134,8 @@ class Ingester:
         """Land one batch of what the broker has of a topic at this moment."""
         loop, result = self._loop(declaration), TopicResult(declaration.topic)
         self._try(result, loop.take_ends)
-        self._try(result, loop.land, 1)
-        self._try(result, lambda _: self.after_turn(loop.batch_writer))
+        self._try(result, lambda: loop.land(result, 1))
+        self._try(result, lambda: self.after_turn(loop.batch_writer))
         return result
 
     def _loop(self, declaration: Declaration) -> "_TopicLoop":
@@ -143,12 +143,12 @@ class Ingester:
             self._loops[declaration.topic] = _TopicLoop(self, declaration)
         return self._loops[declaration.topic]
 
-    def _try(self, result: TopicResult, step: Callable[..., None], *arguments: int | None) -> None:
+    def _try(self, result: TopicResult, step: Callable[[], None]) -> None:
         if result.error is not None:
             return
         started = time.monotonic()
         try:
-            step(result, *arguments)
+            step()
         except Exception as error:  # of one topic; it must not take the others along
             result.error = to_user_error(error, self.settings, result.topic)
         result.seconds += time.monotonic() - started
@@ -171,7 +171,7 @@ class _TopicLoop:
             ingester.settings, ingester.spark, declaration, ingester.options.wait, ingester.writer
         )
 
-    def take_ends(self, _: TopicResult) -> None:
+    def take_ends(self) -> None:
         """Note the end of each partition as it is now: nothing behind it is landed before the next call.
 
         The table is made first, for others build on it whether or not there is a topic.
