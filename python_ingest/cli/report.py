@@ -1,7 +1,6 @@
 """What a run shows: a progress bar per topic on a terminal, log lines elsewhere, a table at the end."""
 
 import sys
-from typing import Self
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
@@ -11,11 +10,11 @@ from python_ingest.bronze.commit import Landed
 from python_ingest.landing.run import TopicResult
 
 
-class ConsoleReporter:
+class ConsoleReporter(Progress):
     """Shows progress while it is entered as a context. Its methods may be called from threads."""
 
     def __init__(self) -> None:
-        self._progress = Progress(
+        super().__init__(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
@@ -25,31 +24,24 @@ class ConsoleReporter:
             # The log may go to a file while the bar is on the terminal.
             redirect_stderr=sys.stderr.isatty(),
         )
-        self._tasks: dict[str, TaskID] = {}
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        self._by_topic: dict[str, TaskID] = {}
 
     def waiting(self, topic: str, offsets_left: int) -> None:
         """Show the offsets not yet landed."""
-        if topic not in self._tasks:
-            self._tasks[topic] = self._progress.add_task(topic, total=None, state="")
-        task = self._progress.tasks[self._tasks[topic]]
+        if topic not in self._by_topic:
+            self._by_topic[topic] = self.add_task(topic, total=None, state="")
+        task = self.tasks[self._by_topic[topic]]
         state = "landing" if offsets_left else "caught up"
         if not offsets_left and task.fields["state"] != state and not console.is_terminal:
             log.info("%s: caught up", topic)
         # Offsets of transaction markers hold no record, so a topic that has caught up is full.
-        self._progress.update(task.id, total=task.completed + offsets_left, state=state)
+        self.update(task.id, total=task.completed + offsets_left, state=state)
 
     def landed(self, topic: str, what: Landed) -> None:
         """Show a committed batch."""
-        self._progress.advance(self._tasks[topic], what.rows)
+        self.advance(self._by_topic[topic], what.rows)
         if not console.is_terminal:
-            done = self._progress.tasks[self._tasks[topic]].completed
+            done = self.tasks[self._by_topic[topic]].completed
             log.info(f"{topic}: {done:,} records landed, {what.dead_letters:,} dead letters in the last batch")
 
     def note(self, topic: str, text: str) -> None:
