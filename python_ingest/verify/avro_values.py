@@ -165,10 +165,8 @@ class Reader:
         if len(some) < 2 or {simple_name(branch) for branch in some} in NUMBERS:
             read = [self._read_as(branch, namespace, column) for branch in branches]
             # fastavro does not return which of two numeric branches was written.
-            convert = next(
-                (converter for branch, (_, converter) in zip(branches, read, strict=True) if branch != "null"), _same
-            )
-            convert = convert if len(some) == 1 else _same
+            converters = [convert for branch, (_, convert) in zip(branches, read, strict=True) if branch != "null"]
+            convert = converters[0] if len(converters) == 1 else _same
             return [plain for plain, _ in read], lambda value: None if value is None else convert(value)
         union: list[AvroSchema] = []
         members: dict[str, tuple[str, Convert]] = {}

@@ -258,13 +258,9 @@ def _plain_type(arrow_type: pa.DataType) -> pa.DataType:
         return pa.map_(arrow_type.key_field, arrow_type.item_field.with_type(_plain_type(arrow_type.item_type)))
     if pa.types.is_list(arrow_type) or pa.types.is_large_list(arrow_type):
         return pa.large_list(arrow_type.value_field.with_type(_plain_type(arrow_type.value_type)))
-    return (
-        pa.int64()
-        if pa.types.is_timestamp(arrow_type)
-        else pa.int32()
-        if pa.types.is_date32(arrow_type)
-        else arrow_type
-    )
+    if pa.types.is_timestamp(arrow_type):
+        return pa.int64()
+    return pa.int32() if pa.types.is_date32(arrow_type) else arrow_type
 
 
 def _difference(wanted: Any, stored: Any, arrow_type: pa.DataType) -> str | None:
