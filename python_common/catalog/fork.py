@@ -68,12 +68,15 @@ def write(catalog: Catalog, name: str, draft: Path, place: Path, emptied: Collec
         UserError: a metadata file is missing or damaged.
     """
     rows = []
-    for kind, change in (("TABLE", _table), ("VIEW", _view)):
+    for kind in ("TABLE", "VIEW"):
         for space, table, location in _rows(catalog, kind):
-            metadata = change(_read(catalog, location), name if f"{space}.{table}" not in emptied else None)
-            metadata["location"] = f"{place}/warehouse/{space}/{table}"
+            metadata = _read(catalog, location)
             if kind == "TABLE":
-                metadata["properties"] = metadata.get("properties", {}) | {property_keys.FORK_OF: location}
+                metadata = _table(metadata, name if f"{space}.{table}" not in emptied else None)
+                metadata["properties"][property_keys.FORK_OF] = location
+            else:
+                metadata["view-uuid"] = str(uuid4())
+            metadata["location"] = f"{place}/warehouse/{space}/{table}"
             file = Path("warehouse", space, table, "metadata", f"00000-{uuid4()}.metadata.json")
             (draft / file).parent.mkdir(parents=True)
             (draft / file).write_text(json.dumps(metadata))
@@ -188,7 +191,3 @@ def _table(metadata: dict[str, Any], name: str | None) -> dict[str, Any]:
         "metadata-log": [],
         "properties": properties | {"gc.enabled": "false", "write.metadata.delete-after-commit.enabled": "false"},
     }
-
-
-def _view(metadata: dict[str, Any], _: str | None) -> dict[str, Any]:
-    return metadata | {"view-uuid": str(uuid4())}
