@@ -68,7 +68,8 @@ class _Comparison:
         self._types = bronze.columns()
         self._payload = {name: column for name, column in self._types.items() if name not in METADATA_COLUMNS}
         # A field whose name is taken is known by that name, too.
-        fields = {name.removeprefix("value_"): column for name, column in self._payload.items() if _is_longer(name)}
+        prefixed = {name.removeprefix("value_"): name for name in self._payload if name.startswith("value_")}
+        fields = {field: self._payload[name] for field, name in prefixed.items() if _is_taken(field)}
         self._values = _Schemas(registry, bronze.schemas("value"), fields | self._payload, self._payload.get("value"))
         self._keys = _Schemas(registry, bronze.schemas("key"), {}, self._types.get("kafka_key"))
         self._problems: dict[str, dict[int, list[int]]] = {}
@@ -238,10 +239,6 @@ class _Schemas:
 
 def _is_taken(name: str) -> bool:
     return name.lower() in (*METADATA_COLUMNS, *RESERVED)
-
-
-def _is_longer(column: str) -> bool:
-    return column.startswith("value_") and _is_taken(column.removeprefix("value_"))
 
 
 def _column(rows: pa.Table, name: str) -> pa.ChunkedArray:
