@@ -17,7 +17,7 @@ BLOCK_BYTES = 64
 LINE = re.compile(r"(v\d+):([0-9a-f]{256})(:source)?\n?")
 
 
-def create(path: Path, version: str = "v1") -> None:
+def create(path: Path) -> None:
     """Write a new random 256-bit key to a new file; a UserError if the file, or a copy of a lost one, exists."""
     copies = sorted(path.parent.glob(f"{path.name}.v*"))
     if path.exists() or copies:
@@ -26,7 +26,7 @@ def create(path: Path, version: str = "v1") -> None:
             f"Restore {path} from its newest copy; `lakehouse pii rotate` makes a new key",
         )
     path.parent.mkdir(parents=True, exist_ok=True)
-    _write_new_version(path, version)
+    _write_new_version(path, "v1")
 
 
 def rotate(path: Path) -> str:
