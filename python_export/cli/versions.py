@@ -18,7 +18,7 @@ from python_common.output import AsJson, console, print_json, print_table
 from python_common.spark import thrift
 from python_common.weeks import IsoWeek
 from python_export.cli.outcome import end
-from python_export.notify import index, outbox
+from python_export.notify import index, outbox, page
 from python_export.notify.deliver import notify
 from python_export.notify.messages import report_path
 from python_export.publishing import late
@@ -136,8 +136,8 @@ def withdraw(
 ) -> None:
     """Withdraw a version: delete its files, keep its manifest, and notify readers.
 
-    The newest version that is left becomes the latest. The same content is not published again; other content is the
-    next version, as for late data.
+    The newest version that is left becomes the latest, and the week's report is written again. The same content is not
+    published again; other content is the next version, as for late data.
 
     Exit code 3: it is withdrawn, and a notification failed.
     """
@@ -162,6 +162,10 @@ def withdraw(
                 console.print(f"{manifest.path} is withdrawn; {now}")
         finally:
             index.write(target)
+            try:
+                page.rewrite(settings, IsoWeek.parse(week))
+            except UserError as error:
+                console.print(f"warning: the report of {week} is deleted, and not written again: {error}")
     end(notify(settings, env, catalog, console.print))
 
 

@@ -83,6 +83,19 @@ def write_all(settings: Settings, exported: Exported) -> list[str]:
     return [write(settings, IsoWeek.parse(week), exported.notices(), reader) for week in weeks]
 
 
+def rewrite(settings: Settings, week: IsoWeek) -> None:
+    """Write the report of a week again after a withdrawal; without a version that is left it says so.
+
+    Raises:
+        UserError: it could not be written, and is deleted.
+    """
+    target = open_target(settings)
+    if _has_report(target, str(week)):
+        # First: a missing report is better than one with withdrawn figures.
+        target.delete(report_path(week))
+        write(settings, week)
+
+
 def _has_report(target: Target, week: str) -> bool:
     try:
         return bool(target.read(report_path(IsoWeek.parse(week))))

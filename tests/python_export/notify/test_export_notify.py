@@ -412,8 +412,12 @@ def test_a_version_is_withdrawn_by_name_and_readers_hear_of_it(
     assert (previewed.exit_code, f"events   {WEEK}" in previewed.output) == (0, True)
     assert [version.version for version in published(lake.target)] == [1, 2]
 
+    lake.target.put(f"reports/{WEEK}.html", b"figures of v2")
     done = run("v2", "--reason", "a wrong price")
     assert (done.exit_code, done.exception) == (0, None)
+    # Without Spark it cannot be written again.
+    assert f"warning: the report of {WEEK} is deleted, and not written again: " in done.output
+    assert not (Path(lake.target.address("reports")) / f"{WEEK}.html").exists()
     assert f"events/{WEEK}/v2 is withdrawn; v1 is the newest of its week" in done.output
     assert f"events/{WEEK}/v2 was withdrawn on {datetime.now(UTC):%Y-%m-%d}: a wrong price" in text_of(mailbox.mails[1])
     assert [version.version for version in published(lake.target)] == [1]

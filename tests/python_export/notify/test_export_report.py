@@ -15,7 +15,7 @@ from python_common.weeks import IsoWeek
 from python_export.notify import page as report
 from python_export.notify.outbox import Notice
 from python_export.publishing.manifest import Manifest, SmallGroups
-from python_export.publishing.publish import publish
+from python_export.publishing.publish import publish, withdraw
 from python_export.publishing.target import open_target
 from tests.python_export.conftest import failing, write_manifest
 from tests.python_export.publishing.test_export_publish import stage
@@ -103,6 +103,27 @@ def test_another_projects_report_shows_what_its_models_declare(
     ids = re.findall(r'id="(.*?)"', page)
     assert {"chart-loans", "chart-shelves", "ranking-loans", "quality", "files"} == set(ids)
     assert len(ids) == 5
+
+
+def test_a_withdrawal_takes_its_figures_out_of_the_report(
+    offline_settings: Settings, library: dict[str, Any], tmp_path: Path
+) -> None:
+    write_manifest(tmp_path, "ops", {"exp_weekly__fines": library["exp_weekly__fines"]})
+    target, week = open_target(offline_settings), IsoWeek.parse(WEEK)
+    published(offline_settings, "fines", ["title", "book 1"], {})
+    published(offline_settings, "fines", ["title", "book 2"], {})
+    withdraw(target, f"fines/{WEEK}/v2", "a wrong price")
+    # A week that never had a report gets none.
+    report.rewrite(offline_settings, week)
+    with pytest.raises(FileNotFoundError):
+        target.read(report.report_path(week))
+    target.put(report.report_path(week), b"figures of fines v2")
+    report.rewrite(offline_settings, week)
+    page = target.read(report.report_path(week)).decode()
+    assert ("fines v1" in page, "fines v2" in page) == (True, False)
+    withdraw(target, f"fines/{WEEK}/v1", "a wrong price")
+    report.rewrite(offline_settings, week)
+    assert "fines is not published" in target.read(report.report_path(week)).decode()
 
 
 def test_a_report_without_anything_declared_has_its_files(
