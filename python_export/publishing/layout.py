@@ -28,8 +28,7 @@ class Layout(ABC):
 
     def clean(self, datasets: Iterable[str], abandoned_after: timedelta = ABANDONED_AFTER) -> None:
         """Delete the files of writers that died before they committed them, and complete what was committed."""
-        for folder in (*datasets, REPORTS):
-            self._clean(f"{folder}/", datetime.now(UTC) - abandoned_after)
+        self._clean([f"{name}/" for name in (*datasets, REPORTS)], datetime.now(UTC) - abandoned_after)
 
     @abstractmethod
-    def _clean(self, folder: str, limit: datetime) -> None: ...
+    def _clean(self, folders: list[str], limit: datetime) -> None: ...

@@ -91,13 +91,13 @@ class S3Target(Layout, Bucket):
         self.delete(f"{path}/{MANIFEST}")
         self.empty(path)
 
-    def _clean(self, folder: str, limit: datetime) -> None:
+    def _clean(self, folders: list[str], limit: datetime) -> None:
         """Delete the objects of old uploads that no manifest names, and the parts of old unfinished ones."""
         uploads: dict[str, dict[str, list[tuple[str, datetime]]]] = {}
-        for path, written in self._objects(folder):
+        for path, written in chain.from_iterable(map(self._objects, folders)):
             if match := UPLOAD.fullmatch(path):
                 uploads.setdefault(match["version"], {}).setdefault(match["folder"], []).append((path, written))
-        committed = self.versions(folder)
+        committed = {version for folder in folders for version in self.versions(folder)}
         for version, objects in uploads.items():
             # The usual version has one upload: its manifest is not read.
             if version in committed and len(objects) == 1:
@@ -112,7 +112,8 @@ class S3Target(Layout, Bucket):
             for path, written in chain(*(of_upload for upload, of_upload in objects.items() if upload != named)):
                 if written <= limit:
                     self.delete(path)
-        self.abort_uploads(folder, UPLOAD, limit)
+        for folder in folders:
+            self.abort_uploads(folder, UPLOAD, limit)
 
     def _commit(self, content: bytes, path: str) -> None:
         """Write an object if there is none; FileExistsError if there is another one."""

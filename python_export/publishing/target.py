@@ -135,13 +135,13 @@ class LocalTarget(Layout):
             if is_new or (place != self.root and place.is_dir() and not place.stat().st_mode & 0o077):
                 place.chmod(for_readers(0o777))
 
-    def _clean(self, folder: str, limit: datetime) -> None:
-        for version in map(self.root.joinpath, self.versions(folder)):
+    def _clean(self, folders: list[str], limit: datetime) -> None:
+        for version in (self.root / path for folder in folders for path in self.versions(folder)):
             # Its writer died before it could forbid to write it.
             if version.stat().st_mode & 0o200:
                 version.chmod(for_readers(0o555))
-        at_root = (self.root.glob(f".{name}.*") for name in (FEED, INDEX))
-        for file in chain((self.root / folder).glob(".*"), *at_root):
+        patterns = [*(f"{folder}.*" for folder in folders), f".{FEED}.*", f".{INDEX}.*"]
+        for file in chain.from_iterable(map(self.root.glob, patterns)):
             # Its writer may rename it at any time.
             with suppress(FileNotFoundError):
                 if UNFINISHED.fullmatch(file.name) and file.stat().st_mtime <= limit.timestamp():
