@@ -61,7 +61,6 @@ class Exporter:
         """Export weeks of the named datasets, by default of all; without weeks those that are due."""
         known = declared.load(self.project)
         chosen = declared.choose(known, names)
-        names = [dataset.name for dataset in chosen]
         self.read_topics(chosen, known.values())
         with self._target(chosen) as (target, directory):
             figures = None
@@ -69,9 +68,7 @@ class Exporter:
                 self.say("building the figures of all weeks")
                 self.readiness.issues += build_figures(self.project)
                 figures = late.figures(self.catalog)
-                due = self._due(target, figures, chosen)
-            else:
-                due = {week: names for week in sorted(weeks, reverse=True)}
+            due = self._due(target, weeks or (), figures, chosen)
             self._export(due, (), with_build, target, directory, figures)
 
     def preview(self, weeks: Iterable[IsoWeek] | None, names: Iterable[str] = ()) -> list[tuple[str, str, str, str]]:
@@ -82,15 +79,11 @@ class Exporter:
         known = declared.load(self.project)
         chosen = declared.choose(known, names)
         self.read_topics(chosen, known.values())
-        target, names = open_target(self.settings), [dataset.name for dataset in chosen]
-        if weeks is None:
-            due = self._due(target, late.figures(self.catalog), chosen)
-        else:
-            due = {week: names for week in sorted(weeks, reverse=True)}
+        target, figures = open_target(self.settings), late.figures(self.catalog) if weeks is None else None
         found = []
-        for week in due:
+        for week, due in self._due(target, weeks or (), figures, chosen).items():
             self.readiness.check(self.settings.export_grace, week)
-            datasets = [known[name] for name in due[week]]
+            datasets = [known[name] for name in due]
             reasons = {one.dataset: one.reason for one in withhold(datasets, self.readiness.of(week), week)[1]}
             for dataset in datasets:
                 why = late.why_due(target, dataset.name, week, has_one_version=bool(dataset.suppressed))
@@ -109,14 +102,9 @@ class Exporter:
 
     def publish_built(self, weeks: Sequence[IsoWeek], figures: late.Figures | None) -> None:
         """Publish weeks of all datasets, which are built, and with figures the older weeks that are due."""
-        datasets = declared.load(self.project)
-        names = list(datasets)
-        with self._target(datasets.values()) as (target, directory):
-            due = {week: names for week in sorted(weeks, reverse=True)}
-            if figures is not None:
-                older = self._due(target, figures, datasets.values())
-                due |= {week: due.get(week, chosen) for week, chosen in older.items()}
-            self._export(due, weeks, True, target, directory, figures)
+        datasets = declared.load(self.project).values()
+        with self._target(datasets) as (target, directory):
+            self._export(self._due(target, weeks, figures, datasets), weeks, True, target, directory, figures)
 
     @contextmanager
     def _target(self, datasets: Collection[Dataset]) -> Iterator[tuple[Target, Path]]:
@@ -177,10 +165,18 @@ class Exporter:
         self.exported.has_faults = bool(issues)
         self.exported.warnings += without_dataset(declared.load(self.project).values(), issues)
 
-    def _due(self, target: Target, figures: late.Figures, datasets: Collection[Dataset]) -> late.WeeksToExport:
-        """Return the weeks that are due, but for what an issue withholds in all of them."""
-        at_most = Choices.of(self.project.env).restate_weeks if self.at_most is None else self.at_most
+    def _due(
+        self, target: Target, weeks: Iterable[IsoWeek], figures: late.Figures | None, datasets: Collection[Dataset]
+    ) -> late.WeeksToExport:
+        """Return weeks, the newest first, then with figures those that are due.
+
+        A dataset that an issue withholds in all due weeks is not due.
+        """
         names = [dataset.name for dataset in datasets]
+        chosen = {week: names for week in sorted(weeks, reverse=True)}
+        if figures is None:
+            return chosen
+        at_most = Choices.of(self.project.env).restate_weeks if self.at_most is None else self.at_most
         once = [dataset.name for dataset in datasets if dataset.suppressed]
         due, left = late.weeks_to_export(self.catalog, target, figures, names, self.exported.week, at_most, once)
         if left:
@@ -189,7 +185,7 @@ class Exporter:
             )
         due, waiting = ready(due, declared.load(self.project), self.readiness.issues)
         self.exported.warnings += waiting
-        return due
+        return {**chosen, **due, **chosen}
 
     def _build(self, due: late.WeeksToExport, with_ancestors: bool) -> None:
         """Have dbt build what may be published of some weeks.
