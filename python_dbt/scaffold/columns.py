@@ -4,19 +4,24 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from pyiceberg.types import DecimalType, IcebergType
 
 from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_dbt.pii import masks
-from python_dbt.scaffold.keywords import KEYWORDS, RESERVED
 from python_ingest.avro.expanded_schema import expand_schema
 from python_ingest.avro.walk import IncompatibleSchema
 from python_ingest.bronze.columns import landed_columns
 from python_ingest.declare.spark_types import children, in_spark
 from python_ingest.kafka.registry import Registered, Registry
 
+# Words of Spark SQL, as sqlfluff and sqlglot know them. RESERVED ones do not parse without quotes; KEYWORDS do, but as
+# the alias of a column they mislead a reader.
+RESERVED, KEYWORDS = (
+    frozenset((Path(__file__).parent / name).read_text().split()) for name in ("reserved.txt", "keywords.txt")
+)
 # By the name of a column in staging; of the others text is FREE_TEXT, which no mask lets out, and the rest is no PII.
 GUESSES = {
     "email": r"e_?mail",

@@ -21,7 +21,7 @@ from python_common.config.environment import PROJECT_ROOT
 from python_common.errors import UserError
 from python_dbt.compile import COPIED, compiled_manifest
 from python_dbt.pii import check, masks, proof
-from python_dbt.scaffold import columns, files, keywords
+from python_dbt.scaffold import columns, files
 from python_dbt.scaffold.columns import Column
 from python_dbt.scaffold.files import New
 from python_ingest.avro.expanded_schema import expand_schema
@@ -159,8 +159,8 @@ def test_a_word_of_sql_is_no_name_of_a_column() -> None:
 
 def test_words_of_sql_are_those_that_the_linter_and_the_proof_know() -> None:
     known = {*RESERVED_KEYWORDS, *UNRESERVED_KEYWORDS, *Spark.Tokenizer.KEYWORDS}
-    assert {word.lower() for word in known if word.isidentifier()} == keywords.RESERVED | keywords.KEYWORDS
-    for word in sorted(keywords.KEYWORDS):
+    assert {word.lower() for word in known if word.isidentifier()} == columns.RESERVED | columns.KEYWORDS
+    for word in sorted(columns.KEYWORDS):
         [column] = sqlglot.parse_one(f"select {word} from landed", read="spark").find_all(exp.Column)
         assert column.name == word
 
@@ -199,7 +199,7 @@ def test_what_is_written_passes_lint(project: Path) -> None:
     plain = ("avro", "struct<`id`: bigint>", columns_of(EVERY_TYPE, a_text="none"))
     wrote += files.write(project, files.new_topic("every", "returns", "every_types", plain, "a_text", None))
     # Words of SQL and of YAML.
-    words = random.Random(SEED).sample(sorted(keywords.RESERVED | keywords.KEYWORDS), 30)
+    words = random.Random(SEED).sample(sorted(columns.RESERVED | columns.KEYWORDS), 30)
     fields = dict.fromkeys([*words, "no", "y", "camelCase"], "int")
     bare = ("string", "string", columns_of(record("one", **fields)))
     wrote += files.write(project, files.new_topic("bare", "payments", "notes", bare, None, None))
