@@ -40,17 +40,18 @@ LISTS = (
         "models/ops/ops_reconciliation.sql",
         "\n] %}\n{% set completed_or_unmatched",
         "\n    dict(bronze=source('<< new.source >>', '<< new.table >>'), not_staged=dead_or_tombstone,"
-        "\n        key='<< new.key >>', staged=ref('<< new.staging >>'), deduplicated=ref('<< new.deduplicated >>')),",
+        "\n        key='<< new.key >>', staged=ref('<< new.models.staging >>'),"
+        " deduplicated=ref('<< new.models.deduplicated >>')),",
     ),
     (
         "models/ops/ops_reconciliation.sql",
         "\n] %}\n\nwith checks as (",
-        "\n    (ref('<< new.export >>'), ref('<< new.mart >>'), '<< new.week >>'),",
+        "\n    (ref('<< new.models.export >>'), ref('<< new.models.mart >>'), '<< new.week >>'),",
     ),
     (
         "models/ops/ops_weekly_figures.sql",
         "\n] %}\n\nwith figures as (",
-        "\n    ('<< new.entity >>', ref('<< new.mart >>'), '<< new.week >>', 'null', 'null',"
+        "\n    ('<< new.entity >>', ref('<< new.models.mart >>'), '<< new.week >>', 'null', 'null',"
         " '<< 'key_version' if new.has_pseudonyms else 'null' >>'),",
     ),
 )
@@ -58,7 +59,7 @@ ONE_KEY_VERSION = (
     "tests/data/assert_exports__one_key_version.sql",
     "\n\n)\n\nselect",
     "\n    union all\n    select distinct\n        '<< new.entity >>' as dataset_name,"
-    "\n        << new.week >> as week_label,\n        key_version\n    from {{ ref('<< new.export >>') }}"
+    "\n        << new.week >> as week_label,\n        key_version\n    from {{ ref('<< new.models.export >>') }}"
     "\n    where {{ in_exported_weeks('<< new.week >>') }}",
 )
 
@@ -86,29 +87,15 @@ class New:
         return name if name[0].isalpha() else f"topic_{name}"
 
     @property
-    def staging(self) -> str:
-        """The model in staging."""
-        return f"stg_{self.source}__{self.entity}"
-
-    @property
-    def deduplicated(self) -> str:
-        """The model with one row per key."""
-        return f"int_{self.entity}_deduplicated"
-
-    @property
-    def masked(self) -> str:
-        """The model behind the masks."""
-        return f"int_{self.entity}_masked"
-
-    @property
-    def mart(self) -> str:
-        """The mart."""
-        return f"fct_{self.entity}"
-
-    @property
-    def export(self) -> str:
-        """The export model."""
-        return f"exp_weekly__{self.entity}"
+    def models(self) -> dict[str, str]:
+        """The names of its models, by layer."""
+        return {
+            "staging": f"stg_{self.source}__{self.entity}",
+            "deduplicated": f"int_{self.entity}_deduplicated",
+            "masked": f"int_{self.entity}_masked",
+            "mart": f"fct_{self.entity}",
+            "export": f"exp_weekly__{self.entity}",
+        }
 
     @property
     def key(self) -> str:
@@ -273,11 +260,11 @@ def write(project: Path, new: New) -> list[Path]:
 def _files(new: New) -> dict[str, str]:
     """Return the templates of the models, by file."""
     places = {
-        f"models/staging/{new.source}/{new.staging}": "stg",
-        f"models/intermediate/deduplicated/{new.deduplicated}": "int_deduplicated",
-        f"models/intermediate/masked/{new.masked}": "int_masked",
-        f"models/marts/{new.mart}": "fct",
-        f"models/exports/{new.export}": "exp",
+        f"models/staging/{new.source}/{new.models['staging']}": "stg",
+        f"models/intermediate/deduplicated/{new.models['deduplicated']}": "int_deduplicated",
+        f"models/intermediate/masked/{new.models['masked']}": "int_masked",
+        f"models/marts/{new.models['mart']}": "fct",
+        f"models/exports/{new.models['export']}": "exp",
     }
     return {f"{place}.{kind}": f"{name}.{kind}.j2" for place, name in places.items() for kind in ("sql", "yml")}
 

@@ -51,4 +51,4 @@ def scaffold(
         return
     for file in files.write(PROJECT_ROOT, new):
         console.print(f"wrote {file}")
-    console.print(f"Now: make lint; lakehouse ingest run {topic}; dbt build --select +{new.export}")
+    console.print(f"Now: make lint; lakehouse ingest run {topic}; dbt build --select +{new.models['export']}")
