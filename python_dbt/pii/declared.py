@@ -10,18 +10,9 @@ from python_common.catalog.catalog import load_table
 from python_common.errors import Issue, UserError
 from python_dbt.manifest import DbtManifest, Node
 from python_dbt.pii.flows import NONE, STAGING, Flow, Relation
-from python_dbt.pii.lineage import follow
 from python_dbt.pii.masks import AS_IS, load
-from python_dbt.pii.parse import UnsupportedSql
-from python_dbt.pii.proof import (
-    COPIES_OF_PAYLOAD,
-    PADS,
-    WITHOUT_PAYLOAD,
-    Lineage,
-    in_order,
-    metadata_tables,
-    table_name,
-)
+from python_dbt.pii.origins import by_value
+from python_dbt.pii.proof import COPIES_OF_PAYLOAD, WITHOUT_PAYLOAD, Lineage
 from python_ingest.declare.spark_types import children, of_spark
 
 # Classes of columns that identify the person a row is about.
@@ -129,29 +120,25 @@ def missing_subjects(lineage: Lineage) -> Iterator[Issue]:
 
 def unlabelled_quasi_identifiers(manifest: DbtManifest) -> Iterator[Issue]:
     """Yield the columns of exports that a quasi-identifier of staging flows into by value and whose yml is silent."""
-    tables: dict[str, Relation] = {PADS: Relation((("value", NONE),)), **metadata_tables(manifest)}
-    for node in in_order(manifest):
-        if node.schema == STAGING or not node.compiled_code:
-            declared = {name for name, column in node.columns.items() if column.meta.get(QUASI)}
-            columns = {name: frozenset({Flow(f"{node.name}.{name}", QUASI)}) for name in declared}
-            relation = Relation(tuple((name.lower(), columns.get(name, NONE)) for name in node.columns))
-        else:
-            try:
-                relation = follow(node.compiled_code, tables)
-            except UnsupportedSql:
-                # An issue of `resolve`, and so are the models that read it.
-                continue
-        # A mask of what has no class here adds the masking key, and rows are decided on by others than their columns.
-        by_value = [(name, {flow for flow in flows if flow.pii == QUASI}) for name, flows in relation.columns]
-        tables[table_name(node)] = Relation(tuple((name, frozenset(flows)) for name, flows in by_value))
-        if "export" in node.meta:
-            for name, flows in by_value:
-                if flows and not node.column_meta(name).get(QUASI):
-                    held = ", ".join(sorted(flow.column for flow in flows))
-                    yield Issue(
-                        f"{node.name}.{name} holds {held}, a quasi-identifier, which its yml does not declare",
-                        f"Set config.meta.{QUASI} of the column to true",
-                    )
+
+    def as_declared(node: Node, relation: Relation) -> Relation:
+        if node.schema != STAGING:
+            return relation
+        quasi = {name for name, column in node.columns.items() if column.meta.get(QUASI)}
+        flows = {name: frozenset({Flow(f"{node.name}.{name}", QUASI)}) for name in quasi}
+        return Relation(tuple((name.lower(), flows.get(name, NONE)) for name in node.columns))
+
+    for unique_id, relation in by_value(manifest, as_declared).items():
+        node = manifest.nodes.get(unique_id)
+        if node is None or "export" not in node.meta:
+            continue
+        for name, flows in relation.columns:
+            if flows and not node.column_meta(name).get(QUASI):
+                held = ", ".join(sorted(flow.column for flow in flows))
+                yield Issue(
+                    f"{node.name}.{name} holds {held}, a quasi-identifier, which its yml does not declare",
+                    f"Set config.meta.{QUASI} of the column to true",
+                )
 
 
 def undeclared_fields(manifest: DbtManifest, catalog: Catalog) -> Iterator[UndeclaredField]:

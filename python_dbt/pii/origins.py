@@ -1,4 +1,4 @@
-"""Where the values of a column come from, for readers: by the lineage of the proof, without what decides on rows."""
+"""Where the values of a column come from: by the lineage of the proof, without what decides on rows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Origin:
 
 def origins(manifest: DbtManifest) -> dict[str, dict[str, Origin]]:
     """Return the origins of columns by the unique id of their node, without nodes that cannot be followed."""
-    near, far = _by_value(manifest, _own), _by_value(manifest, _as_classified)
+    near, far = by_value(manifest, _own), by_value(manifest, _as_classified)
     found: dict[str, dict[str, Origin]] = {}
     for unique_id in near.keys() & far.keys():
         parents = dict(near[unique_id].columns)
@@ -42,7 +42,7 @@ def origins(manifest: DbtManifest) -> dict[str, dict[str, Origin]]:
     return found
 
 
-def _by_value(manifest: DbtManifest, read_as: Callable[[Node, Relation], Relation]) -> dict[str, Relation]:
+def by_value(manifest: DbtManifest, read_as: Callable[[Node, Relation], Relation]) -> dict[str, Relation]:
     """Follow each node; its readers get what `read_as` makes of it. What reads an unknown relation is left out."""
     tables = {PADS: Relation((("value", NONE),)), **metadata_tables(manifest)}
     found = {}
