@@ -1,4 +1,4 @@
-"""What the commands that export share: the weeks of their options, their output, their exit codes."""
+"""What the commands that export share: options and their weeks, output, exit codes."""
 
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +16,9 @@ from python_export.notify.exported import Exported
 from python_export.readiness.completeness import last_week, require_past
 
 NOTIFICATION_FAILED, WITHHELD = 3, 4
+Datasets = Annotated[list[str] | None, typer.Option("--dataset", help="Just this dataset; repeatable. Default: all.")]
+OneWeek = Annotated[str | None, typer.Option(help="ISO week, for instance 2026-W47. Default: the last complete one.")]
+SeveralWeeks = Annotated[str | None, typer.Option(help="Several weeks with one build: 2026-W40..2026-W46.")]
 MetricsFile = Annotated[
     Path | None, typer.Option(help="Also write the newest weeks and the run here, for Prometheus' node exporter.")
 ]

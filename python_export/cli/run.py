@@ -17,7 +17,16 @@ from python_common.weeks import IsoWeek, weeks_label
 from python_dbt.project import Project
 from python_dbt.run import parse, restate_30d
 from python_export.cli.outbox import app as outbox_app
-from python_export.cli.outcome import MetricsFile, chosen_weeks, end, end_run, print_summary
+from python_export.cli.outcome import (
+    Datasets,
+    MetricsFile,
+    OneWeek,
+    SeveralWeeks,
+    chosen_weeks,
+    end,
+    end_run,
+    print_summary,
+)
 from python_export.cli.versions import diff, expire, reproduce, verify, withdraw
 from python_export.datasets import declared
 from python_export.notify import page
@@ -35,12 +44,10 @@ app = typer.Typer(no_args_is_help=True, help="Weekly CSV files: unload, verify w
 
 @app.command()
 def run(
-    week: Annotated[
-        str | None, typer.Option(help="ISO week, for instance 2026-W47. Default: the last complete one.")
-    ] = None,
-    weeks: Annotated[str | None, typer.Option(help="Several weeks with one build: 2026-W40..2026-W46.")] = None,
+    week: OneWeek = None,
+    weeks: SeveralWeeks = None,
     changed: Annotated[bool, typer.Option(help="The due weeks: never published, or changed by late data.")] = False,
-    dataset: Annotated[list[str] | None, typer.Option(help="Just this dataset; repeatable. Default: all.")] = None,
+    dataset: Datasets = None,
     restate: Annotated[
         str | None, typer.Option(help="Publish another version of a dataset that has one per week; needs --reason.")
     ] = None,
@@ -112,7 +119,7 @@ def run(
 def skip(
     week: Annotated[str, typer.Option(help="ISO week, for instance 2026-W47.")],
     reason: Annotated[str, typer.Option(help="Why the week is not published; kept in ops.exported_figures.")],
-    dataset: Annotated[list[str] | None, typer.Option(help="Just this dataset; repeatable. Default: all.")] = None,
+    dataset: Datasets = None,
 ) -> None:
     """Skip a week that was never published: it is no longer due."""
     env = environment()
@@ -158,7 +165,7 @@ def notify_readers() -> None:
 
 @app.command("list")
 def list_versions(
-    dataset: Annotated[list[str] | None, typer.Option(help="Just this dataset; repeatable. Default: all.")] = None,
+    dataset: Datasets = None,
     as_json: AsJson = False,
 ) -> None:
     """List every published version, the newest of a week last."""

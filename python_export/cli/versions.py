@@ -17,7 +17,7 @@ from python_common.locks.lock import locked
 from python_common.output import AsJson, console, print_json, print_table
 from python_common.spark import thrift
 from python_common.weeks import IsoWeek
-from python_export.cli.outcome import end
+from python_export.cli.outcome import Datasets, end
 from python_export.notify import index, outbox, page
 from python_export.notify.deliver import notify
 from python_export.notify.messages import report_path
@@ -31,7 +31,6 @@ from python_export.publishing.retain import reproduce as write_again
 from python_export.publishing.target import Target, open_target, staging
 from python_export.variables import Channels
 
-Datasets = Annotated[list[str] | None, typer.Option("--dataset", help="Just this dataset; repeatable. Default: all.")]
 GONE = "it was published, and is missing; if it was deleted on purpose, run `lakehouse export outbox drop`"
 Version = Annotated[str, typer.Argument(help="The version, for instance v1.")]
 Week = Annotated[str, typer.Argument(help="ISO week, for instance 2026-W47.")]

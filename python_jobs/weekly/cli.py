@@ -10,7 +10,7 @@ from python_common.config.environment import PROJECT_ROOT, environment
 from python_common.config.settings import from_environment
 from python_common.output import AsJson, console, print_json, print_table
 from python_dbt.project import Project
-from python_export.cli.outcome import MetricsFile, chosen_weeks, end_run, print_summary
+from python_export.cli.outcome import MetricsFile, OneWeek, SeveralWeeks, chosen_weeks, end_run, print_summary
 from python_jobs.weekly import history, job
 
 app = typer.Typer(invoke_without_command=True)
@@ -19,10 +19,8 @@ app = typer.Typer(invoke_without_command=True)
 @app.callback()
 def weekly(
     context: typer.Context,
-    week: Annotated[
-        str | None, typer.Option(help="ISO week, for instance 2026-W47. Default: the last complete one.")
-    ] = None,
-    weeks: Annotated[str | None, typer.Option(help="Several weeks with one build: 2026-W40..2026-W46.")] = None,
+    week: OneWeek = None,
+    weeks: SeveralWeeks = None,
     full_refresh: Annotated[
         bool, typer.Option("--full-refresh", help="Build all tables again, as after `lakehouse pii rotate`.")
     ] = False,
