@@ -193,7 +193,7 @@ def expire(
             remove_version(catalog, target, path)
             console.print(f"{path}: is removed")
         for week in {week for _, week in weeks} - {path.split("/")[1] for path in paths(target)}:
-            target.delete(report_path(IsoWeek.parse(week)))
+            target.delete(report_path(week))
         index.write(target)
 
 

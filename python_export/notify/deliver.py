@@ -47,7 +47,7 @@ def notify(
     catalog: Catalog,
     say: Say,
     notices: Iterable[Notice] = (),
-    weeks: Iterable[IsoWeek] = (),
+    weeks: Iterable[str] = (),
     now: datetime | None = None,
 ) -> list[UserError]:
     """Write the missing rows of versions, notices and alarms, deliver what is pending, and return what was not.
@@ -67,7 +67,7 @@ def notify(
             say(f"no notification: {target.address('')} is not {channels.root}, the {channels.variable('root')}")
             return []
         outbox.record_versions(catalog, target, channels, unreadable)
-        outbox.record_notices(catalog, target, notices, channels, map(str, weeks))
+        outbox.record_notices(catalog, target, notices, channels, weeks)
         if channels.expected_by is not None:
             try:
                 names = declared.load(Project(PROJECT_ROOT, env)).keys()

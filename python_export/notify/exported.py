@@ -39,10 +39,7 @@ class Exported:
             *(Notice(str(self.week), None, f"warning: {text}") for text in self.warnings),
         ]
 
-    def weeks(self) -> list[IsoWeek]:
+    def weeks(self) -> list[str]:
         """Return the weeks of which there is something new, and the newest."""
         new = {version.manifest.week for version in self.published if not version.unchanged}
-        return [
-            IsoWeek.parse(week)
-            for week in sorted({str(self.week), *new, *(withheld.week for withheld in self.withheld)})
-        ]
+        return sorted({str(self.week), *new, *(withheld.week for withheld in self.withheld)})

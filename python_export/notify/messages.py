@@ -132,7 +132,7 @@ def changes(manifest: Manifest) -> str:
     return f"replaces v{manifest.supersedes}: {manifest.reason}" + (f" (rows: {', '.join(counts)})" if counts else "")
 
 
-def report_path(week: IsoWeek) -> str:
+def report_path(week: IsoWeek | str) -> str:
     """Return where the report of a week is under the export root."""
     return f"{REPORTS}/{week}.html"
 

@@ -143,7 +143,7 @@ def alert(week: str, error: str, channels: Channels, at: datetime) -> Entry:
 
 
 def record_notices(
-    catalog: Catalog, target: Target, notices: Iterable[Notice], channels: Channels, weeks: Iterable[str] = ()
+    catalog: Catalog, target: Target, notices: Iterable[Notice], channels: Channels, weeks: Iterable[str]
 ) -> None:
     """Add the notices that are news: new ones, and those in which a number has become longer, as from 99 to 100.
 

@@ -77,7 +77,7 @@ def write_all(settings: Settings, exported: Exported) -> list[str]:
     # First, because a report needs Spark too.
     exported.current = index.write(target, reader)
     # A run that died before its reports has left weeks without one, which the index links.
-    changed = {*map(str, exported.weeks())}
+    changed = {*exported.weeks()}
     unchanged = {version.manifest.week for version in exported.published} - changed
     weeks = sorted(changed | {week for week in unchanged if not _has_report(target, week)})
     return [write(settings, IsoWeek.parse(week), exported.notices(), reader) for week in weeks]
@@ -90,15 +90,15 @@ def rewrite(settings: Settings, week: IsoWeek) -> None:
         UserError: it could not be written, and is deleted.
     """
     target = open_target(settings)
-    if _has_report(target, str(week)):
+    if _has_report(target, week):
         # First: a missing report is better than one with withdrawn figures.
         target.delete(report_path(week))
         write(settings, week)
 
 
-def _has_report(target: Target, week: str) -> bool:
+def _has_report(target: Target, week: IsoWeek | str) -> bool:
     try:
-        return bool(target.read(report_path(IsoWeek.parse(week))))
+        return bool(target.read(report_path(week)))
     except FileNotFoundError:
         return False
 
@@ -178,15 +178,13 @@ def _kept_out(manifest: Manifest, notices: Iterable[Notice]) -> list[str]:
 def _headlines(
     shown: Mapping[str, ReportSpec], newest: Mapping[str, Announcement]
 ) -> list[tuple[str, Figure, Manifest]]:
-    found = []
-    for dataset, version in newest.items():
-        figures = {figure.name: figure for figure in version.figures}
-        headlines = shown[dataset].headlines if dataset in shown else ()
-        found += [
-            (headline, figures[headline.figure], version.manifest)
-            for headline in headlines
-            if headline.figure in figures
-        ]
+    found = [
+        (headline, figure, version.manifest)
+        for dataset, version in newest.items()
+        for headline in (shown[dataset].headlines if dataset in shown else ())
+        for figure in version.figures
+        if figure.name == headline.figure
+    ]
     found.sort(key=lambda headline: headline[0].place)
     return [(headline.label, figure, manifest) for headline, figure, manifest in found]
 

@@ -59,8 +59,7 @@ class Lake:
 
     def tell(self, env: dict[str, str], notices: Iterable[Notice] = (), weeks: Iterable[str] = ()) -> list[str]:
         """Notify, and return what was not delivered."""
-        checked = map(IsoWeek.parse, weeks)
-        return [str(problem) for problem in deliver.notify(self.settings, env, self.catalog, print, notices, checked)]
+        return [str(problem) for problem in deliver.notify(self.settings, env, self.catalog, print, notices, weeks)]
 
     def alert(self, env: dict[str, str], error: UserError = FAILED) -> list[str]:
         """Send an alert that the run for the week failed, and return the lines that are logged."""
