@@ -13,11 +13,6 @@ from python_dbt.pii import declared, hooks, proof
 from python_dbt.pii.declared import UndeclaredField
 
 
-def issues(manifest: DbtManifest) -> list[Issue]:
-    """Check a compiled project."""
-    return issues_of(proof.resolve(manifest))
-
-
 def issues_of(lineage: proof.Lineage) -> list[Issue]:
     """Check the lineage of a compiled project."""
     return [
@@ -53,7 +48,7 @@ def check(catalog: Catalog | None = None, target: Path | None = None) -> int:
     if target and not (target / "manifest.json").is_file():
         raise UserError(f"There is no manifest.json in {target}", "Name the target directory of a `dbt build`")
     manifest = load(target / "manifest.json") if target else compiled_manifest(PROJECT_ROOT)
-    found = issues(manifest)
+    found = issues_of(proof.resolve(manifest))
     if catalog is not None:
         found += [field.issue for field in declared.undeclared_fields(manifest, catalog)]
     require_none(found)

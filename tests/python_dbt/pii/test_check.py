@@ -16,7 +16,7 @@ from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_dbt.compile import COPIED, compiled_manifest
 from python_dbt.manifest import Column, DbtManifest, Hook, Macro, Node
-from python_dbt.pii import check, masks
+from python_dbt.pii import check, masks, proof
 
 pytestmark = pytest.mark.stack
 
@@ -56,7 +56,7 @@ def first(manifest: DbtManifest, resource_type: str) -> Node:
 
 
 def messages(manifest: DbtManifest) -> list[str]:
-    return [issue.message for issue in check.issues(manifest)]
+    return [issue.message for issue in check.issues_of(proof.resolve(manifest))]
 
 
 def test_the_project_passes_without_a_warehouse(manifest: DbtManifest) -> None:
@@ -289,7 +289,7 @@ def test_a_type_that_no_bronze_column_has_is_refused_by_name(manifest: DbtManife
     with pytest.raises(
         UserError, match=r"bronze\.pizza_orders\.customer: 'map<int, string>' has keys.*Correct its data_"
     ):
-        check.issues(manifest)
+        check.issues_of(proof.resolve(manifest))
 
 
 def test_a_pseudonym_of_an_export_needs_subjects_also_where_it_decides_on_rows(manifest: DbtManifest) -> None:
@@ -316,7 +316,7 @@ def test_the_original_of_a_stand_in_is_checked(tmp_path: Path) -> None:
     (tmp_path / ".sqlfluff").write_text(sqlfluff.replace("\nmasked =", f"\n{stand_in}"))
     (tmp_path / "models" / "leaky.sql").write_text("select {{ leak() }} as x, '{{ last_complete_week() }}' as y")
     shutil.copy(PROJECT_ROOT / "profiles.yml", tmp_path)
-    found = "\n".join(issue.message for issue in check.issues(compiled_manifest(tmp_path)))
+    found = "\n".join(issue.message for issue in check.issues_of(proof.resolve(compiled_manifest(tmp_path))))
     assert "Models call macro leak with run_query: its SQL is not proven" in found
 
 
