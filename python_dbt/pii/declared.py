@@ -12,7 +12,7 @@ from python_dbt.manifest import DbtManifest, Node
 from python_dbt.pii.flows import NONE, STAGING, Flow, Relation
 from python_dbt.pii.masks import AS_IS, load
 from python_dbt.pii.origins import by_value
-from python_dbt.pii.proof import COPIES_OF_PAYLOAD, WITHOUT_PAYLOAD, Lineage
+from python_dbt.pii.proof import COPIES_OF_PAYLOAD, METADATA, Lineage
 from python_ingest.declare.spark_types import children, of_spark
 
 # Classes of columns that identify the person a row is about.
@@ -154,7 +154,7 @@ def undeclared_fields(manifest: DbtManifest, catalog: Catalog) -> Iterator[Undec
         declared, unused = _declared_fields(source), _unused(source)
         for column in table.schema().fields:
             for field in _fields(column.name.lower(), column.field_type):
-                is_own = column.name.lower() in (*WITHOUT_PAYLOAD, *COPIES_OF_PAYLOAD)
+                is_own = column.name.lower() in METADATA
                 if not is_own and field not in declared and not _listed(field, unused):
                     yield UndeclaredField(field, source)
 
@@ -182,7 +182,7 @@ def _declared_fields(source: Node) -> set[str]:
     return {
         field
         for name, column in source.columns.items()
-        if name.lower() not in (*WITHOUT_PAYLOAD, *COPIES_OF_PAYLOAD)
+        if name.lower() not in METADATA
         for field in _fields(name.lower(), _type(source, name, column.data_type or ""))
     }
 

@@ -8,7 +8,7 @@ from python_dbt.pii.flows import LANDED, MASKING_KEY, NONE, STAGING, Flow, Flows
 from python_dbt.pii.lineage import follow
 from python_dbt.pii.masks import AS_IS
 from python_dbt.pii.parse import UnsupportedSql
-from python_dbt.pii.proof import COPIES_OF_PAYLOAD, PADS, WITHOUT_PAYLOAD, in_order, metadata_tables, table_name
+from python_dbt.pii.proof import METADATA, PADS, in_order, metadata_tables, table_name
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def by_value(manifest: DbtManifest, read_as: Callable[[Node, Relation], Relation
     for node in in_order(manifest):
         names = [name.lower() for name in node.columns]
         if node.resource_type == "source":
-            names = sorted({*names, *WITHOUT_PAYLOAD, *COPIES_OF_PAYLOAD})
+            names = sorted({*names, *METADATA})
         relation = Relation(tuple((name, NONE) for name in names))
         if node.resource_type not in ("source", "seed"):
             try:

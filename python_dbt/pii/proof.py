@@ -33,6 +33,8 @@ WITHOUT_PAYLOAD = (
 )
 WHOLE_PAYLOAD = ("kafka_headers", "kafka_raw_key", "kafka_raw_value")
 COPIES_OF_PAYLOAD = ("kafka_key", *WHOLE_PAYLOAD)
+# All columns of a bronze table but the payload's.
+METADATA = (*WITHOUT_PAYLOAD, *COPIES_OF_PAYLOAD)
 
 _FILES = ("content", "file_path", "file_format", "spec_id", "record_count", "file_size_in_bytes", "sort_order_id")
 # Iceberg's metadata tables by column. Not among them, so that reading it is no proof: bounds and partitions of
@@ -262,7 +264,7 @@ def in_order(manifest: DbtManifest) -> list[Node]:
 
 
 def _bronze(name: str, source: Node) -> Relation:
-    fields = {column.lower() for column in source.columns} | set(WITHOUT_PAYLOAD) | set(COPIES_OF_PAYLOAD)
+    fields = {*map(str.lower, source.columns), *METADATA}
     return Relation(
         tuple(
             (field, NONE if field in WITHOUT_PAYLOAD else frozenset({Flow(f"{name}.{field}", LANDED)}))
