@@ -12,13 +12,11 @@ from pathlib import Path
 
 import duckdb
 import pyarrow as pa
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression, EqualTo, Reference
-from pyiceberg.expressions.literals import literal
 from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
 from pyiceberg.table import FileScanTask, Table
 
 from python_export.csv.csv_file import name, one_row, reading, text
-from python_export.csv.snapshot_rows import whole_files
+from python_export.csv.snapshot_rows import part_filter, whole_files
 
 SIDES = ("before", "after")
 # How many rows a sample has.
@@ -88,7 +86,7 @@ def compare(
     states = [(table.metadata.table_uuid, table.metadata.current_snapshot_id) for table in tables]
     if states[0] == states[1] and types[0] == types[1]:
         return TableChange()
-    scans = [table.scan(row_filter=_condition(part)) for table in tables]
+    scans = [table.scan(row_filter=part_filter(part)) for table in tables]
     tasks = [{_files(task): task for task in scan.plan_files()} for scan in scans]
     if types[0] == types[1]:
         shared = tasks[0].keys() & tasks[1].keys()
@@ -110,13 +108,9 @@ def totals(table: Table, scratch: Path, part: Part) -> dict[str, str]:
     """Return the sum of each exact number over a part of a table, as exact text."""
     columns = [column.name for column in table.schema().fields]
     with reading(scratch, "DuckDB could not add up a table", "See that there is room on disk") as database:
-        _load(database, "before", table, [*table.scan(row_filter=_condition(part)).plan_files()], part, columns)
+        _load(database, "before", table, [*table.scan(row_filter=part_filter(part)).plan_files()], part, columns)
         figures = _figures(database, "before", columns)
         return {column: str(total) for column, (_, total) in figures.items() if total is not None}
-
-
-def _condition(part: Part | None) -> BooleanExpression:
-    return EqualTo(term=Reference(part[0]), value=literal(part[1])) if part else AlwaysTrue()
 
 
 def _files(task: FileScanTask) -> tuple[str, ...]:
@@ -146,7 +140,7 @@ def _load(
         ]
         rows, relation = f"read_parquet({files}, schema = map {{{', '.join(fields)}}})", "view"
     else:
-        batches = ArrowScan(table.metadata, table.io, table.schema(), _condition(part)).to_record_batches(tasks)
+        batches = ArrowScan(table.metadata, table.io, table.schema(), part_filter(part)).to_record_batches(tasks)
         database.register(
             "reader", pa.RecordBatchReader.from_batches(schema, (batch.cast(schema) for batch in batches))
         )

@@ -17,9 +17,7 @@ def load_table(database: duckdb.DuckDBPyConnection, source: Source) -> None:
     DuckDB reads the files by itself where it can: PyIceberg holds each of them in memory as a whole.
     """
     column = source.dataset.week_column if source.week else None
-    of_week: BooleanExpression = AlwaysTrue()
-    if column:
-        of_week = EqualTo(term=Reference(column), value=literal(str(source.week)))
+    of_week = part_filter((column, str(source.week)) if column else None)
     scan = source.table.scan(row_filter=of_week, snapshot_id=source.snapshot_id)
     tasks = list(scan.plan_files())
     if paths := whole_files(tasks):
@@ -35,6 +33,11 @@ def load_table(database: duckdb.DuckDBPyConnection, source: Source) -> None:
         conditions.append(f"{row_hash(source)} not in (select row from withheld)")
     where = " and ".join(conditions) or "true"
     database.execute(f"create {relation} snapshot_rows as select * from {rows} as snapshot_rows where {where}")
+
+
+def part_filter(part: tuple[str, str] | None) -> BooleanExpression:
+    """Return the PyIceberg filter for the rows whose column, the first, has a text, the second; all rows without it."""
+    return EqualTo(term=Reference(part[0]), value=literal(part[1])) if part else AlwaysTrue()
 
 
 def whole_files(tasks: Sequence[FileScanTask]) -> str | None:
