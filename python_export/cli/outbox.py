@@ -3,6 +3,7 @@
 from typing import Annotated
 
 import typer
+from pyiceberg.catalog import Catalog
 
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import environment
@@ -49,7 +50,7 @@ def retry(keys: Keys) -> None:
     env = environment()
     settings = from_environment(env)
     catalog = load_catalog(settings)
-    _require_rows(keys)
+    _require_rows(catalog, keys)
     outbox.requeue(catalog, keys, Channels.of(env))
     end(notify(settings, env, catalog, console.print))
 
@@ -57,12 +58,13 @@ def retry(keys: Keys) -> None:
 @app.command()
 def drop(keys: Keys) -> None:
     """Deliver these rows to no one; `lakehouse export verify` no longer reports them as missing."""
-    _require_rows(keys)
-    outbox.drop(load_catalog(from_environment()), keys)
+    catalog = load_catalog(from_environment())
+    _require_rows(catalog, keys)
+    outbox.drop(catalog, keys)
 
 
-def _require_rows(keys: list[str]) -> None:
-    present = {entry.idempotency_key for entry in outbox.entries(load_catalog(from_environment()))}
+def _require_rows(catalog: Catalog, keys: list[str]) -> None:
+    present = {entry.idempotency_key for entry in outbox.entries(catalog)}
     for key in keys:
         if key not in present:
             raise UserError(f"The outbox has no row {key}", "See `lakehouse export outbox list --all`")
