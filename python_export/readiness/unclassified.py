@@ -26,7 +26,11 @@ def unclassified_fields(cursor: hive.Cursor, catalog: Catalog, project: Project)
     """
     strict = Choices.of(project.env).unclassified == "refuse"
     unknown = require_classified(project.manifest(), catalog, strict=strict)
-    return [_warning(cursor, catalog, field) for field in unknown]
+    return [
+        f"the field {field.path} of {field.source.meta['kafka']['topic']} has no PII class and is in no file"
+        f" ({_first(cursor, catalog, field)}); map it in staging with a class, or list it in config.meta.unused"
+        for field in unknown
+    ]
 
 
 def omitted_fields(catalog: Catalog, project: Project) -> tuple[list[Issue], list[str]]:
@@ -48,13 +52,6 @@ def omitted_fields(catalog: Catalog, project: Project) -> tuple[list[Issue], lis
                     remedy = f"change the schema, or declare allow: [{path}] to publish without its values"
                     issues.append(Issue(f"{text}; {remedy}", object=kafka["topic"]))
     return issues, warnings
-
-
-def _warning(cursor: hive.Cursor, catalog: Catalog, field: UndeclaredField) -> str:
-    return (
-        f"the field {field.path} of {field.source.meta['kafka']['topic']} has no PII class and is in no file"
-        f" ({_first(cursor, catalog, field)}); map it in staging with a class, or list it in config.meta.unused"
-    )
 
 
 def _first(cursor: hive.Cursor, catalog: Catalog, field: UndeclaredField) -> str:
