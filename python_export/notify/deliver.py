@@ -68,13 +68,11 @@ def notify(
             return []
         outbox.record_versions(catalog, target, channels, unreadable)
         outbox.record_notices(catalog, target, notices, channels, weeks)
-        if channels.expected_by is not None:
-            try:
-                names = declared.load(Project(PROJECT_ROOT, env)).keys()
-                overdue.record(catalog, target, names, channels, now or datetime.now(UTC))
-            # What is pending is sent all the same; a manifest of dbt may be cut off or wrong in any way.
-            except Exception as error:
-                problems.append(to_user_error(error))
+        try:
+            overdue.record(catalog, target, Project(PROJECT_ROOT, env), channels, now or datetime.now(UTC))
+        # What is pending is sent all the same; a manifest of dbt may be cut off or wrong in any way.
+        except Exception as error:
+            problems.append(to_user_error(error))
         if not channels.smtp and not channels.webhook:
             say("no notification: neither LAKEHOUSE_SMTP_HOST nor LAKEHOUSE_WEBHOOK_URL is set")
         # Another root has other readers.

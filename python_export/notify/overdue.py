@@ -1,21 +1,23 @@
 """Records an alarm of each due dataset whose last week is not published by LAKEHOUSE_EXPORT_EXPECTED_BY."""
 
-from collections.abc import Collection
 from datetime import datetime
 
 from pyiceberg.catalog import Catalog
 
 from python_common.weeks import IsoWeek
+from python_dbt.project import Project
+from python_export.datasets import declared
 from python_export.notify import outbox
 from python_export.publishing import late
 from python_export.publishing.target import Target
 from python_export.variables import Channels
 
 
-def record(catalog: Catalog, target: Target, names: Collection[str], channels: Channels, now: datetime) -> None:
-    """Record the alarms of some datasets at an aware moment, with the reason why each is withheld, once per week."""
+def record(catalog: Catalog, target: Target, project: Project, channels: Channels, now: datetime) -> None:
+    """Record the alarms at an aware moment, with the reason why each dataset is withheld, once per week."""
     if channels.expected_by is None:
         return
+    names = declared.load(project).keys()
     # Later in the next week it is still this one that was missed.
     week = IsoWeek.last_complete(now - channels.expected_by)
     # Published weeks are not compared with figures: `names` are as if they had one version per week.
