@@ -9,8 +9,7 @@
     {%- for node in graph.sources.values() | sort(attribute='unique_id') if node.config.meta.kafka -%}
         {%- if node.unique_id not in lineage_of(model.unique_id) -%}
             {%- do exceptions.raise_compiler_error(
-                'The topic ' ~ node.config.meta.kafka.topic ~ ' is missing in models/ops/ops_commits.sql. Add'
-                ~ " `-- depends_on: {{ source('" ~ node.source_name ~ "', '" ~ node.name ~ "') }}` there."
+                'The topic ' ~ node.config.meta.kafka.topic ~ ' is missing in the list of macros/topics.sql. Add it.'
             ) -%}
         {%- endif -%}
         {%- set table = adapter.get_relation(node.database, node.schema, node.identifier) -%}

@@ -45,7 +45,7 @@ class Change:
 
 CHANGES = (
     Change("join type", f"{MARTS}/dim_products.sql", "left join products", "inner join products"),
-    Change("filter edge", "macros/is_paid_in_time.sql", "interval 96 hours", "interval 95 hours"),
+    Change("filter edge", "macros/retail/is_paid_in_time.sql", "interval 96 hours", "interval 95 hours"),
     Change(
         "deduplication order",
         "models/intermediate/deduplicated/int_trades_deduplicated.sql",

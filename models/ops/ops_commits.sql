@@ -1,14 +1,9 @@
 {{ config(materialized='ephemeral', follows='sources') }}
 
 -- Read by name where a topic has landed; dbt learns here which topics there are.
--- depends_on: {{ source('brokerage', 'stock_trades') }}
--- depends_on: {{ source('payments', 'payments') }}
--- depends_on: {{ source('shop', 'shiftleft_public_addresses') }}
--- depends_on: {{ source('shop', 'shiftleft_public_customers') }}
--- depends_on: {{ source('shop', 'shiftleft_public_order_items') }}
--- depends_on: {{ source('shop', 'shiftleft_public_orders') }}
--- depends_on: {{ source('shop', 'shiftleft_public_products') }}
--- depends_on: {{ source('storefront', 'pizza_orders') }}
+{% call(topic) every_topic(separator='') %}
+-- depends_on: {{ source(topic.source, topic.table) }}
+{% endcall %}
 
 with bounds as (
 

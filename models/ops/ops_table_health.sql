@@ -1,6 +1,7 @@
 -- last, so that every other table exists
--- depends_on: {{ ref('exp_weekly__completed_orders') }}
--- depends_on: {{ ref('exp_weekly__order_lines') }}
+{% call(dataset) every_dataset(separator='') %}
+-- depends_on: {{ ref('exp_weekly__' ~ dataset.name) }}
+{% endcall %}
 -- depends_on: {{ ref('ops_ingest_batches') }}
 
 with files as (

@@ -1,37 +1,23 @@
 -- a table, because the snapshot of its history reads it many times
 {{ config(materialized='table') }}
 
-{# Dataset, its mart, and the mart's columns of week, quantity, money and masking key's version. #}
-{% set datasets = [
-    ('order_lines', ref('fct_order_lines'), 'ordered_week', 'quantity', 'net_price', 'key_version'),
-    ('completed_orders', ref('fct_completed_orders'), 'paid_week', 'null', 'amount', 'key_version'),
-    ('product_sales', ref('fct_product_sales'), 'ordered_week', 'quantity', 'total_amount', 'null'),
-    ('customer_activity', ref('fct_customer_activity_weekly'), 'ordered_week', 'quantity', 'revenue',
-        'key_version'),
-    ('product_demand', ref('fct_product_demand_weekly'), 'ordered_week', 'quantity', 'revenue',
-        'null'),
-] %}
-
 with figures as (
 
-    {% for dataset, mart, week, quantity, money, key_version in datasets %}
+    {% call(dataset) every_dataset() %}
         select
-            '{{ dataset }}' as dataset_name,
-            {{ week }} as week_label,
+            '{{ dataset.name }}' as dataset_name,
+            {{ dataset.week }} as week_label,
             count(*) as total_rows,
-            try_sum(cast({{ quantity }} as bigint)) as quantity,
-            try_cast(try_sum({{ money }}) as decimal(18, 2)) as money,
-            cast(max({{ key_version }}) as string) as key_version,
+            try_sum(cast({{ dataset.quantity or 'null' }} as bigint)) as quantity,
+            try_cast(try_sum({{ dataset.money or 'null' }}) as decimal(18, 2)) as money,
+            cast(max({{ dataset.key_version or 'null' }}) as string) as key_version,
             -- changes with any exported value of any row of the week
             cast(sum(cast(
-                xxhash64({{ exported_columns(dataset) }}) as decimal(20, 0)
+                xxhash64({{ exported_columns(dataset.name) }}) as decimal(20, 0)
             )) as string) as fingerprint
-        from {{ mart }}
-        group by {{ week }}
-        {% if not loop.last %}
-            union all
-        {% endif %}
-    {% endfor %}
+        from {{ ref(dataset.mart) }}
+        group by {{ dataset.week }}
+    {% endcall %}
 
 ),
 

@@ -28,39 +28,19 @@ POSITION = {
     )
 }
 DOCS = Path("models/docs/columns.md")
-EXPOSURES = Path("models/exports/_exports__exposures.yml")
-# Lists of other models: the file, what a line comes before, and the line.
+TOPICS = Path("macros/topics.sql")
+# What a line of a list comes before, and the line.
 LISTS = (
     (
-        "models/ops/ops_commits.sql",
-        "\n\nwith bounds as (",
-        "\n-- depends_on: {{ source('<< new.source >>', '<< new.table >>') }}",
+        "\n    ] %}\n    {{ caller(topic) }}",
+        "\n        dict(source='<< new.source >>', table='<< new.table >>', staged='<< new.models.staging >>',"
+        "\n            key='<< new.key >>', deduplicated='<< new.models.deduplicated >>'),",
     ),
     (
-        "models/ops/ops_reconciliation.sql",
-        "\n] %}\n{% set completed_or_unmatched",
-        "\n    dict(bronze=source('<< new.source >>', '<< new.table >>'), not_staged=dead_or_tombstone,"
-        "\n        key='<< new.key >>', staged=ref('<< new.models.staging >>'),"
-        " deduplicated=ref('<< new.models.deduplicated >>')),",
+        "\n    ] %}\n    {{ caller(dataset) }}",
+        "\n        dict(name='<< new.entity >>', mart='<< new.models.mart >>',"
+        "\n            week='<< new.week >>'<< \", key_version='key_version'\" if new.has_pseudonyms else '' >>),",
     ),
-    (
-        "models/ops/ops_reconciliation.sql",
-        "\n] %}\n\nwith checks as (",
-        "\n    (ref('<< new.models.export >>'), ref('<< new.models.mart >>'), '<< new.week >>'),",
-    ),
-    (
-        "models/ops/ops_weekly_figures.sql",
-        "\n] %}\n\nwith figures as (",
-        "\n    ('<< new.entity >>', ref('<< new.models.mart >>'), '<< new.week >>', 'null', 'null',"
-        " '<< 'key_version' if new.has_pseudonyms else 'null' >>'),",
-    ),
-)
-ONE_KEY_VERSION = (
-    "tests/data/assert_exports__one_key_version.sql",
-    "\n\n)\n\nselect",
-    "\n    union all\n    select distinct\n        '<< new.entity >>' as dataset_name,"
-    "\n        << new.week >> as week_label,\n        key_version\n    from {{ ref('<< new.models.export >>') }}"
-    "\n    where {{ in_exported_weeks('<< new.week >>') }}",
 )
 
 
@@ -238,14 +218,14 @@ def write(project: Path, new: New) -> list[Path]:
     texts[sources] += _rendered("table.yml.j2", new)
     if yaml.safe_load(texts[sources])["sources"][-1]["tables"][-1]["name"] != new.table:
         raise UserError(f"{sources} does not end with its tables", "Move them to its end, or choose another --source")
-    texts[EXPOSURES] = (project / EXPOSURES).read_text() + _rendered("exposure.yml.j2", new)
-    for listed, before, line in (*LISTS, *([ONE_KEY_VERSION] if new.has_pseudonyms else [])):
-        text = texts.get(Path(listed)) or (project / listed).read_text()
-        if text.count(before) != 1:
+    texts[TOPICS] = (project / TOPICS).read_text()
+    for before, line in LISTS:
+        if texts[TOPICS].count(before) != 1:
             raise UserError(
-                f"{listed} has another form than expected", "Add the topic there by hand, as for another one"
+                f"{TOPICS} has another form than expected", "Add the topic there by hand, as for another one"
             )
-        texts[Path(listed)] = text.replace(before, _environment().from_string(line).render(new=new) + before)
+        added = _environment().from_string(line).render(new=new)
+        texts[TOPICS] = texts[TOPICS].replace(before, added + before)
     docs = (project / DOCS).read_text()
     for name, description in new.described():
         if f"{{% docs {name} %}}" not in docs:

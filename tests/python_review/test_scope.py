@@ -41,7 +41,7 @@ def test_each_kind_of_change_is_found_and_format_comments_and_names_of_ctes_buil
         ("macros/incremental/bounds.sql", "{#", "{# Another comment.\n"),
         ("models/marts/fct_product_demand_weekly.sql", "try_sum(quantity)", "sum(quantity)"),
         ("models/marts/dim_customers.yml", "description: >", "config: {partition_by: key_version}\n    description: >"),
-        ("macros/is_paid_in_time.sql", "96 hours", "95 hours"),
+        ("macros/retail/is_paid_in_time.sql", "96 hours", "95 hours"),
         ("seeds/channels.csv", "\nstore,", "\nshop,"),
         ("dbt_project.yml", "small_group_threshold: 10", "small_group_threshold: 11"),
         ("dbt_project.yml", "{{ require_lease() }}", "{{ require_lease(at_end=false) }}"),

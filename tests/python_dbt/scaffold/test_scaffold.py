@@ -173,10 +173,10 @@ def test_two_fields_of_one_name_are_refused() -> None:
 def test_nothing_is_written_over_a_model_or_into_a_list_of_another_form(project: Path) -> None:
     before = contents(project)
     found = new(record("one", id="long"))
-    (project / "models" / "ops" / "ops_commits.sql").write_text("select 1")
-    with pytest.raises(UserError, match=r"ops_commits\.sql has another form"):
+    (project / "macros" / "topics.sql").write_text("")
+    with pytest.raises(UserError, match=r"topics\.sql has another form"):
         files.write(project, found)
-    shutil.copy(PROJECT_ROOT / "models" / "ops" / "ops_commits.sql", project / "models" / "ops")
+    shutil.copy(PROJECT_ROOT / "macros" / "topics.sql", project / "macros")
     assert contents(project) == before
     files.write(project, found)
     written = contents(project)
