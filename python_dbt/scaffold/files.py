@@ -1,4 +1,4 @@
-"""Writes the models of a new topic into the project, and their lines into the lists of other models."""
+"""Writes the models of a new topic into the project, and their lines into the lists of macros/topics.sql."""
 
 import re
 from collections.abc import Iterator
