@@ -16,6 +16,9 @@ from python_common.process import Service, free_ports
 KEY, SECRET = "lake-key", "lake-secret-8e02"
 TABLE_BUCKET = "lakeb"
 """The bucket of the REST catalog's tables."""
+READER_KEY, READER_SECRET, READER_BUCKET = "reader-key", "reader-secret-5c90", "shared-lake"
+READABLE = ("marts", "exports", "reference")
+"""The folders of that bucket's warehouse that its reader may read."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,12 @@ def running_weed(directory: Path) -> Iterator[Weed]:
         "credentials": [{"accessKey": KEY, "secretKey": SECRET}],
         "actions": ["Admin", "Read", "Write", "List", "Tagging"],
     }
-    (directory / "identities.json").write_text(json.dumps({"identities": [identity]}))
+    reader = {
+        "name": "reader",
+        "credentials": [{"accessKey": READER_KEY, "secretKey": READER_SECRET}],
+        "actions": [f"Read:{READER_BUCKET}/warehouse/{schema}/*" for schema in READABLE],
+    }
+    (directory / "identities.json").write_text(json.dumps({"identities": [identity, reader]}))
     # Each has a default that may be taken or, a port and ten thousand, be none.
     names = ["s3.port", "s3.port.iceberg", "s3.port.lance", "s3.port.grpc"]
     names += [f"{name}.port{kind}" for name in ("master", "volume", "filer", "admin") for kind in ("", ".grpc")]
