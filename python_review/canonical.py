@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
+from sqlglot.tokens import TokenType
 
 from python_dbt.pii.proof import METADATA_TABLES
 
@@ -72,7 +73,9 @@ def is_volatile(sql: str) -> bool:
 def shape(sql: str) -> Shape:
     """Return the canonical form of a statement; a SqlglotError if it cannot be read."""
     found = Shape()
-    found.tree = [_shape(tree, found) for tree in sqlglot.parse(sql, dialect=DIALECT)]
+    # In a tree the formats of times are others: two of Spark's can be one of sqlglot's.
+    literals = [token.text for token in sqlglot.tokenize(sql, read=DIALECT) if token.token_type is TokenType.STRING]
+    found.tree = [literals, *(_shape(tree, found) for tree in sqlglot.parse(sql, dialect=DIALECT))]
     return found
 
 
