@@ -46,8 +46,8 @@ class TableChange:
     """How two states of a table differ.
 
     `changed` rows have a key on both sides; without a key, or if one is there several times, each row that differs is
-    removed or added. `missing` are the columns of one state alone, by side. `rows` are None if nothing was read.
-    `samples` are cells before and after, as text, of some rows with a key that differ.
+    removed or added. `missing` are the columns and types of one state alone, by side. `rows` are None if nothing was
+    read. `samples` are cells before and after, as text, of some rows with a key that differ.
     """
 
     rows_before: int | None = None
@@ -82,21 +82,23 @@ def compare(
         UserError: DuckDB fails. It quotes no row.
     """
     tables = (before, after)
-    types = [{column.name: column.field_type for column in table.schema().fields} for table in tables]
+    # In the same file a column with another id has other values.
+    schemas = [[(one.field_id, one.name, one.field_type) for one in table.schema().fields] for table in tables]
     states = [(table.metadata.table_uuid, table.metadata.current_snapshot_id) for table in tables]
-    if states[0] == states[1] and types[0] == types[1]:
+    if states[0] == states[1] and schemas[0] == schemas[1]:
         return TableChange()
     scans = [table.scan(row_filter=part_filter(part)) for table in tables]
     tasks = [{_files(task): task for task in scan.plan_files()} for scan in scans]
-    if types[0] == types[1]:
+    if schemas[0] == schemas[1]:
         shared = tasks[0].keys() & tasks[1].keys()
         tasks = [{files: task for files, task in side.items() if files not in shared} for side in tasks]
         if not any(tasks):
             return TableChange()
-    of_one_side = zip(SIDES, (types[0].keys() - types[1].keys(), types[1].keys() - types[0].keys()), strict=True)
-    missing = {side: sorted(columns) for side, columns in of_one_side if columns}
-    rows_before, rows_after = (scan.count() for scan in scans)
-    found = TableChange(rows_before, rows_after, missing=missing)
+    arrow = [schema_to_pyarrow(table.schema(), include_field_ids=False) for table in tables]
+    types = [{column.name: column.type for column in schema} for schema in arrow]
+    of_one_side = zip(SIDES, (types[0].items() - types[1].items(), types[1].items() - types[0].items()), strict=True)
+    missing = {side: sorted(f"{name} ({type})" for name, type in columns) for side, columns in of_one_side if columns}
+    found = TableChange(*(scan.count() for scan in scans), missing=missing)
     common = [column for column in types[1] if column in types[0]]
     with reading(scratch, "DuckDB could not compare the tables", "See that there is room on disk") as database:
         for side, table, its_tasks in zip(SIDES, tables, tasks, strict=True):
@@ -167,7 +169,9 @@ def _differences(
         rows = f"select {side}.* exclude (row_hash) from {side} semi join unpaired using (row_hash)"
         database.execute(f"create table {side}_left as {rows}")
     totals = _totals(*(_figures(database, f"{side}_left", columns) for side in SIDES))
-    is_keyed = bool(key) and {*key} <= {*columns} and not any(_has_equal_keys(database, side, key) for side in SIDES)
+    keys = ", ".join(map(name, key))
+    equal = (f"select 1 from {side}_left group by {keys} having count(*) > 1" for side in SIDES)
+    is_keyed = bool(key) and {*key} <= {*columns} and not any(database.execute(sql).fetchone() for sql in equal)
     if not is_keyed:
         removed, added = (
             one_row(database, f"select count(*) from (from {one}_left except all from {other}_left)")[0]
@@ -229,11 +233,6 @@ def _totals(before: Figures, after: Figures) -> dict[str, ColumnChange]:
         added = None if total is None or total_before is None else str(total - total_before)
         changes[column] = ColumnChange(0, nulls - nulls_before, added)
     return changes
-
-
-def _has_equal_keys(database: duckdb.DuckDBPyConnection, side: str, key: Sequence[str]) -> bool:
-    keys = f"select 1 from {side}_left group by {', '.join(map(name, key))} having count(*) > 1"
-    return bool(one_row(database, f"select count(*) from ({keys})")[0])
 
 
 def _is_other(column: str, before: str, after: str) -> str:

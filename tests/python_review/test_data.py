@@ -6,7 +6,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.types import DoubleType
+from pyiceberg.types import DecimalType, DoubleType
 
 from python_review.data import ColumnChange, TableChange, compare
 from tests.support.seeds import SEED
@@ -171,7 +171,7 @@ def test_samples_have_the_cells_of_the_given_columns_in_which_rows_differ(catalo
 def test_a_column_of_one_state_alone_is_named_and_the_others_are_compared(catalog, tmp_path):
     wider = SCHEMA.append(pa.field("extra", pa.string()))
     found = compare(table(catalog, ROWS), table(catalog, ROWS, wider), KEY, tmp_path)
-    assert (found.missing, found.changed, found.is_equal) == ({"after": ["extra"]}, 0, False)
+    assert (found.missing, found.changed, found.is_equal) == ({"after": ["extra (large_string)"]}, 0, False)
 
 
 def test_files_are_read_by_the_ids_of_columns_whatever_their_names(catalog, tmp_path):
@@ -183,7 +183,7 @@ def test_files_are_read_by_the_ids_of_columns_whatever_their_names(catalog, tmp_
     with made.update_schema() as change:
         change.add_column("share", DoubleType()).rename_column("price", "amount")
     found = compare(before, made, KEY, tmp_path)
-    assert (found.missing, found.changed) == ({"after": ["portion"]}, 10)
+    assert (found.missing, found.changed) == ({"after": ["portion (double)"]}, 10)
     assert (found.columns["share"], found.columns["amount"]) == (ColumnChange(10, 10), ColumnChange(0, 0, "0.00"))
 
 
@@ -191,6 +191,19 @@ def test_values_of_a_widened_column_are_equal(catalog, tmp_path):
     wider = SCHEMA.set(2, pa.field("amount", pa.decimal128(28, 4)))
     found = compare(table(catalog, ROWS), table(catalog, ROWS, wider), KEY, tmp_path)
     assert (found.added, found.removed, found.changed) == (0, 0, 0)
+    types = {"before": ["amount (decimal128(12, 2))"], "after": ["amount (decimal128(28, 4))"]}
+    assert (found.missing, found.is_equal) == (types, False)
+
+
+def test_a_column_that_was_dropped_and_added_again_is_another_one_in_the_same_files(catalog, tmp_path):
+    made = table(catalog, ROWS)
+    before = catalog.load_table(made.name())
+    with made.update_schema() as change:
+        change.delete_column("amount")
+    with made.update_schema() as change:
+        change.add_column("amount", DecimalType(12, 2))
+    found = compare(before, made, KEY, tmp_path)
+    assert (found.changed, found.columns["amount"].nulls) == (10, 10)
 
 
 def test_a_column_that_became_a_text_is_compared_as_text(catalog, tmp_path):
