@@ -6,7 +6,6 @@ from typing import Literal
 
 from python_dbt.manifest import REFERENCED, DbtManifest, Node
 from python_dbt.pii import check, proof
-from python_review.scope import declared
 
 Severity = Literal["note", "look", "breaking"]
 # In the order in which a report shows them.
@@ -27,10 +26,10 @@ def findings(before: DbtManifest, after: DbtManifest) -> list[Finding]:
     found = [*_personal_data(before, after)]
     for unique_id in sorted(before.nodes.keys() | after.nodes.keys()):
         old, new = before.nodes.get(unique_id), after.nodes.get(unique_id)
-        if old and new and new.resource_type in REFERENCED:
-            found += [*_contract(old, new), *_key(old, new, before, after)]
-        elif old and new:
-            found += _test(old, new)
+        if old and new:
+            if new.resource_type in REFERENCED:
+                keys = [", ".join(key(*side)) or "missing" for side in ((old, before), (new, after))]
+                found += _contract(old, new, *keys)
         elif old and old.resource_type in REFERENCED:
             found.append(Finding("breaking" if is_public(old) else "look", old.name, f"{old.resource_type} removed"))
         elif old and old.resource_type == "test":
@@ -63,12 +62,13 @@ def key(node: Node, manifest: DbtManifest) -> list[str]:
     return [columns] if isinstance(columns, str) else columns
 
 
-def _contract(old: Node, new: Node) -> Iterator[Finding]:
+def _contract(old: Node, new: Node, key_before: str, key_after: str) -> Iterator[Finding]:
     severity: Severity = "breaking" if is_public(old) else "look"
     yield from _columns(old, new, severity)
     yield from _undescribed(old, new)
     if is_export(new):
         yield from _positions(old, new)
+        yield from _files(old, new)
     if old.grain != new.grain:
         yield Finding("look", new.name, f'grain "{old.grain}" becomes "{new.grain}"')
     was_enforced, is_enforced = (bool((node.config.get("contract") or {}).get("enforced")) for node in (old, new))
@@ -76,12 +76,8 @@ def _contract(old: Node, new: Node) -> Iterator[Finding]:
         yield Finding(severity, new.name, "contract no longer enforced")
     if is_public(old) and not is_public(new):
         yield Finding("breaking", new.name, "no longer public")
-
-
-def _key(old: Node, new: Node, before: DbtManifest, after: DbtManifest) -> Iterator[Finding]:
-    keys = [", ".join(key(node, manifest)) or "missing" for node, manifest in ((old, before), (new, after))]
-    if keys[0] != keys[1]:
-        yield Finding("breaking" if is_public(old) else "look", new.name, f"key {keys[0]} becomes {keys[1]}")
+    if key_before != key_after:
+        yield Finding(severity, new.name, f"key {key_before} becomes {key_after}")
 
 
 def _columns(old: Node, new: Node, severity: Severity) -> Iterator[Finding]:
@@ -104,10 +100,18 @@ def _columns(old: Node, new: Node, severity: Severity) -> Iterator[Finding]:
 def _positions(old: Node, new: Node) -> Iterator[Finding]:
     """Yield what breaks readers of a file that take columns by position."""
     kept = [name for name in old.columns if name in new.columns]
-    if [name for name in new.columns if name in old.columns] != kept:
-        yield Finding("breaking", new.name, "order of columns")
-    elif [*new.columns][: len(kept)] != kept:
-        yield Finding("breaking", new.name, "a new column is not the last one")
+    if [*new.columns][: len(kept)] != kept:
+        yield Finding("breaking", new.name, "columns move: only a new last one moves no other")
+
+
+def _files(old: Node, new: Node) -> Iterator[Finding]:
+    """Yield what else decides on files: their order, audience and suppressed rows, the search for personal data."""
+    pairs = {new.name: (old.meta.get("export", {}), new.meta["export"])}
+    pairs |= {f"{new.name}.{name}": (old.column_meta(name), new.column_meta(name)) for name in old.columns}
+    for name, (before, after) in pairs.items():
+        changed = sorted(field for field in before.keys() | after.keys() if before.get(field) != after.get(field))
+        if changed:
+            yield Finding("look", name, f"config.meta changes: {', '.join(changed)}")
 
 
 def _undescribed(old: Node | None, new: Node) -> Iterator[Finding]:
@@ -116,16 +120,9 @@ def _undescribed(old: Node | None, new: Node) -> Iterator[Finding]:
             yield Finding("look", f"{new.name}.{name}", "column without description")
 
 
-def _test(old: Node, new: Node) -> Iterator[Finding]:
-    for option in ("severity", "where", "warn_if", "error_if", "limit"):
-        before, after = old.config.get(option), new.config.get(option)
-        if before != after:
-            yield Finding("look", new.name, f"test's {option} {before} becomes {after}")
-
-
 def _personal_data(before: DbtManifest, after: DbtManifest) -> Iterator[Finding]:
     """Yield leaks that are new, and classified columns that reach a readable column for the first time, or no more."""
-    if _what_lineage_reads(before) == _what_lineage_reads(after):
+    if (before.nodes, before.sources) == (after.nodes, after.sources):
         return
     lineages = [proof.resolve(manifest) for manifest in (before, after)]
     known = {issue.message for issue in check.issues_of(lineages[0])}
@@ -148,11 +145,6 @@ def impersonal_columns(*sides: DbtManifest) -> dict[str, set[str]]:
             columns = {column for column, flows in relation.columns if not flows}
             found[node.name] = columns & found.get(node.name, columns)
     return found
-
-
-def _what_lineage_reads(manifest: DbtManifest) -> list[object]:
-    nodes = [*manifest.nodes.values(), *manifest.sources.values()]
-    return sorted(((declared(node), node.compiled_code, node.raw_code) for node in nodes), key=str)
 
 
 def _paths(lineage: proof.Lineage) -> dict[str, set[tuple[str, str, str]]]:

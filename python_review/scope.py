@@ -159,7 +159,7 @@ class _Difference:
             return "its text" if changed or not is_text_same else ""
         if reason := _config(old, new) or self._of_the_run(old, new, calls):
             return reason
-        short = {_short(name) for name in self.of_the_run}
+        short = {name.rpartition(".")[2] for name in self.of_the_run}
         is_decided = is_text_same or is_decided_when_compiled(old.raw_code, new.raw_code, short)
         if not is_decided or not is_same_sql(old.compiled_code or "", new.compiled_code or ""):
             return f"SQL, by {_listed(changed)}" if changed else "SQL"
@@ -198,7 +198,7 @@ def _config(old: Node, new: Node) -> str:
     before, after = built_config(old), built_config(new)
     names_of_changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
     if names_of_changed:
-        return f"config {', '.join(names_of_changed)}"
+        return ", ".join(f"config {name} {before.get(name)} becomes {after.get(name)}" for name in names_of_changed)
     return "its arguments" if old.test_arguments != new.test_arguments else ""
 
 
@@ -209,9 +209,5 @@ def _graph(manifest: DbtManifest) -> list[object]:
     )
 
 
-def _short(unique_id: str) -> str:
-    return unique_id.rpartition(".")[2]
-
-
 def _listed(unique_ids: Iterable[str]) -> str:
-    return ", ".join(sorted(map(_short, unique_ids)))
+    return ", ".join(sorted(name.rpartition(".")[2] for name in unique_ids))

@@ -49,7 +49,7 @@ def test_each_kind_of_change_is_found_and_format_comments_and_names_of_ctes_buil
     found = scope.compare(side, after)
     assert {name.split(".")[2]: reason for name, reason in found.changed.items()} == {
         "channels": "its file",
-        "dim_customers": "config partition_by",
+        "dim_customers": "config partition_by None becomes key_version",
         "exp_weekly__product_demand": "variable small_group_threshold",
         "fct_completed_orders": "SQL, by is_paid_in_time",
         "fct_product_demand_weekly": "SQL",
@@ -66,6 +66,15 @@ def changed(side, name, **fields):
     [unique_id] = [unique_id for unique_id, macro in side.macros.items() if macro.name == name]
     macros = {**side.manifest.macros, unique_id: replace(side.manifest.macros[unique_id], **fields)}
     return scope.Side(replace(side.manifest, macros=macros), side.variables)
+
+
+def test_a_weaker_test_is_changed_and_named_with_what_it_was(side):
+    test = next(node for node in side.manifest.nodes.values() if node.test_name == "unique")
+    weaker = replace(test, config={**test.config, "severity": "warn"})
+    manifest = replace(side.manifest, nodes={**side.manifest.nodes, test.unique_id: weaker})
+    assert scope.compare(side, replace(side, manifest=manifest)).changed == {
+        test.unique_id: "config severity ERROR becomes warn"
+    }
 
 
 def test_a_macro_that_dbt_calls_changes_every_model(side):
