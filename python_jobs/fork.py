@@ -13,7 +13,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.catalog.sql import SqlCatalog
 
 from python_common import private_files
 from python_common.catalog import catalog_properties
@@ -87,7 +86,7 @@ def create(settings: Settings, name: str, lives: timedelta, properties: Mapping[
     if not NAME.fullmatch(name):
         raise UserError(f"'{name}' is no name of a fork", "Begin with a to z, then a to z, 0 to 9 and _; 40 at most")
     directory = forks_directory(settings)
-    catalog = _catalog(settings)
+    catalog = load_catalog(settings)
     with locked("weekly"), lease.leased(catalog, "weekly", f"fork {name}"), locked("forks"):
         _clean(catalog, directory)
         if (directory / name).exists():
@@ -125,7 +124,7 @@ def drop(settings: Settings, name: str, missing_ok: bool = False) -> None:
             names = ", ".join(fork.name for fork in forks(settings)) or "none"
             raise UserError(f"There is no fork {name}", f"There are: {names}")
         for path in found:
-            _remove(_catalog(settings), path)
+            _remove(load_catalog(settings), path)
 
 
 def drop_all(settings: Settings) -> list[str]:
@@ -142,16 +141,6 @@ def forks_directory(settings: Settings) -> Path:
     if (settings.home / FACTS).exists():
         raise UserError(f"{settings.home} is a fork itself", "Give the command where its env file is not sourced")
     return settings.home / "forks"
-
-
-def _catalog(settings: Settings) -> Catalog:
-    catalog = load_catalog(settings)
-    if not isinstance(catalog, SqlCatalog) and settings.views != "table":
-        raise UserError(
-            f"The lake behind {settings.catalog_uri} cannot be forked: its models may be views",
-            "Views of a REST catalog cannot be copied: a fork needs LAKEHOUSE_VIEWS=table there",
-        )
-    return catalog
 
 
 def _clean(catalog: Catalog, directory: Path) -> None:

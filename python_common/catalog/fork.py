@@ -74,9 +74,7 @@ def write(catalog: Catalog, name: str, draft: Path, place: Path, emptied: Collec
             if kind == "TABLE":
                 metadata = _table(metadata, name if f"{space}.{table}" not in emptied else None)
                 metadata["properties"][property_keys.FORK_OF] = location
-            else:
-                metadata["view-uuid"] = str(uuid4())
-            metadata["location"] = f"{place}/warehouse/{space}/{table}"
+            metadata |= {f"{kind.lower()}-uuid": str(uuid4()), "location": f"{place}/warehouse/{space}/{table}"}
             file = Path("warehouse", space, table, "metadata", f"00000-{uuid4()}.metadata.json")
             (draft / file).parent.mkdir(parents=True)
             (draft / file).write_text(json.dumps(metadata))
@@ -117,9 +115,9 @@ def opened(settings: Settings, name: str) -> SqlCatalog:
 
 
 def _rows(catalog: Catalog, kind: str) -> list[tuple[str, str, str]]:
-    """Return namespace, name and metadata file of the tables or the views, as one moment had them."""
+    """Return namespace, name and metadata file, or its text, of the tables or the views, as one moment had them."""
     if not isinstance(catalog, SqlCatalog):
-        return _listed(catalog) if kind == "TABLE" else []
+        return _listed(catalog, kind)
     query = text("select * from iceberg_tables where catalog_name = :name order by table_namespace, table_name")
     with catalog.engine.connect() as connection:
         rows = connection.execute(query, {"name": catalog.name}).mappings().all()
@@ -131,19 +129,26 @@ def _rows(catalog: Catalog, kind: str) -> list[tuple[str, str, str]]:
     ]
 
 
-def _listed(catalog: Catalog) -> list[tuple[str, str, str]]:
-    """Return the tables of a catalog that cannot read all at one moment: those that two lists in turn agree on."""
+def _listed(catalog: Catalog, kind: str) -> list[tuple[str, str, str]]:
+    """Return what a catalog has that cannot read all at one moment: what two lists in turn agree on."""
     found: list[tuple[str, str, str]] = []
     for _ in range(LISTINGS):
         before = found
-        tables = [(*name.rpartition(".")[::2], catalog.load_table(name)) for name in table_names(catalog)]
-        found = [(space, name, table.metadata_location) for space, name, table in tables]
+        if kind == "TABLE":
+            contents = {name: catalog.load_table(name).metadata_location for name in table_names(catalog)}
+        else:
+            # A server without views lists none. PyIceberg does not name the metadata file of a view.
+            names = [".".join(name) for space in catalog.list_namespaces() for name in catalog.list_views(space)]
+            contents = {name: catalog.load_view(name).metadata.model_dump_json(by_alias=True) for name in names}
+        found = [(*name.rpartition(".")[::2], content) for name, content in sorted(contents.items())]
         if found == before:
             return found
     raise UserError("The lake cannot be forked: its tables change all the time", "Stop the ingesters, and run it again")
 
 
 def _read(catalog: Catalog, location: str) -> dict[str, Any]:
+    if location.startswith("{"):
+        return dict(json.loads(location))
     with translate_read_errors(location):
         with load_file_io(catalog.properties, location).new_input(location).open() as file:
             content = file.read()
@@ -169,9 +174,8 @@ def _table(metadata: dict[str, Any], name: str | None) -> dict[str, Any]:
         current = by_id.get(tagged["snapshot-id"])
         while current is not None:
             kept.add(current["snapshot-id"])
-            current = (
-                None if property_keys.BATCH in current["summary"] else by_id.get(current.get("parent-snapshot-id"))
-            )
+            is_batch = property_keys.BATCH in current["summary"]
+            current = None if is_batch else by_id.get(current.get("parent-snapshot-id"))
         kept.update(target["snapshot-id"] for target in refs.values())
     last = refs["main"]["snapshot-id"] if refs else -1
     of_kept = {
@@ -184,7 +188,6 @@ def _table(metadata: dict[str, Any], name: str | None) -> dict[str, Any]:
     return {
         **metadata,
         **of_kept,
-        "table-uuid": str(uuid4()),
         "refs": refs,
         "current-snapshot-id": last,
         "snapshot-log": log[:until],

@@ -9,12 +9,12 @@ from urllib.parse import urlsplit
 import boto3
 import pyarrow as pa
 import pytest
+from pyiceberg.view.metadata import SQLViewRepresentation, ViewRepresentation, ViewVersion
 
 from python_common.catalog import fork as catalogs
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import changed_environment
 from python_common.config.settings import Settings
-from python_common.errors import UserError
 from python_common.spark import thrift
 from python_jobs import fork
 from python_review import data
@@ -49,7 +49,10 @@ def production(
         warehouse=f"s3://{bucket}/warehouse", home=tmp_path / "home", views="table", spark_conf=own
     )
     if request.param == "rest":
-        properties.with_name("rest.properties").write_text(f"credential = {KEY}:{SECRET}\nscope = catalog\n")
+        properties.with_name("rest.properties").write_text(
+            # It has views, and does not list them among what it has.
+            f"credential = {KEY}:{SECRET}\nscope = catalog\nview-endpoints-supported = true\n"
+        )
         properties.with_name("rest.properties").chmod(0o600)
         properties = properties.with_name("rest.properties")
         settings = common.changed(catalog_uri=weed.catalog, warehouse=f"s3://{TABLE_BUCKET}")
@@ -100,7 +103,16 @@ def test_a_fork_of_a_lake_in_s3_reads_its_files_and_writes_here(production: Sett
 
 
 @pytest.mark.parametrize("production", ["rest"], indirect=True)
-def test_views_of_a_rest_catalog_cannot_be_forked(production: Settings) -> None:
-    with pytest.raises(UserError, match="its models may be views"):
-        fork.create(production.changed(views="view"), "mine", DAY)
-    assert catalogs.tags(load_catalog(production)) == []
+def test_views_of_a_rest_catalog_are_in_the_fork_and_read_its_tables(production: Settings) -> None:
+    catalog = load_catalog(production)
+    sql = ViewRepresentation(SQLViewRepresentation(type="sql", sql="select name from shop.items", dialect="spark"))
+    version = ViewVersion(**{"schema-id": 0, "representations": [sql], "default-namespace": ["shop"]})
+    catalog.create_view("shop.names", pa.schema([pa.field("name", pa.string())]), version)
+    try:
+        made = fork.create(production, "mine", DAY)
+        with thrift.connect(made.settings) as cursor:
+            thrift.rows(cursor, "delete from shop.items where id < 4")
+            counts = "select (select count(*) from lake.shop.names), (select count(*) from base.shop.names)"
+            assert thrift.rows(cursor, counts) == [(6, 10)]
+    finally:
+        catalog.drop_view("shop.names")
