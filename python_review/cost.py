@@ -15,12 +15,14 @@ from python_common import private_files
 
 @dataclass
 class Cost:
-    """Rows read from tables, bytes written for shuffles, nanoseconds of CPU, and the number of joins by operator."""
+    """Rows read, bytes shuffled, nanoseconds of CPU, joins by operator, and data files that Iceberg planned to read."""
 
     rows_read: int = 0
     bytes_shuffled: int = 0
     cpu_ns: int = 0
     joins: dict[str, int] = field(default_factory=dict)
+    files: int = 0
+    bytes_in_files: int = 0
 
     def other_joins(self, after: "Cost") -> str:
         """Return the operators of joins whose number differs, with both numbers, as text."""
@@ -43,6 +45,7 @@ def costs(directory: Path, until: float) -> dict[str, tuple[Cost, Cost]]:
     found: dict[str, tuple[Cost, Cost]] = defaultdict(lambda: (Cost(), Cost()))
     stages: dict[int, Cost] = {}
     plans: dict[int, tuple[str, bool, Any]] = {}
+    planned: dict[int, int] = {}
     [log] = directory.iterdir()
     for line in log.read_text().rstrip("\n").split("\n"):
         match json.loads(line):
@@ -69,17 +72,22 @@ def costs(directory: Path, until: float) -> dict[str, tuple[Cost, Cost]]:
             # Spark plans again while it runs: the last plan is what ran.
             case {"executionId": execution, "sparkPlanInfo": plan} if execution in plans:
                 plans[execution] = *plans[execution][:2], plan
+            case {"accumUpdates": updates}:
+                planned.update(updates)
     for node, is_later, plan in plans.values():
         # A view is created without a task.
-        joins = found[node][is_later].joins if node in found else {}
+        cost = found[node][is_later] if node in found else Cost()
         for operator in _operators(plan):
-            if operator.endswith(("Join", "CartesianProduct")):
-                joins[operator] = joins.get(operator, 0) + 1
+            if operator["nodeName"].endswith(("Join", "CartesianProduct")):
+                cost.joins[operator["nodeName"]] = cost.joins.get(operator["nodeName"], 0) + 1
+            of_scan = {metric["name"]: planned.get(metric["accumulatorId"], 0) for metric in operator["metrics"]}
+            cost.files += of_scan.get("number of result data files", 0)
+            cost.bytes_in_files += of_scan.get("total data file size (bytes)", 0)
     return found
 
 
-def _operators(plan: Any) -> Iterator[str]:
-    yield plan["nodeName"]
+def _operators(plan: Any) -> Iterator[Any]:
+    yield plan
     for child in plan["children"]:
         yield from _operators(child)
 

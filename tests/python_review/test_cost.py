@@ -59,20 +59,48 @@ def test_tasks_count_for_the_node_that_their_statement_names_before_and_after(tm
 
 
 def plan(operator: str, *children: dict[str, object]) -> dict[str, object]:
-    return {"nodeName": operator, "children": [*children]}
+    return {"nodeName": operator, "children": [*children], "metrics": []}
+
+
+def started(execution: int, second: int, name: str, planned: dict[str, object]) -> dict[str, object]:
+    statement = {"executionId": execution, "description": of_node(name), "time": second * 1000}
+    return {"Event": "SparkListenerSQLExecutionStart", **statement, "sparkPlanInfo": planned}
+
+
+def ran(stage: int, second: int, name: str) -> list[dict[str, object]]:
+    return [submitted(stage, second, of_node(name)), ended(stage, 1, 1, 1)]
+
+
+def scan(first: int) -> dict[str, object]:
+    """A scan, the first of whose three accumulators has a number."""
+    names = ("number of result data files", "total data file size (bytes)", "number of skipped data files")
+    metrics = [{"name": name, "accumulatorId": number} for number, name in enumerate(names, first)]
+    return {"nodeName": "BatchScan lake.marts.a", "children": [], "metrics": metrics}
+
+
+def test_files_of_a_node_are_those_that_its_scans_plan_to_read(tmp_path: Path) -> None:
+    def updated(*updates: tuple[int, int]) -> dict[str, object]:
+        return {"Event": "SparkListenerDriverAccumUpdates", "executionId": 1, "accumUpdates": updates}
+
+    again = {"executionId": 1, "sparkPlanInfo": plan("AppendData", scan(10), scan(20))}
+    events = [
+        started(1, 10, "model.a", plan("AppendData", scan(10))),
+        updated((10, 3), (11, 500), (12, 7)),
+        *ran(0, 10, "model.a"),
+        {"Event": "SparkListenerSQLAdaptiveExecutionUpdate", **again},
+        updated((20, 1), (21, 40)),
+        started(2, 30, "model.a", plan("AppendData", scan(30))),
+        updated((30, 2), (31, 60), (99, 1)),
+    ]
+    (tmp_path / "local-1").write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    before, after = cost.costs(tmp_path, until=20)["model.a"]
+    assert (before.files, before.bytes_in_files, after.files, after.bytes_in_files) == (4, 540, 2, 60)
 
 
 def test_the_joins_of_a_node_are_those_of_the_plans_that_ran(tmp_path: Path) -> None:
-    def started(execution: int, second: int, name: str, planned: dict[str, object]) -> dict[str, object]:
-        statement = {"executionId": execution, "description": of_node(name), "time": second * 1000}
-        return {"Event": "SparkListenerSQLExecutionStart", **statement, "sparkPlanInfo": planned}
-
-    def ran(stage: int, second: int, name: str) -> list[dict[str, object]]:
-        return [submitted(stage, second, of_node(name)), ended(stage, 1, 1, 1)]
-
-    scan = plan("BatchScan lake.marts.a")
-    sorted_first = plan("AppendData", plan("SortMergeJoin", scan, plan("BroadcastHashJoin", scan, scan)))
-    hashed = plan("AppendData", plan("ShuffledHashJoin", scan, plan("BroadcastHashJoin", scan, scan)))
+    read = scan(0)
+    sorted_first = plan("AppendData", plan("SortMergeJoin", read, plan("BroadcastHashJoin", read, read)))
+    hashed = plan("AppendData", plan("ShuffledHashJoin", read, plan("BroadcastHashJoin", read, read)))
     events = [
         started(0, 10, "model.a", plan("AtomicCreateTableAsSelect")),
         started(1, 10, "model.a", sorted_first),

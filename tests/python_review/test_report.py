@@ -86,13 +86,13 @@ def test_samples_are_on_the_page_alone(tmp_path):
 
 
 def test_costs_are_in_all_three_files(tmp_path):
-    before = Cost(200, 1_200_000, 500_000_000, {"BroadcastHashJoin": 2, "SortMergeJoin": 1})
-    after = Cost(400, 1_200_000, 500_000_000, {"CartesianProduct": 1, "SortMergeJoin": 1})
+    before = Cost(200, 1_200_000, 500_000_000, {"BroadcastHashJoin": 2, "SortMergeJoin": 1}, 3, 2_500_000)
+    after = Cost(400, 1_200_000, 500_000_000, {"CartesianProduct": 1, "SortMergeJoin": 1}, 4, 3_000_000)
     text = write(review(costs={"sales": (before, after)}), tmp_path).read_text()
     joins = "BroadcastHashJoin 2 to 0, CartesianProduct 0 to 1"
-    assert f"| sales | 200 | 400 | 1.2 | 1.2 | 0.5 | 0.5 | {joins} |" in text
+    assert f"| sales | 200 | 400 | 3 | 4 | 2.5 | 3.0 | 1.2 | 1.2 | 0.5 | 0.5 | {joins} |" in text
     page = (tmp_path / "review.html").read_text()
-    assert "<b>sales</b>: 200 to 400 rows read, 1.2 to 1.2 MB shuffled" in page
+    assert "<b>sales</b>: 200 to 400 rows read, 3 to 4 files of 2.5 to 3.0 MB, 1.2 to 1.2 MB shuffled" in page
     assert joins in page
     assert json.loads((tmp_path / "review.json").read_text())["costs"] == {"sales": [asdict(before), asdict(after)]}
 
