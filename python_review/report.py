@@ -118,8 +118,9 @@ class Review:
 
     @property
     def accepted(self) -> dict[str, str]:
-        """The reasons of accepted changes, by what is accepted."""
-        return {entry.object: entry.reason for entry in self.acceptances if any(map(entry.covers, self.differing))}
+        """The bounds and reasons of accepted changes, by what is accepted."""
+        used = [entry for entry in self.acceptances if any(map(entry.covers, self.differing))]
+        return {entry.object: f"rows<={entry.most}{'%' * entry.is_share} {entry.reason}" for entry in used}
 
     @property
     def verdict(self) -> str:
@@ -197,15 +198,21 @@ def changed_columns(table: TableReport) -> list[str]:
     return [f"{column} {rows:,}" for column, rows in sorted(changed, key=lambda pair: (-pair[1], pair[0]))]
 
 
+def _as_markdown(value: object) -> object:
+    """Return text as Markdown that shows it in one line; what a macro of the template made stays."""
+    if isinstance(value, Markup) or not isinstance(value, str):
+        return value
+    return Markup(re.sub(r"[\\`*<|]", r"\\\g<0>", re.sub(r"\s*\n\s*", " ", value)))  # noqa: S704
+
+
 def _rendered(name: str, review: Review, **more: object) -> str:
-    # Markdown has names of the project and numbers.
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "pages"),
-        autoescape=name.endswith(".html"),
+        autoescape=True,
+        finalize=None if name.endswith(".html") else _as_markdown,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    weeks = [table for table in review.differing if table.week]
     return environment.get_template(name).render(
-        review=review, weeks=weeks, phrase=phrase, percent=percent, changed_columns=changed_columns, **more
+        review=review, phrase=phrase, percent=percent, changed_columns=changed_columns, **more
     )
