@@ -7,9 +7,8 @@ two syntax trees are equal when all nodes are, and the names of CTEs and of alia
 from dataclasses import dataclass, field
 
 import sqlglot
-from sqlglot import exp
+from sqlglot import TokenType, exp
 from sqlglot.errors import SqlglotError
-from sqlglot.tokens import TokenType
 
 from python_dbt.pii.proof import METADATA_TABLES
 
