@@ -44,9 +44,10 @@ from python_review.scope import Side
 
 FORK = "review"
 BEFORE, AFTER = "before", "after"
+# What dbt says of a node that is as it was: it failed, or something that it is made of.
+UNBUILT = ("error", "skipped")
 # The schema, in the fork alone, of the rows of views.
 STORED_VIEWS = "lakehouse_review"
-LIVES = timedelta(hours=24)
 GIT = "Give a branch, tag or commit that git knows, for instance --base origin/main"
 
 
@@ -186,7 +187,7 @@ def _of_data(
             if name == BEFORE and not _has_inputs(base, nodes, side.manifest):
                 names = [f"+{one}" for one in names]
             # The lake is what the code before has made: that build finds most of it unchanged.
-            runs.append(_built(run, side.manifest, names, weeks, is_refreshed=with_costs or name == AFTER))
+            runs.append(_built(run, names, weeks, is_refreshed=with_costs or name == AFTER))
             ends.append(time.time())
             _store_views(run, side.manifest, nodes)
             catalogs.remember(made.directory, name)
@@ -198,21 +199,28 @@ def _of_data(
         drift = _Comparison(sides[0].manifest, weeks, scratch / "rows")
         # Of an added node there is nothing before, and of a removed one nothing after.
         kept = {node.unique_id for node in chosen[0]}
-        tables = effect.tables([node for node in chosen[1] if node.unique_id in kept], before, after)
+        unbuilt = {name for _, of_run in runs for name, status in of_run.items() if status in UNBUILT}
+        nodes = [node for node in chosen[1] if node.unique_id in kept]
+        tables = effect.tables([node for node in nodes if node.unique_id not in unbuilt], before, after)
         costs = cost.costs(events, ends[0]) if with_costs else {}
         drifted = [table for table in drift.tables(chosen[0], base, before) if not table.change.is_equal]
-    (known, answers_before), (issues, answers) = runs
+    (known, statuses_before), (issues, statuses) = runs
     return replace(
         found,
-        findings=[*_failures(issues, known, sides[1].manifest), *found.findings],
+        findings=[*_failures(issues, known, found.names), *found.findings],
         tables=tables,
         drift=drifted,
         costs={node.name: costs[node.unique_id] for node in chosen[1] if node.unique_id in costs},
-        not_compared={**found.not_compared, **effect.not_compared},
+        not_compared={
+            **found.not_compared,
+            **effect.not_compared,
+            **{node.name: "its build failed or was skipped" for node in nodes if node.unique_id in unbuilt},
+        },
+        # An unchanged test passes as before.
         tests={
-            test: (answers_before[test], answer)
-            for test, answer in sorted(answers.items())
-            if answers_before.get(test, answer) != answer
+            found.names[name]: (statuses_before[name], status)
+            for name, status in sorted(statuses.items())
+            if name.startswith("test.") and statuses_before.get(name, status) != status
         },
     )
 
@@ -235,28 +243,25 @@ def _newest_weeks(catalog: Catalog, nodes: Iterable[Node], number: int) -> list[
     }
     last = IsoWeek.last_complete(datetime.now(UTC))
     found = [IsoWeek.parse(week) for week in sorted(weeks)] or [last.minus(n) for n in reversed(range(number))]
-    return found[-number:] if number else []
+    return found[-number:]
 
 
 def _built(
-    project: Project, manifest: DbtManifest, names: Sequence[str], weeks: Sequence[IsoWeek], is_refreshed: bool
+    project: Project, names: Sequence[str], weeks: Sequence[IsoWeek], is_refreshed: bool
 ) -> tuple[list[Issue], dict[str, str]]:
-    """Build nodes and test them; return what failed, and what each test answered, by name."""
+    """Build nodes and test them; return what failed, and the status of each node and test, by unique id."""
     if not names:
         return [], {}
     issues = build_all(project, weeks, *(["--full-refresh"] if is_refreshed else []), "--select", *names)
     results = json.loads(project.results_path.read_text())["results"]
-    tests = {name: node.name for name, node in manifest.nodes.items() if node.resource_type == "test"}
-    # An unchanged test passes as before.
-    return issues, {tests[result["unique_id"]]: result["status"] for result in results if result["unique_id"] in tests}
+    return issues, {result["unique_id"]: result["status"] for result in results}
 
 
 def _store_views(project: Project, manifest: DbtManifest, nodes: Sequence[Node]) -> None:
-    """Write the rows of views that no table is made of to tables of the fork; one that fails is not compared."""
-    views = [node for node in nodes if _is_read_by_nothing_stored(node, manifest)]
+    """Write the rows of views that are compared to tables of the fork; one that fails is not compared."""
+    views = [node for node in nodes if _is_compared_view(node, manifest)]
     with thrift.connect(from_environment(project.env)) as cursor:
-        if views:
-            thrift.rows(cursor, f"create namespace if not exists {STORED_VIEWS}")
+        thrift.rows(cursor, f"create namespace if not exists {STORED_VIEWS}")
         for view in views:
             stored = f"{STORED_VIEWS}.{view.name}"
             thrift.rows(cursor, f"drop table if exists {stored}")
@@ -264,9 +269,10 @@ def _store_views(project: Project, manifest: DbtManifest, nodes: Sequence[Node])
                 thrift.rows(cursor, f"create table {stored} using iceberg as select * from {view.table}")
 
 
-def _is_read_by_nothing_stored(node: Node, manifest: DbtManifest) -> bool:
+def _is_compared_view(node: Node, manifest: DbtManifest) -> bool:
+    """Tell whether the rows of a view are compared: readers may have them, or no table is made of it."""
     return node.materialized == "view" and not any(
-        node.unique_id in manifest.ancestors(other.unique_id)
+        node.schema in RESTRICTED and node.unique_id in manifest.ancestors(other.unique_id)
         for other in manifest.nodes.values()
         if other.resource_type in REFERENCED and other.materialized not in ("view", "snapshot")
     )
@@ -278,16 +284,15 @@ def _forked(settings: Settings, properties: Mapping[str, str]) -> Iterator[fork.
     fork.drop(settings, FORK, missing_ok=True)
     log.info("forking the lake, without copying data")
     try:
-        yield fork.create(settings, FORK, LIVES, properties)
+        yield fork.create(settings, FORK, timedelta(hours=24), properties)
     finally:
         fork.drop(settings, FORK, missing_ok=True)
 
 
-def _failures(after: Iterable[Issue], before: Iterable[Issue], manifest: DbtManifest) -> Iterator[Finding]:
+def _failures(after: Iterable[Issue], before: Iterable[Issue], names: Mapping[str, str]) -> Iterator[Finding]:
     known = {issue.message for issue in before}
     for issue in after:
-        node = manifest.nodes.get(str(issue.object))
-        name = node.name if node else str(issue.object)
+        name = names.get(str(issue.object), str(issue.object))
         yield Finding("look" if issue.message in known else "breaking", name, issue.message)
 
 
@@ -306,7 +311,7 @@ class _Comparison:
         found: list[TableReport] = []
         for node in nodes:
             name = node.table
-            if _is_read_by_nothing_stored(node, self.manifest):
+            if _is_compared_view(node, self.manifest):
                 name = f"{STORED_VIEWS}.{node.name}"
             elif node.materialized == "view":
                 # The tables that are made of it are compared.

@@ -20,7 +20,7 @@ app = typer.Typer(invoke_without_command=True)
 def review(
     base: Annotated[str, typer.Option(help="The branch that the change is for.")] = "origin/main",
     static: Annotated[bool, typer.Option(help="Compare code alone: no Spark, no data.")] = False,
-    weeks: Annotated[int, typer.Option(min=0, help="How many of the newest weeks of exported tables to compare.")] = 4,
+    weeks: Annotated[int, typer.Option(min=1, help="How many of the newest weeks of exported tables to compare.")] = 4,
     samples: Annotated[
         bool, typer.Option(help="Show some of the rows that differ in review.html, without personal data.")
     ] = False,

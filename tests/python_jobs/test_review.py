@@ -18,6 +18,7 @@ from textwrap import dedent
 import pytest
 
 from local_stack.temporary import running
+from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT, environment, read_env_file
 from python_common.config.settings import Settings
 from python_common.spark import thrift
@@ -148,6 +149,9 @@ def shop(lake: Settings, first: Path, tmp_path: Path) -> Shop:
     return Shop(lake, tmp_path / "changed")
 
 
+WEEKS = ("2026-W44", "2026-W45", "2026-W46")
+
+
 def rows_of(*weeks: str, least: int = 0) -> list[tuple[int, int, str, str]]:
     return [sale for sale in SALES if sale[1] >= least and sale[3] in weeks]
 
@@ -167,6 +171,8 @@ def test_the_effect_on_tables_and_weeks_is_as_counted_in_plain_python(shop: Shop
     found = shop.review()
     lost = {week: len(rows_of(week)) - len(rows_of(week, least=10)) for week in ("2026-W45", "2026-W46")}
     assert shop.changes(found) == {
+        # A view that readers may have, though a table is made of it.
+        ("kept", None): (0, len(rows_of(*WEEKS)) - len(rows_of(*WEEKS, least=10)), 0),
         ("totals", None): (0, 0, 6),
         ("shown", None): (2, 2, 0),
         ("exp_sales", "2026-W45"): (0, lost["2026-W45"], 0),
@@ -239,6 +245,11 @@ def test_a_killed_review_stops_no_other_and_the_same_rows_at_twice_the_cost_are_
     before, after = found.costs["totals"]
     assert (before.rows_read // len(SALES), after.rows_read // len(SALES)) == (1, 2)
     assert before.cpu_ns > 0
+    catalog = load_catalog(shop.settings)
+    files = (catalog.load_table(name).inspect.files() for name in ("small.sales", "small.rates"))
+    sales, rates = (of_table["file_size_in_bytes"].to_pylist() for of_table in files)
+    assert (before.files, before.bytes_in_files) == (len(sales) + len(rates), sum(sales) + sum(rates))
+    assert (after.files, after.bytes_in_files) == (before.files + len(sales), before.bytes_in_files + sum(sales))
     assert before.other_joins(after) == "BroadcastHashJoin 0 to 1"
     assert [*found.costs] == ["totals"]
     assert f"| totals | {before.rows_read} | {after.rows_read} |" in report.markdown(found)
@@ -306,6 +317,7 @@ def test_a_new_test_that_fails_and_what_does_not_build_are_breaking(shop: Shop) 
     breaking = {(finding.object, finding.message) for finding in found.findings if finding.severity == "breaking"}
     assert "totals" in {node for node, _ in breaking}
     assert "test unique_exp_sales_amount failed" in {message for _, message in breaking}
+    assert found.not_compared.keys() == {"totals", "shown"}
 
 
 def test_of_a_lake_in_which_nothing_is_built_the_inputs_are_built_too(shop: Shop) -> None:
