@@ -211,7 +211,7 @@ class BusyCatalog(SqlCatalog):
 def test_a_catalog_without_a_read_of_one_moment_is_listed_until_no_table_changes(production: SqlCatalog) -> None:
     busy = BusyCatalog("lake", **production.properties)
     busy.writes = 4
-    assert fork._listed(busy) == fork._rows(production, "TABLE")
+    assert fork._listed(busy, "TABLE") == fork._rows(production, "TABLE")
     busy.writes = 1000
     with pytest.raises(UserError, match="its tables change all the time"):
-        fork._listed(busy)
+        fork._listed(busy, "TABLE")
