@@ -98,7 +98,8 @@ def compare(
     types = [{column.name: column.type for column in schema} for schema in arrow]
     of_one_side = zip(SIDES, (types[0].items() - types[1].items(), types[1].items() - types[0].items()), strict=True)
     missing = {side: sorted(f"{name} ({type})" for name, type in columns) for side, columns in of_one_side if columns}
-    found = TableChange(*(scan.count() for scan in scans), missing=missing)
+    rows_before, rows_after = (scan.count() for scan in scans)
+    found = TableChange(rows_before, rows_after, missing=missing)
     common = [column for column in types[1] if column in types[0]]
     with reading(scratch, "DuckDB could not compare the tables", "See that there is room on disk") as database:
         for side, table, its_tasks in zip(SIDES, tables, tasks, strict=True):
