@@ -17,7 +17,7 @@ from pyiceberg.catalog import Catalog
 from python_common import private_files
 from python_common.catalog import catalog_properties
 from python_common.catalog import fork as metadata
-from python_common.catalog.catalog import load_catalog
+from python_common.catalog.catalog import load_catalog, require_views
 from python_common.config import environment
 from python_common.config.settings import Settings, from_environment
 from python_common.errors import UserError
@@ -87,6 +87,7 @@ def create(settings: Settings, name: str, lives: timedelta, properties: Mapping[
         raise UserError(f"'{name}' is no name of a fork", "Begin with a to z, then a to z, 0 to 9 and _; 40 at most")
     directory = forks_directory(settings)
     catalog = load_catalog(settings)
+    require_views(catalog, settings)
     with locked("weekly"), lease.leased(catalog, "weekly", f"fork {name}"), locked("forks"):
         _clean(catalog, directory)
         if (directory / name).exists():

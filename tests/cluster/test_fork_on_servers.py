@@ -15,6 +15,7 @@ from python_common.catalog import fork as catalogs
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import changed_environment
 from python_common.config.settings import Settings
+from python_common.errors import UserError
 from python_common.spark import thrift
 from python_jobs import fork
 from python_review import data
@@ -100,6 +101,15 @@ def test_a_fork_of_a_lake_in_s3_reads_its_files_and_writes_here(production: Sett
     assert catalogs.tags(catalog) == []
     assert objects(production) == before
     assert catalog.load_table("shop.orders").scan().to_arrow().sort_by("id") == ROWS
+
+
+@pytest.mark.parametrize("production", ["rest"], indirect=True)
+def test_a_rest_catalog_that_does_not_list_its_views_is_not_forked_without_them(production: Settings) -> None:
+    text = production.catalog_properties.read_text()
+    production.catalog_properties.write_text(text.replace("view-endpoints-supported = true\n", ""))
+    with pytest.raises(UserError, match="has no views"):
+        fork.create(production.changed(views="view"), "mine", DAY)
+    assert catalogs.tags(load_catalog(production)) == []
 
 
 @pytest.mark.parametrize("production", ["rest"], indirect=True)
