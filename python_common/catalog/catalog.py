@@ -173,7 +173,10 @@ def read_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield columns of the rows that meet a condition; a UserError if a file is missing or damaged."""
     with translate_read_errors(f"A file of {'.'.join(table.name())}"):
-        yield from table.scan(where, selected_fields=names, limit=limit).to_arrow_batch_reader()
+        for batch in table.scan(where, selected_fields=names, limit=limit).to_arrow_batch_reader():
+            # Parquet's reader takes any bytes for text.
+            batch.validate(full=True)
+            yield batch
 
 
 def _metadata_of(catalog: Catalog, identifier: str) -> str:

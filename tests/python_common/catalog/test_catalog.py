@@ -8,12 +8,14 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg import manifest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
+from pyiceberg.types import StringType
 
-from python_common.catalog.catalog import load_catalog, load_table, translate_read_errors
+from python_common.catalog.catalog import load_catalog, load_table, read_batches, translate_read_errors
 from python_common.config.settings import Settings
 from python_common.errors import UserError
 from tests.support.seeds import seeds
@@ -87,6 +89,18 @@ def test_a_type_that_its_avro_reader_does_not_know_is_called_damage(table: Table
     file.write_bytes(file.read_bytes().replace(b'"null"', b'"nuhl"', 1))
     with pytest.raises(UserError, match="is missing or damaged"):
         read(offline_settings)
+
+
+def test_text_that_is_no_utf_8_is_called_damage(table: Table) -> None:
+    with table.update_schema() as update:
+        update.add_column("name", StringType())
+    table.append(pa.table({"id": [1000], "name": ["n\u00e4me"]}))
+    [added, *_] = table.inspect.entries().sort_by([("sequence_number", "descending")])["data_file"].to_pylist()
+    file = Path(added["file_path"].removeprefix("file://"))
+    pq.write_table(pq.read_table(file), file, compression="none", use_dictionary=False, write_statistics=False)
+    file.write_bytes(file.read_bytes().replace("n\u00e4me".encode(), b"n\xc3\xffme"))
+    with pytest.raises(UserError, match="is missing or damaged"):
+        list(read_batches(table, "id = 1000", ("name",)))
 
 
 @pytest.mark.parametrize(
