@@ -56,11 +56,9 @@ class Side:
         }
 
     def calls(self, node: Node) -> set[str]:
-        """Return the macros that a node calls, and all that they call. Of a hook only the text names them."""
-        if node.resource_type != "operation":
-            return self.called(*node.macros)
+        """Return the macros that a node calls, and all that they call. Those of call blocks only the text names."""
         used = names(node.raw_code)
-        return self.called(*(name for name, macro in self.macros.items() if macro.name in used))
+        return self.called(*node.macros, *(name for name, macro in self.macros.items() if macro.name in used))
 
     def called(self, *unique_ids: str) -> set[str]:
         """Return macros and all that they call, of the project."""

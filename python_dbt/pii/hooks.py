@@ -25,6 +25,7 @@ REVIEWED_HOOKS = {
 # Configuration that is SQL and is in no compiled model.
 SQL_OPTIONS = ("sql_header", "incremental_predicates")
 SENDS_SQL = {"run_query", "statement", "adapter", "load_result", "context", "builtins"}
+UNREADABLE = "Jinja that cannot be read"
 # Macros of models that were reviewed and show no value: they ask for the names and properties of tables, and for
 # the weeks or versions that one holds; a test asks for the node of its model.
 REVIEWED_MACROS = {
@@ -92,12 +93,11 @@ def _jinja(node: Node) -> Iterator[Issue]:
 
 def _macros(manifest: DbtManifest) -> Iterator[Issue]:
     """Yield the macros that models, snapshots and tests call, at any depth, that send SQL and were not reviewed."""
-    waiting = [
-        unique_id
-        for node in manifest.nodes.values()
-        if node.resource_type in ("model", "snapshot", "test")
-        for unique_id in node.macros
-    ]
+    nodes_with_sql = [node for node in manifest.nodes.values() if node.resource_type in ("model", "snapshot", "test")]
+    waiting = [unique_id for node in nodes_with_sql for unique_id in node.macros]
+    # dbt does not note what a node calls in a call block.
+    named = set().union(*(_names(node.raw_code) for node in nodes_with_sql))
+    waiting += [unique_id for unique_id, macro in manifest.macros.items() if macro.name in named]
     called: set[str] = set()
     while waiting:
         unique_id = waiting.pop()
@@ -113,9 +113,12 @@ def _macros(manifest: DbtManifest) -> Iterator[Issue]:
 
 def _ways_to_send_sql(jinja: str) -> list[str]:
     """Return the names by which Jinja sends SQL."""
+    return sorted(_names(jinja) & {*SENDS_SQL, UNREADABLE})
+
+
+def _names(jinja: str) -> set[str]:
     try:
         tree = jinja2.Environment(extensions=["jinja2.ext.do"]).parse(jinja)
     except jinja2.TemplateSyntaxError:
-        return ["Jinja that cannot be read"]
-    names = {name.name for name in tree.find_all(nodes.Name)} | {name.attr for name in tree.find_all(nodes.Getattr)}
-    return sorted(names & SENDS_SQL)
+        return {UNREADABLE}
+    return {name.name for name in tree.find_all(nodes.Name)} | {name.attr for name in tree.find_all(nodes.Getattr)}

@@ -193,6 +193,14 @@ def statement_in_a_macro(manifest: DbtManifest) -> None:
     model(manifest, "dim_products").macros.append(f"macro.{PROJECT}.outer")
 
 
+def statement_in_a_call_block(manifest: DbtManifest) -> None:
+    """Of a macro that dbt does not note."""
+    text = "{% macro asked() %}{{ run_query('select max(email) from deduplicated.people').rows[0][0] }}{% endmacro %}"
+    manifest.macros[f"macro.{PROJECT}.asked"] = Macro("asked", PROJECT, text)
+    node = model(manifest, "ops_weekly_figures")
+    change(manifest, node, raw_code=node.raw_code + "{% call(dataset) every_dataset() %}{{ asked() }}{% endcall %}")
+
+
 def result_of_a_test(manifest: DbtManifest) -> None:
     change(manifest, first(manifest, "test"), name="test_of_mails", fail_calc="max(length(email))")
 
@@ -262,6 +270,7 @@ REFUSED = {
     predicates_of_an_increment: "fct_product_sales has the option incremental_predicates, whose SQL is not proven",
     statement_in_jinja: "dim_products uses run_query in its Jinja",
     statement_in_a_macro: "Models call macro inner with run_query: its SQL is not proven",
+    statement_in_a_call_block: "Models call macro asked with run_query: its SQL is not proven",
     statement_of_the_adapter: "fct_completed_orders uses adapter in its Jinja",
     result_of_a_test: "test_of_mails shows the result of its fail_calc in logs",
     sum_in_the_report: "int_customers_versions shows a sum of a restricted schema in the report",
