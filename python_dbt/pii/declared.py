@@ -122,7 +122,7 @@ def unlabelled_quasi_identifiers(manifest: DbtManifest) -> Iterator[Issue]:
     """Yield the columns of exports that a quasi-identifier of staging flows into by value and whose yml is silent."""
 
     def as_declared(node: Node, relation: Relation) -> Relation:
-        if node.schema != STAGING:
+        if node.schema != STAGING and node.compiled_code:
             return relation
         quasi = {name for name, column in node.columns.items() if column.meta.get(QUASI)}
         flows = {name: frozenset({Flow(f"{node.name}.{name}", QUASI)}) for name in quasi}

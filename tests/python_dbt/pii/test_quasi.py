@@ -54,6 +54,23 @@ def test_an_export_column_that_a_quasi_identifier_reaches_by_value_declares_it(w
     assert problems(BY_VALUE[way], quasi=True) == []
 
 
+def test_a_quasi_identifier_of_a_seed_is_followed_too() -> None:
+    seed = Node("towns", "seed", "towns", "reference", alias="towns", columns={"town": Column(meta={"quasi": True})})
+    export = node(
+        "exports",
+        "exp_weekly__towns",
+        "select town from reference.towns",
+        "towns",
+        {"town": {}},
+        export={"key": ["town"]},
+    )
+    manifest = DbtManifest({node.unique_id: node for node in (seed, export)})
+    [issue] = unlabelled_quasi_identifiers(manifest)
+    assert (
+        issue.message == "exp_weekly__towns.town holds towns.town, a quasi-identifier, which its yml does not declare"
+    )
+
+
 @pytest.mark.parametrize("way", NOT_BY_VALUE)
 def test_a_quasi_identifier_that_decides_on_rows_alone_is_not_in_the_column(way: str) -> None:
     assert problems(NOT_BY_VALUE[way]) == []
