@@ -107,7 +107,8 @@ def _positions(old: Node, new: Node) -> Iterator[Finding]:
 def _files(old: Node, new: Node) -> Iterator[Finding]:
     """Yield what else decides on files: their order, audience and suppressed rows, the search for personal data."""
     pairs = {new.name: (old.meta.get("export", {}), new.meta["export"])}
-    pairs |= {f"{new.name}.{name}": (old.column_meta(name), new.column_meta(name)) for name in old.columns}
+    kept = [name for name in old.columns if name in new.columns]
+    pairs |= {f"{new.name}.{name}": (old.column_meta(name), new.column_meta(name)) for name in kept}
     for name, (before, after) in pairs.items():
         changed = sorted(field for field in before.keys() | after.keys() if before.get(field) != after.get(field))
         if changed:

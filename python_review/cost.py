@@ -80,7 +80,8 @@ def costs(directory: Path, until: float) -> dict[str, tuple[Cost, Cost]]:
         for operator in _operators(plan):
             if operator["nodeName"].endswith(("Join", "CartesianProduct")):
                 cost.joins[operator["nodeName"]] = cost.joins.get(operator["nodeName"], 0) + 1
-            of_scan = {metric["name"]: planned.get(metric["accumulatorId"], 0) for metric in operator["metrics"]}
+            # A plan that is used twice is in it twice.
+            of_scan = {metric["name"]: planned.pop(metric["accumulatorId"], 0) for metric in operator["metrics"]}
             cost.files += of_scan.get("number of result data files", 0)
             cost.bytes_in_files += of_scan.get("total data file size (bytes)", 0)
     return found

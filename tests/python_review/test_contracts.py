@@ -46,6 +46,13 @@ def test_a_changed_column_is_as_bad_as_its_readers_are_far(side):
     ]
 
 
+def test_a_removed_column_of_a_file_is_one_finding(side):
+    name = "exp_weekly__product_sales"
+    after = changed(side, name, columns=columns(side, name, quantity=None))
+    of_column = [entry for entry in found(side, after) if entry[1] == f"{name}.quantity"]
+    assert of_column == [("breaking", f"{name}.quantity", "column removed")]
+
+
 def test_a_new_column_of_a_file_that_is_not_the_last_moves_the_others(side):
     name = "exp_weekly__product_sales"
     moved = ("breaking", name, "columns move: only a new last one moves no other")
