@@ -13,12 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-import yaml
 from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, NestedField
 
-from python_common.config.environment import PROJECT_ROOT
 from python_common.errors import Issue, UserError
 from python_common.spark.spark_sql import Table
 from python_common.weeks import IsoWeek
@@ -357,16 +355,13 @@ def test_every_dataset_is_in_what_is_listed_by_hand(compiled_project: DbtManifes
     datasets = declared.of_manifest(compiled_project).values()
     assert {dataset.name for dataset in datasets} == set(re.findall(r"'(\w+)' as dataset_name", figures))
     reads = {name: set(node.parents) for name, node in nodes.items()}
-    exposures = yaml.safe_load((PROJECT_ROOT / "models" / "exports" / "_exports__exposures.yml").read_text())[
-        "exposures"
-    ]
-    exposed = {reference for exposure in exposures for reference in exposure["depends_on"]}
+    exposed = {parent for exposure in compiled_project.exposures.values() for parent in exposure.parents}
     for model in (dataset.model for dataset in datasets):
         unique_id = nodes[model].unique_id
         # The figures are of the mart that it is read from.
         assert reads[model] & reads["ops_weekly_figures"], model
         assert unique_id in reads["ops_reconciliation"], model
-        assert f"ref('{model}')" in exposed, model
+        assert unique_id in exposed, model
         has_key = "key_version" in nodes[model].columns
         assert has_key == any(name.startswith(f"one_key_version_{model}_") for name in nodes), model
 
