@@ -205,6 +205,12 @@ def entries(catalog: Catalog) -> list[Entry]:
     return [entry for entry in TABLE.rows(catalog).values() if entry.kind != "root"]
 
 
+def notices(catalog: Catalog, target: Target, week: str) -> list[Notice]:
+    """Return the recorded notices of a week of an export root, the newest last."""
+    rows = [row for row in entries(catalog) if row.kind == NOTICE and row.week == week and belongs_to(target, row)]
+    return [Notice(week, row.dataset, row.error or "") for row in sorted(rows, key=lambda row: row.recorded_at)]
+
+
 def missing_versions(catalog: Catalog, target: Target) -> list[Entry]:
     """Return the versions of an export root that have a row, not a dropped one, and are missing."""
     there = {key_of(target, path) for path in target.versions()}

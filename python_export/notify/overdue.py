@@ -22,13 +22,7 @@ def record(catalog: Catalog, target: Target, project: Project, channels: Channel
     week = IsoWeek.last_complete(now - channels.expected_by)
     # Published weeks are not compared with figures: `names` are as if they had one version per week.
     due, _ = late.weeks_to_export(catalog, target, {}, names, week, at_most=0, once=names)
-    notices = [
-        entry
-        for entry in outbox.entries(catalog)
-        if entry.kind == outbox.NOTICE and entry.week == str(week) and outbox.belongs_to(target, entry)
-    ]
-    # The newest last.
-    reasons = {entry.dataset: entry.error for entry in sorted(notices, key=lambda entry: entry.recorded_at)}
+    reasons = {notice.dataset: notice.text for notice in outbox.notices(catalog, target, str(week))}
     expected = f"{week.end + channels.expected_by:%Y-%m-%d %H:%M} UTC"
     texts = {
         name: f"{name} {week} was expected by {expected}: {reasons.get(name) or 'no run has published or withheld it'}"
