@@ -109,7 +109,7 @@ def run(
         )
         exporter.run(chosen, dataset or (), build)
         print_summary(exported)
-        for address in page.write_all(settings, exported):
+        for address in page.write_all(settings, catalog, exported):
             console.print(f"report: {address}")
     exported.undelivered += notify(settings, env, catalog, console.print, exported.notices(), exported.weeks())
     end_run(exported, metrics_file)

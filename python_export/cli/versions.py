@@ -12,6 +12,7 @@ from python_common.config.environment import environment
 from python_common.config.settings import from_environment
 from python_common.config.variables import seconds
 from python_common.errors import UserError
+from python_common.failure import to_user_error
 from python_common.locks.lease import leased
 from python_common.locks.lock import locked
 from python_common.output import AsJson, console, print_json, print_table
@@ -135,8 +136,8 @@ def withdraw(
 ) -> None:
     """Withdraw a version: delete its files, keep its manifest, and notify readers.
 
-    The newest version that is left becomes the latest, and the week's report is written again. The same content is not
-    published again; other content is the next version, as for late data.
+    The newest version that is left becomes the latest, and the reports of this week and the seven after it are written
+    again. The same content is not published again; other content is the next version, as for late data.
 
     Exit code 3: it is withdrawn, and a notification failed.
     """
@@ -154,17 +155,19 @@ def withdraw(
         return
     with locked("weekly"), leased(catalog, "weekly", f"export withdraw of {version} of {week}"):
         try:
+            page.delete_reports(target, {manifest.week for manifest in chosen})
             for manifest in chosen:
                 withdraw_version(target, manifest.path, reason)
                 left = newest(target, manifest.dataset, manifest.week)
                 now = f"v{left.version} is the newest of its week" if left else "its week has no version"
                 console.print(f"{manifest.path} is withdrawn; {now}")
         finally:
-            index.write(target)
+            listed = index.write(target)
             try:
-                page.rewrite(settings, IsoWeek.parse(week))
-            except UserError as error:
-                console.print(f"warning: the report of {week} is deleted, and not written again: {error}")
+                page.write_missing(settings, catalog, listed)
+            except Exception as error:  # readers are notified all the same
+                missing = f"reports from {week} on are missing until the next `lakehouse export run` or `weekly`"
+                console.print(f"warning: {missing}: {to_user_error(error, settings)}")
     end(notify(settings, env, catalog, console.print))
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pyhive import hive
+from pyiceberg.catalog import Catalog
 
 from python_common.config.environment import PROJECT_ROOT, environment
 from python_common.config.settings import Settings
@@ -30,7 +31,7 @@ from python_export.csv.unload import FORMULA_STARTS
 from python_export.datasets import declared
 from python_export.datasets.declared import Dataset
 from python_export.datasets.report_spec import Chart, Ranking, ReportSpec, excluded_queries
-from python_export.notify import index
+from python_export.notify import index, outbox
 from python_export.notify.exported import Exported
 from python_export.notify.messages import TEMPLATES, Announcement, Figure, announcement, counted, report_path
 from python_export.notify.outbox import Notice
@@ -68,35 +69,35 @@ class Top:
     files: list[Manifest]
 
 
-def write_all(settings: Settings, exported: Exported) -> list[str]:
-    """Write the index, then the reports of the weeks of a run; return the reports' addresses, the newest week's last.
-
-    Each manifest is read once.
-    """
-    reader, target = cache(read), open_target(settings)
+def write_all(settings: Settings, catalog: Catalog, exported: Exported) -> list[str]:
+    """Write the index, the reports of a run, and missing ones; return their addresses, that of the newest week last."""
+    reader = cache(read)
     # First, because a report needs Spark too.
-    exported.current = index.write(target, reader)
-    # A run that died before its reports has left weeks without one, which the index links.
-    changed = {*exported.weeks()}
-    unchanged = {version.manifest.week for version in exported.published} - changed
-    weeks = sorted(changed | {week for week in unchanged if not _has_report(target, week)})
-    return [write(settings, IsoWeek.parse(week), exported.notices(), reader) for week in weeks]
+    exported.current = index.write(open_target(settings), reader)
+    written = [write(settings, IsoWeek.parse(week), exported.notices(), reader) for week in exported.weeks()]
+    return [*write_missing(settings, catalog, exported.current, reader), *written]
 
 
-def rewrite(settings: Settings, week: IsoWeek) -> None:
-    """Write the report of a week again after a withdrawal; without a version that is left it says so.
+def write_missing(settings: Settings, catalog: Catalog, listed: Iterable[Manifest], reader: Reader = read) -> list[str]:
+    """Write the reports that the index links, but a withdrawal deleted or a dead run left out; return their addresses.
 
     Raises:
-        UserError: it could not be written, and is deleted.
+        UserError: Spark could not count.
     """
     target = open_target(settings)
-    if _has_report(target, week):
-        # First: a missing report is better than one with withdrawn figures.
-        target.delete(report_path(week))
-        write(settings, week)
+    weeks = sorted(week for week in {manifest.week for manifest in listed} if not _has_report(target, week))
+    notices = {week: outbox.notices(catalog, target, week) for week in weeks}
+    return [write(settings, IsoWeek.parse(week), notices[week], reader) for week in weeks]
 
 
-def _has_report(target: Target, week: IsoWeek | str) -> bool:
+def delete_reports(target: Target, weeks: Iterable[str]) -> None:
+    """Delete the reports that have figures of weeks, before versions of these are withdrawn: better none than wrong."""
+    for week in weeks:
+        for later in range(WEEKS):
+            target.delete(report_path(IsoWeek.parse(week).minus(-later)))
+
+
+def _has_report(target: Target, week: str) -> bool:
     try:
         return bool(target.read(report_path(week)))
     except FileNotFoundError:

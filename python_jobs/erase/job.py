@@ -164,7 +164,8 @@ class Erasure:
             new = {file.manifest.path for file in exported.published if not file.unchanged}
             receipt.replaced_by = sorted({*receipt.replaced_by, *new})
             receipt.save(catalog)
-        page.write_all(self.settings, exported)
+        # The same command, or the next run, does this if the export failed: until then these reports are missing.
+        page.write_all(self.settings, catalog, exported)
 
     def _clean(self, targets: list[Target], receipt: Receipt) -> None:
         """Delete what dead exports left in export roots and unloads: nothing exports while this has the lease."""

@@ -206,7 +206,7 @@ def export(job: Job) -> str:
 
 def write_report(job: Job) -> str:
     """Write the pages with charts, of the newest week and of those with new versions."""
-    return page.write_all(job.settings, job.exported)[-1]
+    return page.write_all(job.settings, job.catalog, job.exported)[-1]
 
 
 def notify_readers(job: Job) -> str:

@@ -10,13 +10,14 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+from pyiceberg.catalog import Catalog
 
 from python_common.config.settings import Settings
 from python_common.weeks import IsoWeek
 from python_export.notify import index, page
 from python_export.notify.exported import Exported
 from python_export.publishing.manifest import Manifest, read
-from python_export.publishing.publish import Published, publish, withdraw
+from python_export.publishing.publish import publish, withdraw
 from python_export.publishing.target import LocalTarget, Target, open_target
 from python_export.readiness.issues import Withheld
 from tests.python_export.publishing.test_export_publish import stage
@@ -109,7 +110,7 @@ def test_the_next_run_repairs_what_a_dead_one_left_and_writes_nothing_else(
 
 
 def test_reports_and_index_of_a_run_read_each_manifest_once(
-    published_to: Settings, target: Target, monkeypatch: pytest.MonkeyPatch
+    published_to: Settings, catalog: Catalog, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page.thrift, "connect", lambda settings: nullcontext())
     monkeypatch.setattr(page, "_count", lambda *_: 0)
@@ -118,6 +119,9 @@ def test_reports_and_index_of_a_run_read_each_manifest_once(
     for weeks in range(12):
         for content in "ab":
             new.append(publish_version(target, str(week.minus(weeks)), content))
+    reports = {page.report_path(week.minus(weeks)) for weeks in range(2, 12)}
+    for report in reports:
+        target.put(report, b"<p>")
     # Reports of two weeks.
     exported = Exported(week, withheld=[Withheld("events", OLD, "behind")])
     read_bytes, reads = type(target).read, Counter[str]()
@@ -127,27 +131,28 @@ def test_reports_and_index_of_a_run_read_each_manifest_once(
         return read_bytes(self, path)
 
     monkeypatch.setattr(type(target), "read", count)
-    page.write_all(published_to, exported)
+    page.write_all(published_to, catalog, exported)
     manifests = {path: number for path, number in reads.items() if path.endswith("manifest.json")}
     current = {f"{manifest.path}/manifest.json" for manifest in new if manifest.version == 2}
     # A report lists all versions of its week.
     assert manifests == dict.fromkeys(current | {f"events/{label}/v1/manifest.json" for label in (OLD, NEW)}, 1)
-    assert {*reads} - {*manifests} == {*FILES}
+    assert {*reads} - {*manifests} == {*FILES, *reports, *map(page.report_path, (OLD, NEW))}
     assert len(exported.current) == 12
 
 
 @pytest.mark.parametrize("published_to", ["local"], indirect=True)
 def test_a_week_whose_run_died_before_its_report_gets_it_from_the_next_one(
-    published_to: Settings, target: Target, monkeypatch: pytest.MonkeyPatch
+    published_to: Settings, catalog: Catalog, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page.thrift, "connect", lambda settings: nullcontext())
     monkeypatch.setattr(page, "_count", lambda *_: 0)
-    versions = [publish_version(target, week, "a") for week in (OLD, NEW)]
-    unchanged = [Published(version, target.address(version.path), unchanged=True) for version in versions]
-    exported = Exported(IsoWeek.parse(NEW), published=unchanged)
-    assert len(page.write_all(published_to, exported)) == 2
+    for week in (OLD, NEW):
+        publish_version(target, week, "a")
+    exported = Exported(IsoWeek.parse(NEW))
+    new = target.address(page.report_path(NEW))
+    assert page.write_all(published_to, catalog, exported) == [target.address(page.report_path(OLD)), new]
     # Then an unchanged week keeps its report.
-    assert len(page.write_all(published_to, exported)) == 1
+    assert page.write_all(published_to, catalog, exported) == [new]
 
 
 def test_a_damaged_manifest_gives_way_to_the_version_before(offline_settings: Settings) -> None:

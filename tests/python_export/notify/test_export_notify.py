@@ -20,7 +20,7 @@ from python_common.weeks import IsoWeek
 from python_export.cli import outbox as cli_outbox
 from python_export.cli import versions as cli_versions
 from python_export.cli.run import app
-from python_export.notify import outbox
+from python_export.notify import outbox, page
 from python_export.notify.exported import Exported
 from python_export.notify.outbox import Notice
 from python_export.publishing.manifest import published
@@ -31,6 +31,7 @@ from python_export.variables import Channels
 from python_jobs import backup
 from python_jobs.erase import cli as cli_erasure
 from python_jobs.erase.job import Erasure
+from tests.python_export.conftest import failing
 from tests.python_export.notify.conftest import (
     NEXT_WEEK,
     NO_TIME,
@@ -412,22 +413,33 @@ def test_a_version_is_withdrawn_by_name_and_readers_hear_of_it(
     assert (previewed.exit_code, f"events   {WEEK}" in previewed.output) == (0, True)
     assert [version.version for version in published(lake.target)] == [1, 2]
 
+    report = Path(lake.target.address(f"reports/{WEEK}.html"))
+
+    def withdraw_without_a_report(*given: str) -> None:
+        # So a kill here leaves no wrong figures.
+        assert not report.exists()
+        withdraw(*given)
+
+    monkeypatch.setattr(cli_versions, "withdraw_version", withdraw_without_a_report)
     lake.target.put(f"reports/{WEEK}.html", b"figures of v2")
     done = run("v2", "--reason", "a wrong price")
     assert (done.exit_code, done.exception) == (0, None)
     # Without Spark it cannot be written again.
-    assert f"warning: the report of {WEEK} is deleted, and not written again: " in done.output
-    assert not (Path(lake.target.address("reports")) / f"{WEEK}.html").exists()
+    assert f"warning: reports from {WEEK} on are missing until the next `lakehouse export run`" in done.output
+    assert not report.exists()
     assert f"events/{WEEK}/v2 is withdrawn; v1 is the newest of its week" in done.output
     assert f"events/{WEEK}/v2 was withdrawn on {datetime.now(UTC):%Y-%m-%d}: a wrong price" in text_of(mailbox.mails[1])
     assert [version.version for version in published(lake.target)] == [1]
     versions = json.loads(lake.target.read("versions.json"))["datasets"]["events"]
     assert [(version["version"], "withdrawn" in version) for version in versions] == [(2, True), (1, False)]
 
+    # Whatever keeps the report from being written, readers are notified.
+    monkeypatch.setattr(page.thrift, "connect", failing)
     mailbox.refused_week = WEEK
     last = run("v1", "--reason", "a wrong price")
     assert last.exit_code == 3
     assert f"events/{WEEK}/v1 is withdrawn; its week has no version" in last.output
+    assert "Unexpected error: ValueError" in last.output
 
 
 def test_rows_are_listed_tried_again_and_dropped(lake: Lake, mailbox: Mailbox, outbox_command: Command) -> None:

@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.catalog import Catalog
 
 from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.weeks import IsoWeek
+from python_export.notify import index, outbox
 from python_export.notify import page as report
 from python_export.notify.outbox import Notice
 from python_export.publishing.manifest import Manifest, SmallGroups
 from python_export.publishing.publish import publish, withdraw
 from python_export.publishing.target import open_target
+from python_export.variables import Channels
 from tests.python_export.conftest import failing, write_manifest
 from tests.python_export.publishing.test_export_publish import stage
 from tests.support.hostile_rows import draft
@@ -105,25 +108,34 @@ def test_another_projects_report_shows_what_its_models_declare(
     assert len(ids) == 5
 
 
-def test_a_withdrawal_takes_its_figures_out_of_the_report(
-    offline_settings: Settings, library: dict[str, Any], tmp_path: Path
+def test_a_withdrawal_takes_its_figures_out_of_the_reports(
+    offline_settings: Settings, catalog: Catalog, library: dict[str, Any], tmp_path: Path
 ) -> None:
-    write_manifest(tmp_path, "ops", {"exp_weekly__fines": library["exp_weekly__fines"]})
-    target, week = open_target(offline_settings), IsoWeek.parse(WEEK)
-    published(offline_settings, "fines", ["title", "book 1"], {})
-    published(offline_settings, "fines", ["title", "book 2"], {})
+    write_manifest(tmp_path, "ops", {name: library[name] for name in ("exp_weekly__fines", "exp_weekly__loans")})
+    target, withheld = open_target(offline_settings), Notice(WEEK, "loans", "loans 2020-W53 is withheld: behind")
+    for notices in ([withheld], [replace(withheld, week=NEXT_WEEK, text="of another week")]):
+        outbox.record_notices(catalog, target, notices, Channels(), [])
+    # The last of these has no figure of the first in its history.
+    weeks = [str(IsoWeek.parse(WEEK).minus(-later)) for later in (0, 7, 8)]
+    for content, week in (("1", WEEK), *((content, week) for content, week in zip("234", weeks, strict=True))):
+        publish_file(offline_settings, content, replace(draft(week), dataset="fines"))
+    for week in weeks:
+        target.put(report.report_path(week), b"figures of fines v2")
+
+    def pages() -> list[str]:
+        report.write_missing(offline_settings, catalog, index.write(target))
+        return [target.read(report.report_path(week)).decode() for week in weeks]
+
+    assert pages() == ["figures of fines v2"] * 3
+    report.delete_reports(target, {WEEK})
     withdraw(target, f"fines/{WEEK}/v2", "a wrong price")
-    # A week that never had a report gets none.
-    report.rewrite(offline_settings, week)
-    with pytest.raises(FileNotFoundError):
-        target.read(report.report_path(week))
-    target.put(report.report_path(week), b"figures of fines v2")
-    report.rewrite(offline_settings, week)
-    page = target.read(report.report_path(week)).decode()
-    assert ("fines v1" in page, "fines v2" in page) == (True, False)
+    own, later, last = pages()
+    assert ("fines v1" in own, "fines v2" in own) == (True, False)
+    assert (own.count(withheld.text), "of another week" in own) == (3, False)
+    assert ("fines v1" in later, last) == (True, "figures of fines v2")
+    report.delete_reports(target, {WEEK})
     withdraw(target, f"fines/{WEEK}/v1", "a wrong price")
-    report.rewrite(offline_settings, week)
-    assert "fines is not published" in target.read(report.report_path(week)).decode()
+    assert "fines is not published" in pages()[0]
 
 
 def test_a_report_without_anything_declared_has_its_files(
