@@ -16,7 +16,7 @@ from python_common.output import console
 from python_dbt.manifest import DbtManifest
 from python_dbt.pii import masks
 from python_export.csv.csv_file import name, one_row, reading, rows_of
-from python_export.notify import index
+from python_export.notify import index, page
 from python_export.publishing.manifest import Manifest, paths, read
 from python_export.publishing.publish import withdraw as withdraw_version
 from python_export.publishing.target import Target, staging
@@ -94,11 +94,12 @@ def withdraw(targets: Iterable[Target], addresses: Collection[str]) -> None:
     """
     changed = []
     for target in targets:
-        for path in paths(target):
-            if target.address(path) in addresses:
-                withdraw_version(target, path, REASON)
-                console.print(f"{target.address(path)} is withdrawn")
-                changed.append(target)
+        withdrawn = [path for path in paths(target) if target.address(path) in addresses]
+        page.delete_reports(target, {path.split("/")[1] for path in withdrawn})
+        for path in withdrawn:
+            withdraw_version(target, path, REASON)
+            console.print(f"{target.address(path)} is withdrawn")
+            changed.append(target)
     # A root whose index cannot be written must not keep the files of another one.
     for target in dict.fromkeys(changed):
         index.write(target)

@@ -12,8 +12,10 @@ from pyspark.sql import SparkSession
 
 from python_common import pii_key
 from python_common.config.settings import Settings
+from python_common.weeks import IsoWeek
 from python_dbt.manifest import Column, DbtManifest, Node
 from python_export.datasets.dictionary import Field
+from python_export.notify.messages import report_path
 from python_export.publishing.manifest import paths, read
 from python_export.publishing.publish import publish, withdraw
 from python_export.publishing.target import Target, open_target
@@ -99,11 +101,20 @@ def test_what_cannot_be_searched_is_named(offline_settings: Settings, tmp_path: 
     assert fourth not in str(not_searched)
 
 
-def test_the_list_of_a_root_marks_what_an_erasure_withdraws(offline_settings: Settings, tmp_path: Path) -> None:
+def test_reports_and_list_of_a_root_show_nothing_that_an_erasure_withdraws(
+    offline_settings: Settings, tmp_path: Path
+) -> None:
     target = open_target(offline_settings)
     other = open_target(offline_settings.changed(export_root=str(tmp_path / "other")))
     address, _ = (publish_note(root, "a") for root in (target, other))
+    weeks = [IsoWeek.parse("2020-W53").minus(-later) for later in range(9)]
+    for root in (target, other):
+        for week in weeks:
+            root.put(report_path(week), b"figures of the person")
     published.withdraw([target, other], {address})
+    # The history of seven more reports has the figures of a week.
+    there = [[Path(root.address(report_path(week))).exists() for week in weeks] for root in (target, other)]
+    assert there == [[False] * 8 + [True], [True] * 9]
     [version] = json.loads(target.read("versions.json"))["datasets"]["events"]
     assert version["withdrawn"]["reason"] == published.REASON
     # Nothing is written to a root that holds no row of the person.
