@@ -343,6 +343,7 @@ def test_a_build_in_trouble_says_so_or_goes_on(
     assert build.returncode == 0 or "Connection" in build.stdout, build.stdout
 
 
+@pytest.mark.chaos
 def test_everything_is_as_on_one_machine(settings: Settings, servers: Servers, tmp_path: Path) -> None:
     done = weekly()
     assert done.returncode == 0, done.stdout + done.stderr

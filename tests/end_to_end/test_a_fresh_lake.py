@@ -39,6 +39,7 @@ def test_several_weeks_are_published(small_lake: Lake, published: Steps) -> None
         assert latest["week"] == str(week)
 
 
+@pytest.mark.chaos
 def test_a_fork_exports_the_bytes_that_are_published(
     small_lake: Lake, published: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
