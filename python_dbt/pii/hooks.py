@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import cache
 
 import jinja2
 from jinja2 import nodes
@@ -96,7 +97,7 @@ def _macros(manifest: DbtManifest) -> Iterator[Issue]:
     nodes_with_sql = [node for node in manifest.nodes.values() if node.resource_type in ("model", "snapshot", "test")]
     waiting = [unique_id for node in nodes_with_sql for unique_id in node.macros]
     # dbt does not note what a node calls in a call block.
-    named = set().union(*(_names(node.raw_code) for node in nodes_with_sql))
+    named = frozenset().union(*(_names(node.raw_code) for node in nodes_with_sql))
     waiting += [unique_id for unique_id, macro in manifest.macros.items() if macro.name in named]
     called: set[str] = set()
     while waiting:
@@ -116,9 +117,11 @@ def _ways_to_send_sql(jinja: str) -> list[str]:
     return sorted(_names(jinja) & {*SENDS_SQL, UNREADABLE})
 
 
-def _names(jinja: str) -> set[str]:
+@cache
+def _names(jinja: str) -> frozenset[str]:
     try:
         tree = jinja2.Environment(extensions=["jinja2.ext.do"]).parse(jinja)
     except jinja2.TemplateSyntaxError:
-        return {UNREADABLE}
-    return {name.name for name in tree.find_all(nodes.Name)} | {name.attr for name in tree.find_all(nodes.Getattr)}
+        return frozenset({UNREADABLE})
+    called = {name.name for name in tree.find_all(nodes.Name)}
+    return frozenset(called | {name.attr for name in tree.find_all(nodes.Getattr)})
