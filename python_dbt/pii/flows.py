@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from python_dbt.pii.parse import UnsupportedSql
 
@@ -46,9 +47,14 @@ class Relation:
     indirect: Flows = NONE
     ordered: bool = True
 
+    @cached_property
+    def classified(self) -> frozenset[str]:
+        """The names of the columns and fields that a classified column flows into."""
+        return frozenset(name.rpartition(".")[2] for name, flows in self.columns if flows)
+
     def flat(self) -> "Relation":
-        """Return the relation as its readers see it."""
-        return Relation(tuple((name, flows | self.indirect) for name, flows in self.columns), ordered=self.ordered)
+        """Return the relation as its readers see it, stored."""
+        return Relation(tuple((name, flows | self.indirect) for name, flows in self.columns), ordered=False)
 
     def without_counts(self) -> "Relation":
         """Return the relation without flows that only a number of distinct values depends on."""

@@ -27,9 +27,9 @@ def follow(sql: str, tables: Mapping[str, Relation]) -> Relation:
     Raises:
         UnsupportedSql: the SQL cannot be parsed, or uses a relation, column or clause that is not known.
     """
-    classified = {name.rpartition(".")[2] for table in tables.values() for name, flows in table.columns if flows}
-    tree = statement(sql, classified)
-    scope = Scope({name: replace(relation, ordered=False) for name, relation in tables.items()})
+    tree = statement(sql, frozenset().union(*(table.classified for table in tables.values())))
+    # The metadata tables of all relations are among them: what is not ordered is not copied.
+    scope = Scope({name: replace(table, ordered=False) if table.ordered else table for name, table in tables.items()})
     if isinstance(tree, exp.Merge):
         return _merge(tree, scope)
     if isinstance(tree, exp.Create | exp.Insert) and isinstance(tree.expression, exp.Query):

@@ -1,6 +1,8 @@
 """Reads SQL into a syntax tree, and refuses what may mean more to Spark than its tree says."""
 
 from collections import Counter
+from collections.abc import Set
+from functools import lru_cache
 from itertools import zip_longest
 
 import sqlglot
@@ -18,7 +20,7 @@ class UnsupportedSql(Exception):
     """SQL that lineage cannot follow: what it would prove of it stays unproven."""
 
 
-def statement(sql: str, classified: set[str]) -> exp.Expr:
+def statement(sql: str, classified: Set[str]) -> exp.Expr:
     """Return the syntax tree of a statement. `classified` are the names of columns that must not get lost in it.
 
     Raises:
@@ -26,11 +28,7 @@ def statement(sql: str, classified: set[str]) -> exp.Expr:
     """
     if "${" in sql:
         raise UnsupportedSql("Spark would put a variable's value in the place of ${...}")
-    try:
-        tokens = sqlglot.tokenize(sql, read="spark")
-        found = [tree for tree in sqlglot.parse(sql, dialect="spark") if tree is not None]
-    except (sqlglot.ParseError, sqlglot.errors.TokenError):
-        raise UnsupportedSql("it cannot be parsed") from None
+    tokens, found = _parsed(sql)
     if len(found) != 1:
         raise UnsupportedSql("it is not one statement")
     if any(token.token_type is TokenType.PIPE_GT for token in tokens):
@@ -47,7 +45,18 @@ def statement(sql: str, classified: set[str]) -> exp.Expr:
     return tree
 
 
-def _require_complete(tree: exp.Expr, tokens: list[Token], classified: set[str]) -> None:
+# A proof reads each statement up to three times, a review on two sides.
+@lru_cache(maxsize=1024)
+def _parsed(sql: str) -> tuple[list[Token], list[exp.Expr]]:
+    try:
+        return sqlglot.tokenize(sql, read="spark"), [
+            tree for tree in sqlglot.parse(sql, dialect="spark") if tree is not None
+        ]
+    except (sqlglot.ParseError, sqlglot.errors.TokenError):
+        raise UnsupportedSql("it cannot be parsed") from None
+
+
+def _require_complete(tree: exp.Expr, tokens: list[Token], classified: Set[str]) -> None:
     """Refuse a tree that lacks a name of the text: sqlglot drops arguments that a function has too many of."""
     written: Counter[str] = Counter()
     for token, following in zip_longest(tokens, tokens[1:]):

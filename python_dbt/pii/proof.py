@@ -125,10 +125,14 @@ def table_name(node: Node) -> str:
 def metadata_tables(manifest: DbtManifest) -> dict[str, Relation]:
     """Return the metadata tables of all relations, which may be read without being built after them."""
     bounds = [f"readable_metrics.{column}" for column in WITHOUT_PAYLOAD]
-    return {
-        f"{table_name(node)}.{metadata}": Relation(tuple((column, NONE) for column in (*columns, *bounds)))
-        for node in (*manifest.sources.values(), *manifest.nodes.values())
+    relations = {
+        metadata: Relation(tuple((column, NONE) for column in (*columns, *bounds)), ordered=False)
         for metadata, columns in METADATA_TABLES.items()
+    }
+    return {
+        f"{table_name(node)}.{metadata}": relation
+        for node in (*manifest.sources.values(), *manifest.nodes.values())
+        for metadata, relation in relations.items()
     }
 
 
