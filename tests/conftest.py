@@ -26,7 +26,7 @@ from local_stack.temporary import own_environment
 from python_common.config.environment import PROJECT_ROOT, env_file, read_env_file
 from python_common.config.settings import Settings, from_environment
 from python_common.spark.spark_conf import session
-from python_dbt.compile import compiled_manifest
+from python_dbt import compile as compiling
 from python_dbt.manifest import DbtManifest
 from tests.support import forked
 from tests.support.in_process import without_times
@@ -104,9 +104,14 @@ def once(tmp_path_factory: pytest.TempPathFactory, testrun_uid: str) -> Callable
 
 @pytest.fixture(scope="session")
 def compiled_project(once: Callable[[str, Callable[[Path], None]], Path]) -> DbtManifest:
-    """The manifest of this project, compiled without a warehouse; a test that changes it copies it."""
-    path = once("compiled", lambda path: path.write_bytes(pickle.dumps(compiled_manifest(PROJECT_ROOT))))
-    return pickle.loads(path.read_bytes())
+    """The manifest of this project and its analyses, compiled without a warehouse; a test that changes it copies it."""
+
+    def compile_once(path: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(compiling, "COPIED", (*compiling.COPIED, "analyses"))
+            path.write_bytes(pickle.dumps(compiling.compiled_manifest(PROJECT_ROOT)))
+
+    return pickle.loads(once("compiled", compile_once).read_bytes())
 
 
 @pytest.fixture(scope="session")

@@ -11,9 +11,7 @@ import pytest
 
 from docs.analysts import freshness, page, public
 from python_common.catalog.catalog import load_catalog
-from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Settings
-from python_dbt import compile as compiling
 from python_dbt.manifest import DbtManifest
 from python_dbt.pii import proof
 from python_dbt.pii.origins import origins
@@ -25,16 +23,8 @@ HOSTILE = "<script>alert('x')</script> & \"y\""
 
 
 @pytest.fixture(scope="module")
-def manifest() -> DbtManifest:
-    """The manifest of the project, compiled with the analyses."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiling, "COPIED", (*compiling.COPIED, "analyses"))
-        return compiling.compiled_manifest(PROJECT_ROOT)
-
-
-@pytest.fixture(scope="module")
-def shown(manifest: DbtManifest) -> str:
-    return page("Shop", manifest, None, None)
+def shown(compiled_project: DbtManifest) -> str:
+    return page("Shop", compiled_project, None, None)
 
 
 def row(shown: str, table: str, column: str) -> str:
@@ -42,8 +32,8 @@ def row(shown: str, table: str, column: str) -> str:
     return re.search(rf'<tr id="{table}\.{column}">.*?</tr>', shown, re.DOTALL)[0]
 
 
-def test_each_public_column_is_on_the_page_with_type_and_description(manifest: DbtManifest, shown: str) -> None:
-    models = public(manifest)
+def test_each_public_column_is_on_the_page_with_type_and_description(compiled_project: DbtManifest, shown: str) -> None:
+    models = public(compiled_project)
     assert {model.schema for model in models} == {"marts", "exports"}
     for model in models:
         for name, column in model.columns.items():
@@ -53,9 +43,9 @@ def test_each_public_column_is_on_the_page_with_type_and_description(manifest: D
             assert " ".join(column.description.split()) in cells, (model.name, name)
 
 
-def test_no_restricted_model_has_a_section(manifest: DbtManifest, shown: str) -> None:
+def test_no_restricted_model_has_a_section(compiled_project: DbtManifest, shown: str) -> None:
     sections = set(re.findall(r'<section id="(\w+)" class="table">', shown))
-    assert sections == {model.name for model in manifest.models if model.config["access"] == "public"}
+    assert sections == {model.name for model in compiled_project.models if model.config["access"] == "public"}
     assert "int_orders_deduplicated" not in sections
 
 
@@ -73,11 +63,11 @@ def test_units_and_allowed_values_are_shown(shown: str) -> None:
     assert "One of Physical, Digital, Other" in row(shown, "fct_orders", "channel_group")
 
 
-def test_what_the_proof_carries_into_a_column_is_among_its_sources(manifest: DbtManifest) -> None:
-    lineage, found = proof.resolve(manifest), origins(manifest)
-    landed = {node.name: lineage.landed[node.unique_id] for node in manifest.models if node.schema == "staging"}
+def test_what_the_proof_carries_into_a_column_is_among_its_sources(compiled_project: DbtManifest) -> None:
+    lineage, found = proof.resolve(compiled_project), origins(compiled_project)
+    landed = {node.name: lineage.landed[node.unique_id] for node in compiled_project.models if node.schema == "staging"}
     carried = 0
-    for model in public(manifest):
+    for model in public(compiled_project):
         for name, flows in lineage.relations[model.unique_id].columns:
             origin = found[model.unique_id][name]
             # The proof also has what decides on rows, so that it has more.
@@ -108,24 +98,24 @@ def test_an_analysis_is_with_each_table_that_it_reads(shown: str) -> None:
 
 
 @pytest.mark.parametrize("sql", ["select * from somewhere.unknown", None])
-def test_a_model_that_cannot_be_followed_has_no_origin(manifest: DbtManifest, sql: str | None) -> None:
-    trades = manifest.named("fct_trades")
+def test_a_model_that_cannot_be_followed_has_no_origin(compiled_project: DbtManifest, sql: str | None) -> None:
+    trades = compiled_project.named("fct_trades")
     broken = replace(trades, compiled_code=sql)
-    damaged = replace(manifest, nodes={**manifest.nodes, trades.unique_id: broken})
+    damaged = replace(compiled_project, nodes={**compiled_project.nodes, trades.unique_id: broken})
     assert "Unknown: its SQL cannot be followed" in row(page("Shop", damaged, None, None), "fct_trades", "side")
 
 
-def test_hostile_text_is_escaped(manifest: DbtManifest) -> None:
-    trades = manifest.named("fct_trades")
+def test_hostile_text_is_escaped(compiled_project: DbtManifest) -> None:
+    trades = compiled_project.named("fct_trades")
     columns = {**trades.columns, "side": replace(trades.columns["side"], description=HOSTILE)}
     hostile = replace(trades, description=f"One row per {HOSTILE}", columns=columns)
-    [analysis] = [node for node in manifest.nodes.values() if node.name == "brand_sales"]
+    [analysis] = [node for node in compiled_project.nodes.values() if node.name == "brand_sales"]
     nodes = {
-        **manifest.nodes,
+        **compiled_project.nodes,
         trades.unique_id: hostile,
         analysis.unique_id: replace(analysis, description=HOSTILE, compiled_code=HOSTILE),
     }
-    shown = page(HOSTILE, replace(manifest, nodes=nodes), None, None)
+    shown = page(HOSTILE, replace(compiled_project, nodes=nodes), None, None)
     assert "alert(" in shown
     assert "<script>alert" not in shown
 
@@ -140,13 +130,15 @@ def test_each_link_has_its_target(shown: str) -> None:
     assert {*re.findall(r'href="#([^"]*)"', shown)} <= {*re.findall(r'id="([^"]*)"', shown)}
 
 
-def test_without_lake_and_export_root_the_page_says_so(manifest: DbtManifest, shown: str) -> None:
+def test_without_lake_and_export_root_the_page_says_so(compiled_project: DbtManifest, shown: str) -> None:
     assert "unknown, for there is no lake" in shown
     assert "order_lines: nothing is published" in shown
-    assert freshness(None, manifest.named("fct_order_lines_left_out")) == "a view: as fresh as the tables it reads"
+    assert (
+        freshness(None, compiled_project.named("fct_order_lines_left_out")) == "a view: as fresh as the tables it reads"
+    )
 
 
-def test_the_newest_published_version_is_shown(manifest: DbtManifest, tmp_path: Path) -> None:
+def test_the_newest_published_version_is_shown(compiled_project: DbtManifest, tmp_path: Path) -> None:
     target = LocalTarget(tmp_path / "exports")
     for week in ("2020-W52", "2020-W53"):
         staged = tmp_path / week
@@ -154,11 +146,13 @@ def test_the_newest_published_version_is_shown(manifest: DbtManifest, tmp_path: 
         file = staged / "rows.csv"
         file.write_text("a\n1\n")
         publish(target, file, replace(draft(week), dataset="order_lines"), (), staged)
-    assert "order_lines: 2020-W53, version 1, 1 rows" in page("Shop", manifest, None, target)
+    assert "order_lines: 2020-W53, version 1, 1 rows" in page("Shop", compiled_project, None, target)
 
 
-def test_freshness_is_the_time_of_the_newest_snapshot(manifest: DbtManifest, offline_settings: Settings) -> None:
-    catalog, model = load_catalog(offline_settings, create=True), manifest.named("fct_trades")
+def test_freshness_is_the_time_of_the_newest_snapshot(
+    compiled_project: DbtManifest, offline_settings: Settings
+) -> None:
+    catalog, model = load_catalog(offline_settings, create=True), compiled_project.named("fct_trades")
     assert freshness(catalog, model) == "not built yet"
     catalog.create_namespace(model.schema)
     rows = pa.table({"side": ["BUY"]})

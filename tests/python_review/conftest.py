@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from python_common.config.environment import PROJECT_ROOT
@@ -7,5 +9,6 @@ from python_review import scope
 
 @pytest.fixture(scope="session")
 def side(compiled_project: DbtManifest) -> scope.Side:
-    """This project, compiled without a warehouse."""
-    return scope.side(compiled_project, PROJECT_ROOT)
+    """This project, compiled without a warehouse, as a review has it: without its analyses."""
+    nodes = {name: node for name, node in compiled_project.nodes.items() if node.resource_type != "analysis"}
+    return scope.side(replace(compiled_project, nodes=nodes), PROJECT_ROOT)
