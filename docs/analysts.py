@@ -17,6 +17,7 @@ from python_common.catalog.catalog import load_catalog, load_table
 from python_common.config.environment import PROJECT_ROOT, environment
 from python_common.config.settings import from_environment
 from python_common.errors import UserError
+from python_common.log import log, run_module
 from python_dbt.manifest import DbtManifest, Node, load
 from python_dbt.pii.origins import Origin, origins
 from python_dbt.project import Project
@@ -208,14 +209,11 @@ def main(manifest_path: Path, path: Path) -> None:
     try:
         catalog = load_catalog(settings)
     except UserError as error:
-        print(f"docs: no freshness, for there is no lake. {error}", file=sys.stderr)
+        log.warning("the page has no freshness: %s", error)
         catalog = None
     target = open_target(settings) if settings.export_root else None
     path.write_text(page(declared.title(Project(PROJECT_ROOT, environment())), load(manifest_path), catalog, target))
 
 
 if __name__ == "__main__":
-    try:
-        main(Path(sys.argv[1]), Path(sys.argv[2]))
-    except UserError as error:
-        sys.exit(f"error: {error}")
+    run_module(main, Path(sys.argv[1]), Path(sys.argv[2]))

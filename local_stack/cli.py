@@ -15,6 +15,7 @@ from local_stack import mail, stack, temporary
 from python_common.config.environment import home
 from python_common.config.settings import from_environment
 from python_common.errors import UserError
+from python_common.log import log
 from python_common.output import AsJson, console, print_json
 from python_common.weeks import IsoWeek
 
@@ -44,10 +45,10 @@ def up(only: Only = None) -> None:
     services = stack.services(values)
     for name in chosen:
         started_at = time.monotonic()
-        console.print(f"{name}: starting", end="\r" if console.is_terminal else "\n")
+        log.info("%s: starting", name)
         started = services[name].start()
         seconds = time.monotonic() - started_at
-        console.print(f"{name}: {'ready' if started else 'already running'} ({seconds:.0f} s)")
+        log.info(f"{name}: {'ready' if started else 'already running'} ({seconds:.0f} s)")
     console.print(f"environment: {path}")
 
 
@@ -161,7 +162,7 @@ def run_on_temporary(
     """Run a command on a temporary stack with landed sample data; the exit code is the command's."""
     sample_data = _sample_data()
     with TemporaryDirectory(prefix="lakehouse-") as directory, temporary.running(Path(directory), *stack.SERVICES):
-        console.print("temporary stack: landing sample data")
+        log.info("temporary stack: landing sample data")
         sample_data.load(from_environment(), orders=orders, seed=1, weeks=weeks)
         lakehouse = Path(sys.executable).with_name("lakehouse")
         landed = subprocess.run(

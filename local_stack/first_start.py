@@ -4,7 +4,6 @@ The archive (application class data sharing of the JVM) saves each later start o
 it when it ends, after SQL of the ingester's, dbt's and the export's kinds. It fits one Java and one set of jars.
 """
 
-import sys
 import tempfile
 from pathlib import Path
 
@@ -15,8 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 from local_stack import temporary
 from python_common.config import connections
 from python_common.config.settings import Settings
-from python_common.errors import UserError
-from python_common.log import log
+from python_common.log import log, run_module
 from python_common.spark import compiled, java, spark_conf, thrift, thrift_server
 
 SOURCE = Path(thrift_server.__file__).parent / "thrift_auth" / f"{thrift_server.AUTHENTICATOR}.java"
@@ -83,7 +81,4 @@ def _load_classes(settings: Settings, directory: str) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        sys.exit(f"error: {error}")
+    run_module(main)

@@ -6,8 +6,11 @@ Results are printed on stdout (python_common.output). No traceback is logged: it
 import json
 import logging
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Literal, TextIO
+
+from python_common.errors import UserError
 
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["text", "json"]
@@ -35,9 +38,7 @@ class _Handler(logging.StreamHandler[TextIO]):
     configured: tuple[Level, Format] = ("info", "text")
 
     def emit(self, record: logging.LogRecord) -> None:
-        # A progress bar replaces it while it is shown, so that lines appear above the bar, if both are on a terminal.
-        stderr = getattr(sys.stderr, "rich_proxied_file", sys.stderr)
-        self.stream = sys.stderr if stderr.isatty() else stderr
+        self.stream = sys.stderr  # whichever it is now: tests replace it
         super().emit(record)
 
 
@@ -59,3 +60,13 @@ def configure(level: Level = "info", style: Format = "text") -> None:
 def configuration() -> tuple[Level, Format]:
     """Return the arguments of the last `configure`, for a child process."""
     return _handler.configured
+
+
+def run_module(main: Callable[..., None], *arguments: object) -> None:
+    """Run the main function of a module; a UserError is logged and ends the process with exit code 1."""
+    configure()
+    try:
+        main(*arguments)
+    except UserError as error:
+        log.error(error)
+        sys.exit(1)

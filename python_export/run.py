@@ -13,6 +13,7 @@ from python_common.config.settings import Settings
 from python_common.errors import DeadlineError, Issue, UserError
 from python_common.failure import to_user_error
 from python_common.locks.lease import LeaseLostError
+from python_common.log import log
 from python_common.spark import thrift
 from python_common.weeks import IsoWeek
 from python_dbt.project import Project
@@ -40,8 +41,7 @@ from python_export.variables import Channels, Choices
 class Exporter:
     """What the steps of one run share: they publish what is complete, and withhold the rest by name.
 
-    `say` gets one line per step. `exported` is filled in as things happen: what is published stays when a later step
-    fails.
+    `exported` is filled in as things happen: what is published stays when a later step fails.
     """
 
     settings: Settings
@@ -49,7 +49,6 @@ class Exporter:
     project: Project
     exported: Exported
     readiness: Readiness = field(default_factory=Readiness)
-    say: Callable[[str], None] = print
     # Raises if another machine may be at work; asked before each build and each version.
     require: Callable[[], None] = lambda: None
     # Restated weeks of one run, by default LAKEHOUSE_EXPORT_RESTATE_WEEKS.
@@ -65,7 +64,7 @@ class Exporter:
         with self._target(chosen) as (target, directory):
             figures = None
             if weeks is None:
-                self.say("building the figures of all weeks")
+                log.info("building the figures of all weeks")
                 self.readiness.issues += build_figures(self.project)
                 figures = late.figures(self.catalog)
             due = self._due(target, weeks or (), figures, chosen)
@@ -210,7 +209,7 @@ class Exporter:
 
     def _built(self, chosen: Collection[Dataset], weeks: Sequence[IsoWeek], with_ancestors: bool) -> list[Issue]:
         self.require()
-        self.say(f"{', '.join(map(str, weeks))}: building {', '.join(dataset.model for dataset in chosen)}")
+        log.info(f"{', '.join(map(str, weeks))}: building {', '.join(dataset.model for dataset in chosen)}")
         # What they count has ancestors of its own.
         models = [name for dataset in chosen for name in (dataset.models if with_ancestors else (dataset.model,))]
         found = build(self.project, models, weeks, with_ancestors)
@@ -275,9 +274,9 @@ class Exporter:
             if not self.readiness.builds:
                 pii_gate.require_proven(self.project, tested)
             source = pii_scan.withhold(tested, directory / "scanned")
-        self.say(f"{dataset.name}: unloading")
+        log.info("%s: unloading", dataset.name)
         unloaded = unload(cursor, source, directory / "unloaded", self.settings.export_bom, self.settings.export_unload)
-        self.say(f"{dataset.name}: verifying")
+        log.info("%s: verifying", dataset.name)
         with _checking():
             facts = verify(unloaded, source, directory / "verified")
             pii_gate.require_persons(dataset, facts.k_anonymity, Choices.of(self.project.env).min_persons)

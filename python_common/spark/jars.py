@@ -20,6 +20,7 @@ from http.client import HTTPException
 from pathlib import Path
 
 from python_common.errors import UserError
+from python_common.log import run_module
 
 CENTRAL = "https://repo.maven.apache.org/maven2"
 POM = Path(__file__).with_name("pom.xml")
@@ -266,7 +267,4 @@ def main(command: str, pom: Path = POM, target: Path | None = None) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1], *map(Path, sys.argv[2:]))
-    except UserError as error:
-        sys.exit(f"error: {error}")
+    run_module(main, sys.argv[1], *map(Path, sys.argv[2:]))

@@ -9,7 +9,7 @@ from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import environment
 from python_common.config.settings import from_environment
 from python_common.errors import UserError
-from python_common.output import AsJson, console, print_table
+from python_common.output import AsJson, print_table
 from python_export.cli.outcome import end
 from python_export.notify import outbox
 from python_export.notify.deliver import notify
@@ -52,7 +52,7 @@ def retry(keys: Keys) -> None:
     catalog = load_catalog(settings)
     _require_rows(catalog, keys)
     outbox.requeue(catalog, keys, Channels.of(env))
-    end(notify(settings, env, catalog, console.print))
+    end(notify(settings, env, catalog))
 
 
 @app.command()

@@ -12,6 +12,7 @@ from python_common.config.settings import from_environment
 from python_common.errors import UserError
 from python_common.locks.lease import leased
 from python_common.locks.lock import locked
+from python_common.log import log
 from python_common.output import AsJson, console, print_json, print_table
 from python_common.weeks import IsoWeek, weeks_label
 from python_dbt.project import Project
@@ -96,22 +97,20 @@ def run(
         previewed = Exporter(settings, catalog, project, exported).preview(chosen, dataset or ())
         print_table(("dataset", "week", "due because", "withheld by"), previewed)
         for warning in exported.warnings:
-            console.print(warning)
+            log.warning(warning)
         return
     command = f"export run for {weeks_label(chosen) if chosen else 'late data'}"
     with (
-        alerting(settings, env, exported, console.print),
-        only_run(settings, env, catalog, exported, console.print, command) as lease,
+        alerting(settings, env, exported),
+        only_run(settings, env, catalog, exported, command) as lease,
         step_within(env, "export run"),
     ):
-        exporter = Exporter(
-            settings, catalog, project, exported, say=console.print, require=lease.require, restated=reason
-        )
+        exporter = Exporter(settings, catalog, project, exported, require=lease.require, restated=reason)
         exporter.run(chosen, dataset or (), build)
         print_summary(exported)
         for address in page.write_all(settings, catalog, exported):
             console.print(f"report: {address}")
-    exported.undelivered += notify(settings, env, catalog, console.print, exported.notices(), exported.weeks())
+    exported.undelivered += notify(settings, env, catalog, exported.notices(), exported.weeks())
     end_run(exported, metrics_file)
 
 
@@ -160,7 +159,7 @@ def notify_readers() -> None:
     """
     env = environment()
     settings = from_environment(env)
-    end(notify(settings, env, load_catalog(settings), console.print))
+    end(notify(settings, env, load_catalog(settings)))
 
 
 @app.command("list")

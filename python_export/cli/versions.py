@@ -15,6 +15,7 @@ from python_common.errors import UserError
 from python_common.failure import to_user_error
 from python_common.locks.lease import leased
 from python_common.locks.lock import locked
+from python_common.log import log
 from python_common.output import AsJson, console, print_json, print_table
 from python_common.spark import thrift
 from python_common.weeks import IsoWeek
@@ -167,8 +168,8 @@ def withdraw(
                 page.write_missing(settings, catalog, listed)
             except Exception as error:  # readers are notified all the same
                 missing = f"reports from {week} on are missing until the next `lakehouse export run` or `weekly`"
-                console.print(f"warning: {missing}: {to_user_error(error, settings)}")
-    end(notify(settings, env, catalog, console.print))
+                log.warning("%s: %s", missing, to_user_error(error, settings))
+    end(notify(settings, env, catalog))
 
 
 def expire(

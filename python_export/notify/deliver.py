@@ -38,14 +38,11 @@ from python_export.variables import Channels
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
 
-Say = Callable[[str], None]
-
 
 def notify(
     settings: Settings,
     env: Mapping[str, str],
     catalog: Catalog,
-    say: Say,
     notices: Iterable[Notice] = (),
     weeks: Iterable[str] = (),
     now: datetime | None = None,
@@ -64,7 +61,7 @@ def notify(
         unreadable: list[ManifestError] = []
         problems: list[UserError] = []
         if not is_announced(settings, target, channels.root):
-            say(f"no notification: {target.address('')} is not {channels.root}, the {channels.variable('root')}")
+            log.info(f"no notification: {target.address('')} is not {channels.root}, the {channels.variable('root')}")
             return []
         outbox.record_versions(catalog, target, channels, unreadable)
         outbox.record_notices(catalog, target, notices, channels, weeks)
@@ -74,18 +71,16 @@ def notify(
         except Exception as error:
             problems.append(to_user_error(error))
         if not channels.smtp and not channels.webhook:
-            say("no notification: neither LAKEHOUSE_SMTP_HOST nor LAKEHOUSE_WEBHOOK_URL is set")
+            log.info("no notification: neither LAKEHOUSE_SMTP_HOST nor LAKEHOUSE_WEBHOOK_URL is set")
         # Another root has other readers.
         pending = [entry for entry in outbox.entries(catalog) if entry.is_pending and outbox.belongs_to(target, entry)]
         versions = [entry for entry in pending if entry.kind == outbox.VERSION]
-        by_key = _announcements(target, versions, _shown(env, say), unreadable)
+        by_key = _announcements(target, versions, _shown(env), unreadable)
         pending = [entry for entry in pending if entry.kind != outbox.VERSION or entry.idempotency_key in by_key]
-        return [*problems, *unreadable, *_deliver(channels, target, pending, by_key, say, catalog, lease.require)]
+        return [*problems, *unreadable, *_deliver(channels, target, pending, by_key, catalog, lease.require)]
 
 
-def alert(
-    env: Mapping[str, str], week: IsoWeek, error: UserError, say: Say, at: datetime | None = None
-) -> list[UserError]:
+def alert(env: Mapping[str, str], week: IsoWeek, error: UserError, at: datetime | None = None) -> list[UserError]:
     """Send the error of a run to every channel at once, and return what was not delivered.
 
     Nothing is stored, so it also works where nothing can be written; the run is in the history, and its command must
@@ -96,12 +91,12 @@ def alert(
     """
     channels = Channels.of(env)
     entry = outbox.alert(str(week), str(error), channels, at or datetime.now(UTC))
-    return _deliver(channels, None, [entry], {}, say)
+    return _deliver(channels, None, [entry], {})
 
 
 @contextmanager
 def only_run(
-    settings: Settings, env: Mapping[str, str], catalog: Catalog, exported: Exported, say: Say, command: str
+    settings: Settings, env: Mapping[str, str], catalog: Catalog, exported: Exported, command: str
 ) -> Iterator[Lease]:
     """Hold the lock and the lease of the runs that export, and send an alert of runs that were killed before."""
     with locked("weekly"), leased(catalog, "weekly", command, reports_if_killed=True) as lease:
@@ -109,7 +104,7 @@ def only_run(
         if killed := lease.left:
             error = UserError(f"The {killed.run} was killed", "What it has published is whole; run it again")
             try:
-                undelivered = alert(env, exported.week, error, say, killed.at)
+                undelivered = alert(env, exported.week, error, killed.at)
                 lease.reported()
             except Exception as problem:  # the run itself must not end for it
                 undelivered = [to_user_error(problem, settings)]
@@ -123,7 +118,7 @@ def only_run(
 
 
 @contextmanager
-def alerting(settings: Settings, env: Mapping[str, str], exported: Exported, say: Say) -> Iterator[None]:
+def alerting(settings: Settings, env: Mapping[str, str], exported: Exported) -> Iterator[None]:
     """Send an alert if the block fails, then deliver what it had published before; its error is raised as a UserError.
 
     What cannot be delivered is logged, for the error itself counts more.
@@ -135,8 +130,8 @@ def alerting(settings: Settings, env: Mapping[str, str], exported: Exported, say
         undelivered: list[UserError] = []
         try:
             step = f"{exported.step}: " if exported.step else ""
-            undelivered += alert(env, exported.week, UserError(f"{step}{error.message}", error.remedy), say)
-            undelivered += notify(settings, env, load_catalog(settings), say, exported.notices())
+            undelivered += alert(env, exported.week, UserError(f"{step}{error.message}", error.remedy))
+            undelivered += notify(settings, env, load_catalog(settings), exported.notices())
         except Exception as second:  # whatever it is, it must not take the place of the error
             undelivered.append(to_user_error(second, settings))
         _log_undelivered(undelivered)
@@ -148,12 +143,12 @@ def _log_undelivered(problems: Iterable[UserError]) -> None:
         log.error("not delivered: %s", problem)
 
 
-def _shown(env: Mapping[str, str], say: Say) -> dict[str, ReportSpec]:
+def _shown(env: Mapping[str, str]) -> dict[str, ReportSpec]:
     """Return what is shown of datasets. Without it messages have counts of rows alone: no mail waits for it."""
     try:
         return declared.report_specs(Project(PROJECT_ROOT, env))
     except Exception as error:  # a manifest of dbt may be cut off or wrong in any way
-        say(f"figures are left out of messages: {to_user_error(error).message}")
+        log.warning("figures are left out of messages: %s", to_user_error(error).message)
         return {}
 
 
@@ -179,7 +174,6 @@ def _deliver(
     target: Target | None,
     pending: list[Entry],
     by_key: Announcements,
-    say: Say,
     catalog: Catalog | None = None,
     require: Callable[[], None] = lambda: None,
 ) -> list[UserError]:
@@ -198,7 +192,7 @@ def _deliver(
             waiting = f"{len(rows)} messages wait for a {channel} that is no longer configured"
             problems[waiting] = UserError(waiting, "Configure it, or drop them by `lakehouse export outbox drop`")
         elif messages_of is not None:
-            for problem in _send_all(channel, messages_of(rows), channels.patience, say, catalog, require):
+            for problem in _send_all(channel, messages_of(rows), channels.patience, catalog, require):
                 problems[problem.message] = problem
     return list(problems.values())
 
@@ -207,7 +201,6 @@ def _send_all(
     channel: outbox.Channel,
     waiting: Iterable[Message],
     patience: timedelta,
-    say: Say,
     catalog: Catalog | None,
     require: Callable[[], None],
 ) -> Iterator[UserError]:
@@ -237,7 +230,7 @@ def _send_all(
             yield problem
         if catalog:
             outbox.mark_delivered(catalog, message.entries, channel)
-        say(f"{channel}: sent {message}")
+        log.info("%s: sent %s", channel, message)
 
 
 def _pause(state: RetryCallState) -> float:

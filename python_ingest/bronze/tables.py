@@ -4,7 +4,6 @@ docs/exactly-once.md says why the layout is as it is: a file never mixes Kafka p
 statistics of partition, offset and batch are always kept, because the positions are read from them.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from uuid import uuid4
 
@@ -18,6 +17,7 @@ from python_common.catalog import property_keys
 from python_common.catalog.catalog import load_table, location
 from python_common.catalog.commits import translate_commit_errors, until_committed
 from python_common.errors import UserError
+from python_common.log import log
 from python_ingest.avro.walk import IncompatibleSchema
 from python_ingest.bronze.column_types import widened_columns
 from python_ingest.bronze.columns import declared_columns
@@ -68,10 +68,8 @@ def existing(catalog: Catalog, declaration: Declaration) -> Table:
     return table
 
 
-def prepared(catalog: Catalog, declaration: Declaration, say: Callable[[str], None] | None = None) -> Table:
+def prepared(catalog: Catalog, declaration: Declaration) -> Table:
     """Return the bronze table with the columns, properties and layout that its source declares: made, or changed.
-
-    `say` gets a line if the partition spec or the sort order of an existing table changes.
 
     Raises:
         UserError: a column of the table cannot be what its source declares, or others change the table all the time.
@@ -82,8 +80,8 @@ def prepared(catalog: Catalog, declaration: Declaration, say: Callable[[str], No
         if table is None:
             return create(catalog, declaration)
         other, table = other_layout(table, declaration), _grown(table, declaration)
-        if say and other and not other_layout(table, declaration):
-            say(f"{declaration.identifier}: new files use {other}; files that exist keep theirs")
+        if other and not other_layout(table, declaration):
+            log.info("%s: new files use %s; files that exist keep theirs", declaration.identifier, other)
         return table
 
     return until_committed(made_or_grown, f"{declaration.identifier} was changed by others", "Run the command again")

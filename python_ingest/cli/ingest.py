@@ -21,7 +21,7 @@ from python_common.spark.session import LazySparkSession, log_file
 from python_ingest.bronze import tables, topic_identity
 from python_ingest.cli.maintenance import alone, maintain, status, verify
 from python_ingest.cli.options import MetricsFile, Models, Topic, Topics, Wait, prepare
-from python_ingest.cli.report import ConsoleReporter, print_summary
+from python_ingest.cli.report import print_summary
 from python_ingest.declare import topics as declared
 from python_ingest.declare.topics import Declaration
 from python_ingest.kafka.admin import Broker
@@ -30,7 +30,7 @@ from python_ingest.landing import decode
 from python_ingest.landing.batch import BatchWriter
 from python_ingest.landing.follow import follow as following
 from python_ingest.landing.follow import stopped_by_signals
-from python_ingest.landing.run import Ingester, Options, TopicResult
+from python_ingest.landing.run import Ingester, Options, Reporter, TopicResult
 from python_ingest.landing.schema_plan import plan_of_file, plans_of_newest
 from python_ingest.maintenance import metrics
 from python_ingest.maintenance import replay as letters
@@ -204,8 +204,7 @@ def plan_schema(
 def _catch_up(settings: Settings, chosen: list[Declaration], options: Options) -> list[TopicResult]:
     """Land topics. If Spark's Java process is lost, land each failed one in a child process: one is the cause."""
     spark = LazySparkSession(settings)
-    with ConsoleReporter() as reporter:
-        results = Ingester(settings, spark, options, reporter).catch_up(chosen)
+    results = Ingester(settings, spark, options).catch_up(chosen)
     if not spark.gone():
         spark.stop()
     elif len(chosen) == 1:
@@ -260,17 +259,17 @@ def _run(
         report(results)
         write_metrics()
     else:
-        with ConsoleReporter() as reporter:
-            ingester = Ingester(settings, spark, options, reporter, after_turn=letters.Recovery(reporter))
-            # In a thread: a broker that does not answer must not delay batches.
-            Thread(target=write_metrics, daemon=True).start()
-            with stopped_by_signals(ingester.stopping):
-                results = following(ingester, chosen, pause, lambda result: report([result]))
+        reporter = Reporter()
+        ingester = Ingester(settings, spark, options, reporter, after_turn=letters.Recovery(reporter))
+        # In a thread: a broker that does not answer must not delay batches.
+        Thread(target=write_metrics, daemon=True).start()
+        with stopped_by_signals(ingester.stopping):
+            results = following(ingester, chosen, pause, lambda result: report([result]))
     spark.stop()
     print_summary(results)
     for result in results:
         if result.key_errors:
-            console.print(f"note: {result.topic}: {undecoded_keys(result.key_errors)}")
+            log.warning("%s: %s", result.topic, undecoded_keys(result.key_errors))
     if pause is not None:
         return 0
     return 1 if any(result.error for result in results) else 4 if any(result.over_limit for result in results) else 0

@@ -141,7 +141,7 @@ def status(
         print_table([*statuses[0].row()], [[*topic.row().values()] for topic in statuses])
         for topic in statuses:
             for remark in topic.remarks():
-                console.print(f"note: {topic.topic}: {remark}")
+                log.warning("%s: %s", topic.topic, remark)
     for topic in statuses:
         if topic.error is not None:
             log.error("%s: %s", topic.topic, topic.error)

@@ -3,12 +3,12 @@
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import Protocol
 
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
@@ -19,6 +19,7 @@ from python_common.config.deadline import limits
 from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.failure import to_user_error
+from python_common.log import log
 from python_ingest.bronze import positions, rewrite, tables, topic_identity
 from python_ingest.bronze.commit import Landed
 from python_ingest.bronze.positions import Position, PositionReader
@@ -73,17 +74,30 @@ class TopicResult:
     error: UserError | None = None
 
 
-class Reporter(Protocol):
-    """Reports the progress of a topic. Called from several threads."""
+class Reporter:
+    """Logs the progress of topics. Called from several threads, of a topic by one at a time."""
+
+    def __init__(self) -> None:
+        self._landed: Counter[str] = Counter()
+        self._caught_up: set[str] = set()
 
     def waiting(self, topic: str, offsets_left: int) -> None:
-        """So many offsets are still to be landed."""
+        """Log that a topic has caught up, once until it has offsets to land again."""
+        if offsets_left:
+            self._caught_up.discard(topic)
+        elif topic not in self._caught_up:
+            self._caught_up.add(topic)
+            log.info("%s: caught up", topic)
 
     def landed(self, topic: str, what: Landed) -> None:
-        """A batch is committed."""
+        """Log a committed batch."""
+        self._landed[topic] += what.rows
+        done = self._landed[topic]
+        log.info(f"{topic}: {done:,} records landed, {what.dead_letters:,} dead letters in the last batch")
 
     def note(self, topic: str, text: str) -> None:
-        """An event that is no error."""
+        """Log an event that is no error."""
+        log.info("%s: %s", topic, text)
 
 
 @dataclass
@@ -93,7 +107,7 @@ class Ingester:
     settings: Settings
     spark: Callable[[], SparkSession]
     options: Options
-    reporter: Reporter
+    reporter: Reporter = field(default_factory=Reporter)
     writer: str = field(default_factory=lambda: str(uuid.uuid4()))
     after_turn: Callable[[BatchWriter], None] = lambda _: None
 
@@ -180,7 +194,7 @@ class _TopicLoop:
             UserError: the table cannot be created, or the broker does not answer.
         """
         make_namespace(self.batch_writer.catalog, self._declaration.schema)
-        tables.prepared(self.batch_writer.catalog, self._declaration, self._note)
+        tables.prepared(self.batch_writer.catalog, self._declaration)
         topic = self._broker.describe(self._declaration.topic)
         until = self._options.until
         self._ends = topic.end if until is None else self._broker.offsets_at(topic, until)

@@ -14,6 +14,7 @@ from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Ports, Settings
 from python_common.config.variables import fields, written
 from python_common.errors import UserError
+from python_common.log import run_module
 from python_export.variables import Channels, Choices
 
 PREFIX = "LAKEHOUSE_"
@@ -76,7 +77,4 @@ def main(command: str) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1])
-    except UserError as error:
-        sys.exit(f"error: {error}")
+    run_module(main, sys.argv[1])

@@ -10,7 +10,6 @@ from python_common.config.deadline import step_within
 from python_common.config.environment import PROJECT_ROOT, environment
 from python_common.config.settings import Settings, from_environment
 from python_common.errors import UserError
-from python_common.output import console
 from python_dbt.project import Project
 from python_export.cli.outcome import end, print_summary
 from python_export.notify.deliver import notify
@@ -69,7 +68,7 @@ def erase(
 def report(settings: Settings, env: Mapping[str, str], exported: Exported, notifies: bool = True) -> None:
     """Print what was published, notify readers, and end the command with its exit code."""
     print_summary(exported)
-    undelivered = notify(settings, env, load_catalog(settings), console.print, exported.notices()) if notifies else []
+    undelivered = notify(settings, env, load_catalog(settings), exported.notices()) if notifies else []
     end(undelivered, exported.is_incomplete)
 
 

@@ -18,6 +18,7 @@ from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.locks.lease import leased
 from python_common.locks.lock import locked
+from python_common.log import log
 from python_common.output import console
 from python_common.spark.session import LazySparkSession
 from python_dbt import run as dbt
@@ -155,7 +156,7 @@ class Erasure:
         """Publish the weeks that have changed, then withdraw the old versions, whether or not there are new ones."""
         self.require()
         try:
-            exporter = Exporter(self.settings, catalog, self.project, exported, say=console.print, require=self.require)
+            exporter = Exporter(self.settings, catalog, self.project, exported, require=self.require)
             # Every withdrawn version is replaced, however many weeks that takes.
             replace(exporter, at_most=sys.maxsize).run(None)
         finally:
@@ -192,12 +193,12 @@ class Erasure:
                 at = erased_at(catalog, spark(), name).isoformat()
                 receipt.tables[name] = {"rows": before + rows, "erased_at": at}
                 receipt.save(catalog)
-                console.print(f"{name}: {rows:,} rows are erased")
+                log.info(f"{name}: {rows:,} rows are erased")
         spark.stop()
 
     def _rebuild(self, receipt: Receipt) -> None:
         """Rebuild all models behind the tables: an erased row has no key by which an increment finds its results."""
-        console.print("rebuilding all models behind these tables")
+        log.info("rebuilding all models behind these tables")
         dbt.rebuild(self.project, *(f"{name}+" for name in self._sources(receipt)))
 
     def _purge(self, catalog: Catalog, receipt: Receipt) -> None:

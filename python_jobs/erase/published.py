@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from python_common import pii_key
 from python_common.errors import UserError
-from python_common.output import console
+from python_common.log import log
 from python_dbt.manifest import DbtManifest
 from python_dbt.pii import masks
 from python_export.csv.csv_file import name, one_row, reading, rows_of
@@ -98,7 +98,7 @@ def withdraw(targets: Iterable[Target], addresses: Collection[str]) -> None:
         page.delete_reports(target, {path.split("/")[1] for path in withdrawn})
         for path in withdrawn:
             withdraw_version(target, path, REASON)
-            console.print(f"{target.address(path)} is withdrawn")
+            log.info("%s is withdrawn", target.address(path))
             changed.append(target)
     # A root whose index cannot be written must not keep the files of another one.
     for target in dict.fromkeys(changed):

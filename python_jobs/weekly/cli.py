@@ -8,7 +8,7 @@ import typer
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT, environment
 from python_common.config.settings import from_environment
-from python_common.output import AsJson, console, print_json, print_table
+from python_common.output import AsJson, print_json, print_table
 from python_dbt.project import Project
 from python_export.cli.outcome import MetricsFile, OneWeek, SeveralWeeks, chosen_weeks, end_run, print_summary
 from python_jobs.weekly import history, job
@@ -45,8 +45,7 @@ def weekly(
     now = datetime.now(UTC)
     settings = from_environment(env)
     chosen = chosen_weeks(settings, now, week, weeks)
-    exported = job.run(settings, env, Project(PROJECT_ROOT, env), chosen, console, full_refresh)
-    console.print()
+    exported = job.run(settings, env, Project(PROJECT_ROOT, env), chosen, full_refresh)
     print_summary(exported)
     end_run(exported, metrics_file)
 

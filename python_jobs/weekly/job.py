@@ -3,13 +3,12 @@
 import time
 from collections.abc import Mapping
 
-from rich.console import Console
-
 from python_common.catalog.catalog import load_catalog, require_views
 from python_common.config.deadline import step_within
 from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.failure import to_user_error
+from python_common.log import log
 from python_common.weeks import IsoWeek, weeks_label
 from python_dbt.project import Project
 from python_export.notify.deliver import alerting, only_run
@@ -24,10 +23,9 @@ def run(
     env: Mapping[str, str],
     project: Project,
     weeks: list[IsoWeek],
-    console: Console,
     full_refresh: bool = False,
 ) -> Exported:
-    """Run every step for some weeks, the newest last, and return what they did, with a line on the console for each.
+    """Run every step for some weeks, the newest last, log a line for each, and return what they did.
 
     Raises:
         UserError: a step failed as a whole, and its line in the history says so. What it had published stays. Or a
@@ -37,39 +35,36 @@ def run(
     for field in ("export_root", "pii_key_file"):
         settings.needed(field)
 
-    def say(line: str) -> None:
-        console.print(line, markup=False)
-
     exported = Exported(weeks[-1])
     catalog = load_catalog(settings, create=True)
-    with only_run(settings, env, catalog, exported, say, f"weekly run for {weeks_label(weeks)}") as lease:
+    with only_run(settings, env, catalog, exported, f"weekly run for {weeks_label(weeks)}") as lease:
         require_views(catalog, settings)
-        job = Job(settings, env, project, catalog, say, weeks, exported, full_refresh, require=lease.require)
+        job = Job(settings, env, project, catalog, weeks, exported, full_refresh, require=lease.require)
         this_run = history.begin(catalog, weeks_label(weeks))
         try:
             # The alert comes before the history, which may be what cannot be written.
-            with alerting(settings, env, exported, say):
-                _run_steps(job, console)
+            with alerting(settings, env, exported):
+                _run_steps(job)
         except UserError as error:
             try:
                 history.end(catalog, this_run, "failed", failed_step=exported.step, message=str(error), **_facts(job))
             except Exception as second:
                 why = to_user_error(second, settings).message
-                say(f"{history.TABLE.identifier} will say that this run was killed: {why}")
+                log.warning("%s will have this run as killed: %s", history.TABLE.identifier, why)
             raise
         history.end(catalog, this_run, _outcome(exported), **_facts(job))
         return exported
 
 
-def _run_steps(job: Job, console: Console) -> None:
+def _run_steps(job: Job) -> None:
     for step, work in STEPS.items():
         job.exported.step, started, note = step, time.monotonic(), "failed"
         try:
             job.require()
-            with console.status(step), step_within(job.env, step):
+            with step_within(job.env, step):
                 note = work(job)
         finally:
-            job.say(f"{step:10} {time.monotonic() - started:4.0f} s  {note}")
+            log.info(f"{step:10} {time.monotonic() - started:4.0f} s  {note}")
 
 
 def _outcome(exported: Exported) -> str:

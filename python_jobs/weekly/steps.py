@@ -15,6 +15,7 @@ from python_common.catalog.catalog import load_table
 from python_common.config.settings import Settings
 from python_common.errors import Issue, UserError
 from python_common.failure import to_user_error
+from python_common.log import log
 from python_common.spark.session import LazySparkSession
 from python_common.weeks import IsoWeek, weeks_label
 from python_dbt import run as dbt
@@ -27,7 +28,6 @@ from python_export.publishing import late
 from python_export.publishing.target import open_target
 from python_export.readiness.issues import Readiness
 from python_export.run import Exporter
-from python_ingest.bronze.commit import Landed
 from python_ingest.declare.topics import MODELS_DIR, Declaration, read_declarations
 from python_ingest.landing.run import Ingester, Options
 from python_ingest.maintenance import receipts
@@ -44,13 +44,12 @@ RECONCILIATION, RECONCILED = "ops_reconciliation", "ops.reconciliation"
 
 @dataclass
 class Job:
-    """What the steps of one run share. `say` logs a line; `figures` are None if they are not known."""
+    """What the steps of one run share. `figures` are None if they are not known."""
 
     settings: Settings
     env: Mapping[str, str] = field(repr=False)
     project: Project
     catalog: Catalog
-    say: Callable[[str], None]
     weeks: list[IsoWeek]
     exported: Exported
     full_refresh: bool = False
@@ -67,10 +66,8 @@ class Job:
 
     @property
     def exporter(self) -> Exporter:
-        """What publishes, without a line per step."""
-        return Exporter(
-            self.settings, self.catalog, self.project, self.exported, self.readiness, lambda _: None, self.require
-        )
+        """What publishes."""
+        return Exporter(self.settings, self.catalog, self.project, self.exported, self.readiness, self.require)
 
     def add(self, note: str, issues: list[Issue]) -> str:
         """Add what is wrong in every week, log it, and return the note."""
@@ -80,28 +77,14 @@ class Job:
     def show(self, note: str, issues: list[Issue]) -> str:
         """Log what is wrong, a line each, and return the note."""
         for reason in dict.fromkeys(issue.message for issue in issues):
-            self.say(f"  {reason}")
+            log.warning(reason)
         return note
-
-
-@dataclass(frozen=True)
-class _Notes:
-    """Logs only the notes of an ingester's run."""
-
-    say: Callable[[str], None]
-
-    def waiting(self, topic: str, offsets_left: int) -> None: ...
-
-    def landed(self, topic: str, what: Landed) -> None: ...
-
-    def note(self, topic: str, text: str) -> None:
-        self.say(f"{topic}: {text}")
 
 
 def ingest(job: Job) -> str:
     """Land the records of every topic."""
     spark = LazySparkSession(job.settings)
-    ingester = Ingester(job.settings, spark, Options(wait=WAIT_SECONDS), _Notes(job.say))
+    ingester = Ingester(job.settings, spark, Options(wait=WAIT_SECONDS))
     results = ingester.catch_up(read_declarations(MODELS_DIR))
     spark.stop()
     failed = []
@@ -140,7 +123,7 @@ def _verified(job: Job, topic: Declaration, sample: Sample) -> Report:
         return verify_topic(job.settings, topic, WAIT_SECONDS, sample, decoded=True)
     except UserError as error:
         report = verify_topic(job.settings, topic, WAIT_SECONDS, sample)
-        job.say(f"{topic.topic}: columns were not compared with their bytes: {error.message}")
+        log.warning("%s: columns were not compared with their bytes: %s", topic.topic, error.message)
         return report
 
 
@@ -211,11 +194,10 @@ def write_report(job: Job) -> str:
 
 def notify_readers(job: Job) -> str:
     """Deliver the notifications."""
-    lines: list[str] = []
     exported = job.exported
-    problems = notify(job.settings, job.env, job.catalog, lines.append, exported.notices(), exported.weeks())
+    problems = notify(job.settings, job.env, job.catalog, exported.notices(), exported.weeks())
     exported.undelivered += problems
-    return "; ".join([*lines, *(problem.message for problem in problems)]) or "nothing new"
+    return "; ".join(problem.message for problem in problems) or "nothing pending"
 
 
 STEPS = {

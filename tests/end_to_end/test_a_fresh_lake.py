@@ -33,7 +33,7 @@ def test_several_weeks_are_published(small_lake: Lake, published: Steps) -> None
     assert (run.week, run.outcome) == (f"{before}..{week}", "published")
     assert set(run.versions.split(", ")) == every - {f"order_lines/{week}/v1"}
     assert small_lake.versions() == every
-    assert "all tests passed" in published["weekly"].stdout
+    assert "all tests passed" in published["weekly"].stderr
     for dataset in DATASETS:
         latest = json.loads((Path(small_lake.settings.export_root) / dataset / "latest.json").read_text())
         assert latest["week"] == str(week)

@@ -44,7 +44,7 @@ def test_up_a_second_time_starts_nothing(stack: Settings) -> None:
     before = pids()
     again = run_lakehouse("stack", "up")
     assert again.returncode == 0
-    assert again.stdout.count("already running") == 4
+    assert again.stderr.count("already running") == 4
     assert pids() == before
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from python_common.log import configuration, configure, log
+from python_common.errors import UserError
+from python_common.log import configuration, configure, log, run_module
 from python_common.output import console, print_json, print_table
 from tests.conftest import LAKEHOUSE
 
@@ -62,6 +63,16 @@ def test_no_traceback_is_logged(capsys: pytest.CaptureFixture[str]) -> None:
     except ValueError:
         log.exception("it failed")
     assert capsys.readouterr().err.partition(" ")[2] == "error: it failed\n"
+
+
+def test_an_error_of_a_module_is_logged_and_ends_it(capsys: pytest.CaptureFixture[str]) -> None:
+    def main(name: str) -> None:
+        raise UserError(f"{name} is missing", "Make it")
+
+    with pytest.raises(SystemExit, match=r"^1$"):
+        run_module(main, "a lock")
+    output = capsys.readouterr()
+    assert (output.out, output.err.partition(" ")[2]) == ("", "error: a lock is missing. Make it.\n")
 
 
 @pytest.mark.parametrize(

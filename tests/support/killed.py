@@ -17,6 +17,7 @@ from pyiceberg.catalog import Catalog
 from python_dbt.run import build_all
 from python_export import run as export_run
 from python_export.notify import outbox, page
+from python_ingest.landing import run
 from python_jobs.cli import main
 from python_jobs.weekly import steps
 
@@ -49,7 +50,7 @@ def die_at_the_second(owner: Any, name: str) -> None:
 
 
 def after_the_first_batch() -> None:
-    steps._Notes.landed = die
+    run.Reporter.landed = die
 
 
 def after_two_verified_topics() -> None:

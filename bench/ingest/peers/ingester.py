@@ -6,11 +6,11 @@ from python_common.config.settings import from_environment
 from python_common.spark.session import LazySparkSession
 from python_ingest.bronze.commit import Landed
 from python_ingest.declare.topics import Declaration, read_declarations
-from python_ingest.landing.run import Ingester, Options
+from python_ingest.landing.run import Ingester, Options, Reporter
 
 
-class Batches:
-    """A Reporter that says when a batch is committed."""
+class Batches(Reporter):
+    """Says when a batch is committed."""
 
     def waiting(self, topic: str, offsets_left: int) -> None:
         """Say nothing."""

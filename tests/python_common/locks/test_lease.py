@@ -55,7 +55,7 @@ NOTIFY = """
 from python_export.notify.deliver import notify
 
 told()
-say([str(problem) for problem in notify(settings, environment(), catalog, say)])
+say([str(problem) for problem in notify(settings, environment(), catalog)])
 """
 
 

@@ -59,15 +59,13 @@ class Lake:
 
     def tell(self, env: dict[str, str], notices: Iterable[Notice] = (), weeks: Iterable[str] = ()) -> list[str]:
         """Notify, and return what was not delivered."""
-        return [str(problem) for problem in deliver.notify(self.settings, env, self.catalog, print, notices, weeks)]
+        return [str(problem) for problem in deliver.notify(self.settings, env, self.catalog, notices, weeks)]
 
-    def alert(self, env: dict[str, str], error: UserError = FAILED) -> list[str]:
-        """Send an alert that the run for the week failed, and return the lines that are logged."""
-        lines: list[str] = []
+    def alert(self, env: dict[str, str], error: UserError = FAILED) -> None:
+        """Send an alert that the run for the week failed."""
         exported = Exported(IsoWeek.parse(WEEK))
-        with suppress(UserError), deliver.alerting(self.settings, env, exported, lines.append):
+        with suppress(UserError), deliver.alerting(self.settings, env, exported):
             raise error
-        return lines
 
 
 class Mailbox:

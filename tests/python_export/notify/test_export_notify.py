@@ -96,14 +96,14 @@ def test_a_week_is_one_mail_with_its_figures_and_is_told_once(
 
 @pytest.mark.usefixtures("published_to")
 def test_a_manifest_of_dbt_that_is_cut_off_holds_up_no_mail(
-    lake: Lake, mailbox: Mailbox, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    lake: Lake, mailbox: Mailbox, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "cut").mkdir()
     (tmp_path / "cut" / "manifest.json").write_text('{"nodes": {')
     lake.publish("note\na\n", WEEK)
     assert lake.tell(mailbox.env | {"DBT_TARGET_PATH": str(tmp_path / "cut")}) == []
     assert mailbox.subjects == [f"{WEEK}: 1 file published"]
-    assert "figures are left out of messages" in capsys.readouterr().out
+    assert "figures are left out of messages" in caplog.text
 
 
 def test_links_are_those_of_the_web(lake: Lake, mailbox: Mailbox) -> None:
@@ -241,10 +241,10 @@ def test_one_damaged_manifest_holds_up_no_mail_and_told_ones_are_not_read_again(
     assert {path.split("/")[1] for path in paths} == {NEXT_WEEK, WEEK, "2020-W52"}
 
 
-def test_without_a_channel_nothing_is_owed(lake: Lake, mailbox: Mailbox, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_channel_nothing_is_owed(lake: Lake, mailbox: Mailbox, caplog: pytest.LogCaptureFixture) -> None:
     lake.publish("a")
     assert lake.tell({}) == []
-    assert "no notification: neither" in capsys.readouterr().out
+    assert "no notification: neither" in caplog.text
     assert lake.tell(mailbox.env) == []
     assert mailbox.mails == []
 
@@ -268,7 +268,7 @@ def test_rows_written_at_the_same_time_are_all_kept_and_none_twice(lake: Lake) -
 
 
 def test_versions_of_a_root_that_is_not_announced_are_not(
-    lake: Lake, mailbox: Mailbox, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    lake: Lake, mailbox: Mailbox, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "link").symlink_to(lake.settings.export_root)
     announced = mailbox.env | {"LAKEHOUSE_NOTIFY_ROOT": str(tmp_path / "link")}
@@ -276,7 +276,7 @@ def test_versions_of_a_root_that_is_not_announced_are_not(
     for root, content in ((lake, "a"), (trial, "other")):
         root.publish(content)
         assert root.tell(announced, [Notice(WEEK, None, f"warning: {content}")]) == []
-    assert f"no notification: {trial.target.address('')} is not {tmp_path / 'link'}" in capsys.readouterr().out
+    assert f"no notification: {trial.target.address('')} is not {tmp_path / 'link'}" in caplog.text
     [mail] = mailbox.mails
     assert {entry.mail for entry in lake.entries} == {"delivered"}
     assert trial.target.address("") not in text_of(mail)
@@ -395,7 +395,7 @@ def test_an_erasure_announces_what_it_withdrew(lake: Lake, mailbox: Mailbox, mon
 
 
 def test_a_version_is_withdrawn_by_name_and_readers_hear_of_it(
-    lake: Lake, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(cli_versions, "from_environment", lambda env=None: lake.settings)
     monkeypatch.setattr(cli_versions, "environment", lambda: mailbox.env)
@@ -425,7 +425,7 @@ def test_a_version_is_withdrawn_by_name_and_readers_hear_of_it(
     done = run("v2", "--reason", "a wrong price")
     assert (done.exit_code, done.exception) == (0, None)
     # Without Spark it cannot be written again.
-    assert f"warning: reports from {WEEK} on are missing until the next `lakehouse export run`" in done.output
+    assert f"reports from {WEEK} on are missing until the next `lakehouse export run`" in caplog.text
     assert not report.exists()
     assert f"events/{WEEK}/v2 is withdrawn; v1 is the newest of its week" in done.output
     assert f"events/{WEEK}/v2 was withdrawn on {datetime.now(UTC):%Y-%m-%d}: a wrong price" in text_of(mailbox.mails[1])
@@ -439,7 +439,7 @@ def test_a_version_is_withdrawn_by_name_and_readers_hear_of_it(
     last = run("v1", "--reason", "a wrong price")
     assert last.exit_code == 3
     assert f"events/{WEEK}/v1 is withdrawn; its week has no version" in last.output
-    assert "Unexpected error: ValueError" in last.output
+    assert "Unexpected error: ValueError" in caplog.text
 
 
 def test_rows_are_listed_tried_again_and_dropped(lake: Lake, mailbox: Mailbox, outbox_command: Command) -> None:

@@ -28,11 +28,11 @@ def at(lake: Lake, mailbox: Mailbox, exports_declared: dict[str, str]) -> At:
     """Return a function that notifies at a moment; since the week before, events are due each week."""
     late.record_due(lake.catalog, lake.target, IsoWeek(2020, 52), ["events"])
     lake.publish("a", "2020-W52")
-    deliver.notify(lake.settings, exports_declared, lake.catalog, print)
+    deliver.notify(lake.settings, exports_declared, lake.catalog)
 
     def notify(now: datetime, *notices: Notice, **more: str) -> list[str]:
         env = mailbox.env | exports_declared | EXPECTED | more
-        problems = deliver.notify(lake.settings, env, lake.catalog, print, notices, [IsoWeek.parse(WEEK)], now)
+        problems = deliver.notify(lake.settings, env, lake.catalog, notices, [IsoWeek.parse(WEEK)], now)
         return [str(problem) for problem in problems]
 
     return notify

@@ -126,6 +126,6 @@ def test_a_drop_beside_an_addition_lands_and_is_said_where_people_look(
     (status,) = topic_statuses(lab.settings, [lab.declaration], 10)
     assert status.notes == [note]
     shown = lakehouse("ingest", "status", "--models", str(models_dir))
-    assert f"note: {lab.topic}: {note}" in " ".join(shown.stdout.split())
+    assert f"warning: {lab.topic}: {note}" in shown.stderr
     allowing = replace(lab.declaration, table=f"{lab.declaration.table}_allowed", allow=("code",))
     assert lab.land_well(declaration=allowing).notes == []

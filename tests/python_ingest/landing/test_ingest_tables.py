@@ -114,31 +114,32 @@ def layout_of(table: Table) -> tuple[str, str]:
     return ", ".join(map(str, parted)), ", ".join(map(str, order))
 
 
-def test_a_table_is_laid_out_as_declared_and_again_when_that_changes(catalog: Catalog) -> None:
+def test_a_table_is_laid_out_as_declared_and_again_when_that_changes(
+    catalog: Catalog, caplog: pytest.LogCaptureFixture
+) -> None:
     columns = spark_types.struct({"id": LongType(), "country": StringType()})
     spec = (partition_field("bucket(4, id)"), partition_field("days(kafka_timestamp)"))
     order = (sort_field("id desc nulls last"), sort_field("kafka_offset"))
     both = replace(DECLARATION, columns=columns, partition_spec=spec, sort_order=order)
-    said: list[str] = []
-    table = tables.prepared(catalog, both, said.append)
+    table = tables.prepared(catalog, both)
     as_declared = "bucket(4, id), days(kafka_timestamp), kafka_partition"
     assert layout_of(table) == (as_declared, "id desc nulls last, kafka_offset asc nulls first")
     for same in (both, replace(both, partition_spec=None, sort_order=None), replace(both, partition_spec=spec[::-1])):
-        assert tables.prepared(catalog, same, said.append).metadata_location == table.metadata_location
-    assert said == []
+        assert tables.prepared(catalog, same).metadata_location == table.metadata_location
+    assert caplog.messages == []
 
     # What comes with the change has its column added in the same commit.
     more = spark_types.struct({"id": LongType(), "country": StringType(), "store": IntegerType()})
     other = replace(both, columns=more, partition_spec=(partition_field("store"), spec[1]), sort_order=order[1:])
-    changed = tables.prepared(catalog, other, said.append)
+    changed = tables.prepared(catalog, other)
     assert layout_of(changed) == ("days(kafka_timestamp), kafka_partition, store", "kafka_offset asc nulls first")
-    assert said == [
+    assert caplog.messages == [
         "bronze.sales: new files use partition spec store, days(kafka_timestamp), kafka_partition"
         " and sort order kafka_offset asc nulls first; files that exist keep theirs"
     ]
-    back = tables.prepared(catalog, replace(both, columns=more), said.append)
+    back = tables.prepared(catalog, replace(both, columns=more))
     assert layout_of(back) == ("days(kafka_timestamp), kafka_partition, bucket(4, id)", layout_of(table)[1])
-    assert len(said) == 2
+    assert len(caplog.messages) == 2
 
 
 def test_a_table_that_was_made_without_a_layout_takes_one(catalog: Catalog) -> None:

@@ -1,6 +1,7 @@
 """The job around its steps: a failure is named, told and written down, and one run at a time holds the lock."""
 
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -10,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
-from rich.console import Console
 from sqlalchemy.exc import OperationalError
 from typer.testing import CliRunner
 
@@ -46,7 +46,7 @@ def run(
 ) -> Exported:
     """Run the job with a first step that works and a second one that is given."""
     monkeypatch.setattr(job, "STEPS", {"ingest": lambda job: "3 records", "build": build})
-    return job.run(settings, env or {}, Project(Path(), {}), [WEEK], Console(quiet=True))
+    return job.run(settings, env or {}, Project(Path(), {}), [WEEK])
 
 
 def failing(error: Exception) -> Callable[[Job], str]:
@@ -89,7 +89,7 @@ def test_the_next_run_alerts_of_a_killed_one_once_whichever_weeks_it_is_for(
             run(offline_settings, monkeypatch, die, mailbox.env)
         for weeks in ([WEEK.minus(1)], [WEEK.minus(1), WEEK]):
             monkeypatch.setattr(job, "STEPS", {"build": lambda job: "built"})
-            job.run(offline_settings, mailbox.env, Project(Path(), {}), weeks, Console(quiet=True))
+            job.run(offline_settings, mailbox.env, Project(Path(), {}), weeks)
     [mail] = mailbox.mails
     assert f"The weekly run for {WEEK} was killed" in text_of(mail)
     assert [line.outcome for line in history.runs(load_catalog(offline_settings))] == ["killed", *["unchanged"] * 2]
@@ -166,7 +166,9 @@ def test_a_dead_mail_server_is_exit_code_3_and_not_told(
     steps = {"build": warn, "notify": STEPS["notify"]}
     done = command(offline_settings, monkeypatch, env, "--week", str(WEEK), **steps)
     assert done.exit_code == 3
-    assert "warning: the field phone has no class" in done.stdout
+    # The steps are logged.
+    assert done.stdout == "warning: the field phone has no class\n"
+    assert re.fullmatch(r"build +0 s  built", caplog.messages[0])
     assert "a notification failed: " in caplog.text
     [line] = history.runs(load_catalog(offline_settings))
     assert (line.outcome, line.warnings, line.versions) == ("not told", "the field phone has no class", None)
@@ -284,7 +286,7 @@ def test_a_week_whose_topics_cannot_be_read_is_recorded_as_due_before_the_build(
 
     # No Thrift server answers.
     with pytest.raises(UserError):
-        job.run(offline_settings, {}, project, [WEEK], Console(quiet=True))
+        job.run(offline_settings, {}, project, [WEEK])
 
     catalog, target = load_catalog(offline_settings), open_target(offline_settings)
     assert history.runs(catalog)[0].failed_step == "complete"
