@@ -20,6 +20,7 @@ from python_common.catalog import fork as metadata
 from python_common.catalog.catalog import load_catalog, require_views
 from python_common.config import environment
 from python_common.config.settings import Settings, from_environment
+from python_common.config.variables import fields
 from python_common.errors import UserError
 from python_common.locks import lease
 from python_common.locks.lock import locked
@@ -28,19 +29,17 @@ from python_common.process import Service, free_ports
 from python_common.spark import thrift_server
 from python_common.spark.spark_conf import master, own_properties
 from python_export.notify import outbox
+from python_export.variables import Channels
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 # A row of production's would make a fork wait for production, or send its mails.
 EMPTIED = (lease.TABLE.identifier, outbox.TABLE.identifier)
 OFF = (
-    "LAKEHOUSE_ALERT_TO",
+    *fields(Channels),
     "LAKEHOUSE_EXPORT_UNLOAD",
     "LAKEHOUSE_EXPORT_URL",
-    "LAKEHOUSE_SMTP_HOST",
-    "LAKEHOUSE_SMTP_TO",
     "LAKEHOUSE_THRIFT_BIND",
     "LAKEHOUSE_THRIFT_TLS",
-    "LAKEHOUSE_WEBHOOK_URL",
 )
 FACTS = "fork.json"
 CATALOG_PROPERTIES = "catalog.properties"
@@ -191,10 +190,9 @@ def _base(directory: Path, of_store: Mapping[str, str]) -> dict[str, str]:
 
 
 def _variables(settings: Settings, fork: Fork) -> Mapping[str, str]:
-    of_production = environment.read_env_file(environment.env_file())
     key = {} if settings.pii_key_file is None else {"LAKEHOUSE_PII_KEY_FILE": str(settings.pii_key_file.absolute())}
     return {
-        **{name: value for name, value in of_production.items() if not name.startswith("LAKEHOUSE_SMTP_")},
+        **environment.read_env_file(environment.env_file()),
         "KAFKA_BOOTSTRAP_SERVERS": settings.kafka_bootstrap_servers,
         "SCHEMA_REGISTRY_URL": settings.schema_registry_url,
         **key,

@@ -29,8 +29,7 @@ def list_rows(
     rows = [
         (
             entry.idempotency_key,
-            entry.mail,
-            entry.webhook,
+            *(getattr(entry, channel) for channel in outbox.CHANNELS),
             entry.failed_attempts,
             entry.waiting_for or "",
             entry.last_error or "",
@@ -38,7 +37,7 @@ def list_rows(
         for entry in outbox.entries(load_catalog(from_environment()))
         if all_rows or entry.is_pending
     ]
-    print_table(("key", "mail", "webhook", "attempts", "waiting for", "last error"), rows, as_json)
+    print_table(("key", *outbox.CHANNELS, "attempts", "waiting for", "last error"), rows, as_json)
 
 
 @app.command()

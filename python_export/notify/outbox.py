@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pyiceberg.catalog import Catalog
 
@@ -27,7 +27,8 @@ NEWS_AGE = timedelta(days=30)
 # So far may the clock of a store be behind.
 STORE_CLOCK = timedelta(days=1)
 Channel = Literal["mail", "webhook"]
-CHANNELS: tuple[Channel, ...] = get_args(Channel)
+# Each has a column of the outbox by its name, and this field of Channels.
+CHANNELS: dict[Channel, str] = {"mail": "smtp", "webhook": "webhook"}
 MOVING = re.compile(r"(?<![\w.])\d[\d,.:-]*(?!\w)")
 
 
@@ -59,7 +60,7 @@ class Entry:
     @property
     def is_pending(self) -> bool:
         """Whether a channel has not delivered it yet."""
-        return PENDING in {self.mail, self.webhook}
+        return any(getattr(self, channel) == PENDING for channel in CHANNELS)
 
 
 TABLE = SmallTable("ops.export_outbox", Entry)
@@ -118,7 +119,7 @@ def record_versions(catalog: Catalog, target: Target, channels: Channels, unread
             manifest.sha256,
             f"{path} was withdrawn on {withdrawn.on}: {withdrawn.reason}. Delete your copies." if withdrawn else None,
             now,
-            *(_states(channels) if at > now - NEWS_AGE else (NO_CHANNEL, NO_CHANNEL)),
+            **(_states(channels) if at > now - NEWS_AGE else dict.fromkeys(CHANNELS, NO_CHANNEL)),
             export_root=target.address(""),
         )
         new.append(entry)
@@ -139,7 +140,7 @@ def record_versions(catalog: Catalog, target: Target, channels: Channels, unread
 def alert(week: str, error: str, channels: Channels, at: datetime) -> Entry:
     """Return what is sent of a run that failed at a time, in the form of a row."""
     key = f"{ALERT}/{week}/{at:%Y-%m-%dT%H:%M:%S.%fZ}"
-    return Entry(key, ALERT, week, None, None, None, error, at, *_states(channels))
+    return Entry(key, ALERT, week, None, None, None, error, at, **_states(channels))
 
 
 def record_notices(
@@ -166,7 +167,7 @@ def record_notices(
             elif key.startswith(root) and row.week in checked and not row.is_pending:
                 mended.add(key)
         new = {
-            key: Entry(key, NOTICE, notice.week, notice.dataset, None, None, notice.text, now, *_states(channels))
+            key: Entry(key, NOTICE, notice.week, notice.dataset, None, None, notice.text, now, **_states(channels))
             for name, notice in given.items()
             if name not in known or _has_more_digits(known[name], notice.text)
             for key in [f"{name}/{now:%Y-%m-%dT%H:%M:%S.%fZ}"]
@@ -181,7 +182,7 @@ def record_alarms(catalog: Catalog, target: Target, week: str, texts: Mapping[st
     """Add an alarm, by its text, for each dataset of a week that has none yet."""
     now = datetime.now(UTC)
     new = {
-        key: Entry(key, ALARM, week, dataset, None, None, text, now, *_states(channels))
+        key: Entry(key, ALARM, week, dataset, None, None, text, now, **_states(channels))
         for dataset, text in texts.items()
         for key in [f"{ALARM}/{root_id(target)}/{week}/{dataset}"]
     }
@@ -242,17 +243,17 @@ def record_failed_attempt(
 
 def requeue(catalog: Catalog, keys: Iterable[str], channels: Channels) -> None:
     """Make rows pending for all channels again, delivered or not."""
-    mail, webhook = _states(channels)
-    _update(catalog, keys, lambda entry: replace(entry, mail=mail, webhook=webhook, waiting_for=None))
+    _update(catalog, keys, lambda entry: replace(entry, **_states(channels), waiting_for=None))
 
 
 def drop(catalog: Catalog, keys: Iterable[str]) -> None:
     """Mark rows as dropped: they are delivered to no one."""
-    _update(catalog, keys, lambda entry: replace(entry, mail=DROPPED, webhook=DROPPED, waiting_for=None))
+    dropped: dict[str, Any] = dict.fromkeys(CHANNELS, DROPPED)
+    _update(catalog, keys, lambda entry: replace(entry, **dropped, waiting_for=None))
 
 
-def _states(channels: Channels) -> tuple[str, str]:
-    return PENDING if channels.smtp else NO_CHANNEL, PENDING if channels.webhook else NO_CHANNEL
+def _states(channels: Channels) -> dict[str, Any]:
+    return {name: PENDING if getattr(channels, field) else NO_CHANNEL for name, field in CHANNELS.items()}
 
 
 def _update(catalog: Catalog, keys: Iterable[str], change: Callable[[Entry], Entry]) -> None:

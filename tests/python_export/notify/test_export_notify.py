@@ -15,12 +15,13 @@ from typer.testing import CliRunner
 
 from python_common.catalog.catalog import load_catalog
 from python_common.catalog.small_table import SmallTable
+from python_common.config import variables
 from python_common.errors import UserError
 from python_common.weeks import IsoWeek
 from python_export.cli import outbox as cli_outbox
 from python_export.cli import versions as cli_versions
 from python_export.cli.run import app
-from python_export.notify import outbox, page
+from python_export.notify import deliver, outbox, page
 from python_export.notify.exported import Exported
 from python_export.notify.outbox import Notice
 from python_export.publishing.manifest import published
@@ -28,7 +29,7 @@ from python_export.publishing.publish import withdraw
 from python_export.publishing.target import LocalTarget, open_target
 from python_export.readiness.issues import Withheld
 from python_export.variables import Channels
-from python_jobs import backup
+from python_jobs import backup, fork
 from python_jobs.erase import cli as cli_erasure
 from python_jobs.erase.job import Erasure
 from tests.python_export.conftest import failing
@@ -440,6 +441,18 @@ def test_a_version_is_withdrawn_by_name_and_readers_hear_of_it(
     assert last.exit_code == 3
     assert f"events/{WEEK}/v1 is withdrawn; its week has no version" in last.output
     assert "Unexpected error: ValueError" in caplog.text
+
+
+def test_every_channel_has_a_column_a_fork_and_a_sender() -> None:
+    parts = [name for name, field in Channels.model_fields.items() if field.alias is None]
+    assert parts == [*outbox.CHANNELS.values()]
+    # A fork's environment has each of them empty.
+    assert variables.fields(Channels).keys() <= {*fork.OFF}
+    assert Channels.of(dict.fromkeys(fork.OFF, "")) == Channels()
+    alert = outbox.alert(WEEK, "no", Channels(), datetime.now(UTC))
+    pending = replace(alert, **dict.fromkeys(outbox.CHANNELS, outbox.PENDING))
+    problems = [problem.message for problem in deliver._deliver(Channels(), None, [pending], {})]
+    assert problems == [f"1 messages wait for a {name} that is no longer configured" for name in outbox.CHANNELS]
 
 
 def test_rows_are_listed_tried_again_and_dropped(lake: Lake, mailbox: Mailbox, outbox_command: Command) -> None:
