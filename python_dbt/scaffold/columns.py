@@ -39,7 +39,7 @@ GUESSES = {
 FREE_TEXT = "free_text"
 # What staging makes of a landed type; all others stay. A file needs exact numbers.
 CASTS = {"int": "bigint", "float": "decimal(28,6)", "double": "decimal(28,6)", "timestamp_ntz": "timestamp"}
-# The end of a column's name, its type and the words for it behind a mask.
+# The end of a column's name, its type and the words for it behind a mask; of another mask, its name and text.
 MASKED = {
     "pseudonym": (
         "pseudonym",
@@ -108,8 +108,9 @@ class Column:
             return None
         if self.pii == masks.AS_IS:
             return Output(self.name, self.type, self.description, self.pii)
-        end, its_type, words = MASKED[allowed[0]]
-        return Output(f"{self.name}_{end}", its_type, words.format(self.name), self.pii, allowed[0])
+        mask = allowed[0]
+        end, its_type, words = MASKED.get(mask, (mask, "string", f"`{mask}` of {{}}."))
+        return Output(f"{self.name}_{end}", its_type, words.format(self.name), self.pii, mask)
 
 
 def read(settings: Settings, topic: str, classes: Mapping[str, str]) -> tuple[str, str, list[Column]]:

@@ -107,6 +107,15 @@ def test_every_guess_is_a_class_and_every_mask_has_a_name() -> None:
     assert {mask for names in classes.values() for mask in names} - {"as_is"} == columns.MASKED.keys()
 
 
+def test_a_mask_that_the_scaffold_does_not_know_yet_names_its_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = masks.load()
+    added = replace(known, classes={**known.classes, "birth": ("decade",)})
+    monkeypatch.setattr(masks, "load", lambda: added)
+    [column] = columns_of(record("one", birth="string"))
+    expected = columns.Output("birth_decade", "string", "`decade` of birth.", "birth", "decade")
+    assert column.output == expected
+
+
 def test_columns_of_every_type_reach_a_mart_only_if_a_file_can_hold_them() -> None:
     found = {column.name: column for column in columns_of(EVERY_TYPE, a_text="none", some_bytes="none")}
     assert {name: column.output.type for name, column in found.items() if column.output} == {

@@ -355,12 +355,17 @@ def test_every_dataset_is_in_what_is_listed_by_hand(compiled_project: DbtManifes
     datasets = declared.of_manifest(compiled_project).values()
     assert {dataset.name for dataset in datasets} == set(re.findall(r"'(\w+)' as dataset_name", figures))
     reads = {name: set(node.parents) for name, node in nodes.items()}
+    counts = nodes["ops_reconciliation"].compiled_code
+    # That an export equals its mart is another check: this one is that the mart lacks no row.
+    counted = {*re.findall(r"'(?!mart rows)[^']* of the weeks = [^']+' as check_name,\s+'(\w+)' as subject", counts)}
     exposed = {parent for exposure in compiled_project.exposures.values() for parent in exposure.parents}
     for model in (dataset.model for dataset in datasets):
         unique_id = nodes[model].unique_id
         # The figures are of the mart that it is read from.
         assert reads[model] & reads["ops_weekly_figures"], model
         assert unique_id in reads["ops_reconciliation"], model
+        marts = {compiled_project.nodes[parent].alias for parent in reads[model] if parent in compiled_project.nodes}
+        assert counted & {nodes[model].alias, *marts}, model
         assert unique_id in exposed, model
         has_key = "key_version" in nodes[model].columns
         assert has_key == any(name.startswith(f"one_key_version_{model}_") for name in nodes), model
