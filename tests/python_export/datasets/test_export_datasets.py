@@ -34,6 +34,7 @@ from python_export.readiness import pii_gate
 from python_export.readiness.issues import withhold, without_dataset
 from python_export.readiness.unclassified import omitted_fields
 from python_ingest.avro.expanded_schema import expand_schema
+from python_ingest.declare.topics import MODELS_DIR, read_declarations
 from tests.support.hostile_rows import DATASET, arrow_table, current_source, hostile_rows
 from tests.support.lab import record
 
@@ -369,6 +370,14 @@ def test_every_dataset_is_in_what_is_listed_by_hand(compiled_project: DbtManifes
         assert unique_id in exposed, model
         has_key = "key_version" in nodes[model].columns
         assert has_key == any(name.startswith(f"one_key_version_{model}_") for name in nodes), model
+
+
+def test_every_topic_is_in_what_is_listed_by_hand(compiled_project: DbtManifest) -> None:
+    nodes = {node.name: node for node in compiled_project.nodes.values()}
+    counted = re.findall(
+        r"'landed = [^']+' as check_name,\s+'(\w+)' as subject", nodes["ops_reconciliation"].compiled_code
+    )
+    assert sorted(counted) == sorted(declaration.table for declaration in read_declarations(MODELS_DIR))
 
 
 def test_each_published_column_is_not_null_or_has_the_reason_why_it_can_be(compiled_project: DbtManifest) -> None:
