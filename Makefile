@@ -175,7 +175,6 @@ pictures: browser ## Take the pictures of the documents: of the newest report of
 
 docs: up ## Build the page for analysts and the dbt docs into target
 	@$(STACK_ENV) dbt --quiet docs generate --static
-	@$(RUN) python -m docs.erd target/manifest.json > target/erd.mmd
 	@$(STACK_ENV) python -m docs.analysts target/manifest.json target/analysts.html
 	@echo "docs: target/analysts.html, the page for analysts"
-	@echo "docs: target/static_index.html, and target/erd.mmd: marts and exports as a Mermaid diagram"
+	@echo "docs: target/static_index.html, the dbt docs"

@@ -12,7 +12,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from pyiceberg.catalog import Catalog
 from pyiceberg.table.snapshots import Operation
 
-from docs.erd import Reference, references
 from python_common.catalog.catalog import load_catalog, load_table
 from python_common.config.environment import PROJECT_ROOT, environment
 from python_common.config.settings import from_environment
@@ -29,6 +28,14 @@ from python_export.publishing.target import Target, open_target
 SENTENCE = re.compile(r"(?<=[.?!])\s+")
 # Of the diagram, in pixels.
 WIDTH, GAP, LINE, HEAD = 250, 70, 18, 30
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A relationship test: both ends are a unique id and a column."""
+
+    child: tuple[str, str]
+    parent: tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -171,6 +178,16 @@ def freshness(catalog: Catalog | None, model: Node) -> str:
 def in_words(moment: datetime) -> str:
     """Return a moment to the minute, in UTC."""
     return f"{moment:%Y-%m-%d %H:%M} UTC"
+
+
+def references(manifest: DbtManifest) -> list[Reference]:
+    """Return what the relationship tests of columns state."""
+    return [
+        Reference((test.attached_node, test.column_name), (parent_id, test.test_arguments["field"]))
+        for test in manifest.nodes.values()
+        if test.test_name == "relationships" and test.attached_node and test.column_name
+        for parent_id in {*test.parents} - {test.attached_node}
+    ]
 
 
 def diagram(manifest: DbtManifest, models: list[Node]) -> tuple[dict[str, Box], list[Reference]]:

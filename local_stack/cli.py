@@ -16,7 +16,7 @@ from python_common.config.environment import home
 from python_common.config.settings import from_environment
 from python_common.errors import UserError
 from python_common.log import log
-from python_common.output import AsJson, console, print_json
+from python_common.output import AsJson, console, print_json, print_table
 from python_common.weeks import IsoWeek
 
 app = typer.Typer(no_args_is_help=True, help="Kafka, schema registry, Spark Thrift and mail servers on this machine.")
@@ -93,10 +93,8 @@ def status(
         up_addresses = {name: address if running[name] else None for name, address in addresses.items()}
         print_json(up_addresses | places)
     else:
-        for name, address in addresses.items():
-            console.print(f"{name:12} {'up' if running[name] else 'down':5} {address}")
-        for name, place in places.items():
-            console.print(f"{name:12} {place}")
+        services = [(name, "up" if running[name] else "down", address) for name, address in addresses.items()]
+        print_table(("part", "state", "address"), [*services, *((name, None, place) for name, place in places.items())])
     if not all(running.values()):
         raise typer.Exit(1)
 
@@ -147,8 +145,7 @@ def load_sample_data(
         wave=wave,
         behind=behind,
     )
-    for topic, records in report.records.items():
-        console.print(f"{topic:32} {records:>9,} records")
+    print_table(("topic", "records"), [(topic, f"{records:,}") for topic, records in report.records.items()])
     console.print("produced" if report.produced else "the topics held these records already")
     console.print(f"truth: {report.truth_path}")
 

@@ -1,9 +1,11 @@
 """A dbt project: its directory, and what dbt writes."""
 
+import json
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from python_common.errors import UserError
 from python_dbt.manifest import DbtManifest, load
@@ -47,6 +49,11 @@ class Project:
     def results_path(self) -> Path:
         """The results of the last dbt command, which may not be there yet."""
         return self.target / "run_results.json"
+
+    def results(self) -> dict[str, Any]:
+        """Return the results of the last dbt command: `results` of nodes, and `metadata`."""
+        found: dict[str, Any] = json.loads(self.results_path.read_text())
+        return found
 
     def manifest(self) -> DbtManifest:
         """Return dbt's manifest; a UserError before the first dbt command."""

@@ -103,9 +103,7 @@ def failures(project: Project) -> list[Issue]:
     """
     manifest = project.manifest()
     results = {
-        result["unique_id"]: result
-        for result in json.loads(project.results_path.read_text())["results"]
-        if result["unique_id"] in manifest.nodes
+        result["unique_id"]: result for result in project.results()["results"] if result["unique_id"] in manifest.nodes
     }
     found = []
     for unique_id, result in results.items():
@@ -150,7 +148,7 @@ def _is_outdated(project: Project) -> bool:
 
 def invocation(project: Project) -> str:
     """Return the id of dbt's last command, which is in the summaries of the snapshots that it has written."""
-    return str(json.loads(project.results_path.read_text())["metadata"]["invocation_id"])
+    return str(project.results()["metadata"]["invocation_id"])
 
 
 def _for_weeks(weeks: Sequence[IsoWeek]) -> tuple[str, ...]:

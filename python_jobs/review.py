@@ -6,7 +6,6 @@ both are compared. Nothing of production changes but the tags of the fork.
 """
 
 import io
-import json
 import subprocess
 import tarfile
 import tempfile
@@ -253,8 +252,7 @@ def _built(
     if not names:
         return [], {}
     issues = build_all(project, weeks, *(["--full-refresh"] if is_refreshed else []), "--select", *names)
-    results = json.loads(project.results_path.read_text())["results"]
-    return issues, {result["unique_id"]: result["status"] for result in results}
+    return issues, {result["unique_id"]: result["status"] for result in project.results()["results"]}
 
 
 def _store_views(project: Project, manifest: DbtManifest, nodes: Sequence[Node]) -> None:

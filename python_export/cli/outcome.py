@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from prometheus_client import CollectorRegistry, Gauge
 
+from python_common import metrics_file
 from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.log import log
 from python_common.output import console, print_table
 from python_common.weeks import IsoWeek, weeks_between
-from python_export.notify import metrics
 from python_export.notify.exported import Exported
 from python_export.readiness.completeness import last_week, require_past
 
@@ -22,6 +23,14 @@ SeveralWeeks = Annotated[str | None, typer.Option(help="Several weeks with one b
 MetricsFile = Annotated[
     Path | None, typer.Option(help="Also write the newest weeks and the run here, for Prometheus' node exporter.")
 ]
+
+METRICS = {
+    "newest_week_timestamp_seconds": "Start of the newest published week.",
+    "rows": "Rows of its current version.",
+    "bytes": "Bytes of its file.",
+    "published_timestamp_seconds": "When that version was published.",
+}
+"""Gauges of each dataset's newest published week, and their help."""
 
 
 def end(undelivered: list[UserError], is_incomplete: bool = False) -> None:
@@ -34,15 +43,33 @@ def end(undelivered: list[UserError], is_incomplete: bool = False) -> None:
         raise typer.Exit(NOTIFICATION_FAILED)
 
 
-def end_run(exported: Exported, metrics_file: Path | None) -> None:
+def end_run(exported: Exported, path: Path | None) -> None:
     """Write the metrics of a run, if they are wanted, and end the command."""
-    if metrics_file:
+    if path:
         try:
-            metrics.write(metrics_file, exported)
+            write_metrics(path, exported)
         # Its files are public: how the run ended counts more.
         except UserError as error:
             exported.undelivered.append(error)
     end(exported.undelivered, exported.is_incomplete)
+
+
+def write_metrics(path: Path, exported: Exported) -> None:
+    """Write metrics of a run and of the newest published weeks, atomically; a UserError if it cannot be done."""
+    registry = CollectorRegistry()
+    gauges = [Gauge(f"lakehouse_export_{name}", text, ["dataset"], registry=registry) for name, text in METRICS.items()]
+    # The oldest first, so that each dataset keeps its newest week.
+    for manifest in reversed([manifest for manifest in exported.current if not manifest.withdrawn]):
+        start, published = IsoWeek.parse(manifest.week).start, datetime.fromisoformat(manifest.created_at)
+        values = (start.timestamp(), manifest.rows, manifest.bytes, published.timestamp())
+        for gauge, value in zip(gauges, values, strict=True):
+            gauge.labels(manifest.dataset).set(value)
+    datasets = Gauge("lakehouse_export_withheld_datasets", "Datasets that the last run withheld.", registry=registry)
+    datasets.set(len({withheld.dataset for withheld in exported.withheld}))
+    Gauge(
+        "lakehouse_export_status_timestamp_seconds", "When this was written.", registry=registry
+    ).set_to_current_time()
+    metrics_file.write(path, registry)
 
 
 def chosen_weeks(settings: Settings, now: datetime, week: str | None, weeks: str | None) -> list[IsoWeek]:

@@ -27,11 +27,12 @@ from python_common.weeks import IsoWeek
 from python_dbt.project import Project
 from python_export.datasets import declared
 from python_export.datasets.report_spec import ReportSpec
-from python_export.notify import messages, outbox, overdue
+from python_export.notify import messages, outbox
 from python_export.notify.channels import ChannelDownError, TemporaryError
 from python_export.notify.exported import Exported
 from python_export.notify.messages import Announcements, Message, announcement
 from python_export.notify.outbox import Entry, Notice
+from python_export.publishing import late
 from python_export.publishing.manifest import ManifestError, newest, read
 from python_export.publishing.target import Target, is_announced, open_target
 from python_export.variables import Channels
@@ -66,7 +67,7 @@ def notify(
         outbox.record_versions(catalog, target, channels, unreadable)
         outbox.record_notices(catalog, target, notices, channels, weeks)
         try:
-            overdue.record(catalog, target, Project(PROJECT_ROOT, env), channels, now or datetime.now(UTC))
+            _record_overdue(catalog, target, Project(PROJECT_ROOT, env), channels, now or datetime.now(UTC))
         # What is pending is sent all the same; a manifest of dbt may be cut off or wrong in any way.
         except Exception as error:
             problems.append(to_user_error(error))
@@ -141,6 +142,28 @@ def alerting(settings: Settings, env: Mapping[str, str], exported: Exported) -> 
 def _log_undelivered(problems: Iterable[UserError]) -> None:
     for problem in problems:
         log.error("not delivered: %s", problem)
+
+
+def _record_overdue(catalog: Catalog, target: Target, project: Project, channels: Channels, now: datetime) -> None:
+    """Record an alarm of each due dataset whose last week is not published by LAKEHOUSE_EXPORT_EXPECTED_BY, once.
+
+    It has the reason why the dataset is withheld.
+    """
+    if channels.expected_by is None:
+        return
+    names = declared.load(project).keys()
+    # Later in the next week it is still this one that was missed.
+    week = IsoWeek.last_complete(now - channels.expected_by)
+    # Published weeks are not compared with figures: `names` are as if they had one version per week.
+    due, _ = late.weeks_to_export(catalog, target, {}, names, week, at_most=0, once=names)
+    reasons = {notice.dataset: notice.text for notice in outbox.notices(catalog, target, str(week))}
+    expected = f"{week.end + channels.expected_by:%Y-%m-%d %H:%M} UTC"
+    texts = {
+        name: f"{name} {week} was expected by {expected}: {reasons.get(name) or 'no run has published or withheld it'}"
+        for name in due.get(week, ())
+    }
+    if texts:
+        outbox.record_alarms(catalog, target, str(week), texts, channels)
 
 
 def _shown(env: Mapping[str, str]) -> dict[str, ReportSpec]:

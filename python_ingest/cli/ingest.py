@@ -21,7 +21,6 @@ from python_common.spark.session import LazySparkSession, log_file
 from python_ingest.bronze import tables, topic_identity
 from python_ingest.cli.maintenance import alone, maintain, status, verify
 from python_ingest.cli.options import MetricsFile, Models, Topic, Topics, Wait, prepare
-from python_ingest.cli.report import print_summary
 from python_ingest.declare import topics as declared
 from python_ingest.declare.topics import Declaration
 from python_ingest.kafka.admin import Broker
@@ -266,13 +265,31 @@ def _run(
         with stopped_by_signals(ingester.stopping):
             results = following(ingester, chosen, pause, lambda result: report([result]))
     spark.stop()
-    print_summary(results)
+    _print_summary(results)
     for result in results:
         if result.key_errors:
             log.warning("%s: %s", result.topic, undecoded_keys(result.key_errors))
     if pause is not None:
         return 0
     return 1 if any(result.error for result in results) else 4 if any(result.over_limit for result in results) else 0
+
+
+def _print_summary(results: list[TopicResult]) -> None:
+    headings = ("topic", "records", "decoded", "dead letters", "batches", "seconds", "records/s", "lag")
+    rows = [
+        (
+            result.topic,
+            f"{result.records:,}",
+            f"{result.records - result.dead_letters:,}",
+            f"{result.dead_letters:,}",
+            f"{result.batches:,}",
+            f"{result.seconds:.1f}",
+            f"{result.records / result.seconds:,.0f}" if result.records else None,
+            "unknown" if result.lag is None else f"{result.lag:,}",
+        )
+        for result in results
+    ]
+    print_table(headings, rows)
 
 
 # Last, so that the help begins with landing.

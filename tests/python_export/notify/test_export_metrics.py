@@ -10,8 +10,8 @@ import typer
 from prometheus_client.parser import text_string_to_metric_families
 
 from python_common.weeks import IsoWeek
-from python_export.cli.outcome import NOTIFICATION_FAILED, WITHHELD, end_run
-from python_export.notify import index, metrics
+from python_export.cli.outcome import NOTIFICATION_FAILED, WITHHELD, end_run, write_metrics
+from python_export.notify import index
 from python_export.notify.exported import Exported
 from python_export.publishing.publish import publish, withdraw
 from python_export.publishing.target import Target
@@ -36,7 +36,7 @@ def test_metrics_are_those_of_the_newest_published_week(target: Target, tmp_path
     exported = Exported(IsoWeek(2021, 1), current=index.current(target))
     exported.withheld = [Withheld("orders", week, "behind") for week in ("2020-W53", "2021-W01")]
 
-    metrics.write(tmp_path / "export.prom", exported)
+    write_metrics(tmp_path / "export.prom", exported)
 
     families = [*text_string_to_metric_families((tmp_path / "export.prom").read_text())]
     assert all(family.documentation and family.type == "gauge" for family in families)

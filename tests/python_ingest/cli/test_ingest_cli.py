@@ -12,7 +12,7 @@ import pytest
 from python_common.config.variables import seconds
 from python_common.errors import UserError
 from python_ingest.bronze.commit import Landed
-from python_ingest.cli.report import print_summary
+from python_ingest.cli.ingest import _print_summary
 from python_ingest.landing.run import Options, Reporter, TopicResult
 from tests.conftest import LAKEHOUSE, run_lakehouse
 from tests.support.in_process import Lakehouse
@@ -35,7 +35,7 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 
 
 def test_the_summary_adds_up(capsys: pytest.CaptureFixture[str]) -> None:
-    print_summary([TopicResult("orders", records=1200, dead_letters=3, batches=2, seconds=4.0, lag=0)])
+    _print_summary([TopicResult("orders", records=1200, dead_letters=3, batches=2, seconds=4.0, lag=0)])
     assert re.search(r"orders +1,200 +1,197 +3 +2 +4\.0 +300 +0", capsys.readouterr().out)
 
 
