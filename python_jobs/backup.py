@@ -19,7 +19,6 @@ from python_common import private_files
 from python_common.catalog.catalog import make_namespace, table_names
 from python_common.errors import UserError
 from python_common.locks import lease
-from python_common.locks.lock import locked
 
 ATTEMPTS = 5
 
@@ -30,7 +29,7 @@ def save(catalog: Catalog, path: Path) -> int:
     A build between two tables would leave one that has read rows which the other lacks. The ingester may go on: each
     bronze table is consistent after each commit.
     """
-    with locked("weekly"), lease.leased(catalog, "weekly", "backup"):
+    with lease.alone(catalog, "weekly", "backup"):
         saved = {name: _metadata(catalog, name) for name in table_names(catalog) if name != lease.TABLE.identifier}
     private_files.write(path, json.dumps(saved, indent=1))
     return len(saved)

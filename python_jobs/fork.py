@@ -87,7 +87,7 @@ def create(settings: Settings, name: str, lives: timedelta, properties: Mapping[
     directory = forks_directory(settings)
     catalog = load_catalog(settings)
     require_views(catalog, settings)
-    with locked("weekly"), lease.leased(catalog, "weekly", f"fork {name}"), locked("forks"):
+    with lease.alone(catalog, "weekly", f"fork {name}"), locked("forks"):
         _clean(catalog, directory)
         if (directory / name).exists():
             raise UserError(f"There is a fork {name} already", f"lakehouse fork drop {name}, or choose another name")

@@ -35,6 +35,7 @@ from python_common.catalog.small_table import SmallTable
 from python_common.config.deadline import limits
 from python_common.config.environment import home
 from python_common.errors import DeadlineError, UserError
+from python_common.locks.lock import locked
 from python_common.log import log
 
 LASTS = timedelta(minutes=30)
@@ -210,3 +211,10 @@ def leased(catalog: Catalog, name: str, command: str, reports_if_killed: bool = 
         # If the catalog does not answer, the lease expires.
         with suppress(Exception):
             lease.give_back(is_killed)
+
+
+@contextmanager
+def alone(catalog: Catalog, name: str, command: str, reports_if_killed: bool = False) -> Iterator[Lease]:
+    """Hold lock and lease of a name inside the block, against runs on this machine and others; raises as both."""
+    with locked(name), leased(catalog, name, command, reports_if_killed) as lease:
+        yield lease

@@ -10,8 +10,7 @@ from python_common.config.deadline import step_within
 from python_common.config.environment import PROJECT_ROOT, environment
 from python_common.config.settings import from_environment
 from python_common.errors import UserError
-from python_common.locks.lease import leased
-from python_common.locks.lock import locked
+from python_common.locks.lease import alone
 from python_common.log import log
 from python_common.output import AsJson, console, print_json, print_table
 from python_common.weeks import IsoWeek, weeks_label
@@ -31,7 +30,7 @@ from python_export.cli.outcome import (
 from python_export.cli.versions import diff, expire, reproduce, verify, withdraw
 from python_export.datasets import declared
 from python_export.notify import page
-from python_export.notify.deliver import alerting, notify, only_run
+from python_export.notify.deliver import notify, only_run
 from python_export.notify.exported import Exported
 from python_export.publishing import late
 from python_export.publishing.manifest import Manifest, ManifestError, paths, readable
@@ -100,11 +99,7 @@ def run(
             log.warning(warning)
         return
     command = f"export run for {weeks_label(chosen) if chosen else 'late data'}"
-    with (
-        alerting(settings, env, exported),
-        only_run(settings, env, catalog, exported, command) as lease,
-        step_within(env, "export run"),
-    ):
+    with only_run(settings, env, catalog, exported, command) as lease, step_within(env, "export run"):
         exporter = Exporter(settings, catalog, project, exported, require=lease.require, restated=reason)
         exporter.run(chosen, dataset or (), build)
         print_summary(exported)
@@ -142,11 +137,7 @@ def restate_figures(week: Annotated[str, typer.Option(help="ISO week, for instan
     [label] = chosen_weeks(settings, datetime.now(UTC), week, None)
     catalog = load_catalog(settings)
     require_views(catalog, settings)
-    with (
-        locked("weekly"),
-        leased(catalog, "weekly", f"export restate-30d for {label}"),
-        step_within(env, "export restate-30d"),
-    ):
+    with alone(catalog, "weekly", f"export restate-30d for {label}"), step_within(env, "export restate-30d"):
         restate_30d(Project(PROJECT_ROOT, env), label)
     console.print(f"The 30-day figures as of {label.end:%Y-%m-%d %H:%M} UTC are restated")
 

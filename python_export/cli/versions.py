@@ -13,8 +13,7 @@ from python_common.config.settings import from_environment
 from python_common.config.variables import seconds
 from python_common.errors import UserError
 from python_common.failure import to_user_error
-from python_common.locks.lease import leased
-from python_common.locks.lock import locked
+from python_common.locks.lease import alone
 from python_common.log import log
 from python_common.output import AsJson, console, print_json, print_table
 from python_common.spark import thrift
@@ -154,7 +153,7 @@ def withdraw(
             [(one.dataset, one.week, version, f"{one.rows:,}") for one in chosen],
         )
         return
-    with locked("weekly"), leased(catalog, "weekly", f"export withdraw of {version} of {week}"):
+    with alone(catalog, "weekly", f"export withdraw of {version} of {week}"):
         try:
             page.delete_reports(target, {manifest.week for manifest in chosen})
             for manifest in chosen:
@@ -188,7 +187,7 @@ def expire(
         for path in _ended_by(limit, paths(target, dataset)):
             console.print(f"{path}: would be removed")
         return
-    with locked("weekly"), leased(catalog, "weekly", "export expire"):
+    with alone(catalog, "weekly", "export expire"):
         old = _ended_by(limit, paths(target, dataset))
         weeks = {(name, week) for name, week, _ in (path.split("/") for path in old)}
         late.record_expired(catalog, target, weeks, late.figures(catalog))

@@ -20,8 +20,7 @@ from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.failure import to_user_error
-from python_common.locks.lease import Lease, LeaseLostError, leased
-from python_common.locks.lock import locked
+from python_common.locks.lease import Lease, LeaseLostError, alone
 from python_common.log import log
 from python_common.weeks import IsoWeek
 from python_dbt.project import Project
@@ -57,7 +56,7 @@ def notify(
         UserError: a channel is configured wrongly, or the outbox cannot be written.
     """
     channels = Channels.of(env)
-    with locked("notify"), leased(catalog, "notify", "notify") as lease:
+    with alone(catalog, "notify", "notify") as lease:
         target = open_target(settings)
         unreadable: list[ManifestError] = []
         problems: list[UserError] = []
@@ -99,8 +98,11 @@ def alert(env: Mapping[str, str], week: IsoWeek, error: UserError, at: datetime 
 def only_run(
     settings: Settings, env: Mapping[str, str], catalog: Catalog, exported: Exported, command: str
 ) -> Iterator[Lease]:
-    """Hold the lock and the lease of the runs that export, and send an alert of runs that were killed before."""
-    with locked("weekly"), leased(catalog, "weekly", command, reports_if_killed=True) as lease:
+    """Hold the lock and the lease of the runs that export, and send an alert of runs that were killed before.
+
+    A failure, also of the wait for another run, sends an alert as `alerting` does.
+    """
+    with alerting(settings, env, exported), alone(catalog, "weekly", command, reports_if_killed=True) as lease:
         undelivered: list[UserError] = []
         if killed := lease.left:
             error = UserError(f"The {killed.run} was killed", "What it has published is whole; run it again")

@@ -15,11 +15,12 @@ from python_common.catalog.commits import until_committed
 from python_common.config.settings import Settings
 from python_common.config.variables import seconds
 from python_common.errors import UserError
+from python_common.locks.lease import alone
 from python_common.log import configuration, configure, log
 from python_common.output import AsJson, console, print_json, print_table
 from python_common.spark.session import LazySparkSession, log_file
 from python_ingest.bronze import tables, topic_identity
-from python_ingest.cli.maintenance import alone, maintain, status, verify
+from python_ingest.cli.maintenance import maintain, status, verify
 from python_ingest.cli.options import MetricsFile, Models, Topic, Topics, Wait, prepare
 from python_ingest.declare import topics as declared
 from python_ingest.declare.topics import Declaration
@@ -128,7 +129,7 @@ def replay(
     settings, (declaration,) = prepare(models, [topic])
     spark = LazySparkSession(settings)
     batch_writer = BatchWriter(settings, spark, declaration, seconds(wait))
-    with alone(settings, "maintain", "ingest replay"):
+    with alone(load_catalog(settings), "maintain", "ingest replay"):
         outcome = letters.replay(batch_writer, reason)
     spark.stop()
     if as_json:

@@ -1,20 +1,17 @@
 """The commands for what was landed: verify, maintain, status."""
 
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import Annotated
 
 import typer
 
 from python_common.catalog.catalog import load_catalog
-from python_common.config.settings import Settings, from_environment
+from python_common.config.settings import from_environment
 from python_common.config.variables import seconds
 from python_common.errors import UserError
 from python_common.failure import to_user_error
-from python_common.locks.lease import Lease, leased
-from python_common.locks.lock import locked
+from python_common.locks.lease import alone
 from python_common.log import log
 from python_common.output import AsJson, console, print_json, print_table
 from python_common.spark.session import LazySparkSession
@@ -93,7 +90,8 @@ def maintain(
         try:
             # A MERGE into a table under compaction is refused, and an erasure deletes orphan files, as those of a
             # compaction are until its commit.
-            with alone(settings, "weekly" if identifier in built else "maintain", "ingest maintain") as lease:
+            name = "weekly" if identifier in built else "maintain"
+            with alone(load_catalog(settings), name, "ingest maintain") as lease:
                 outcome = maintain_table(settings, spark, identifier, retention, lease.require)
             # A declared topic may not be landed yet; a named table must exist.
             if outcome is None and identifier in named:
@@ -111,13 +109,6 @@ def maintain(
         print_json(done)
     if failed:
         raise typer.Exit(1)
-
-
-@contextmanager
-def alone(settings: Settings, name: str, command: str) -> Iterator[Lease]:
-    """Hold lock and lease of a name inside the block, against runs on this machine and others."""
-    with locked(name), leased(load_catalog(settings), name, command) as lease:
-        yield lease
 
 
 def status(

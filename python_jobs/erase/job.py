@@ -16,8 +16,7 @@ from pyiceberg.catalog import Catalog
 from python_common.catalog.catalog import load_catalog, load_table, require_views
 from python_common.config.settings import Settings
 from python_common.errors import UserError
-from python_common.locks.lease import leased
-from python_common.locks.lock import locked
+from python_common.locks.lease import alone
 from python_common.log import log
 from python_common.output import console
 from python_common.spark.session import LazySparkSession
@@ -69,11 +68,9 @@ class Erasure:
         declarations = read_declarations(MODELS_DIR)
         persons = erase.of_sources(declarations, self.persons)
         with ExitStack() as stack:
-            for name in ALONE:
-                stack.enter_context(locked(name))
             catalog = load_catalog(self.settings)
             require_views(catalog, self.settings)
-            leases = [stack.enter_context(leased(catalog, name, "erase")) for name in ALONE]
+            leases = [stack.enter_context(alone(catalog, name, "erase")) for name in ALONE]
 
             def require() -> None:
                 for lease in leases:

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from python_common.catalog.catalog import load_catalog, require_views
 from python_common.config.deadline import step_within
 from python_common.config.settings import Settings
-from python_common.errors import UserError
 from python_common.failure import to_user_error
 from python_common.log import log
 from python_common.weeks import IsoWeek, weeks_label
 from python_dbt.project import Project
-from python_export.notify.deliver import alerting, only_run
+from python_export.notify.deliver import only_run
 from python_export.notify.exported import Exported
 from python_export.variables import Channels
 from python_jobs.weekly import history
@@ -42,16 +41,15 @@ def run(
         job = Job(settings, env, project, catalog, weeks, exported, full_refresh, require=lease.require)
         this_run = history.begin(catalog, weeks_label(weeks))
         try:
-            # The alert comes before the history, which may be what cannot be written.
-            with alerting(settings, env, exported):
-                _run_steps(job)
-        except UserError as error:
+            _run_steps(job)
+        except Exception as problem:
+            error = to_user_error(problem, settings)
             try:
                 history.end(catalog, this_run, "failed", failed_step=exported.step, message=str(error), **_facts(job))
             except Exception as second:
                 why = to_user_error(second, settings).message
                 log.warning("%s will have this run as killed: %s", history.TABLE.identifier, why)
-            raise
+            raise error from (None if error is problem else problem)
         history.end(catalog, this_run, _outcome(exported), **_facts(job))
         return exported
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Settings
-from python_common.errors import UserError
+from python_common.errors import DeadlineError, UserError
 from python_common.locks.lock import locked
 from python_common.weeks import IsoWeek
 from python_dbt import run as dbt
@@ -106,6 +106,16 @@ def test_an_alert_of_a_killed_run_that_no_channel_takes_is_exit_code_3(
     done = command(offline_settings, monkeypatch, dead_smtp(), "--week", str(WEEK), build=lambda job: "built")
     assert done.exit_code == 3
     assert history.runs(load_catalog(offline_settings))[-1].outcome == "not told"
+
+
+def test_a_run_that_waits_in_vain_for_another_one_sends_an_alert(
+    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKEHOUSE_LOCK_TIMEOUT", "300ms")
+    with mail_server() as mailbox, locked("weekly"), pytest.raises(DeadlineError, match=r"^Another weekly has not"):
+        run(offline_settings, monkeypatch, lambda job: pytest.fail("built"), mailbox.env)
+    [mail] = mailbox.mails
+    assert "Another weekly has not ended within 1 s" in text_of(mail)
 
 
 def test_what_a_failed_run_had_published_is_written_down(
