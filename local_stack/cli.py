@@ -147,7 +147,7 @@ def load_sample_data(
     )
     print_table(("topic", "records"), [(topic, f"{records:,}") for topic, records in report.records.items()])
     console.print("produced" if report.produced else "the topics held these records already")
-    console.print(f"truth: {report.truth_path}")
+    console.print(f"expected results: {report.truth_path}")
 
 
 @app.command(name="temporary")

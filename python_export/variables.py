@@ -89,7 +89,7 @@ class Choices(Variables):
 class Smtp(Variables):
     """A mail server and the envelope. `recipients` get the mails of files, `alerts` those of failures."""
 
-    host: str = for_exports("LAKEHOUSE_SMTP_HOST", "the mail server that sends notifications", shown="no mail")
+    host: str = for_exports("LAKEHOUSE_SMTP_HOST", "the mail server that sends notifications", default_text="no mail")
     tls: Literal["starttls", "tls", "none"] = for_exports(
         "LAKEHOUSE_SMTP_TLS", "how the mail server is spoken to", "starttls"
     )
@@ -97,25 +97,25 @@ class Smtp(Variables):
         "LAKEHOUSE_SMTP_PORT",
         "port of the mail server",
         factory=lambda before: DEFAULT_PORTS[before["tls"]],
-        shown="by `LAKEHOUSE_SMTP_TLS`: 587, 465 or 25",
+        default_text="by `LAKEHOUSE_SMTP_TLS`: 587, 465 or 25",
     )
     user: Sendable = for_exports("LAKEHOUSE_SMTP_USER", "login at the mail server", "")
     password: Sendable = for_exports("LAKEHOUSE_SMTP_PASSWORD", "password of that login", "", secret=True)
     ca: str = for_exports("LAKEHOUSE_SMTP_CA_LOCATION", f"for the mail server: {TRUSTED}", "")
     sender: Annotated[str, BeforeValidator(_one_address)] = for_exports(
-        "LAKEHOUSE_SMTP_FROM", "the sender of mails", "", shown="must be set with a mail server"
+        "LAKEHOUSE_SMTP_FROM", "the sender of mails", "", default_text="must be set with a mail server"
     )
     recipients: Addresses = for_exports(
         "LAKEHOUSE_SMTP_TO",
         "the receivers of mails, with commas",
         "",
-        shown="must be set with a mail server",
+        default_text="must be set with a mail server",
     )
     alerts: Addresses = for_exports(
         "LAKEHOUSE_ALERT_TO",
         "the receivers of failures",
         factory=lambda before: before["recipients"],
-        shown="those of files",
+        default_text="those of files",
     )
 
     @model_validator(mode="after")
@@ -134,7 +134,7 @@ class Webhook(Variables):
     url: Annotated[str, AfterValidator(_web_address)] = for_exports(
         "LAKEHOUSE_WEBHOOK_URL",
         "where each new file is posted as JSON",
-        shown="nowhere",
+        default_text="nowhere",
         secret=True,
     )
     token: Sendable = for_exports(
@@ -166,7 +166,7 @@ class Channels(Variables):
         "the export root whose versions readers are notified of; exports to another one, a trial for instance, are not"
         " announced",
         None,
-        shown="`LAKEHOUSE_EXPORT_ROOT`",
+        default_text="`LAKEHOUSE_EXPORT_ROOT`",
     )
     patience: Duration = for_exports(
         "LAKEHOUSE_NOTIFY_TIMEOUT",
@@ -178,5 +178,5 @@ class Channels(Variables):
         "when the files of the last week are expected, in UTC; an alarm names each due dataset that is not published by"
         " then: [operations.md](operations.md#alarms)",
         None,
-        shown="no alarm",
+        default_text="no alarm",
     )

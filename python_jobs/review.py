@@ -91,8 +91,8 @@ def _git(project: Project, *arguments: str) -> bytes:
     except FileNotFoundError:
         raise UserError("git is missing", "Install git: a review compares with a former commit") from None
     except subprocess.CalledProcessError as error:
-        said = error.stderr.decode(errors="replace").strip().partition("\n")[0]
-        raise UserError(f"git {arguments[0]} failed ({said})", GIT) from None
+        reason = error.stderr.decode(errors="replace").strip().partition("\n")[0]
+        raise UserError(f"git {arguments[0]} failed ({reason})", GIT) from None
 
 
 def _of_code(before: Side, after: Side, commit: str, project: Project, is_static: bool) -> Review:

@@ -26,7 +26,7 @@ VERSION = 1
 EXIT_CODES = {"clean": 0, "look": 10, "breaking": 11, "undecided": 12}
 # What a comment of a pull request holds with ease.
 MARKDOWN_BYTES = 20_000
-SHOWN = 30
+LISTED = 30
 ACCEPT = "review-accept"
 ACCEPTED = re.compile(r"(\w+(?:\.\w+)?) rows<=(\d+(?:\.\d+)?)(%?) (\S.*)")
 
@@ -153,8 +153,8 @@ def write(review: Review, directory: Path) -> Path:
 
 def markdown(review: Review) -> str:
     """Return the report for a pull request, at most MARKDOWN_BYTES: what is longer lists less."""
-    for shown in (SHOWN, 10, 3, 0):
-        text = re.sub(r"\n{3,}", "\n\n", _rendered("review.md", review, shown=shown))
+    for listed in (LISTED, 10, 3, 0):
+        text = re.sub(r"\n{3,}", "\n\n", _rendered("review.md", review, most=listed))
         if len(text.encode()) <= MARKDOWN_BYTES:
             break
     return text

@@ -1,10 +1,9 @@
-"""Sample data for every topic: deterministic, with every awkward record the rules speak of, and its truth.
+"""Sample data for every topic: deterministic, with every awkward record the rules speak of, and what is expected of it.
 
     load(settings, orders=2_000, seed=1, weeks=4, last_week=None)
 
 puts the first wave into Kafka, `wave=2` the second one after it, each as far as the topics do not hold it.
-`produced_log` gives the same records in memory, and
-`truth` what should become of them.
+`produced_log` gives the same records in memory, and `expected` what should become of them.
 
 local_stack/, the tests and the benchmarks may import it; it is not in the wheel.
 """
@@ -76,7 +75,7 @@ def load(
     wave: int = 1,
     behind: str | None = None,
 ) -> LoadReport:
-    """Produce what the topics lack up to a wave, and write the truth to `truth.json` in the home directory.
+    """Produce what the topics lack up to a wave, and write the expected results to `truth.json` in the home directory.
 
     `orders` counts web shop orders, other sources follow from it. The weeks end with `last_week`, by default that of
     the load before, whose wave counts too, else the last complete one: a load that is repeated adds nothing, also in a

@@ -25,7 +25,7 @@ class Span:
         return rng.randrange(self.start_ms, self.end_ms)
 
     def capped(self, timestamp_ms: int, rng: Random) -> int:
-        """Return a timestamp, drawn anew from the last minutes when it would lie after the limit."""
+        """Return a timestamp, drawn again from the last minutes when it would lie after the limit."""
         if timestamp_ms <= self.limit_ms:
             return timestamp_ms
         return rng.randint(self.limit_ms - 10 * MINUTE, self.limit_ms)

@@ -25,7 +25,7 @@ PROPERTIES = {
     "commit.retry.num-retries": "0",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
-    # Nobody asks for what was there before, and a lease is changed all the time.
+    # No reader needs what was there before, and a lease is changed all the time.
     "history.expire.max-snapshot-age-ms": "3600000",
 }
 

@@ -135,7 +135,7 @@ class RegistrySecurity(Tls):
     def require_fit(self, url: str) -> None:
         """Raise a UserError if the registry's URL and what is set here do not go together."""
         if "@" in urlsplit(url).netloc:
-            # The address stands in messages and logs.
+            # The address is in messages and logs.
             raise UserError("SCHEMA_REGISTRY_URL holds a user", f"Move it to {self.variable('user_info')}")
         if urlsplit(url).scheme != "https":
             self.refuse(TLS, "SCHEMA_REGISTRY_URL does not start with https")

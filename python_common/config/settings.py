@@ -102,7 +102,7 @@ class Settings(Variables):
         "LAKEHOUSE_HOME",
         "state of the local stack, locks, Spark's logs, and `errors.log`",
         factory=environment.home,
-        shown="`.lakehouse`",
+        default_text="`.lakehouse`",
     )
     topics_at_once: Count = variable(
         "LAKEHOUSE_INGEST_TOPICS_AT_ONCE", "how many topics are landed at the same time", "3", read_by="ingest, weekly"
@@ -118,13 +118,13 @@ class Settings(Variables):
         "where weekly files are published: a directory, or `s3://bucket/prefix`, reached with the standard `AWS_*`"
         " variables",
         None,
-        shown="must be set",
+        default_text="must be set",
     )
     export_staging: Path = for_exports(
         "LAKEHOUSE_EXPORT_STAGING",
         "with `s3://`: a local directory, which the Thrift server sees too if `LAKEHOUSE_EXPORT_UNLOAD` is not set",
         factory=lambda before: before["home"] / "export-staging",
-        shown="`export-staging` in `LAKEHOUSE_HOME`",
+        default_text="`export-staging` in `LAKEHOUSE_HOME`",
     )
     export_unload: Annotated[str, AfterValidator(_s3a)] | None = variable(
         "LAKEHOUSE_EXPORT_UNLOAD",
@@ -154,11 +154,11 @@ class Settings(Variables):
     )
     pii_key_file: Path | None = variable(
         "LAKEHOUSE_PII_KEY_FILE",
-        "the masking key: one 0600 line, made by `stack up` when there is none. Back it up with its copies `<file>.v*`:"
+        "the masking key: one 0600 line, made by `stack up` if it is missing. Back it up with its copies `<file>.v*`:"
         " pseudonyms of two keys do not join",
         None,
         read_by="dbt, weekly, pii, stack",
-        shown="must be set",
+        default_text="must be set",
     )
     thrift_host: str = variable(
         "LAKEHOUSE_THRIFT_HOST", "host of the Spark Thrift server", "127.0.0.1", read_by="dbt, weekly, export, stack"
@@ -172,7 +172,7 @@ class Settings(Variables):
         " loopback it has to speak TLS",
         "",
         read_by="stack, thrift",
-        shown="`LAKEHOUSE_THRIFT_HOST`",
+        default_text="`LAKEHOUSE_THRIFT_HOST`",
     )
     thrift_password: str = variable(
         "LAKEHOUSE_THRIFT_PASSWORD",

@@ -73,7 +73,7 @@ def _flag(given: Any) -> Any:
     return given == "true"
 
 
-# A text beside a type says how a value of it is written.
+# A text next to a type is how a value of it is written.
 Duration = Annotated[timedelta, BeforeValidator(_duration), "duration"]
 Limit = Annotated[timedelta, BeforeValidator(_limit), "duration"]
 Port = Annotated[int, BeforeValidator(_port), "port"]
@@ -89,14 +89,14 @@ def variable(
     read_by: str = "all",
     secret: bool = False,
     factory: Callable[..., Any] | None = None,
-    shown: str = "",
+    default_text: str = "",
 ) -> Any:
     """Return the field of one variable; without a default it must be set.
 
-    `read_by` names the parts that read it. `factory` makes a default out of the fields before it, and `shown` is what
-    the documentation says of that. No message shows a secret.
+    `read_by` names the parts that read it. `factory` makes a default out of the fields before it, and `default_text`
+    is what the documentation says of that. No message shows a secret.
     """
-    facts: JsonDict = {"read_by": read_by, "shown": shown}
+    facts: JsonDict = {"read_by": read_by, "default_text": default_text}
     more: dict[str, Any] = {"default_factory": factory} if factory else {"default": default}
     return Field(alias=name, description=meaning, repr=not secret, json_schema_extra=facts, **more)
 
@@ -164,7 +164,7 @@ def written(field: FieldInfo) -> str:
 
 
 def _metadata(field: FieldInfo) -> list[Any]:
-    """Return what stands beside a field's type, also where None is allowed beside it."""
+    """Return what is next to a field's type, also where None is allowed."""
     inner = [entry for kind in get_args(field.annotation) for entry in getattr(kind, "__metadata__", ())]
     return [*field.metadata, *inner]
 

@@ -15,12 +15,12 @@ from python_dbt.pii.proof import METADATA, PADS, in_order, metadata_tables, tabl
 class Origin:
     """What flows into a column by value.
 
-    `made_of` are columns of the relations that its model reads, `sources` those of source tables and seeds, at most:
+    `parents` are columns of the relations that its model reads, `sources` those of source tables and seeds, at most:
     of a row that is taken as a whole all columns count. `masked` are the classes of personal data, each with its mask,
     None if it is raw.
     """
 
-    made_of: list[str]
+    parents: list[str]
     sources: list[str]
     masked: list[tuple[str, str | None]]
 

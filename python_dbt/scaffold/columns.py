@@ -183,5 +183,5 @@ def _documented(text: str) -> dict[str, str]:
     """Return what an Avro record says of its fields, by name, but for what dbt would render."""
     schema = json.loads(text)
     fields = schema.get("fields", []) if isinstance(schema, dict) else []
-    said = {field["name"]: " ".join(str(field.get("doc", "")).split()) for field in fields}
-    return {name: words for name, words in said.items() if words and "{" not in words}
+    texts = {field["name"]: " ".join(str(field.get("doc", "")).split()) for field in fields}
+    return {name: words for name, words in texts.items() if words and "{" not in words}

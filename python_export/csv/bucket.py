@@ -45,7 +45,7 @@ class Bucket:
         return f"s3://{self.bucket}/{self._key(path)}"
 
     def download(self, path: str, file: Path) -> None:
-        """Write an object to a file; FileNotFoundError if there is none."""
+        """Write an object to a file; FileNotFoundError if it is missing."""
         with self._errors():
             self.client.download_file(self.bucket, self._key(path), str(file))
 

@@ -72,7 +72,7 @@ def unload(
             "Set LAKEHOUSE_EXPORT_UNLOAD to s3a://bucket/prefix where the Thrift server or its executors are on other"
             " machines; else let the export root, or LAKEHOUSE_EXPORT_STAGING, be a directory that they all share",
         )
-    return _joined(parts, directory / "joined.csv", codecs.BOM_UTF8 if bom else b"")
+    return _concatenated(parts, directory / "joined.csv", codecs.BOM_UTF8 if bom else b"")
 
 
 def statement(source: Source, place: str) -> str:
@@ -111,17 +111,17 @@ def _where(source: Source) -> str:
     return f"where {' and '.join(conditions)}\n" if conditions else ""
 
 
-def _joined(parts: list[Path], whole: Path, start: bytes) -> Path:
+def _concatenated(parts: list[Path], whole: Path, start: bytes) -> Path:
     """Join parts, each with the header, to one file with one header."""
     if len(parts) == 1 and not start:
         return parts[0]
-    with whole.open("wb") as joined:
-        joined.write(start)
+    with whole.open("wb") as file:
+        file.write(start)
         for number, part in enumerate(parts):
             with part.open("rb") as stream:
                 header = stream.readline()
-                joined.write(b"" if number else header)
-                shutil.copyfileobj(stream, joined, COPY_BYTES)
+                file.write(b"" if number else header)
+                shutil.copyfileobj(stream, file, COPY_BYTES)
             part.unlink()
     return whole
 

@@ -96,7 +96,7 @@ def post(webhook: Webhook, key: str, body: Mapping[str, Any]) -> None:
     Raises:
         UserError: the answer is a refusal.
         TemporaryError: it asks to try again, after the time that it names.
-        NoAnswerError: there is none.
+        NoAnswerError: it does not answer.
     """
     headers = {"Idempotency-Key": key}
     if webhook.token:

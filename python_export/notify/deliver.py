@@ -75,7 +75,7 @@ def notify(
         # Another root has other readers.
         pending = [entry for entry in outbox.entries(catalog) if entry.is_pending and outbox.belongs_to(target, entry)]
         versions = [entry for entry in pending if entry.kind == outbox.VERSION]
-        by_key = _announcements(target, versions, _shown(env), unreadable)
+        by_key = _announcements(target, versions, _report_specs(env), unreadable)
         pending = [entry for entry in pending if entry.kind != outbox.VERSION or entry.idempotency_key in by_key]
         return [*problems, *unreadable, *_deliver(channels, target, pending, by_key, catalog, lease.require)]
 
@@ -168,8 +168,8 @@ def _record_overdue(catalog: Catalog, target: Target, project: Project, channels
         outbox.record_alarms(catalog, target, str(week), texts, channels)
 
 
-def _shown(env: Mapping[str, str]) -> dict[str, ReportSpec]:
-    """Return what is shown of datasets. Without it messages have counts of rows alone: no mail waits for it."""
+def _report_specs(env: Mapping[str, str]) -> dict[str, ReportSpec]:
+    """Return how datasets are displayed. Without it messages have counts of rows alone: no mail waits for it."""
     try:
         return declared.report_specs(Project(PROJECT_ROOT, env))
     except Exception as error:  # a manifest of dbt may be cut off or wrong in any way
@@ -178,7 +178,7 @@ def _shown(env: Mapping[str, str]) -> dict[str, ReportSpec]:
 
 
 def _announcements(
-    target: Target, pending: list[Entry], shown: Mapping[str, ReportSpec], unreadable: list[ManifestError]
+    target: Target, pending: list[Entry], report_specs: Mapping[str, ReportSpec], unreadable: list[ManifestError]
 ) -> Announcements:
     """Return what to announce of pending versions of an export root, by their keys; not of withdrawn ones."""
     found: Announcements = {}
@@ -190,7 +190,7 @@ def _announcements(
             continue
         if not manifest.withdrawn:
             week_before = newest(target, manifest.dataset, str(IsoWeek.parse(manifest.week).minus(1)))
-            found[entry.idempotency_key] = announcement(target, manifest, week_before, shown)
+            found[entry.idempotency_key] = announcement(target, manifest, week_before, report_specs)
     return found
 
 

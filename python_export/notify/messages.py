@@ -93,16 +93,16 @@ def announcement(
     target: Target,
     manifest: Manifest,
     before: Manifest | None,
-    shown: Mapping[str, ReportSpec],
+    report_specs: Mapping[str, ReportSpec],
     earlier: Iterable[Manifest] = (),
 ) -> Announcement:
     """Return the announcement of a version, given the newest one of the week before, and those of `earlier` weeks.
 
-    `shown` has by dataset what its model wants shown; of one without, that is the number of rows.
+    `report_specs` has by dataset what its model wants displayed; of one without, that is the number of rows.
     """
     # The sums of a file that small groups are left out of depend on which those are.
-    has_sums = manifest.dataset in shown and not manifest.small_groups
-    measures = shown[manifest.dataset].measures if has_sums else ()
+    has_sums = manifest.dataset in report_specs and not manifest.small_groups
+    measures = report_specs[manifest.dataset].measures if has_sums else ()
     totals, totals_before = _totals(manifest), _totals(before) if before else {}
     totals_earlier = list(map(_totals, earlier))
     figures = tuple(

@@ -23,7 +23,7 @@ VERSION, NOTICE, WITHDRAWN, ALARM = "version", "notice", "withdrawn", "alarm"
 # Sent without the outbox, in which only earlier versions of this program have left such rows.
 ALERT = "failure"
 # The first notification of a lake with an export root of years must not repeat these years.
-NEWS_AGE = timedelta(days=30)
+ANNOUNCED_WITHIN = timedelta(days=30)
 # So far may the clock of a store be behind.
 STORE_CLOCK = timedelta(days=1)
 Channel = Literal["mail", "webhook"]
@@ -119,7 +119,7 @@ def record_versions(catalog: Catalog, target: Target, channels: Channels, unread
             manifest.sha256,
             f"{path} was withdrawn on {withdrawn.on}: {withdrawn.reason}. Delete your copies." if withdrawn else None,
             now,
-            **(_states(channels) if at > now - NEWS_AGE else dict.fromkeys(CHANNELS, NO_CHANNEL)),
+            **(_states(channels) if at > now - ANNOUNCED_WITHIN else dict.fromkeys(CHANNELS, NO_CHANNEL)),
             export_root=target.address(""),
         )
         new.append(entry)

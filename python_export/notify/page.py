@@ -118,8 +118,8 @@ def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = (), rea
     manifest = project.manifest() if project.manifest_path.is_file() else DbtManifest()
     # The datasets of this root's audience.
     datasets = declared.load(project) if manifest.nodes else {}
-    shown = {name: dataset.report_spec for name, dataset in datasets.items()}
-    charts = {name: of_dataset.chart for name, of_dataset in shown.items() if of_dataset.chart}
+    report_specs = {name: dataset.report_spec for name, dataset in datasets.items()}
+    charts = {name: of_dataset.chart for name, of_dataset in report_specs.items() if of_dataset.chart}
     with thrift.connect(settings) as cursor:
         counts = {label: _count(cursor, sql) for label, sql in excluded_queries(manifest).items()}
     versions = needed(target, week, charts, reader)
@@ -129,7 +129,7 @@ def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = (), rea
             target,
             version,
             by_week.get((version.dataset, str(week.minus(1)))),
-            shown,
+            report_specs,
             [by_week[before] for earlier in _mean_of(week) if (before := (version.dataset, str(earlier))) in by_week],
         )
         for version in versions
@@ -147,7 +147,7 @@ def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = (), rea
         title=declared.title(project),
         week=week,
         last_day=week.end - timedelta(days=1),
-        headlines=_headlines(shown, newest),
+        headlines=_headlines(report_specs, newest),
         weeks=[str(shown_week) for shown_week in _weeks(week)],
         charts={name: (chart, _groups(by_week, name, chart, week)) for name, chart in charts.items()},
         rankings={name: top for name, top in rankings.items() if top},
@@ -177,12 +177,12 @@ def _kept_out(manifest: Manifest, notices: Iterable[Notice]) -> list[str]:
 
 
 def _headlines(
-    shown: Mapping[str, ReportSpec], newest: Mapping[str, Announcement]
+    report_specs: Mapping[str, ReportSpec], newest: Mapping[str, Announcement]
 ) -> list[tuple[str, Figure, Manifest]]:
     found = [
         (headline, figure, version.manifest)
         for dataset, version in newest.items()
-        for headline in (shown[dataset].headlines if dataset in shown else ())
+        for headline in (report_specs[dataset].headlines if dataset in report_specs else ())
         for figure in version.figures
         if figure.name == headline.figure
     ]

@@ -176,11 +176,11 @@ def point_to_newest(target: Target, dataset: str) -> None:
 
     Where nothing is left it is deleted.
     """
-    shown = None
+    pointed_to = None
     if newest(target, dataset) is None:
         target.delete(f"{dataset}/latest.json")
     # Another machine may have published meanwhile, and pointed to it before this one did.
-    while (found := newest(target, dataset)) != shown:
+    while (found := newest(target, dataset)) != pointed_to:
         pointer = {
             "dataset": found.dataset,
             "week": found.week,
@@ -190,7 +190,7 @@ def point_to_newest(target: Target, dataset: str) -> None:
             "sha256": found.sha256,
         }
         target.put(f"{dataset}/latest.json", (json.dumps(pointer, indent=2) + "\n").encode())
-        shown = found
+        pointed_to = found
 
 
 def withdraw(target: Target, path: str, reason: str) -> None:

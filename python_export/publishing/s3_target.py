@@ -1,4 +1,4 @@
-"""An export root in a bucket: a version is committed by its manifest, the last object, written only if there is none.
+"""An export root in a bucket: a version is committed by its manifest, the last object, written only if it is missing.
 
 The files that a manifest names are in a folder of their upload, so that no other upload is in their way.
 """
@@ -66,12 +66,12 @@ class S3Target(Layout, Bucket):
             raise
 
     def read(self, path: str) -> bytes:
-        """Return the content of an object; FileNotFoundError if there is none."""
+        """Return the content of an object; FileNotFoundError if it is missing."""
         with self._errors():
             return bytes(self._call("get_object", Key=self._key(path))["Body"].read())
 
     def fetch(self, path: str, scratch: Path) -> Path:
-        """Return an object as a file in `scratch`; FileNotFoundError if there is none."""
+        """Return an object as a file in `scratch`; FileNotFoundError if it is missing."""
         scratch.mkdir(parents=True, exist_ok=True)
         file = scratch / path.replace("/", "_")
         self.download(path, file)
@@ -116,7 +116,7 @@ class S3Target(Layout, Bucket):
             self.abort_uploads(folder, UPLOAD, limit)
 
     def _commit(self, content: bytes, path: str) -> None:
-        """Write an object if there is none; FileExistsError if there is another one."""
+        """Write an object if it is missing; FileExistsError if there is another one."""
         for _ in range(COMMIT_ATTEMPTS):
             try:
                 self._call("put_object", Key=self._key(path), Body=content, IfNoneMatch="*", **_content_type(path))

@@ -82,11 +82,11 @@ class LocalTarget(Layout):
             _sync(parent)
 
     def read(self, path: str) -> bytes:
-        """Return the content of a file; FileNotFoundError if there is none."""
+        """Return the content of a file; FileNotFoundError if it is missing."""
         return (self.root / path).read_bytes()
 
     def fetch(self, path: str, scratch: Path) -> Path:
-        """Return the file itself, not a copy; FileNotFoundError if there is none."""
+        """Return the file itself, not a copy; FileNotFoundError if it is missing."""
         if not (self.root / path).is_file():
             raise FileNotFoundError(self.root / path)
         return self.root / path

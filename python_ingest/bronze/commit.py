@@ -8,7 +8,7 @@ file added after the base can hold such a number. Every batch, replay and erasur
 - A crash before the commit leaves the table as it was; the same ranges are planned again.
 - A crash after it leaves rows in the table; the next plan starts behind them.
 - A second ingester, or one that was taken for dead, has the same base or an older one, so the
-  first commit has a number that its base lacks; whoever commits second is refused and plans again.
+  first commit has a number that its base lacks; the second commit is refused and planned again.
 - A commit whose answer was lost is looked for by its own mark in the snapshots.
 
 The whole argument is in docs/exactly-once.md.

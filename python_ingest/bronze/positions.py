@@ -71,14 +71,14 @@ class PositionReader:
                 continue
             with translate_read_errors(path):
                 entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
-            by_manifest[path] = _joined(_file_position(entry.data_file, table.schema(), current) for entry in entries)
+            by_manifest[path] = _merged(_file_position(entry.data_file, table.schema(), current) for entry in entries)
         self._manifests = by_manifest
         latest = _metadata_position(table)
         start = Position(None, property_keys.generation_start(table.properties))
-        joined = _joined([start, latest, *by_manifest.values()])
-        last_batch = max(joined.last_batch, last_number(table))
+        position = _merged([start, latest, *by_manifest.values()])
+        last_batch = max(position.last_batch, last_number(table))
         return Position(
-            snapshot.snapshot_id, joined.next_offsets, last_batch, joined.last_batch, latest.has_metadata, current
+            snapshot.snapshot_id, position.next_offsets, last_batch, position.last_batch, latest.has_metadata, current
         )
 
 
@@ -235,7 +235,7 @@ def bound(bounds: Mapping[int, bytes] | None, schema: Schema, column: str) -> in
     return int(value)
 
 
-def _joined(parts: Iterable[Position]) -> Position:
+def _merged(parts: Iterable[Position]) -> Position:
     next_offsets: dict[int, int] = {}
     last_batch = 0
     for part in parts:

@@ -1,8 +1,8 @@
-"""Rows changed in place, by compare-and-swap: the other form of the commit, beside commit.overwrite.
+"""Rows changed in place, by compare-and-swap: the other form of the commit, next to commit.overwrite.
 
-Iceberg's MERGE cannot be told which snapshot it was planned from. So the new rows are written to a branch that starts
+Iceberg's MERGE takes no snapshot that it was planned from. So the new rows are written to a branch that starts
 at the base snapshot, and the table moves to the branch only if it has not moved since. A change that is cut off leaves
-a branch nobody reads, for a day.
+a branch without readers, for a day.
 
 A batch that is committed meanwhile refuses the change. So `hold` has ingesters pause for the table: they ask `holder`
 before they plan a batch.

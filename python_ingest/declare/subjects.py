@@ -69,6 +69,6 @@ def check_through(tables: Mapping[str, tuple[Subject, ...]], place: str) -> None
                     kind = subject.kind.rpartition(".")[2]
                     raise UserError(
                         f"{place}: table {name}: subjects.{kind} goes through {table}, which does not declare"
-                        f" where the id of a {kind} stands",
+                        f" where the id of a {kind} is",
                         f"Declare config.meta.subjects.{kind} of {table} as a list of columns",
                     )

@@ -244,12 +244,12 @@ def _as_user_error(error: ValidationError, place: str) -> UserError:
     place = ".".join([place, *names])
     if first["type"] == "unexpected_keyword_argument":
         return UserError(f"{place} is not a known field", f"Use {', '.join(_fields(DeadLetterLimit))}")
-    told = (_fields(Declaration) | _fields(DeadLetterLimit))[names[-1]]
+    field = (_fields(Declaration) | _fields(DeadLetterLimit))[names[-1]]
     shape = {
         "dataclass_type": "a mapping",
         "tuple_type": "a mapping" if names[-1] in ("table_properties", "client_options") else "a list of fields",
     }.get(first["type"])
-    return UserError(f"{place} is {f'not {shape}' if shape else repr(str(first['input']))}", str(told.description))
+    return UserError(f"{place} is {f'not {shape}' if shape else repr(str(first['input']))}", str(field.description))
 
 
 def _fields(model: type[object]) -> dict[str, FieldInfo]:

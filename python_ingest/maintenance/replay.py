@@ -160,8 +160,8 @@ def _with_fewer_errors(rows: DataFrame, dead: DataFrame) -> DataFrame:
     same = "kafka_generation <=> _generation and kafka_partition = _partition and kafka_offset = _offset"
     better = "(_decode is not null and decode_error is null) or (_key is not null and key_error is null)"
     not_worse = "(_decode is not null or decode_error is null) and (_key is not null or key_error is null)"
-    joined = rows.join(before, F.expr(same))
-    return joined.where(f"({better}) and {not_worse}").select(*rows.columns)
+    rows_with_errors = rows.join(before, F.expr(same))
+    return rows_with_errors.where(f"({better}) and {not_worse}").select(*rows.columns)
 
 
 def _as_records(dead: DataFrame) -> DataFrame:

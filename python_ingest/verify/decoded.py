@@ -79,9 +79,10 @@ class _Comparison:
         """Compare the columns of some rows."""
         rows = rows.filter(pc.field("kafka_partition").is_valid() & pc.field("kafka_offset").is_valid())
         facts = [_Row(*cells) for cells in zip(*(_column(rows, name).to_pylist() for name in FACTS), strict=True)]
-        self._values.learn(schema_id(row.value) for row in facts if row.error is None)
+        self._values.resolve_schemas(schema_id(row.value) for row in facts if row.error is None)
         # Bytes that only look like registry Avro name any number of ids.
-        self._values.learn((schema_id(row.value) for row in facts if row.error is not None), most=IDS_OF_DEAD_LETTERS)
+        dead = (schema_id(row.value) for row in facts if row.error is not None)
+        self._values.resolve_schemas(dead, most=IDS_OF_DEAD_LETTERS)
         self._problems = defaultdict(lambda: defaultdict(list))
         expected: dict[int, Columns] = {}
         for at, row in enumerate(facts):
@@ -188,14 +189,14 @@ class _Schemas:
         self._column = column
         self._registered: dict[int, Registered | None] = {}
         self._readers: dict[int, Reader] = {}
-        self.learn(known)
+        self.resolve_schemas(known)
 
     @property
     def lacking(self) -> set[int]:
         """The known schemas that the registry lacks."""
         return {number for number in self.known if self._registered[number] is None}
 
-    def learn(self, numbers: Iterable[int | None], most: int | None = None) -> None:
+    def resolve_schemas(self, numbers: Iterable[int | None], most: int | None = None) -> None:
         """Ask the registry for schemas that it was not asked for, unless it was asked for so many already."""
         new = {number for number in numbers if number is not None} - self._registered.keys()
         if most is not None:

@@ -52,7 +52,7 @@ def table() -> str:
         facts = field.json_schema_extra
         if not isinstance(facts, dict):
             raise TypeError(f"{name} was not made by `variable`")
-        default = facts["shown"] or ("must be set" if field.is_required() else f"`{field.default}`")
+        default = facts["default_text"] or ("must be set" if field.is_required() else f"`{field.default}`")
         cells = (f"`{name}`", written(field), "" if default in ("``", "`None`") else default, facts["read_by"])
         lines.append(f"| {' | '.join(map(str, cells))} | {field.description} |")
     return "\n".join(lines)

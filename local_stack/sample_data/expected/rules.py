@@ -1,4 +1,4 @@
-"""The truth about a log, by the business rules in plain Python: who survives, and what belongs together.
+"""What is expected of a log, by the business rules in plain Python: who survives, and what belongs together.
 
 It reads the log alone and shares nothing with the SQL that it is compared with.
 """

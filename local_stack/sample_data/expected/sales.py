@@ -1,4 +1,4 @@
-"""The truth about sales: rows as of the order, the lines of every channel, and the figures over them.
+"""The expected sales: rows as of the order, the lines of every channel, and the figures over them.
 
 Like `truth` it reads the log alone. A row as of a moment is found by walking its changes, not by periods.
 """
@@ -100,7 +100,7 @@ class Trade:
 def as_of(changes: list[rules.Change], moment_ms: int) -> tuple[Record | None, bool]:
     """Return the newest of a row's changes up to a moment, and whether it is in fact the first one from after it.
 
-    There is none when it is a delete.
+    A delete has no value.
     """
     before = [record for time_ms, record in changes if time_ms <= moment_ms]
     found = before[-1] if before else changes[0][1]

@@ -1,4 +1,4 @@
-"""The truth as counts and totals: what `truth.json` holds. No value of a person is in it."""
+"""The expected results as counts and totals: the content of `truth.json`. No value of a person is in it."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable
@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import TypeVar
 
 from local_stack.sample_data.expected import rules
-from local_stack.sample_data.expected import sales as truth_sales
+from local_stack.sample_data.expected import sales as expected_sales
 from local_stack.sample_data.expected.sales import Line, Sale, Totals, Trade
 from local_stack.sample_data.log import PARTITIONS, TABLES, TOPICS, Log, Record
 from local_stack.sample_data.plan import Plan
@@ -70,11 +70,11 @@ def _sale_figures(sales: list[Sale]) -> Figures:
 
 
 def _demand_figures(lines: list[Line]) -> Figures:
-    return _total_figures(truth_sales.demand(lines).values())
+    return _total_figures(expected_sales.demand(lines).values())
 
 
 def _activity_figures(lines: list[Line]) -> Figures:
-    return _total_figures(truth_sales.activity(lines).values())
+    return _total_figures(expected_sales.activity(lines).values())
 
 
 def _total_figures(groups: Collection[Totals]) -> Figures:
@@ -103,9 +103,9 @@ def _payment_week(payment: Record) -> str | None:
 
 
 def _sales(log: Log, plan: Plan) -> dict[str, object]:
-    lines, sales = truth_sales.lines(log), truth_sales.product_sales(log)
+    lines, sales = expected_sales.lines(log), expected_sales.product_sales(log)
     groups = sorted({line.channel_group for line in lines})
-    rolling = truth_sales.customers_30d(sales, plan.end_ms)
+    rolling = expected_sales.customers_30d(sales, plan.end_ms)
 
     return {
         "order_lines": {
@@ -118,7 +118,7 @@ def _sales(log: Log, plan: Plan) -> dict[str, object]:
         "product_sales": {
             **_sale_figures(sales),
             "backdated": sum(sale.is_backdated for sale in sales),
-            "excluded": truth_sales.excluded(log),
+            "excluded": expected_sales.excluded(log),
             "weeks": _weeks(sales, _sale_figures),
         },
         "product_demand": {"weeks": _weeks(lines, _demand_figures)},
@@ -136,7 +136,7 @@ def summarise(log: Log, plan: Plan, wave: int) -> dict[str, object]:
     by_topic = {topic: [record for record in log if record.topic == topic] for topic in TOPICS}
     payments, clean = rules.surviving_payments(log), rules.clean_payments(log)
     completed = list(rules.completed_orders(log).values())
-    trades = truth_sales.trades(log)
+    trades = expected_sales.trades(log)
     return {
         "parameters": {
             "orders": plan.orders,

@@ -6,7 +6,7 @@ import java.security.MessageDigest;
 import javax.security.sasl.AuthenticationException;
 import org.apache.hive.service.auth.PasswdAuthenticationProvider;
 
-/** Lets in whoever knows the password in the 0600 file named by the system property lakehouse.thrift.password.file. */
+/** Lets in clients that know the password in the 0600 file named by the system property lakehouse.thrift.password.file. */
 public class PasswordFileAuthenticator implements PasswdAuthenticationProvider {
     public void Authenticate(String user, String password) throws AuthenticationException {
         byte[] expected;
