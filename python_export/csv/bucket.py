@@ -17,6 +17,8 @@ from python_common.errors import UserError
 
 # What is younger than this may be another machine's that is still at work, or carries on what a dead one has left.
 ABANDONED_AFTER = timedelta(days=1)
+# A bucket answers each read after milliseconds.
+READS_AT_ONCE = 8
 
 
 @dataclass(frozen=True)
@@ -53,11 +55,10 @@ class Bucket:
         """Delete an object, if it is there."""
         self._call("delete_object", Key=self._key(path))
 
-    def empty(self, folder: str, keep: str = "") -> None:
-        """Delete the objects of a folder, but one to `keep`."""
+    def empty(self, folder: str) -> None:
+        """Delete the objects of a folder."""
         for path, _ in list(self._objects(f"{folder}/")):
-            if path != keep:
-                self.delete(path)
+            self.delete(path)
 
     def abort_uploads(self, under: str, of: re.Pattern[str], before: datetime) -> None:
         """Delete the parts of unfinished uploads that began by then, of objects whose whole path matches."""

@@ -1,6 +1,7 @@
 """Writes versions.json for programs and index.html for people: the current versions of all datasets of an export root.
 
 Both are functions of the manifests, so a run repairs what a dead one has left, and `export verify` can compare them.
+The deliveries of weeks are written with them, after the last version and before readers are notified.
 """
 
 import json
@@ -9,7 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from itertools import chain
 
+from python_export.csv.bucket import READS_AT_ONCE
 from python_export.notify.messages import TEMPLATES
+from python_export.publishing import deliveries
 from python_export.publishing.audit import CheckResult
 from python_export.publishing.layout import FEED, INDEX
 from python_export.publishing.manifest import Manifest, Reader, paths, readable
@@ -17,23 +20,24 @@ from python_export.publishing.target import Target
 
 # Raised when a field of the feed gets another meaning; a new field alone does not.
 FORMAT = 1
-# A bucket answers each read after milliseconds.
-READS_AT_ONCE = 8
 
 
 def write(target: Target, reader: Reader | None = None) -> list[Manifest]:
-    """Write the files that differ from what is published, and return the manifests that they list."""
+    """Write the files that differ from what is published, and the due deliveries; return the listed manifests."""
     listed = current(target, reader)
     for path, content in _differing(target, listed):
         target.put(path, content)
+    deliveries.write(target, listed)
     return listed
 
 
 def audit(target: Target) -> list[CheckResult]:
-    """Verify that both files list what is published."""
-    differing = [path for path, _ in _differing(target, current(target))]
+    """Verify that both files list what is published, and the newest deliveries too."""
+    listed = current(target)
+    differing = [path for path, _ in _differing(target, listed)]
     problem = "it is missing or does not list what is published; the next export writes it again"
-    return [CheckResult(path, (problem,) if path in differing else ()) for path in (FEED, INDEX)]
+    files = [CheckResult(path, (problem,) if path in differing else ()) for path in (FEED, INDEX)]
+    return [*files, deliveries.audit(target, listed)]
 
 
 def current(target: Target, reader: Reader | None = None) -> list[Manifest]:

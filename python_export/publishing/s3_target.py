@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from python_common.errors import UserError
 from python_export.csv.bucket import Bucket
-from python_export.publishing.layout import MANIFEST, UPLOAD, VERSION, Layout
+from python_export.publishing.layout import DELIVERIES, DELIVERY, MANIFEST, UPLOAD, VERSION, Layout
 
 # An object that is always there, by which a store shows that it refuses to write it again.
 CONDITIONAL = ".lakehouse-conditional-writes"
@@ -42,6 +42,10 @@ class S3Target(Layout, Bucket):
         """Return the versions that have a manifest, and when it was written."""
         manifests = ((*path.rpartition("/"), written) for path, written in self._objects(under))
         return {path: written for path, _, name, written in manifests if name == MANIFEST and VERSION.fullmatch(path)}
+
+    def deliveries(self) -> list[str]:
+        """Return where the deliveries of all weeks are."""
+        return [path for path, _ in self._objects(f"{DELIVERIES}/") if DELIVERY.fullmatch(path)]
 
     def folder(self) -> str:
         """Return a folder with a random name, so that no two uploads write the same object."""
@@ -81,10 +85,17 @@ class S3Target(Layout, Bucket):
         """Write an object outside of versions, in the place of one that is there."""
         self._call("put_object", Key=self._key(path), Body=content, **_content_type(path))
 
-    def withdraw(self, path: str, manifest: bytes) -> None:
-        """Put a manifest in the place of a version's, and delete all its other objects."""
+    def create(self, path: str, content: bytes) -> None:
+        """Write an object that is never replaced; FileExistsError if there is another one."""
+        self._require_conditional_writes()
+        self._commit(content, path)
+
+    def withdraw(self, path: str, manifest: bytes, only: str = "") -> None:
+        """Put a manifest in the place of a version's, and delete its other objects, or `only` those of a name."""
         self.put(f"{path}/{MANIFEST}", manifest)
-        self.empty(path, keep=f"{path}/{MANIFEST}")
+        for name, _ in list(self._objects(f"{path}/")):
+            if name != f"{path}/{MANIFEST}" and only in ("", name.rpartition("/")[2]):
+                self.delete(name)
 
     def remove(self, path: str) -> None:
         """Delete a version, its manifest first: without it readers find no version."""

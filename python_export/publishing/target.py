@@ -22,7 +22,7 @@ from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.locks.lock import lock
 from python_common.private_files import for_readers
-from python_export.publishing.layout import FEED, INDEX, MANIFEST, UNFINISHED, VERSION, Layout
+from python_export.publishing.layout import DELIVERIES, DELIVERY, FEED, INDEX, MANIFEST, UNFINISHED, VERSION, Layout
 from python_export.publishing.s3_target import S3Target
 
 # The staging area of a root that readers may enter, unlike this.
@@ -56,6 +56,11 @@ class LocalTarget(Layout):
             for path in self.root.glob(f"{under or '[!.]*/'}*/v*")
             if VERSION.fullmatch(name := str(path.relative_to(self.root)))
         }
+
+    def deliveries(self) -> list[str]:
+        """Return where the deliveries of all weeks are."""
+        found = (str(path.relative_to(self.root)) for path in self.root.glob(f"{DELIVERIES}/*/*"))
+        return [path for path in found if DELIVERY.fullmatch(path)]
 
     def folder(self) -> str:
         """Return the empty string: a version is renamed as a whole, so its files need no folder of their own."""
@@ -95,15 +100,21 @@ class LocalTarget(Layout):
         """Write a file, in the place of one that is there."""
         file = self.root / path
         self._open(file.parent)
-        _replace(file, content, 0o666)
+        _write(file, content, 0o666)
 
-    def withdraw(self, path: str, manifest: bytes) -> None:
-        """Replace the manifest of a version, then delete all its other files."""
+    def create(self, path: str, content: bytes) -> None:
+        """Write a file that is never replaced; FileExistsError if there is one."""
+        file = self.root / path
+        self._open(file.parent)
+        _write(file, content, 0o444, replaces=False)
+
+    def withdraw(self, path: str, manifest: bytes, only: str = "") -> None:
+        """Replace the manifest of a version, then delete its other files, or `only` the one of a name."""
         place = self.root / path
         place.chmod(0o755)
-        _replace(place / MANIFEST, manifest, 0o444)
+        _write(place / MANIFEST, manifest, 0o444)
         for file in place.iterdir():
-            if file.name != MANIFEST:
+            if file.name != MANIFEST and only in ("", file.name):
                 file.unlink()
         _sync(place)
         place.chmod(for_readers(0o555))
@@ -140,7 +151,7 @@ class LocalTarget(Layout):
             # Its writer died before it could forbid to write it.
             if version.stat().st_mode & 0o200:
                 version.chmod(for_readers(0o555))
-        patterns = [*(f"{folder}.*" for folder in folders), f".{FEED}.*", f".{INDEX}.*"]
+        patterns = [*(f"{folder}.*" for folder in folders), f"{DELIVERIES}/*/.*", f".{FEED}.*", f".{INDEX}.*"]
         for file in chain.from_iterable(map(self.root.glob, patterns)):
             # Its writer may rename it at any time.
             with suppress(FileNotFoundError):
@@ -219,14 +230,17 @@ def digest(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _replace(file: Path, content: bytes, mode: int) -> None:
-    """Write a file under a hidden name, then rename it over the one that is there."""
+def _write(file: Path, content: bytes, mode: int, replaces: bool = True) -> None:
+    """Write a file under a hidden name, then rename it over the one that is there, or raise FileExistsError."""
     unfinished = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
     try:
         unfinished.write_bytes(content)
         unfinished.chmod(for_readers(mode))
         _sync(unfinished)
-        unfinished.rename(file)
+        if replaces:
+            unfinished.rename(file)
+        else:
+            file.hardlink_to(unfinished)
     finally:
         unfinished.unlink(missing_ok=True)
     _sync(file.parent)

@@ -13,6 +13,7 @@ from typing import Any
 
 from python_common.config.settings import Settings
 from python_common.errors import UserError
+from python_export.notify import index
 from python_export.publishing.publish import publish
 from python_export.publishing.s3_target import S3Target
 from python_export.publishing.target import LocalTarget, Target, open_target
@@ -77,6 +78,11 @@ def after_its_rename(owner: type, name: str) -> None:
     setattr(owner, name, die_after_the_rename)
 
 
+def before_its_link(owner: type, name: str) -> None:
+    """Have the process die in a step that ends with a link, before that."""
+    Path.hardlink_to = die
+
+
 POINTS: dict[str, dict[str, tuple[Callable[[type, str], None], type, str]]] = {
     "local": {
         "before the version": (before, LocalTarget, "add"),
@@ -85,11 +91,16 @@ POINTS: dict[str, dict[str, tuple[Callable[[type, str], None], type, str]]] = {
         "between version and pointer": (after, LocalTarget, "add"),
         "within the pointer": (before_its_rename, LocalTarget, "put"),
         "after the pointer": (after, LocalTarget, "put"),
+        "between version and delivery": (before, LocalTarget, "create"),
+        "within the delivery": (before_its_link, LocalTarget, "create"),
+        "after the delivery": (after, LocalTarget, "create"),
     },
     "s3": {
         "before the manifest": (before, S3Target, "_commit"),
         "between version and pointer": (after, S3Target, "add"),
         "after the pointer": (after, S3Target, "put"),
+        "between version and delivery": (before, S3Target, "create"),
+        "after the delivery": (after, S3Target, "create"),
     },
 }
 
@@ -115,6 +126,7 @@ def publish_and_die(settings: Settings, content: str, kind: str, point: str) -> 
     kill, owner, name = POINTS[kind][point]
     kill(owner, name)
     publish_content(open_target(settings), content)
+    index.write(open_target(settings))
 
 
 def publish_and_tell(settings: Settings, content: str, begin: Any, said: Connection) -> None:
@@ -151,4 +163,11 @@ def read_all_the_while(settings: Settings, stop: Any, said: Connection) -> None:
             found = hashlib.sha256(content).hexdigest()
             if found != manifest["sha256"] or seen.setdefault(path, found) != found:
                 wrong.add(f"{path}: another content")
+        for path in target.deliveries():
+            try:
+                named = json.loads(target.read(path))["datasets"]
+                for version in named:
+                    target.read(version["manifest"])
+            except (FileNotFoundError, ValueError) as error:
+                wrong.add(f"{path}: {type(error).__name__}")
     said.send((len(seen), sorted(wrong)))

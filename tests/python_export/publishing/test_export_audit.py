@@ -158,6 +158,10 @@ PLANTS: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
         lambda at: edit(at.parents[2] / "versions.json", '"version": 1,', '"version": 2,'),
         (f"versions.json: {NOT_LISTED}",),
     ),
+    "delivery lost": (
+        lambda at: (at.parents[2] / "deliveries/2020-W53/1.json").unlink(),
+        ("deliveries: deliveries/2020-W53/1.json is missing; the next export writes it",),
+    ),
     "index edited": (
         lambda at: edit(at.parents[2] / "index.html", "events_2020-W53_v1.csv", "events_2020-W53_v2.csv"),
         (f"index.html: {NOT_LISTED}",),
@@ -174,7 +178,8 @@ def test_a_right_version_passes_and_every_planted_fault_is_reported(
     right = {path: path.read_bytes() for path in version.parents[2].rglob("*") if path.is_file()}
     passed = export(offline_settings, monkeypatch, "verify", "--week", "2020-W53")
     assert passed.exit_code == 0
-    assert passed.output == f"{VERSION}: OK\nevents/latest.json: OK\nversions.json: OK\nindex.html: OK\n"
+    checked = (VERSION, "events/latest.json", "versions.json", "index.html", "deliveries")
+    assert passed.output.splitlines() == [f"{path}: OK" for path in checked]
     for name, (plant, expected) in PLANTS.items():
         plant(version)
         found = export(offline_settings, monkeypatch, "verify")
@@ -185,8 +190,7 @@ def test_a_right_version_passes_and_every_planted_fault_is_reported(
             path.write_bytes(content)
     findings = json.loads(export(offline_settings, monkeypatch, "verify", "--dataset", "events", "--json").output)
     right = {"problems": [], "note": ""}
-    files = (VERSION, "events/latest.json", "versions.json", "index.html")
-    assert findings == [{"path": path, **right} for path in files]
+    assert findings == [{"path": path, **right} for path in checked]
     nothing = export(offline_settings, monkeypatch, "verify", "--week", "2021-W01")
     assert str(nothing.exception).startswith("Nothing of 2021-W01 is published")
     typo = export(offline_settings, monkeypatch, "verify", "--dataset", "events", "--dataset", "event")
@@ -275,7 +279,7 @@ def test_a_version_is_judged_by_the_search_that_it_was_made_with(
     assert second.withheld_rows == {"e-mail address in note": 1}
     monkeypatch.setattr(pii_scan, "TEXT_CONDITIONS", {"word": "regexp_matches({0}, 'plain')"})
     said = export(offline_settings, monkeypatch, "verify")
-    assert (said.exit_code, said.stdout.count(": OK")) == (0, 5), said.stdout
+    assert (said.exit_code, said.stdout.count(": OK")) == (0, 6), said.stdout
 
     # A row more that the file lacks is still found.
     version = Path(offline_settings.export_root) / "events" / str(WEEK) / "v2"
@@ -299,7 +303,7 @@ def test_a_withdrawn_version_and_an_erased_snapshot_are_no_faults(
     target = open_target(offline_settings)
     withdraw(target, VERSION, "somebody was erased")
     result = export(offline_settings, monkeypatch, "verify")
-    assert result.output.endswith(f"versions.json: {NOT_LISTED}\nindex.html: {NOT_LISTED}\n")
+    assert f"versions.json: {NOT_LISTED}\nindex.html: {NOT_LISTED}\ndeliveries: " in result.output
     index.write(target)
     result = export(offline_settings, monkeypatch, "verify")
     assert result.exception is None, result.output

@@ -15,7 +15,7 @@ from python_common.weeks import IsoWeek
 from python_export.cli import versions
 from python_export.cli.run import app
 from python_export.datasets.dictionary import Field
-from python_export.notify import outbox
+from python_export.notify import index, outbox
 from python_export.notify.messages import report_path
 from python_export.publishing import late, retain
 from python_export.publishing.manifest import newest, paths
@@ -53,6 +53,7 @@ def published(target: Target, catalog: Catalog) -> list[str]:
         retain.tag_snapshot(catalog, target, version)
         target.put(report_path(IsoWeek.parse(week)), b"<p>")
     outbox.record_versions(catalog, target, Channels.of({}), [])
+    index.write(target)
     return paths(target)
 
 
@@ -79,6 +80,7 @@ def test_weeks_older_than_what_is_kept_are_gone_and_not_due(
             assert not is_there
         else:
             assert is_there
+    assert target.deliveries() == [f"deliveries/{NEW}/1.json"]
     feed = json.loads(target.read("versions.json"))
     assert [version["week"] for version in feed["datasets"]["events"]] == [NEW]
     assert outbox.missing_versions(catalog, target) == []

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from python_common.config.settings import Settings
+from python_export.notify import index
 from python_export.publishing.manifest import published
 from python_export.publishing.target import open_target, staging
 from tests.support.publishing import (
@@ -73,8 +74,11 @@ def test_a_publication_killed_at_any_step_is_whole_or_not_there(
         assert publish_content(target, content) == (number, not is_there), point
         pointer = json.loads(target.read("events/latest.json"))
         assert pointer["version"] == published(target)[-1].version == number, point
+        index.write(target)
+        [delivered] = json.loads(target.read(f"deliveries/2020-W53/{number}.json"))["datasets"]
+        assert delivered["version"] == len(target.deliveries()) == number, point
     target.clean(["events"], abandoned_after=timedelta(0))
-    assert not [*Path(published_to.export_root).glob("*/.*")]
+    assert not [*Path(published_to.export_root).glob("*/**/.*")]
     assert reader() == (len(POINTS[kind]), [])
 
 

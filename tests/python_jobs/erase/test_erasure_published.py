@@ -15,6 +15,7 @@ from python_common.config.settings import Settings
 from python_common.weeks import IsoWeek
 from python_dbt.manifest import Column, DbtManifest, Node
 from python_export.datasets.dictionary import Field
+from python_export.notify import index
 from python_export.notify.messages import report_path
 from python_export.publishing.manifest import paths, read
 from python_export.publishing.publish import publish, withdraw
@@ -111,12 +112,14 @@ def test_reports_and_list_of_a_root_show_nothing_that_an_erasure_withdraws(
     for root in (target, other):
         for week in weeks:
             root.put(report_path(week), b"figures of the person")
+    index.write(target)
     published.withdraw([target, other], {address})
     # The history of seven more reports has the figures of a week.
     there = [[Path(root.address(report_path(week))).exists() for week in weeks] for root in (target, other)]
     assert there == [[False] * 8 + [True], [True] * 9]
     [version] = json.loads(target.read("versions.json"))["datasets"]["events"]
     assert version["withdrawn"]["reason"] == published.REASON
+    assert json.loads(target.read("deliveries/2020-W53/2.json"))["datasets"] == []
     # Nothing is written to a root that holds no row of the person.
     with pytest.raises(FileNotFoundError):
         other.read("versions.json")

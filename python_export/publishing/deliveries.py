@@ -1,0 +1,85 @@
+"""Writes deliveries/<week>/<n>.json: the current versions of all datasets of a week, to be read as one.
+
+The newest delivery of a week names exactly its current versions, so a run completes what a dead one has left. A
+delivery never changes, and the numbers of a week have no gaps.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from python_common.errors import UserError
+from python_export.csv.bucket import READS_AT_ONCE
+from python_export.publishing.audit import CheckResult
+from python_export.publishing.layout import DELIVERIES, DELIVERY, MANIFEST
+from python_export.publishing.manifest import Manifest, paths
+from python_export.publishing.target import Target
+
+# Raised when a field gets another meaning; a new field alone does not.
+FORMAT = 1
+
+
+def write(target: Target, listed: Sequence[Manifest]) -> None:
+    """Write the next delivery of each week whose current versions changed; delete those of weeks without a version.
+
+    `listed` are the manifests of all current versions, and of withdrawn ones, by dataset.
+
+    Raises:
+        UserError: another run has written a delivery meanwhile.
+    """
+    newest = _newest(target)
+    weeks = {manifest.week for manifest in listed}
+    for path, content in _missing(target, listed, newest):
+        try:
+            target.create(path, content)
+        except FileExistsError:
+            raise UserError(
+                f"Another run has written {target.address(path)}",
+                "Run the export again: it compares with what is there then",
+            ) from None
+    if gone := newest.keys() - weeks:
+        gone -= {path.split("/")[1] for path in paths(target)}
+        for path in target.deliveries():
+            if path.split("/")[1] in gone:
+                target.delete(path)
+
+
+def audit(target: Target, listed: Sequence[Manifest]) -> CheckResult:
+    """Verify that the newest delivery of each week names its current versions."""
+    missing = [path for path, _ in _missing(target, listed, _newest(target))]
+    return CheckResult(DELIVERIES, tuple(f"{path} is missing; the next export writes it" for path in missing))
+
+
+def _newest(target: Target) -> dict[str, int]:
+    """Return the highest number of a delivery by week."""
+    newest: dict[str, int] = {}
+    for match in map(DELIVERY.fullmatch, target.deliveries()):
+        if match:
+            newest[match["week"]] = max(int(match["number"]), newest.get(match["week"], 0))
+    return newest
+
+
+def _missing(target: Target, listed: Sequence[Manifest], newest: Mapping[str, int]) -> Iterator[tuple[str, bytes]]:
+    """Yield path and content of the next delivery of each week whose newest one does not name its current versions."""
+    current: dict[str, list[dict[str, object]]] = {manifest.week: [] for manifest in listed}
+    for manifest in listed:
+        if not manifest.withdrawn:
+            version = {name: getattr(manifest, name) for name in ("dataset", "version", "rows", "sha256")}
+            current[manifest.week].append(version | {"manifest": f"{manifest.path}/{MANIFEST}"})
+    with ThreadPoolExecutor(READS_AT_ONCE) as pool:
+        delivered = pool.map(lambda week: _named(target, week, newest.get(week)), current)
+        for (week, versions), named in zip(current.items(), delivered, strict=True):
+            if named != versions:
+                number = newest.get(week, 0) + 1
+                delivery = {"delivery_format": FORMAT, "week": week, "delivery": number, "datasets": versions}
+                yield f"{DELIVERIES}/{week}/{number}.json", (json.dumps(delivery, indent=2) + "\n").encode()
+
+
+def _named(target: Target, week: str, number: int | None) -> object:
+    """Return the versions that a delivery names, those of no delivery an empty list; None if it is damaged."""
+    if number is None:
+        return []
+    try:
+        return json.loads(target.read(f"{DELIVERIES}/{week}/{number}.json"))["datasets"]
+    except (ValueError, LookupError, TypeError):
+        return None

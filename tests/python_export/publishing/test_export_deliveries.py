@@ -1,0 +1,95 @@
+"""A week as one delivery: its newest delivery names its current versions, and a delivery never changes."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from python_common.errors import UserError
+from python_export.notify import index
+from python_export.publishing.manifest import Manifest
+from python_export.publishing.publish import withdraw
+from python_export.publishing.target import Target
+from tests.python_export.notify.test_export_index import NEW, OLD, publish_version
+from tests.python_export.publishing.test_export_publish import overwrite
+
+
+def named(target: Target, path: str) -> list[tuple[str, int]]:
+    """Return dataset and version of what a delivery names."""
+    return [(version["dataset"], version["version"]) for version in json.loads(target.read(path))["datasets"]]
+
+
+def entry(manifest: Manifest) -> dict[str, object]:
+    return {
+        "dataset": manifest.dataset,
+        "version": manifest.version,
+        "rows": 1234,
+        "sha256": manifest.sha256,
+        "manifest": f"{manifest.path}/manifest.json",
+    }
+
+
+def test_a_delivery_follows_each_change_of_the_current_versions_and_stays(target: Target) -> None:
+    first = publish_version(target, OLD, "a")
+    publish_version(target, NEW, "a")
+    orders = publish_version(target, OLD, "a", "customer_orders")
+    index.write(target)
+    one, two, three, four = (f"deliveries/{OLD}/{number}.json" for number in range(1, 5))
+    assert {*target.deliveries()} == {one, f"deliveries/{NEW}/1.json"}
+    content = target.read(one)
+    assert json.loads(content) == {
+        "delivery_format": 1,
+        "week": OLD,
+        "delivery": 1,
+        "datasets": [entry(orders), entry(first)],
+    }
+    index.write(target)
+    assert {*target.deliveries()} == {one, f"deliveries/{NEW}/1.json"}
+
+    second = publish_version(target, OLD, "b")
+    assert index.audit(target)[-1].problems == (f"{two} is missing; the next export writes it",)
+    index.write(target)
+    assert index.audit(target)[-1].problems == ()
+    assert named(target, two) == [("customer_orders", 1), ("events", 2)]
+    withdraw(target, second.path, "a wrong price")
+    index.write(target)
+    assert named(target, three) == [("customer_orders", 1), ("events", 1)]
+    for manifest in (first, orders):
+        withdraw(target, manifest.path, "a wrong price")
+    index.write(target)
+    assert named(target, four) == []
+    assert {*target.deliveries()} == {one, two, three, four, f"deliveries/{NEW}/1.json"}
+    assert target.read(one) == content
+
+
+def test_a_delivery_is_never_replaced(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish_version(target, OLD, "a")
+    # Another machine writes it after this one has looked.
+    monkeypatch.setattr(type(target), "deliveries", lambda _: [])
+    target.create(f"deliveries/{OLD}/1.json", b"{}")
+    with pytest.raises(UserError, match=f"Another run has written .*deliveries/{OLD}/1.json"):
+        index.write(target)
+    assert target.read(f"deliveries/{OLD}/1.json") == b"{}"
+
+
+def test_a_damaged_delivery_is_superseded_by_the_next_number(target: Target) -> None:
+    for number in range(1, 11):
+        publish_version(target, OLD, str(number))
+        index.write(target)
+    overwrite(target, f"deliveries/{OLD}/10.json", b'{"datasets')
+    index.write(target)
+    assert named(target, f"deliveries/{OLD}/11.json") == [("events", 10)]
+
+
+@pytest.mark.parametrize("published_to", ["local"], indirect=True)
+def test_a_local_delivery_is_read_only_and_a_half_written_one_is_deleted(target: Target) -> None:
+    publish_version(target, OLD, "a")
+    index.write(target)
+    file = Path(target.address(f"deliveries/{OLD}/1.json"))
+    assert file.stat().st_mode & 0o222 == 0
+    unfinished = file.with_name(".2.json.0011aabb")
+    unfinished.write_text("{")
+    os.utime(unfinished, (0, 0))
+    target.clean(["events"])
+    assert [path.name for path in file.parent.iterdir()] == ["1.json"]
