@@ -10,7 +10,7 @@ digits within a pseudonym or a key are neither.
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -78,15 +78,7 @@ def as_published(source: Source, withheld: Mapping[str, int], scratch: Path) -> 
 def scan(database: duckdb.DuckDBPyConnection, source: Source) -> Source:
     """Return what `withhold` does, of rows that are loaded as `snapshot_rows`."""
     (rows,) = one_row(database, "select count(*) from snapshot_rows")
-    reasons: dict[str, str] = {}
-    for reason, condition, column in _suspicions(database, source):
-        for found, cell in database.execute(
-            f"select {row_hash(source)}, cast({name(column.name)} as varchar) from snapshot_rows where {condition}",
-            _used(condition),
-        ).fetchall():
-            digits = CARD.findall(cell.partition(".")[0] if column.is_numeric else cell)
-            if not reason.startswith("card") or any(map(_is_card, digits)):
-                reasons.setdefault(found, reason)
+    reasons = suspects(database, source.columns, source.dataset.unscanned, row_hash(source))
     counts = dict(Counter(reasons.values()))
     if len(reasons) > SQL_LIMIT or (len(reasons) > ROWS_LIMIT and len(reasons) > SHARE_LIMIT * rows):
         raise UserError(
@@ -98,11 +90,29 @@ def scan(database: duckdb.DuckDBPyConnection, source: Source) -> Source:
     return replace(source, without=frozenset(reasons), withheld=counts)
 
 
-def _suspicions(database: duckdb.DuckDBPyConnection, source: Source) -> list[tuple[str, str, Column]]:
+def suspects(
+    database: duckdb.DuckDBPyConnection, columns: Iterable[Column], unscanned: Collection[str], row: str
+) -> dict[str, str]:
+    """Return why rows of `snapshot_rows` may hold personal data, by the SQL `row` that names each."""
+    reasons: dict[str, str] = {}
+    for reason, condition, column in _suspicions(database, columns, unscanned):
+        for found, cell in database.execute(
+            f"select {row}, cast({name(column.name)} as varchar) from snapshot_rows where {condition}",
+            _used(condition),
+        ).fetchall():
+            digits = CARD.findall(cell.partition(".")[0] if column.is_numeric else cell)
+            if not reason.startswith("card") or any(map(_is_card, digits)):
+                reasons.setdefault(found, reason)
+    return reasons
+
+
+def _suspicions(
+    database: duckdb.DuckDBPyConnection, columns: Iterable[Column], unscanned: Collection[str]
+) -> list[tuple[str, str, Column]]:
     """Return what a column may hold and the condition on its rows, of what one look at all columns has found."""
     possible = []
-    for column in source.columns:
-        if column.name in source.dataset.unscanned:
+    for column in columns:
+        if column.name in unscanned:
             continue
         conditions = TEXT_CONDITIONS if column.is_text else NUMBER_CONDITIONS if column.is_numeric else {}
         for kind, condition in conditions.items():

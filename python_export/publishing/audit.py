@@ -26,6 +26,7 @@ from python_export.csv.compare import exclude_rows_missing_from, verify
 from python_export.csv.csv_file import connect, name, one_row, rows_of
 from python_export.datasets import dictionary
 from python_export.publishing import datapackage
+from python_export.publishing.difference import CHANGED, CHANGES, KIND
 from python_export.publishing.manifest import Manifest, Withdrawn, newest, paths, published, read
 from python_export.publishing.publish import build_manifest
 from python_export.publishing.retain import SnapshotErasedError, source_snapshot
@@ -140,6 +141,7 @@ def audit(target: Target, catalog: Catalog, path: str, scratch: Path) -> CheckRe
     except FileNotFoundError:
         return CheckResult(path, (f"{manifest.file} is missing",))
     problems = [*_bytes(manifest, path, file), *_companions(target, manifest, path)]
+    problems += _changes(target, manifest, path, scratch)
     for parser, reading in PARSERS.items():
         try:
             problems += [f"{parser} {problem}" for problem in _reading(manifest, reading(file, manifest, scratch))]
@@ -153,9 +155,10 @@ def audit(target: Target, catalog: Catalog, path: str, scratch: Path) -> CheckRe
 
 def _withdrawn(target: Target, manifest: Manifest, withdrawn: Withdrawn, scratch: Path) -> CheckResult:
     note = f"withdrawn on {withdrawn.on}: {withdrawn.reason}"
-    with suppress(FileNotFoundError):
-        target.fetch(f"{manifest.path}/{manifest.file}", scratch)
-        return CheckResult(manifest.path, ("it is withdrawn, and its file is still there",), note)
+    for file in (f"{manifest.path}/{manifest.file}", _beside(manifest, manifest.path, CHANGES)):
+        with suppress(FileNotFoundError):
+            target.fetch(file, scratch)
+            return CheckResult(manifest.path, ("it is withdrawn, and its file is still there",), note)
     return CheckResult(manifest.path, (), note)
 
 
@@ -199,11 +202,30 @@ def _companions(target: Target, manifest: Manifest, path: str) -> list[str]:
         (datapackage.FILE, datapackage.describes, "does not describe the file"),
     ):
         try:
-            if not describes(target.read(str(PurePosixPath(path, manifest.file).with_name(file))), manifest):
+            if not describes(target.read(_beside(manifest, path, file)), manifest):
                 problems.append(f"{file} {problem}")
         except (OSError, ValueError, csv.Error):
             problems.append(f"{file} is missing or damaged")
     return problems
+
+
+def _changes(target: Target, manifest: Manifest, path: str, scratch: Path) -> list[str]:
+    """Return how changes.csv differs from the manifest, which has its SHA-256 and the number of its rows by kind."""
+    try:
+        file = target.fetch(_beside(manifest, path, CHANGES), scratch)
+    except FileNotFoundError:
+        return [f"{CHANGES} is missing"] if manifest.changes_sha256 else []
+    if digest(file) != manifest.changes_sha256:
+        return [f"{CHANGES} has another SHA-256 than the manifest says"]
+    rows = rows_of(file, [KIND, *manifest.key, CHANGED])
+    with connect(scratch) as database:
+        counts = dict(database.execute(f"select {KIND}, count(*) from {rows} group by 1").fetchall())
+    is_right = counts == {kind: count for kind, count in (manifest.difference or {}).items() if count}
+    return [] if is_right else [f"{CHANGES} has other numbers of rows than the manifest's difference"]
+
+
+def _beside(manifest: Manifest, path: str, name: str) -> str:
+    return str(PurePosixPath(path, manifest.file).with_name(name))
 
 
 def _has_columns(content: bytes, manifest: Manifest) -> bool:

@@ -1,11 +1,22 @@
-"""What changed from one version of a week to another: rows added, removed and changed, by the dataset's key."""
+"""What changed from one version of a week to another: rows added, removed and changed, by the dataset's key.
+
+changes.csv lists them, in the dialect of the versions' files, whose cells it has.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
 
+import duckdb
+
 from python_common.errors import UserError
+from python_export.csv import pii_scan
 from python_export.csv.csv_file import name, reading, rows_of, text
+from python_export.datasets.snapshot import Column
 from python_export.publishing.manifest import Manifest
+
+CHANGES = "changes.csv"
+# Its first and last column; those of the key are between them.
+KIND, CHANGED = "change", "changed_columns"
 
 
 class ComparisonError(UserError):
@@ -27,11 +38,12 @@ class Difference:
 
 
 def difference(
-    old: Manifest, old_file: Path, new: Manifest, new_file: Path, scratch: Path, limit: int = 0
+    old: Manifest, old_file: Path, new: Manifest, new_file: Path, scratch: Path, limit: int = 0, to: Path | None = None
 ) -> Difference:
     """Compare two versions; a column that only one of them has counts for no row. At most `limit` rows are listed.
 
-    If the old version lacks a column of the new one's key, no row is the same: all are removed and added.
+    If the old version lacks a column of the new one's key, no row is the same: all are removed and added. The file `to`
+    gets all of them, unless the key of a removed one may be personal data.
 
     Raises:
         ComparisonError: a file is damaged.
@@ -73,8 +85,28 @@ def difference(
         listed = database.execute(
             f"select kind, {', '.join(key)}, columns from compared order by all limit {limit}"
         ).fetchall()
+        if to and not _suspects(database, old, new):
+            _write(database, key, to)
     rows = tuple(
         (kind, dict(zip(new.key, values, strict=True)), tuple(columns) if kind == "changed" else ())
         for kind, *values, columns in listed
     )
     return Difference(counts.get("added", 0), counts.get("removed", 0), counts.get("changed", 0), rows)
+
+
+def _suspects(database: duckdb.DuckDBPyConnection, old: Manifest, new: Manifest) -> bool:
+    """Return whether the search of today finds personal data in keys that only the old version has."""
+    columns = [Column(column.name, column.type) for column in old.columns if column.name in new.key]
+    cells = [f"cast({name(column.name)} as {column.type}) as {name(column.name)}" for column in columns]
+    database.execute(
+        f"create view snapshot_rows as select {', '.join(cells) or 'null'} from compared where kind = 'removed'"
+    )
+    return bool(pii_scan.suspects(database, columns, new.pii_scan_off, "''"))
+
+
+def _write(database: duckdb.DuckDBPyConnection, key: list[str], to: Path) -> None:
+    cells = [f"kind as {KIND}", *key, f"case kind when 'changed' then array_to_string(columns, ' ') end as {CHANGED}"]
+    database.execute(
+        f"copy (select {', '.join(cells)} from compared order by kind, {', '.join(key)}) to {text(str(to))} "
+        """(format csv, header, delimiter ',', quote '"', escape '"', nullstr '')"""
+    )

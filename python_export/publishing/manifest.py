@@ -88,6 +88,8 @@ class Manifest:
     # Why another version was published of a dataset that has one per week; None if it was not.
     restated: str | None = None
     difference: dict[str, int] | None = None
+    # Of changes.csv next to the file; None without it.
+    changes_sha256: str | None = None
     file: Annotated[str, StringConstraints(pattern=r"^((lakehouse-[0-9a-f]{16}/)?[^/]+\.csv)?$")]
     bytes: int
     sha256: str

@@ -20,13 +20,14 @@ from python_export.datasets import dictionary
 from python_export.datasets.dictionary import Field
 from python_export.datasets.snapshot import Source
 from python_export.publishing import datapackage
-from python_export.publishing.difference import ComparisonError, difference
+from python_export.publishing.difference import CHANGES, ComparisonError, difference
 from python_export.publishing.layout import MANIFEST
 from python_export.publishing.manifest import (
     FORMULA_GUARD,
     Column,
     DamagedManifestError,
     Manifest,
+    ManifestError,
     SmallGroups,
     Withdrawn,
     newest,
@@ -57,7 +58,7 @@ def publish(
     scratch: Path,
     tag_snapshot: Callable[[Manifest], None] = lambda _: None,
 ) -> Published:
-    """Publish a staged file with its manifest, datapackage.json and dictionary.csv, and return its version.
+    """Publish a staged file with its manifest, package, dictionary and changes.csv, and return its version.
 
     `draft` describes the file; what depends on the version and on what it supersedes is filled in here, file, bytes
     and sha256 too. A file with the content of the week's newest version adds nothing. `staged` is alone in a
@@ -102,6 +103,8 @@ def publish(
     file = directory / manifest.file
     file.parent.mkdir(exist_ok=True)
     staged.rename(file)
+    if manifest.changes_sha256:
+        (scratch / CHANGES).rename(file.with_name(CHANGES))
     described = _complete(described, manifest)
     file.with_name(datapackage.FILE).write_text(datapackage.text(manifest, described))
     file.with_name(dictionary.FILE).write_text(dictionary.text(described, manifest.k_anonymity))
@@ -137,12 +140,18 @@ def _with_difference(
         before_file = target.fetch(f"{before.path}/{before.file}", scratch)
         if digest(before_file) != before.sha256:
             raise ValueError(before.file)
-        change = difference(before, before_file, manifest, staged, scratch)
+        listed = scratch / CHANGES
+        listed.unlink(missing_ok=True)
+        change = difference(before, before_file, manifest, staged, scratch, to=listed)
     except (FileNotFoundError, ValueError, ComparisonError):
         warning = f"v{manifest.supersedes} is damaged, so it is not known what changed since"
         return replace(manifest, reason=warning, warnings=[*manifest.warnings, warning])
     manifest = replace(manifest, difference=change.counts())
-    return replace(manifest, reason=_reason(before, manifest))
+    manifest = replace(manifest, reason=_reason(before, manifest))
+    if not listed.exists():
+        warning = f"{CHANGES} is left out, keys of v{before.version} may hold personal data"
+        return replace(manifest, warnings=[*manifest.warnings, warning])
+    return replace(manifest, changes_sha256=digest(listed))
 
 
 def _reason(before: Manifest, after: Manifest) -> str:
@@ -196,12 +205,18 @@ def point_to_newest(target: Target, dataset: str) -> None:
 def withdraw(target: Target, path: str, reason: str) -> None:
     """Withdraw the version at a path; done again, it completes what was cut off.
 
-    What its manifest says of the file's values goes with the file. Readers find the newest version that is left.
+    What its manifest says of the file's values goes with the file, and so do its keys in the next version's
+    changes.csv. Readers find the newest version that is left.
 
     Raises:
         ManifestError: the manifest cannot be read.
     """
     manifest = read(target, path)
+    # First: then a command that was cut off finds this version, and does it again.
+    with suppress(ManifestError):
+        after = read(target, replace(manifest, version=manifest.version + 1).path)
+        if after.difference and not after.withdrawn:
+            target.withdraw(after.path, replace(after, changes_sha256=None).text().encode(), only=CHANGES)
     if not manifest.withdrawn:
         withdrawn = Withdrawn(on=f"{datetime.now(UTC):%Y-%m-%d}", reason=reason)
         manifest = replace(manifest, withdrawn=withdrawn, control_totals={}, totals_by={})

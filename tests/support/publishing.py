@@ -156,10 +156,14 @@ def read_all_the_while(settings: Settings, stop: Any, said: Connection) -> None:
         for path in listed:
             try:
                 manifest = json.loads(target.read(path))
-                content = target.read(f"{path.rpartition('/')[0]}/{manifest['file']}")
+                file = f"{path.rpartition('/')[0]}/{manifest['file']}"
+                content = target.read(file)
+                listed = manifest["changes_sha256"] and target.read(f"{file[: -len(Path(file).name)]}changes.csv")
             except (FileNotFoundError, ValueError) as error:
                 wrong.add(f"{path}: {type(error).__name__}")
                 continue
+            if listed and hashlib.sha256(listed).hexdigest() != manifest["changes_sha256"]:
+                wrong.add(f"{path}: other changes")
             found = hashlib.sha256(content).hexdigest()
             if found != manifest["sha256"] or seen.setdefault(path, found) != found:
                 wrong.add(f"{path}: another content")

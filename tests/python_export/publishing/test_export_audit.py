@@ -223,6 +223,40 @@ def test_versions_in_a_bucket_are_verified_and_compared(
         assert isinstance(refused.exception, UserError)
 
 
+def test_changes_are_verified(
+    offline_settings: Settings, hostile_source: Source, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish_lines(offline_settings, hostile_source, right_lines())
+    hostile_source.table.overwrite(arrow_table(hostile_rows()[1:]))
+    publish_lines(offline_settings, current_source(catalog, DATASET), right_lines(hostile_rows()[1:]))
+    version = Path(offline_settings.export_root) / "events/2020-W53/v2"
+    unlock(version)
+    right = {path: path.read_bytes() for path in version.iterdir()}
+    changes = version / "changes.csv"
+    assert changes.read_text() == "change,event_id,changed_columns\nremoved,1,\n"
+    assert export(offline_settings, monkeypatch, "verify").exit_code == 0
+
+    def edit_both() -> None:
+        edit(changes, "removed,1,\n", "")
+        edit_manifest(version, changes_sha256=digest(changes))
+
+    for plant, expected in (
+        (changes.unlink, "changes.csv is missing"),
+        (lambda: edit(changes, "removed", "added"), "changes.csv has another SHA-256"),
+        (lambda: edit_manifest(version, changes_sha256=None), "changes.csv has another SHA-256"),
+        (edit_both, "changes.csv has other numbers of rows"),
+    ):
+        plant()
+        assert f"{VERSION[:-1]}2: {expected}" in export(offline_settings, monkeypatch, "verify").output
+        for path, content in right.items():
+            path.write_bytes(content)
+    withdraw(open_target(offline_settings), "events/2020-W53/v2", "a wrong price")
+    assert [path.name for path in version.iterdir()] == ["manifest.json"]
+    unlock(version)
+    changes.write_bytes(right[changes])
+    assert "v2: it is withdrawn, and its file is still there" in export(offline_settings, monkeypatch, "verify").output
+
+
 def test_the_tag_of_a_version_moves_with_the_version_and_outlives_its_week(
     offline_settings: Settings, hostile_source: Source, catalog: Catalog
 ) -> None:

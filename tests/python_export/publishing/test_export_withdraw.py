@@ -6,8 +6,9 @@ import pytest
 
 from python_export.publishing.manifest import Withdrawn, newest, published, read
 from python_export.publishing.publish import WithdrawnContentError, withdraw
-from python_export.publishing.target import Target
-from tests.python_export.publishing.test_export_publish import pointer, publish_content, tree, without_folders
+from python_export.publishing.target import LocalTarget, Target
+from tests.python_export.conftest import failing
+from tests.python_export.publishing.test_export_publish import changes, pointer, publish_content, tree, without_folders
 
 WEEK = "events/2020-W53"
 
@@ -39,6 +40,31 @@ def test_what_is_withdrawn_leaves_its_manifest_alone(target: Target) -> None:
         withdraw(target, f"{WEEK}/{version}", "somebody was erased")
     assert without_folders(tree(target)) == {f"{WEEK}/v{number}/manifest.json" for number in (1, 2, 3)}
     assert publish_content(target, "note\nd\n").manifest.version == 4
+
+
+def test_keys_of_a_withdrawn_version_are_in_no_file_of_changes(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish_content(target, "note\na\n")
+    publish_content(target, "note\nb\n")
+    last = publish_content(target, "note\nc\n").manifest
+    before = tree(target)
+    with monkeypatch.context() as cut_off, pytest.raises(ValueError, match="4111"):
+        # Between the manifest of v2 and its file of changes.
+        owner, name = (target.root, "iterdir") if isinstance(target, LocalTarget) else (target, "delete")
+        cut_off.setattr(type(owner), name, failing)
+        withdraw(target, f"{WEEK}/v1", "somebody was erased")
+    for _ in range(2):
+        withdraw(target, f"{WEEK}/v1", "somebody was erased")
+        after = tree(target)
+        listed = [path for path in without_folders(after) if path.endswith("changes.csv")]
+        assert listed == [f"{WEEK}/v3/changes.csv"]
+    second = read(target, f"{WEEK}/v2")
+    assert (second.withdrawn, second.changes_sha256) == (None, None)
+    assert second.difference == {"added": 1, "removed": 1, "changed": 0}
+    assert {path for path in before.keys() & after.keys() if before[path] != after[path]} == {
+        f"{WEEK}/v1/manifest.json",
+        f"{WEEK}/v2/manifest.json",
+    }
+    assert changes(target, last) == b"change,note,changed_columns\nadded,c,\nremoved,b,\n"
 
 
 def test_withdrawn_content_is_published_again_only_as_a_restatement(target: Target) -> None:
