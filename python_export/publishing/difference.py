@@ -47,6 +47,7 @@ def difference(
 
     Raises:
         ComparisonError: a file is damaged.
+        UserError: `to` cannot be written.
     """
     key = [name(column) for column in new.key]
     both = [column for column in new.column_names if column in old.column_names]
@@ -106,7 +107,15 @@ def _suspects(database: duckdb.DuckDBPyConnection, old: Manifest, new: Manifest)
 
 def _write(database: duckdb.DuckDBPyConnection, key: list[str], to: Path) -> None:
     cells = [f"kind as {KIND}", *key, f"case kind when 'changed' then array_to_string(columns, ' ') end as {CHANGED}"]
-    database.execute(
+    sql = (
         f"copy (select {', '.join(cells)} from compared order by kind, {', '.join(key)}) to {text(str(to))} "
         """(format csv, header, delimiter ',', quote '"', escape '"', nullstr '')"""
     )
+    try:
+        database.execute(sql)
+    # The versions are not damaged.
+    except duckdb.Error as error:
+        raise UserError(
+            f"{CHANGES} cannot be written ({type(error).__name__})",
+            "Make room in the export's staging area, and run the export again",
+        ) from None
