@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from python_common.errors import UserError
 from python_export.csv.bucket import READS_AT_ONCE
 from python_export.publishing.audit import CheckResult
-from python_export.publishing.layout import DELIVERIES, DELIVERY, MANIFEST
+from python_export.publishing.layout import DELIVERIES, MANIFEST
 from python_export.publishing.manifest import Manifest, paths
 from python_export.publishing.target import Target
 
@@ -28,7 +28,6 @@ def write(target: Target, listed: Sequence[Manifest]) -> None:
         UserError: another run has written a delivery meanwhile.
     """
     newest = _newest(target)
-    weeks = {manifest.week for manifest in listed}
     for path, content in _missing(target, listed, newest):
         try:
             target.create(path, content)
@@ -37,7 +36,8 @@ def write(target: Target, listed: Sequence[Manifest]) -> None:
                 f"Another run has written {target.address(path)}",
                 "Run the export again: it compares with what is there then",
             ) from None
-    if gone := newest.keys() - weeks:
+    if gone := newest.keys() - {manifest.week for manifest in listed}:
+        # A manifest that cannot be read is not listed.
         gone -= {path.split("/")[1] for path in paths(target)}
         for path in target.deliveries():
             if path.split("/")[1] in gone:
@@ -53,9 +53,9 @@ def audit(target: Target, listed: Sequence[Manifest]) -> CheckResult:
 def _newest(target: Target) -> dict[str, int]:
     """Return the highest number of a delivery by week."""
     newest: dict[str, int] = {}
-    for match in map(DELIVERY.fullmatch, target.deliveries()):
-        if match:
-            newest[match["week"]] = max(int(match["number"]), newest.get(match["week"], 0))
+    for path in target.deliveries():
+        _, week, file = path.split("/")
+        newest[week] = max(int(file.removesuffix(".json")), newest.get(week, 0))
     return newest
 
 
