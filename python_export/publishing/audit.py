@@ -218,8 +218,11 @@ def _changes(target: Target, manifest: Manifest, path: str, scratch: Path) -> li
     if digest(file) != manifest.changes_sha256:
         return [f"{CHANGES} has another SHA-256 than the manifest says"]
     rows = rows_of(file, [KIND, *manifest.key, CHANGED])
-    with connect(scratch) as database:
-        counts = dict(database.execute(f"select {KIND}, count(*) from {rows} group by 1").fetchall())
+    try:
+        with connect(scratch) as database:
+            counts = dict(database.execute(f"select {KIND}, count(*) from {rows} group by 1").fetchall())
+    except duckdb.Error as error:
+        return [f"DuckDB cannot read {CHANGES} as the manifest has it ({type(error).__name__})"]
     is_right = counts == {kind: count for kind, count in (manifest.difference or {}).items() if count}
     return [] if is_right else [f"{CHANGES} has other numbers of rows than the manifest's difference"]
 

@@ -244,6 +244,7 @@ def test_changes_are_verified(
         (changes.unlink, "changes.csv is missing"),
         (lambda: edit(changes, "removed", "added"), "changes.csv has another SHA-256"),
         (lambda: edit_manifest(version, changes_sha256=None), "changes.csv has another SHA-256"),
+        (lambda: edit_manifest(version, key=["event_id", "note"]), "DuckDB cannot read changes.csv"),
         (edit_both, "changes.csv has other numbers of rows"),
     ):
         plant()
