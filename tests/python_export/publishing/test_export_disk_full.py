@@ -82,7 +82,8 @@ def test_no_room_in_the_store(s3_settings: Settings, weed: Weed, monkeypatch: py
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     target = open_target(s3_settings)
     content = "note\n" + "0123456789\n" * 1_600_000
-    assert export(target, "note\n") == 1
+    # The same key: the changes are small, and the store has no room for the first file.
+    assert export(target, "note\n0123456789\n") == 1
     with (
         pytest.raises(UserError, match=r"The export root s3://.* cannot be used"),
         no_room_beyond(0, weed.service.process().pid),
