@@ -13,6 +13,7 @@ final as (
     select
         -- keys
         ordered_week,
+        {{ week_start('min(ordered_at)') }} as week_start,
         customer_key,
         key_version,
 

@@ -271,6 +271,10 @@ def assert_groups_are_the_truth(lake: Lake, wave: int) -> None:
         "marts.fct_customer_activity_weekly", f"select {figures} from rows where ordered_week = '{week}'"
     )
     assert Counter(activity) == Counter(map(_figures, truth_sales.activity(lines).values()))
+    for mart in ("product_demand", "customer_activity"):
+        weeks = lake.query(f"marts.fct_{mart}_weekly", "select distinct ordered_week, week_start from rows")
+        assert weeks == [(label, IsoWeek.parse(label).start.date()) for label, _ in weeks], mart
+        assert len(weeks) > 1, mart
 
 
 def _figures(group: truth_sales.Totals) -> tuple[object, ...]:
