@@ -26,9 +26,20 @@ affected as (
 
 payments as (
 
-    select *
+    select
+        *,
+        nullif(lower({{ trimmed('payment_method') }}), '') as spelling
     from {{ ref('int_payments_masked') }}
     where {{ in_affected('order_id') }}
+
+),
+
+payment_methods as (
+
+    select
+        spelling,
+        payment_method
+    from {{ ref('payment_methods') }}
 
 ),
 
@@ -56,7 +67,7 @@ final as (
         -- attributes
         orders.order_status,
         payments.confirmation_code,
-        payments.payment_method,
+        coalesce(payment_methods.payment_method, payments.spelling) as payment_method,
 
         -- measures
         payments.amount,
@@ -84,6 +95,8 @@ final as (
     from payments
     left join orders
         on payments.order_id = orders.order_id
+    left join payment_methods
+        on payments.spelling = payment_methods.spelling
 
 )
 

@@ -180,12 +180,13 @@ def assert_orders_are_the_truth(lake: Lake, wave: int) -> None:
     ):
         prices = [price for price in lines.get(key, ()) if price is not None]
         amount = rules.money(paid[key]["amount"]) if key in paid else None
-        hours = None
+        hours = method = None
         if key in paid:
+            method = (paid[key].get("payment_method") or "").strip().lower() or None
             placed = shop[int(key.removeprefix("shop-"))].content["orderdate"]
             hours = rules.money((paid[key]["ts"] - placed) / 3_600_000)
-        expected[key] = (len(lines.get(key, ())), sum(prices) if prices else None, amount, hours)
-    columns = "order_key, line_count, order_value, paid_amount, hours_to_pay"
+        expected[key] = (len(lines.get(key, ())), sum(prices) if prices else None, amount, method, hours)
+    columns = "order_key, line_count, order_value, paid_amount, payment_method, hours_to_pay"
     found = {key: tuple(figures) for key, *figures in lake.query("marts.fct_orders", f"select {columns} from rows")}
     assert found == expected
     assert {count for count, *_ in expected.values()} >= {0, 1}
