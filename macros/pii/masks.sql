@@ -65,8 +65,14 @@
     {%- elif class == 'postal_code' -%}
         nullif(upper({{ trimmed(value) }}), '')
     {%- else -%}
-        nullif({{ trimmed(value) }}, '')
+        {{ clean_text(value) }}
     {%- endif -%}
+{%- endmacro %}
+
+
+{# A value as text without white space around it, NULL if nothing is left: staging's text, and what masks begin with. #}
+{% macro clean_text(value) -%}
+    nullif({{ trimmed(value) }}, '')
 {%- endmacro %}
 
 

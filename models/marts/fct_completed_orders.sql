@@ -28,7 +28,7 @@ payments as (
 
     select
         *,
-        nullif(lower({{ trimmed('payment_method') }}), '') as spelling
+        lower(payment_method) as spelling
     from {{ ref('int_payments_masked') }}
     where {{ in_affected('order_id') }}
 

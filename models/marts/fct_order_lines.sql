@@ -82,7 +82,7 @@ normalised as (
 
     select
         *,
-        lower({{ trimmed('channel_spelling') }}) as spelling
+        lower(channel_spelling) as spelling
     from order_lines
 
 ),
@@ -105,7 +105,7 @@ final as (
         normalised.coupon_code,
         normalised.product_key,
         coalesce(normalised.product_id, -1) as product_id,
-        nullif({{ trimmed('normalised.category') }}, '') as category,
+        normalised.category,
 
         -- measures
         normalised.quantity,

@@ -16,7 +16,7 @@ shop_orders as (
 
     select
         concat('shop-', order_id) as order_key,
-        coalesce(nullif(lower({{ trimmed('channel_spelling') }}), ''), 'online') as spelling,
+        lower(channel_spelling) as spelling,
         order_status,
         concat('shop-', customer_id) as customer_key,
         cast(null as string) as key_version,

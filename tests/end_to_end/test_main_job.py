@@ -209,17 +209,18 @@ def assert_dimensions_are_the_truth(lake: Lake, wave: int) -> None:
 def assert_histories_are_the_truth(lake: Lake, wave: int) -> None:
     """Row by row: every version of every customer and product, with what it was and how long."""
     log = list(produced_log(**SIZE, wave=wave))
-    for table, column in (("customers", "segment"), ("products", "price")):
+    for table, column in (("customers", "segment"), ("products", "price"), ("products", "brand")):
         expected = []
         for key, changes in rules.changes(log, table).items():
             ends = [*(start for start, _ in changes[1:]), None]
             for (start, record), end in zip(changes, ends, strict=True):
                 is_deleted = rules.is_deleted(record)
+                value = record.content[column] if record.payload else None
                 expected.append(
                     (
                         f"{record.partition}-{record.offset}",
                         key,
-                        record.content[column] if record.payload else None,
+                        (value.strip() or None) if isinstance(value, str) else value,
                         is_deleted,
                         end is None and not is_deleted,
                         start,

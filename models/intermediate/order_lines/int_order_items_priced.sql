@@ -98,7 +98,7 @@ final as (
             when orders.is_deleted then 'order deleted'
             when orders.ordered_at is null then 'no order time'
             when products.product_id is null then 'no product'
-            when coalesce(products.product_name, '') = '' then 'no product name'
+            when products.product_name is null then 'no product name'
             when coalesce(products.price, 0) <= 0 then 'no price'
         end as exclusion_reason,
 

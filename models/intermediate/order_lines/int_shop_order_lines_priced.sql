@@ -16,7 +16,7 @@ final as (
         cast(null as int) as line_number,
 
         -- attributes
-        coalesce(nullif({{ trimmed('channel_spelling') }}, ''), 'online') as channel_spelling,
+        channel_spelling,
         cast(null as bigint) as store_id,
         cast(null as string) as region_id,
         cast(null as bigint) as coupon_code,

@@ -15,8 +15,8 @@ final as (
         {{ position_key() }} as trade_key,
 
         -- attributes
-        side,
-        symbol,
+        {{ clean_text('side') }} as side,
+        {{ clean_text('symbol') }} as symbol,
         try_cast(quantity as bigint) as quantity,
 
         -- money: the producer counts cents

@@ -16,9 +16,9 @@ final as (
         try_cast(product_id as bigint) as product_id,
         try_cast(customer_id as bigint) as customer_id,
 
-        -- attributes
+        -- attributes: the code is judged as it was sent
         confirmation_code,
-        payment_method,
+        {{ clean_text('payment_method') }} as payment_method,
 
         -- money
         try_cast(amount as decimal(28, 2)) as amount,

@@ -15,10 +15,10 @@ final as (
 
         -- place
         street,
-        city,
-        state,
+        {{ clean_text('city') }} as city,
+        {{ clean_text('state') }} as state,
         postalcode as postal_code,
-        country,
+        {{ clean_text('country') }} as country,
 
         -- change: a tombstone deletes, a row deletes if it says so
         kafka_raw_value is null or coalesce(__deleted = 'true', false) as is_deleted,

@@ -18,7 +18,7 @@ final as (
         email,
 
         -- attributes
-        segment,
+        {{ clean_text('segment') }} as segment,
         shipping_address_id,
         billing_address_id,
 

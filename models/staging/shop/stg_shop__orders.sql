@@ -16,9 +16,9 @@ final as (
         -- foreign keys
         try_cast(customerid as bigint) as customer_id,
 
-        -- attributes
-        status as order_status,
-        channel as channel_spelling,
+        -- attributes: the shop leaves out the channel for online
+        {{ clean_text('status') }} as order_status,
+        coalesce({{ clean_text('channel') }}, 'online') as channel_spelling,
 
         -- time: the shop writes it without a zone and means UTC
         cast(orderdate as timestamp) as ordered_at,

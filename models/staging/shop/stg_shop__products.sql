@@ -14,12 +14,12 @@ final as (
         try_cast(coalesce(productid, kafka_key.productid) as bigint) as product_id,
 
         -- attributes
-        brand,
-        productname as product_name,
-        category,
-        description,
-        color,
-        size,
+        {{ clean_text('brand') }} as brand,
+        {{ clean_text('productname') }} as product_name,
+        {{ clean_text('category') }} as category,
+        {{ clean_text('description') }} as description,
+        {{ clean_text('color') }} as color,
+        {{ clean_text('size') }} as size,
         try_cast(stock as bigint) as stock,
 
         -- money

@@ -19,13 +19,13 @@ final as (
         -- attributes
         try_cast(coupon_code as bigint) as coupon_code,
         date as business_date,
-        status as order_status,
+        {{ clean_text('status') }} as order_status,
         -- field by field, so that one that landed later goes no further
         transform(
             order_lines,
             line -> named_struct(
                 'product_id', try_cast(line.product_id as bigint),
-                'category', line.category,
+                'category', {{ clean_text('line.category') }},
                 'quantity', try_cast(line.quantity as bigint),
                 'unit_price', try_cast(line.unit_price as decimal(28, 2)),
                 'net_price', try_cast(line.net_price as decimal(28, 2)),
@@ -40,7 +40,7 @@ final as (
 
         -- person
         customer.userid as user_id,
-        customer.regionid as region_id,
+        {{ clean_text('customer.regionid') }} as region_id,
         customer.gender,
         customer.registertime as registered_epoch_ms,
 
