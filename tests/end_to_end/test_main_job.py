@@ -182,7 +182,7 @@ def assert_orders_are_the_truth(lake: Lake, wave: int) -> None:
         amount = rules.money(paid[key]["amount"]) if key in paid else None
         hours = method = None
         if key in paid:
-            method = (paid[key].get("payment_method") or "").strip().lower() or None
+            method = text((paid[key].get("payment_method") or "").lower())
             placed = shop[int(key.removeprefix("shop-"))].content["orderdate"]
             hours = rules.money((paid[key]["ts"] - placed) / 3_600_000)
         expected[key] = (len(lines.get(key, ())), sum(prices) if prices else None, amount, method, hours)
@@ -206,6 +206,34 @@ def assert_dimensions_are_the_truth(lake: Lake, wave: int) -> None:
         assert True in expected.values(), table
 
 
+def assert_products_are_the_truth(lake: Lake, wave: int) -> None:
+    """Row by row: every product that a line can name, of the shop with its brand, of a store with its main category."""
+    log = list(produced_log(**SIZE, wave=wave))
+    categories: dict[str, Counter[str]] = {}
+    for channel, number, category in ((*line.product, line.category) for line in truth_sales.lines(log)):
+        if channel == "store":
+            categories.setdefault(f"store-{number}", Counter()).update([category] if category else [])
+    expected = {
+        key: (None, min(counted, key=lambda name: (-counted[name], name), default=None), len(counted))
+        for key, counted in categories.items()
+    }
+    items = rules.surviving_rows(log, "order_items").values()
+    unknown = dict.fromkeys(row.content["productid"] for row in items if row.payload)
+    for number, row in (unknown | rules.surviving_rows(log, "products")).items():
+        content = row.content if row and row.payload else {"brand": None, "category": None}
+        category = content["category"]
+        expected[f"shop-{number}"] = (text(content["brand"]), category, int(category is not None))
+    columns = "product_key, brand, category, category_count"
+    found = lake.query("marts.dim_products_all_channels", f"select {columns} from rows")
+    assert {key: tuple(columns) for key, *columns in found} == expected
+    assert max(count for _, _, count in expected.values()) > 1
+
+
+def text(value: str | None) -> str | None:
+    """Return text as staging keeps it: without white space around it, None if nothing is left."""
+    return (value or "").strip() or None
+
+
 def assert_histories_are_the_truth(lake: Lake, wave: int) -> None:
     """Row by row: every version of every customer and product, with what it was and how long."""
     log = list(produced_log(**SIZE, wave=wave))
@@ -220,7 +248,7 @@ def assert_histories_are_the_truth(lake: Lake, wave: int) -> None:
                     (
                         f"{record.partition}-{record.offset}",
                         key,
-                        (value.strip() or None) if isinstance(value, str) else value,
+                        text(value) if isinstance(value, str) else value,
                         is_deleted,
                         end is None and not is_deleted,
                         start,
@@ -386,6 +414,7 @@ def test_first_wave_is_the_truth(lake: Lake, first_wave: object) -> None:
     assert_sales_are_the_truth(lake, wave=1)
     assert_orders_are_the_truth(lake, wave=1)
     assert_dimensions_are_the_truth(lake, wave=1)
+    assert_products_are_the_truth(lake, wave=1)
     assert_histories_are_the_truth(lake, wave=1)
     assert_dates_are_the_calendar(lake)
     assert_groups_are_the_truth(lake, wave=1)
@@ -484,6 +513,7 @@ def test_second_wave_is_the_truth_and_old_files_stay(lake: Lake, first_wave: obj
     assert_sales_are_the_truth(lake, wave=2)
     assert_orders_are_the_truth(lake, wave=2)
     assert_dimensions_are_the_truth(lake, wave=2)
+    assert_products_are_the_truth(lake, wave=2)
     assert_histories_are_the_truth(lake, wave=2)
     assert_groups_are_the_truth(lake, wave=2)
     assert_lists_are_the_truth(lake)

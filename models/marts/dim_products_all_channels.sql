@@ -1,0 +1,43 @@
+with shop_products as (
+
+    select
+        concat('shop-', product_id) as product_key,
+        product_id,
+        brand,
+        product_name,
+        category,
+        cast(if(category is null, 0, 1) as bigint) as category_count
+    from {{ ref('dim_products') }}
+    where product_id <> -1
+
+),
+
+-- stores send no catalogue: all that is known of their products is in their order lines
+store_products as (
+
+    select
+        product_key,
+        product_id,
+        cast(null as string) as brand,
+        cast(null as string) as product_name,
+        mode(category, true) as category,
+        count(distinct category) as category_count
+    from {{ ref('fct_order_lines') }}
+    where
+        store_id is not null
+        and product_key is not null
+    group by
+        product_key,
+        product_id
+
+),
+
+final as (
+
+    select * from shop_products
+    union all
+    select * from store_products
+
+)
+
+select * from final
