@@ -20,7 +20,8 @@ VOLATILE = (exp.CurrentDate, exp.CurrentTimestamp, exp.CurrentUser, exp.Localtim
 class Shape:
     """A syntax tree as tuples, in which the names of CTEs and aliases are numbers, in order of appearance.
 
-    `names` are these names by their kind; `others` are all other names in the tree, but for those of tables.
+    `names` are these names by their kind; `others` are all other names in the tree, but for those of tables. Both are
+    in lower case: Spark ignores that of names.
     """
 
     tree: object = None
@@ -30,9 +31,9 @@ class Shape:
     def number(self, kind: str, name: str) -> tuple[str, int]:
         """Return what replaces a name."""
         names = self.names[kind]
-        if name not in names:
-            names.append(name)
-        return kind, names.index(name)
+        if name.lower() not in names:
+            names.append(name.lower())
+        return kind, names.index(name.lower())
 
 
 def is_same_sql(before: str, after: str) -> bool:
@@ -95,7 +96,7 @@ def _shape(node: object, found: Shape) -> object:
         name = value.name if kind and isinstance(value, exp.Identifier) else ""
         parts.append((key, found.number(kind, name) if kind and name else _shape(value, found)))
     if isinstance(node, exp.Identifier) and not isinstance(node.parent, exp.Table):
-        found.others.add(node.name)
+        found.others.add(node.name.lower())
     return tuple(parts)
 
 
@@ -103,11 +104,19 @@ def _renamed(node: exp.Expr, key: str) -> str:
     """Return the kind of name that a part of a node is, '' if it is none that may be exchanged."""
     if isinstance(node, exp.TableAlias) and key == "this":
         return "cte" if isinstance(node.parent, exp.CTE) else "alias"
-    if isinstance(node, exp.Column) and key == "table" and not node.args.get("db"):
+    if isinstance(node, exp.Column) and key == "table" and not node.args.get("db") and _is_alias(node):
         return "alias"
     if isinstance(node, exp.Table) and key == "this" and not node.args.get("db") and _is_cte(node):
         return "cte"
     return ""
+
+
+def _is_alias(column: exp.Column) -> bool:
+    """Tell whether the qualifier of a column is a name in the `from` of its query: a struct and its field look alike."""
+    query = column.find_ancestor(exp.Select)
+    args = query.args if query else {}
+    tables = [args.get("from_"), *args.get("joins", ()), *args.get("laterals", ())]
+    return column.table.lower() in {table.alias_or_name.lower() for table in tables if table}
 
 
 def _is_cte(node: exp.Expr) -> bool:

@@ -40,6 +40,42 @@ def renamed(tree):
     return copy
 
 
+def test_compiled_sql_is_the_same_with_aliases_in_upper_case(side):
+    for sql in compiled(side):
+        tree = sqlglot.parse_one(sql, dialect="spark")
+        before = tree.sql("spark")
+        for query in tree.find_all(exp.Select):
+            for column in query.find_all(exp.Column):
+                if column.table in aliases(query):
+                    column.args["table"].set("this", column.table.upper())
+        assert is_same_sql(before, tree.sql("spark")), sql
+
+
+def aliases(query):
+    """The names of what a query selects from; a qualifier that is none of them is a struct."""
+    tables = [query.args.get("from_"), *query.args.get("joins", ())]
+    return [table.alias_or_name for table in tables if table and table.alias_or_name]
+
+
+def another_qualifier(node):
+    """Another alias of the same query, in upper case."""
+    query = node.find_ancestor(exp.Select) if isinstance(node, exp.Column) else None
+    others = {*(aliases(query) if query else ())} - {node.name if query is None else node.table}
+    return exp.column(node.name, min(others).upper()) if others and node.table in aliases(query) else None
+
+
+def another_struct(node):
+    """A query whose fields of one struct are those of another one."""
+    if not isinstance(node, exp.Select):
+        return None
+    copy = node.copy()
+    own = [column for column in copy.find_all(exp.Column) if column.table and column.table not in aliases(copy)]
+    for column in own:
+        if column.table == own[0].table:
+            column.args["table"].set("this", "other")
+    return copy if own else None
+
+
 def test_compiled_sql_is_the_same_with_other_names_of_its_ctes(side):
     with_ctes = [sql for sql in compiled(side) if sqlglot.parse_one(sql, dialect="spark").find(exp.CTE)]
     same = [is_same_sql(sql, renamed(sqlglot.parse_one(sql, dialect="spark")).sql("spark")) for sql in with_ctes]
@@ -54,6 +90,7 @@ def test_compiled_sql_is_the_same_with_other_names_of_its_ctes(side):
         ("select x.k from t.t as x", "select t.k from t.t"),
         ("with a as (select 1 as k) select k from a", "with b as (select 1 as k) select k from b"),
         ("select a <> 1 from t.t", "SELECT a != 1 FROM t.t"),
+        ("select A.x from t.t as a", "select a.x from t.t as A"),
     ],
 )
 def test_names_are_exchanged_one_for_one(before, after):
@@ -67,6 +104,15 @@ def test_names_are_exchanged_one_for_one(before, after):
         # c is a struct of t.t before, and the table itself after.
         ("select a.x, c.f from t.t as a", "select c.x, c.f from t.t as c"),
         ("select a.x, c from t.t as a", "select c.x, c from t.t as c"),
+        ("select a.x, C from t.t as a", "select c.x, C from t.t as c"),
+        # A struct is no alias, though another query has one of that name; nor is the variable of a lambda.
+        ("select after.amount from t.t", "select before.amount from t.t"),
+        ("with c as (select s.k from t.t as s) select s.f from t.u", 
+         "with c as (select r.k from t.t as r) select r.f from t.u"),
+        ("select transform(a, x -> x.k) from t.t as t", "select transform(a, y -> y.k) from t.t as t"),
+        ("select A.x from t.t as a, t.u as b", "select B.x from t.t as a, t.u as b"),
+        ("with a as (select 1 as k), b as (select 2 as k) select k from A", 
+         "with a as (select 1 as k), b as (select 2 as k) select k from B"),
         ("with a as (select 1 as k), b as (select 2 as k) select k from a", 
          "with a as (select 1 as k), b as (select 2 as k) select k from b"),
         ("select x from marts.a", "select x from staging.a"),
@@ -207,6 +253,8 @@ MUTATIONS = {
     "* becomes /": swap(exp.Mul, exp.Div),
     "another literal": literal,
     "another column": column,
+    "another qualifier": another_qualifier,
+    "another struct": another_struct,
     "another type": with_args(exp.Cast, to=exp.DataType.build("float")),
     "another name of a column": with_args(exp.Alias, alias=exp.to_identifier("other")),
     "another table": lambda node: (
