@@ -47,9 +47,10 @@ CATALOG_PROPERTIES = "catalog.properties"
 
 @dataclass(frozen=True)
 class Fork:
-    """A fork, where it is, and until when production keeps what it reads, in ISO 8601."""
+    """A fork, its tag in production, where it is, and until when production keeps what it reads, in ISO 8601."""
 
     name: str
+    tag: str
     directory: Path
     made_at: str
     expires_at: str
@@ -88,15 +89,17 @@ def create(settings: Settings, name: str, lives: timedelta, properties: Mapping[
     catalog = load_catalog(settings)
     require_views(catalog, settings)
     with lease.alone(catalog, "weekly", f"fork {name}"), locked("forks"):
-        _clean(catalog, directory)
+        _clean(catalog, settings)
         if (directory / name).exists():
             raise UserError(f"There is a fork {name} already", f"lakehouse fork drop {name}, or choose another name")
         draft = private_files.directory(directory / f".{name}")
         now = datetime.now(UTC).replace(microsecond=0)
-        fork = Fork(name, directory / name, now.isoformat(), (now + lives).isoformat())
+        # Forks of other homes may have the name, too.
+        tag = f"{metadata.TAG_PREFIX}{name}_{secrets.token_hex(4)}"
+        fork = Fork(name, tag, directory / name, now.isoformat(), (now + lives).isoformat())
         private_files.write(draft / FACTS, json.dumps(asdict(fork), default=str))
-        metadata.tag(catalog, name, lives)
-        metadata.write(catalog, name, draft, fork.directory, EMPTIED)
+        metadata.tag(catalog, tag, lives)
+        metadata.write(catalog, tag, draft, fork.directory, EMPTIED)
         of_store = catalog_properties.of_fork(settings)
         of_spark = {**_own(settings), **(properties or {}), **_base(fork.directory, of_store)}
         _write_properties(draft / "spark.conf", of_spark)
@@ -119,7 +122,7 @@ def drop(settings: Settings, name: str, missing_ok: bool = False) -> None:
     """
     directory = forks_directory(settings)
     with locked("forks"):
-        found = [path for path in (directory / name, directory / f".{name}") if NAME.fullmatch(name) and path.exists()]
+        found = [path for path in (directory / f".{name}", directory / name) if NAME.fullmatch(name) and path.exists()]
         if not found and not missing_ok:
             names = ", ".join(fork.name for fork in forks(settings)) or "none"
             raise UserError(f"There is no fork {name}", f"There are: {names}")
@@ -128,10 +131,9 @@ def drop(settings: Settings, name: str, missing_ok: bool = False) -> None:
 
 
 def drop_all(settings: Settings) -> list[str]:
-    """Drop the forks of this home, which hold rows of every person; return the names of forks of other homes."""
-    names = [path.parent.name for path in forks_directory(settings).glob(f"*/{FACTS}")]
-    for name in names:
-        drop(settings, name.removeprefix("."))
+    """Drop the forks of this home, which hold rows of every person; return the tags of forks of other homes."""
+    for name in sorted({path.name.removeprefix(".") for path in forks_directory(settings).glob("*")}):
+        drop(settings, name, missing_ok=True)
         console.print(f"fork {name} held the same rows: it is dropped")
     return metadata.tags(load_catalog(settings))
 
@@ -143,21 +145,23 @@ def forks_directory(settings: Settings) -> Path:
     return settings.home / "forks"
 
 
-def _clean(catalog: Catalog, directory: Path) -> None:
-    """Remove expired forks, and what a killed command left of one."""
-    for path in (facts.parent for facts in directory.glob(f"*/{FACTS}")):
-        if path.name.startswith(".") or _read(path / FACTS).is_expired:
-            _remove(catalog, path)
+def _clean(catalog: Catalog, settings: Settings) -> None:
+    """Remove what a killed command left of a fork, and expired forks."""
+    expired = [fork.directory for fork in forks(settings) if fork.is_expired]
+    for path in (*forks_directory(settings).glob(".*"), *expired):
+        _remove(catalog, path)
 
 
 def _remove(catalog: Catalog, path: Path) -> None:
-    name = path.name.removeprefix(".")
-    if (path / "env").exists() and path.name == name:
+    """Remove a fork that looks whole, or what is left of one under its hidden name, which must not have both."""
+    hidden = path.with_name(f".{path.name.removeprefix('.')}")
+    if path != hidden:
         _read(path / FACTS).server().stop()
-    # Hidden first: a kill in between leaves no fork that looks whole.
-    hidden = path.rename(path.with_name(f".{name}"))
+        path.rename(hidden)
+    # Before the files, of which one names the tag.
+    if (hidden / FACTS).exists():
+        metadata.untag(catalog, _read(hidden / FACTS).tag)
     private_files.delete(hidden)
-    metadata.untag(catalog, name)
 
 
 def _read(path: Path) -> Fork:

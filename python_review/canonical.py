@@ -112,7 +112,7 @@ def _renamed(node: exp.Expr, key: str) -> str:
 
 
 def _is_alias(column: exp.Column) -> bool:
-    """Tell whether the qualifier of a column is a name in the `from` of its query: a struct and its field look alike."""
+    """Tell whether a qualifier is a name in the `from` of its query: a struct and its field look alike."""
     query = column.find_ancestor(exp.Select)
     args = query.args if query else {}
     tables = [args.get("from_"), *args.get("joins", ()), *args.get("laterals", ())]

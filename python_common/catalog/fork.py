@@ -41,25 +41,25 @@ begin select raise(abort, '{base} is read only'); end;
 """
 
 
-def tag(catalog: Catalog, name: str, lives: timedelta) -> None:
+def tag(catalog: Catalog, tag: str, lives: timedelta) -> None:
     """Tag the current snapshot of every table for a fork; maintenance drops the tags when the fork has expired."""
     for identifier in table_names(catalog):
-        commits.tag(catalog, identifier, f"{TAG_PREFIX}{name}", age_ms=int(lives.total_seconds() * 1000))
+        commits.tag(catalog, identifier, tag, age_ms=int(lives.total_seconds() * 1000))
 
 
-def untag(catalog: Catalog, name: str) -> None:
+def untag(catalog: Catalog, tag: str) -> None:
     """Remove the tags of a fork."""
     for identifier in table_names(catalog):
-        commits.remove_tag(catalog, identifier, f"{TAG_PREFIX}{name}")
+        commits.remove_tag(catalog, identifier, tag)
 
 
 def tags(catalog: Catalog) -> list[str]:
-    """Return the names of forks whose tags are in a table."""
-    refs = [ref for name in table_names(catalog) for ref in catalog.load_table(name).refs()]
-    return sorted({ref.removeprefix(TAG_PREFIX) for ref in refs if ref.startswith(TAG_PREFIX)})
+    """Return the tags of forks that are in a table."""
+    refs = {ref for name in table_names(catalog) for ref in catalog.load_table(name).refs()}
+    return sorted(ref for ref in refs if ref.startswith(TAG_PREFIX))
 
 
-def write(catalog: Catalog, name: str, draft: Path, place: Path, emptied: Collection[str]) -> None:
+def write(catalog: Catalog, tag: str, draft: Path, place: Path, emptied: Collection[str]) -> None:
     """Write a fork of what is tagged into the directory `draft`, which the caller renames to `place`.
 
     Tables in `emptied` have no rows in the fork.
@@ -72,7 +72,7 @@ def write(catalog: Catalog, name: str, draft: Path, place: Path, emptied: Collec
         for space, table, location in _rows(catalog, kind):
             metadata = _read(catalog, location)
             if kind == "TABLE":
-                metadata = _table(metadata, name if f"{space}.{table}" not in emptied else None)
+                metadata = _table(metadata, tag if f"{space}.{table}" not in emptied else "")
                 metadata["properties"][property_keys.FORK_OF] = location
             metadata |= {f"{kind.lower()}-uuid": str(uuid4()), "location": f"{place}/warehouse/{space}/{table}"}
             file = Path("warehouse", space, table, "metadata", f"00000-{uuid4()}.metadata.json")
@@ -156,14 +156,14 @@ def _read(catalog: Catalog, location: str) -> dict[str, Any]:
         return dict(json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content))
 
 
-def _table(metadata: dict[str, Any], name: str | None) -> dict[str, Any]:
+def _table(metadata: dict[str, Any], tag: str) -> dict[str, Any]:
     """Return the metadata of a table whose current snapshot is the tagged one; without a tag it has no rows."""
     refs = {
         ref: target
         for ref, target in metadata.get("refs", {}).items()
         if target["type"] == "tag" and not ref.startswith(TAG_PREFIX)
     }
-    tagged = metadata.get("refs", {}).get(f"{TAG_PREFIX}{name}")
+    tagged = metadata.get("refs", {}).get(tag)
     by_id = {snapshot["snapshot-id"]: snapshot for snapshot in metadata.get("snapshots", [])}
     kept: set[int] = set()
     if tagged is None:

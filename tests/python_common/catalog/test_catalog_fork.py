@@ -52,8 +52,8 @@ def forked(production: SqlCatalog, settings: Settings, name: str = "mine") -> tu
     """Fork; return the fork's catalog, and production as it was in it."""
     place = Path(settings.warehouse).parent / "forks" / name
     draft = place.with_name(f".{name}")
-    fork.tag(production, name, DAY)
-    fork.write(production, name, draft, place, {"ops.leases"})
+    fork.tag(production, f"fork_{name}", DAY)
+    fork.write(production, f"fork_{name}", draft, place, {"ops.leases"})
     draft.rename(place)
     lake = load_catalog(settings_of(settings, place))
     assert isinstance(lake, SqlCatalog)
@@ -88,6 +88,16 @@ def test_a_fork_has_the_rows_of_production_but_for_leases_and_copies_no_data(
     assert not list((Path(offline_settings.warehouse).parent / "forks").rglob("*.parquet"))
 
 
+def test_sixty_tables_are_forked_in_at_most_five_megabytes(production: SqlCatalog, offline_settings: Settings) -> None:
+    for number in range(60 - len(NAMES)):
+        production.create_table(f"shop.t{number}", rows().schema).append(rows(number))
+    lake, _ = forked(production, offline_settings)
+    made = [file for file in (Path(offline_settings.warehouse).parent / "forks").rglob("*") if file.is_file()]
+    assert sum(file.stat().st_size for file in made) <= 5_000_000
+    assert [ids(lake, f"shop.t{number}") for number in (0, 56)] == [[0], [56]]
+    assert len(lake.list_tables("shop")) + len(lake.list_tables("ops")) == 60
+
+
 def test_what_is_done_in_a_fork_changes_no_byte_of_production(
     production: SqlCatalog, offline_settings: Settings
 ) -> None:
@@ -118,26 +128,26 @@ def test_the_tags_are_all_that_a_fork_changes_in_production(production: SqlCatal
         assert now.snapshots == metadata[name].snapshots
         assert now.refs.keys() - metadata[name].refs.keys() == ({"fork_mine"} if now.snapshots else set())
     assert production.load_table("shop.orders").refs()["fork_mine"].max_ref_age_ms == DAY.total_seconds() * 1000
-    fork.untag(production, "mine")
+    fork.untag(production, "fork_mine")
     assert fork.tags(production) == []
 
 
 def test_a_tag_that_is_there_gets_the_age_of_the_new_fork(production: SqlCatalog) -> None:
     for lives in (DAY, 30 * DAY):
-        fork.tag(production, "mine", lives)
+        fork.tag(production, "fork_mine", lives)
     assert production.load_table("shop.orders").refs()["fork_mine"].max_ref_age_ms == 30 * 86_400_000
 
 
 def test_a_fork_is_what_was_tagged_though_production_goes_on(
     production: SqlCatalog, offline_settings: Settings
 ) -> None:
-    fork.tag(production, "mine", DAY)
+    fork.tag(production, "fork_mine", DAY)
     orders = production.load_table("shop.orders")
     tagged = orders.current_snapshot()
     orders.overwrite(rows(50))
     production.load_table("shop.empty").append(rows(60))
     place = Path(offline_settings.warehouse).parent / "forks" / "mine"
-    fork.write(production, "mine", place, place, ())
+    fork.write(production, "fork_mine", place, place, ())
     orders.append(rows(51))
     # As maintenance does.
     with orders.maintenance.expire_snapshots() as expire:
@@ -181,7 +191,7 @@ def test_views_with_compressed_metadata_are_forked(production: SqlCatalog, offli
         names = "catalog_name, table_namespace, table_name, metadata_location, iceberg_type"
         database.execute(f"insert into iceberg_tables ({names}) values ('lake', 'shop', 'v', ?, 'VIEW')", [str(file)])
     place = Path(offline_settings.warehouse).parent / "forks" / "mine"
-    fork.write(production, "mine", place, place, ())
+    fork.write(production, "fork_mine", place, place, ())
     with closing(sqlite3.connect(place / "catalog.db")) as database:
         query = "select metadata_location from iceberg_tables where iceberg_type = 'VIEW' and catalog_name = 'lake'"
         [(location,)] = database.execute(query)

@@ -1,0 +1,167 @@
+"""`lakehouse fork` interrupted at each step: what is left does not look whole, and the next command removes it."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import Catalog
+
+from python_common import private_files, process
+from python_common.catalog import fork as metadata
+from python_common.catalog.catalog import load_catalog, make_namespace
+from python_common.config.settings import Settings
+from python_common.errors import DeadlineError
+from python_common.locks import lease
+from python_common.locks.lock import locked
+from python_export.notify import outbox
+from python_jobs import fork
+
+DAY = timedelta(hours=24)
+
+
+class Interruption(BaseException):
+    """Stands for a kill, which no code can catch."""
+
+
+def interrupted(after: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """Return a function that is interrupted, or the one given, interrupted when it has ended."""
+
+    def interrupt(*arguments: Any, **options: Any) -> None:
+        if after:
+            after(*arguments, **options)
+        raise Interruption
+
+    return interrupt
+
+
+def half_deleted(directory: Path) -> None:
+    """Delete the file that says what a fork is, and leave the others."""
+    (directory / fork.FACTS).unlink()
+    raise Interruption
+
+
+@pytest.fixture
+def production(offline_settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """A lake with two tables that have rows."""
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+    settings = offline_settings.changed(home=tmp_path)
+    catalog = load_catalog(settings, create=True)
+    make_namespace(catalog, "shop")
+    rows = pa.table({"id": [1]})
+    for name in ("shop.orders", "shop.items"):
+        catalog.create_table(name, rows.schema).append(rows)
+    return settings
+
+
+@pytest.fixture
+def catalog(production: Settings) -> Catalog:
+    return load_catalog(production)
+
+
+def create(production: Settings, name: str = "mine", lives: timedelta = DAY) -> None:
+    """Create a fork, up to the start of its server."""
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(Interruption):
+        patched.setattr(process.Service, "start", interrupted())
+        fork.create(production, name, lives)
+
+
+STEPS_OF_CREATE = {
+    "tag": (metadata.commits, "tag", interrupted(metadata.commits.tag)),
+    "write": (metadata, "write", interrupted()),
+    "files": (fork, "_write_properties", interrupted()),
+    "rename": (Path, "rename", interrupted()),
+}
+
+
+@pytest.mark.parametrize("step", STEPS_OF_CREATE)
+def test_what_an_interrupted_create_leaves_is_no_fork_and_the_next_removes_it(
+    step: str, production: Settings, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched, pytest.raises(Interruption):
+        patched.setattr(*STEPS_OF_CREATE[step])
+        fork.create(production, "killed", DAY)
+    assert (fork.forks(production), len(metadata.tags(catalog))) == ([], 1)
+    create(production)
+    [made] = fork.forks(production)
+    assert ([path.name for path in made.directory.parent.iterdir()], metadata.tags(catalog)) == (["mine"], [made.tag])
+
+
+STEPS_OF_DROP = {
+    "rename": (Path, "rename", interrupted(Path.rename)),
+    "untag one table": (metadata.commits, "remove_tag", interrupted(metadata.commits.remove_tag)),
+    "delete": (private_files, "delete", interrupted()),
+    "delete some files": (private_files, "delete", half_deleted),
+}
+
+
+@pytest.mark.parametrize("is_made_again", [False, True])
+@pytest.mark.parametrize("step", STEPS_OF_DROP)
+def test_what_an_interrupted_drop_leaves_is_no_fork_and_drop_and_create_remove_it(
+    step: str, is_made_again: bool, production: Settings, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(production)
+    with monkeypatch.context() as patched, pytest.raises(Interruption):
+        patched.setattr(*STEPS_OF_DROP[step])
+        fork.drop(production, "mine")
+    assert fork.forks(production) == []
+    if is_made_again:
+        create(production)
+        [made] = fork.forks(production)
+        assert metadata.tags(catalog) == [made.tag]
+    fork.drop(production, "mine")
+    assert ([*fork.forks_directory(production).iterdir()], metadata.tags(catalog)) == ([], [])
+
+
+def test_a_fork_and_what_is_left_of_another_of_its_name_are_dropped_together(
+    production: Settings, catalog: Catalog
+) -> None:
+    create(production)
+    [made] = fork.forks(production)
+    hidden = private_files.directory(made.directory.with_name(".mine"))
+    private_files.write(hidden / "thrift.log", "of a kill")
+    assert fork.drop_all(production) == []
+    assert ([*hidden.parent.iterdir()], metadata.tags(catalog)) == ([], [])
+
+
+def test_forks_of_two_homes_have_tags_of_their_own_and_an_erasure_finds_them(
+    production: Settings, catalog: Catalog, tmp_path: Path
+) -> None:
+    other = production.changed(home=tmp_path / "other")
+    for settings in (production, other):
+        create(settings)
+    [mine], [others] = (fork.forks(settings) for settings in (production, other))
+    assert metadata.tags(catalog) == sorted([mine.tag, others.tag])
+    assert fork.drop_all(production) == [others.tag]
+    assert metadata.tags(catalog) == [others.tag]
+
+
+def test_a_fork_lives_as_long_as_its_tags_and_is_removed_afterwards(production: Settings, catalog: Catalog) -> None:
+    create(production)
+    [made] = fork.forks(production)
+    assert datetime.fromisoformat(made.expires_at) - datetime.fromisoformat(made.made_at) == DAY
+    assert catalog.load_table("shop.orders").refs()[made.tag].max_ref_age_ms == 86_400_000
+    create(production, "old", timedelta(milliseconds=1))
+    create(production, "new")
+    assert [one.name for one in fork.forks(production)] == ["mine", "new"]
+
+
+def test_a_fork_has_neither_leases_nor_notifications(production: Settings, catalog: Catalog) -> None:
+    with lease.leased(catalog, "weekly", "test"):
+        pass
+    entry = outbox.Entry("k", outbox.NOTICE, None, None, None, None, None, datetime.now(UTC), "pending", "pending")
+    outbox.TABLE.change(catalog, lambda _: {"k": entry})
+    create(production)
+    [made] = fork.forks(production)
+    for table in (lease.TABLE, outbox.TABLE):
+        assert table.rows(catalog)
+        assert table.rows(load_catalog(made.settings)) == {}
+
+
+def test_a_fork_waits_for_a_build(production: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKEHOUSE_LOCK_TIMEOUT", "1s")
+    with locked("weekly"), pytest.raises(DeadlineError, match="Another weekly has not ended"):
+        fork.create(production, "mine", DAY)
+    assert fork.forks(production) == []
