@@ -40,6 +40,9 @@ create trigger {table}_{event} before {event} on {table} when {row}.catalog_name
 begin select raise(abort, '{base} is read only'); end;
 """
 
+Row = tuple[str, str, str, str]
+"""Namespace, name and metadata file, or its text, of a table or view, and which of both it is."""
+
 
 def tag(catalog: Catalog, tag: str, lives: timedelta) -> None:
     """Tag the current snapshot of every table for a fork; maintenance drops the tags when the fork has expired."""
@@ -68,17 +71,16 @@ def write(catalog: Catalog, tag: str, draft: Path, place: Path, emptied: Collect
         UserError: a metadata file is missing or damaged.
     """
     rows = []
-    for kind in ("TABLE", "VIEW"):
-        for space, table, location in _rows(catalog, kind):
-            metadata = _read(catalog, location)
-            if kind == "TABLE":
-                metadata = _table(metadata, tag if f"{space}.{table}" not in emptied else "")
-                metadata["properties"][property_keys.FORK_OF] = location
-            metadata |= {f"{kind.lower()}-uuid": str(uuid4()), "location": f"{place}/warehouse/{space}/{table}"}
-            file = Path("warehouse", space, table, "metadata", f"00000-{uuid4()}.metadata.json")
-            (draft / file).parent.mkdir(parents=True)
-            (draft / file).write_text(json.dumps(metadata))
-            rows.append((space, table, str(place / file), kind))
+    for space, table, location, kind in _rows(catalog):
+        metadata = _read(catalog, location)
+        if kind == "TABLE":
+            metadata = _table(metadata, tag if f"{space}.{table}" not in emptied else "")
+            metadata["properties"][property_keys.FORK_OF] = location
+        metadata |= {f"{kind.lower()}-uuid": str(uuid4()), "location": f"{place}/warehouse/{space}/{table}"}
+        file = Path("warehouse", space, table, "metadata", f"00000-{uuid4()}.metadata.json")
+        (draft / file).parent.mkdir(parents=True)
+        (draft / file).write_text(json.dumps(metadata))
+        rows.append((space, table, str(place / file), kind))
     database_file = draft / "catalog.db"
     # PyIceberg makes the tables of a new catalog, with a column for views.
     SqlCatalog(CATALOG_NAME, uri=f"sqlite:///{database_file}").close()
@@ -114,33 +116,30 @@ def opened(settings: Settings, name: str) -> SqlCatalog:
     return SqlCatalog(name, **{**for_python(settings), "uri": f"sqlite:///{settings.home / 'catalog.db'}"})
 
 
-def _rows(catalog: Catalog, kind: str) -> list[tuple[str, str, str]]:
-    """Return namespace, name and metadata file, or its text, of the tables or the views, as one moment had them."""
+def _rows(catalog: Catalog) -> list[Row]:
+    """Return all tables and views as one moment had them."""
     if not isinstance(catalog, SqlCatalog):
-        return _listed(catalog, kind)
+        return _listed(catalog)
     query = text("select * from iceberg_tables where catalog_name = :name order by table_namespace, table_name")
     with catalog.engine.connect() as connection:
         rows = connection.execute(query, {"name": catalog.name}).mappings().all()
     # A catalog without views has no column of types.
     return [
-        (row["table_namespace"], row["table_name"], row["metadata_location"])
+        (row["table_namespace"], row["table_name"], row["metadata_location"], row.get("iceberg_type") or "TABLE")
         for row in rows
-        if (row.get("iceberg_type") or "TABLE") == kind
     ]
 
 
-def _listed(catalog: Catalog, kind: str) -> list[tuple[str, str, str]]:
+def _listed(catalog: Catalog) -> list[Row]:
     """Return what a catalog has that cannot read all at one moment: what two lists in turn agree on."""
-    found: list[tuple[str, str, str]] = []
+    found: list[Row] = []
     for _ in range(LISTINGS):
         before = found
-        if kind == "TABLE":
-            contents = {name: catalog.load_table(name).metadata_location for name in table_names(catalog)}
-        else:
-            # A server without views lists none. PyIceberg does not name the metadata file of a view.
-            names = [".".join(name) for space in catalog.list_namespaces() for name in catalog.list_views(space)]
-            contents = {name: catalog.load_view(name).metadata.model_dump_json(by_alias=True) for name in names}
-        found = [(*name.rpartition(".")[::2], content) for name, content in sorted(contents.items())]
+        contents = [(name, catalog.load_table(name).metadata_location, "TABLE") for name in table_names(catalog)]
+        # A server without views lists none. PyIceberg does not name the metadata file of a view.
+        views = [".".join(name) for space in catalog.list_namespaces() for name in catalog.list_views(space)]
+        contents += [(name, catalog.load_view(name).metadata.model_dump_json(by_alias=True), "VIEW") for name in views]
+        found = [(*name.rpartition(".")[::2], content, kind) for name, content, kind in sorted(contents)]
         if found == before:
             return found
     raise UserError("The lake cannot be forked: its tables change all the time", "Stop the ingesters, and run it again")
