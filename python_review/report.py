@@ -113,8 +113,8 @@ class Review:
 
     @property
     def differing(self) -> list[TableReport]:
-        """The tables and weeks that change."""
-        return [table for table in self.tables if not table.change.is_equal]
+        """The tables and weeks that change, those of which most changes first."""
+        return sorted((table for table in self.tables if not table.change.is_equal), key=_share, reverse=True)
 
     @property
     def accepted(self) -> dict[str, str]:
@@ -131,7 +131,7 @@ class Review:
             return "undecided"
         is_code_changed = bool(self.scope.changed or self.scope.added or self.scope.removed or self.scope.hooks)
         is_data_changed = any(not any(entry.covers(table) for entry in self.acceptances) for table in self.differing)
-        if any(finding.severity == "look" for finding in self.findings) or self.tests or self.scope.hooks:
+        if self.tests or self.scope.hooks or any(finding.severity == "look" for finding in self.findings):
             return "look"
         return "look" if is_data_changed or (self.is_static and is_code_changed) else "clean"
 
@@ -181,6 +181,12 @@ def phrase(table: TableReport) -> str:
     return f"{', '.join(parts)}{of_rows}" if parts else "equal"
 
 
+def _share(table: TableReport) -> float:
+    """Return the share of rows that change, above 1 if columns do."""
+    change = table.change
+    return bool(change.missing) + (change.added + change.removed + change.changed) / max(change.rows_before or 0, 1)
+
+
 def percent(table: TableReport) -> list[str]:
     """Return by how much the sums of a week change, of numbers that do."""
     found = []
@@ -195,7 +201,8 @@ def percent(table: TableReport) -> list[str]:
 def changed_columns(table: TableReport) -> list[str]:
     """Return the columns of a table with changed values, and in how many rows, those with most first."""
     changed = [(column, change.changed) for column, change in table.change.columns.items() if change.changed]
-    return [f"{column} {rows:,}" for column, rows in sorted(changed, key=lambda pair: (-pair[1], pair[0]))]
+    changed.sort(key=lambda pair: (-pair[1], pair[0]))
+    return [f"{column} {rows:,} ({rows / (table.change.rows_before or 1):.1%})" for column, rows in changed]
 
 
 def _as_markdown(value: object) -> object:

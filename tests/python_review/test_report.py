@@ -93,7 +93,7 @@ def test_names_and_types_are_text_and_neither_tags_nor_cells_of_markdown():
         r"- sales.tags: type array\<int> becomes map\<int,\`x\`>",
         r"- a: \*b\*",
         "- Files # Review: clean\n",
-        r"| sales | 9 | 9 | 0 | 0 | 2 | a\|b 2 |",
+        r"| sales | 9 | 9 | 0 | 0 | 2 | a\|b 2 (22.2%) |",
     ):
         assert part in text
 
@@ -185,3 +185,18 @@ def test_a_malformed_acceptance_is_refused_with_its_form():
         acceptances("review-accept: sales a bit")
     assert acceptances("We accept reviews: sales rows<=1 x") == []
     assert acceptances("  review-accept: a.b rows<=1.5% c d ") == [Acceptance("a.b", Decimal("1.5"), True, "c d")]
+
+
+def test_tables_of_which_most_changes_come_first_and_the_cap_keeps_them():
+    changes = {
+        "tenth": TableChange(100, 100, changed=10),
+        "all": TableChange(2, 2, changed=2),
+        "new": TableChange(0, 5, added=5),
+        "typed": TableChange(100, 100, missing={"after": ["id (string)"]}),
+        **{f"few{number:02}": TableChange(1000, 1000, removed=1) for number in range(40)},
+    }
+    found = review(tables=[TableReport(name, change) for name, change in reversed(changes.items())])
+    assert [table.node for table in found.differing][:4] == ["new", "typed", "all", "tenth"]
+    text = markdown(found)
+    assert "| tenth |" in text
+    assert "- and 14 more: see review.json" in text
