@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from python_common import private_files
-
 
 @dataclass
 class Cost:
@@ -31,8 +29,7 @@ class Cost:
 
 
 def spark_properties(directory: Path) -> dict[str, str]:
-    """Make the directory of an event log, and return the properties that have Spark write it."""
-    private_files.directory(directory)
+    """Return the properties that have Spark write its event log to a directory, which is there when it starts."""
     log = {"enabled": "true", "dir": directory.as_uri(), "rolling.enabled": "false", "compress": "false"}
     return {f"spark.eventLog.{name}": value for name, value in log.items()}
 
@@ -50,23 +47,14 @@ def costs(directory: Path, until: float) -> dict[str, tuple[Cost, Cost]]:
     for line in log.read_text().rstrip("\n").split("\n"):
         match json.loads(line):
             case {
-                "Event": "SparkListenerStageSubmitted",
                 "Stage Info": {"Stage ID": stage, "Submission Time": at},
-                "Properties": {"spark.job.description": statement},
+                "Properties": {"spark.job.description": sql},
             }:
-                stages[stage] = found[_node(statement)][at > until * 1000]
-            case {
-                "Event": "SparkListenerTaskEnd",
-                "Stage ID": stage,
-                "Task Metrics": {
-                    "Executor CPU Time": cpu,
-                    "Input Metrics": {"Records Read": rows},
-                    "Shuffle Write Metrics": {"Shuffle Bytes Written": shuffled},
-                },
-            } if stage in stages:
-                stages[stage].rows_read += rows
-                stages[stage].bytes_shuffled += shuffled
-                stages[stage].cpu_ns += cpu
+                stages[stage] = found[_node(sql)][at > until * 1000]
+            case {"Stage ID": stage, "Task Metrics": metrics} if metrics and stage in stages:
+                stages[stage].rows_read += metrics["Input Metrics"]["Records Read"]
+                stages[stage].bytes_shuffled += metrics["Shuffle Write Metrics"]["Shuffle Bytes Written"]
+                stages[stage].cpu_ns += metrics["Executor CPU Time"]
             case {"executionId": execution, "description": statement, "time": at, "sparkPlanInfo": plan}:
                 plans[execution] = _node(statement), at > until * 1000, plan
             # Spark plans again while it runs: the last plan is what ran.
