@@ -137,11 +137,13 @@ lint: $(VENV) ## Check Python (style, types), SQL and YAML; needs no Spark
 	@$(RUN) lakehouse check pii --static
 
 BASE ?= origin/main
+# ACCEPT is a file with the text of the pull request.
+REVIEW = lakehouse review --base $(BASE) $(if $(ACCEPT),--accept "$(ACCEPT)")
 review: $(VENV) ## Review this checkout against BASE (origin/main) without data; exit code 10 (look at it) is no failure
-	@$(RUN) lakehouse review --static --base $(BASE) || [ $$? -eq 10 ]
+	@$(RUN) $(REVIEW) --static || [ $$? -eq 10 ]
 
 review-sample: setup ## The same with the sample data, on a temporary stack
-	@$(RUN) lakehouse stack temporary -- lakehouse review --base $(BASE) || [ $$? -eq 10 ]
+	@$(RUN) lakehouse stack temporary -- $(REVIEW) || [ $$? -eq 10 ]
 
 $(FLINK): bench/ingest/pom.xml bench/ingest/jars.lock | setup
 	@echo "bench: fetching Flink into bench/target"
