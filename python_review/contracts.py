@@ -1,6 +1,6 @@
 """What a change does to what readers rely on: columns, keys, grain, tests, descriptions, personal data."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -39,6 +39,11 @@ def findings(before: DbtManifest, after: DbtManifest) -> list[Finding]:
     return sorted(found, key=lambda finding: (SEVERITIES.index(finding.severity), finding.object, finding.message))
 
 
+def differing(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
+    """Return the keys whose values differ, or that are on one side alone."""
+    return sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+
+
 def is_public(node: Node) -> bool:
     """Tell whether readers outside of the project may rely on a node."""
     return node.config.get("access") == "public" or is_export(node)
@@ -67,7 +72,6 @@ def _contract(old: Node, new: Node, key_before: str, key_after: str) -> Iterator
     yield from _columns(old, new, severity)
     yield from _undescribed(old, new)
     if is_export(new):
-        yield from _positions(old, new)
         yield from _files(old, new)
     if old.grain != new.grain:
         yield Finding("look", new.name, f'grain "{old.grain}" becomes "{new.grain}"')
@@ -97,21 +101,15 @@ def _columns(old: Node, new: Node, severity: Severity) -> Iterator[Finding]:
             yield Finding("look", f"{new.name}.{name}", f"promises {constraint}")
 
 
-def _positions(old: Node, new: Node) -> Iterator[Finding]:
-    """Yield what breaks readers of a file that take columns by position."""
+def _files(old: Node, new: Node) -> Iterator[Finding]:
+    """Yield what decides on files: positions of columns, order, audience, suppressed rows, search for personal data."""
     kept = [name for name in old.columns if name in new.columns]
     if [*new.columns][: len(kept)] != kept:
         yield Finding("breaking", new.name, "columns move: only a new last one moves no other")
-
-
-def _files(old: Node, new: Node) -> Iterator[Finding]:
-    """Yield what else decides on files: their order, audience and suppressed rows, the search for personal data."""
     pairs = {new.name: (old.meta.get("export", {}), new.meta["export"])}
-    kept = [name for name in old.columns if name in new.columns]
     pairs |= {f"{new.name}.{name}": (old.column_meta(name), new.column_meta(name)) for name in kept}
     for name, (before, after) in pairs.items():
-        changed = sorted(field for field in before.keys() | after.keys() if before.get(field) != after.get(field))
-        if changed:
+        if changed := differing(before, after):
             yield Finding("look", name, f"config.meta changes: {', '.join(changed)}")
 
 

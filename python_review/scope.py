@@ -15,22 +15,23 @@ import yaml
 
 from python_dbt.manifest import REFERENCED, DbtManifest, Macro, Node
 from python_review.canonical import is_same_sql
+from python_review.contracts import differing
 from python_review.templates import OF_THE_RUN, is_decided_when_compiled, is_same_template, names
 
-STATE = "macros/state/"
-TABLES = (*REFERENCED, "source")
 # Config that changes no row of a table.
 NOT_BUILT = ("access", "contract", "docs", "group", "meta", "tags")
+SETTINGS = ("conf/spark-defaults.conf", "profiles.yml")
 # By which dbt finds a macro that stands for one of its own.
 DISPATCHED = ("default__", "materialization_", "spark__")
 
 
 @dataclass(frozen=True)
 class Side:
-    """A project before or after the change, compiled, with the variables of its dbt_project.yml."""
+    """A project before or after the change, compiled, with the variables of its dbt_project.yml, and its settings."""
 
     manifest: DbtManifest
     variables: Mapping[str, Any]
+    settings: Mapping[str, object] = field(default_factory=dict)
 
     @cached_property
     def macros(self) -> dict[str, Macro]:
@@ -52,7 +53,7 @@ class Side:
         return {
             name
             for name, macro in self.macros.items()
-            if names(macro.macro_sql) & {"graph", "model"} and not macro.original_file_path.startswith(STATE)
+            if names(macro.macro_sql) & {"graph", "model"} and not macro.original_file_path.startswith("macros/state/")
         }
 
     def calls(self, node: Node) -> set[str]:
@@ -98,7 +99,9 @@ class Scope:
 
 def side(manifest: DbtManifest, project: Path) -> Side:
     """Return a side of a change, from its compiled manifest and directory."""
-    return Side(manifest, yaml.safe_load((project / "dbt_project.yml").read_text()).get("vars") or {})
+    declared = yaml.safe_load((project / "dbt_project.yml").read_text())
+    settings = {file: (project / file).read_text() for file in SETTINGS if (project / file).exists()}
+    return Side(manifest, declared.get("vars") or {}, {**settings, "flags of dbt_project.yml": declared.get("flags")})
 
 
 def compare(before: Side, after: Side) -> Scope:
@@ -137,13 +140,9 @@ class _Difference:
         }
         self.of_the_run = before.of_the_run | after.of_the_run
         self.called_by_dbt = self.macros & (before.called_by_dbt | after.called_by_dbt)
-        was, now = before.variables, after.variables
-        self.variables = {name for name in {*was, *now} if was.get(name) != now.get(name)}
-        self.sources = {
-            name
-            for name, source in after.manifest.sources.items()
-            if name not in before.manifest.sources or declared(before.manifest.sources[name]) != declared(source)
-        }
+        self.variables = {*differing(before.variables, after.variables)}
+        sources = [side.manifest.sources.items() for side in (before, after)]
+        self.sources = differing(*({name: declared(source) for name, source in of_side} for of_side in sources))
         self.is_graph_same = _graph(before.manifest) == _graph(after.manifest)
 
     def of(self, old: Node, new: Node) -> str | None:
@@ -154,7 +153,7 @@ class _Difference:
         changed = self.macros & calls
         is_text_same = is_same_template(old.raw_code, new.raw_code)
         if old.resource_type == "operation":
-            return "its text" if changed or not is_text_same else ""
+            return "its text" if changed or not is_text_same or self._variables(old, new, calls) else ""
         if reason := _config(old, new) or self._of_the_run(old, new, calls):
             return reason
         short = {name.rpartition(".")[2] for name in self.of_the_run}
@@ -165,20 +164,22 @@ class _Difference:
 
     def _of_the_run(self, old: Node, new: Node, calls: set[str]) -> str:
         """Return what differs that compiled SQL does not show: what dbt itself, variables and the graph decide on."""
-        sides = (self.before, self.after)
-        texts = [old.raw_code, new.raw_code]
-        texts += [side.macros[name].macro_sql for side in sides for name in calls if name in side.macros]
-        variables = self.variables & {word for text in texts for word in re.findall(r"\w+", text)}
         of_the_run = calls & self.of_the_run
         if self.called_by_dbt:
             return f"{_listed(self.called_by_dbt)}, which dbt calls for every node"
         if self.macros & of_the_run:
             return f"{_listed(self.macros & of_the_run)}, whose SQL a run decides on"
-        if variables:
+        if variables := self._variables(old, new, calls):
             return f"variable {', '.join(sorted(variables))}"
-        if not self.is_graph_same and any(of_the_run & side.readers_of_graph for side in sides):
+        if not self.is_graph_same and any(of_the_run & side.readers_of_graph for side in (self.before, self.after)):
             return "what is declared of nodes that its macros read"
         return ""
+
+    def _variables(self, old: Node, new: Node, calls: set[str]) -> set[str]:
+        """Return the variables that differ and that the text of a node or of its macros names."""
+        macros = [side.macros[name] for side in (self.before, self.after) for name in calls if name in side.macros]
+        texts = [old.raw_code, new.raw_code, *(macro.macro_sql for macro in macros)]
+        return self.variables & {word for text in texts for word in re.findall(r"\w+", text)}
 
 
 def declared(node: Node) -> object:
@@ -194,16 +195,20 @@ def built_config(node: Node) -> dict[str, Any]:
 
 def _config(old: Node, new: Node) -> str:
     before, after = built_config(old), built_config(new)
-    names_of_changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
-    if names_of_changed:
-        return ", ".join(f"config {name} {before.get(name)} becomes {after.get(name)}" for name in names_of_changed)
+    if changed := differing(before, after):
+        return ", ".join(f"config {name} {before.get(name)} becomes {after.get(name)}" for name in changed)
     return "its arguments" if old.test_arguments != new.test_arguments else ""
 
 
 def _graph(manifest: DbtManifest) -> list[object]:
     nodes = [*manifest.nodes.values(), *manifest.sources.values()]
     return sorted(
-        ((node.unique_id, declared(node), node.parents) for node in nodes if node.resource_type in TABLES), key=str
+        (
+            (node.unique_id, declared(node), node.parents)
+            for node in nodes
+            if node.resource_type in (*REFERENCED, "source")
+        ),
+        key=str,
     )
 
 
