@@ -43,6 +43,8 @@ OFF = (
 )
 FACTS = "fork.json"
 CATALOG_PROPERTIES = "catalog.properties"
+# Where Spark may log its events.
+EVENTS = "events"
 
 
 @dataclass(frozen=True)
@@ -54,11 +56,6 @@ class Fork:
     directory: Path
     made_at: str
     expires_at: str
-
-    @property
-    def is_expired(self) -> bool:
-        """Whether production's maintenance may delete what it reads."""
-        return datetime.now(UTC) >= datetime.fromisoformat(self.expires_at)
 
     @property
     def env_file(self) -> Path:
@@ -89,11 +86,15 @@ def create(settings: Settings, name: str, lives: timedelta, properties: Mapping[
     catalog = load_catalog(settings)
     require_views(catalog, settings)
     with lease.alone(catalog, "weekly", f"fork {name}"), locked("forks"):
-        _clean(catalog, settings)
+        now = datetime.now(UTC).replace(microsecond=0)
+        expired = [fork.directory for fork in forks(settings) if now >= datetime.fromisoformat(fork.expires_at)]
+        # Hidden is what a killed command left.
+        for path in (*directory.glob(".*"), *expired):
+            _remove(catalog, path)
         if (directory / name).exists():
             raise UserError(f"There is a fork {name} already", f"lakehouse fork drop {name}, or choose another name")
         draft = private_files.directory(directory / f".{name}")
-        now = datetime.now(UTC).replace(microsecond=0)
+        private_files.directory(draft / EVENTS)
         # Forks of other homes may have the name, too.
         tag = f"{metadata.TAG_PREFIX}{name}_{secrets.token_hex(4)}"
         fork = Fork(name, tag, directory / name, now.isoformat(), (now + lives).isoformat())
@@ -143,13 +144,6 @@ def forks_directory(settings: Settings) -> Path:
     if (settings.home / FACTS).exists():
         raise UserError(f"{settings.home} is a fork itself", "Give the command where its env file is not sourced")
     return settings.home / "forks"
-
-
-def _clean(catalog: Catalog, settings: Settings) -> None:
-    """Remove what a killed command left of a fork, and expired forks."""
-    expired = [fork.directory for fork in forks(settings) if fork.is_expired]
-    for path in (*forks_directory(settings).glob(".*"), *expired):
-        _remove(catalog, path)
 
 
 def _remove(catalog: Catalog, path: Path) -> None:

@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,11 +21,13 @@ from pyhive.exc import OperationalError
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from python_common import private_files
 from python_common.catalog import fork as catalogs
 from python_common.catalog.catalog import load_table
-from python_common.config.environment import read_env_file
+from python_common.config.environment import home, read_env_file
 from python_common.config.settings import Settings, from_environment
 from python_common.errors import Issue, UserError
+from python_common.locks.lock import locked
 from python_common.log import log
 from python_common.spark import thrift
 from python_common.weeks import IsoWeek
@@ -43,15 +45,13 @@ from python_review.scope import Side
 
 FORK = "review"
 BEFORE, AFTER = "before", "after"
-# What dbt says of a node that is as it was: it failed, or something that it is made of.
-UNBUILT = ("error", "skipped")
+OF_THE_MOMENT = "its rows say when or how tables were built"
 # The schema, in the fork alone, of the rows of views.
 STORED_VIEWS = "lakehouse_review"
-GIT = "Give a branch, tag or commit that git knows, for instance --base origin/main"
 
 
 def review(
-    settings: Settings,
+    settings: Settings | None,
     project: Project,
     base: str,
     weeks: int,
@@ -62,26 +62,25 @@ def review(
     """Review the project's directory, uncommitted changes included, in comparison with its merge base with `base`.
 
     Of exported tables the newest `weeks` weeks are compared. Samples have no personal data, not even masked. Costs need
-    a build of both sides in full. Raises a UserError if one side cannot be compiled.
+    a build of both sides in full. Code alone needs no settings. Raises a UserError if one side cannot be compiled.
     """
     commit = _git(project, "merge-base", base, "HEAD").decode().strip()
-    with tempfile.TemporaryDirectory(prefix="lakehouse-review-") as name:
-        scratch = Path(name)
-        old = scratch / "before"
-        with tarfile.open(fileobj=io.BytesIO(_git(project, "archive", "--format=tar", commit))) as archive:
-            archive.extractall(old, filter="data")
-        with ThreadPoolExecutor() as pool:
-            manifests = [*pool.map(compiled_manifest, (old, project.directory))]
-        before, after = (
-            scope.side(manifest, directory)
-            for manifest, directory in zip(manifests, (old, project.directory), strict=True)
-        )
-        found = _of_code(before, after, commit, project, is_static)
-        if is_static or not any(_to_build(found, one.manifest) for one in (before, after)):
-            return found
-        sampled = contracts.impersonal_columns(before.manifest, after.manifest) if with_samples else {}
-        projects = Project(old, project.env), project
-        return _of_data(found, settings, projects, (before, after), weeks, scratch, sampled, with_costs)
+    scratch = home() / "review"
+    with locked("review"):
+        # Of a killed review.
+        private_files.delete(scratch)
+        with tempfile.TemporaryDirectory(dir=private_files.directory(scratch)) as name:
+            old = Path(name)
+            with tarfile.open(fileobj=io.BytesIO(_git(project, "archive", "--format=tar", commit))) as archive:
+                archive.extractall(old, filter="data")
+            directories = (old, project.directory)
+            with ThreadPoolExecutor() as pool:
+                before, after = map(scope.side, pool.map(compiled_manifest, directories), directories)
+            found = _of_code(before, after, commit, project, is_static)
+            if is_static or settings is None or not any(_to_build(found, one.manifest) for one in (before, after)):
+                return found
+            projects = Project(old, project.env), project
+            return _of_data(found, settings, projects, (before, after), weeks, with_samples, with_costs)
 
 
 def _git(project: Project, *arguments: str) -> bytes:
@@ -92,7 +91,8 @@ def _git(project: Project, *arguments: str) -> bytes:
         raise UserError("git is missing", "Install git: a review compares with a former commit") from None
     except subprocess.CalledProcessError as error:
         reason = error.stderr.decode(errors="replace").strip().partition("\n")[0]
-        raise UserError(f"git {arguments[0]} failed ({reason})", GIT) from None
+        remedy = "Give a branch, tag or commit that git knows"
+        raise UserError(f"git {arguments[0]} failed ({reason})", remedy) from None
 
 
 def _of_code(before: Side, after: Side, commit: str, project: Project, is_static: bool) -> Review:
@@ -104,12 +104,21 @@ def _of_code(before: Side, after: Side, commit: str, project: Project, is_static
         for name, reason in compared.changed.items()
         if nodes[name].resource_type == "test"
     ]
+    affected = [
+        Finding("note", nodes[name].name, f"made of what changes, and not compared: {OF_THE_MOMENT}")
+        for name in compared.affected
+        if _is_of_the_moment(nodes[name])
+    ]
+    settings = [
+        Finding("look", name, "changed: it is for all nodes, and what it does to them is not compared")
+        for name in contracts.differing(before.settings, after.settings)
+    ]
     return Review(
         base=commit,
         change=project.commit() or "unknown",
         is_static=is_static,
         scope=compared,
-        findings=[*contracts.findings(before.manifest, after.manifest), *tests],
+        findings=[*contracts.findings(before.manifest, after.manifest), *tests, *settings, *affected],
         names={unique_id: node.name for unique_id, node in nodes.items()},
         edges=[
             (nodes[parent].name, nodes[name].name)
@@ -127,7 +136,7 @@ def _of_code(before: Side, after: Side, commit: str, project: Project, is_static
             for name in sorted(reached - {*compared.affected})
         },
         not_compared={
-            nodes[name].name: "its rows say when or how tables were built"
+            nodes[name].name: OF_THE_MOMENT
             for name in sorted({*compared.changed, *compared.added})
             if not is_static and nodes[name].resource_type in REFERENCED and _is_of_the_moment(nodes[name])
         },
@@ -166,13 +175,12 @@ def _of_data(
     projects: tuple[Project, Project],
     sides: tuple[Side, Side],
     number_of_weeks: int,
-    scratch: Path,
-    sampled: dict[str, set[str]],
+    with_samples: bool,
     with_costs: bool,
 ) -> Review:
     """Build both sides in a fork and compare their tables."""
     chosen = [_selected(found, side.manifest) for side in sides]
-    events = scratch / "events"
+    events = fork.forks_directory(settings) / FORK / fork.EVENTS
     with _forked(settings, cost.spark_properties(events) if with_costs else {}) as made:
         base = catalogs.opened(made.settings, catalogs.BASE_CATALOG)
         exported = [node for node in sides[1].manifest.models if contracts.is_export(node)]
@@ -186,19 +194,21 @@ def _of_data(
             if name == BEFORE and not _has_inputs(base, nodes, side.manifest):
                 names = [f"+{one}" for one in names]
             # The lake is what the code before has made: that build finds most of it unchanged.
-            runs.append(_built(run, names, weeks, is_refreshed=with_costs or name == AFTER))
+            issues, answers = _built(run, names, weeks, is_refreshed=with_costs or name == AFTER)
             ends.append(time.time())
-            _store_views(run, side.manifest, nodes)
+            runs.append(([*issues, *_store_views(run, side.manifest, nodes)], answers))
             catalogs.remember(made.directory, name)
         # Tables are compared without Spark, whose log is whole when it has ended.
         made.server().stop()
         before, after = (catalogs.opened(made.settings, name) for name in (BEFORE, AFTER))
         log.info("comparing tables")
-        effect = _Comparison(sides[1].manifest, weeks, scratch / "rows", sampled)
-        drift = _Comparison(sides[0].manifest, weeks, scratch / "rows")
+        impersonal = contracts.impersonal_columns(*(side.manifest for side in sides))
+        effect = _Comparison(sides[1].manifest, weeks, made.directory / "rows", impersonal, with_samples)
+        drift = _Comparison(sides[0].manifest, weeks, made.directory / "rows", impersonal)
         # Of an added node there is nothing before, and of a removed one nothing after.
         kept = {node.unique_id for node in chosen[0]}
-        unbuilt = {name for _, of_run in runs for name, status in of_run.items() if status in UNBUILT}
+        # It failed, or something that it is made of.
+        unbuilt = {name for _, of_run in runs for name, status in of_run.items() if status in ("error", "skipped")}
         nodes = [node for node in chosen[1] if node.unique_id in kept]
         tables = effect.tables([node for node in nodes if node.unique_id not in unbuilt], before, after)
         costs = cost.costs(events, ends[0]) if with_costs else {}
@@ -248,23 +258,27 @@ def _newest_weeks(catalog: Catalog, nodes: Iterable[Node], number: int) -> list[
 def _built(
     project: Project, names: Sequence[str], weeks: Sequence[IsoWeek], is_refreshed: bool
 ) -> tuple[list[Issue], dict[str, str]]:
-    """Build nodes and test them; return what failed, and the status of each node and test, by unique id."""
+    """Build nodes and test them; return what failed, and by unique id the status of each, of a test with its rows."""
     if not names:
         return [], {}
     issues = build_all(project, weeks, *(["--full-refresh"] if is_refreshed else []), "--select", *names)
-    return issues, {result["unique_id"]: result["status"] for result in project.results()["results"]}
+    results = project.results()["results"]
+    return issues, {one["unique_id"]: f"{one['status']} {one.get('failures') or ''}".rstrip() for one in results}
 
 
-def _store_views(project: Project, manifest: DbtManifest, nodes: Sequence[Node]) -> None:
-    """Write the rows of views that are compared to tables of the fork; one that fails is not compared."""
+def _store_views(project: Project, manifest: DbtManifest, nodes: Sequence[Node]) -> Iterator[Issue]:
+    """Write the rows of views that are compared to tables of the fork; yield those that cannot be read."""
     views = [node for node in nodes if _is_compared_view(node, manifest)]
     with thrift.connect(from_environment(project.env)) as cursor:
         thrift.rows(cursor, f"create namespace if not exists {STORED_VIEWS}")
         for view in views:
             stored = f"{STORED_VIEWS}.{view.name}"
             thrift.rows(cursor, f"drop table if exists {stored}")
-            with suppress(OperationalError):
+            try:
                 thrift.rows(cursor, f"create table {stored} using iceberg as select * from {view.table}")
+            except OperationalError:
+                # Its message may quote a row.
+                yield Issue(f"the view {view.name} cannot be read", object=view.unique_id)
 
 
 def _is_compared_view(node: Node, manifest: DbtManifest) -> bool:
@@ -290,7 +304,7 @@ def _forked(settings: Settings, properties: Mapping[str, str]) -> Iterator[fork.
 def _failures(after: Iterable[Issue], before: Iterable[Issue], names: Mapping[str, str]) -> Iterator[Finding]:
     known = {issue.message for issue in before}
     for issue in after:
-        name = names.get(str(issue.object), str(issue.object))
+        name = names.get(issue.object, issue.object)
         yield Finding("look" if issue.message in known else "breaking", name, issue.message)
 
 
@@ -301,7 +315,8 @@ class _Comparison:
     manifest: DbtManifest
     weeks: Sequence[IsoWeek]
     scratch: Path
-    sampled: Mapping[str, set[str]] = field(default_factory=dict)
+    impersonal: Mapping[str, set[str]]
+    with_samples: bool = False
     not_compared: dict[str, str] = field(default_factory=dict)
 
     def tables(self, nodes: Iterable[Node], before: Catalog, after: Catalog) -> list[TableReport]:
@@ -319,21 +334,23 @@ class _Comparison:
                 side = "on both sides" if tables == [None, None] else "after" if tables[0] else "before"
                 self.not_compared[node.name] = f"it has no rows {side} the change"
                 continue
-            found += self._compared(node, tables[0], tables[1])
+            try:
+                found += [*self._compared(node, tables[0], tables[1])]
+            except UserError as error:
+                self.not_compared[node.name] = error.message
         return found
 
     def _compared(self, node: Node, before: Table, after: Table) -> Iterator[TableReport]:
-        key, sampled = contracts.key(node, self.manifest), self.sampled.get(node.name, ())
-        if not contracts.is_export(node):
-            change = data.compare(before, after, key, self.scratch, sampled=sampled)
-            if node.schema in RESTRICTED:
-                # A sum of raw values may be the value of a person.
-                columns = {name: replace(column, total=None) for name, column in change.columns.items()}
-                change = replace(change, columns=columns)
-            yield TableReport(node.name, change)
-            return
-        for week in self.weeks:
-            part = str(node.partition_by), str(week)
-            change = data.compare(before, after, key, self.scratch, part, sampled)
-            totals = {} if change.is_equal else data.totals(before, self.scratch, part)
-            yield TableReport(node.name, change, str(week), totals)
+        key, impersonal = contracts.key(node, self.manifest), self.impersonal.get(node.name, set())
+        weeks: Iterable[str | None] = map(str, self.weeks) if contracts.is_export(node) else [None]
+        for week in weeks:
+            part = (str(node.partition_by), week) if week else None
+            change = data.compare(before, after, key, self.scratch, part, impersonal if self.with_samples else ())
+            totals = data.totals(before, self.scratch, part) if part and not change.is_equal else {}
+            # A sum of values of persons may be the value of one.
+            columns = {
+                name: column if name in impersonal else replace(column, total=None)
+                for name, column in change.columns.items()
+            }
+            totals = {name: total for name, total in totals.items() if name in impersonal}
+            yield TableReport(node.name, replace(change, columns=columns), week, totals)

@@ -1,7 +1,6 @@
 """`lakehouse review`: what a change of the dbt project does, for who reviews it."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -28,12 +27,8 @@ def review(
         bool, typer.Option(help="Build both sides in full, and compare what each node reads, shuffles and computes.")
     ] = False,
     accept: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True,
-            dir_okay=False,
-            help="The text of the pull request; its lines `review-accept:` accept changes of rows.",
-        ),
+        typer.FileText | None,
+        typer.Option(help="The text of the pull request; its lines `review-accept:` accept changes of rows."),
     ] = None,
 ) -> None:
     """Show what a change of the dbt project does to code, contracts, tables and weekly files.
@@ -42,8 +37,9 @@ def review(
     it, 11: breaking, 12: something could not be compared.
     """
     env = environment()
-    accepted = report.acceptances(accept.read_text()) if accept else []
-    found = run_review(from_environment(env), Project(PROJECT_ROOT, env), base, weeks, static, samples, cost)
+    accepted = report.acceptances(accept.read()) if accept else []
+    settings = None if static else from_environment(env)
+    found = run_review(settings, Project(PROJECT_ROOT, env), base, weeks, static, samples, cost)
     found = replace(found, acceptances=accepted)
     path = report.write(found, PROJECT_ROOT / "target" / "review")
     console.print(path.read_text())

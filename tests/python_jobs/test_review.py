@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,14 +31,18 @@ from python_review.report import Review
 from tests.conftest import run_dbt
 from tests.models.conftest import write_small_project
 from tests.python_common.catalog.test_catalog_fork import contents
+from tests.support import planted
 from tests.support.seeds import SEED
 
 pytestmark = [pytest.mark.stack, pytest.mark.long]
 
 FILES = {
+    "models/stg_sales.sql": """
+        {{ config(schema='staging') }}
+        select id, amount, buyer, week from {{ source('till', 'sales') }}""",
     "models/kept.sql": """
         with landed as (
-            select * from {{ source('till', 'sales') }}
+            select * from {{ ref('stg_sales') }}
         )
         select id, amount, buyer, week from landed where amount >= 0""",
     "models/totals.sql": """
@@ -53,6 +58,9 @@ FILES = {
     "models/small.yml": """
         sources: [{name: till, schema: small, tables: [{name: sales, columns: [{name: buyer}]}]}]
         models:
+          - {name: stg_sales, columns: [
+              {name: id, config: {meta: {pii: none}}}, {name: amount, config: {meta: {pii: none}}},
+              {name: buyer, config: {meta: {pii: email}}}, {name: week, config: {meta: {pii: none}}}]}
           - {name: kept, columns: [{name: id, data_tests: [unique]}]}
           - {name: totals, data_tests: [unique_together: {arguments: {columns: [week, name]}}]}
           - {name: exp_sales, description: One row per sale., columns: [
@@ -156,7 +164,14 @@ def rows_of(*weeks: str, least: int = 0) -> list[tuple[int, int, str, str]]:
     return [sale for sale in SALES if sale[1] >= least and sale[3] in weeks]
 
 
-def test_a_change_of_format_builds_nothing_and_needs_no_lake(shop: Shop) -> None:
+def repeated_amounts(least: int) -> int:
+    """How many amounts are there several times, which a test of uniqueness counts."""
+    amounts = Counter(amount for _, amount, _, _ in rows_of(*WEEKS, least=least))
+    return sum(times > 1 for times in amounts.values())
+
+
+def test_a_change_of_format_builds_nothing_and_needs_no_lake(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fork, "create", interrupted)
     shop.edit("models/kept.sql", "landed", "raw_sales")
     shop.edit("models/totals.sql", "select kept.week", "-- per week\nSELECT   kept.week")
     found = shop.review(is_static=True)
@@ -165,8 +180,13 @@ def test_a_change_of_format_builds_nothing_and_needs_no_lake(shop: Shop) -> None
     assert shop.review() == found.__class__(**{**found.__dict__, "is_static": False})
 
 
-def test_the_effect_on_tables_and_weeks_is_as_counted_in_plain_python(shop: Shop) -> None:
+def test_the_effect_on_tables_and_weeks_is_as_counted_in_plain_python(shop: Shop, tmp_path: Path) -> None:
     production = contents(shop.settings)
+    warned = "{name: amount, data_tests: [unique: {config: {severity: warn}}]}"
+    shop.edit(
+        "models/small.yml", "[{name: id, data_tests: [unique]}]", f"[{{name: id, data_tests: [unique]}}, {warned}]"
+    )
+    git(shop.directory, "commit", "--all", "--message", "Warn")
     shop.edit("models/kept.sql", "amount >= 0", "amount >= 10")
     found = shop.review()
     lost = {week: len(rows_of(week)) - len(rows_of(week, least=10)) for week in ("2026-W45", "2026-W46")}
@@ -182,11 +202,17 @@ def test_the_effect_on_tables_and_weeks_is_as_counted_in_plain_python(shop: Shop
     sums = [sum(amount for _, amount, _, _ in rows_of("2026-W46", least=least)) for least in (0, 10)]
     assert (week.totals["amount"], week.change.columns["amount"].total) == (str(sums[0]), str(sums[1] - sums[0]))
     assert (found.verdict, found.exposures, found.drift, found.not_compared) == ("look", ["Weekly sales (CSV)"], [], {})
-    # No column of this project has a PII class.
-    assert not any(table.change.samples for table in found.tables)
+    repeated = [repeated_amounts(least) for least in (0, 10)]
+    assert found.tests == {"unique_kept_amount": (f"warn {repeated[0]}", f"warn {repeated[1]}")}
+    samples = [sample for table in found.tables for sample in table.change.samples]
+    assert {column for sample in samples for column in sample} == {"id", "amount", "week", "name", "total"}
+    directory = report.write(found, tmp_path / "review").parent
+    buyers = {"buyer": {buyer for _, _, buyer, _ in SALES}}
+    planted.assert_nothing_of(
+        planted.index_of_texts(buyers), [(path.name, path.read_bytes()) for path in directory.iterdir()]
+    )
     text = report.markdown(found)
     assert f"2026-W46 exp_sales: {lost['2026-W46']} removed of {len(rows_of('2026-W46'))} rows" in text
-    assert "example.com" not in text
     # The tags of the fork add metadata files.
     assert production.items() - {("catalog", production["catalog"])} <= contents(shop.settings).items()
 
@@ -306,6 +332,14 @@ review(from_environment(), Project(Path(sys.argv[1]), environment()), "main", 2,
 """
 
 
+def test_a_view_that_can_be_read_no_more_is_breaking(shop: Shop) -> None:
+    shop.edit("models/shown.sql", "sum(total)", "sum(cast(raise_error(name) as bigint))")
+    found = shop.review()
+    breaking = [finding.message for finding in found.findings if finding.severity == "breaking"]
+    assert (found.verdict, breaking) == ("breaking", ["the view shown cannot be read"])
+    assert found.not_compared == {"shown": "it has no rows after the change"}
+
+
 def test_a_new_test_that_fails_and_what_does_not_build_are_breaking(shop: Shop) -> None:
     shop.edit("models/totals.sql", "group by", "union all select '2026-W44', 'low', 1 group by")
     shop.edit("models/shown.sql", "sum(total)", "assert_true(false)")
@@ -323,6 +357,7 @@ def test_a_new_test_that_fails_and_what_does_not_build_are_breaking(shop: Shop) 
 def test_of_a_lake_in_which_nothing_is_built_the_inputs_are_built_too(shop: Shop) -> None:
     """Of sample data, for instance. It comes last: the lake of this module is bare afterwards."""
     with thrift.connect(shop.settings) as cursor:
+        thrift.rows(cursor, "drop view staging.stg_sales")
         for name in ("totals", "rates", "untouched", "exp_sales"):
             thrift.rows(cursor, f"drop table small.{name}")
         for name in ("kept", "shown"):

@@ -1,0 +1,215 @@
+"""Steps of `lakehouse review` that need no service: what is compared of tables and settings, and its exit code."""
+
+import os
+import subprocess
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from typer.testing import CliRunner
+
+from python_common.config.environment import PROJECT_ROOT
+from python_common.errors import DeadlineError, UserError
+from python_common.locks.lock import locked
+from python_common.weeks import IsoWeek
+from python_dbt.manifest import DbtManifest, Node
+from python_dbt.project import Project
+from python_jobs import review as job
+from python_jobs.commands import review as command
+from python_review import scope
+from python_review.contracts import Finding
+from python_review.data import TableChange
+from python_review.report import Review, TableReport
+
+SALES = Node(
+    "model.shop.sales",
+    "model",
+    "sales",
+    "marts",
+    alias="sales",
+    materialized="table",
+    unique_key="id",
+    partition_by="week",
+)
+WEEK = "2026-W45"
+
+
+@pytest.fixture
+def sides(tmp_path: Path) -> list[SqlCatalog]:
+    """Two empty catalogs."""
+    catalogs = [SqlCatalog(name, uri="sqlite://", warehouse=str(tmp_path / name)) for name in ("before", "after")]
+    for catalog in catalogs:
+        catalog.create_namespace("marts")
+    return catalogs
+
+
+def compared(
+    sides: list[SqlCatalog], tables: list[pa.Table], scratch: Path, node: Node = SALES, **fields: Any
+) -> tuple[list[TableReport], dict[str, str]]:
+    """Return what the comparison of two states of a table finds, and what it cannot compare."""
+    for catalog, rows in zip(sides, tables, strict=True):
+        catalog.create_table("marts.sales", rows.schema).append(rows)
+    manifest = DbtManifest({node.unique_id: node})
+    comparison = job._Comparison(manifest, [IsoWeek.parse(WEEK)], scratch, **{"impersonal": {}, **fields})
+    return comparison.tables([node], *sides), comparison.not_compared
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"id": [1]}, {"id": ["x1"]}),
+        ({"id": [1, 1], "of": [1, 1]}, {"id": [1, 1], "of": [[1], [1]]}),
+        ({"id": [1, 1], "at": [datetime(2026, 11, 2)] * 2}, {"id": [1, 1], "at": [1, 1]}),
+    ],
+)
+def test_a_table_whose_types_cannot_be_compared_is_named_and_stops_no_review(
+    before: dict[str, list[object]], after: dict[str, list[object]], sides: list[SqlCatalog], tmp_path: Path
+) -> None:
+    tables, not_compared = compared(sides, [pa.table(before), pa.table(after)], tmp_path)
+    assert tables == []
+    assert not_compared == {"sales": "DuckDB could not compare the tables (ConversionException)"}
+
+
+@pytest.mark.parametrize("export", [{}, {"export": {"key": ["id"]}}])
+def test_only_columns_that_no_class_reaches_have_sums(
+    export: dict[str, Any], sides: list[SqlCatalog], tmp_path: Path
+) -> None:
+    rows = {"id": [1, 2], "amount": [3, 4], "born": [1970, 1980], "week": [WEEK, WEEK]}
+    tables = [pa.table(rows), pa.table({**rows, "amount": [3, 5], "born": [1970, 1981]})]
+    node = replace(SALES, meta=export)
+    [found], _ = compared(sides, tables, tmp_path, node, impersonal={"sales": {"id", "amount", "week"}})
+    columns = found.change.columns
+    assert (columns["amount"].total, columns["born"].changed, columns["born"].total) == ("1", 1, None)
+    assert found.totals == ({"id": "3", "amount": "7"} if export else {})
+
+
+def project(directory: Path, **files: str) -> scope.Side:
+    """Write settings of a project without models."""
+    for file, content in {"dbt_project.yml": "name: shop", **files}.items():
+        (directory / file).parent.mkdir(parents=True, exist_ok=True)
+        (directory / file).write_text(content)
+    return scope.side(DbtManifest(), directory)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "name"),
+    [
+        ("conf/spark-defaults.conf", "spark.sql.ansi.enabled false", "conf/spark-defaults.conf"),
+        ("profiles.yml", "shop: {target: dev}", "profiles.yml"),
+        ("dbt_project.yml", "{name: shop, flags: {populate_cache: true}}", "flags of dbt_project.yml"),
+    ],
+)
+def test_settings_that_decide_on_all_nodes_are_to_be_looked_at(
+    file: str, content: str, name: str, tmp_path: Path
+) -> None:
+    before, after = project(tmp_path / "before"), project(tmp_path / "after", **{file: content})
+    for one, other in ((before, after), (after, before)):
+        found = job._of_code(one, other, "abc", Project(tmp_path, {}), is_static=True)
+        assert ([(finding.severity, finding.object) for finding in found.findings]) == [("look", name)]
+    assert job._of_code(after, after, "abc", Project(tmp_path, {}), is_static=True).verdict == "clean"
+
+
+def test_a_variable_that_a_hook_alone_reads_changes_the_hook() -> None:
+    hook = Node("operation.shop.end", "operation", "end", "", raw_code="{{ clean(var('days')) }}")
+    sides = [scope.Side(DbtManifest({hook.unique_id: hook}), {"days": days}) for days in (1, 2)]
+    assert (scope.compare(*sides).hooks, scope.compare(sides[0], sides[0]).hooks) == (["end"], [])
+
+
+def test_a_snapshot_that_is_made_of_what_changes_is_named() -> None:
+    model = replace(SALES, raw_code="select 1", compiled_code="select 1")
+    history = Node("snapshot.shop.history", "snapshot", "history", "marts", parents=[model.unique_id])
+    sides = [
+        scope.Side(DbtManifest({node.unique_id: node for node in (one, history)}), {})
+        for one in (model, replace(model, raw_code="select 2", compiled_code="select 2"))
+    ]
+    found = job._of_code(*sides, "abc", Project(Path(), {}), is_static=False)
+    assert ("note", "history") in {(finding.severity, finding.object) for finding in found.findings}
+    assert found.not_compared == {}
+
+
+def git(directory: Path, *arguments: str) -> None:
+    names = ("-c", "user.name=test", "-c", "user.email=test@example.com")
+    subprocess.run(["git", *names, *arguments], cwd=directory, check=True, capture_output=True)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Project:
+    """A commit of a project."""
+    directory = tmp_path / "project"
+    project(directory)
+    git(directory, "init", "--quiet")
+    git(directory, "add", "--all")
+    git(directory, "commit", "--message", "First")
+    return Project(directory, {**os.environ})
+
+
+def test_a_review_waits_for_another_one_of_its_home(
+    repository: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+    monkeypatch.setenv("LAKEHOUSE_LOCK_TIMEOUT", "1s")
+    with locked("review"), pytest.raises(DeadlineError, match="Another review has not ended within 1 s"):
+        job.review(None, repository, "HEAD", 4, is_static=True)
+
+
+def test_what_a_killed_review_left_is_deleted_by_the_next_which_leaves_nothing(
+    repository: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+    left = tmp_path / "review" / "of a killed one"
+    left.mkdir(parents=True)
+    (left / "dbt_project.yml").write_text("name: shop")
+    checkouts: list[list[str]] = []
+
+    def interrupted(_: Path) -> None:
+        checkouts.append([path.name for path in left.parent.glob("*/*")])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(job, "compiled_manifest", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        job.review(None, repository, "HEAD", 4, is_static=True)
+    assert (checkouts[0], [*left.parent.iterdir()]) == (["dbt_project.yml"], [])
+
+
+LOOK = TableReport("sales", TableChange(9, 9, changed=1))
+
+
+@pytest.mark.parametrize(
+    ("fields", "text", "code"),
+    [
+        ({}, None, 0),
+        ({"tables": [LOOK]}, None, 10),
+        ({"tables": [LOOK]}, "review-accept: sales rows<=1 rounding", 0),
+        ({"tables": [LOOK]}, "review-accept: sales rows<=0 rounding", 10),
+        ({"tables": [LOOK]}, "review-accept: sales", 1),
+        ({"findings": [Finding("breaking", "sales.id", "column removed")]}, None, 11),
+        ({"not_compared": {"sales": "its build failed"}}, None, 12),
+    ],
+)
+def test_the_exit_code_is_the_verdict_after_what_the_pull_request_accepts(
+    fields: dict[str, Any], text: str | None, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A review of each kind takes minutes; here it is done. One of code alone needs no variable of a lake."""
+    empty = {"scope": scope.Scope(), "findings": [], "names": {}, "edges": [], "exposures": []}
+    found = Review("abc", "def", False, **{**empty, **fields})
+    monkeypatch.setattr(command, "run_review", lambda *_: found)
+    monkeypatch.setattr(command, "PROJECT_ROOT", tmp_path)
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+    monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS", raising=False)
+    (tmp_path / "pull-request").write_text(text or "")
+    arguments = ["--accept", str(tmp_path / "pull-request")] if text else []
+    ended = CliRunner().invoke(command.app, ["--static", *arguments])
+    assert (ended.exit_code, isinstance(ended.exception, UserError)) == (code, code == 1)
+    if code != 1:
+        assert (tmp_path / "target" / "review" / "review.md").read_text().startswith("<!-- lakehouse review -->")
+
+
+@pytest.mark.parametrize("target", ["review", "review-sample"])
+def test_make_hands_over_the_text_of_a_pull_request(target: str) -> None:
+    command = ["make", "--dry-run", target, "BASE=main", "ACCEPT=text.md"]
+    printed = subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, check=True).stdout
+    assert 'lakehouse review --base main --accept "text.md"' in printed
