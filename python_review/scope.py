@@ -18,6 +18,7 @@ from python_review.canonical import is_same_sql
 from python_review.contracts import differing
 from python_review.templates import OF_THE_RUN, is_decided_when_compiled, is_same_template, names
 
+TABLES = (*REFERENCED, "source")
 # Config that changes no row of a table.
 NOT_BUILT = ("access", "contract", "docs", "group", "meta", "tags")
 SETTINGS = ("conf/spark-defaults.conf", "profiles.yml")
@@ -203,12 +204,7 @@ def _config(old: Node, new: Node) -> str:
 def _graph(manifest: DbtManifest) -> list[object]:
     nodes = [*manifest.nodes.values(), *manifest.sources.values()]
     return sorted(
-        (
-            (node.unique_id, declared(node), node.parents)
-            for node in nodes
-            if node.resource_type in (*REFERENCED, "source")
-        ),
-        key=str,
+        ((node.unique_id, declared(node), node.parents) for node in nodes if node.resource_type in TABLES), key=str
     )
 
 

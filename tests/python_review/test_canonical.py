@@ -60,8 +60,10 @@ def aliases(query):
 def another_qualifier(node):
     """Another alias of the same query, in upper case."""
     query = node.find_ancestor(exp.Select) if isinstance(node, exp.Column) else None
-    others = {*(aliases(query) if query else ())} - {node.name if query is None else node.table}
-    return exp.column(node.name, min(others).upper()) if others and node.table in aliases(query) else None
+    if query is None or node.table not in aliases(query):
+        return None
+    others = {*aliases(query)} - {node.table}
+    return exp.column(node.name, min(others).upper()) if others else None
 
 
 def another_struct(node):
