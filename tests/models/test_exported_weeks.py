@@ -105,6 +105,7 @@ def test_a_build_replaces_the_weeks_it_names_and_tags_what_passed_its_tests(cata
     assert {name: refs[name].snapshot_id for name in tested} == tested
 
 
+@pytest.mark.long
 def test_a_full_refresh_builds_every_week_that_the_table_has(catalog: Catalog, run: Run) -> None:
     assert run("(1, '2026-W44'), (2, '2026-W45')", "--vars", "week: 2026-W45", "--full-refresh")
     assert rows_at(catalog) == [(2, "2026-W45")]

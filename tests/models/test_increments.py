@@ -22,7 +22,7 @@ from tests.support import bronze
 from tests.support.services.interpreted import INTERPRETED
 from tests.support.shuffled_events import START, Event, Row, events, waves
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.long]
 
 SEEDS = range(5)
 WAVES = 2
@@ -80,7 +80,6 @@ def built(own_lake: Catalog) -> Catalog:
     return own_lake
 
 
-@pytest.mark.long
 def test_topics_without_a_record_are_tables_without_a_row_but_for_unknown_members(own_lake: Catalog) -> None:
     make_namespace(own_lake, "bronze")
     for declaration in read_declarations():
@@ -230,7 +229,6 @@ def test_what_landed_after_the_slice_is_no_lost_key(own_lake: Catalog) -> None:
     assert "PASS no_key_lost" in tested.stdout, tested.stdout[-3000:]
 
 
-@pytest.mark.long
 def test_what_the_priced_items_had_not_read_is_made_up_for(built: Catalog) -> None:
     """A run may leave out the table in between: its readers then still see its old rows."""
     marts = ("fct_order_lines", "fct_product_sales")
@@ -269,7 +267,6 @@ def test_a_record_without_key_time_or_quantity_fails_no_test(own_lake: Catalog) 
     assert (row["quantity"], row["ordered_at"], row["ordered_week"]) == (None, None, None)
 
 
-@pytest.mark.long
 def test_a_model_reads_again_after_an_upstream_table_was_built_anew(built: Catalog) -> None:
     """A record is gone from bronze: no batch tells of it, and a full refresh of one model follows."""
     marts = [name.partition(".")[2] for name in RECOMPUTED]
@@ -284,7 +281,6 @@ def test_a_model_reads_again_after_an_upstream_table_was_built_anew(built: Catal
     assert completed.scan(row_filter=EqualTo("order_id", order["order_id"])).to_arrow().num_rows == 0
 
 
-@pytest.mark.long
 def test_what_a_rollback_took_from_a_table_is_read_again(built: Catalog) -> None:
     models = ("int_order_items_deduplicated", *(name.partition(".")[2] for name in RECOMPUTED))
     before = contents(built)
@@ -299,7 +295,6 @@ def test_what_a_rollback_took_from_a_table_is_read_again(built: Catalog) -> None
     assert contents(built) == before
 
 
-@pytest.mark.long
 @pytest.mark.chaos
 def test_tables_in_the_place_of_views_give_the_same_rows(built: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     number = 10**6 + 9

@@ -42,6 +42,7 @@ def test_a_full_refresh_keeps_the_table_and_its_history(small_project: RunModel,
     assert rows(cursor, f"select name from small.thing version as of {snapshot}") == [("a",)]
 
 
+@pytest.mark.long
 def test_models_of_packages_keep_the_materialization_of_dbt_spark(
     small_project: RunModel, cursor: hive.Cursor, tmp_path: Path
 ) -> None:
@@ -59,6 +60,7 @@ def test_models_of_packages_keep_the_materialization_of_dbt_spark(
     assert rows(cursor, "select a from small.added_to") == [(1,), (1,)]
 
 
+@pytest.mark.long
 def test_a_merge_replaces_a_row_only_by_an_earlier_one(small_project: RunModel, cursor: hive.Cursor) -> None:
     waves = [
         "(1, 5, 5, 'middle'), (2, 5, 5, 'only')",
@@ -71,6 +73,7 @@ def test_a_merge_replaces_a_row_only_by_an_earlier_one(small_project: RunModel, 
     assert rows(cursor, "select id, name from small.thing order by id") == [(1, "early"), (2, "only"), (3, "new")]
 
 
+@pytest.mark.long
 def test_an_increment_keeps_to_its_contract_and_to_its_table(
     small_project: RunModel, cursor: hive.Cursor, tmp_path: Path
 ) -> None:
@@ -125,6 +128,7 @@ models:
     assert len(versions) == 2
 
 
+@pytest.mark.long
 def test_a_snapshot_keeps_what_a_deleted_row_held_and_other_views(
     small_project: RunModel, cursor: hive.Cursor, tmp_path: Path
 ) -> None:

@@ -125,6 +125,7 @@ def test_a_killed_run_is_kept_until_it_is_reported_whoever_has_the_lease_in_betw
     assert taken("backup save").left is None
 
 
+@pytest.mark.long
 def test_a_machine_that_was_stopped_for_longer_than_its_lease_does_nothing_more(
     start_machine: Start, tmp_path: Path
 ) -> None:
@@ -147,6 +148,7 @@ def test_a_machine_that_was_stopped_for_longer_than_its_lease_does_nothing_more(
     assert second.rest() == ["first", "ready", "second"]
 
 
+@pytest.mark.long
 def test_a_machine_that_was_stopped_knows_it_also_when_the_other_has_ended(start_machine: Start) -> None:
     first = start_machine("first", WORK_IN_STEPS)
     first.ready()
@@ -172,6 +174,7 @@ def test_one_that_nobody_waited_for_goes_on(start_machine: Start) -> None:
     assert first.rest() == ["first", "ready", "second"]
 
 
+@pytest.mark.long
 def test_of_two_machines_of_one_name_the_older_run_ends(start_machine: Start) -> None:
     """A clone of a machine takes the lease at once, as a run on the machine of a killed one does."""
     first = start_machine("clone", WORK_IN_STEPS)
@@ -207,6 +210,7 @@ def test_clocks_that_differ_write_no_metadata_that_java_refuses(
         assert spark.table("lake.ops.leases").count() == 1
 
 
+@pytest.mark.long
 def test_a_version_of_a_machine_that_is_stopped_after_it_was_asked_is_refused_by_its_number(
     start_machine: Start, offline_settings: Settings
 ) -> None:
@@ -225,6 +229,7 @@ def test_a_version_of_a_machine_that_is_stopped_after_it_was_asked_is_refused_by
     assert only.bytes == len("new")
 
 
+@pytest.mark.long
 def test_of_two_machines_one_tells_and_one_that_was_stopped_tells_nothing_more(
     start_machine: Start, offline_settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ from python_ingest.verify.compare import verify_topic
 from tests.support.lab import SALE, Lab, assert_exactly_once, laid_out, produce, record
 
 
+@pytest.mark.long
 def test_a_layout_declared_later_is_that_of_new_files_and_no_claim_is_lost(lab: Lab) -> None:
     produce(lab, 12)
     lab.land_well()

@@ -382,6 +382,7 @@ def test_records_stamped_in_nanoseconds_cost_themselves(lab: Lab, monkeypatch: p
     assert (replayed.looked_at, replayed.decoded) == (sum(far), 0)
 
 
+@pytest.mark.long
 def test_a_catalog_that_is_locked_is_waited_for_then_named_and_nothing_is_lost(
     lab: Lab, models_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

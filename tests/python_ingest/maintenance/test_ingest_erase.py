@@ -157,6 +157,7 @@ def test_what_is_left_of_an_erased_row_is_a_fault(lab: Lab) -> None:
     ]
 
 
+@pytest.mark.long
 def test_an_erasure_that_a_batch_overtakes_starts_again_and_nothing_is_lost(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,6 +293,7 @@ def test_an_erasure_killed_around_its_commit_is_done_by_the_next_and_leaves_noth
     assert_verified(lab, 9, 3)
 
 
+@pytest.mark.long
 def test_files_of_a_dead_writer_go_and_those_of_a_running_one_stay(lab: Lab) -> None:
     produce(lab)
     lab.land_well()

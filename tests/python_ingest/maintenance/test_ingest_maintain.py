@@ -64,6 +64,7 @@ def test_files_snapshots_and_manifests_become_few_and_the_rows_stay(
     assert again.stdout.startswith(f"{lab.declaration.identifier}: 3 files")
 
 
+@pytest.mark.long
 def test_the_snapshots_of_what_dbt_builds_expire_too_unless_they_are_tagged(
     lab: Lab, models_dir: Path, lakehouse: Lakehouse
 ) -> None:
@@ -121,6 +122,7 @@ def test_maintenance_beside_an_ingester_and_a_reader_loses_nothing(lab: Lab) -> 
     assert_exactly_once(lab, 150)
 
 
+@pytest.mark.long
 def test_the_position_behind_transaction_markers_outlives_the_snapshots(lab: Lab) -> None:
     producer = lab.transactional_producer()
     for _ in range(3):
@@ -135,6 +137,7 @@ def test_the_position_behind_transaction_markers_outlives_the_snapshots(lab: Lab
     assert_exactly_once(lab, 3)
 
 
+@pytest.mark.long
 def test_a_batch_number_is_not_given_twice_when_a_rollback_and_expiry_forget_it(lab: Lab) -> None:
     produce(lab, 3)
     lab.land_well()
@@ -184,6 +187,7 @@ def test_a_table_that_is_not_there_is_an_error_only_if_it_was_named(
     assert result.stderr == "error: There is no table no.such. Name a table as schema.table.\n"
 
 
+@pytest.mark.long
 def test_a_damaged_file_is_left_and_the_rest_is_merged(lab: Lab) -> None:
     produce(lab, 12)
     lab.land_well(Options(max_records=6, wait=10))
