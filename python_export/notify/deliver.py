@@ -103,6 +103,7 @@ def only_run(
     A failure, also of the wait for another run, sends an alert as `alerting` does.
     """
     with alerting(settings, env, exported), alone(catalog, "weekly", command, reports_if_killed=True) as lease:
+        exported.is_alone = True
         undelivered: list[UserError] = []
         if killed := lease.left:
             error = UserError(f"The {killed.run} was killed", "What it has published is whole; run it again")
@@ -134,7 +135,8 @@ def alerting(settings: Settings, env: Mapping[str, str], exported: Exported) -> 
         try:
             step = f"{exported.step}: " if exported.step else ""
             undelivered += alert(env, exported.week, UserError(f"{step}{error.message}", error.remedy))
-            undelivered += notify(settings, env, load_catalog(settings), exported.notices())
+            if exported.is_alone:
+                undelivered += notify(settings, env, load_catalog(settings), exported.notices())
         except Exception as second:  # whatever it is, it must not take the place of the error
             undelivered.append(to_user_error(second, settings))
         _log_undelivered(undelivered)

@@ -16,6 +16,7 @@ class Exported:
 
     `week` is the newest that it is for. `has_faults` also if no dataset comes from what failed. `undelivered` are the
     errors of notifications, `step` is what the run does now, for an alert. `current` is what the index lists.
+    `is_alone` once it holds lock and lease: before that, what is new in the export root is another run's to announce.
     """
 
     week: IsoWeek
@@ -25,6 +26,7 @@ class Exported:
     has_faults: bool = False
     undelivered: list[UserError] = field(default_factory=list)
     step: str = ""
+    is_alone: bool = False
     current: list[Manifest] = field(default_factory=list)
 
     @property

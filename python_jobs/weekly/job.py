@@ -50,6 +50,8 @@ def run(
                 why = to_user_error(second, settings).message
                 log.warning("%s will have this run as killed: %s", history.TABLE.identifier, why)
             raise error from (None if error is problem else problem)
+        # What fails now is no longer this step.
+        exported.step = ""
         history.end(catalog, this_run, _outcome(exported), **_facts(job))
         return exported
 

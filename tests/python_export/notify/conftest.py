@@ -63,7 +63,7 @@ class Lake:
 
     def alert(self, env: dict[str, str], error: UserError = FAILED) -> None:
         """Send an alert that the run for the week failed."""
-        exported = Exported(IsoWeek.parse(WEEK))
+        exported = Exported(IsoWeek.parse(WEEK), is_alone=True)
         with suppress(UserError), deliver.alerting(self.settings, env, exported):
             raise error
 

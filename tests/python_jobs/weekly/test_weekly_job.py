@@ -32,6 +32,7 @@ from python_jobs.weekly.steps import STEPS, Job
 from tests.python_export.notify.conftest import dead_smtp, mail_server, text_of
 from tests.support.hostile_rows import draft
 from tests.support.polling import until
+from tests.support.publishing import publish_content
 
 WEEK = IsoWeek(2020, 53)
 
@@ -108,9 +109,10 @@ def test_an_alert_of_a_killed_run_that_no_channel_takes_is_exit_code_3(
     assert history.runs(load_catalog(offline_settings))[-1].outcome == "not told"
 
 
-def test_a_run_that_waits_in_vain_for_another_one_sends_an_alert(
+def test_a_run_that_waits_in_vain_for_another_one_sends_an_alert_and_announces_nothing(
     offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    publish_content(open_target(offline_settings), "the other run's")
     monkeypatch.setenv("LAKEHOUSE_LOCK_TIMEOUT", "300ms")
     with mail_server() as mailbox, locked("weekly"), pytest.raises(DeadlineError, match=r"^Another weekly has not"):
         run(offline_settings, monkeypatch, lambda job: pytest.fail("built"), mailbox.env)
