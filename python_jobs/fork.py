@@ -35,7 +35,8 @@ NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 # A row of production's would make a fork wait for production, or send its mails.
 EMPTIED = (lease.TABLE.identifier, outbox.TABLE.identifier)
 OFF = (
-    *fields(Channels),
+    # Without the announced root: exports of a fork to its own root stay trials, as those of any other root.
+    *(name for name in fields(Channels) if name != "LAKEHOUSE_NOTIFY_ROOT"),
     "LAKEHOUSE_EXPORT_UNLOAD",
     "LAKEHOUSE_EXPORT_URL",
     "LAKEHOUSE_THRIFT_BIND",
