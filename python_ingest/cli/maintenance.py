@@ -132,7 +132,7 @@ def status(
         print_table([*statuses[0].row()], [[*topic.row().values()] for topic in statuses])
         for topic in statuses:
             for remark in topic.remarks():
-                log.warning("%s: %s", topic.topic, remark)
+                console.print(f"note: {topic.topic}: {remark}")
     for topic in statuses:
         if topic.error is not None:
             log.error("%s: %s", topic.topic, topic.error)
