@@ -182,7 +182,7 @@ def assert_orders_are_the_truth(lake: Lake, wave: int) -> None:
         amount = rules.money(paid[key]["amount"]) if key in paid else None
         hours = method = None
         if key in paid:
-            method = text((paid[key].get("payment_method") or "").lower())
+            method = rules.text((paid[key].get("payment_method") or "").lower())
             placed = shop[int(key.removeprefix("shop-"))].content["orderdate"]
             hours = rules.money((paid[key]["ts"] - placed) / 3_600_000)
         expected[key] = (len(lines.get(key, ())), sum(prices) if prices else None, amount, method, hours)
@@ -222,16 +222,11 @@ def assert_products_are_the_truth(lake: Lake, wave: int) -> None:
     for number, row in (unknown | rules.surviving_rows(log, "products")).items():
         content = row.content if row and row.payload else {"brand": None, "category": None}
         category = content["category"]
-        expected[f"shop-{number}"] = (text(content["brand"]), category, int(category is not None))
+        expected[f"shop-{number}"] = (rules.text(content["brand"]), category, int(category is not None))
     columns = "product_key, brand, category, category_count"
     found = lake.query("marts.dim_products_all_channels", f"select {columns} from rows")
     assert {key: tuple(columns) for key, *columns in found} == expected
     assert max(count for _, _, count in expected.values()) > 1
-
-
-def text(value: str | None) -> str | None:
-    """Return text as staging keeps it: without white space around it, None if nothing is left."""
-    return (value or "").strip() or None
 
 
 def assert_histories_are_the_truth(lake: Lake, wave: int) -> None:
@@ -248,7 +243,7 @@ def assert_histories_are_the_truth(lake: Lake, wave: int) -> None:
                     (
                         f"{record.partition}-{record.offset}",
                         key,
-                        text(value) if isinstance(value, str) else value,
+                        rules.text(value) if isinstance(value, str) else value,
                         is_deleted,
                         end is None and not is_deleted,
                         start,

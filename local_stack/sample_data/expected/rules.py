@@ -46,6 +46,11 @@ def money(amount: float) -> Decimal:
     return Decimal(str(amount)).quantize(_CENT, ROUND_HALF_UP)
 
 
+def text(value: str | None) -> str | None:
+    """Return text without white space around it, None if nothing is left."""
+    return (value or "").strip() or None
+
+
 def decoded(log: Iterable[Record], topic: str) -> list[Record]:
     """Return the records of a topic that hold a payload."""
     return [record for record in log if record.topic == topic and record.payload is not None]

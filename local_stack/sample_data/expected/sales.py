@@ -130,7 +130,7 @@ def _item(row: Payload, orders: dict[int | str, Record], products: Changes) -> I
             product, is_backdated = as_of(products[row["productid"]], order.content["orderdate"])
         if product is None:
             reason = "no product"
-        elif not product.content["productname"]:
+        elif not rules.text(product.content["productname"]):
             reason = "no product name"
         elif not product.content["price"] or product.content["price"] < 0:
             reason = "no price"
@@ -165,9 +165,9 @@ def product_sales(log: Iterable[Record]) -> list[Sale]:
                 item.quantity,
                 item.product.content["price"],
                 backdated,
-                places["shipping"]["city"],
-                places["shipping"]["state"],
-                places["billing"]["state"],
+                rules.text(places["shipping"]["city"]),
+                rules.text(places["shipping"]["state"]),
+                rules.text(places["billing"]["state"]),
             )
         )
     return sales
@@ -291,7 +291,7 @@ def lines(log: Iterable[Record]) -> list[Line]:
                     line_number,
                     ("store", record.content["customer"]["userid"]),
                     ("store", line["product_id"]),
-                    _category(line),
+                    rules.text(line["category"]),
                     *_CHANNELS["store"],
                     rules.event_week(record.timestamp_ms, record),
                     line["quantity"],
@@ -302,7 +302,7 @@ def lines(log: Iterable[Record]) -> list[Line]:
         if item.order is None:
             continue
         order = item.order.content
-        spelling = (order["channel"] or "").strip().lower() or "online"
+        spelling = (rules.text(order["channel"]) or "online").lower()
         channel, channel_group = _CHANNELS.get(spelling, (spelling, "Other"))
         price = item.product.content["price"] if item.product else None
         found.append(
@@ -311,7 +311,7 @@ def lines(log: Iterable[Record]) -> list[Line]:
                 None,
                 ("shop", order["customerid"]),
                 ("shop", item.product_id),
-                _category(item.product.content) if item.product else None,
+                rules.text(item.product.content["category"]) if item.product else None,
                 channel,
                 channel_group,
                 rules.event_week(order["orderdate"], item.order),
@@ -348,10 +348,6 @@ def _totals(lines: Iterable[Line], key_of: Callable[[Line], Key]) -> dict[Key, T
             revenue=sum(prices, Decimal("0.00")) if prices else None,
         )
     return totals
-
-
-def _category(row: Payload) -> str | None:
-    return (row["category"] or "").strip() or None
 
 
 def customers_30d(sales: Iterable[Sale], as_of_ms: int) -> dict[int, tuple[Decimal, int]]:

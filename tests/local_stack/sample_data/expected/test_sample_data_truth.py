@@ -166,7 +166,7 @@ def test_a_sale_has_the_price_and_address_as_of_its_order():
 
 
 def test_a_line_is_a_line_without_a_price_too_and_an_invalid_time_has_no_week():
-    nameless = {**shop.product(5, Random(1)), "productname": "", "price": Decimal("3.00")}
+    nameless = {**shop.product(5, Random(1)), "productname": " ", "price": Decimal("3.00")}
     log = sold(1, NOON, 10 * NOON, product_changes=[change("products", nameless, NOON)], channel=" Kiosk")
     lines = sorted(truth_sales.lines(log), key=lambda line: line.order)
     found = [(line.week is None, line.channel, line.channel_group, line.net_price) for line in lines]
