@@ -146,7 +146,8 @@ def withdraw(
     # A wrong channel is an error now, not when the files are deleted.
     Channels.of(env)
     target, catalog = open_target(settings), load_catalog(settings)
-    chosen = [_version(target, name, week, version) for name in dataset]
+    # Again completes a withdrawal.
+    chosen = [_version(target, name, week, version, with_withdrawn=True) for name in dataset]
     if dry_run:
         print_table(
             ("dataset", "week", "version", "rows"),
@@ -229,8 +230,8 @@ def _names(target: Target, week: str, names: list[str] | None) -> list[str]:
     return found
 
 
-def _version(target: Target, dataset: str, week: str, version: str) -> Manifest:
-    for manifest in published(target, dataset, str(IsoWeek.parse(week))):
+def _version(target: Target, dataset: str, week: str, version: str, with_withdrawn: bool = False) -> Manifest:
+    for manifest in published(target, dataset, str(IsoWeek.parse(week)), with_withdrawn):
         if version == f"v{manifest.version}":
             return manifest
     raise UserError(f"There is no {version} of {dataset} {week}", "See `lakehouse export list`")

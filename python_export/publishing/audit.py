@@ -28,7 +28,7 @@ from python_export.datasets import dictionary
 from python_export.publishing import datapackage
 from python_export.publishing.difference import CHANGED, CHANGES, KIND
 from python_export.publishing.manifest import Manifest, Withdrawn, newest, paths, published, read
-from python_export.publishing.publish import build_manifest
+from python_export.publishing.publish import build_manifest, changes_after
 from python_export.publishing.retain import SnapshotErasedError, source_snapshot
 from python_export.publishing.target import Target, digest
 
@@ -159,7 +159,8 @@ def _withdrawn(target: Target, manifest: Manifest, withdrawn: Withdrawn, scratch
         with suppress(FileNotFoundError):
             target.fetch(file, scratch)
             return CheckResult(manifest.path, ("it is withdrawn, and its file is still there",), note)
-    return CheckResult(manifest.path, (), note)
+    problem = f"it is withdrawn, and {CHANGES} of the next version lists its keys: `export withdraw` it again"
+    return CheckResult(manifest.path, (problem,) if changes_after(target, manifest) else (), note)
 
 
 def audit_pointer(target: Target, dataset: str) -> CheckResult:

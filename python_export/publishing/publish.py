@@ -213,15 +213,27 @@ def withdraw(target: Target, path: str, reason: str) -> None:
     """
     manifest = read(target, path)
     # First: then a command that was cut off finds this version, and does it again.
-    with suppress(ManifestError):
-        after = read(target, replace(manifest, version=manifest.version + 1).path)
-        if after.difference and not after.withdrawn:
-            target.withdraw(after.path, replace(after, changes_sha256=None).text().encode(), only=CHANGES)
+    if changes_after(target, manifest):
+        content = None
+        # A manifest that cannot be read stays as it is; the keys are deleted all the same.
+        with suppress(ManifestError):
+            after = read(target, _path_after(manifest))
+            content = replace(after, changes_sha256=None).text().encode() if after.changes_sha256 else None
+        target.withdraw(_path_after(manifest), content, only=CHANGES)
     if not manifest.withdrawn:
         withdrawn = Withdrawn(on=f"{datetime.now(UTC):%Y-%m-%d}", reason=reason)
         manifest = replace(manifest, withdrawn=withdrawn, control_totals={}, totals_by={})
     target.withdraw(path, manifest.text().encode())
     point_to_newest(target, manifest.dataset)
+
+
+def changes_after(target: Target, manifest: Manifest) -> list[str]:
+    """Return where the next version has changes.csv, which lists keys of this one: one path, or none."""
+    return target.find(_path_after(manifest), CHANGES)
+
+
+def _path_after(manifest: Manifest) -> str:
+    return replace(manifest, version=manifest.version + 1).path
 
 
 def build_manifest(source: Source, week: IsoWeek, facts: Facts, warnings: Iterable[str] = ()) -> Manifest:

@@ -81,6 +81,10 @@ class S3Target(Layout, Bucket):
         self.download(path, file)
         return file
 
+    def find(self, path: str, name: str) -> list[str]:
+        """Return where a version has objects of a name, of any upload."""
+        return [found for found, _ in self._objects(f"{path}/") if found.endswith(f"/{name}")]
+
     def put(self, path: str, content: bytes) -> None:
         """Write an object outside of versions, in the place of one that is there."""
         self._call("put_object", Key=self._key(path), Body=content, **_content_type(path))
@@ -90,9 +94,10 @@ class S3Target(Layout, Bucket):
         self._require_conditional_writes()
         self._commit(content, path)
 
-    def withdraw(self, path: str, manifest: bytes, only: str = "") -> None:
-        """Put a manifest in the place of a version's, and delete its other objects, or `only` those of a name."""
-        self.put(f"{path}/{MANIFEST}", manifest)
+    def withdraw(self, path: str, manifest: bytes | None, only: str = "") -> None:
+        """Put a manifest, if any, in the place of a version's; delete its other objects, or `only` those of a name."""
+        if manifest:
+            self.put(f"{path}/{MANIFEST}", manifest)
         for name, _ in list(self._objects(f"{path}/")):
             if name != f"{path}/{MANIFEST}" and only in ("", name.rpartition("/")[2]):
                 self.delete(name)

@@ -96,6 +96,10 @@ class LocalTarget(Layout):
             raise FileNotFoundError(self.root / path)
         return self.root / path
 
+    def find(self, path: str, name: str) -> list[str]:
+        """Return where a version has a file of a name."""
+        return [f"{path}/{name}"] if (self.root / path / name).is_file() else []
+
     def put(self, path: str, content: bytes) -> None:
         """Write a file, in the place of one that is there."""
         file = self.root / path
@@ -108,11 +112,12 @@ class LocalTarget(Layout):
         self._open(file.parent)
         _write(file, content, 0o444, replaces=False)
 
-    def withdraw(self, path: str, manifest: bytes, only: str = "") -> None:
-        """Replace the manifest of a version, then delete its other files, or `only` the one of a name."""
+    def withdraw(self, path: str, manifest: bytes | None, only: str = "") -> None:
+        """Replace the manifest of a version by one, if any; delete its other files, or `only` the one of a name."""
         place = self.root / path
         place.chmod(0o755)
-        _write(place / MANIFEST, manifest, 0o444)
+        if manifest:
+            _write(place / MANIFEST, manifest, 0o444)
         for file in place.iterdir():
             if file.name != MANIFEST and only in ("", file.name):
                 file.unlink()

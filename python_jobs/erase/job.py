@@ -101,7 +101,8 @@ class Erasure:
         targets, not_searched = self._targets(catalog)
         versions = self._versions(targets, not_searched)
         for path, count in versions.items():
-            console.print(f"{path} is published and holds {count:,} rows of the person, masked")
+            held = f"is published and holds {count:,} rows of the person, masked"
+            console.print(path, held if count else "is withdrawn, and changes.csv of the next version lists its keys")
         if not rows and is_new and not (before and self.withdraws and versions):
             if not before:
                 raise UserError(

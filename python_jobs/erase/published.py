@@ -18,6 +18,7 @@ from python_dbt.pii import masks
 from python_export.csv.csv_file import name, one_row, reading, rows_of
 from python_export.notify import index, page
 from python_export.publishing.manifest import Manifest, paths, read
+from python_export.publishing.publish import changes_after
 from python_export.publishing.publish import withdraw as withdraw_version
 from python_export.publishing.target import Target, staging
 from python_ingest.maintenance.erase import Person
@@ -66,8 +67,9 @@ def find(
     """Return how many rows of persons each published version has that has some, by address.
 
     All columns are searched for pseudonyms, `hashes`, and the identifying ones, which the manifest names, for ids. For
-    a version of release 0.5 these are all that a model or another manifest declares. `not_searched` gets the versions
-    that cannot be searched, each with the reason.
+    a version of release 0.5 these are all that a model or another manifest declares. A withdrawn version has 0, if
+    changes.csv of the next one still lists its keys. `not_searched` gets the versions that cannot be searched, each
+    with the reason.
     """
     rows_by_address: dict[str, int] = {}
     manifests = []
@@ -82,7 +84,8 @@ def find(
         address = target.address(manifest.path)
         with _record_failures(not_searched, address):
             rows = 0 if manifest.withdrawn else _rows(target, manifest, "|".join(sorted(hashes)), persons, columns)
-            rows_by_address |= {address: rows} if rows else {}
+            if rows or (manifest.withdrawn and changes_after(target, manifest)):
+                rows_by_address[address] = rows
     return rows_by_address
 
 

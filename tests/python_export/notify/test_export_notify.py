@@ -442,6 +442,14 @@ def test_a_version_is_withdrawn_by_name_and_readers_hear_of_it(
     assert f"events/{WEEK}/v1 is withdrawn; its week has no version" in last.output
     assert "Unexpected error: ValueError" in caplog.text
 
+    # A kill, or an earlier release, left it.
+    left = Path(lake.target.address(f"events/{WEEK}/v2/changes.csv"))
+    left.parent.chmod(0o755)
+    left.write_text("keys of v1")
+    again = run("v1", "--reason", "keys are left")
+    assert f"events/{WEEK}/v1 is withdrawn" in again.output
+    assert not left.exists()
+
 
 def test_every_channel_has_a_column_a_fork_and_a_sender() -> None:
     parts = [name for name, field in Channels.model_fields.items() if field.alias is None]

@@ -258,6 +258,30 @@ def test_changes_are_verified(
     assert "v2: it is withdrawn, and its file is still there" in export(offline_settings, monkeypatch, "verify").output
 
 
+@pytest.mark.parametrize("is_damaged", [True, False])
+def test_keys_that_an_earlier_withdrawal_left_are_reported_until_it_is_done_again(
+    offline_settings: Settings,
+    hostile_source: Source,
+    catalog: Catalog,
+    monkeypatch: pytest.MonkeyPatch,
+    is_damaged: bool,
+) -> None:
+    publish_lines(offline_settings, hostile_source, right_lines())
+    hostile_source.table.overwrite(arrow_table(hostile_rows()[1:]))
+    publish_lines(offline_settings, current_source(catalog, DATASET), right_lines(hostile_rows()[1:]))
+    target, after = open_target(offline_settings), Path(offline_settings.export_root) / "events/2020-W53/v2"
+    right = (after / "changes.csv").read_bytes()
+    withdraw(target, VERSION, "somebody was erased")
+    unlock(after)
+    (after / "changes.csv").write_bytes(right)
+    if is_damaged:
+        (after / "manifest.json").write_text("{")
+    problem = f"{VERSION}: it is withdrawn, and changes.csv of the next version lists its keys"
+    assert problem in export(offline_settings, monkeypatch, "verify").output
+    withdraw(target, VERSION, "somebody was erased")
+    assert problem not in export(offline_settings, monkeypatch, "verify").output
+
+
 def test_the_tag_of_a_version_moves_with_the_version_and_outlives_its_week(
     offline_settings: Settings, hostile_source: Source, catalog: Catalog
 ) -> None:

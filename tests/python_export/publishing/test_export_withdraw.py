@@ -8,7 +8,14 @@ from python_export.publishing.manifest import Withdrawn, newest, published, read
 from python_export.publishing.publish import WithdrawnContentError, withdraw
 from python_export.publishing.target import LocalTarget, Target
 from tests.python_export.conftest import failing
-from tests.python_export.publishing.test_export_publish import changes, pointer, publish_content, tree, without_folders
+from tests.python_export.publishing.test_export_publish import (
+    changes,
+    overwrite,
+    pointer,
+    publish_content,
+    tree,
+    without_folders,
+)
 
 WEEK = "events/2020-W53"
 
@@ -65,6 +72,26 @@ def test_keys_of_a_withdrawn_version_are_in_no_file_of_changes(target: Target, m
         f"{WEEK}/v2/manifest.json",
     }
     assert changes(target, last) == b"change,note,changed_columns\nadded,c,\nremoved,b,\n"
+
+
+@pytest.mark.parametrize("manifest", [b"{", b'{"manifest_format": 2}', None], ids=["damaged", "newer", "missing"])
+def test_a_manifest_that_cannot_be_read_keeps_no_keys_of_a_withdrawn_version(
+    target: Target, manifest: bytes | None
+) -> None:
+    publish_content(target, "note\na\n")
+    publish_content(target, "note\nb\n")
+    overwrite(target, f"{WEEK}/v2/manifest.json", manifest)
+    others = {path: content for path, content in tree(target).items() if "/v2/" in path and "changes" not in path}
+    withdraw(target, f"{WEEK}/v1", "somebody was erased")
+    assert {path: content for path, content in tree(target).items() if "/v2/" in path} == others
+
+
+def test_a_withdrawal_leaves_a_next_version_without_changes_alone(target: Target) -> None:
+    publish_content(target, "note\na@example.com\n")
+    assert publish_content(target, "note\nb\n").manifest.changes_sha256 is None
+    before = target.versions()[f"{WEEK}/v2"]
+    withdraw(target, f"{WEEK}/v1", "somebody was erased")
+    assert target.versions()[f"{WEEK}/v2"] == before
 
 
 def test_withdrawn_content_is_published_again_only_as_a_restatement(target: Target) -> None:

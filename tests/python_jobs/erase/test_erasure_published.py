@@ -125,6 +125,21 @@ def test_reports_and_list_of_a_root_show_nothing_that_an_erasure_withdraws(
         other.read("versions.json")
 
 
+def test_keys_that_an_earlier_withdrawal_left_are_deleted(offline_settings: Settings) -> None:
+    target = open_target(offline_settings)
+    first, second = publish_note(target, "a"), Path(publish_note(target, "b"))
+    left = (second / "changes.csv").read_bytes()
+    withdraw(target, "events/2020-W53/v1", "erased")
+    assert find([target], [PERSON], (), {}, []) == {}
+    second.chmod(0o755)
+    (second / "changes.csv").write_bytes(left)
+    versions = find([target], [PERSON], (), {}, [])
+    assert versions == {first: 0}
+    published.withdraw([target], versions)
+    assert not (second / "changes.csv").exists()
+    assert find([target], [PERSON], (), {}, []) == {}
+
+
 def test_what_dead_exports_left_goes_and_versions_stay(offline_settings: Settings, tmp_path: Path) -> None:
     target = open_target(offline_settings)
     other = open_target(offline_settings.changed(export_root=str(tmp_path / "other")))
