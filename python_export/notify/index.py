@@ -24,10 +24,12 @@ FORMAT = 1
 
 def write(target: Target, reader: Reader | None = None) -> list[Manifest]:
     """Write the files that differ from what is published, and the due deliveries; return the listed manifests."""
+    # First: deliveries.write needs what was there before the manifests are read.
+    delivered = deliveries.newest_numbers(target)
     listed = current(target, reader)
     for path, content in _differing(target, listed):
         target.put(path, content)
-    deliveries.write(target, listed)
+    deliveries.write(target, listed, delivered)
     return listed
 
 

@@ -19,19 +19,22 @@ from python_export.publishing.target import Target
 FORMAT = 1
 
 
-def write(target: Target, listed: Sequence[Manifest]) -> None:
+def write(target: Target, listed: Sequence[Manifest], newest: Mapping[str, int]) -> None:
     """Write the next delivery of each week whose current versions changed; delete those of weeks without a version.
 
-    `listed` are the manifests of all current versions, and of withdrawn ones, by dataset.
+    `listed` are the manifests of all current versions, and of withdrawn ones, by dataset. `newest` are the numbers of
+    the newest deliveries, read before these: a run that another one overtook meanwhile must not write the next number.
 
     Raises:
         UserError: another run has written a delivery meanwhile.
     """
-    newest = _newest(target)
     for path, content in _missing(target, listed, newest):
         try:
             target.create(path, content)
         except FileExistsError:
+            # The answer to the write may have been lost, on NFS for instance, or another run has found the same.
+            if target.read(path) == content:
+                continue
             raise UserError(
                 f"Another run has written {target.address(path)}",
                 "Run the export again: it compares with what is there then",
@@ -46,11 +49,11 @@ def write(target: Target, listed: Sequence[Manifest]) -> None:
 
 def audit(target: Target, listed: Sequence[Manifest]) -> CheckResult:
     """Verify that the newest delivery of each week names its current versions."""
-    missing = [path for path, _ in _missing(target, listed, _newest(target))]
+    missing = [path for path, _ in _missing(target, listed, newest_numbers(target))]
     return CheckResult(DELIVERIES, tuple(f"{path} is missing; the next export writes it" for path in missing))
 
 
-def _newest(target: Target) -> dict[str, int]:
+def newest_numbers(target: Target) -> dict[str, int]:
     """Return the highest number of a delivery by week."""
     newest: dict[str, int] = {}
     for path in target.deliveries():

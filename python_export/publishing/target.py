@@ -245,10 +245,24 @@ def _write(file: Path, content: bytes, mode: int, replaces: bool = True) -> None
         if replaces:
             unfinished.rename(file)
         else:
-            file.hardlink_to(unfinished)
+            _link(unfinished, file)
     finally:
         unfinished.unlink(missing_ok=True)
     _sync(file.parent)
+
+
+def _link(unfinished: Path, file: Path) -> None:
+    """Give a file its name too, or raise FileExistsError; where this cannot be done at once, copy it."""
+    try:
+        file.hardlink_to(unfinished)
+    except FileExistsError:
+        raise
+    except OSError:
+        # SMB, exFAT and FUSE may have no hard links. What a kill leaves half-written, the next delivery supersedes.
+        with file.open("xb") as stream:
+            stream.write(unfinished.read_bytes())
+        shutil.copymode(unfinished, file)
+        _sync(file)
 
 
 def _sync(path: Path) -> None:

@@ -1,8 +1,11 @@
 """A week as one delivery: its newest delivery names its current versions, and a delivery never changes."""
 
+import errno
 import json
 import os
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,21 +66,71 @@ def test_a_delivery_follows_each_change_of_the_current_versions_and_stays(target
     assert target.read(one) == content
 
 
-def test_a_delivery_is_never_replaced(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_delivery_is_never_replaced_or_made_of_superseded_versions(
+    target: Target, monkeypatch: pytest.MonkeyPatch, is_first: bool
+) -> None:
     publish_version(target, OLD, "a")
-    # Another machine writes it after this one has looked.
-    monkeypatch.setattr(type(target), "deliveries", lambda _: [])
-    target.create(f"deliveries/{OLD}/1.json", b"{}")
-    with pytest.raises(UserError, match=f"Another run has written .*deliveries/{OLD}/1.json"):
+    if not is_first:
         index.write(target)
-    assert target.read(f"deliveries/{OLD}/1.json") == b"{}"
+    current = index.current
+
+    def suspended(*arguments: Any) -> list[Manifest]:
+        listed = current(*arguments)
+        monkeypatch.undo()
+        publish_version(target, OLD, "b")
+        index.write(target)
+        return listed
+
+    monkeypatch.setattr(index, "current", suspended)
+    with pytest.raises(UserError, match=f"Another run has written .*/{OLD}/1.json") if is_first else nullcontext():
+        index.write(target)
+    assert len(target.deliveries()) == (1 if is_first else 2)
+    assert named(target, max(target.deliveries())) == [("events", 2)]
 
 
-def test_a_damaged_delivery_is_superseded_by_the_next_number(target: Target) -> None:
+def test_a_delivery_whose_answer_was_lost_is_written(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client of NFS or S3 then asks again, and meets what it wrote."""
+    publish_version(target, OLD, "a")
+    create = type(target).create
+
+    def create_twice(*arguments: Any) -> None:
+        create(*arguments)
+        create(*arguments)
+
+    monkeypatch.setattr(type(target), "create", create_twice)
+    index.write(target)
+    assert target.deliveries() == [f"deliveries/{OLD}/1.json"]
+
+
+@pytest.mark.parametrize("published_to", ["local"], indirect=True)
+@pytest.mark.parametrize("code", [errno.EPERM, errno.ENOTSUP])
+def test_a_file_system_without_hard_links_gets_deliveries(
+    target: Target, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "link", refuse)
+    publish_version(target, OLD, "a")
+    index.write(target)
+    one = f"deliveries/{OLD}/1.json"
+    assert named(target, one) == [("events", 1)]
+    with pytest.raises(FileExistsError):
+        target.create(one, b"{}")
+    assert named(target, one) == [("events", 1)]
+    file = Path(target.address(one))
+    assert file.stat().st_mode & 0o222 == 0
+    assert [*file.parent.iterdir()] == [file]
+
+
+@pytest.mark.parametrize("content", [b"", b'{"datasets'], ids=["empty", "half"])
+def test_a_damaged_delivery_is_superseded_by_the_next_number(target: Target, content: bytes) -> None:
     for number in range(1, 11):
         publish_version(target, OLD, str(number))
         index.write(target)
-    overwrite(target, f"deliveries/{OLD}/10.json", b'{"datasets')
+    overwrite(target, f"deliveries/{OLD}/10.json", content)
+    assert index.audit(target)[-1].problems == (f"deliveries/{OLD}/11.json is missing; the next export writes it",)
     index.write(target)
     assert named(target, f"deliveries/{OLD}/11.json") == [("events", 10)]
 
