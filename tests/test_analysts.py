@@ -130,7 +130,7 @@ def test_each_link_has_its_target(shown: str) -> None:
     assert {*re.findall(r'href="#([^"]*)"', shown)} <= {*re.findall(r'id="([^"]*)"', shown)}
 
 
-def test_without_lake_and_export_root_the_page_says_so(compiled_project: DbtManifest, shown: str) -> None:
+def test_without_lake_and_export_root_the_page_states_it(compiled_project: DbtManifest, shown: str) -> None:
     assert "unknown, for there is no lake" in shown
     assert "order_lines: nothing is published" in shown
     assert (

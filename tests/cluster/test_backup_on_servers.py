@@ -71,7 +71,7 @@ def test_a_lake_on_servers_that_was_saved_while_records_came_goes_on_from_there(
     assert rows() == total
 
 
-def test_a_catalog_that_takes_no_table_back_is_told(
+def test_a_catalog_that_takes_no_table_back_is_reported(
     weed: Weed, offline_settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in {**weed.variables, "LAKE_CREDENTIAL": f"{KEY}:{SECRET}"}.items():

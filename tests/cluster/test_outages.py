@@ -117,7 +117,7 @@ def test_a_postgresql_that_is_restarted_during_a_change_loses_and_doubles_nothin
     assert TABLE.rows(catalog).keys() == {"before", "after"}
 
 
-def test_a_change_whose_postgresql_is_stopped_says_so_and_can_be_done_again(
+def test_a_change_whose_postgresql_is_stopped_is_reported_and_can_be_done_again(
     settings: Settings, postgres: Postgres
 ) -> None:
     catalog = load_catalog(settings)
@@ -136,7 +136,9 @@ def test_a_change_whose_postgresql_is_stopped_says_so_and_can_be_done_again(
     assert_it_can_be_done_again(catalog)
 
 
-def test_a_change_while_the_store_is_away_says_so_and_can_be_done_again(own_weed: Weed, in_bucket: Settings) -> None:
+def test_a_change_while_the_store_is_away_is_reported_and_can_be_done_again(
+    own_weed: Weed, in_bucket: Settings
+) -> None:
     catalog = load_catalog(in_bucket, create=True)
     TABLE.change(catalog, lambda rows: noted("before"))
     with away(own_weed):

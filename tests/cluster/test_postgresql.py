@@ -100,7 +100,7 @@ def test_a_machine_that_was_stopped_for_longer_than_its_lease_does_nothing_more(
         ("/lake_", "/no_lake_", 'database "no_lake_'),
     ],
 )
-def test_a_server_that_refuses_is_told_by_its_cause(settings: Settings, old: str, new: str, cause: str) -> None:
+def test_a_server_that_refuses_is_reported_by_its_cause(settings: Settings, old: str, new: str, cause: str) -> None:
     wrong = settings.changed(catalog_uri=settings.catalog_uri.replace(old, new))
     with pytest.raises(OperationalError) as raised:
         load_catalog(wrong)
@@ -108,7 +108,7 @@ def test_a_server_that_refuses_is_told_by_its_cause(settings: Settings, old: str
     assert said.startswith(f"The catalog at {wrong.catalog_uri} is unavailable ({cause}"), said
 
 
-def test_a_user_without_rights_is_told_so(
+def test_a_user_without_rights_gets_the_reason(
     settings: Settings, postgres: Postgres, database: str, tmp_path: Path
 ) -> None:
     load_catalog(settings).create_namespace("bronze")
@@ -127,7 +127,7 @@ def test_a_user_without_rights_is_told_so(
     assert "is unavailable (InsufficientPrivilege)" in str(to_user_error(raised.value, reader))
 
 
-def test_a_server_that_is_full_is_told_by_its_cause(settings: Settings, postgres: Postgres, database: str) -> None:
+def test_a_server_that_is_full_is_reported_by_its_cause(settings: Settings, postgres: Postgres, database: str) -> None:
     with postgres.connection() as connection, connection.cursor() as cursor:
         cursor.execute(f"alter database {database} connection limit 0")
         cursor.execute(f"create user guest_{database} password %s", (PASSWORD,))

@@ -51,7 +51,7 @@ def properties(directory: Path, lines: str) -> Path:
     return path
 
 
-def test_a_table_is_made_where_the_server_says_and_read_again(settings: Settings) -> None:
+def test_a_table_is_made_at_the_location_of_the_server_and_read_again(settings: Settings) -> None:
     catalog = load_catalog(settings)
     catalog.create_namespace_if_not_exists("bronze")
     name = f"orders_{uuid4().hex}"
@@ -70,7 +70,7 @@ def test_of_commits_at_once_no_row_is_lost_or_doubled(settings: Settings) -> Non
 
 
 @pytest.mark.parametrize(("settings", "cause"), REFUSALS, ids=KINDS, indirect=["settings"])
-def test_a_catalog_that_refuses_the_login_is_told_by_its_cause(
+def test_a_catalog_that_refuses_the_login_is_reported_by_its_cause(
     settings: Settings, cause: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAKE_CREDENTIAL", f"{KEY}:wrong")
@@ -108,7 +108,7 @@ def test_a_store_that_is_away_is_not_called_damaged(settings: Settings, monkeypa
 
 
 @pytest.mark.parametrize("command", ["weekly", "export run", "erase --subject shop.customer=42"])
-def test_a_catalog_without_views_is_told_before_a_model_is_built(
+def test_a_catalog_without_views_is_reported_before_a_model_is_built(
     settings: Settings, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in {

@@ -183,7 +183,7 @@ def test_what_spark_hands_over_by_a_bucket_is_what_it_writes_here(
     assert objects(lake.export_unload) == []
 
 
-def test_a_bucket_that_spark_cannot_write_is_told(
+def test_a_bucket_that_spark_cannot_write_is_reported(
     lake: Settings, cursor: hive.Cursor, hostile_source: Source, tmp_path: Path
 ) -> None:
     with pytest.raises(UserError, match="Spark failed to unload events: "):

@@ -124,7 +124,7 @@ def started(direct: Settings, directory: Path, **env: str) -> str:
     return subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True, check=False).stderr
 
 
-def test_what_is_wrong_with_the_catalog_is_told_before_a_record_is_read(direct: Settings, tmp_path: Path) -> None:
+def test_what_is_wrong_with_the_catalog_is_reported_before_a_record_is_read(direct: Settings, tmp_path: Path) -> None:
     file = tmp_path / "wrong.properties"
     file.write_text(f"jdbc.password = {PASSWORD}\nclients = none\n")
     file.chmod(0o600)
@@ -163,7 +163,7 @@ def test_200_sessions_of_a_thrift_server_share_its_connections_and_no_secret_is_
         server.stop()
 
 
-def test_a_thrift_server_that_cannot_open_its_catalog_says_why(
+def test_a_thrift_server_that_cannot_open_its_catalog_reports_why(
     direct: Settings, tmp_path: Path, postgres: Postgres
 ) -> None:
     file = tmp_path / "wrong.properties"

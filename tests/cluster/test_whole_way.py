@@ -335,7 +335,7 @@ def test_a_build_goes_on_without_a_worker_and_the_master(settings: Settings, ser
 
 
 @pytest.mark.parametrize("trouble", TROUBLE[2:], ids=lambda trouble: trouble.__name__)
-def test_a_build_in_trouble_says_so_or_goes_on(
+def test_a_build_in_trouble_reports_it_or_goes_on(
     settings: Settings, servers: Servers, trouble: Callable[[Servers], None]
 ) -> None:
     everything = ("--select", "+dim_products", "--vars", "skip_unchanged: false")

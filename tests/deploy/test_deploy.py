@@ -225,6 +225,6 @@ def test_a_renewed_certificate_restarts_the_thrift_server_with_it(tmp_path: Path
         assert (run / "tls.crt").stat().st_mode & 0o777 == 0o400
 
 
-def test_an_image_which_has_no_git_says_what_it_was_made_of(tmp_path: Path) -> None:
+def test_an_image_which_has_no_git_names_its_commit(tmp_path: Path) -> None:
     assert Project(tmp_path, {"LAKEHOUSE_GIT_COMMIT": "abc"}).commit() == "abc"
     assert Project(tmp_path, {}).commit() is None

@@ -51,7 +51,7 @@ def test_every_analysis_is_described_and_has_an_answer(answers: dict[str, Rows])
     ] == []
 
 
-def test_metrics_are_the_truth(lake: Lake, answers: dict[str, Rows]) -> None:
+def test_metrics_are_as_expected(lake: Lake, answers: dict[str, Rows]) -> None:
     week = str(lake.last_week)
     lines = [line for line in expected_sales.lines(produced_log(**SIZE, wave=1)) if line.week == week]
     truth = {name: lake.truth[name]["weeks"][week] for name in ("product_sales", "completed_orders", "trades")}

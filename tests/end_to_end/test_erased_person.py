@@ -164,7 +164,7 @@ def erased(killed: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_a_dry_run_says_what_would_be_erased_and_changes_nothing(lake: Lake, person: Log, before: Rows) -> None:
+def test_a_dry_run_lists_what_would_be_erased_and_changes_nothing(lake: Lake, person: Log, before: Rows) -> None:
     at_first = state(lake)
     said = succeed({"erase": lambda: run_lakehouse(*ERASE, "--dry-run")})["erase"].stdout.splitlines()
     rows_of = Counter(topic.replace(".", "_") for topic, *_ in places_of(person))
@@ -174,7 +174,7 @@ def test_a_dry_run_says_what_would_be_erased_and_changes_nothing(lake: Lake, per
     assert state(lake) == at_first
 
 
-def test_a_table_that_nobody_builds_any_more_is_named_before_anything_is_erased(lake: Lake, before: Rows) -> None:
+def test_a_table_that_is_no_longer_built_is_named_before_anything_is_erased(lake: Lake, before: Rows) -> None:
     catalog = load_catalog(lake.settings)
     catalog.create_table("deduplicated.int_removed", pa.schema([("customer_id", pa.int64())]))
     try:
@@ -199,7 +199,7 @@ def test_when_it_is_killed_with_bronze_erased_the_lake_still_holds_the_person(
     assert found >= {f"{field} raw" for field in (*pii_values(person), "address", "customer")}
 
 
-def test_the_same_command_finishes_it_and_its_receipt_names_nobody(lake: Lake, person: Log, erased: str) -> None:
+def test_the_same_command_finishes_it_and_its_receipt_names_no_person(lake: Lake, person: Log, erased: str) -> None:
     assert "rebuilding all models behind these tables\n" in erased
     [receipt] = receipts.every(load_catalog(lake.settings))
     assert receipt.state == receipts.DONE
@@ -213,7 +213,7 @@ def test_the_same_command_finishes_it_and_its_receipt_names_nobody(lake: Lake, p
     assert receipts.every(load_catalog(lake.settings)) == [receipt]
 
 
-def test_what_is_published_can_be_told_from_what_was_erased(lake: Lake, erased: str) -> None:
+def test_published_rows_can_be_distinguished_from_erased_ones(lake: Lake, erased: str) -> None:
     said = succeed({"verify": lambda: run_lakehouse("export", "verify")})["verify"].stdout
     [receipt] = receipts.every(load_catalog(lake.settings))
     told = dict(line.split(": ", 1) for line in said.splitlines())

@@ -54,7 +54,7 @@ class KilledJob:
         assert len(alerts) == killed.runs
         assert all(f"The weekly run for {killed.lake.last_week} was killed" in alert for alert in alerts)
 
-    def test_every_version_is_published_once_and_told_of_once(self, killed: Killed) -> None:
+    def test_every_version_is_published_once_and_announced_once(self, killed: Killed) -> None:
         settings = killed.lake.settings
         versions = published(open_target(settings))
         assert {manifest.version for manifest in versions} == {1}

@@ -401,7 +401,7 @@ def assert_manifests_say_what_changed(lake: Lake) -> None:
             assert manifest["late"] == late[name], name
 
 
-def test_first_wave_is_the_truth(lake: Lake, first_wave: object) -> None:
+def test_first_wave_is_as_expected(lake: Lake, first_wave: object) -> None:
     assert_bronze_is_the_log(lake)
     assert_ledger_is_the_truth(lake)
     assert_deduplicated_is_the_truth(lake)
@@ -484,7 +484,7 @@ def test_every_column_is_described_and_every_mart_unit_tested(lake: Lake, target
         assert computed.returncode == 0, computed.stdout
 
 
-def test_second_wave_is_the_truth_and_old_files_stay(lake: Lake, first_wave: object) -> None:
+def test_second_wave_is_as_expected_and_old_files_stay(lake: Lake, first_wave: object) -> None:
     files = {path: path.read_bytes() for path in Path(lake.settings.export_root).rglob("v1/*")}
     assert len(files) == 4 * len(EXPORTED + AGGREGATED)
     with thrift.connect(lake.settings) as cursor:

@@ -115,7 +115,7 @@ def lakehouse(copy: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def test_a_topic_of_ones_own_becomes_a_weekly_file(settings: Settings, copy: Path) -> None:
+def test_a_new_topic_becomes_a_weekly_file(settings: Settings, copy: Path) -> None:
     choices = ("--source", "returns", "--entity", ENTITY, "--key", "return_id", "--pii", "sku=none")
     shown = lakehouse(copy, "scaffold", TOPIC, *choices)
     assert "free_text (guessed)" in shown

@@ -38,7 +38,7 @@ def browse(page: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def test_the_report_shows_what_the_files_say(lake: Lake, first_wave: object, tmp_path: Path) -> None:
+def test_the_report_shows_what_is_in_the_files(lake: Lake, first_wave: object, tmp_path: Path) -> None:
     page = Path(lake.settings.export_root) / "reports" / f"{lake.last_week}.html"
     shown = browse(page, "--dump-dom")
     manifest, lines = newest(lake, "order_lines")

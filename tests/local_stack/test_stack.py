@@ -69,7 +69,7 @@ def test_status_names_every_address(stack: Settings) -> None:
 
 
 @pytest.mark.parametrize("password", ["", "wrong"])
-def test_the_thrift_server_lets_nobody_in_without_the_password(stack: Settings, password: str) -> None:
+def test_the_thrift_server_refuses_clients_without_the_password(stack: Settings, password: str) -> None:
     with (
         pytest.raises(UserError, match="refused the password"),
         thrift.connect(stack.changed(thrift_password=password)),
@@ -144,20 +144,20 @@ def test_a_taken_port_is_named_and_nothing_starts(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("port", ["http", "0", "65536"])
-def test_a_port_that_is_none_is_named(monkeypatch: pytest.MonkeyPatch, port: str) -> None:
+def test_an_invalid_port_is_named(monkeypatch: pytest.MonkeyPatch, port: str) -> None:
     monkeypatch.setenv("LAKEHOUSE_KAFKA_PORT", port)
     with pytest.raises(UserError, match="LAKEHOUSE_KAFKA_PORT is not the number of a port"):
         variables(())
 
 
-def test_a_broker_whose_directory_cannot_be_formatted_says_why(tmp_path: Path) -> None:
+def test_a_broker_whose_directory_cannot_be_formatted_reports_why(tmp_path: Path) -> None:
     (tmp_path / "data").touch()
     with pytest.raises(UserError, match=r"cannot be formatted: No available log directories to format\. Correct"):
         kafka.service(tmp_path, *free_ports(2)).start()
 
 
 @pytest.mark.long
-def test_down_stops_what_up_started_and_a_broker_that_cannot_start_says_why(
+def test_down_stops_what_up_started_and_a_broker_that_cannot_start_reports_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [name for name in os.environ if name.startswith("LAKEHOUSE_") or name.startswith("KAFKA_")]:

@@ -180,7 +180,7 @@ def test_what_holds_raw_data_is_private(compiled: Nodes) -> None:
     assert {name for name in raw if access[name] != "private"} == set()
 
 
-def test_deduplicated_models_that_marts_may_read_hold_nobodys_data(compiled: Nodes) -> None:
+def test_deduplicated_models_that_marts_may_read_hold_no_personal_data(compiled: Nodes) -> None:
     free = [node for node in compiled.values() if node["schema"] == "deduplicated" and node["access"] != "private"]
     assert free
     for node in free:
@@ -206,7 +206,7 @@ def test_each_macro_that_the_project_calls_is_described_with_its_arguments(manif
 
 
 @pytest.mark.parametrize(("selected", "compared"), [("checks", False), ("+checks", True)])
-def test_reconciliation_is_judged_where_all_that_it_compares_was_built(
+def test_reconciliation_is_tested_where_all_that_it_compares_was_built(
     tmp_path: Path, selected: str, compared: bool
 ) -> None:
     write_small_project(tmp_path)

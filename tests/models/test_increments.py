@@ -267,7 +267,7 @@ def test_a_record_without_key_time_or_quantity_fails_no_test(own_lake: Catalog) 
     assert (row["quantity"], row["ordered_at"], row["ordered_week"]) == (None, None, None)
 
 
-def test_a_model_reads_again_after_an_upstream_table_was_built_anew(built: Catalog) -> None:
+def test_a_model_reads_again_after_an_upstream_table_was_rebuilt(built: Catalog) -> None:
     """A record is gone from bronze: no batch tells of it, and a full refresh of one model follows."""
     marts = [name.partition(".")[2] for name in RECOMPUTED]
     [order] = built.load_table("marts.fct_completed_orders").scan(limit=1).to_arrow().to_pylist()

@@ -57,7 +57,7 @@ def rotated_back(masking_key: Settings, cursor: hive.Cursor) -> Iterator[Path]:
     rows(cursor, "drop table if exists small.people")
 
 
-def test_a_build_after_a_rotation_stops_until_tables_may_be_masked_anew(
+def test_a_build_after_a_rotation_stops_until_tables_may_be_masked_again(
     rotated_back: Path, cursor: hive.Cursor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DBT_TARGET_PATH", str(tmp_path / "target"))

@@ -54,7 +54,7 @@ REFUSED = {
 }
 
 
-def test_masks_give_what_plain_python_says(masking_key: Settings, show: Show) -> None:
+def test_masks_give_what_plain_python_gives(masking_key: Settings, show: Show) -> None:
     pads = masking_key.pii_key_file.read_text().strip().split(":")[1]
     key = bytes(byte ^ 0x36 for byte in bytes.fromhex(pads[:128]))
     tokens = [
@@ -94,7 +94,7 @@ def test_masked_follows_the_declared_class_and_refuses_what_may_not_leave(projec
         assert message in compiled(project_dbt, f"{{{{ {call} }}}}")
 
 
-def test_the_line_of_a_key_says_by_which_domain_its_pseudonyms_go(masking_key: Settings, cursor: hive.Cursor) -> None:
+def test_the_line_of_a_key_names_the_domain_of_its_pseudonyms(masking_key: Settings, cursor: hive.Cursor) -> None:
     line = masking_key.pii_key_file.read_text().strip()
     pads = line.split(":")[1]
     key = bytes(byte ^ 0x36 for byte in bytes.fromhex(pads[:128]))

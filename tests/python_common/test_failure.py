@@ -115,7 +115,7 @@ def test_what_is_missing_or_damaged_is_called_so(tmp_path: Path) -> None:
             pq.read_table(path)
 
 
-def test_a_catalog_in_trouble_is_told_by_its_cause(offline_settings: Settings) -> None:
+def test_a_catalog_in_trouble_is_reported_by_its_cause(offline_settings: Settings) -> None:
     settings = offline_settings.changed(catalog_uri=f"{offline_settings.catalog_uri}?busy_timeout=10")
     path = Path(settings.catalog_uri.removeprefix("jdbc:sqlite:").partition("?")[0])
     catalog = load_catalog(settings, create=True)
@@ -138,7 +138,7 @@ def test_a_catalog_in_trouble_is_told_by_its_cause(offline_settings: Settings) -
 
 
 @pytest.mark.parametrize(("status", "kind"), [(503, ServiceUnavailableError), (401, UnauthorizedError)])
-def test_a_catalog_behind_http_in_trouble_is_told_by_its_cause(
+def test_a_catalog_behind_http_in_trouble_is_reported_by_its_cause(
     offline_settings: Settings, status: int, kind: type[Exception]
 ) -> None:
     with answering(status) as url, pytest.raises(kind) as raised:
@@ -179,7 +179,7 @@ def test_no_command_ends_in_a_traceback_and_no_word_of_the_error_is_kept(
     assert stat.S_IMODE(error_log().stat().st_mode) == 0o600
 
 
-def test_where_nothing_can_be_written_down_the_error_is_told_all_the_same(
+def test_where_nothing_can_be_recorded_the_error_is_alerted_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")

@@ -28,7 +28,7 @@ def mode(path: Path) -> int:
 
 
 @pytest.mark.parametrize(("umask", "published"), [(0o022, "0o644 0o755"), (0o027, "0o640 0o750")])
-def test_a_restricted_process_writes_for_its_user_and_publishes_as_its_caller_says(
+def test_a_restricted_process_writes_for_its_user_and_publishes_with_the_umask_of_its_caller(
     tmp_path: Path, umask: int, published: str
 ) -> None:
     finished = subprocess.run(

@@ -495,7 +495,7 @@ def test_a_spark_error_of_the_build_is_named_without_values(settings: Settings, 
 
 
 @pytest.mark.long
-def test_a_field_that_nobody_classified_is_a_warning_or_refused(settings: Settings, shop: Project, land: Land) -> None:
+def test_an_unclassified_field_is_a_warning_or_refused(settings: Settings, shop: Project, land: Land) -> None:
     """Nested ones by path: in a struct, in lists, in maps; the first record that has one is named."""
     land([*hostile_rows(), in_next_week(1000)])
     fields = {

@@ -50,7 +50,7 @@ def test_every_command_refuses_a_misspelled_variable_and_a_malformed_limit_but_h
     assert run_lakehouse("check", "--help").returncode == 0
 
 
-def test_the_page_is_up_to_date_and_says_when_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_is_up_to_date_and_check_reports_when_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     main("check")
     assert page(PAGE.read_text().replace("`LAKEHOUSE_HOME`", "`LAKEHOUSE_HOUSE`", 1)) == PAGE.read_text()
     monkeypatch.setattr("python_jobs.commands.configuration.table", lambda: "| one more |")

@@ -35,7 +35,7 @@ def test_the_version_is_that_of_the_project() -> None:
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
-def test_the_list_says_of_a_command_what_the_command_says(name: str) -> None:
+def test_the_list_has_the_summary_of_each_command(name: str) -> None:
     said = (cli.load(name).help or "").split("\n\n")[0]
     assert " ".join(said.split()) == cli.COMMANDS[name][1]
 

@@ -105,7 +105,7 @@ def test_a_fork_reads_on_while_production_rewrites_and_expires(production: Setti
         assert thrift.rows(cursor, "select count(*) from shop.names") == [(51,)]
 
 
-def test_a_fork_tells_nobody_and_shares_the_masking_key(forked: Fork, production: Settings) -> None:
+def test_a_fork_sends_nothing_and_shares_the_masking_key(forked: Fork, production: Settings) -> None:
     variables = read_env_file(forked.env_file)
     assert [variables[name] for name in fork.OFF] == [""] * len(fork.OFF)
     assert settings_of(forked).pii_key_file == production.pii_key_file

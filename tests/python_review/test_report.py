@@ -51,7 +51,7 @@ def test_the_verdict_is_the_worst_of_what_was_found(fields, verdict):
     assert f"# Review: {verdict}" in markdown(review(**fields))
 
 
-def test_the_report_says_first_who_is_affected_and_by_how_much():
+def test_the_report_begins_with_who_is_affected_and_by_how_much():
     text = markdown(
         review(
             scope=Scope(changed=CHANGED),
@@ -118,7 +118,7 @@ def test_costs_are_in_all_three_files(tmp_path):
     assert json.loads((tmp_path / "review.json").read_text())["costs"] == {"sales": [asdict(before), asdict(after)]}
 
 
-def test_a_long_report_fits_a_comment_and_says_where_the_rest_is(tmp_path):
+def test_a_long_report_fits_a_comment_and_names_where_the_rest_is(tmp_path):
     names = {f"model.shop.m{number:04}": f"model_with_a_long_name_{number:04}" for number in range(2000)}
     found = review(
         scope=Scope(changed=dict.fromkeys(names, "SQL"), affected=[*names]),
@@ -134,7 +134,7 @@ def test_a_long_report_fits_a_comment_and_says_where_the_rest_is(tmp_path):
     assert (content["version"], content["verdict"], len(content["tables"])) == (1, "look", 2000)
 
 
-def test_the_page_shows_both_sides_of_the_sql_and_asks_nobody():
+def test_the_page_shows_both_sides_of_the_sql_and_makes_no_request():
     sql = {"sales": ("select id\nfrom a where x < 1", "select id\nfrom a where x < 2")}
     text = page(review(scope=Scope(changed=CHANGED), names={"model.shop.sales": "sales"}, sql=sql, tables=[WEEK]))
     for part in (

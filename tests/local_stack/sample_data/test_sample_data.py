@@ -91,7 +91,7 @@ def test_records_stand_on_every_week_boundary(first, topic):
         assert {monday - 1, monday} <= moments
 
 
-def test_every_value_is_what_the_log_says(both):
+def test_every_value_is_that_of_the_log(both):
     for record in both:
         if record.value is None:
             assert (record.payload, record.error) == (None, None)
@@ -186,7 +186,7 @@ def test_shop_rows_go_return_and_get_lost(first, table):
     assert not any(re.search("D[^T]|D$", history) for history in histories.values())
 
 
-def test_a_shop_key_stays_in_its_partition_but_for_late_news(first, both):
+def test_a_shop_key_stays_in_its_partition_but_for_late_changes(first, both):
     partitions = {"first": defaultdict(set), "both": defaultdict(set)}
     for wave, log in (("first", first), ("both", both)):
         for record in log:
@@ -221,7 +221,7 @@ def test_headers_are_on_some_records_only(first):
     assert any(value is None for headers in with_headers for _, value in headers)
 
 
-def test_planted_values_are_long_enough_to_search_for_and_not_in_the_truth(both):
+def test_planted_values_are_long_enough_to_search_for_and_not_in_the_expected_rows(both):
     values = pii_values(both)
     assert set(values) == {
         "registertime",

@@ -76,7 +76,7 @@ def assert_holds(settings: Settings, log: Log) -> None:
 
 
 @pytest.mark.long
-def test_both_waves_land_as_the_log_says_and_only_once(empty_stack):
+def test_both_waves_land_as_in_the_log_and_only_once(empty_stack):
     full = produced_log(**ARGUMENTS)
     report = load(empty_stack, **ARGUMENTS, behind="payments")
     places = landed(empty_stack, sum(report.records.values()))

@@ -37,7 +37,7 @@ def settings(offline_settings: Settings, tmp_path: Path) -> Settings:
     return offline_settings.changed(home=tmp_path / "home")
 
 
-def test_a_lake_on_one_machine_is_told_to_spark_as_ever(settings: Settings) -> None:
+def test_spark_gets_the_same_properties_of_a_lake_on_one_machine(settings: Settings) -> None:
     assert for_spark(settings) == {
         "type": "jdbc",
         "jdbc.schema-version": "V1",
@@ -46,7 +46,7 @@ def test_a_lake_on_one_machine_is_told_to_spark_as_ever(settings: Settings) -> N
     }
 
 
-def test_postgresql_is_one_server_to_both_and_its_password_stands_in_no_setting(
+def test_postgresql_is_one_server_to_both_and_its_password_is_in_no_setting(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAKE_PASSWORD", "p@ss/word")
@@ -84,7 +84,7 @@ def test_what_pyiceberg_names_otherwise_is_renamed(settings: Settings) -> None:
     assert for_python(named).items() >= {**both, **renamed}.items()
 
 
-def test_tokens_are_fetched_from_the_catalog_itself_unless_a_file_says_where(settings: Settings) -> None:
+def test_tokens_are_fetched_from_the_catalog_itself_unless_a_file_names_a_server(settings: Settings) -> None:
     for derived in (for_spark, for_python):
         by_default = derived(on(settings, f"{REST}/", "credential = a:b"))
         assert by_default["oauth2-server-uri"] == f"{REST}/v1/oauth/tokens"
@@ -152,7 +152,7 @@ def test_a_value_may_hold_what_ends_a_name(tmp_path: Path) -> None:
         ("http://127.0.0.1:1", "ConnectionError"),
     ],
 )
-def test_a_server_that_is_away_is_told_by_its_cause(settings: Settings, uri: str, cause: str) -> None:
+def test_a_server_that_is_away_is_reported_by_its_cause(settings: Settings, uri: str, cause: str) -> None:
     away = settings.changed(catalog_uri=uri)
     with pytest.raises(Exception) as raised:
         load_catalog(away)

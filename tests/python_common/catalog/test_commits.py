@@ -40,7 +40,7 @@ def test_a_change_is_done_again_from_its_start(refusal: Exception) -> None:
 
 
 @pytest.mark.parametrize(("told", "declared", "tries"), [(None, "2", 2), (3, "2", 3), (None, "", 5)])
-def test_a_change_is_tried_as_often_as_it_is_said(
+def test_a_change_is_tried_as_often_as_configured(
     monkeypatch: pytest.MonkeyPatch, told: int | None, declared: str, tries: int
 ) -> None:
     monkeypatch.setenv("LAKEHOUSE_COMMIT_ATTEMPTS", declared)
@@ -69,7 +69,7 @@ def test_another_error_ends_it_at_once() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["0", "-1", "many"])
-def test_a_number_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
+def test_an_invalid_number_is_refused(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
     monkeypatch.setenv("LAKEHOUSE_COMMIT_ATTEMPTS", wrong)
     with pytest.raises(UserError, match="LAKEHOUSE_COMMIT_ATTEMPTS is"):
         until_committed(lambda: None, "It was not changed", "Wait")

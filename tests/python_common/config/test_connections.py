@@ -95,7 +95,7 @@ def test_spark_gets_references_instead_of_secrets(tls: dict[str, str]) -> None:
     }
 
 
-def test_every_client_that_reads_says_which_rack_it_is_in() -> None:
+def test_every_client_that_reads_names_its_rack() -> None:
     near = settings({"KAFKA_CLIENT_RACK": "zone-a"})
     options = connections.kafka_client(near)
     assert options["client.rack"] == connections.spark_source(near)["kafka.client.rack"] == "zone-a"
@@ -103,7 +103,7 @@ def test_every_client_that_reads_says_which_rack_it_is_in() -> None:
     Consumer({**options, "group.id": "none"}).close()
 
 
-def test_the_mechanism_plain_has_a_login_module_of_its_own() -> None:
+def test_the_mechanism_plain_has_another_login_module() -> None:
     plain = settings(SASL, {"KAFKA_SASL_MECHANISM": "PLAIN"})
     assert "plain.PlainLoginModule" in connections.java_environment(plain)["KAFKA_SASL_JAAS_CONFIG"]
 

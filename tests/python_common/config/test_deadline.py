@@ -77,7 +77,7 @@ def test_a_step_in_time_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("value", ["soon", "0s"])
-def test_a_limit_that_is_none_is_refused(value: str) -> None:
+def test_an_invalid_limit_is_refused(value: str) -> None:
     with pytest.raises(UserError, match="LAKEHOUSE_STEP_TIMEOUT"):
         Limits.of({"LAKEHOUSE_STEP_TIMEOUT": value})
 

@@ -75,7 +75,7 @@ def start_machine(offline_settings: Settings, tmp_path: Path) -> Iterator[Start]
         machine.process.communicate()
 
 
-def test_of_two_machines_one_works_and_the_other_says_who_does(start_machine: Start, tmp_path: Path) -> None:
+def test_of_two_machines_one_works_and_the_other_names_it(start_machine: Start, tmp_path: Path) -> None:
     first = start_machine("first", WORK_IN_STEPS)
     first.ready()
     second = start_machine("second", WORK_IN_STEPS, LAKEHOUSE_LOCK_TIMEOUT="5s")
@@ -92,7 +92,7 @@ def test_of_two_machines_one_works_and_the_other_says_who_does(start_machine: St
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
-def test_a_run_that_a_signal_ends_is_not_waited_for_and_told_of(start_machine: Start, number: signal.Signals) -> None:
+def test_a_run_that_a_signal_ends_is_not_waited_for_and_reported(start_machine: Start, number: signal.Signals) -> None:
     first = start_machine("first", TOLD_OF)
     assert [first.line(), first.line()] == ["before: nothing", "ready"]
     second = start_machine("second", TOLD_OF)
@@ -103,7 +103,7 @@ def test_a_run_that_a_signal_ends_is_not_waited_for_and_told_of(start_machine: S
     assert second.line() == "before: export run for 2020-W53"
 
 
-def test_a_killed_run_is_kept_until_it_is_reported_whoever_has_the_lease_in_between(offline_settings: Settings) -> None:
+def test_a_killed_run_is_kept_until_it_is_reported_through_any_lease_in_between(offline_settings: Settings) -> None:
     catalog = load_catalog(offline_settings, create=True)
 
     def taken(command: str, reports_if_killed: bool = False) -> lease.Lease:
@@ -163,7 +163,7 @@ def test_a_machine_that_was_stopped_knows_it_also_when_the_other_has_ended(start
     assert "and another run has had it since" in said
 
 
-def test_one_that_nobody_waited_for_goes_on(start_machine: Start) -> None:
+def test_a_stopped_machine_that_no_other_waited_for_goes_on(start_machine: Start) -> None:
     first = start_machine("first", WORK_IN_STEPS)
     first.ready()
     first.stop()
@@ -230,7 +230,7 @@ def test_a_version_of_a_machine_that_is_stopped_after_it_was_asked_is_refused_by
 
 
 @pytest.mark.long
-def test_of_two_machines_one_tells_and_one_that_was_stopped_tells_nothing_more(
+def test_of_two_machines_one_notifies_and_one_that_was_stopped_sends_nothing_more(
     start_machine: Start, offline_settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))

@@ -29,7 +29,7 @@ def own(offline_settings: Settings, tmp_path: Path) -> Settings:
     return offline_settings.changed(spark_conf=file)
 
 
-def test_the_users_file_lies_over_the_defaults_and_what_a_server_says_over_that(own: Settings, tmp_path: Path) -> None:
+def test_the_users_file_overrides_the_defaults_and_a_server_overrides_both(own: Settings, tmp_path: Path) -> None:
     written = spark_conf.write_properties(own, tmp_path / "spark.properties", {"spark.authenticate.secret": "other"})
     assert written.stat().st_mode & 0o777 == 0o600
     said = last_values(written)
@@ -60,7 +60,7 @@ def test_java_options_of_the_user_leave_the_limits_of_avro(own: Settings, tmp_pa
     assert "-Dorg.apache.avro.limits.bytes.maxLength=67108864" in command
 
 
-def test_only_a_driver_with_executors_of_its_own_is_kept_to_loopback(
+def test_only_a_driver_with_local_executors_is_kept_to_loopback(
     own: Settings, offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPARK_LOCAL_IP", "10.0.0.1")
@@ -107,7 +107,7 @@ def test_a_server_can_be_stopped_whose_configuration_is_gone(own: Settings, tmp_
     assert not thrift_server.service(tmp_path, own).stop()
 
 
-def test_the_catalog_is_said_in_one_place(own: Settings) -> None:
+def test_the_catalog_is_configured_in_one_place(own: Settings) -> None:
     assert own.spark_conf
     own.spark_conf.write_text("spark.sql.catalog.lake.uri = jdbc:sqlite:/other.db\n")
     with pytest.raises(UserError, match=r"sets spark\.sql\.catalog\.lake\.uri\. .*LAKEHOUSE_CATALOG_PROPERTIES"):

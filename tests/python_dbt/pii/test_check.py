@@ -336,7 +336,7 @@ def test_batches_are_checked_for_every_bronze_table(manifest: DbtManifest) -> No
     assert [name for name in tables if f"from bronze.{name}\n" not in sql] == []
 
 
-def test_what_is_on_the_way_to_an_export_is_judged_alone(manifest: DbtManifest) -> None:
+def test_only_what_an_export_is_made_of_is_checked(manifest: DbtManifest) -> None:
     leak_in_a_mart(manifest)
     predicates_of_an_increment(manifest)
 

@@ -213,7 +213,7 @@ def test_a_planted_leak_is_seen(leak: str) -> None:
 
 
 @pytest.mark.parametrize("clean", CLEAN)
-def test_what_tells_no_value_is_let_through(clean: str) -> None:
+def test_what_shows_no_value_is_let_through(clean: str) -> None:
     assert not raw(CLEAN[clean])
 
 
@@ -223,7 +223,7 @@ def test_what_cannot_be_followed_is_not_guessed_at(strange: str) -> None:
         follow(UNSUPPORTED[strange], TABLES)
 
 
-def test_a_mask_says_what_it_is_the_mask_of() -> None:
+def test_a_mask_names_what_it_is_the_mask_of() -> None:
     [(_, _), (_, token), (_, digits)] = follow(CLEAN["masked"], TABLES).columns
     assert token == {Flow("people.email", "email", "pseudonym")}
     assert digits == {Flow("people.card_number", "card_number", "last_four")}

@@ -96,7 +96,7 @@ def project(tmp_path: Path) -> Path:
         ("address_id", "free_text"),
     ],
 )
-def test_text_has_the_class_that_its_name_says_or_is_left_out(name: str, guess: str) -> None:
+def test_text_has_the_class_of_its_name_or_is_left_out(name: str, guess: str) -> None:
     [column] = columns_of(record("one", **{name: ["null", "string"]}))
     assert (column.pii, column.is_guessed) == (guess, True)
 

@@ -24,7 +24,7 @@ def registered(services: Settings, **sides: tuple[object, str]) -> str:
     return topic
 
 
-def test_fields_with_what_the_schema_says_of_them(services: Settings) -> None:
+def test_fields_have_their_description_in_the_schema(services: Settings) -> None:
     schema = record("sale", saleId="long", note="string")
     schema["fields"][0]["doc"] = "Number of\n the sale."
     schema["fields"][1]["doc"] = "Rendered by {{ dbt }}."

@@ -48,7 +48,7 @@ def test_the_parts_of_an_unload_are_taken_once_it_is_whole(bucket: UnloadBucket,
     assert paths(bucket) == []
 
 
-def test_the_folder_of_an_unload_that_fails_is_deleted_and_the_failure_told(bucket: UnloadBucket) -> None:
+def test_the_folder_of_an_unload_that_fails_is_deleted_and_the_failure_reported(bucket: UnloadBucket) -> None:
     def fail() -> None:
         with bucket.folder() as folder:
             put(bucket, f"{folder}/part-00000-a.csv")

@@ -256,7 +256,7 @@ def test_events_in_another_form_are_refused(
         declared.load(project(tmp_path, manifest))
 
 
-def test_the_project_is_read_anew_when_it_has_changed(
+def test_the_project_is_read_again_when_it_has_changed(
     tmp_path: Path, manifest: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = project(tmp_path, manifest)
@@ -392,7 +392,7 @@ def test_each_published_column_is_not_null_or_has_the_reason_why_it_can_be(compi
             assert is_required != bool(column.meta.get("nullable")), (model.name, name)
 
 
-def test_the_dictionary_has_what_the_contract_says(compiled_project: DbtManifest) -> None:
+def test_the_dictionary_has_what_is_in_the_contract(compiled_project: DbtManifest) -> None:
     datasets = declared.of_manifest(compiled_project)
     fields = {field.name: field for field in datasets["product_demand"].fields}
     assert {name for name, field in fields.items() if not field.nullable} == {

@@ -52,9 +52,7 @@ def test_a_mail_that_some_recipients_cannot_have_is_sent_to_the_others_once(lake
     assert len(mailbox.mails) == 2
 
 
-def test_a_recipient_who_is_to_be_asked_later_gets_the_mail_and_the_others_get_it_once(
-    lake: Lake, mailbox: Mailbox
-) -> None:
+def test_a_recipient_who_is_tried_later_gets_the_mail_and_the_others_get_it_once(lake: Lake, mailbox: Mailbox) -> None:
     env = mailbox.env | {"LAKEHOUSE_SMTP_TO": "a@example.com, later@example.com, gone@example.com"}
     lake.publish("a")
     mailbox.later = 1
@@ -100,7 +98,7 @@ def test_what_a_dead_mail_server_did_not_take_is_taken_later(lake: Lake, mailbox
     assert len(mailbox.mails) == 2
 
 
-def test_the_command_says_that_somebody_is_not_told_and_exits_with_3(
+def test_the_command_reports_a_failed_notification_and_exits_with_3(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     lake.publish("a")
@@ -111,7 +109,7 @@ def test_the_command_says_that_somebody_is_not_told_and_exits_with_3(
     assert "a notification failed: The mail server at 127.0.0.1:" in caplog.text
 
 
-def test_a_busy_webhook_is_asked_again_when_it_says(lake: Lake, webhook: Calls) -> None:
+def test_a_busy_webhook_is_retried_after_the_time_it_names(lake: Lake, webhook: Calls) -> None:
     lake.publish("a")
     env = {"LAKEHOUSE_WEBHOOK_URL": webhook.url}
     webhook.busy = ["1"]

@@ -114,7 +114,9 @@ def test_an_alert_is_sent_where_nothing_can_be_written(
     }[broken] in caplog.messages[-1]
 
 
-def test_what_was_published_is_told_when_the_report_fails(lake: Lake, mailbox: Mailbox, export_run: Command) -> None:
+def test_what_was_published_is_announced_when_the_report_fails(
+    lake: Lake, mailbox: Mailbox, export_run: Command
+) -> None:
     def publish_and_withhold(exporter: Exporter, *_: Any) -> None:
         exported = exporter.exported
         exported.published.append(lake.publish("a"))
@@ -145,14 +147,14 @@ def test_a_run_that_ends_writes_its_metrics_and_a_failed_one_leaves_them(
     assert file.read_text() == written
 
 
-def test_any_failure_of_an_export_is_told_and_quotes_no_row(mailbox: Mailbox, export_run: Command) -> None:
+def test_any_failure_of_an_export_is_alerted_and_quotes_no_row(mailbox: Mailbox, export_run: Command) -> None:
     done = export_run(mailbox.env, failing)
     assert str(done.exception).startswith("Unexpected error: ValueError")
     [mail] = mailbox.mails
     assert str(done.exception) in text_of(mail)
 
 
-def test_an_export_that_was_killed_is_told_of_once_by_the_next(
+def test_an_export_that_was_killed_is_reported_once_by_the_next(
     mailbox: Mailbox, export_run: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def kill(exporter: Exporter, *_: Any) -> None:

@@ -60,9 +60,7 @@ def outbox_command(mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch) -> Command
 
 
 @pytest.mark.usefixtures("published_to")
-def test_a_week_is_one_mail_with_its_figures_and_is_told_once(
-    lake: Lake, mailbox: Mailbox, exports_declared: dict[str, str]
-) -> None:
+def test_a_week_is_one_mail_with_its_figures(lake: Lake, mailbox: Mailbox, exports_declared: dict[str, str]) -> None:
     mailbox.env |= exports_declared
     lake.publish("note\na\n", WEEK)
     first = lake.publish("note\nb\n", NEXT_WEEK).manifest
@@ -139,7 +137,7 @@ def test_a_webhook_gets_each_version_with_its_key(lake: Lake, webhook: Calls) ->
     assert (body["version"], body["supersedes"], body["sha256"]) == (2, 1, manifest.sha256)
 
 
-def test_a_notice_stands_in_the_mail_of_its_week_and_is_told_once(lake: Lake, mailbox: Mailbox, webhook: Calls) -> None:
+def test_a_notice_is_in_the_mail_of_its_week_once(lake: Lake, mailbox: Mailbox, webhook: Calls) -> None:
     env = mailbox.env | {"LAKEHOUSE_WEBHOOK_URL": f"{webhook.url}/hook"}
     lake.publish("a")
     behind = Withheld("orders", WEEK, "behind: payments at 2020-12-31 00:00:00 UTC")
@@ -180,7 +178,7 @@ def test_a_crash_after_the_mail_sends_it_again_as_the_same_one(
         assert mailbox.mails[0][header] == mailbox.mails[1][header]
 
 
-def test_a_restored_lake_keeps_what_was_published_since_and_tells_of_it_under_the_same_key(
+def test_a_restored_lake_keeps_what_was_published_since_and_announces_it_under_the_same_key(
     lake: Lake, mailbox: Mailbox, tmp_path: Path
 ) -> None:
     saved = tmp_path / "tables.json"
@@ -205,7 +203,7 @@ def test_a_restored_lake_keeps_what_was_published_since_and_tells_of_it_under_th
     assert told == [lake.key(f"events/{WEEK}/v{version}") for version in (1, 2, 2, 3)]
 
 
-def test_a_version_that_was_taken_away_and_published_again_is_told(lake: Lake, mailbox: Mailbox) -> None:
+def test_a_version_that_was_removed_and_published_again_is_announced(lake: Lake, mailbox: Mailbox) -> None:
     for content in ("a", "b", "b"):
         lake.publish(content)
         assert lake.tell(mailbox.env) == []
@@ -214,7 +212,7 @@ def test_a_version_that_was_taken_away_and_published_again_is_told(lake: Lake, m
     assert len({mail["Message-ID"] for mail in mailbox.mails}) == len(mailbox.mails) == 2
 
 
-def test_one_damaged_manifest_holds_up_no_mail_and_told_ones_are_not_read_again(
+def test_one_damaged_manifest_holds_up_no_mail_and_announced_ones_are_not_read_again(
     lake: Lake, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for week in ("2020-W51", "2020-W52", WEEK):
@@ -501,7 +499,7 @@ def test_an_outbox_of_an_older_release_gets_the_columns_it_lacks(catalog: Catalo
     assert outbox.TABLE.rows(catalog) == {"old": old, "new": new}
 
 
-def test_the_first_run_with_an_outbox_does_not_tell_all_history(lake: Lake, mailbox: Mailbox) -> None:
+def test_the_first_run_with_an_outbox_does_not_announce_all_history(lake: Lake, mailbox: Mailbox) -> None:
     old = lake.publish("a").manifest
     unlock(lake.target.root)
     text = (lake.target.root / old.path / "manifest.json").read_text()

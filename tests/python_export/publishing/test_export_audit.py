@@ -325,7 +325,7 @@ def test_a_version_that_is_gone_is_noticed_until_it_is_dropped(
     assert str(export(offline_settings, monkeypatch, "verify").exception).startswith("Nothing is published")
 
 
-def test_a_version_is_judged_by_the_search_that_it_was_made_with(
+def test_a_version_is_verified_by_the_search_that_it_was_made_with(
     offline_settings: Settings, hostile_source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Later releases look for other personal data; what was withheld then is what the file lacks."""

@@ -429,7 +429,7 @@ def test_a_pointer_that_cannot_be_written_leaves_nothing(
 
 
 @pytest.mark.parametrize("content", ["note\na\n", "note\nb\n"])
-def test_an_upload_that_died_is_in_nobodys_way(
+def test_an_upload_that_died_blocks_no_other(
     s3_settings: Settings, monkeypatch: pytest.MonkeyPatch, content: str
 ) -> None:
     def die(*_: object) -> None:
@@ -457,7 +457,7 @@ def test_large_files_go_up_and_come_down_in_parts(s3_settings: Settings, tmp_pat
     assert target.fetch(f"{manifest.path}/{manifest.file}", tmp_path / "new").read_text() == content
 
 
-def test_each_object_says_of_what_type_it_is(s3_settings: Settings) -> None:
+def test_each_object_has_its_content_type(s3_settings: Settings) -> None:
     target = open_target(s3_settings)
     publish_content(target, "note\na\n")
     target.put("reports/2020-W53.html", b"")
@@ -565,7 +565,7 @@ def test_a_damaged_manifest_costs_its_version_and_no_other(
     assert pointer(target)["version"] == 2
 
 
-def test_a_manifest_without_what_later_releases_say_is_read_and_written_again_with_it(target: Target) -> None:
+def test_a_manifest_without_fields_of_later_releases_is_read_and_written_again_with_them(target: Target) -> None:
     path = publish_content(target, "note\na\n").manifest.path
     said = json.loads(target.read(f"{path}/manifest.json"))
     needed = {field.name for field in fields(Manifest) if field.default is MISSING and field.default_factory is MISSING}
@@ -598,7 +598,7 @@ def test_a_manifest_of_a_newer_release_is_read_if_its_form_is_known(target: Targ
         ("s3://no-such-bucket", r"The export root s3://no-such-bucket/ cannot be used \(NoSuchBucket\)"),
     ],
 )
-def test_a_root_that_is_none_is_named(s3_settings: Settings, root: str, expected: str) -> None:
+def test_an_invalid_root_is_named(s3_settings: Settings, root: str, expected: str) -> None:
     with pytest.raises(UserError, match=expected):
         published(open_target(s3_settings.changed(export_root=root)))
 

@@ -35,7 +35,7 @@ def test_a_named_type_used_twice_is_written_out_at_both_places() -> None:
     assert home["type"]["name"] != work["type"]["name"]
 
 
-def test_a_reference_is_looked_up_in_the_namespace_it_stands_in() -> None:
+def test_a_reference_is_looked_up_in_its_namespace() -> None:
     def inner(kind: str) -> Any:
         return record("inner", code=kind)
 
@@ -62,7 +62,7 @@ def test_the_form_keeps_what_the_bytes_depend_on() -> None:
     }
 
 
-def test_an_alias_that_is_another_fields_name_says_nothing() -> None:
+def test_an_alias_that_is_another_fields_name_is_ignored() -> None:
     schema = record("r", a="int", b="int")
     schema["fields"][1]["aliases"] = ["a", "z"]
     assert [field.get("aliases") for field in form(schema)["fields"]] == [None, ["z"]]
@@ -197,7 +197,7 @@ def without_nulls(value: Any) -> Any:
     return {name: without_nulls(part) for name, part in value.items()} if isinstance(value, dict) else value
 
 
-def test_a_field_that_cannot_be_a_column_costs_the_field_wherever_it_stands() -> None:
+def test_a_field_that_cannot_be_a_column_costs_the_field_wherever_it_is() -> None:
     for seed in range(200):
         schema, value, landed, omitted = an_odd_record(random.Random(seed), count())
         body = io.BytesIO(encode(schema, 7, value)[HEADER_BYTES:])

@@ -107,7 +107,7 @@ def test_what_replaces_a_field_is_noted_or_refused_by_its_path_until_it_is_allow
         notes_of(record("r", a="string"), record("r", a="int"), "a")
 
 
-def test_a_drop_beside_an_addition_lands_and_is_said_where_people_look(
+def test_a_drop_next_to_an_addition_lands_and_is_in_the_log_and_the_summary(
     lab: Lab, models_dir: Any, lakehouse: Lakehouse
 ) -> None:
     name = f"sale_{lab.declaration.table}"

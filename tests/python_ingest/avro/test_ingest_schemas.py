@@ -96,7 +96,7 @@ def plain(column: IcebergType) -> Any:
     return plain(column.value_type) if isinstance(column, MapType) else str(column)
 
 
-def test_the_columns_are_the_same_whatever_version_is_learned_first() -> None:
+def test_the_columns_are_the_same_whichever_version_is_read_first() -> None:
     rng = random.Random(20261121)
     for _ in range(25):
         versions = [a_version(rng) for _ in range(3)]

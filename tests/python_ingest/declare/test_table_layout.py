@@ -50,7 +50,7 @@ def test_a_layout_declared_later_is_that_of_new_files_and_no_claim_is_lost(lab: 
 
 
 @pytest.mark.parametrize("column", ["note", "kafka_key"])
-def test_no_value_of_a_record_stands_in_the_name_of_a_file(lab: Lab, column: str) -> None:
+def test_no_value_of_a_record_is_in_the_name_of_a_file(lab: Lab, column: str) -> None:
     lab.declaration = replace(laid_out(lab.declaration), partition_spec=(partition_field(column),))
     schema_id = lab.register(record("sale", id="int", note="string"))
     for index in range(6):

@@ -268,7 +268,7 @@ def declared_persons(directory: Path, *subjects: str) -> Path:
     return written(directory, "\n".join(lines))
 
 
-def test_subjects_say_where_a_persons_rows_are(tmp_path: Path) -> None:
+def test_subjects_name_where_a_persons_rows_are(tmp_path: Path) -> None:
     through = "{customer: {columns: [place], through: [t0.home, t0.work.place]}}"
     first, second = read_declarations(declared_persons(tmp_path, "{customer: [id, key.id], user: [name]}", through))
     assert first.persons == (Subject("till.customer", ("id", "key.id")), Subject("till.user", ("name",)))

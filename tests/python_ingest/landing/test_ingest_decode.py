@@ -181,7 +181,7 @@ def test_poison_becomes_dead_letters_and_neighbours_are_unaffected(lab: Lab) -> 
     assert_columns_say_what_bytes_say(lab, len(rows))
 
 
-def test_a_string_that_is_not_utf_8_makes_a_dead_letter_wherever_it_stands(lab: Lab) -> None:
+def test_a_string_that_is_not_utf_8_makes_a_dead_letter_wherever_it_is(lab: Lab) -> None:
     place = record("p", city=["null", "string"])
     schema_id = lab.register(
         record(

@@ -34,7 +34,7 @@ def plan(lab: Lab, *ranges: OffsetRange) -> BatchPlan:
     return BatchPlan(topic, PositionReader().read(lab.table()), list(ranges))
 
 
-def test_a_run_without_news_leaves_the_snapshot_alone(lab: Lab) -> None:
+def test_a_run_without_new_rows_leaves_the_snapshot_alone(lab: Lab) -> None:
     produce(lab, 10)
     lab.land_well()
     snapshot = lab.table().current_snapshot()
@@ -56,7 +56,7 @@ def test_small_batches_land_the_same_rows_as_one(lab: Lab) -> None:
     assert sorted({row["ingest_batch"] for row in lab.rows(small)}) == [1, 2, 3, 4, 5]
 
 
-def test_the_snapshot_says_what_its_batch_was(lab: Lab) -> None:
+def test_the_snapshot_describes_its_batch(lab: Lab) -> None:
     produce(lab, 6, partitions=(0, 2))
     lab.land_well()
     summary = lab.table().current_snapshot().summary
@@ -360,7 +360,7 @@ def test_what_retention_takes_from_a_partition_that_was_empty_at_first_is_a_gap(
     assert_exactly_once(lab, 5)
 
 
-def test_what_retention_takes_is_a_gap_also_when_others_expire_the_snapshot_that_says_so(lab: Lab) -> None:
+def test_what_retention_takes_is_a_gap_also_when_others_expire_the_snapshot_that_notes_it(lab: Lab) -> None:
     produce(lab, 4, partitions=(1,))
     lab.land_well(Options(max_records=2, wait=10))
     name = lab.declaration.identifier

@@ -90,7 +90,7 @@ def test_one_that_fails_is_tried_again_when_it_is_due_and_a_stop_waits_for_batch
     assert turns.turns == {"a": 1, "b": 2}
 
 
-def test_dead_letters_are_judged_by_the_last_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_letters_are_limited_by_the_last_hour(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(following, "RECENT_SECONDS", 3600.0)
     monkeypatch.setattr(following.time, "monotonic", lambda: now[0])

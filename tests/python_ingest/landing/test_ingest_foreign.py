@@ -164,7 +164,7 @@ def test_a_registry_that_lists_no_subjects_is_asked_for_the_allowed_ones(
         server.server_close()
 
 
-def test_a_spoiled_table_is_mended_as_the_docs_say(lab: Lab) -> None:
+def test_a_spoiled_table_is_repaired_as_in_the_docs(lab: Lab) -> None:
     foreign_subject = f"{lab.topic}-trades-value"
     trade = record(f"trade_{lab.declaration.table}", id="string", symbol="string")
     schema_id = lab.register_under(foreign_subject, trade)

@@ -96,7 +96,7 @@ def test_a_replay_changes_the_row_of_its_own_generation(lab: Lab, models_dir: Pa
     verified(lab)
 
 
-def test_a_rebound_topic_begins_where_it_is_told_and_a_backfill_goes_no_further(lab: Lab, models_dir: Path) -> None:
+def test_a_rebound_topic_begins_at_its_option_and_a_backfill_goes_no_further(lab: Lab, models_dir: Path) -> None:
     produce(lab, 9)
     lab.land_well()
     lab = recreate(lab)

@@ -119,7 +119,7 @@ def test_a_ledger_counts_until_rows_are_deleted(table: Table) -> None:
     assert (position.next_offsets, position.has_metadata) == ({0: 1, 1: 5}, False)
 
 
-def test_a_number_is_never_less_than_one_that_was_given_though_its_rows_are_gone(table: Table) -> None:
+def test_a_number_is_never_less_than_an_earlier_one_though_its_rows_are_gone(table: Table) -> None:
     land(table, 2, [(0, 0)], {0: 1})
     land(table, 3, [(0, 1)], {0: 2})
     table.manage_snapshots().rollback_to_snapshot(table.metadata.snapshots[0].snapshot_id).commit()

@@ -82,7 +82,7 @@ def test_a_transaction_that_hangs_is_seen_and_its_markers_are_no_lag_in_seconds(
     assert status_of(lab).lag_offsets == 0
 
 
-def test_too_many_dead_letters_of_late_are_told(lab: Lab, models_dir: Path) -> None:
+def test_too_many_dead_letters_of_late_are_reported(lab: Lab, models_dir: Path) -> None:
     produce(lab, 3)
     lab.land_well()
     assert status_of(lab).over_limit is False
@@ -97,7 +97,7 @@ def test_too_many_dead_letters_of_late_are_told(lab: Lab, models_dir: Path) -> N
     assert next(topic_statuses(lab.settings, [generous], 10)).over_limit is False
 
 
-def test_one_topic_that_fails_leaves_the_others_and_the_exit_code_tells(
+def test_one_topic_that_fails_leaves_the_others_and_decides_on_the_exit_code(
     lab: Lab, models_dir: Path, lakehouse: Lakehouse
 ) -> None:
     produce(lab, 3)

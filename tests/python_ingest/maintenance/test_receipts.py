@@ -30,7 +30,7 @@ def catalog(offline_settings: Settings) -> Catalog:
     return load_catalog(offline_settings, create=True)
 
 
-def test_a_receipt_is_known_on_another_machine_after_the_key_was_rotated_and_names_nobody(
+def test_a_receipt_is_known_on_another_machine_after_the_key_was_rotated_and_names_no_person(
     key_file: Path,
     catalog: Catalog,
     offline_settings: Settings,

@@ -63,7 +63,7 @@ def test_random_versions_are_read_into_the_ingesters_columns() -> None:
 
 
 @pytest.mark.parametrize("schema", ["not JSON", '{"type": "record"}', '["null", "no.such.type"]', '"nothing"'])
-def test_a_schema_that_is_none_is_said_to_be_unreadable(schema: str) -> None:
+def test_an_invalid_schema_is_reported_as_unreadable(schema: str) -> None:
     with pytest.raises(Unreadable):
         Reader(schema, [], None, None, renamed([schema]))
 

@@ -13,7 +13,7 @@ from python_ingest.kafka.offset_range import HeldOffsets
 from python_ingest.verify.bronze_rows import BronzeTable
 
 
-def test_batch_numbers_are_judged_in_every_file(offline_settings: Settings) -> None:
+def test_batch_numbers_are_checked_in_every_file(offline_settings: Settings) -> None:
     catalog = load_catalog(offline_settings, create=True)
     make_namespace(catalog, "bronze")
     table = catalog.create_table("bronze.sales", tables.table_schema(SchemaState(), "string"))

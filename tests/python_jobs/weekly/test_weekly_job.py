@@ -65,7 +65,7 @@ def failing(error: Exception) -> Callable[[Job], str]:
         (OperationalError("", {}, Exception()), "The catalog at jdbc:sqlite:"),
     ],
 )
-def test_a_failure_is_written_down_and_told_and_quotes_no_row(
+def test_a_failure_is_recorded_and_alerted_and_quotes_no_row(
     offline_settings: Settings, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
 ) -> None:
     with mail_server() as mailbox, pytest.raises(UserError, match="^" + message[:20]):
@@ -171,7 +171,7 @@ def warn(job: Job) -> str:
     return "built"
 
 
-def test_a_dead_mail_server_is_exit_code_3_and_not_told(
+def test_a_dead_mail_server_is_exit_code_3_and_notification_failed(
     offline_settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     env = dead_smtp() | {"LAKEHOUSE_SMTP_TLS": "none"}
@@ -238,7 +238,7 @@ def test_dbt_refreshes_in_full_when_the_job_is_asked_to(
     assert selected == [arguments]
 
 
-def test_a_run_without_news_says_so(offline_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_without_new_records_reports_that(offline_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     run(offline_settings, monkeypatch, lambda job: "built")
     [line] = history.runs(load_catalog(offline_settings))
     assert (line.outcome, line.failed_step, line.versions) == ("unchanged", None, None)

@@ -177,7 +177,7 @@ def test_a_line_is_a_line_without_a_price_too_and_an_invalid_time_has_no_week():
     assert (line.channel, line.net_price) == ("online", None)
 
 
-def test_a_sum_over_no_known_price_is_none_and_one_over_some_leaves_the_others_out():
+def test_a_sum_over_no_known_price_is_null_and_one_over_some_leaves_the_others_out():
     [unpriced] = truth_sales.lines(sold(NOON, product_changes=[], channel=None))
     priced = replace(unpriced, net_price=Decimal("6.00"), category="Hats")
     free = replace(unpriced, net_price=Decimal("0.00"), category="Bags")
