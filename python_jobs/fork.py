@@ -133,11 +133,15 @@ def drop(settings: Settings, name: str, missing_ok: bool = False) -> None:
 
 
 def drop_all(settings: Settings) -> list[str]:
-    """Drop the forks of this home, which hold rows of every person; return the tags of forks of other homes."""
-    for name in sorted({path.name.removeprefix(".") for path in forks_directory(settings).glob("*")}):
-        drop(settings, name, missing_ok=True)
-        console.print(f"fork {name} held the same rows: it is dropped")
-    return metadata.tags(load_catalog(settings))
+    """Drop the forks of this home, which hold rows of every person; return what is left that may hold them, too."""
+    directory = forks_directory(settings)
+    for name in sorted({path.name.removeprefix(".") for path in directory.glob("*")}):
+        if NAME.fullmatch(name):
+            drop(settings, name, missing_ok=True)
+            console.print(f"fork {name} held the same rows: it is dropped")
+    left = [f"{path} is no fork: delete it" for path in sorted(directory.glob("*"))]
+    tags = metadata.tags(load_catalog(settings))
+    return left + [f"{tag} is a fork of another LAKEHOUSE_HOME: drop it there" for tag in tags]
 
 
 def forks_directory(settings: Settings) -> Path:
@@ -151,7 +155,9 @@ def _remove(catalog: Catalog, path: Path) -> None:
     """Remove a fork that looks whole, or what is left of one under its hidden name, which must not have both."""
     hidden = path.with_name(f".{path.name.removeprefix('.')}")
     if path != hidden:
-        _read(path / FACTS).server().stop()
+        # A program that was still in the fork when it was dropped may have made its directory again.
+        if (path / FACTS).exists():
+            _read(path / FACTS).server().stop()
         path.rename(hidden)
     # Before the files, of which one names the tag.
     if (hidden / FACTS).exists():

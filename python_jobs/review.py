@@ -69,6 +69,8 @@ def review(
     with locked("review"):
         # Of a killed review.
         private_files.delete(scratch)
+        if settings is not None:
+            fork.drop(settings, FORK, missing_ok=True)
         with tempfile.TemporaryDirectory(dir=private_files.directory(scratch)) as name:
             old = Path(name)
             with tarfile.open(fileobj=io.BytesIO(_git(project, "archive", "--format=tar", commit))) as archive:
@@ -277,8 +279,12 @@ def _store_views(project: Project, manifest: DbtManifest, nodes: Sequence[Node])
             try:
                 thrift.rows(cursor, f"create table {stored} using iceberg as select * from {view.table}")
             except OperationalError:
-                # Its message may quote a row.
-                yield Issue(f"the view {view.name} cannot be read", object=view.unique_id)
+                # A table cannot hold every type that a view may have.
+                try:
+                    thrift.rows(cursor, f"select max(hash(*)) from {view.table}")
+                except OperationalError:
+                    # Its message may quote a row.
+                    yield Issue(f"the view {view.name} cannot be read", object=view.unique_id)
 
 
 def _is_compared_view(node: Node, manifest: DbtManifest) -> bool:
@@ -292,8 +298,7 @@ def _is_compared_view(node: Node, manifest: DbtManifest) -> bool:
 
 @contextmanager
 def _forked(settings: Settings, properties: Mapping[str, str]) -> Iterator[fork.Fork]:
-    """Make the fork of a review, and drop it; the one that a killed review left is dropped first."""
-    fork.drop(settings, FORK, missing_ok=True)
+    """Make the fork of a review, and drop it."""
     log.info("forking the lake, without copying data")
     try:
         yield fork.create(settings, FORK, timedelta(hours=24), properties)

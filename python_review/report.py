@@ -1,7 +1,6 @@
 """What a review found, its verdict, and the report: JSON for programs, Markdown for a pull request, a page for details.
 
-It has counts and sums, and no values of rows but for the samples, which are on the page alone. The page makes no
-requests.
+It has counts and sums. Values of rows are in the samples alone, which are on the page. The page makes no requests.
 """
 
 import json

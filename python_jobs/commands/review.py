@@ -20,12 +20,8 @@ def review(
     base: Annotated[str, typer.Option(help="The branch that the change is for.")] = "origin/main",
     static: Annotated[bool, typer.Option(help="Compare code alone: no Spark, no data.")] = False,
     weeks: Annotated[int, typer.Option(min=1, help="How many of the newest weeks of exported tables to compare.")] = 4,
-    samples: Annotated[
-        bool, typer.Option(help="Show some of the rows that differ in review.html, without personal data.")
-    ] = False,
-    cost: Annotated[
-        bool, typer.Option(help="Build both sides in full, and compare what each node reads, shuffles and computes.")
-    ] = False,
+    samples: Annotated[bool, typer.Option(help="Show rows that differ in review.html, without personal data.")] = False,
+    cost: Annotated[bool, typer.Option(help="Build both sides in full, and compare what each node costs.")] = False,
     accept: Annotated[
         typer.FileText | None,
         typer.Option(help="The text of the pull request; its lines `review-accept:` accept changes of rows."),
@@ -33,13 +29,12 @@ def review(
 ) -> None:
     """Show what a change of the dbt project does to code, contracts, tables and weekly files.
 
-    The change is this checkout, uncommitted edits included. Exit code 0: nothing that a reader can notice, 10: look at
-    it, 11: breaking, 12: something could not be compared.
+    This checkout is the change, uncommitted edits included. Exit codes: 0 clean, 10 look, 11 breaking, 12 undecided.
     """
     env = environment()
     accepted = report.acceptances(accept.read()) if accept else []
-    settings = None if static else from_environment(env)
-    found = run_review(settings, Project(PROJECT_ROOT, env), base, weeks, static, samples, cost)
+    settings, project = None if static else from_environment(env), Project(PROJECT_ROOT, env)
+    found = run_review(settings, project, base, weeks, static, samples, cost)
     found = replace(found, acceptances=accepted)
     path = report.write(found, PROJECT_ROOT / "target" / "review")
     console.print(path.read_text())

@@ -114,7 +114,7 @@ class Erasure:
             return not_searched
         if dry:
             return not_searched
-        not_searched += [f"{tag} is a fork of another LAKEHOUSE_HOME: drop it" for tag in fork.drop_all(self.settings)]
+        not_searched += fork.drop_all(self.settings)
         receipt = before[-1] if not is_new else receipts.begin(key_file, self.persons, places)
         receipt.versions |= dict.fromkeys(versions, HELD)
         receipt.not_searched = not_searched

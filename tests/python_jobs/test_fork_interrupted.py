@@ -134,8 +134,26 @@ def test_forks_of_two_homes_have_tags_of_their_own_and_an_erasure_finds_them(
         create(settings)
     [mine], [others] = (fork.forks(settings) for settings in (production, other))
     assert metadata.tags(catalog) == sorted([mine.tag, others.tag])
-    assert fork.drop_all(production) == [others.tag]
+    [left] = fork.drop_all(production)
+    assert left == f"{others.tag} is a fork of another LAKEHOUSE_HOME: drop it there"
     assert metadata.tags(catalog) == [others.tag]
+
+
+def test_what_a_program_wrote_into_a_dropped_fork_is_deleted_and_stops_nothing(
+    production: Settings, catalog: Catalog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = fork.forks_directory(production)
+    for command in (lambda: fork.drop(production, "mine"), lambda: fork.drop_all(production)):
+        private_files.write(private_files.directory(directory / "mine") / "rows", "of a person")
+        command()
+        assert [*directory.iterdir()] == []
+    create(production)
+    (directory / "mine").rename(directory / "mine.bak")
+    capsys.readouterr()
+    copied, tagged = fork.drop_all(production)
+    assert tagged.startswith("fork_mine_")
+    assert copied == f"{directory / 'mine.bak'} is no fork: delete it"
+    assert capsys.readouterr().out == ""
 
 
 def test_a_fork_lives_as_long_as_its_tags_and_is_removed_afterwards(production: Settings, catalog: Catalog) -> None:
