@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from python_common.errors import UserError
@@ -39,11 +40,13 @@ def write(path: Path, content: str | bytes) -> Path:
     return draft.replace(path)
 
 
-def delete(directory: Path) -> None:
-    """Delete a directory with all that is in it, published versions too; a UserError if files are left."""
+def delete(path: Path) -> None:
+    """Delete a file, or a directory with all that is in it, published versions too; a UserError if files are left."""
     # Directories of published versions are read-only.
-    for version in directory.glob("**/v*/manifest.json"):
+    for version in path.glob("**/v*/manifest.json"):
         version.parent.chmod(0o700)
-    shutil.rmtree(directory, ignore_errors=True)
-    if directory.exists():
-        raise UserError(f"Files in {directory} could not be deleted", "Delete them as their owner, then give it again")
+    shutil.rmtree(path, ignore_errors=True)
+    with suppress(OSError):
+        path.unlink()
+    if path.exists():
+        raise UserError(f"Files in {path} could not be deleted", "Delete them as their owner, then give it again")

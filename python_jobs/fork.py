@@ -90,7 +90,7 @@ def create(settings: Settings, name: str, lives: timedelta, properties: Mapping[
         now = datetime.now(UTC).replace(microsecond=0)
         expired = [fork.directory for fork in forks(settings) if now >= datetime.fromisoformat(fork.expires_at)]
         # Hidden is what a killed command left.
-        for path in (*directory.glob(".*"), *expired):
+        for path in (*directory.glob(".[a-z]*/"), *expired):
             _remove(catalog, path)
         if (directory / name).exists():
             raise UserError(f"There is a fork {name} already", f"lakehouse fork drop {name}, or choose another name")
@@ -103,7 +103,9 @@ def create(settings: Settings, name: str, lives: timedelta, properties: Mapping[
         metadata.tag(catalog, tag, lives)
         metadata.write(catalog, tag, draft, fork.directory, EMPTIED)
         of_store = catalog_properties.of_fork(settings)
-        of_spark = {**_own(settings), **(properties or {}), **_base(fork.directory, of_store)}
+        # Executors on other machines would not see the directory of a fork.
+        local = {} if master(settings).startswith("local") else {"spark.master": "local[*]"}
+        of_spark = {**own_properties(settings), **local, **(properties or {}), **_base(fork.directory, of_store)}
         _write_properties(draft / "spark.conf", of_spark)
         _write_properties(draft / CATALOG_PROPERTIES, of_store)
         environment.write_env_file(draft / "env", _variables(settings, fork))
@@ -114,7 +116,7 @@ def create(settings: Settings, name: str, lives: timedelta, properties: Mapping[
 
 def forks(settings: Settings) -> list[Fork]:
     """Return the forks of this home, by name."""
-    return [_read(path) for path in sorted(forks_directory(settings).glob(f"[a-z]*/{FACTS}"))]
+    return [fork for path in _directories(settings) if path.name[0] != "." and (fork := _read(path))]
 
 
 def drop(settings: Settings, name: str, missing_ok: bool = False) -> None:
@@ -122,9 +124,8 @@ def drop(settings: Settings, name: str, missing_ok: bool = False) -> None:
 
     A fork that was killed while it was made is dropped too. A UserError if there is no such fork, unless `missing_ok`.
     """
-    directory = forks_directory(settings)
     with locked("forks"):
-        found = [path for path in (directory / f".{name}", directory / name) if NAME.fullmatch(name) and path.exists()]
+        found = [path for path in _directories(settings) if path.name.removeprefix(".") == name]
         if not found and not missing_ok:
             names = ", ".join(fork.name for fork in forks(settings)) or "none"
             raise UserError(f"There is no fork {name}", f"There are: {names}")
@@ -133,15 +134,15 @@ def drop(settings: Settings, name: str, missing_ok: bool = False) -> None:
 
 
 def drop_all(settings: Settings) -> list[str]:
-    """Drop the forks of this home, which hold rows of every person; return what is left that may hold them, too."""
-    directory = forks_directory(settings)
-    for name in sorted({path.name.removeprefix(".") for path in directory.glob("*")}):
-        if NAME.fullmatch(name):
-            drop(settings, name, missing_ok=True)
-            console.print(f"fork {name} held the same rows: it is dropped")
-    left = [f"{path} is no fork: delete it" for path in sorted(directory.glob("*"))]
-    tags = metadata.tags(load_catalog(settings))
-    return left + [f"{tag} is a fork of another LAKEHOUSE_HOME: drop it there" for tag in tags]
+    """Drop the forks of this home, which hold rows of every person; return what else may, and what to do about it."""
+    for name in sorted({path.name.removeprefix(".") for path in _directories(settings)}):
+        drop(settings, name, missing_ok=True)
+        console.print(f"fork {name} held the same rows: it is dropped")
+    others = [f"{path} is no fork: delete it" for path in sorted(forks_directory(settings).glob("*"))]
+    for tag in metadata.tags(load_catalog(settings)):
+        name = tag.removeprefix(metadata.TAG_PREFIX).rpartition("_")[0]
+        others.append(f"fork {name} (tag {tag}) is of another LAKEHOUSE_HOME: `lakehouse fork drop {name}` there")
+    return others
 
 
 def forks_directory(settings: Settings) -> Path:
@@ -151,33 +152,37 @@ def forks_directory(settings: Settings) -> Path:
     return settings.home / "forks"
 
 
+def _directories(settings: Settings) -> list[Path]:
+    """Return the directories of forks, those that are left of killed commands first: their names are hidden."""
+    directories = (path for path in forks_directory(settings).glob("*/") if not path.is_symlink())
+    return sorted(path for path in directories if NAME.fullmatch(path.name.removeprefix(".")))
+
+
 def _remove(catalog: Catalog, path: Path) -> None:
     """Remove a fork that looks whole, or what is left of one under its hidden name, which must not have both."""
     hidden = path.with_name(f".{path.name.removeprefix('.')}")
-    if path != hidden:
-        # A program that was still in the fork when it was dropped may have made its directory again.
-        if (path / FACTS).exists():
-            _read(path / FACTS).server().stop()
-        path.rename(hidden)
-    # Before the files, of which one names the tag.
-    if (hidden / FACTS).exists():
-        metadata.untag(catalog, _read(hidden / FACTS).tag)
+    fork = _read(path)
+    if fork and path != hidden:
+        fork.server().stop()
+    path.rename(hidden)
+    for inner in hidden.iterdir():
+        if inner.name != FACTS:
+            private_files.delete(inner)
+    # After the rows, since a damaged table prevents it, and before the file that names the tag.
+    if fork:
+        metadata.untag(catalog, fork.tag)
     private_files.delete(hidden)
 
 
-def _read(path: Path) -> Fork:
-    facts = json.loads(path.read_text())
-    return Fork(**facts | {"directory": Path(facts["directory"])})
+def _read(directory: Path) -> Fork | None:
+    """Return the fork in a directory; None in a copy, and in what a shell of a dropped fork has written."""
+    facts = json.loads((directory / FACTS).read_text()) if (directory / FACTS).exists() else {}
+    is_of_it = facts.get("name") == directory.name.removeprefix(".")
+    return Fork(**{"tag": "", **facts, "directory": Path(facts["directory"])}) if is_of_it else None
 
 
 def _write_properties(path: Path, properties: Mapping[str, str]) -> None:
     private_files.write(path, "".join(f"{key} {value}\n" for key, value in properties.items()))
-
-
-def _own(settings: Settings) -> dict[str, str]:
-    """Return the user's properties of Spark. Executors on other machines would not see the directory of a fork."""
-    own = own_properties(settings)
-    return own if master(settings).startswith("local") else {**own, "spark.master": "local[*]"}
 
 
 def _base(directory: Path, of_store: Mapping[str, str]) -> dict[str, str]:

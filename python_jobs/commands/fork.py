@@ -31,10 +31,10 @@ def create(
 def list_forks(as_json: AsJson = False) -> None:
     """List the forks of this home."""
     rows = [
-        (one.name, one.made_at, one.expires_at, "up" if one.server().process() else "down", str(one.env_file))
+        (one.name, one.made_at, one.expires_at, "up" if one.server().process() else "down", str(one.env_file), one.tag)
         for one in fork.forks(from_environment())
     ]
-    print_table(("fork", "made", "expires", "server", "env file"), rows, as_json)
+    print_table(("fork", "made", "expires", "server", "env file", "tag"), rows, as_json)
 
 
 @app.command()

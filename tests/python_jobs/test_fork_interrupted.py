@@ -1,5 +1,7 @@
 """`lakehouse fork` interrupted at each step: what is left does not look whole, and the next command removes it."""
 
+import json
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -8,6 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import ValidationError
+from typer.testing import CliRunner
 
 from python_common import private_files, process
 from python_common.catalog import fork as metadata
@@ -18,6 +22,7 @@ from python_common.locks import lease
 from python_common.locks.lock import locked
 from python_export.notify import outbox
 from python_jobs import fork
+from python_jobs.commands import fork as commands
 
 DAY = timedelta(hours=24)
 
@@ -35,12 +40,6 @@ def interrupted(after: Callable[..., Any] | None = None) -> Callable[..., Any]:
         raise Interruption
 
     return interrupt
-
-
-def half_deleted(directory: Path) -> None:
-    """Delete the file that says what a fork is, and leave the others."""
-    (directory / fork.FACTS).unlink()
-    raise Interruption
 
 
 @pytest.fixture
@@ -93,7 +92,8 @@ STEPS_OF_DROP = {
     "rename": (Path, "rename", interrupted(Path.rename)),
     "untag one table": (metadata.commits, "remove_tag", interrupted(metadata.commits.remove_tag)),
     "delete": (private_files, "delete", interrupted()),
-    "delete some files": (private_files, "delete", half_deleted),
+    "delete some files": (private_files, "delete", interrupted(private_files.delete)),
+    "untag all": (metadata, "untag", interrupted(metadata.untag)),
 }
 
 
@@ -134,9 +134,53 @@ def test_forks_of_two_homes_have_tags_of_their_own_and_an_erasure_finds_them(
         create(settings)
     [mine], [others] = (fork.forks(settings) for settings in (production, other))
     assert metadata.tags(catalog) == sorted([mine.tag, others.tag])
-    [left] = fork.drop_all(production)
-    assert left == f"{others.tag} is a fork of another LAKEHOUSE_HOME: drop it there"
+    line = f"fork mine (tag {others.tag}) is of another LAKEHOUSE_HOME: `lakehouse fork drop mine` there"
+    assert fork.drop_all(production) == [line]
     assert metadata.tags(catalog) == [others.tag]
+
+
+def test_fork_list_names_the_tag(production: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    create(production)
+    [made] = fork.forks(production)
+    monkeypatch.setattr(commands, "from_environment", lambda: production)
+    [listed] = json.loads(CliRunner().invoke(commands.app, ["list", "--json"]).output)
+    assert (listed["fork"], listed["tag"]) == ("mine", made.tag)
+
+
+def test_copies_and_other_directories_are_no_forks_and_an_erasure_names_what_it_leaves(
+    production: Settings, catalog: Catalog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create(production)
+    [made] = fork.forks(production)
+    for name in ("mine.bak", "mine_copy"):
+        shutil.copytree(made.directory, made.directory.with_name(name))
+    made.directory.with_name("latest").symlink_to(made.directory)
+    assert fork.forks(production) == [made]
+    fork.drop(production, "mine_copy")
+    assert (fork.forks(production), metadata.tags(catalog)) == ([made], [made.tag])
+    shutil.copytree(made.directory, made.directory.with_name("mine_copy"))
+    capsys.readouterr()
+    left = [made.directory.with_name(name) for name in ("latest", "mine.bak")]
+    assert fork.drop_all(production) == [f"{path} is no fork: delete it" for path in left]
+    dropped = capsys.readouterr().out.splitlines()
+    assert dropped == [f"fork {name} held the same rows: it is dropped" for name in ("mine", "mine_copy")]
+    assert (sorted(made.directory.parent.iterdir()), metadata.tags(catalog)) == (left, [])
+
+
+def test_a_damaged_table_of_the_lake_keeps_no_file_of_a_fork_but_what_names_its_tag(
+    production: Settings, catalog: Catalog
+) -> None:
+    create(production)
+    [made] = fork.forks(production)
+    file = Path(catalog.load_table("shop.orders").metadata_location.removeprefix("file://"))
+    content = file.read_bytes()
+    file.write_bytes(content[:99])
+    with pytest.raises(ValidationError):
+        fork.drop(production, "mine")
+    assert [path.name for path in made.directory.with_name(".mine").iterdir()] == [fork.FACTS]
+    file.write_bytes(content)
+    fork.drop(production, "mine")
+    assert ([*made.directory.parent.iterdir()], metadata.tags(catalog)) == ([], [])
 
 
 def test_what_a_program_wrote_into_a_dropped_fork_is_deleted_and_stops_nothing(
@@ -151,7 +195,7 @@ def test_what_a_program_wrote_into_a_dropped_fork_is_deleted_and_stops_nothing(
     (directory / "mine").rename(directory / "mine.bak")
     capsys.readouterr()
     copied, tagged = fork.drop_all(production)
-    assert tagged.startswith("fork_mine_")
+    assert tagged.startswith("fork mine (tag fork_mine_")
     assert copied == f"{directory / 'mine.bak'} is no fork: delete it"
     assert capsys.readouterr().out == ""
 
