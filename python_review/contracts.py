@@ -92,8 +92,7 @@ def _columns(old: Node, new: Node, severity: Severity) -> Iterator[Finding]:
     for name in old.columns.keys() & new.columns.keys():
         before, after = old.columns[name], new.columns[name]
         if before.data_type != after.data_type:
-            change = f"type {before.data_type} becomes {after.data_type}"
-            yield Finding(severity, f"{new.name}.{name}", change)
+            yield Finding(severity, f"{new.name}.{name}", f"type {before.data_type} becomes {after.data_type}")
         required = [{constraint.type for constraint in column.constraints} for column in (before, after)]
         for constraint in required[0] - required[1]:
             yield Finding(severity, f"{new.name}.{name}", f"no longer promises {constraint}")

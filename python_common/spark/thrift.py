@@ -100,3 +100,12 @@ def rows(cursor: hive.Cursor, sql: str) -> list[tuple[Any, ...]]:
     if cursor.poll(get_progress_update=False).operationState == TOperationState.TIMEDOUT_STATE:
         raise hive.OperationalError(TIMED_OUT[0])
     return cursor.fetchall() if cursor.description else []
+
+
+def error_of(cursor: hive.Cursor, sql: str) -> Exception | None:
+    """Run one statement; return why it failed, None if it did not."""
+    try:
+        rows(cursor, sql)
+    except (hive.Error, TException, OSError) as error:
+        return error
+    return None

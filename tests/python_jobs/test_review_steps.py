@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -9,12 +10,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyhive import hive
 from pyiceberg.catalog.sql import SqlCatalog
+from thrift.transport.TTransport import TTransportException
 from typer.testing import CliRunner
 
+from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT
+from python_common.config.settings import Settings
 from python_common.errors import DeadlineError, UserError
 from python_common.locks.lock import locked
+from python_common.spark import thrift
 from python_common.weeks import IsoWeek
 from python_dbt.manifest import DbtManifest, Node
 from python_dbt.project import Project
@@ -157,22 +163,65 @@ def test_a_review_waits_for_another_one_of_its_home(
 
 
 def test_what_a_killed_review_left_is_deleted_by_the_next_which_leaves_nothing(
-    repository: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    repository: Project, offline_settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Whatever the next one builds: its fork, too."""
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+    settings = offline_settings.changed(home=tmp_path)
+    load_catalog(settings, create=True)
+    (tmp_path / "forks" / "review" / "rows").mkdir(parents=True)
     left = tmp_path / "review" / "of a killed one"
     left.mkdir(parents=True)
     (left / "dbt_project.yml").write_text("name: shop")
     checkouts: list[list[str]] = []
 
     def interrupted(_: Path) -> None:
-        checkouts.append([path.name for path in left.parent.glob("*/*")])
+        checkouts.append([path.name for path in (*left.parent.glob("*/*"), *tmp_path.glob("forks/*"))])
         raise KeyboardInterrupt
 
     monkeypatch.setattr(job, "compiled_manifest", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        job.review(None, repository, "HEAD", 4, is_static=True)
+        job.review(settings, repository, "HEAD", 4, is_static=False)
     assert (checkouts[0], [*left.parent.iterdir()]) == (["dbt_project.yml"], [])
+
+
+VIEW = replace(SALES, materialized="view")
+FULL_DISK, TIMEOUT = hive.OperationalError("No space left on device"), hive.OperationalError(thrift.TIMED_OUT[0])
+NO_SERVER = TTransportException(TTransportException.END_OF_FILE)
+
+
+@pytest.mark.parametrize(
+    ("errors", "issues"),
+    [
+        ({}, []),
+        ({"create table": FULL_DISK}, []),
+        ({"create table": FULL_DISK, "select sum": FULL_DISK}, ["the view sales cannot be read"]),
+        ({"create table": TIMEOUT, "select sum": TIMEOUT}, []),
+        ({"create table": NO_SERVER, "select sum": NO_SERVER, "select count": NO_SERVER}, []),
+    ],
+)
+def test_a_view_cannot_be_read_only_if_reading_alone_fails_on_a_server_that_answers(
+    errors: dict[str, Exception], issues: list[str], offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that is full and a server that dies are not made on purpose: here statements fail as they do then."""
+
+    def rows(_: object, sql: str) -> list[object]:
+        for start, error in errors.items():
+            if sql.startswith(start):
+                raise error
+        return []
+
+    monkeypatch.setattr(job.thrift, "connect", lambda _: nullcontext())
+    monkeypatch.setattr(job.thrift, "rows", rows)
+    monkeypatch.setattr(job, "from_environment", lambda _: offline_settings)
+    found = job._store_views(Project(Path(), {}), DbtManifest({VIEW.unique_id: VIEW}), [VIEW])
+    assert [issue.message for issue in found] == issues
+
+
+def test_a_table_without_stored_rows_is_not_compared(sides: list[SqlCatalog], tmp_path: Path) -> None:
+    comparison = job._Comparison(DbtManifest({SALES.unique_id: SALES}), [], tmp_path, {})
+    assert comparison.tables([SALES], *sides) == []
+    assert comparison.not_compared == {"sales": "no rows of it are stored on both sides of the change"}
 
 
 LOOK = TableReport("sales", TableChange(9, 9, changed=1))

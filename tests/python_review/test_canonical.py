@@ -112,6 +112,8 @@ def test_names_are_exchanged_one_for_one(before, after):
         ("with c as (select s.k from t.t as s) select s.f from t.u", 
          "with c as (select r.k from t.t as r) select r.f from t.u"),
         ("select transform(a, x -> x.k) from t.t as t", "select transform(a, y -> y.k) from t.t as t"),
+        # A struct of t.u comes before an alias of the outer query, and only the tables know whether there is one.
+        ("select (select max(a.f) from t.u) from t.t as a", "select (select max(b.f) from t.u) from t.t as b"),
         ("select A.x from t.t as a, t.u as b", "select B.x from t.t as a, t.u as b"),
         ("with a as (select 1 as k), b as (select 2 as k) select k from A", 
          "with a as (select 1 as k), b as (select 2 as k) select k from B"),
