@@ -90,7 +90,7 @@ PYTEST := $(RUN) pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder
 test: setup browser lint ## Lint, then the tests that need this machine alone, on stacks of their own
 	@$(PYTEST) -m "not (long or cluster)"
 
-test-unit: $(VENV) ## The tests that need no service
+test-unit: $(VENV) ## The tests that need no service and not dbt
 	@$(RUN) pytest --numprocesses 2 --dist worksteal -m "unit and not long"
 
 test-long: setup ## Random sequences, kill matrices, faults of services, lakes of their own

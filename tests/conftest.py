@@ -1,6 +1,6 @@
 """The session's own stack: real broker, registry and Thrift server on free ports, in a temporary home.
 
-Each test is in one tier, by the fixtures it uses: `unit` needs no service, `stack` a service on this machine, `cluster`
+Each test is in one tier, by the fixtures it uses: `unit` needs no service and not dbt, `stack` one of both, `cluster`
 is all of tests/cluster. A module that starts services itself is marked `stack`. `long` takes a test out of `make test`:
 random sequences, more seeds, faults of services, lakes of its own. `make chaos` runs what is marked `chaos`.
 
@@ -35,8 +35,8 @@ from tests.support.services.weed import Weed, running_weed
 LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
 # What is built once for several modules; they are one group.
 MAIN_LAKE = "first_wave"
-# Fixtures whose tests are no unit tests: they start services, or processes that wait for each other.
-SERVICES = {"services", "stack", "lake", "weed", "postgres", "start_machine"}
+# Fixtures whose tests are no unit tests: they start services, dbt, or processes that wait for each other.
+SERVICES = {"services", "stack", "lake", "weed", "postgres", "start_machine", "compiled_project", "parsed_project"}
 
 
 def pytest_configure() -> None:
