@@ -27,7 +27,6 @@ from python_common.spark import thrift
 from python_common.weeks import IsoWeek
 from python_dbt.project import Project
 from python_dbt.run import build_all
-from python_ingest.cli import maintenance
 from tests.support.polling import until
 
 pytestmark = pytest.mark.stack
@@ -208,7 +207,7 @@ def test_what_dbt_builds_is_maintained_when_no_other_machine_is_at_work(
     monkeypatch.setattr(lease, "ASKED_AFTER_SECONDS", 0.05)
 
     def alone() -> AbstractContextManager[Lease]:
-        return maintenance.alone(offline_settings, "weekly", "ingest maintain")
+        return lease.alone(load_catalog(offline_settings), "weekly", "ingest maintain")
 
     with pytest.raises(DeadlineError, match="The weekly of elsewhere:"), alone():
         pass

@@ -158,7 +158,7 @@ def hook_of_the_project(manifest: DbtManifest) -> None:
 
 
 def hook_of_a_test(manifest: DbtManifest) -> None:
-    change(manifest, first(manifest, "seed"), pre_hooks=[Hook("{{ copy_people() }}")])
+    change(manifest, manifest.named("channels"), pre_hooks=[Hook("{{ copy_people() }}")])
 
 
 def statement_before_the_model(manifest: DbtManifest) -> None:

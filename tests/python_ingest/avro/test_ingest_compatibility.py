@@ -126,6 +126,6 @@ def test_a_drop_next_to_an_addition_lands_and_is_in_the_log_and_the_summary(
     (status,) = topic_statuses(lab.settings, [lab.declaration], 10)
     assert status.notes == [note]
     shown = lakehouse("ingest", "status", "--models", str(models_dir))
-    assert f"warning: {lab.topic}: {note}" in shown.stderr
+    assert f"note: {lab.topic}: {note}" in shown.stdout
     allowing = replace(lab.declaration, table=f"{lab.declaration.table}_allowed", allow=("code",))
     assert lab.land_well(declaration=allowing).notes == []

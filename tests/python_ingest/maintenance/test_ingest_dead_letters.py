@@ -150,8 +150,8 @@ def test_a_key_that_could_not_be_decoded_is_listed_and_repaired_beside_its_value
     assert f"0/2: key: {foreign} " in said
     assert f"0/1: unknown_schema_id: schema id {0x7FFFFFFF}, key: {foreign} " in said
     status = lakehouse("ingest", "status", "--models", str(models_dir))
-    note = f"warning: {lab.topic}: 4 keys could not be decoded: see `lakehouse ingest dead-letters`"
-    assert note in status.stderr
+    note = f"note: {lab.topic}: 4 keys could not be decoded: see `lakehouse ingest dead-letters`"
+    assert note in status.stdout
     subjects = (f"{lab.topic}-value", f"{lab.topic}-key", subject)
     corrected = replace(lab, declaration=replace(lab.declaration, subject=subjects))
     assert replay.replay(corrected.batch_writer(), "not_registry_avro") == Replayed(1, 0)
