@@ -114,7 +114,7 @@ lint: $(VENV) ## Check Python (style, types), SQL and YAML; needs no Spark
 	@echo "lint: imports"
 	@output=$$($(RUN) lint-imports --no-cache 2>&1) || { echo "$$output" >&2; exit 1; }
 	@echo "lint: sqlfluff"
-	@$(RUN) sqlfluff lint --disable-progress-bar --processes 0 $(wildcard analyses) models macros tests/data
+	@$(RUN) sqlfluff lint --disable-progress-bar $(wildcard analyses) models macros tests/data
 	@echo "lint: yamllint"
 	@$(RUN) yamllint --strict .
 	@echo "lint: dbt"
