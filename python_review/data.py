@@ -25,19 +25,20 @@ Part = tuple[str, str]
 """The rows of a table whose column, the first, has a text, the second."""
 Sample = dict[str, tuple[str | None, str | None]]
 """Cells of a row by column, before and after, as text."""
-Figures = dict[str, tuple[int, Decimal | int | None]]
-"""NULLs and sum by column."""
+Figures = dict[str, tuple[int, int, Decimal | int | None]]
+"""NULLs, distinct values and sum by column."""
 
 
 @dataclass(frozen=True)
 class ColumnChange:
-    """Rows whose key is on both sides with another value, and NULLs and sum, after minus before.
+    """Rows whose key is on both sides with another value; NULLs, distinct values and sum, after minus before.
 
-    The sum is exact text, None of what is no exact number.
+    The sum is exact text, None of what is no exact number. Of distinct values only those of rows that differ count.
     """
 
     changed: int
     nulls: int
+    distinct: int
     total: str | None = None
 
 
@@ -113,7 +114,7 @@ def totals(table: Table, scratch: Path, part: Part) -> dict[str, str]:
     with reading(scratch, "DuckDB could not add up a table", "See that there is room on disk") as database:
         _load(database, "before", table, [*table.scan(row_filter=part_filter(part)).plan_files()], part, columns)
         figures = _figures(database, "before", columns)
-        return {column: str(total) for column, (_, total) in figures.items() if total is not None}
+        return {column: str(total) for column, (*_, total) in figures.items() if total is not None}
 
 
 def _files(task: FileScanTask) -> tuple[str, ...]:
@@ -216,23 +217,24 @@ def _types(database: duckdb.DuckDBPyConnection, relation: str) -> dict[str, str]
 
 
 def _figures(database: duckdb.DuckDBPyConnection, relation: str, columns: Sequence[str]) -> Figures:
-    """Return NULLs and sum of each column; no sum of what DuckDB does not add exactly."""
+    """Return NULLs, distinct values and sum of each column; no sum of what DuckDB does not add exactly."""
     types, figures = _types(database, relation), []
     for column in columns:
         cell = name(column)
         is_exact = types[column].startswith("DECIMAL") or types[column] in ("INTEGER", "BIGINT")
-        figures += [f"count(*) - count({cell})", f"coalesce(sum({cell}), 0)" if is_exact else "null"]
+        figures += [f"count(*) - count({cell})", f"count(distinct {cell})"]
+        figures += [f"coalesce(sum({cell}), 0)" if is_exact else "null"]
     found = iter(one_row(database, f"select {', '.join(figures)} from {relation}"))
-    return dict(zip(columns, zip(found, found, strict=True), strict=True))
+    return dict(zip(columns, zip(found, found, found, strict=True), strict=True))
 
 
 def _totals(before: Figures, after: Figures) -> dict[str, ColumnChange]:
-    """Return NULLs and sums, after minus before; sums of numbers that are exact on both sides."""
+    """Return NULLs, distinct values and sums, after minus before; sums of numbers that are exact on both sides."""
     changes = {}
-    for column, (nulls, total) in after.items():
-        nulls_before, total_before = before[column]
+    for column, (nulls, distinct, total) in after.items():
+        nulls_before, distinct_before, total_before = before[column]
         added = None if total is None or total_before is None else str(total - total_before)
-        changes[column] = ColumnChange(0, nulls - nulls_before, added)
+        changes[column] = ColumnChange(0, nulls - nulls_before, distinct - distinct_before, added)
     return changes
 
 

@@ -64,12 +64,18 @@ def plain(value):
     return tuple(sorted(value.items())) if isinstance(value, dict) else value
 
 
+def rows_that_differ(before, after):
+    """All rows, with their numbers, of a content that is there more often on one side."""
+    sides = [Counter(tuple(map(plain, row.values())) for row in rows) for rows in (before, after)]
+    left = {*(sides[0] - sides[1]), *(sides[1] - sides[0])}
+    return [{row: side[row] for row in left if side[row]} for side in sides]
+
+
 def expected(before, after, key):
     """What differs, by counting rows in plain Python."""
     sides = [Counter(tuple(map(plain, row.values())) for row in rows) for rows in (before, after)]
     left = [sides[0] - sides[1], sides[1] - sides[0]]
-    # All rows of a content that is there more often on one side.
-    unpaired = [{row: side[row] for row in {*left[0], *left[1]} if side[row]} for side in sides]
+    unpaired = rows_that_differ(before, after)
     keys = [Counter() for _ in sides]
     for counted, rows in zip(keys, unpaired, strict=True):
         for row, times in rows.items():
@@ -110,6 +116,12 @@ def random_pairs(catalog, scratch, seed, number):
                 nulls = [sum(row[column] is None for row in rows) for rows in (before, after)]
                 assert Decimal(found.columns[column].total) == sums[1] - sums[0]
                 assert found.columns[column].nulls == nulls[1] - nulls[0]
+        for column, change in found.columns.items():
+            place = schema.names.index(column)
+            values = [
+                {row[place] for row in rows if row[place] is not None} for rows in rows_that_differ(before, after)
+            ]
+            assert change.distinct == len(values[1]) - len(values[0]), (column, values)
 
 
 def test_random_tables_differ_as_counted_in_plain_python(catalog, tmp_path):
@@ -151,7 +163,7 @@ def test_rewritten_files_with_the_same_rows_are_equal(catalog, tmp_path):
 def test_a_changed_value_counts_in_its_column_alone(catalog, tmp_path):
     after = [ROWS[0] | {"amount": Decimal("0.05")}, *ROWS[1:]]
     found = compare(table(catalog, ROWS), table(catalog, after), KEY, tmp_path)
-    assert (found.changed, found.columns["amount"]) == (1, ColumnChange(1, 0, "0.05"))
+    assert (found.changed, found.columns["amount"]) == (1, ColumnChange(1, 0, 0, "0.05"))
     assert [column for column, change in found.columns.items() if change.changed] == ["amount"]
 
 
@@ -184,7 +196,10 @@ def test_files_are_read_by_the_ids_of_columns_whatever_their_names(catalog, tmp_
         change.add_column("share", DoubleType()).rename_column("price", "amount")
     found = compare(before, made, KEY, tmp_path)
     assert (found.missing, found.changed) == ({"after": ["portion (double)"]}, 10)
-    assert (found.columns["share"], found.columns["amount"]) == (ColumnChange(10, 10), ColumnChange(0, 0, "0.00"))
+    assert (found.columns["share"], found.columns["amount"]) == (
+        ColumnChange(10, 10, -1),
+        ColumnChange(0, 0, 0, "0.00"),
+    )
 
 
 def test_values_of_a_widened_column_are_equal(catalog, tmp_path):
@@ -210,7 +225,7 @@ def test_a_column_that_became_a_text_is_compared_as_text(catalog, tmp_path):
     text = SCHEMA.set(1, pa.field("part", pa.string()))
     after = [row | {"part": "0"} for row in ROWS[1:]] + [ROWS[0] | {"part": "one"}]
     found = compare(table(catalog, ROWS), table(catalog, after, text), ("key",), tmp_path)
-    assert (found.changed, found.columns["part"]) == (1, ColumnChange(1, 0, None))
+    assert (found.changed, found.columns["part"]) == (1, ColumnChange(1, 0, 1, None))
 
 
 def test_only_the_rows_of_a_condition_are_compared(catalog, tmp_path):

@@ -14,7 +14,7 @@ from python_review.scope import Scope
 CHANGED = {"model.shop.sales": "SQL"}
 WEEK = TableReport(
     "exp_sales",
-    TableChange(844, 844, changed=3, columns={"amount": ColumnChange(3, 0, "1.50"), "city": ColumnChange(0, 1)}),
+    TableChange(844, 844, changed=3, columns={"amount": ColumnChange(3, 0, 0, "1.50"), "city": ColumnChange(0, 1, 0)}),
     "2026-W45",
     {"amount": "7500.00"},
 )
@@ -78,7 +78,7 @@ def test_the_report_begins_with_who_is_affected_and_by_how_much():
 
 
 def test_names_and_types_are_text_and_neither_tags_nor_cells_of_markdown():
-    columns = {"a|b": ColumnChange(2, 0)}
+    columns = {"a|b": ColumnChange(2, 0, 0)}
     text = markdown(
         review(
             findings=[
@@ -172,7 +172,7 @@ def test_a_change_is_accepted_up_to_its_bound_alone(line, verdict):
 
 def test_added_rows_and_columns_are_no_change_of_a_column():
     [entry] = acceptances("review-accept: sales.amount rows<=9 why")
-    changed = {"amount": ColumnChange(1, 0)}
+    changed = {"amount": ColumnChange(1, 0, 0)}
     assert entry.covers(TableReport("sales", TableChange(9, 9, changed=1, columns=changed)))
     assert not entry.covers(TableReport("sales", TableChange(9, 10, added=1, changed=1, columns=changed)))
     assert not entry.covers(
