@@ -1,7 +1,7 @@
 # The commands people type. `make` alone lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup browser up down demo test test-unit test-long test-cluster test-rest chaos lint review review-sample pictures docs bench-ingest bench-build bench-cluster bench-export bench-review
+.PHONY: help setup browser up down demo test test-unit test-long test-cluster test-rest chaos lint lint-sql lint-others review review-sample pictures docs bench-ingest bench-build bench-cluster bench-export bench-review
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 
@@ -106,6 +106,13 @@ chaos: setup $(CLUSTER) ## What takes longest: random kills, CHAOS_ROUNDS times 
 	@CHAOS_ROUNDS=$${CHAOS_ROUNDS:-20} $(PYTEST) -v -m chaos
 
 lint: $(VENV) ## Check Python (style, types), SQL and YAML; needs no Spark
+	@$(MAKE) --no-print-directory --jobs 2 lint-sql lint-others
+
+lint-sql: $(VENV)
+	@echo "lint: sqlfluff"
+	@$(RUN) sqlfluff lint --disable-progress-bar $(wildcard analyses) models macros tests/data
+
+lint-others: $(VENV)
 	@echo "lint: ruff"
 	@$(RUN) ruff check --quiet .
 	@$(RUN) ruff format --check --quiet .
@@ -113,8 +120,6 @@ lint: $(VENV) ## Check Python (style, types), SQL and YAML; needs no Spark
 	@output=$$($(RUN) mypy 2>&1) || { echo "$$output" >&2; exit 1; }
 	@echo "lint: imports"
 	@output=$$($(RUN) lint-imports --no-cache 2>&1) || { echo "$$output" >&2; exit 1; }
-	@echo "lint: sqlfluff"
-	@$(RUN) sqlfluff lint --disable-progress-bar $(wildcard analyses) models macros tests/data
 	@echo "lint: yamllint"
 	@$(RUN) yamllint --strict .
 	@echo "lint: dbt"
