@@ -83,11 +83,11 @@ class Service:
         return True
 
     def require_ports(self) -> None:
-        """Raise a UserError if a port is taken."""
+        """Raise a UserError if a port is in use."""
         for variable, port in self.ports.items():
             if not _is_free(port):
                 raise UserError(
-                    f"Port {port} for {self.name} is taken by another program",
+                    f"Port {port} for {self.name} is in use by another program",
                     f"Set {variable} to a free port",
                 )
 

@@ -93,7 +93,7 @@ class Node:
 
     @property
     def grain(self) -> str:
-        """The first sentence of its description, which says what a row is."""
+        """The first sentence of its description, which states what a row is."""
         return " ".join(self.description.split()).partition(". ")[0].rstrip(".")
 
     def column_meta(self, name: str) -> Mapping[str, Any]:
@@ -148,14 +148,14 @@ class DbtManifest:
 
     def ancestors(self, *unique_ids: str) -> list[str]:
         """Return the unique ids of all that some nodes are made from, sorted."""
-        found: set[str] = set()
+        ancestors: set[str] = set()
         waiting = [*unique_ids]
         while waiting:
             node = self.nodes.get(waiting.pop())
-            new = {*node.parents} - found if node else set()
-            found |= new
+            new = {*node.parents} - ancestors if node else set()
+            ancestors |= new
             waiting += new
-        return sorted(found)
+        return sorted(ancestors)
 
 
 _READER = TypeAdapter(DbtManifest)
@@ -176,8 +176,8 @@ def load(path: Path) -> DbtManifest:
         return parse(path.read_bytes())
     except ValidationError as error:
         [first, *_] = error.errors(include_url=False, include_input=False)
-        place = ".".join(map(str, first["loc"]))
+        field = ".".join(map(str, first["loc"]))
         raise UserError(
-            f"dbt's manifest at {path} cannot be read: {first['msg']}{f' at {place}' if place else ''}",
+            f"dbt's manifest at {path} cannot be read: {first['msg']}{f' at {field}' if field else ''}",
             "Delete it and run `dbt build`",
         ) from None

@@ -52,8 +52,8 @@ class Project:
 
     def results(self) -> dict[str, Any]:
         """Return the results of the last dbt command: `results` of nodes, and `metadata`."""
-        found: dict[str, Any] = json.loads(self.results_path.read_text())
-        return found
+        results: dict[str, Any] = json.loads(self.results_path.read_text())
+        return results
 
     def manifest(self) -> DbtManifest:
         """Return dbt's manifest; a UserError before the first dbt command."""

@@ -30,7 +30,7 @@ FIGURES_TABLE = "ops.weekly_figures"
 ROLLING_30D = "fct_customers_rolling_30d"
 # Where dbt reads the project from, besides dbt_project.yml.
 SOURCES = ("models", "macros", "seeds", "snapshots")
-# dbt's own complaints about the project; the lines that follow, up to an empty one, explain them.
+# dbt's complaints about the project; the lines that follow, up to an empty one, explain them.
 PROJECT_FAILED = ("Compilation Error", "Parsing Error", "Dbt Internal Error", "Could not find profile")
 
 
@@ -85,11 +85,11 @@ def build_all(project: Project, weeks: Sequence[IsoWeek], *selection: str) -> li
         # A server that is gone is reported as that, and not as an issue of what it should build.
         with thrift.connect(from_environment(project.env)):
             pass
-        found = failures(project) if project.results_path.is_file() else []
+        issues = failures(project) if project.results_path.is_file() else []
         # Nothing was built if a hook failed, or the project cannot be read.
-        if not found:
+        if not issues:
             raise
-        return found
+        return issues
     return []
 
 
@@ -105,7 +105,7 @@ def failures(project: Project) -> list[Issue]:
     results = {
         result["unique_id"]: result for result in project.results()["results"] if result["unique_id"] in manifest.nodes
     }
-    found = []
+    issues = []
     for unique_id, result in results.items():
         node = manifest.nodes[unique_id]
         if result["status"] not in FAILED:
@@ -113,16 +113,16 @@ def failures(project: Project) -> list[Issue]:
         if node.resource_type == "operation":
             raise UserError(f"The hook {node.name} of the dbt project failed", f"dbt's log is {project.log}")
         if node.resource_type == "test":
-            places = [node.attached_node] if node.attached_node else node.parents
+            object_ids = [node.attached_node] if node.attached_node else node.parents
             reason = f"test {node.name} failed"
         else:
-            places, reason = [unique_id], f"{node.name} could not be built ({_why(result['message'] or '')})"
-        found += [Issue(reason, object=place) for place in places]
-    failed = {issue.object for issue in found}
+            object_ids, reason = [unique_id], f"{node.name} could not be built ({_why(result['message'] or '')})"
+        issues += [Issue(reason, object=object_id) for object_id in object_ids]
+    failed = {issue.object for issue in issues}
     for unique_id, result in results.items():
         if result["status"] == "skipped" and failed.isdisjoint(manifest.ancestors(unique_id)):
-            found.append(Issue(f"{manifest.nodes[unique_id].name} was skipped", object=unique_id))
-    return found
+            issues.append(Issue(f"{manifest.nodes[unique_id].name} was skipped", object=unique_id))
+    return issues
 
 
 def _why(message: str) -> str:
@@ -210,14 +210,14 @@ def problems(output: str) -> list[str]:
 
     Everything else stays out, not only because of its length: it may quote rows.
     """
-    found: list[str] = []
+    lines: list[str] = []
     explaining = False
     for line in (TIME.sub("", line).strip() for line in output.splitlines()):
         explaining = bool(line) and (explaining or line.startswith(PROJECT_FAILED))
         if match := NODE_FAILED.match(line):
-            found.append(match[0])
+            lines.append(match[0])
         elif spark_sql.EXCEPTION in line:
-            found.append(spark_sql.reason(line))
+            lines.append(spark_sql.reason(line))
         elif explaining:
-            found.append(line)
-    return list(dict.fromkeys(found))
+            lines.append(line)
+    return list(dict.fromkeys(lines))

@@ -180,7 +180,7 @@ def read_batches(
 
 
 def _metadata_of(catalog: Catalog, identifier: str) -> str:
-    """Name a table's metadata, if it can be found out, by its path: the file may be what is damaged."""
+    """Name a table's metadata by its path, if it is known: the file may be what is damaged."""
     what = f"the metadata of {identifier}"
     if not isinstance(catalog, SqlCatalog):
         return what

@@ -34,7 +34,7 @@ class Kind(Enum):
 
 
 def sqlite_uri(directory: Path) -> str:
-    """Return the address of a catalog in SQLite, in a directory of its own."""
+    """Return the address of a catalog in SQLite, in a separate directory."""
     return f"jdbc:sqlite:{directory / 'catalog.db'}?journal_mode=WAL&busy_timeout=30000"
 
 
@@ -60,10 +60,10 @@ def of_fork(settings: Settings) -> dict[str, str]:
 
 
 def for_spark(settings: Settings) -> dict[str, str]:
-    """Return the properties of Spark's catalog; a UserError if the file of properties cannot be taken."""
+    """Return the properties of Spark's catalog; a UserError if the file of properties is invalid."""
     of_kind = {
         Kind.SQLITE: {"type": "jdbc", "jdbc.schema-version": "V1"},
-        # A statement whose reply is lost is sent again by Iceberg's own class: a table can be lost by that.
+        # A statement whose reply is lost is sent again by Iceberg's class: a table can be lost by that.
         Kind.POSTGRESQL: {"catalog-impl": SAFE_JDBC, "jdbc.schema-version": "V1", "clients": "4"},
         Kind.REST: {"type": "rest"},
     }[kind(settings)]

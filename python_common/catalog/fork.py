@@ -1,4 +1,4 @@
-"""A fork of a lake: new metadata files, in a catalog of their own, which name the data files of production.
+"""A fork of a lake: new metadata files, in a separate catalog, which name the data files of production.
 
 No data is copied. Production's snapshots are tagged first, for as long as the fork may live, so that its maintenance
 keeps what the fork reads; the tags are all that changes there. The metadata of a fork refuses to delete files that it
@@ -62,8 +62,8 @@ def tags(catalog: Catalog) -> list[str]:
     return sorted(ref for ref in refs if ref.startswith(TAG_PREFIX))
 
 
-def write(catalog: Catalog, tag: str, draft: Path, place: Path, emptied: Collection[str]) -> None:
-    """Write a fork of what is tagged into the directory `draft`, which the caller renames to `place`.
+def write(catalog: Catalog, tag: str, draft: Path, directory: Path, emptied: Collection[str]) -> None:
+    """Write a fork of what is tagged into the directory `draft`, which the caller renames to `directory`.
 
     Tables in `emptied` have no rows in the fork.
 
@@ -76,11 +76,11 @@ def write(catalog: Catalog, tag: str, draft: Path, place: Path, emptied: Collect
         if kind == "TABLE":
             metadata = _table(metadata, tag if f"{space}.{table}" not in emptied else "")
             metadata["properties"][property_keys.FORK_OF] = location
-        metadata |= {f"{kind.lower()}-uuid": str(uuid4()), "location": f"{place}/warehouse/{space}/{table}"}
+        metadata |= {f"{kind.lower()}-uuid": str(uuid4()), "location": f"{directory}/warehouse/{space}/{table}"}
         file = Path("warehouse", space, table, "metadata", f"00000-{uuid4()}.metadata.json")
         (draft / file).parent.mkdir(parents=True)
         (draft / file).write_text(json.dumps(metadata))
-        rows.append((space, table, str(place / file), kind))
+        rows.append((space, table, str(directory / file), kind))
     database_file = draft / "catalog.db"
     # PyIceberg makes the tables of a new catalog, with a column for views.
     SqlCatalog(CATALOG_NAME, uri=f"sqlite:///{database_file}").close()
@@ -132,16 +132,16 @@ def _rows(catalog: Catalog) -> list[Row]:
 
 def _listed(catalog: Catalog) -> list[Row]:
     """Return what a catalog has that cannot read all at one moment: what two lists in turn agree on."""
-    found: list[Row] = []
+    rows: list[Row] = []
     for _ in range(LISTINGS):
-        before = found
+        before = rows
         contents = [(name, catalog.load_table(name).metadata_location, "TABLE") for name in table_names(catalog)]
         # A server without views lists none. PyIceberg does not name the metadata file of a view.
         views = [".".join(name) for space in catalog.list_namespaces() for name in catalog.list_views(space)]
         contents += [(name, catalog.load_view(name).metadata.model_dump_json(by_alias=True), "VIEW") for name in views]
-        found = [(*name.rpartition(".")[::2], content, kind) for name, content, kind in sorted(contents)]
-        if found == before:
-            return found
+        rows = [(*name.rpartition(".")[::2], content, kind) for name, content, kind in sorted(contents)]
+        if rows == before:
+            return rows
     raise UserError("The lake cannot be forked: its tables change all the time", "Stop the ingesters, and run it again")
 
 
@@ -164,21 +164,21 @@ def _table(metadata: dict[str, Any], tag: str) -> dict[str, Any]:
     }
     tagged = metadata.get("refs", {}).get(tag)
     by_id = {snapshot["snapshot-id"]: snapshot for snapshot in metadata.get("snapshots", [])}
-    kept: set[int] = set()
+    snapshot_ids: set[int] = set()
     if tagged is None:
         refs = {}
     else:
         refs["main"] = {"snapshot-id": tagged["snapshot-id"], "type": "branch"}
-        # The summary of the last batch says how far the topic was read; compaction may have followed it.
+        # The summary of the last batch has how far the topic was read; compaction may have followed it.
         current = by_id.get(tagged["snapshot-id"])
         while current is not None:
-            kept.add(current["snapshot-id"])
+            snapshot_ids.add(current["snapshot-id"])
             is_batch = property_keys.BATCH in current["summary"]
             current = None if is_batch else by_id.get(current.get("parent-snapshot-id"))
-        kept.update(target["snapshot-id"] for target in refs.values())
+        snapshot_ids.update(target["snapshot-id"] for target in refs.values())
     last = refs["main"]["snapshot-id"] if refs else -1
     of_kept = {
-        field: [entry for entry in metadata.get(field, []) if entry["snapshot-id"] in kept]
+        field: [entry for entry in metadata.get(field, []) if entry["snapshot-id"] in snapshot_ids]
         for field in ("snapshots", "snapshot-log", "statistics", "partition-statistics")
     }
     log = of_kept["snapshot-log"]

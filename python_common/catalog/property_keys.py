@@ -37,7 +37,7 @@ RANGES = "lakehouse.ranges"
 READ_UNTIL = "lakehouse.read-until"
 SCHEMA_IDS = "lakehouse.schema-ids"
 
-# Properties of a model's table: the watermark of each table that it reads, whose name follows, and its own snapshot.
+# Properties of a model's table: the watermark of each table that it reads, whose name follows, and its snapshot.
 READ = "lakehouse.read."
 NOTED_AT = "lakehouse.noted-at"
 

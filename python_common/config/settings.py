@@ -149,7 +149,7 @@ class Settings(Variables):
     export_grace: Duration = for_exports(
         "LAKEHOUSE_EXPORT_GRACE",
         "how long after its end a week waits for a topic without newer records, unless the topic's"
-        " `config.meta.kafka.silence` says: [operations.md](operations.md)",
+        " `config.meta.kafka.silence` states: [operations.md](operations.md)",
         "24h",
     )
     pii_key_file: Path | None = variable(

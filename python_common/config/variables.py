@@ -1,6 +1,6 @@
 """Variables of the environment as typed, frozen values: the base of the models that name them.
 
-A field says all there is to say of a variable: name, type, default, meaning, and which part reads it. The table of
+A field has all facts of a variable: name, type, default, meaning, and which part reads it. The table of
 docs/configuration.md is made from these fields.
 """
 
@@ -45,10 +45,10 @@ def _duration(given: Any) -> Any:
 
 
 def _limit(given: Any) -> Any:
-    found = _duration(given)
-    if not found:
+    limit = _duration(given)
+    if not limit:
         raise MalformedError(f"is {given}", "Give it some time")
-    return found
+    return limit
 
 
 def _port(given: Any) -> Any:
@@ -145,15 +145,15 @@ class Variables(BaseModel):
 
 def fields(model: type[Variables]) -> dict[str, FieldInfo]:
     """Return the fields of a model and its parts, by their variables."""
-    found: dict[str, FieldInfo] = {}
+    by_alias: dict[str, FieldInfo] = {}
     for field in model.model_fields.values():
         part = _part(field)
-        found |= fields(part) if part else {str(field.alias): field}
-    return found
+        by_alias |= fields(part) if part else {str(field.alias): field}
+    return by_alias
 
 
 def written(field: FieldInfo) -> str:
-    """Return how a value is written, for the documentation; empty if its meaning says all."""
+    """Return how a value is written, for the documentation; empty if its meaning suffices."""
     for kind in (field.annotation, *get_args(field.annotation)):
         if get_origin(kind) is Literal:
             return ", ".join(f"`{choice}`" for choice in get_args(kind) if choice)
@@ -189,10 +189,10 @@ def _given(model: type[Variables], env: Mapping[str, str]) -> dict[str, Any]:
 
 def _to_user_error(model: type[Variables], error: ValidationError) -> UserError:
     first = error.errors(include_url=False)[0]
-    *parts, last = map(str, first["loc"])
-    for part in parts:
-        model = _part(model.model_fields[part]) or model
-    # The place of a default that is wrong is the field, of what is given its variable.
+    *names, last = map(str, first["loc"])
+    for name in names:
+        model = _part(model.model_fields[name]) or model
+    # A wrong default is named by its field, a wrong input by its variable.
     name = model.variable(last) if last in model.model_fields else last
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, MalformedError):

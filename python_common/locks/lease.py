@@ -45,7 +45,7 @@ ASKED_AFTER_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Row:
-    """A lease. The row of one that was given back stays, for its number."""
+    """A lease. The row of a released lease stays, for its number."""
 
     name: Annotated[str, "what one run at a time may do"]
     holder: Annotated[str | None, "the machine, and its LAKEHOUSE_HOME; null while it is free"]
@@ -54,7 +54,7 @@ class Row:
         str | None,
         "what the next holder reports if this one is killed, and killed runs before it",
     ]
-    number: Annotated[int, "how often it was taken", LongType()]
+    number: Annotated[int, "how often it was acquired", LongType()]
     command: Annotated[str, "what the holder does"]
     since: Annotated[datetime, "when the holder took it"]
 
@@ -122,7 +122,7 @@ class Lease:
         return None if self._is_mine(row) else str(row)
 
     def renew(self) -> bool:
-        """Renew the lease, and return whether it is still this run's. One that was given back is not taken again."""
+        """Renew the lease, and return whether it is still this run's. A released one is not acquired again."""
         now = datetime.now(UTC)
 
         def change(rows: Rows) -> Rows:
@@ -150,7 +150,7 @@ class Lease:
         TABLE.change(self._catalog, change)
 
     def keep(self) -> None:
-        """Renew the lease until it is given back or lost; runs in a thread."""
+        """Renew the lease until it is released or lost; runs in a thread."""
         while not self._ended.wait(RENEWED_AFTER_SECONDS):
             with suppress(Exception):  # the catalog may answer again before the lease expires
                 if not self.renew():

@@ -40,7 +40,7 @@ class LazySparkSession:
             return self._session
 
     def gone(self) -> bool:
-        """Tell whether the JVM was started and has ended or is ending, for instance for its memory."""
+        """Return whether the JVM was started and has ended or is ending, for instance for its memory."""
         gateway = self._session.sparkContext._gateway if self._session is not None else None
         if gateway is None:
             return False
@@ -73,7 +73,7 @@ def _start(settings: Settings, log: Path) -> SparkSession:
     private_files.directory(log.parent)
     sys.stderr.flush()
     terminal = os.dup(2)
-    # The JVM inherits the descriptor when it starts; then Python gets its own back. What other threads log meanwhile is
+    # The JVM inherits the descriptor when it starts; then Python's is restored. What other threads log meanwhile is
     # still written to the terminal.
     with log.open("ab") as file, os.fdopen(os.dup(terminal), "w") as stderr, contextlib.redirect_stderr(stderr):
         os.dup2(file.fileno(), 2)
@@ -85,7 +85,7 @@ def _start(settings: Settings, log: Path) -> SparkSession:
         except Py4JJavaError as error:
             raise UserError(
                 f"Spark does not start on {master(settings)} ({_root_message(error)})",
-                f"Check that it answers, and what the file of LAKEHOUSE_SPARK_CONF says; see the end of {log}",
+                f"Check that it answers, and the file of LAKEHOUSE_SPARK_CONF; see the end of {log}",
             ) from None
         finally:
             os.dup2(terminal, 2)

@@ -37,14 +37,14 @@ def configuration(settings: Settings) -> dict[str, str]:
         UserError: a file of properties is invalid.
     """
     catalog = f"spark.sql.catalog.{CATALOG_NAME}"
-    own = own_properties(settings)
-    for name in own:
+    properties = own_properties(settings)
+    for name in properties:
         if name.startswith(f"{catalog}."):
             variable = catalog_properties.FILE
             raise UserError(
                 f"{settings.spark_conf} sets {name}", f"Set it in the file of {variable}: Python reads it too"
             )
-    # Jars stand on the class path, not in spark.jars: closing a Thrift session closes the loader of added jars.
+    # Jars are on the class path, not in spark.jars: closing a Thrift session closes the loader of added jars.
     on_one_machine = catalog_properties.is_on_one_machine(settings)
     folders = [JARS_DIR] if on_one_machine else [JARS_DIR, CLUSTER_DIR]
     return {
@@ -52,7 +52,7 @@ def configuration(settings: Settings) -> dict[str, str]:
         **{f"{catalog}.{name}": value for name, value in catalog_properties.for_spark(settings).items()},
         "spark.driver.extraClassPath": f"{JARS_DIR}/*",
         "spark.executor.extraClassPath": ":".join(f"{folder}/*" for folder in folders),
-        **own,
+        **properties,
     }
 
 
@@ -68,7 +68,7 @@ def _s3a() -> dict[str, str]:
 
 
 def own_properties(settings: Settings) -> dict[str, str]:
-    """Return the properties of LAKEHOUSE_SPARK_CONF; a UserError if the file cannot be taken."""
+    """Return the properties of LAKEHOUSE_SPARK_CONF; a UserError if the file is invalid."""
     if settings.spark_conf is None:
         return {}
     variable = Settings.variable("spark_conf")
@@ -87,11 +87,11 @@ def _of_executors(settings: Settings) -> dict[str, str]:
     """Return the variables that remote executors need to read Kafka, but for those that the user's file sets."""
     if master(settings).startswith("local"):
         return {}
-    own = own_properties(settings)
+    properties = own_properties(settings)
     return {
         f"spark.executorEnv.{name}": value
         for name, value in connections.java_environment(settings).items()
-        if own.keys().isdisjoint({f"spark.executorEnv.{name}", f"spark.kubernetes.executor.secretKeyRef.{name}"})
+        if properties.keys().isdisjoint({f"spark.executorEnv.{name}", f"spark.kubernetes.executor.secretKeyRef.{name}"})
     }
 
 
@@ -115,14 +115,14 @@ def process_environment(settings: Settings | None = None, properties: Path = DEF
     """Return the environment of a Spark process: conf/, the class archive, loopback if it has no other machine."""
     more = {}
     if settings and not catalog_properties.is_on_one_machine(settings):
-        # At the end of the class path: before Spark's own jars it would make the class archive useless.
+        # At the end of the class path: before Spark's jars it would make the class archive useless.
         more["SPARK_DIST_CLASSPATH"] = _before(f"{CLUSTER_DIR}/*", "SPARK_DIST_CLASSPATH", separator=":")
     if settings is None or master(settings).startswith("local"):
         more["SPARK_LOCAL_IP"] = "127.0.0.1"
     return {
         **os.environ,
         "SPARK_HOME": str(SPARK_HOME),
-        # Not conf/: it would stand on the class path, and there is no archive for a class path with directories.
+        # Not conf/: it would be on the class path, and there is no archive for a class path with directories.
         "SPARK_CONF_DIR": str(SPARK_HOME / "conf"),
         "SPARK_SUBMIT_OPTS": _before(_java_options(), "SPARK_SUBMIT_OPTS"),
         "PYSPARK_SUBMIT_ARGS": _before(
@@ -132,10 +132,10 @@ def process_environment(settings: Settings | None = None, properties: Path = DEF
     }
 
 
-def _before(own: str, variable: str, default: str = "", separator: str = " ") -> str:
-    """Return a variable of the caller, with our value in front once."""
+def _before(value: str, variable: str, default: str = "", separator: str = " ") -> str:
+    """Return a variable of the caller, with `value` in front once."""
     current = os.environ.get(variable, default)
-    return current if own in current else separator.join(filter(None, (own, current)))
+    return current if value in current else separator.join(filter(None, (value, current)))
 
 
 def _java_options() -> str:

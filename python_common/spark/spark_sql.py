@@ -19,7 +19,7 @@ ABOUT_THE_STATEMENT = ("AnalysisException", "ParseException")
 
 @dataclass(frozen=True)
 class Table:
-    """The place of a table in the catalog."""
+    """The namespace and name of a table in the catalog."""
 
     schema: str
     name: str

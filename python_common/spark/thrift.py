@@ -28,7 +28,7 @@ TIMED_OUT = ("Query timed out", "found TIMEDOUT")
 
 @contextmanager
 def connect(settings: Settings) -> Iterator[hive.Cursor]:
-    """Yield a cursor on the Thrift server; a statement may take as long as LAKEHOUSE_STATEMENT_TIMEOUT says.
+    """Yield a cursor on the Thrift server; a statement may take as long as LAKEHOUSE_STATEMENT_TIMEOUT.
 
     Raises:
         UserError: the server does not answer or refuses the password.

@@ -48,10 +48,10 @@ def check(catalog: Catalog | None = None, target: Path | None = None) -> int:
     if target and not (target / "manifest.json").is_file():
         raise UserError(f"There is no manifest.json in {target}", "Name the target directory of a `dbt build`")
     manifest = load(target / "manifest.json") if target else compiled_manifest(PROJECT_ROOT)
-    found = issues_of(proof.resolve(manifest))
+    issues = issues_of(proof.resolve(manifest))
     if catalog is not None:
-        found += [field.issue for field in declared.undeclared_fields(manifest, catalog)]
-    require_none(found)
+        issues += [field.issue for field in declared.undeclared_fields(manifest, catalog)]
+    require_none(issues)
     return len(manifest.models)
 
 
@@ -82,9 +82,9 @@ def require_classified(manifest: DbtManifest, catalog: Catalog, strict: bool = T
     return unknown
 
 
-def require_none(found: Iterable[Issue]) -> None:
+def require_none(issues: Iterable[Issue]) -> None:
     """Raise one error that names all issues, if there are any."""
-    lines = [f"  {issue.message}. {issue.remedy}." for issue in found]
+    lines = [f"  {issue.message}. {issue.remedy}." for issue in issues]
     if lines:
         raise UserError(
             f"Personal data is not safe, {len(lines)} {'things' if len(lines) > 1 else 'thing'} to correct:\n"

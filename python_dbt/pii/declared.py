@@ -134,9 +134,9 @@ def unlabelled_quasi_identifiers(manifest: DbtManifest) -> Iterator[Issue]:
             continue
         for name, flows in relation.columns:
             if flows and not node.column_meta(name).get(QUASI):
-                held = ", ".join(sorted(flow.column for flow in flows))
+                sources = ", ".join(sorted(flow.column for flow in flows))
                 yield Issue(
-                    f"{node.name}.{name} holds {held}, a quasi-identifier, which its yml does not declare",
+                    f"{node.name}.{name} holds {sources}, a quasi-identifier, which its yml does not declare",
                     f"Set config.meta.{QUASI} of the column to true",
                 )
 
@@ -195,9 +195,9 @@ def _type(source: Node, column: str, text: str) -> IcebergType:
 
 
 def _fields(path: str, column: IcebergType) -> Iterator[str]:
-    """Yield the paths of what a type is made of in the end; lists and maps have no step of their own in them."""
-    parts = children(column)
-    if not parts:
+    """Yield the paths of the leaves of a type; lists and maps add no step to a path."""
+    fields = children(column)
+    if not fields:
         yield path
-    for name, part in parts.items():
+    for name, part in fields.items():
         yield from _fields(f"{path}.{name.lower()}" if isinstance(column, StructType) else path, part)

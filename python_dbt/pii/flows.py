@@ -77,7 +77,7 @@ def computed(flows: Flows) -> Flows:
 
 
 def carried(arms: Iterable[Flows]) -> Flows:
-    """Return the flows of a value that is taken from one of several arms.
+    """Return the flows of a value that comes from one of several arms.
 
     It is carried if every arm carries a classified column. If an arm is a chosen value, it is computed: equal masks
     would show which rows hold that value.
@@ -94,7 +94,7 @@ def _without_counted(flows: Flows) -> Flows:
 
 @dataclass(frozen=True)
 class Scope:
-    """The relations and columns that a name may mean at a place in a query; `outer` is the scope around a subquery."""
+    """The relations and columns that a name may mean in a query; `outer` is the scope around a subquery."""
 
     tables: Mapping[str, Relation]
     sources: tuple[tuple[str, Relation], ...] = ()
@@ -106,21 +106,21 @@ class Scope:
         """Return what flows into `column`, `source.column`, or a field of either; UnsupportedSql if it is unknown."""
         if len(parts) > 1:
             for name, source in self.sources:
-                found = _of_source(source, parts[1], parts[2:]) if name == parts[0] else None
-                if found is not None:
-                    return found
-        found = self.named(parts[0], parts[1:])
-        if found is not None:
-            return found
+                flows = _of_source(source, parts[1], parts[2:]) if name == parts[0] else None
+                if flows is not None:
+                    return flows
+        flows = self.named(parts[0], parts[1:])
+        if flows is not None:
+            return flows
         if self.outer is None:
             raise UnsupportedSql(f"no relation it reads has a column {'.'.join(parts)}")
         return self.outer.column(parts)
 
     def named(self, name: str, fields: list[str]) -> Flows | None:
         """Return what flows into a column, or a field of it, of any relation here; None if there is no such column."""
-        found = [_of_source(source, name, fields) for _, source in self.sources]
-        found += [flows for alias, flows in self.aliases if alias == name]
-        followed = [flows for flows in found if flows is not None]
+        candidates = [_of_source(source, name, fields) for _, source in self.sources]
+        candidates += [flows for alias, flows in self.aliases if alias == name]
+        followed = [flows for flows in candidates if flows is not None]
         return union(followed) if followed else None
 
     def anywhere(self, name: str) -> Flows:
@@ -131,11 +131,11 @@ class Scope:
 def _of_source(source: Relation, name: str, fields: list[str]) -> Flows | None:
     for deepest in range(len(fields), -1, -1):
         path = ".".join([name, *fields[:deepest]])
-        found = [flows for column, flows in source.columns if column == path]
-        if found:
+        matches = [flows for column, flows in source.columns if column == path]
+        if matches:
             below = fields[deepest:]
             return frozenset(
                 replace(flow, column=".".join([flow.column, *below])) if flow.pii == LANDED else flow
-                for flow in union(found)
+                for flow in union(matches)
             )
     return None

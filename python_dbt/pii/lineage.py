@@ -87,7 +87,9 @@ def _select(node: exp.Select, scope: Scope) -> Relation:
         # Without a method: a natural join's keys are not in the SQL.
         _only(join, "this", "on", "using", "side", "kind")
         inner = _add(inner, join.this)
-        indirect |= union(_flows(part, inner) for part in [join.args.get("on"), *(join.args.get("using") or ())])
+        indirect |= union(
+            _flows(expression, inner) for expression in [join.args.get("on"), *(join.args.get("using") or ())]
+        )
     for lateral in node.args.get("laterals") or ():
         inner = _add(inner, lateral)
 
@@ -96,10 +98,10 @@ def _select(node: exp.Select, scope: Scope) -> Relation:
         columns += _projection(projection, inner)
         inner = replace(inner, aliases=tuple(columns))
     for clause in ROWS:
-        parts = node.args.get(clause)
-        for part in parts if isinstance(parts, list) else [parts]:
-            indirect |= _flows(part, inner)
-            if part is not None and _has_position(part):
+        expressions = node.args.get(clause)
+        for expression in expressions if isinstance(expressions, list) else [expressions]:
+            indirect |= _flows(expression, inner)
+            if expression is not None and _has_position(expression):
                 indirect |= union(flows for _, flows in columns)
     if node.args.get("distinct"):
         _only(node.args["distinct"])
@@ -112,7 +114,7 @@ def _select(node: exp.Select, scope: Scope) -> Relation:
 
 
 def _has_position(clause: exp.Expr) -> bool:
-    """Tell whether ORDER BY, GROUP BY and the like name a column by its number, or ALL of them."""
+    """Return whether ORDER BY, GROUP BY and the like name a column by its number, or ALL of them."""
     if clause.args.get("all") or isinstance(clause, exp.Literal | exp.Var):
         return True
     listing = (exp.Group, exp.Order, exp.Sort, exp.Cluster, exp.Distribute, exp.Ordered, exp.Tuple, exp.Paren)
@@ -124,7 +126,7 @@ def _starred(node: exp.Expr, scope: Scope) -> list[Relation]:
     wanted = node.args["table"].name.lower() if isinstance(node, exp.Column) else None
     chosen = [source for name, source in scope.sources if wanted in (None, name)]
     if not chosen:
-        raise UnsupportedSql("a star stands for no relation")
+        raise UnsupportedSql("a star has no relation")
     return chosen
 
 
@@ -135,7 +137,7 @@ def _projection(node: exp.Expr, scope: Scope) -> list[tuple[str, Flows]]:
         excluded = set()
         for column in star.args.get("except_") or ():
             if isinstance(column, exp.Column) and len(column.parts) > 1:
-                raise UnsupportedSql(f"a star leaves out {column.sql()}, which may be a field or of one relation alone")
+                raise UnsupportedSql(f"a star excludes {column.sql()}, which may be a field or of one relation alone")
             excluded.add(column.name.lower())
         chosen = _starred(node, scope)
         return [column for source in chosen for column in source.columns if column[0] not in excluded]
@@ -207,14 +209,14 @@ def _flows(node: exp.Expr | None, scope: Scope) -> Flows:
     elif (of_parameter := _field_of_parameter(node, scope)) is not None:
         reached = of_parameter
     else:
-        parts = [node.this] if isinstance(node, exp.Alias) else node.iter_expressions()
+        operands = [node.this] if isinstance(node, exp.Alias) else node.iter_expressions()
         combine = carried if isinstance(node, exp.Coalesce) else union
-        reached = combine(_flows(part, scope) for part in parts)
+        reached = combine(_flows(operand, scope) for operand in operands)
     return reached if isinstance(node, CARRIES) or _is_widened(node) else computed(reached)
 
 
 def _is_widened(node: exp.Expr) -> bool:
-    """Tell whether a whole number is carried as the widest one.
+    """Return whether an integer is cast to the widest one.
 
     It stays the same then, and what does not fit is NULL, where a cast would quote it. sqlglot takes any cast
     of Spark's for a try_cast, but only that one for safe.
@@ -223,20 +225,20 @@ def _is_widened(node: exp.Expr) -> bool:
 
 
 def _masked(mask: Mask, raw: Flows) -> Flows:
-    """Return what a mask lets through: of a computed value as much as before, `last_four` of the first four digits say.
+    """Return what a mask lets through: of a computed value all of it, such as `last_four` of the first four digits.
 
     A pseudonym of anything but a carried column of its class shows which values have which pseudonyms. One in the
     domain of another source is of a person there.
     """
-    taken = {
+    maskable = {
         flow
         for flow in raw
         if flow.pii == mask.pii and flow.mask is None and not flow.computed and mask.source in ("", flow.source)
     }
-    left = raw - taken
-    if mask.name == "pseudonym" and not taken:
+    left = raw - maskable
+    if mask.name == "pseudonym" and not maskable:
         left |= {MASKING_KEY}
-    return left | {replace(flow, mask=mask.name) for flow in taken}
+    return left | {replace(flow, mask=mask.name) for flow in maskable}
 
 
 def _transform(node: exp.Transform, scope: Scope) -> Flows:
@@ -285,8 +287,8 @@ def _merge(node: exp.Merge, scope: Scope) -> Relation:
     """Every column that MERGE reads reaches every column that it writes."""
     _only(node, "this", "using", "on", "whens")
     scope = _add(_add(scope, node.this), node.args["using"])
-    parts = (node.args["on"], node.args["whens"])
-    everything = scope.sources[1][1].everything() | union(_flows(part, scope) for part in parts)
+    clauses = (node.args["on"], node.args["whens"])
+    everything = scope.sources[1][1].everything() | union(_flows(clause, scope) for clause in clauses)
     return Relation(tuple((name, everything) for name, _ in scope.sources[0][1].columns))
 
 

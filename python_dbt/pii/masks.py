@@ -20,7 +20,7 @@ SOURCE = "__source__"
 
 @dataclass(frozen=True)
 class Mask:
-    """A mask of a PII class; of one that was found, `value` is what it masks and `source` whose domain it uses."""
+    """A mask of a PII class; in SQL, `value` is what it masks and `source` whose domain it uses."""
 
     pii: str
     name: str
@@ -47,7 +47,7 @@ class Masks:
         return None
 
     def is_key_version(self, node: exp.Expr) -> bool:
-        """Tell whether an expression is the version of the masking key."""
+        """Return whether an expression is the version of the masking key."""
         return _same(self.key_version, node, {})
 
 
@@ -87,19 +87,19 @@ def _tree(sql: str) -> exp.Expr:
     return sqlglot.parse_one(f"select {sql}", dialect="spark", into=exp.Select).selects[0]
 
 
-def _same(template: object, found: object, bound: dict[str, exp.Expr]) -> bool:
-    """Compare trees; `bound` gets what is in the places of the template's value and source, the same in each place."""
-    if isinstance(template, exp.Column) and template.name == VALUE and isinstance(found, exp.Expr):
-        return bound.setdefault(VALUE, found) == found
-    if isinstance(template, exp.Literal) and template.name == f"{SOURCE}." and isinstance(found, exp.Literal):
-        return bound.setdefault(SOURCE, found) == found
-    if isinstance(template, list) and isinstance(found, list):
-        return len(template) == len(found) and all(
-            _same(of_template, of_found, bound) for of_template, of_found in zip(template, found, strict=True)
+def _same(template: object, tree: object, bound: dict[str, exp.Expr]) -> bool:
+    """Compare trees; `bound` gets what the template's value and source match, the same wherever they occur."""
+    if isinstance(template, exp.Column) and template.name == VALUE and isinstance(tree, exp.Expr):
+        return bound.setdefault(VALUE, tree) == tree
+    if isinstance(template, exp.Literal) and template.name == f"{SOURCE}." and isinstance(tree, exp.Literal):
+        return bound.setdefault(SOURCE, tree) == tree
+    if isinstance(template, list) and isinstance(tree, list):
+        return len(template) == len(tree) and all(
+            _same(of_template, of_tree, bound) for of_template, of_tree in zip(template, tree, strict=True)
         )
-    if isinstance(template, exp.Expr) and isinstance(found, exp.Expr):
-        return type(template) is type(found) and all(
-            _same(template.args.get(name) or None, found.args.get(name) or None, bound)
-            for name in template.args.keys() | found.args.keys()
+    if isinstance(template, exp.Expr) and isinstance(tree, exp.Expr):
+        return type(template) is type(tree) and all(
+            _same(template.args.get(name) or None, tree.args.get(name) or None, bound)
+            for name in template.args.keys() | tree.args.keys()
         )
-    return template == found
+    return template == tree

@@ -27,11 +27,11 @@ class Origin:
 
 def origins(manifest: DbtManifest) -> dict[str, dict[str, Origin]]:
     """Return the origins of columns by the unique id of their node, without nodes that cannot be followed."""
-    near, far = by_value(manifest, _own), by_value(manifest, _as_classified)
-    found: dict[str, dict[str, Origin]] = {}
+    near, far = by_value(manifest, _as_itself), by_value(manifest, _as_classified)
+    by_node: dict[str, dict[str, Origin]] = {}
     for unique_id in near.keys() & far.keys():
         parents = dict(near[unique_id].columns)
-        found[unique_id] = {
+        by_node[unique_id] = {
             name: Origin(
                 sorted({flow.column for flow in parents[name]}),
                 sorted({flow.column for flow in flows}),
@@ -39,13 +39,13 @@ def origins(manifest: DbtManifest) -> dict[str, dict[str, Origin]]:
             )
             for name, flows in far[unique_id].columns
         }
-    return found
+    return by_node
 
 
 def by_value(manifest: DbtManifest, read_as: Callable[[Node, Relation], Relation]) -> dict[str, Relation]:
-    """Follow each node; its readers get what `read_as` makes of it. What reads an unknown relation is left out."""
+    """Follow each node; its readers get what `read_as` makes of it. What reads an unknown relation is excluded."""
     tables = {PADS: Relation((("value", NONE),)), **metadata_tables(manifest)}
-    found = {}
+    relations = {}
     for node in in_order(manifest):
         names = [name.lower() for name in node.columns]
         if node.resource_type == "source":
@@ -58,17 +58,17 @@ def by_value(manifest: DbtManifest, read_as: Callable[[Node, Relation], Relation
                 continue
         # A mask of what has no class here adds the masking key.
         relation = Relation(tuple((name, _without_key(flows)) for name, flows in relation.columns))
-        found[node.unique_id] = relation
+        relations[node.unique_id] = relation
         tables[table_name(node)] = read_as(node, relation)
-    return found
+    return relations
 
 
 def _without_key(flows: Flows) -> Flows:
     return frozenset(flow for flow in flows if flow.pii != MASKING_KEY.pii)
 
 
-def _own(node: Node, relation: Relation) -> Relation:
-    """Return the columns of a node, each with itself as its one flow; fields of a payload are kept apart."""
+def _as_itself(node: Node, relation: Relation) -> Relation:
+    """Return the columns of a node, each with itself as its one flow; fields of a payload stay separate."""
     pii = LANDED if node.resource_type == "source" else AS_IS
     return Relation(tuple((name, frozenset({Flow(f"{table_name(node)}.{name}", pii)})) for name, _ in relation.columns))
 
@@ -76,7 +76,7 @@ def _own(node: Node, relation: Relation) -> Relation:
 def _as_classified(node: Node, relation: Relation) -> Relation:
     """Start at sources and seeds, and give the flows of a staging column the class that its yml declares."""
     if node.resource_type in ("source", "seed"):
-        return _own(node, relation)
+        return _as_itself(node, relation)
     if node.schema != STAGING:
         return relation
     # Unique ids are source.<project>.<source>.<table>.

@@ -1,4 +1,4 @@
-"""Reads SQL into a syntax tree, and refuses what may mean more to Spark than its tree says."""
+"""Reads SQL into a syntax tree, and refuses what may mean more to Spark than its tree has."""
 
 from collections import Counter
 from collections.abc import Set
@@ -11,7 +11,7 @@ from sqlglot import Token, TokenType, exp
 # Functions that sqlglot does not know are not known to be functions of their arguments alone: `identifier` reads a
 # column by a text, `reflect` runs Java, and anybody can create one.
 UNKNOWN = (exp.Anonymous, exp.AnonymousAggFunc)
-# Of Spark's own, and of their arguments alone.
+# Functions of Spark whose value depends on their arguments alone.
 BUILT_IN = {"try_sum", "xxhash64"}
 OUTSIDE = (exp.QueryTransform, exp.Placeholder, exp.Parameter, exp.SessionParameter, exp.Command, exp.Hint)
 
@@ -27,13 +27,13 @@ def statement(sql: str, classified: Set[str]) -> exp.Expr:
         UnsupportedSql: it cannot be parsed, is more than one, or has something that its tree does not show.
     """
     if "${" in sql:
-        raise UnsupportedSql("Spark would put a variable's value in the place of ${...}")
-    tokens, found = _parsed(sql)
-    if len(found) != 1:
+        raise UnsupportedSql("Spark would replace ${...} by a variable's value")
+    tokens, trees = _parsed(sql)
+    if len(trees) != 1:
         raise UnsupportedSql("it is not one statement")
     if any(token.token_type is TokenType.PIPE_GT for token in tokens):
         raise UnsupportedSql("it has a pipe |>")
-    [tree] = found
+    [tree] = trees
     for node in tree.walk():
         if isinstance(node, UNKNOWN) and node.name.lower() not in BUILT_IN:
             raise UnsupportedSql(f"it calls {node.name}, which is no known function")

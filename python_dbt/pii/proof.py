@@ -156,11 +156,11 @@ def mislabelled(lineage: Lineage) -> Iterator[Issue]:
     for node, relation in lineage.readable():
         meta = {name: column.meta for name, column in node.columns.items()}
         named = {name: (entry["pii"], entry.get("mask")) for name, entry in meta.items() if "pii" in entry}
-        found = {name: {(flow.pii, flow.mask) for flow in flows} for name, flows in relation.columns}
+        reaching_by_column = {name: {(flow.pii, flow.mask) for flow in flows} for name, flows in relation.columns}
         is_export = "export" in node.meta
         # What decides on rows is in every column; it has to be named once.
-        everywhere = set.intersection(*found.values()) if found else set()
-        for name, reaching in found.items():
+        everywhere = set.intersection(*reaching_by_column.values()) if reaching_by_column else set()
+        for name, reaching in reaching_by_column.items():
             stated = {named[name]} if name in named else set()
             if stated - reaching or (is_export and (reaching - everywhere) - stated):
                 holds = ", ".join(sorted(f"{pii} as {mask}" for pii, mask in reaching)) or "nothing classified"
@@ -183,8 +183,8 @@ def counted(lineage: Lineage) -> Iterator[Issue]:
             asked_for = ", ".join(events[name] for name in ("at", "by", "seen_at") if name in events)
             sql = f"select {asked_for} from {table} where {events.get('where') or 'true'}"
             try:
-                found = follow(sql, {table: lineage.relations[source.unique_id]}).everything()
-                asked = sorted({flow.column for flow in found if flow.mask is None})
+                flows = follow(sql, {table: lineage.relations[source.unique_id]}).everything()
+                asked = sorted({flow.column for flow in flows if flow.mask is None})
             except UnsupportedSql as reason:
                 asked = [f"SQL that cannot be followed: {reason}"]
             if asked:
@@ -200,7 +200,7 @@ def _raw(node: Node, reached: Mapping[Flow, set[str]]) -> Iterator[Issue]:
             yield Issue(
                 f"{node.name}: {flow.column} ({flow.pii}) reaches {', '.join(sorted(names))}"
                 " without a mask of its class",
-                f"Put it through masked() as {ways}" if ways else "Leave it out: it has no mask",
+                f"Put it through masked() as {ways}" if ways else "Exclude it: it has no mask",
             )
 
 

@@ -68,7 +68,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Column:
-    """A field of the payload: as it lands, and as staging has it. `is_guessed` if its class is not given."""
+    """A field of the payload: as it lands, and as staging has it. `is_guessed` if its class is no input."""
 
     field: str
     landed: str
@@ -84,7 +84,7 @@ class Column:
 
     @property
     def expression(self) -> str:
-        """What staging selects. Spark does not tell upper from lower case in names."""
+        """What staging selects. Spark ignores case in names."""
         value = self.sql_field
         if self.type != self.landed:
             value = f"try_cast({value} as {self.type.replace(',', ', ')})"
@@ -138,8 +138,8 @@ def read(settings: Settings, topic: str, classes: Mapping[str, str]) -> tuple[st
 def columns(
     landed: Mapping[str, IcebergType], documented: Mapping[str, str], topic: str, classes: Mapping[str, str]
 ) -> list[Column]:
-    """Return columns from landed types and what the schema says of fields; raises as `read`."""
-    found = []
+    """Return columns from landed types and the schema's documentation of fields; raises as `read`."""
+    payload_columns = []
     for field, its_type in landed.items():
         name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", field).lower().strip("_")
         name = f"{name}_value" if name in RESERVED | KEYWORDS or not name[:1].isalpha() else name
@@ -148,8 +148,8 @@ def columns(
             landed_type = landed_type.replace(" ", "")
         description = documented.get(field) or f"Field {field} of topic {topic}, as its producer writes it."
         pii = classes.get(name) or _guess(name, landed_type)
-        found.append(Column(field, landed_type, name, pii, name not in classes, description))
-    names = [column.name for column in found]
+        payload_columns.append(Column(field, landed_type, name, pii, name not in classes, description))
+    names = [column.name for column in payload_columns]
     for name, pii in classes.items():
         if name not in names:
             raise UserError(f"Topic {topic} has no column {name}", f"Choose from {', '.join(names)}")
@@ -159,14 +159,14 @@ def columns(
         raise UserError(
             f"Two fields of {topic} are {', '.join(sorted(twice))} in staging", "Write these models by hand"
         )
-    return found
+    return payload_columns
 
 
 def _guess(name: str, landed: str) -> str:
     if not EXACT.fullmatch(CASTS.get(landed, landed)):
         return FREE_TEXT
-    found = (pii for pii, pattern in GUESSES.items() if re.search(pattern, name))
-    return next(found, FREE_TEXT if landed == "string" else masks.AS_IS)
+    matches = (pii for pii, pattern in GUESSES.items() if re.search(pattern, name))
+    return next(matches, FREE_TEXT if landed == "string" else masks.AS_IS)
 
 
 def _landed(side: str, topic: str, registered: Registered) -> Mapping[str, IcebergType]:
@@ -180,7 +180,7 @@ def _landed(side: str, topic: str, registered: Registered) -> Mapping[str, Icebe
 
 
 def _documented(text: str) -> dict[str, str]:
-    """Return what an Avro record says of its fields, by name, but for what dbt would render."""
+    """Return the documentation of an Avro record's fields, by name, but for what dbt would render."""
     schema = json.loads(text)
     fields = schema.get("fields", []) if isinstance(schema, dict) else []
     texts = {field["name"]: " ".join(str(field.get("doc", "")).split()) for field in fields}

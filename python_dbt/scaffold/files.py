@@ -143,14 +143,14 @@ class New:
     def declared(self, name: str, is_required: bool) -> str:
         """Return the config.meta of a column of the export."""
         outputs = {column.output.name: column.output for column in self.columns if column.output and column.output.mask}
-        found = outputs.get(name)
-        parts = []
-        if found:
-            parts += [f"pii: {found.pii}", f"mask: {found.mask}"]
-            parts += [f"subjects: [{self.source}.{found.pii}]"] if found.pii in self.subjects else []
-        parts += ["unit: UTC instant"] if name == self.at else []
-        parts += [] if is_required else ['nullable: "optional in the source"']
-        return ", ".join(parts)
+        output = outputs.get(name)
+        entries = []
+        if output:
+            entries += [f"pii: {output.pii}", f"mask: {output.mask}"]
+            entries += [f"subjects: [{self.source}.{output.pii}]"] if output.pii in self.subjects else []
+        entries += ["unit: UTC instant"] if name == self.at else []
+        entries += [] if is_required else ['nullable: "optional in the source"']
+        return ", ".join(entries)
 
     def example(self, number: int) -> str:
         """Return a value of the key for a unit test."""
@@ -158,12 +158,12 @@ class New:
 
     def described(self) -> Iterator[tuple[str, str]]:
         """Yield columns that need a description, and a first one."""
-        yield self.key, "Kafka partition and offset of the record, because it has no key of its own."
+        yield self.key, "Kafka partition and offset of the record, because it has no key."
         for column in self.columns:
             yield column.name, column.description
             if column.output and column.output.mask:
                 yield column.output.name, column.output.description
-        yield self.at, "Kafka timestamp of the record, because it has no time of its own."
+        yield self.at, "Kafka timestamp of the record, because it has no event time."
         yield self.week, f"ISO week of {self.at}, for instance 2026-W47; it begins on Monday at 00:00 UTC."
 
 
@@ -180,10 +180,13 @@ def new_topic(
         raise UserError(f"'{source}' is no name of a source", "Use a to z")
     if not re.fullmatch("[a-z][a-z_]*s", entity):
         raise UserError(f"'{entity}' is no name of rows", "Use a plural of a to z and _, for instance returns")
-    key_format, key_type, found = columns
-    first = next((one.name for one in found if one.type == "timestamp" and one.pii == masks.AS_IS), None)
-    key_column, at_column = _column(found, key, ("string", "bigint")), _column(found, at or first, ("timestamp",))
-    return New(topic, source, entity, key_format, key_type, found, key_column, at_column)
+    key_format, key_type, payload_columns = columns
+    first = next((one.name for one in payload_columns if one.type == "timestamp" and one.pii == masks.AS_IS), None)
+    key_column, at_column = (
+        _column(payload_columns, key, ("string", "bigint")),
+        _column(payload_columns, at or first, ("timestamp",)),
+    )
+    return New(topic, source, entity, key_format, key_type, payload_columns, key_column, at_column)
 
 
 def _column(columns: list[Column], name: str | None, types: tuple[str, ...]) -> Column | None:
@@ -246,7 +249,7 @@ def _files(new: New) -> dict[str, str]:
         f"models/marts/{new.models['mart']}": "fct",
         f"models/exports/{new.models['export']}": "exp",
     }
-    return {f"{place}.{kind}": f"{name}.{kind}.j2" for place, name in places.items() for kind in ("sql", "yml")}
+    return {f"{path}.{kind}": f"{name}.{kind}.j2" for path, name in places.items() for kind in ("sql", "yml")}
 
 
 @cache

@@ -167,7 +167,7 @@ def _unreadable(database: duckdb.DuckDBPyConnection, file: Path, source: Source)
 
 
 def _is_equal(database: duckdb.DuckDBPyConnection, source: Source) -> bool:
-    """Tell whether the file has the table's rows, in the order it must have, and no key twice."""
+    """Return whether the file has the table's rows, in the order it must have, and no key twice."""
     content = _hash(_texts(source, source.columns))
     database.execute(
         f"create table expected as select {content} as content from snapshot_rows order by {_order(source)}"

@@ -132,6 +132,6 @@ def _used(sql: str) -> dict[str, str]:
 
 
 def _is_card(digits: str) -> bool:
-    """Tell whether digits are right by Luhn; without any they were in groups of four, which is enough."""
+    """Return whether digits are right by Luhn; without any they were in groups of four, which is enough."""
     doubled = (sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2])
     return (sum(doubled) + sum(map(int, digits[-1::-2]))) % 10 == 0

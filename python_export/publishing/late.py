@@ -175,7 +175,7 @@ def _rows(figures: Mapping[str, str | None], skipped: str | None = None) -> dict
 
 
 def _differ(recorded: str | None, now: str) -> bool:
-    """Tell whether figures changed; a rotated masking key, which changes all pseudonyms, is no late data."""
+    """Return whether figures changed; a rotated masking key, which changes all pseudonyms, is no late data."""
     if recorded is None:
         return True
     before: dict[str, Any] = json.loads(recorded)

@@ -48,7 +48,7 @@ class TopicState:
         return {partition for partition, newest in self.watermarks.items() if newest >= week.end}
 
     def is_read(self, week: IsoWeek) -> bool:
-        """Tell whether each partition is past a week's end, or read to an end offset asked for after it.
+        """Return whether each partition is past a week's end, or read to an end offset asked for after it.
 
         Without the broker's answer the table's partitions count alone.
         """

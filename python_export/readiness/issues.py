@@ -61,7 +61,7 @@ class Readiness:
 
 
 def withholds(issue: Issue, dataset: Dataset) -> bool:
-    """Tell whether an issue withholds a dataset: whether that comes from its object."""
+    """Return whether an issue withholds a dataset: whether that comes from its object."""
     return issue.object in dataset.lineage and (dataset.suppressed is not None or not issue.of_suppressed)
 
 

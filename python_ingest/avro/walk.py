@@ -50,7 +50,7 @@ def member(branch: AvroSchema) -> str:
 
 
 def is_name(text: str) -> bool:
-    """Tell whether Avro's Java library takes this as a name: it begins with a letter, of any alphabet, or `_`."""
+    """Return whether Avro's Java library takes this as a name: it begins with a letter, of any alphabet, or `_`."""
     letters = text.replace("_", "a")
     return letters[:1].isalpha() and all(letter.isalpha() or letter.isdecimal() for letter in letters)
 
@@ -101,6 +101,6 @@ def walk(schema: AvroSchema, path: str = "", into_unions: bool = True) -> Iterat
 
 
 def holds_nothing(schema: AvroSchema) -> bool:
-    """Tell whether there is nothing to land: null, or a record without a field that holds something."""
+    """Return whether there is nothing to land: null, or a record without a field that holds something."""
     some = not_null(schema)
     return some == "null" or (avro_type(some) == "record" and all(map(holds_nothing, children(some).values())))

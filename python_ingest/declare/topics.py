@@ -79,7 +79,7 @@ class DeadLetterLimit:
     count: Annotated[int, Field(strict=True, ge=0, description="Give a whole number from 0 on, for instance 20")] = 20
 
     def exceeded(self, records: int, dead_letters: int) -> bool:
-        """Tell whether so many of the records are more than the count and more than the share."""
+        """Return whether so many of the records are more than the count and more than the share."""
         return dead_letters > self.count and dead_letters > self.share * records
 
 

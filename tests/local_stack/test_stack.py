@@ -138,7 +138,7 @@ def test_a_taken_port_is_named_and_nothing_starts(tmp_path: Path, monkeypatch: p
         refused = run_lakehouse("stack", "up", "--only", "registry")
     assert refused.returncode == 1
     assert refused.stderr.splitlines()[-1] == (
-        f"error: Port {port} for registry is taken by another program. Set LAKEHOUSE_REGISTRY_PORT to a free port."
+        f"error: Port {port} for registry is in use by another program. Set LAKEHOUSE_REGISTRY_PORT to a free port."
     )
     assert not list((tmp_path / "home").glob("*/*.pid"))
 

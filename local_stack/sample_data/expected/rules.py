@@ -136,7 +136,7 @@ def _row_key(record: Record, table: str) -> int | str:
 
 
 def is_deleted(record: Record) -> bool:
-    """Tell whether a change of a shop table is a delete."""
+    """Return whether a change of a shop table is a delete."""
     return record.payload is None or record.content["__deleted"] == "true"
 
 
