@@ -24,7 +24,7 @@ from python_ingest.avro.walk import (
 )
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
-# What a value with a logical type is, by the Avro type it stands on. What becomes a timestamp is one type whatever its
+# What a value with a logical type is, by the Avro type below it. What becomes a timestamp is one type whatever its
 # unit; what stays a number (times of day, nanoseconds) is a type per unit, so that units never mix in a column.
 LOGICAL = {
     ("int", "date"): "date",
@@ -78,10 +78,10 @@ def fingerprint(text: str, references: Sequence[str] = ()) -> str:
     return sha256(json.dumps(stripped).encode()).hexdigest()
 
 
-def validate_name(name: str, place: str) -> None:
+def validate_name(name: str, path: str) -> None:
     """Raise IncompatibleSchema for an invalid name: Spark could read no record of the topic with such a schema."""
     if not is_name(name):
-        raise IncompatibleSchema(place, f"'{name}' is not a name in Avro")
+        raise IncompatibleSchema(path, f"'{name}' is not a name in Avro")
 
 
 def full_name(text: str) -> str:
@@ -96,10 +96,10 @@ def full_name(text: str) -> str:
 class _Expander:
     def __init__(self) -> None:
         self._named: dict[str, tuple[AvroType, str]] = {}
-        # The records that the current place is in, and their names in the form.
+        # The records that the current path is in, and their names in the form.
         self._open: dict[str, str] = {}
         self._leaves = 0
-        # Whether the current place is in an omitted field, of which only the bytes count.
+        # Whether the current path is in an omitted field, of which only the bytes count.
         self._omits = False
 
     def define(self, schema: AvroSchema | None, namespace: str) -> None:
@@ -114,24 +114,24 @@ class _Expander:
             namespace = full.rpartition(".")[0]
             if self._named.setdefault(full, (schema, namespace))[0] != schema:
                 raise IncompatibleSchema("", f"type '{full}' is defined twice")
-        parts = [field["type"] for field in schema.get("fields", ())]
-        for part in (*parts, schema.get("items"), schema.get("values"), schema["type"]):
+        nested = [field["type"] for field in schema.get("fields", ())]
+        for part in (*nested, schema.get("items"), schema.get("values"), schema["type"]):
             self.define(part, namespace)
 
-    def expand(self, schema: AvroSchema, namespace: str, place: str, name: str = "type") -> AvroSchema:
-        """Return a schema written out; `name` is what a named type is called at its place."""
+    def expand(self, schema: AvroSchema, namespace: str, path: str, name: str = "type") -> AvroSchema:
+        """Return a schema written out; `name` is what a named type is called at its path."""
         if isinstance(schema, list):
-            return self._union(schema, namespace, place)
+            return self._union(schema, namespace, path)
         if isinstance(schema, str):
-            return self._leaf(schema) if schema in PRIMITIVES else self._reference(schema, namespace, place, name)
+            return self._leaf(schema) if schema in PRIMITIVES else self._reference(schema, namespace, path, name)
         match schema["type"]:
             case "array":
-                return {"type": "array", "items": self._item(schema["items"], namespace, below(place, "element"))}
+                return {"type": "array", "items": self._item(schema["items"], namespace, below(path, "element"))}
             case "map":
-                return {"type": "map", "values": self._item(schema["values"], namespace, below(place, "value"))}
+                return {"type": "map", "values": self._item(schema["values"], namespace, below(path, "value"))}
             case "record" | "enum" | "fixed":
-                return self._reference(schema["name"], schema.get("namespace", namespace), place, name)
-        return self._with_logical_type(self.expand(schema["type"], namespace, place, name), schema, place)
+                return self._reference(schema["name"], schema.get("namespace", namespace), path, name)
+        return self._with_logical_type(self.expand(schema["type"], namespace, path, name), schema, path)
 
     def _leaf(self, form: AvroSchema) -> AvroSchema:
         self._leaves += 1
@@ -140,81 +140,81 @@ class _Expander:
             raise IncompatibleSchema("", f"type '{outermost}' has more than {MOST_LEAVES:,} leaves when written out")
         return form
 
-    def _item(self, schema: AvroSchema, namespace: str, place: str, name: str = "type") -> AvroSchema:
-        item = self.expand(schema, namespace, place, name)
+    def _item(self, schema: AvroSchema, namespace: str, path: str, name: str = "type") -> AvroSchema:
+        item = self.expand(schema, namespace, path, name)
         if holds_nothing(item) and not self._omits:
-            raise NoColumn(place, "nothing but nulls cannot be a column")
+            raise NoColumn(path, "nothing but nulls cannot be a column")
         return item
 
-    def _union(self, branches: list[AvroSchema], namespace: str, place: str) -> AvroSchema:
+    def _union(self, branches: list[AvroSchema], namespace: str, path: str) -> AvroSchema:
         several = len([branch for branch in branches if branch != "null"]) > 1
         union: list[AvroSchema] = []
         for branch in branches:
             if not several or branch == "null":
-                union.append(self.expand(branch, namespace, place))
+                union.append(self.expand(branch, namespace, path))
                 continue
             name = simple_name(branch)
-            validate_name(name, place)
-            union.append(self._item(branch, namespace, below(place, f"member_{name}"), name))
+            validate_name(name, path)
+            union.append(self._item(branch, namespace, below(path, f"member_{name}"), name))
         if any(isinstance(branch, list) for branch in union):
-            raise IncompatibleSchema(place, "a union directly in a union is not Avro")
+            raise IncompatibleSchema(path, "a union directly in a union is not Avro")
         if self._omits:
             if len({*map(_full_name, union)}) < len(union):
-                raise IncompatibleSchema(place, "two types of the union have one name")
+                raise IncompatibleSchema(path, "two types of the union have one name")
             return union
         if len({*map(member, union)}) < len(union):
-            raise NoColumn(place, "two types of the union would be landed under one name")
+            raise NoColumn(path, "two types of the union would be landed under one name")
         if {*map(avro_type, union)} - {"null"} == {"int", "long"} and any(isinstance(branch, dict) for branch in union):
             # Spark would land the bare numbers of both, whatever they mean.
-            raise NoColumn(place, "a union of int and long with a logical type cannot be a column")
+            raise NoColumn(path, "a union of int and long with a logical type cannot be a column")
         return union
 
-    def _reference(self, name: str, namespace: str, place: str, called: str) -> AvroSchema:
+    def _reference(self, name: str, namespace: str, path: str, called: str) -> AvroSchema:
         full = qualified_name(name, namespace)
         full = full if full in self._named else name
         if full not in self._named:
-            raise IncompatibleSchema(place, f"type '{name}' is not defined")
+            raise IncompatibleSchema(path, f"type '{name}' is not defined")
         schema, namespace = self._named[full]
         # Two types of an omitted union may have one simple name.
         called = f"{called}{self._leaves}" if self._omits else called
-        form = AvroType(type=schema["type"], name=f"at{place and '.'}{place.lstrip('.')}.{called}")
+        form = AvroType(type=schema["type"], name=f"at{path and '.'}{path.lstrip('.')}.{called}")
         match schema["type"]:
             case "enum":
-                return self._leaf({**form, "symbols": _names(schema["symbols"], place)})
+                return self._leaf({**form, "symbols": _names(schema["symbols"], path)})
             case "fixed":
                 if type(schema["size"]) is not int or not 0 <= schema["size"] < 2**31:
-                    raise IncompatibleSchema(place, "the size of a fixed is not a number from 0 on")
-                return self._with_logical_type(self._leaf({**form, "size": schema["size"]}), schema, place)
+                    raise IncompatibleSchema(path, "the size of a fixed is not a number from 0 on")
+                return self._with_logical_type(self._leaf({**form, "size": schema["size"]}), schema, path)
         if full in self._open:
             if self._omits:
                 return self._leaf(self._open[full])
-            raise NoColumn(place, "a type that contains itself cannot be a column")
-        names = _names([field["name"] for field in schema["fields"]], place)
+            raise NoColumn(path, "a type that contains itself cannot be a column")
+        names = _names([field["name"] for field in schema["fields"]], path)
         self._open[full] = form["name"]
         try:
-            fields = [self._field(field, names, namespace, below(place, field["name"])) for field in schema["fields"]]
+            fields = [self._field(field, names, namespace, below(path, field["name"])) for field in schema["fields"]]
         finally:
             del self._open[full]
         # An empty record is a leaf: a few lines can have millions of them.
         form["fields"] = fields
         return form if fields else self._leaf(form)
 
-    def _field(self, field: AvroField, siblings: list[str], namespace: str, place: str) -> AvroField:
+    def _field(self, field: AvroField, siblings: list[str], namespace: str, path: str) -> AvroField:
         leaves = self._leaves
         try:
-            form = AvroField(name=field["name"], type=self.expand(field["type"], namespace, place))
+            form = AvroField(name=field["name"], type=self.expand(field["type"], namespace, path))
         except NoColumn as error:
             self._leaves, self._omits = leaves, True
-            form = AvroField(name=field["name"], type=self.expand(field["type"], namespace, place))
+            form = AvroField(name=field["name"], type=self.expand(field["type"], namespace, path))
             self._omits = False
             return omitted(form, field["name"], error.reason)
-        # Of a name that another field of this version has, an alias says nothing.
+        # Of a name that another field of this version has, an alias has no meaning.
         aliases = [alias for alias in _strings(field.get("aliases", [])) if alias not in siblings]
         if "default" in field or (isinstance(field["type"], list) and "null" in field["type"]):
             form["optional"] = True
         return {**form, "aliases": aliases} if aliases else form
 
-    def _with_logical_type(self, expanded: AvroSchema, schema: AvroType, place: str) -> AvroSchema:
+    def _with_logical_type(self, expanded: AvroSchema, schema: AvroType, path: str) -> AvroSchema:
         """Return the type with its logical type; as Avro has it, an unknown or impossible one counts for nothing."""
         logical = schema.get("logicalType")
         if self._omits or logical is None or isinstance(expanded, list):
@@ -230,7 +230,7 @@ class _Expander:
         if "size" in base and precision > _digits(base["size"]):
             return expanded
         if precision > 38:
-            raise NoColumn(place, "a decimal column has 1 to 38 digits")
+            raise NoColumn(path, "a decimal column has 1 to 38 digits")
         return {**base, "logicalType": logical, "precision": precision, "scale": scale}
 
 
@@ -238,18 +238,18 @@ def _full_name(branch: AvroSchema) -> str:
     return branch.get("name", avro_type(branch)) if isinstance(branch, dict) else avro_type(branch)
 
 
-def _strings(found: object) -> list[str]:
-    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+def _strings(value: object) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise TypeError("not a list of strings")
-    return found
+    return value
 
 
-def _names(found: object, place: str) -> list[str]:
-    names = _strings(found)
+def _names(value: object, path: str) -> list[str]:
+    names = _strings(value)
     for name in names:
-        validate_name(name, place)
+        validate_name(name, path)
     if len({*names}) < len(names):
-        raise IncompatibleSchema(place, "two of its fields or symbols have one name")
+        raise IncompatibleSchema(path, "two of its fields or symbols have one name")
     return names
 
 

@@ -66,19 +66,19 @@ class Versions:
         types, columns = dict(self.types), dict(self.columns)
         for path, schema in walk(writer):
             types[path] = _wider(types.get(path, schema), schema, path)
-            if found := [column for column in fields(schema).values() if not holds_nothing(column["type"])]:
-                aliases = {alias: column["name"] for column in found for alias in column.get("aliases", ())}
-                own = {column["name"]: column["name"] for column in found}
+            if used := [column for column in fields(schema).values() if not holds_nothing(column["type"])]:
+                aliases = {alias: column["name"] for column in used for alias in column.get("aliases", ())}
+                own_names = {column["name"]: column["name"] for column in used}
                 before = columns.get(path, {})
                 # A name that a column has is no other column's alias.
-                columns[path] = {**aliases, **before, **own, **{name: name for name in before.values()}}
+                columns[path] = {**aliases, **before, **own_names, **{name: name for name in before.values()}}
         return Versions(types, columns, writer)
 
 
 def with_column_names(
     versions: Versions, writer: AvroSchema, column: IcebergType | None = None, path: str = ""
 ) -> AvroSchema:
-    """Return an expanded schema with each field named as the column it belongs to, by its own name or an alias.
+    """Return an expanded schema with each field named as the column it belongs to, by its name or an alias.
 
     A column is known by every name and alias that the versions landed in it have; `column` has those that only a source
     declares. The bytes do not depend on names, so a schema is renamed once, when it is resolved, and the order of
@@ -115,33 +115,37 @@ def _renamed_fields(
     known: Mapping[str, str], declared: Collection[str], writer: AvroType, path: str
 ) -> list[AvroField]:
     columns = {**known, **{name: name for name in declared}}
-    taken: dict[str, str] = {}
+    field_by_column: dict[str, str] = {}
     renamed: list[AvroField] = []
-    for own in writer["fields"]:
-        if "omitted" in own:
-            renamed.append(own)
+    for written in writer["fields"]:
+        if "omitted" in written:
+            renamed.append(written)
             continue
-        name = own["name"]
-        aliases = own.get("aliases", [])
-        # Its own name decides; its aliases are asked only where that is no column's.
-        found = {columns[name]} if name in columns else {columns[alias] for alias in aliases if alias in columns}
-        column = min(found, default=name)
-        if len(found) > 1:
-            raise IncompatibleSchema(below(path, name), f"its aliases name the columns {' and '.join(sorted(found))}")
-        if taken.setdefault(column, name) != name:
-            raise IncompatibleSchema(below(path, name), f"it and {taken[column]} would be the one column {column}")
-        new: AvroField = {**own, "name": column}
+        name = written["name"]
+        aliases = written.get("aliases", [])
+        # Its name decides; its aliases count only where that is no column's.
+        matching = {columns[name]} if name in columns else {columns[alias] for alias in aliases if alias in columns}
+        column = min(matching, default=name)
+        if len(matching) > 1:
+            raise IncompatibleSchema(
+                below(path, name), f"its aliases name the columns {' and '.join(sorted(matching))}"
+            )
+        if field_by_column.setdefault(column, name) != name:
+            raise IncompatibleSchema(
+                below(path, name), f"it and {field_by_column[column]} would be the one column {column}"
+            )
+        new: AvroField = {**written, "name": column}
         new.pop("aliases", None)
         if others := sorted({name, *aliases} - {column}):
             new["aliases"] = others
         renamed.append(new)
     # A column that only the source declares takes a name in another case.
     landed = {*known.values()}
-    cases = Counter(map(str.lower, landed | {*taken}))
-    kept = landed | {name for name in declared if name.lower() not in map(str.lower, landed)}
+    cases = Counter(map(str.lower, landed | {*field_by_column}))
+    unambiguous = landed | {name for name in declared if name.lower() not in map(str.lower, landed)}
     return [
         omitted(new, new["name"], CASE_TWIN)
-        if new["name"] in taken and cases[new["name"].lower()] > 1 and new["name"] not in kept
+        if new["name"] in field_by_column and cases[new["name"].lower()] > 1 and new["name"] not in unambiguous
         else new
         for new in renamed
     ]
@@ -206,8 +210,8 @@ def _precision(schema: AvroSchema) -> int:
     return schema["precision"] if isinstance(schema, dict) else 0
 
 
-def _clash(old: AvroSchema, new: AvroSchema, place: str) -> IncompatibleSchema:
-    return IncompatibleSchema(place or "the value", f"{_display_name(old)} cannot become {_display_name(new)}")
+def _clash(old: AvroSchema, new: AvroSchema, path: str) -> IncompatibleSchema:
+    return IncompatibleSchema(path or "the value", f"{_display_name(old)} cannot become {_display_name(new)}")
 
 
 def _display_name(schema: AvroSchema) -> str:

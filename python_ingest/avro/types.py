@@ -45,17 +45,17 @@ def qualified_name(name: str, namespace: str | None) -> str:
     return name if "." in name or not namespace else f"{namespace}.{name}"
 
 
-def omitted_fields(schema: AvroSchema, place: str = "") -> Iterator[tuple[str, str]]:
+def omitted_fields(schema: AvroSchema, prefix: str = "") -> Iterator[tuple[str, str]]:
     """Yield path and reason of each field that an expanded schema omits; nothing but a field is a step of a path."""
     for branch in schema if isinstance(schema, list) else [schema]:
         if isinstance(branch, dict):
-            yield from omitted_fields(branch.get("items", branch.get("values", "null")), place)
+            yield from omitted_fields(branch.get("items", branch.get("values", "null")), prefix)
             for field in branch.get("fields", ()):
                 name, _, reason = field.get("omitted", "").partition(": ")
                 if reason:
-                    yield f"{place}{name}", reason
+                    yield f"{prefix}{name}", reason
                 else:
-                    yield from omitted_fields(field["type"], f"{place}{field['name']}.")
+                    yield from omitted_fields(field["type"], f"{prefix}{field['name']}.")
 
 
 def simple_name(branch: AvroSchema) -> str:

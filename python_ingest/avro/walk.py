@@ -55,16 +55,16 @@ def is_name(text: str) -> bool:
     return letters[:1].isalpha() and all(letter.isalpha() or letter.isdecimal() for letter in letters)
 
 
-def below(place: str, name: str) -> str:
-    """Return the path of a field below a place."""
-    return f"{place}.{name}" if place else name
+def below(path: str, name: str) -> str:
+    """Return the path of a field below a path."""
+    return f"{path}.{name}" if path else name
 
 
 def fields(schema: AvroSchema | None) -> dict[str, AvroField]:
     """Return the fields of a record that may be null, by name, without omitted ones; {} for all else."""
     some = not_null(schema or "null")
-    found = some.get("fields", ()) if isinstance(some, dict) else ()
-    return {field["name"]: field for field in found if "omitted" not in field}
+    columns = some.get("fields", ()) if isinstance(some, dict) else ()
+    return {field["name"]: field for field in columns if "omitted" not in field}
 
 
 def omitted(field: AvroField, name: str, reason: str) -> AvroField:

@@ -50,48 +50,48 @@ WIDER = {(OF_AVRO[one], OF_AVRO[other]): OF_AVRO[wider] for (one, other), wider 
 def of_avro(schema: AvroSchema) -> IcebergType:
     """Return the type that holds a schema's values; field ids are placeholders, as in all types of this module."""
     some = not_null(schema)
-    held = column_type(some)
-    if isinstance(some, dict) and held == "decimal":
+    landed = column_type(some)
+    if isinstance(some, dict) and landed == "decimal":
         return DecimalType(some["precision"], some["scale"])
-    if held in ("record", "union"):
+    if landed in ("record", "union"):
         return struct({name: of_avro(part) for name, part in children(some).items() if not holds_nothing(part)})
-    if held == "array":
+    if landed == "array":
         return list_of(of_avro(children(some)["element"]))
-    return map_of(of_avro(children(some)["value"])) if held == "map" else OF_AVRO[held]
+    return map_of(of_avro(children(some)["value"])) if landed == "map" else OF_AVRO[landed]
 
 
 def reader_schema(column: IcebergType, writer: AvroSchema | None, path: str = "of") -> AvroSchema:
     """Return the schema by which Avro reads a writer's values in the shape of a column, null where they have no field.
 
     Spark then has one type for the values of all writers. Where Avro cannot convert, or would misread a logical type,
-    the type is the writer's own: of an enum, a fixed, a time. `path` names the types that the writer lacks.
+    the type is the writer's: of an enum, a fixed, a time. `path` names the types that the writer lacks.
     """
     some = not_null(writer or "null")
-    own = {name.lower(): (name, part) for name, part in children(some).items()}
-    found: dict[str, AvroSchema] = {}
+    written_fields = {name.lower(): (name, part) for name, part in children(some).items()}
+    schemas: dict[str, AvroSchema] = {}
     for number, (name, part) in enumerate(spark_types.children(column).items()):
-        _, written = own.get(name.lower(), (name, None))
+        _, written = written_fields.get(name.lower(), (name, None))
         if isinstance(some, list) and written is None:
-            found[name] = _absent_branch(name.lower(), part, f"{path}.c{number}")
+            schemas[name] = _absent_branch(name.lower(), part, f"{path}.c{number}")
         else:
-            found[name] = reader_schema(part, written, f"{path}.c{number}")
+            schemas[name] = reader_schema(part, written, f"{path}.c{number}")
     if isinstance(some, list):
-        return [*found.values()]
+        return [*schemas.values()]
     match column:
         case StructType():
             fields = []
-            for number, (name, schema) in enumerate(found.items()):
+            for number, (name, schema) in enumerate(schemas.items()):
                 # What only a source declares may have a name that Avro does not allow.
-                field_name = name if name.lower() in own or is_name(name) else f"c{number}"
+                field_name = name if name.lower() in written_fields or is_name(name) else f"c{number}"
                 field = AvroField(name=field_name, type=optional(schema), default=None)
-                if (written_name := own.get(name.lower(), (name, None))[0]) != name:
+                if (written_name := written_fields.get(name.lower(), (name, None))[0]) != name:
                     field["aliases"] = [written_name]
                 fields.append(field)
             return {**(some if isinstance(some, dict) else AvroType(type="record", name=path)), "fields": fields}
         case ListType():
-            return {"type": "array", "items": optional(found["element"])}
+            return {"type": "array", "items": optional(schemas["element"])}
         case MapType():
-            return {"type": "map", "values": optional(found["value"])}
+            return {"type": "map", "values": optional(schemas["value"])}
     if isinstance(some, str) and (some == "null" or (OF_AVRO[some], column) in WIDER):
         return _avro_of(column)
     return some
@@ -119,36 +119,36 @@ def _absent_branch(member: str, column: IcebergType, path: str) -> AvroSchema:
     return {**schema, **named} if isinstance(schema, dict) else named
 
 
-def widened(held: IcebergType, more: IcebergType, place: str = "") -> IcebergType:
-    """Return the type that holds the values of both. Fields match by name, whose case is `held`'s.
+def widened(current: IcebergType, more: IcebergType, path: str = "") -> IcebergType:
+    """Return the type that holds the values of both. Fields match by name, whose case is `current`'s.
 
     Raises:
         IncompatibleSchema: no type does; it names the field.
     """
-    if held == more:
-        return held
-    if isinstance(held, StructType) and isinstance(more, StructType):
-        return widened_columns(held, more, place)
-    of_held, of_more = spark_types.children(held), spark_types.children(more)
-    if of_held and type(held) is type(more) and of_held.keys() == of_more.keys():
+    if current == more:
+        return current
+    if isinstance(current, StructType) and isinstance(more, StructType):
+        return widened_columns(current, more, path)
+    of_current, of_more = spark_types.children(current), spark_types.children(more)
+    if of_current and type(current) is type(more) and of_current.keys() == of_more.keys():
         return spark_types.with_children(
-            held, {name: widened(of_held[name], of_more[name], below(place, name)) for name in of_held}
+            current, {name: widened(of_current[name], of_more[name], below(path, name)) for name in of_current}
         )
-    if isinstance(held, DecimalType) and isinstance(more, DecimalType) and held.scale == more.scale:
-        return DecimalType(max(held.precision, more.precision), held.scale)
-    wider = WIDER.get((held, more)) or WIDER.get((more, held))
+    if isinstance(current, DecimalType) and isinstance(more, DecimalType) and current.scale == more.scale:
+        return DecimalType(max(current.precision, more.precision), current.scale)
+    wider = WIDER.get((current, more)) or WIDER.get((more, current))
     if wider is None:
-        raise IncompatibleSchema(place, f"{_display_name(more)} does not fit the column's type {_display_name(held)}")
+        raise IncompatibleSchema(path, f"{_display_name(more)} does not fit the column's type {_display_name(current)}")
     return wider
 
 
-def widened_columns(held: StructType, more: StructType, place: str = "") -> StructType:
+def widened_columns(current: StructType, more: StructType, path: str = "") -> StructType:
     """Return the columns, or fields, that hold the values of both; raises as `widened`."""
-    fields = spark_types.children(held)
+    fields = spark_types.children(current)
     names = {name.lower(): name for name in fields}
     for other, column in spark_types.children(more).items():
         name = names.get(other.lower(), other)
-        fields[name] = widened(fields.get(name, column), column, below(place, name))
+        fields[name] = widened(fields.get(name, column), column, below(path, name))
     return struct(fields)
 
 

@@ -57,5 +57,5 @@ def landed_record(side: str, writer: AvroSchema) -> AvroSchema:
 
 def landed_name(field: str) -> str:
     """Return the column name of a payload field."""
-    taken = field.lower() in METADATA_COLUMNS or field.lower() in RESERVED
-    return f"value_{field}" if taken else field
+    is_reserved = field.lower() in METADATA_COLUMNS or field.lower() in RESERVED
+    return f"value_{field}" if is_reserved else field

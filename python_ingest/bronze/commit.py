@@ -102,8 +102,8 @@ def overwrite(rows: DataFrame, identifier: str, base: Position, metadata: BatchM
     for name, value in metadata.properties().items():
         writer = writer.option(f"snapshot-property.{name}", value)
     try:
-        # Not the batch's own number alone: of two batches on one base, one may know of a branch with a number, and be
-        # given a greater one than the other.
+        # Not the batch's number alone: of two batches on one base, one may know of a branch with a number, and be
+        # assigned a greater one than the other.
         writer.overwrite(F.col("ingest_batch") > base.held_batch)
     except (PySparkException, Py4JError) as error:
         if any(refusal in str(error) for refusal in REFUSALS):
@@ -112,7 +112,7 @@ def overwrite(rows: DataFrame, identifier: str, base: Position, metadata: BatchM
 
 
 def committed(table: Table, metadata: BatchMetadata) -> Snapshot | None:
-    """Return the snapshot in which a batch was committed, found by its own mark."""
+    """Return the snapshot in which a batch was committed, found by its mark."""
     mark = metadata.properties().items()
     return next((snapshot for snapshot, summary in history(table) if mark <= summary.items()), None)
 

@@ -1,4 +1,4 @@
-"""Marker of erased rows: decode_error begins with MARK; only position and timestamps are kept."""
+"""Marker of erased rows: decode_error begins with MARK; only position and timestamps remain."""
 
 from datetime import UTC, datetime
 
@@ -27,12 +27,12 @@ def rows_by_file(table: Table) -> dict[str, int]:
     """Return how many erased rows each current data file has, if any, by path; a UserError if a file is damaged."""
     if property_keys.HAS_ERASED_ROWS not in table.properties:
         return {}
-    found = {}
+    counts = {}
     scan = table.scan(ERASED, selected_fields=("kafka_offset",))
     for task in scan.plan_files():
         path = task.file.file_path
         with translate_read_errors(path):
             rows = ArrowScan(table.metadata, table.io, scan.projection(), ERASED).to_table([task])
         if len(rows):
-            found[path] = len(rows)
-    return found
+            counts[path] = len(rows)
+    return counts

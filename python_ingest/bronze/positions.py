@@ -101,7 +101,7 @@ def waiting(position: Position, topic: TopicState) -> list[OffsetRange]:
     Raises:
         UserError: the topic's offsets do not continue the table's.
     """
-    found = []
+    ranges = []
     for partition, end in sorted(topic.end.items()):
         begin = topic.begin[partition]
         landed = position.next_offsets.get(partition, begin)
@@ -113,14 +113,14 @@ def waiting(position: Position, topic: TopicState) -> list[OffsetRange]:
             )
         start = max(landed, begin)
         if end > start:
-            found.append(OffsetRange(partition, start, end))
+            ranges.append(OffsetRange(partition, start, end))
     missing = set(position.next_offsets) - set(topic.end)
     if missing:
         raise UserError(
             f"{topic.topic}: the table holds partition {min(missing)}, the topic does not",
             "The topic was replaced; land it in a new table",
         )
-    return found
+    return ranges
 
 
 def unread_partitions(
@@ -174,7 +174,7 @@ def _metadata_position(table: Table) -> Position:
     for snapshot, entries in history(table):
         if property_keys.READ_UNTIL in entries:
             if property_keys.generation(entries) != property_keys.generation(table.properties):
-                return Position()  # the properties say where this generation begins
+                return Position()  # the properties have where this generation begins
             read_until = json.loads(entries[property_keys.READ_UNTIL])
             ends = {int(partition): offset for partition, offset in read_until.items()}
             return Position(None, ends, int(entries[property_keys.BATCH]))
@@ -184,7 +184,7 @@ def _metadata_position(table: Table) -> Position:
 
 
 def last_number(table: Table) -> int:
-    """Return the greatest batch number that is not to be given again, whether or not its rows are still there.
+    """Return the greatest batch number that must not be assigned again, whether or not its rows are still there.
 
     `lakehouse.last-batch` stands for snapshots that expired after a rollback.
     """
@@ -227,19 +227,19 @@ def _bounds(file: DataFile, schema: Schema, column: str) -> tuple[int, int] | No
 
 def bound(bounds: Mapping[int, bytes] | None, schema: Schema, column: str) -> int | None:
     """Return a file's lower or upper bound of a column of numbers or times; None if it has none."""
-    found = schema.find_field(column)
-    encoded = (bounds or {}).get(found.field_id)
-    if encoded is None or not isinstance(found.field_type, PrimitiveType):
+    field = schema.find_field(column)
+    encoded = (bounds or {}).get(field.field_id)
+    if encoded is None or not isinstance(field.field_type, PrimitiveType):
         return None
-    value: Any = from_bytes(found.field_type, encoded)
+    value: Any = from_bytes(field.field_type, encoded)
     return int(value)
 
 
-def _merged(parts: Iterable[Position]) -> Position:
+def _merged(positions: Iterable[Position]) -> Position:
     next_offsets: dict[int, int] = {}
     last_batch = 0
-    for part in parts:
-        last_batch = max(last_batch, part.last_batch)
-        for partition, offset in part.next_offsets.items():
+    for position in positions:
+        last_batch = max(last_batch, position.last_batch)
+        for partition, offset in position.next_offsets.items():
             next_offsets[partition] = max(offset, next_offsets.get(partition, 0))
     return Position(None, next_offsets, last_batch)

@@ -28,7 +28,7 @@ from python_ingest.bronze import commit, topic_identity
 from python_ingest.bronze.commit import BatchMetadata
 from python_ingest.bronze.positions import PositionReader
 
-# What rows are changed in place by, where a topic is followed.
+# The command that changes rows in place, where a topic is followed.
 LEASE = "maintain"
 # What the branches of this program begin with, by what makes them.
 REPLAY, ERASE = "replay", "erase"
@@ -90,7 +90,7 @@ def replace_rows(
     wait_for_clock(identifier, table.metadata)
     base = PositionReader().read(table)
     metadata = BatchMetadata(writer, base.last_batch + 1, (), base.next_offsets, schema_ids, base.generation)
-    # A session of its own: the batch's metadata goes into the summary of every snapshot that it commits.
+    # A separate session: the batch's metadata goes into the summary of every snapshot that it commits.
     spark = spark.newSession()
     for key, value in metadata.properties().items():
         spark.conf.set(f"spark.sql.iceberg.snapshot-property.{key}", value)
@@ -101,8 +101,8 @@ def replace_rows(
         if "kafka_generation" not in landed.columns:
             landed = landed.selectExpr("*", "cast(null as int) as kafka_generation")
         rows = change(landed, metadata.batch)
-        found = rows.count()
-        if not found:
+        count = rows.count()
+        if not count:
             return 0
         rows.createOrReplaceTempView("changed")
         same = " and landed.kafka_generation <=> changed.kafka_generation" if "kafka_generation" in rows.columns else ""
@@ -129,4 +129,4 @@ def replace_rows(
         if branch in table.refresh().refs():
             with suppress(PySparkException, Py4JError):
                 spark.sql(f"alter table {name} drop branch if exists {branch}")
-    return found
+    return count

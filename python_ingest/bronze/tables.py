@@ -99,9 +99,9 @@ def _grown(table: Table, declaration: Declaration) -> Table:
             f"{declaration.identifier} cannot have a column that its source declares: {error}",
             "Correct its data_type in the dbt source, or land the topic in a new table (declare another name)",
         ) from None
-    # Of the ingester's own columns a table may lack those that came with a later version of it.
-    own = METADATA_COLUMNS.keys() - {"kafka_key"}
-    has_columns = wanted == state.columns and own <= set(table.schema().column_names)
+    # A table may lack metadata columns that came with a later version of the ingester.
+    metadata_names = METADATA_COLUMNS.keys() - {"kafka_key"}
+    has_columns = wanted == state.columns and metadata_names <= set(table.schema().column_names)
     has_layout = not other_layout(table, declaration)
     if has_columns and has_layout and _declared_properties(declaration).items() <= table.properties.items():
         return table
@@ -159,15 +159,15 @@ def _declared_properties(declaration: Declaration) -> dict[str, str]:
 
 def other_layout(table: Table, declaration: Declaration) -> str:
     """Describe how the declared layout differs from the table's; '' if it does not."""
-    schema, found = table.schema(), []
+    schema, differences = table.schema(), []
     if declaration.partition_spec is not None:
         wanted = table_layout.partition_fields(declaration.partition_spec, property_keys.generation(table.properties))
         if {*wanted} != {*table_layout.partitioned_by(table.spec(), schema)}:
-            found.append(f"partition spec {', '.join(map(str, wanted))}")
+            differences.append(f"partition spec {', '.join(map(str, wanted))}")
     order = declaration.sort_order
     if order is not None and order != table_layout.sorted_by(table.sort_order(), schema):
-        found.append(f"sort order {', '.join(map(str, order))}")
-    return " and ".join(found)
+        differences.append(f"sort order {', '.join(map(str, order))}")
+    return " and ".join(differences)
 
 
 def _lay_out(transaction: Transaction, declaration: Declaration) -> None:
@@ -194,9 +194,9 @@ def _lay_out(transaction: Transaction, declaration: Declaration) -> None:
 
 def table_schema(state: SchemaState, key_format: str) -> Schema:
     """Return the table's columns: the payload's, then the metadata's."""
-    held = spark_types.children(state.columns)
-    key = {"bytes": BinaryType(), "string": StringType()}.get(key_format, held.pop("kafka_key", None))
-    columns = held | METADATA_COLUMNS | {"kafka_key": key}
+    payload = spark_types.children(state.columns)
+    key = {"bytes": BinaryType(), "string": StringType()}.get(key_format, payload.pop("kafka_key", None))
+    columns = payload | METADATA_COLUMNS | {"kafka_key": key}
     if key is None:
         # Before the first schema of a key its type is unknown.
         del columns["kafka_key"]

@@ -42,9 +42,9 @@ def check(table: Table, declaration: Declaration, topic: TopicState, position: P
         stored = table.properties.get(name)
         if stored != actual and (_filled(table) or name in (property_keys.TOPIC, property_keys.KEY_FORMAT)):
             ends = sorted(position.next_offsets.items())
-            held = ", ".join(f"{partition} up to offset {until - 1}" for partition, until in ends if until)
+            landed = ", ".join(f"{partition} up to offset {until - 1}" for partition, until in ends if until)
             raise UserError(
-                f"{declaration.identifier} was loaded from {label} {stored} (partition {held}),"
+                f"{declaration.identifier} was loaded from {label} {stored} (partition {landed}),"
                 f" but {declaration.topic} now has {actual}",
                 "Go back to what the table was loaded from, land it in a new table (declare another name), or, if the"
                 f" topic was recreated, run `lakehouse ingest rebind {declaration.topic}`"

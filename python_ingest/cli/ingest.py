@@ -237,7 +237,7 @@ def _run(
             if result.over_limit:
                 log.warning(
                     f"{result.topic}: {result.dead_letters:,} of {result.records:,} records landed are dead letters,"
-                    f" more than max_dead_letters allows. `lakehouse ingest dead-letters {result.topic}` says why."
+                    f" more than max_dead_letters allows. `lakehouse ingest dead-letters {result.topic}` lists why."
                 )
         # A process cannot start a second JVM.
         if spark.gone() and not ingester.stopping.is_set():

@@ -59,15 +59,15 @@ def children(column: IcebergType | None) -> dict[str, IcebergType]:
     return {}
 
 
-def with_children(column: IcebergType, found: Mapping[str, IcebergType]) -> IcebergType:
+def with_children(column: IcebergType, types: Mapping[str, IcebergType]) -> IcebergType:
     """Return a type with other parts, as `children` names them, and placeholders for its field ids."""
     match column:
         case StructType():
-            return struct(found)
+            return struct(types)
         case ListType():
-            return list_of(found["element"])
+            return list_of(types["element"])
         case MapType():
-            return map_of(found["value"])
+            return map_of(types["value"])
     return column
 
 
@@ -106,24 +106,24 @@ def map_of(value: IcebergType) -> MapType:
     return MapType(-1, StringType(), -1, value, value_required=False)
 
 
-def _of_sqlglot(found: exp.DataType) -> IcebergType:
-    text = found.sql("spark").lower()
-    match found.this:
-        case exp.DataType.Type.STRUCT if found.expressions:
-            if not all(isinstance(field, exp.ColumnDef) for field in found.expressions):
+def _of_sqlglot(parsed: exp.DataType) -> IcebergType:
+    text = parsed.sql("spark").lower()
+    match parsed.this:
+        case exp.DataType.Type.STRUCT if parsed.expressions:
+            if not all(isinstance(field, exp.ColumnDef) for field in parsed.expressions):
                 raise ValueError(f"'{text}' has a field without name and type")
-            return struct({field.name: _of_sqlglot(field.args["kind"]) for field in found.expressions})
-        case exp.DataType.Type.ARRAY if len(found.expressions) == 1:
-            return list_of(_of_sqlglot(found.expressions[0]))
-        case exp.DataType.Type.MAP if len(found.expressions) == 2:
-            key, value = map(_of_sqlglot, found.expressions)
+            return struct({field.name: _of_sqlglot(field.args["kind"]) for field in parsed.expressions})
+        case exp.DataType.Type.ARRAY if len(parsed.expressions) == 1:
+            return list_of(_of_sqlglot(parsed.expressions[0]))
+        case exp.DataType.Type.MAP if len(parsed.expressions) == 2:
+            key, value = map(_of_sqlglot, parsed.expressions)
             if key != StringType():
                 raise ValueError(f"'{text}' has keys that are not strings")
             return map_of(value)
-        case exp.DataType.Type.DECIMAL if found.expressions:
-            precision, scale = ([int(number.name) for number in found.expressions] + [0])[:2]
+        case exp.DataType.Type.DECIMAL if parsed.expressions:
+            precision, scale = ([int(number.name) for number in parsed.expressions] + [0])[:2]
             if 0 < precision <= 38 and 0 <= scale <= precision:
                 return DecimalType(precision, scale)
-    if found.this in OF_SPARK and not found.expressions:
-        return OF_SPARK[found.this]
+    if parsed.this in OF_SPARK and not parsed.expressions:
+        return OF_SPARK[parsed.this]
     raise ValueError(f"'{text}' is not a type of a bronze table")

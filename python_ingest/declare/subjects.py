@@ -22,7 +22,7 @@ class Subject:
     through: tuple[tuple[str, str], ...] = ()
 
 
-def read(given: Any, source: str, place: str) -> tuple[Subject, ...]:
+def read(given: Any, source: str, location: str) -> tuple[Subject, ...]:
     """Return the subjects that a table of a source declares: columns for each kind, or `columns` and `through`.
 
     Raises:
@@ -31,31 +31,33 @@ def read(given: Any, source: str, place: str) -> tuple[Subject, ...]:
     if given is None:
         return ()
     if not isinstance(given, dict):
-        raise UserError(f"{place} is not a mapping", "Write it as customer: [customerid]")
-    return tuple(_subject(f"{source}.{kind}", declared, f"{place}.{kind}") for kind, declared in given.items())
+        raise UserError(f"{location} is not a mapping", "Write it as customer: [customerid]")
+    return tuple(_subject(f"{source}.{kind}", declared, f"{location}.{kind}") for kind, declared in given.items())
 
 
-def _subject(kind: str, given: Any, place: str) -> Subject:
+def _subject(kind: str, given: Any, location: str) -> Subject:
     if not isinstance(given, dict):
-        return Subject(kind, _names(given, place))
+        return Subject(kind, _names(given, location))
     for name in given:
         if name not in FIELDS:
-            raise UserError(f"{place}.{name} is not a known field", f"Use {', '.join(FIELDS)}")
-    through = [name.partition(".") for name in _names(given.get("through"), f"{place}.through")]
+            raise UserError(f"{location}.{name} is not a known field", f"Use {', '.join(FIELDS)}")
+    through = [name.partition(".") for name in _names(given.get("through"), f"{location}.through")]
     if not all(table and column for table, _, column in through):
-        raise UserError(f"{place}.through does not name columns of tables", "Write it as [customers.address_id]")
+        raise UserError(f"{location}.through does not name columns of tables", "Write it as [customers.address_id]")
     return Subject(
-        kind, _names(given.get("columns"), f"{place}.columns"), tuple((table, column) for table, _, column in through)
+        kind,
+        _names(given.get("columns"), f"{location}.columns"),
+        tuple((table, column) for table, _, column in through),
     )
 
 
-def _names(given: Any, place: str) -> tuple[str, ...]:
+def _names(given: Any, location: str) -> tuple[str, ...]:
     if not isinstance(given, list) or not given or not all(isinstance(name, str) and name for name in given):
-        raise UserError(f"{place} is not a list of columns", "Write it as [customerid, kafka_key.customerid]")
+        raise UserError(f"{location} is not a list of columns", "Write it as [customerid, kafka_key.customerid]")
     return tuple(given)
 
 
-def check_through(tables: Mapping[str, tuple[Subject, ...]], place: str) -> None:
+def check_through(tables: Mapping[str, tuple[Subject, ...]], location: str) -> None:
     """Raise a UserError unless every table that a subject goes through declares itself where the person's id is.
 
     `tables` are those of one source.
@@ -68,7 +70,7 @@ def check_through(tables: Mapping[str, tuple[Subject, ...]], place: str) -> None
                 ):
                     kind = subject.kind.rpartition(".")[2]
                     raise UserError(
-                        f"{place}: table {name}: subjects.{kind} goes through {table}, which does not declare"
+                        f"{location}: table {name}: subjects.{kind} goes through {table}, which does not declare"
                         f" where the id of a {kind} is",
                         f"Declare config.meta.subjects.{kind} of {table} as a list of columns",
                     )

@@ -1,4 +1,4 @@
-"""The layout of a bronze table: the ingester's own columns, partition spec and sort order."""
+"""The layout of a bronze table: the ingester's columns, partition spec and sort order."""
 
 import re
 from collections.abc import Iterable
@@ -93,21 +93,21 @@ def sort_field(given: Any) -> PartitionField:
 def _read(given: Any) -> PartitionField:
     if isinstance(given, PartitionField):
         return given
-    found = WRITTEN.fullmatch(given.strip()) if isinstance(given, str) else None
-    if found is None:
+    match = WRITTEN.fullmatch(given.strip()) if isinstance(given, str) else None
+    if match is None:
         raise ValueError
-    name, number = found["transform"], found["number"]
+    name, number = match["transform"], match["number"]
     if name in WITH_A_NUMBER and number:
         transform = f"{name}[{number}]"
     elif not number and (name is None or name in TRANSFORMS):
         transform = TRANSFORMS[name] if name else "identity"
     else:
         raise ValueError
-    direction = SortDirection(found["direction"] or "asc") if found["direction"] or found["nulls"] else None
+    direction = SortDirection(match["direction"] or "asc") if match["direction"] or match["nulls"] else None
     # Iceberg's default: first where values ascend.
-    nulls = found["nulls"] or ("last" if direction is SortDirection.DESC else "first")
+    nulls = match["nulls"] or ("last" if direction is SortDirection.DESC else "first")
     return PartitionField(
-        found["of"] or found["column"], parse_transform(transform), direction, NullOrder(f"nulls-{nulls}")
+        match["of"] or match["column"], parse_transform(transform), direction, NullOrder(f"nulls-{nulls}")
     )
 
 
@@ -117,7 +117,7 @@ ALWAYS = partition_field("kafka_partition")
 GENERATION = partition_field("kafka_generation")
 
 
-def check(terms: Iterable[PartitionField], columns: StructType, key: str, place: str) -> None:
+def check(terms: Iterable[PartitionField], columns: StructType, key: str, location: str) -> None:
     """Refuse terms of columns that a table does not have from its beginning, or that cannot be made of theirs."""
     key_column = {"string": StringType(), "bytes": BinaryType()}.get(key)
     types: dict[str, IcebergType | None] = {**METADATA_COLUMNS, "kafka_key": key_column, **children(columns)}
@@ -126,15 +126,15 @@ def check(terms: Iterable[PartitionField], columns: StructType, key: str, place:
         column = types.get(term.column)
         if column is None:
             raise UserError(
-                f"{place}: there is no column {term.column} from the beginning",
-                "Name one of the ingester's own, or one that this table of the source gives a data_type",
+                f"{location}: there is no column {term.column} from the beginning",
+                "Name one of the ingester's columns, or one that this table of the source gives a data_type",
             )
         if not term.transform.can_transform(column):
-            raise UserError(f"{place}: {term} cannot be made of a column of type {column}", "Name another")
-        # Iceberg takes one time transform of a column, and a bucket beside it.
+            raise UserError(f"{location}: {term} cannot be made of a column of type {column}", "Name another")
+        # Iceberg takes one time transform of a column, and a bucket next to it.
         what = (term.column, "time" if isinstance(term.transform, TimeTransform) else str(term.transform))
         if what in seen:
-            raise UserError(f"{place}: {term} says no more than another one of {term.column}", "Leave one out")
+            raise UserError(f"{location}: {term} says no more than another one of {term.column}", "Leave one out")
         seen.add(what)
 
 
@@ -157,7 +157,7 @@ def partition_spec(declared: tuple[PartitionField, ...] | None, schema: Schema) 
 
 
 def sort_order(declared: tuple[PartitionField, ...] | None, schema: Schema) -> SortOrder:
-    """Return the order of a new table; without a declaration none, and Kafka's is kept."""
+    """Return the order of a new table; without a declaration none, and Kafka's remains."""
     return SortOrder(
         *(
             SortField(schema.find_field(term.column).field_id, term.transform, term.direction, term.nulls)

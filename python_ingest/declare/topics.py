@@ -64,7 +64,7 @@ def _pairs(given: Any) -> Any:
 
 @dataclass(frozen=True, config=NOTHING_ELSE)
 class DeadLetterLimit:
-    """How many dead letters are taken as the usual few: a share of the records, from 0 to 1, and a count."""
+    """How many dead letters count as the usual few: a share of the records, from 0 to 1, and a count."""
 
     share: Annotated[
         float,
@@ -165,12 +165,12 @@ def read_declarations(models_dir: Path = MODELS_DIR) -> list[Declaration]:
         UserError: a file is not YAML, a declaration is malformed, or two of them name one topic
             or one table. The message names file, table and field.
     """
-    found: list[tuple[Declaration, Path]] = []
+    declarations: list[tuple[Declaration, Path]] = []
     for path in sorted(models_dir.rglob("*sources.yml")):
-        found += [(declaration, path) for declaration in _declarations_in(path)]
+        declarations += [(declaration, path) for declaration in _declarations_in(path)]
     for field in ("topic", "identifier"):
         seen: dict[str, Path] = {}
-        for declaration, path in found:
+        for declaration, path in declarations:
             value = getattr(declaration, field)
             if value in seen:
                 raise UserError(
@@ -178,7 +178,7 @@ def read_declarations(models_dir: Path = MODELS_DIR) -> list[Declaration]:
                     "Declare each topic and each table once",
                 )
             seen[value] = path
-    return sorted((declaration for declaration, _ in found), key=lambda declaration: declaration.topic)
+    return sorted((declaration for declaration, _ in declarations), key=lambda declaration: declaration.topic)
 
 
 def select(declarations: Iterable[Declaration], topics: Iterable[str]) -> list[Declaration]:
@@ -199,57 +199,59 @@ def _declarations_in(path: Path) -> list[Declaration]:
         document = yaml.safe_load(path.read_text())
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        place = f" in line {mark.line + 1}" if mark else ""
-        raise UserError(f"{path} is not valid YAML{place}", "Correct the file") from None
+        line = f" in line {mark.line + 1}" if mark else ""
+        raise UserError(f"{path} is not valid YAML{line}", "Correct the file") from None
     declarations = []
     for source in _list_of_mappings(_mapping(document, f"{path}"), "sources", f"{path}"):
         schema = str(source.get("schema", source.get("name")))
-        place = f"{path}: source {source.get('name')}"
-        found = [
+        location = f"{path}: source {source.get('name')}"
+        of_tables = [
             _declaration(schema, str(source.get("name")), table, f"{path}: table {table.get('name')}")
-            for table in _list_of_mappings(source, "tables", place)
+            for table in _list_of_mappings(source, "tables", location)
         ]
-        of_source = [declaration for declaration in found if declaration]
-        subjects.check_through({declaration.table: declaration.persons for declaration in of_source}, place)
+        of_source = [declaration for declaration in of_tables if declaration]
+        subjects.check_through({declaration.table: declaration.persons for declaration in of_source}, location)
         declarations += of_source
     return declarations
 
 
-def _declaration(schema: str, source: str, table: dict[str, Any], place: str) -> Declaration | None:
-    meta = _mapping(_mapping(table.get("config"), f"{place}: config").get("meta"), f"{place}: meta")
+def _declaration(schema: str, source: str, table: dict[str, Any], location: str) -> Declaration | None:
+    meta = _mapping(_mapping(table.get("config"), f"{location}: config").get("meta"), f"{location}: meta")
     if "kafka" not in meta:
         return None
-    kafka = _mapping(meta["kafka"], f"{place}: kafka")
+    kafka = _mapping(meta["kafka"], f"{location}: kafka")
     for field in kafka:
         if field not in FIELDS:
-            raise UserError(f"{place}: kafka.{field} is not a known field", f"Use {', '.join(FIELDS)}")
+            raise UserError(f"{location}: kafka.{field} is not a known field", f"Use {', '.join(FIELDS)}")
     name = table.get("identifier", table.get("name"))
     for field, value in (("name", name), ("kafka.topic", kafka.get("topic"))):
         if not isinstance(value, str) or not value:
-            raise UserError(f"{place}: {field} is missing or not text", f"Give {field} as text")
-    persons = subjects.read(meta.get("subjects"), source, f"{place}: subjects")
+            raise UserError(f"{location}: {field} is missing or not text", f"Give {field} as text")
+    persons = subjects.read(meta.get("subjects"), source, f"{location}: subjects")
     try:
-        found = Declaration(schema=schema, table=str(name), columns=_columns(table, place), persons=persons, **kafka)
+        declaration = Declaration(
+            schema=schema, table=str(name), columns=_columns(table, location), persons=persons, **kafka
+        )
     except ValidationError as error:
-        raise _as_user_error(error, f"{place}: kafka") from None
-    for field, terms in (("partition_spec", found.partition_spec), ("sort_order", found.sort_order)):
-        table_layout.check(terms or (), found.columns, found.key, f"{place}: kafka.{field}")
-    return found
+        raise _as_user_error(error, f"{location}: kafka") from None
+    for field, terms in (("partition_spec", declaration.partition_spec), ("sort_order", declaration.sort_order)):
+        table_layout.check(terms or (), declaration.columns, declaration.key, f"{location}: kafka.{field}")
+    return declaration
 
 
-def _as_user_error(error: ValidationError, place: str) -> UserError:
+def _as_user_error(error: ValidationError, location: str) -> UserError:
     first = error.errors(include_url=False)[0]
-    # Behind the names of fields the place says which of several types did not fit.
+    # Behind the names of fields, `loc` names which of several types did not fit.
     names = [step for step in map(str, first["loc"]) if step.isidentifier()]
-    place = ".".join([place, *names])
+    location = ".".join([location, *names])
     if first["type"] == "unexpected_keyword_argument":
-        return UserError(f"{place} is not a known field", f"Use {', '.join(_fields(DeadLetterLimit))}")
+        return UserError(f"{location} is not a known field", f"Use {', '.join(_fields(DeadLetterLimit))}")
     field = (_fields(Declaration) | _fields(DeadLetterLimit))[names[-1]]
     shape = {
         "dataclass_type": "a mapping",
         "tuple_type": "a mapping" if names[-1] in ("table_properties", "client_options") else "a list of fields",
     }.get(first["type"])
-    return UserError(f"{place} is {f'not {shape}' if shape else repr(str(first['input']))}", str(field.description))
+    return UserError(f"{location} is {f'not {shape}' if shape else repr(str(first['input']))}", str(field.description))
 
 
 def _fields(model: type[object]) -> dict[str, FieldInfo]:
@@ -257,34 +259,34 @@ def _fields(model: type[object]) -> dict[str, FieldInfo]:
     return fields
 
 
-def _columns(table: dict[str, Any], place: str) -> StructType:
+def _columns(table: dict[str, Any], location: str) -> StructType:
     columns: dict[str, IcebergType] = {}
-    for column in _list_of_mappings(table, "columns", place):
+    for column in _list_of_mappings(table, "columns", location):
         name = str(column.get("name"))
         if name.lower() in (other.lower() for other in columns):
-            raise UserError(f"{place}: column {name} is declared twice", "Declare it once")
+            raise UserError(f"{location}: column {name} is declared twice", "Declare it once")
         if "data_type" in column:
             try:
                 columns[name] = spark_types.of_spark(str(column["data_type"]))
             except ValueError as error:
                 raise UserError(
-                    f"{place}: data_type of {name}: {error}", "Use a Spark type of docs/type-mapping.md"
+                    f"{location}: data_type of {name}: {error}", "Use a Spark type of docs/type-mapping.md"
                 ) from None
     return spark_types.struct(columns)
 
 
-def _mapping(value: Any, place: str) -> dict[str, Any]:
+def _mapping(value: Any, location: str) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise UserError(f"{place} is not a mapping", "Write it as `field: value` lines")
+        raise UserError(f"{location} is not a mapping", "Write it as `field: value` lines")
     return value
 
 
-def _list_of_mappings(parent: dict[str, Any], field: str, place: str) -> list[dict[str, Any]]:
+def _list_of_mappings(parent: dict[str, Any], field: str, location: str) -> list[dict[str, Any]]:
     value = parent.get(field)
     if value is None:
         return []
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        raise UserError(f"{place}: {field} is not a list of mappings", "Write it as `- name: ...`")
+        raise UserError(f"{location}: {field} is not a list of mappings", "Write it as `- name: ...`")
     return value

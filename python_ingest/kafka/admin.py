@@ -28,7 +28,7 @@ REQUEST_SECONDS = 5.0
 LOOK_SECONDS = 0.2
 EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # the client has no types here
 LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # nor here
-# The client's own, and those that Kafka's Java client calls retriable, without the error of a missing topic.
+# The client's errors, and those that Kafka's Java client calls retriable, without the error of a missing topic.
 PASSING = frozenset(
     {
         KafkaError._TRANSPORT,
@@ -115,8 +115,8 @@ class Broker:
     def offsets_at(self, topic: TopicState, moment: datetime) -> dict[int, int]:
         """Return the offset of each partition's first record stamped at a moment or later, else the partition's end."""
         partitions = [TopicPartition(topic.topic, partition) for partition in topic.end]
-        found = self._offsets(topic.topic, partitions, OffsetSpec.for_timestamp(int(moment.timestamp() * 1000)))
-        return {partition: topic.end[partition] if offset < 0 else offset for partition, offset in found.items()}
+        offsets = self._offsets(topic.topic, partitions, OffsetSpec.for_timestamp(int(moment.timestamp() * 1000)))
+        return {partition: topic.end[partition] if offset < 0 else offset for partition, offset in offsets.items()}
 
     def is_compacted(self, topic: str) -> bool:
         """Return whether the log cleaner removes records of a topic that have a later one of their key."""
@@ -127,7 +127,7 @@ class Broker:
     def beyond_last_stable_offset(self, topic: TopicState) -> dict[int, tuple[int, int]]:
         """Return, by partition, the offsets from and until that an open transaction keeps from a committed reader.
 
-        Partitions that have none are left out.
+        Partitions that have none are omitted.
         """
         partitions = [TopicPartition(topic.topic, partition) for partition in topic.end]
         # In this order: records produced in between must not look as if a transaction were open.
@@ -145,7 +145,7 @@ class Broker:
         wanted = dict.fromkeys(partitions, spec)
         limits = {"isolation_level": isolation, "request_timeout": REQUEST_SECONDS}
         answers = self._ask(topic, lambda: self._client.list_offsets(wanted, **limits))
-        return {place.partition: answer.offset for place, answer in answers.items()}
+        return {topic_partition.partition: answer.offset for topic_partition, answer in answers.items()}
 
     def _ask(self, topic: str, question: Callable[[], dict[Key, Future[Result]]]) -> dict[Key, Result]:
         retrying = Retrying(

@@ -19,7 +19,7 @@ def headers_of(record: Message) -> list[dict[str, str | bytes | None]] | None:
     try:
         headers = record.headers() or []
         # The client's types also name a mapping, which is what a producer may give.
-        if isinstance(headers, dict) or not all(_ITEM(headers, place) for place in range(len(headers))):
+        if isinstance(headers, dict) or not all(_ITEM(headers, index) for index in range(len(headers))):
             return None
     except (UnicodeDecodeError, SystemError):
         return None

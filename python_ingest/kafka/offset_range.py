@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 MEMORY_LIMIT = "256MB"
 ROWS_PER_FETCH = 10_000
 RANGES = pa.schema([("id", pa.int64()), ("partition", pa.int32()), ("first", pa.int64()), ("until", pa.int64())])
-HELD = """
-create table held (partition integer, first bigint, until bigint);
+STORED = """
+create table stored (partition integer, first bigint, until bigint);
 create table edges (partition integer, first bigint, until bigint, reached bigint);
 create view gaps as select partition, reached as first, first as until from edges where reached < first;
 create view duplicates as
@@ -23,7 +23,7 @@ EDGES = """
 create or replace table edges as
 select * from (
     select *, max(until) over (order by first, until rows between unbounded preceding and 1 preceding) as reached
-    from held
+    from stored
     where partition = $1
 )
 where reached <> first
@@ -50,11 +50,11 @@ def offset_ranges(offsets: pa.Array) -> pa.Table:
     return pa.table({"first": ordered.take(begins), "until": pc.add(ordered.take(pc.subtract(ends, 1)), 1)})
 
 
-class HeldOffsets:
+class StoredOffsets:
     """The offsets that files hold, in DuckDB: what exceeds MEMORY_LIMIT is on disk until `close`.
 
     Add all offsets, then call `find_gaps` for one partition after the other. It fills the tables `gaps`, between
-    neighbouring ranges, and `duplicates`, of what files hold more than once. Their columns are those of `held`:
+    neighbouring ranges, and `duplicates`, of what files hold more than once. Their columns are those of `stored`:
     partition, first and until.
     """
 
@@ -63,9 +63,9 @@ class HeldOffsets:
         self._database = duckdb.connect(
             config={"memory_limit": MEMORY_LIMIT, "threads": 2, "temp_directory": self._directory.name}
         )
-        # Many conditions beside an equal partition: a hash join would compare every pair of ranges of a partition.
+        # Many conditions besides an equal partition: a hash join would compare every pair of ranges of a partition.
         self._database.execute("set enable_progress_bar = false; set prefer_range_joins = true")
-        self._database.execute(HELD)
+        self._database.execute(STORED)
 
     def close(self) -> None:
         """Delete what is on disk."""
@@ -76,11 +76,11 @@ class HeldOffsets:
         """Add the offsets of a file, or of a part of it, in any order."""
         ranges = offset_ranges(offsets)
         partitions = pa.repeat(pa.scalar(partition, pa.int32()), len(ranges))
-        self._database.from_arrow(ranges.add_column(0, "partition", partitions)).insert_into("held")
+        self._database.from_arrow(ranges.add_column(0, "partition", partitions)).insert_into("stored")
 
     def add_range(self, partition: int, first: int, until: int) -> None:
         """Add the offsets of a file without a gap."""
-        self._database.execute("insert into held values ($1, $2, $3)", [partition, first, until])
+        self._database.execute("insert into stored values ($1, $2, $3)", [partition, first, until])
 
     def find_gaps(self, partition: int, *bounds: int) -> None:
         """Fill the tables `gaps` and `duplicates` with a partition's.
@@ -93,7 +93,7 @@ class HeldOffsets:
 
     def span(self, partition: int) -> tuple[int, int]:
         """Return the first offset or bound of a partition, and the one after its last."""
-        [(first, until)] = self.query("select min(first), max(until) from held where partition = $1", partition)
+        [(first, until)] = self.query("select min(first), max(until) from stored where partition = $1", partition)
         return first, until
 
     def count(self, table: str, partition: int, first: int, until: int) -> int:
@@ -115,12 +115,12 @@ class HeldOffsets:
                 yield from rows
 
     def counts(self, ranges: list[dict[str, int]]) -> dict[int, int]:
-        """Return how many held offsets lie in ranges (id, partition, first, until), by id; without zeros."""
+        """Return how many stored offsets lie in ranges (id, partition, first, until), by id; without zeros."""
         self._database.from_arrow(pa.Table.from_pylist(ranges, RANGES)).create("ranges")
         rows = self.query("""
-            select ranges.id, sum(least(held.until, ranges.until) - greatest(held.first, ranges.first))::bigint
+            select ranges.id, sum(least(stored.until, ranges.until) - greatest(stored.first, ranges.first))::bigint
             from ranges
-            inner join held
-                on ranges.partition = held.partition and held.first < ranges.until and held.until > ranges.first
+            inner join stored
+                on ranges.partition = stored.partition and stored.first < ranges.until and stored.until > ranges.first
             group by ranges.id""")
         return dict(rows)

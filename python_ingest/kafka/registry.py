@@ -126,7 +126,7 @@ class Registry:
         return Registered(schema.schema_type or "AVRO", text, tuple(dict.fromkeys(references)))
 
     def _texts(self, schema: Schema) -> list[str] | None:
-        """Return the texts of all schemas that one refers to, then its own; None if the registry lacks one."""
+        """Return the texts of all schemas that one refers to, then the one itself; None if the registry lacks one."""
         texts: list[str] = []
         for reference in schema.references or ():
             if reference.subject is None or reference.version is None:

@@ -12,7 +12,7 @@ from python_ingest.bronze.positions import Position
 from python_ingest.kafka import consumer
 from python_ingest.kafka.admin import TopicState
 from python_ingest.kafka.message import record_position
-from python_ingest.kafka.offset_range import HeldOffsets, OffsetRange
+from python_ingest.kafka.offset_range import OffsetRange, StoredOffsets
 
 # So many offsets are read sooner than a consumer is positioned behind them.
 OFFSETS_PER_SEEK = 100_000
@@ -29,18 +29,18 @@ def first_gaps(
     Raises:
         UserError: the broker gives nothing for `wait` seconds.
     """
-    found, begin = [], property_keys.generation_start(table.properties)
-    with closing(HeldOffsets()) as held:
-        _read_offsets(table, held, position.generation, searched)
+    with_records, begin = [], property_keys.generation_start(table.properties)
+    with closing(StoredOffsets()) as stored:
+        _read_offsets(table, stored, position.generation, searched)
         for partition, until in sorted(position.next_offsets.items()):
             first = max(topic.begin[partition], begin.get(partition, 0), searched.get(partition, 0))
-            held.find_gaps(partition, first, until)
-            rows = held.query("select first, until from gaps where first >= $1 order by first", first)
+            stored.find_gaps(partition, first, until)
+            rows = stored.query("select first, until from gaps where first >= $1 order by first", first)
             gaps = (OffsetRange(partition, *row) for row in rows)
             gap = _first_with_record(settings, topic.topic, gaps, until, wait)
             searched[partition] = gap.start if gap else until
-            found += [gap] if gap else []
-    return found
+            with_records += [gap] if gap else []
+    return with_records
 
 
 def _first_with_record(
@@ -62,7 +62,7 @@ def _first_with_record(
     return None
 
 
-def _read_offsets(table: Table, held: HeldOffsets, generation: int, searched: dict[int, int]) -> None:
+def _read_offsets(table: Table, stored: StoredOffsets, generation: int, searched: dict[int, int]) -> None:
     """Add the offsets that a table holds of a generation, from where a partition is searched.
 
     Files without a gap are known from statistics. Of a partition with other files the offsets are read.
@@ -75,11 +75,11 @@ def _read_offsets(table: Table, held: HeldOffsets, generation: int, searched: di
         partition = file["readable_metrics"]["kafka_partition"]["lower_bound"]
         first, last = bounds["lower_bound"], bounds["upper_bound"]
         if file["record_count"] == last + 1 - first:
-            held.add_range(partition, first, last + 1)
+            stored.add_range(partition, first, last + 1)
         else:
             with_gaps.add(partition)
     for partition in with_gaps:
         wanted = f"kafka_partition = {partition} and kafka_offset >= {searched.get(partition, 0)}"
         wanted += f" and kafka_generation = {generation}" if generation else ""
         for piece in read_batches(table, wanted, ("kafka_offset",)):
-            held.add(partition, piece["kafka_offset"])
+            stored.add(partition, piece["kafka_offset"])

@@ -75,7 +75,7 @@ class BatchWriter:
 
     def __post_init__(self) -> None:
         self.catalog = load_catalog(self.settings)
-        # A registry's client of its own: what it remembers as missing, another topic's producer may register.
+        # A separate client of the registry: what it remembers as missing, another topic's producer may register.
         self.schemas = TopicSchemas(Registry(self.settings, self.wait), self.declaration)
 
     def land(self, table: Table, plan: BatchPlan) -> Landed:
@@ -164,12 +164,12 @@ class BatchWriter:
     def _before_overflow(self, plan: BatchPlan) -> tuple[BatchPlan, DataFrame]:
         """Return a part of a plan that ends before records Spark cannot read, or begins with one, and its records."""
         topic = self.declaration.topic
-        found = timestamp_overflow.first(self.settings, topic, plan.ranges, self.wait)
+        overflows = timestamp_overflow.first(self.settings, topic, plan.ranges, self.wait)
         for span in plan.ranges:
-            if found.get(span.partition) == span.start:
+            if overflows.get(span.partition) == span.start:
                 rows, offsets_read = timestamp_overflow.read(self.settings, topic, span, self.wait)
                 return replace(plan, ranges=[offsets_read]), self.spark().createDataFrame(rows)
-        ranges = [replace(span, until=found.get(span.partition, span.until)) for span in plan.ranges]
+        ranges = [replace(span, until=overflows.get(span.partition, span.until)) for span in plan.ranges]
         return replace(plan, ranges=ranges), self.read(ranges)
 
     def _check(self, records: DataFrame, decoders: Decoders, plan: BatchPlan) -> None:

@@ -122,7 +122,7 @@ def _envelope(column: str, side: Decoder, columns: StructType) -> Column:
             "enableStableIdentifiersForUnionType": "true",
         }
         wrapped = {"type": "record", "name": "envelope", "fields": [{"name": "payload", "type": payload}]}
-        # The cast does nothing, unless a type is the writer's own.
+        # The cast does nothing, unless a type is the writer's.
         decoded = from_avro(body, json.dumps(wrapped), options).cast(envelope)
         cases.append((_header(column) == F.lit(_header_bytes(schema_id)), decoded))
     if not cases:
@@ -136,18 +136,18 @@ def _only_valid(envelope: str, columns: StructType) -> Column:
     return F.when(reduce(and_, is_utf8), F.col(envelope)) if is_utf8 else F.col(envelope)
 
 
-def _are_utf8(column: Column, held: IcebergType) -> Iterator[Column]:
+def _are_utf8(column: Column, column_type: IcebergType) -> Iterator[Column]:
     """Yield conditions that hold if every string in a column is UTF-8, none for a column without strings."""
-    match held:
+    match column_type:
         case StringType():
             yield F.coalesce(F.is_valid_utf8(column), F.lit(True))
         case ListType():
-            yield from _items_are_utf8(column, held.element_type)
+            yield from _items_are_utf8(column, column_type.element_type)
         case MapType():
-            yield from _items_are_utf8(F.map_keys(column), held.key_type)
-            yield from _items_are_utf8(F.map_values(column), held.value_type)
+            yield from _items_are_utf8(F.map_keys(column), column_type.key_type)
+            yield from _items_are_utf8(F.map_values(column), column_type.value_type)
         case _:
-            for name, part in spark_types.children(held).items():
+            for name, part in spark_types.children(column_type).items():
                 yield from _are_utf8(column[name], part)
 
 
@@ -174,32 +174,32 @@ def _schema_id(column: str, side: Decoder) -> Column:
     for known in sorted(side.writers):
         schema_id = schema_id.when(_header(column) == F.lit(_header_bytes(known)), F.lit(known))
     others = sorted({*side.rejected, *side.unknown})
-    found = _id_in_header(column)
-    schema_id = schema_id.when(found.isNull(), F.lit(None).cast("int"))
+    id_in_header = _id_in_header(column)
+    schema_id = schema_id.when(id_in_header.isNull(), F.lit(None).cast("int"))
     if side.too_many:
-        return schema_id.otherwise(found)
+        return schema_id.otherwise(id_in_header)
     if others:
-        schema_id = schema_id.when(found.isin(others), found)
+        schema_id = schema_id.when(id_in_header.isin(others), id_in_header)
     return schema_id.otherwise(F.raise_error(F.lit(NEW_SCHEMA_ID)).cast("int"))
 
 
 def _error(column: str, side: Decoder) -> Column:
     """Return NULL or `code: detail` for keys or values; a detail never holds a byte of them."""
-    found = _id_in_header(column)
+    id_in_header = _id_in_header(column)
     error = (
         F.when(F.col(column).isNull() | F.col(f"_{column}.decoded"), F.lit(None).cast("string"))
         .when(F.length(column) < HEADER_BYTES, F.lit("not_registry_avro: shorter than 5 bytes"))
         .when(~_has_header(column), F.lit("not_registry_avro: the first byte is not 0"))
     )
     for schema_id, text in sorted(side.rejected.items()):
-        error = error.when(found == schema_id, F.lit(text))
-    unknown = F.concat(F.lit("unknown_schema_id: schema id "), found.cast("string"))
+        error = error.when(id_in_header == schema_id, F.lit(text))
+    unknown = F.concat(F.lit("unknown_schema_id: schema id "), id_in_header.cast("string"))
     if side.too_many:
-        asked = found.isin(sorted(side.unknown))
+        asked = id_in_header.isin(sorted(side.unknown))
         unknown = F.when(asked, unknown).otherwise(F.concat(unknown, F.lit(", one of too many to ask for")))
     if side.writers:
-        failed = F.concat(F.lit("decode_failed: schema id "), found.cast("string"))
-        error = error.when(found.isin(sorted(side.writers)), failed)
+        failed = F.concat(F.lit("decode_failed: schema id "), id_in_header.cast("string"))
+        error = error.when(id_in_header.isin(sorted(side.writers)), failed)
     return error.otherwise(F.coalesce(unknown, F.lit("unknown_schema_id: the id is negative")))
 
 

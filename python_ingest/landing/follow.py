@@ -70,7 +70,7 @@ def stopped_by_signals(stopping: Event) -> Iterator[None]:
             signal.signal(number, handler)
 
     def stop(_: int, __: FrameType | None) -> None:
-        # In a thread of its own: the interrupted one may be inside the event, holding its lock.
+        # In a separate thread: the interrupted one may be inside the event, holding its lock.
         Thread(target=stopping.set).start()
         restore()
 

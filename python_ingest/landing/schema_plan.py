@@ -1,4 +1,4 @@
-"""Plans what a schema changes in a bronze table before its first record, by the ingester's own steps."""
+"""Plans what a schema changes in a bronze table before its first record, by the ingester's steps."""
 
 import re
 from collections.abc import Iterator
@@ -115,8 +115,8 @@ def _plan(
         )
     except IncompatibleSchema as error:
         return SchemaChange(source, schema_id, declaration.identifier, refused=str(error))
-    own = landed_columns(side, writer)
-    after = widened_columns(wanted, own)
+    landed = landed_columns(side, writer)
+    after = widened_columns(wanted, landed)
     columns = list(_compared("", before, after))
     return SchemaChange(
         source,
@@ -126,7 +126,7 @@ def _plan(
         widened=tuple(column for column in columns if column.before not in (None, column.after)),
         unchanged=tuple(column for column in columns if column.before == column.after),
         notes=notes,
-        not_written=tuple(column.path for column in _compared("", own, after) if column.before is None),
+        not_written=tuple(column.path for column in _compared("", landed, after) if column.before is None),
     )
 
 
@@ -135,7 +135,7 @@ def _of_side(side: str, columns: StructType) -> StructType:
 
 
 def _compared(path: str, before: IcebergType | None, after: IcebergType) -> Iterator[ColumnChange]:
-    """Yield what is new at its topmost place, and everything else at its lowest."""
+    """Yield what is new at its topmost path, and everything else at its lowest."""
     below = spark_types.children(after)
     if before is None or not below:
         yield ColumnChange(path, None if before is None else _display_name(before), _display_name(after))

@@ -63,8 +63,8 @@ class TopicSchemas:
                 self._check_from = time.monotonic() + UNCHECKED_SECONDS
                 continue
             name = f"{property_keys.fingerprint(side)}{schema_id}"
-            found = expanded_schema.fingerprint(registered[schema_id].text, registered[schema_id].references)
-            if noted.get(name, found) != found:
+            fingerprint = expanded_schema.fingerprint(registered[schema_id].text, registered[schema_id].references)
+            if noted.get(name, fingerprint) != fingerprint:
                 raise UserError(
                     f"{self.declaration.topic}: schema id {schema_id} of its {side}s is another schema in the registry"
                     " now than when its records were landed",
@@ -72,7 +72,7 @@ class TopicSchemas:
                 )
             self._checked.add((side, schema_id))
             if name not in noted:
-                new[name] = found
+                new[name] = fingerprint
         return new
 
     def resolve_schemas(
@@ -95,7 +95,7 @@ class TopicSchemas:
         return Decoders(state, value, key)
 
     def _side(
-        self, name: str, state: SchemaState, found: Iterable[int | None], most: int | None
+        self, name: str, state: SchemaState, schema_ids: Iterable[int | None], most: int | None
     ) -> tuple[SchemaState, Decoder]:
         """Resolve the schemas of keys or values."""
         now = time.monotonic()
@@ -103,7 +103,7 @@ class TopicSchemas:
         self._rejected[name] = rejected
         writers = state.writers[name]
         unknown = self.registry.missing() - set(writers)
-        times = {number: count for number, count in Counter(found).items() if number is not None}
+        times = {number: count for number, count in Counter(schema_ids).items() if number is not None}
         new = sorted(times.keys() - set(writers) - set(rejected) - unknown, key=lambda number: (-times[number], number))
         asked = sorted(new[:most])
         answers = self.registry.schemas(asked)
@@ -181,5 +181,5 @@ def check_compatibility(
             continue
         if required:
             raise IncompatibleSchema(dropped, f"renamed to {added} without an alias")
-        notes.append(f"{dropped} was dropped and {added} added, as a column of its own")
+        notes.append(f"{dropped} was dropped and {added} added, as a separate column")
     return writer, tuple(notes)

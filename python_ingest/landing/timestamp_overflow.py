@@ -36,11 +36,11 @@ RECORD = pa.schema(
 
 def first(settings: Settings, topic: str, ranges: list[OffsetRange], wait: float) -> dict[int, int]:
     """Return the offset of the first such record of each range, by partition, if any; raises as `read_records`."""
-    found: dict[int, int] = {}
+    offsets: dict[int, int] = {}
     for span in ranges:
         overflowing = filter(_overflows, consumer.read_records(settings, topic, span, wait))
-        found.update(map(record_position, islice(overflowing, 1)))
-    return found
+        offsets.update(map(record_position, islice(overflowing, 1)))
+    return offsets
 
 
 def read(settings: Settings, topic: str, span: OffsetRange, wait: float) -> tuple[pa.Table, OffsetRange]:

@@ -30,7 +30,7 @@ from python_ingest.maintenance.replay import POSITION
 
 # The prefix of writers of erasures.
 WRITER = "erase-"
-KEPT = {"kafka_topic", *POSITION, "kafka_timestamp", "kafka_timestamp_type", "ingested_at"}
+COLUMNS_LEFT = {"kafka_topic", *POSITION, "kafka_timestamp", "kafka_timestamp_type", "ingested_at"}
 
 # Generation, partition and offset of a row; a record has its topic before them.
 RecordPosition = tuple[int, int, int]
@@ -91,7 +91,7 @@ def find(catalog: Catalog, declarations: Iterable[Declaration], persons: Iterabl
         UserError: a file of a table is damaged.
     """
     declarations, persons = list(declarations), list(persons)
-    found = []
+    to_erase = []
     for declaration in declarations:
         table = load_table(catalog, declaration.identifier)
         positions: set[RecordPosition] = set()
@@ -105,9 +105,9 @@ def find(catalog: Catalog, declarations: Iterable[Declaration], persons: Iterabl
                 for rows in _rows(table, subject.columns):
                     positions.update(_positions(rows.filter(_is_any(rows, subject.columns, ids))))
         if positions or shared:
-            found.append(RowsToErase(declaration, frozenset(positions), shared))
+            to_erase.append(RowsToErase(declaration, frozenset(positions), shared))
     return sorted(
-        found, key=lambda rows_of_table: not any(subject.through for subject in rows_of_table.declaration.persons)
+        to_erase, key=lambda rows_of_table: not any(subject.through for subject in rows_of_table.declaration.persons)
     )
 
 
@@ -134,7 +134,7 @@ def named(catalog: Catalog, declarations: Iterable[Declaration], records: Iterab
         if topic not in by_topic:
             raise UserError(f"No dbt source declares the topic '{topic}'", f"Choose from {', '.join(by_topic)}")
         wanted[topic].add((position[0], position[1], position[2]))
-    found = []
+    to_erase = []
     for topic, positions in wanted.items():
         declaration = by_topic[topic]
         errors = _errors_at(load_table(catalog, declaration.identifier), positions)
@@ -145,14 +145,14 @@ def named(catalog: Catalog, declarations: Iterable[Declaration], records: Iterab
             )
         left = frozenset(position for position, error in errors.items() if not (error or "").startswith(erased.MARK))
         if left:
-            found.append(RowsToErase(declaration, left))
-    return found
+            to_erase.append(RowsToErase(declaration, left))
+    return to_erase
 
 
-def merge_by_table(found: Iterable[RowsToErase]) -> list[RowsToErase]:
+def merge_by_table(to_erase: Iterable[RowsToErase]) -> list[RowsToErase]:
     """Merge the rows of each table, and keep the order of the tables."""
     tables: dict[str, RowsToErase] = {}
-    for rows_of_table in found:
+    for rows_of_table in to_erase:
         name = rows_of_table.declaration.identifier
         before = tables.get(name, RowsToErase(rows_of_table.declaration, frozenset()))
         tables[name] = RowsToErase(
@@ -161,20 +161,20 @@ def merge_by_table(found: Iterable[RowsToErase]) -> list[RowsToErase]:
     return list(tables.values())
 
 
-def erase(catalog: Catalog, spark: SparkSession, found: RowsToErase, writer: str) -> int:
+def erase(catalog: Catalog, spark: SparkSession, to_erase: RowsToErase, writer: str) -> int:
     """Empty the rows of one table that are not erased yet in one commit, and return their number.
 
     Raises:
         UserError: Spark fails, or other commits come first.
     """
-    declaration = found.declaration
+    declaration = to_erase.declaration
 
     def erased_now() -> int:
         now = datetime.now(UTC)
         table = catalog.load_table(declaration.identifier)
         if property_keys.HAS_ERASED_ROWS not in table.properties:
             topic_identity.set_properties(table, {property_keys.HAS_ERASED_ROWS: "true"})
-        _, partitions, offsets = zip(*found.positions, strict=True)
+        _, partitions, offsets = zip(*to_erase.positions, strict=True)
         # The part of MERGE's condition that file statistics can prune by.
         where = (
             f"landed.kafka_partition in ({', '.join(map(str, sorted({*partitions})))})"
@@ -182,7 +182,7 @@ def erase(catalog: Catalog, spark: SparkSession, found: RowsToErase, writer: str
         )
 
         def emptied(landed: DataFrame, number: int) -> DataFrame:
-            return _emptied(landed, declaration, found.positions, number, erased.mark(now))
+            return _emptied(landed, declaration, to_erase.positions, number, erased.mark(now))
 
         return rewrite.replace_rows(spark, table, writer, emptied, where, rewrite.ERASE)
 
@@ -204,7 +204,7 @@ def _emptied(
     same = "coalesce(kafka_generation, 0) = _generation and kafka_partition = _partition and kafka_offset = _offset"
     rows = landed.join(F.broadcast(chosen), F.expr(same))
     new = {"decode_error": F.lit(mark), "ingest_batch": F.lit(number).cast("long")}
-    new |= {name: F.col(name) for name in KEPT}
+    new |= {name: F.col(name) for name in COLUMNS_LEFT}
     return rows.where(f"decode_error is null or not startswith(decode_error, '{erased.MARK}')").select(
         *(new.get(column.name, F.lit(None)).cast(column.dataType).alias(column.name) for column in columns)
     )
@@ -242,11 +242,11 @@ def _rows(table: Table | None, columns: Iterable[str], where: str = "true") -> I
 
 def _is_any(rows: pa.RecordBatch, columns: Iterable[str], ids: set[str]) -> pa.Array:
     """Return for each row whether one of the columns has one of the ids."""
-    found = pa.array([False] * len(rows), pa.bool_())
+    matches = pa.array([False] * len(rows), pa.bool_())
     for column in columns:
         texts = _texts(rows, column)
-        found = pc.or_(found, pc.is_in(texts, pa.array([*ids], texts.type)))
-    return found
+        matches = pc.or_(matches, pc.is_in(texts, pa.array([*ids], texts.type)))
+    return matches
 
 
 def _texts(rows: pa.RecordBatch, column: str) -> pa.Array:

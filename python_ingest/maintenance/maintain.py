@@ -33,7 +33,7 @@ SHORTEST_SNAPSHOT_AGE = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class Retention:
-    """How long snapshots and orphan files are kept.
+    """How long snapshots and orphan files are retained.
 
     `snapshots` is None for the table's `history.expire.*` properties. Files younger than `orphans` may belong to a
     running commit.

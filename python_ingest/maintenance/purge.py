@@ -55,7 +55,7 @@ def purge_table(
     tags = []
     for ref, at in table.refs().items():
         ref_type = "tag" if at.snapshot_ref_type == SnapshotRefType.TAG else "branch"
-        # A branch also keeps the snapshots before its own; one that a killed erasure left is at the current one.
+        # A branch also keeps the snapshots before its head; one that a killed erasure left is at the current one.
         if ref == "main" or (ref_type == "tag" and current is not None and at.snapshot_id == current.snapshot_id):
             continue
         if ref_type == "tag":

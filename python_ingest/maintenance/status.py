@@ -109,10 +109,10 @@ def topic_statuses(settings: Settings, declarations: list[Declaration], wait: fl
             status.lag_offsets = positions.count(ranges)
             status.lag_seconds = consumer.age_of_oldest(settings, declaration.topic, ranges, wait)
             open_offsets = broker.beyond_last_stable_offset(topic)
-            held = [OffsetRange(partition, *span) for partition, span in open_offsets.items()]
-            status.held_back_offsets = positions.count(held)
+            of_transactions = [OffsetRange(partition, *span) for partition, span in open_offsets.items()]
+            status.held_back_offsets = positions.count(of_transactions)
             status.held_back_seconds = consumer.age_of_oldest(
-                settings, declaration.topic, held, wait, "read_uncommitted"
+                settings, declaration.topic, of_transactions, wait, "read_uncommitted"
             )
         except Exception as error:  # the other topics are described all the same
             status.error = str(to_user_error(error, settings))

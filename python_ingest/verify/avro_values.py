@@ -54,7 +54,7 @@ class Reader:
 
     A record's fields belong in the columns `fields`, any other value in one of the type `plain`; None if there is no
     such column. `names` are as `renamed` gives them. A record is read as a dict by the names of its columns; a column
-    that the schema lacks is left out, and so is a field whose path is `omitted`.
+    that the schema lacks is omitted, and so is a field whose path is `omitted`.
 
     Raises:
         Unreadable: the schema is not Avro.
@@ -73,9 +73,9 @@ class Reader:
         self._names = names
         self._omitted = omitted
         self._numbers = count()
-        # The records that the current place is in, and their names.
+        # The records that the current path is in, and their names.
         self._open: dict[int, str] = {}
-        self._place = ""
+        self._path = ""
         try:
             for document in map(json.loads, [*references, text]):
                 self._define(document, "")
@@ -195,17 +195,17 @@ class Reader:
         below = _below(column)
         record = self._record_of([])
         self._open[id(schema)] = record["name"]
-        parts: list[tuple[str, str, Convert]] = []
+        fields: list[tuple[str, str, Convert]] = []
         for field in schema["fields"]:
             name, field_name = self._column(field, below), f"f{next(self._numbers)}"
-            outer, self._place = self._place, f"{self._place}{name}."
+            outer, self._path = self._path, f"{self._path}{name}."
             plain, convert = self._read_as(field["type"], namespace, below.get(name))
-            self._place = outer
+            self._path = outer
             record["fields"].append({"name": field_name, "type": plain})
             if f"{outer}{field['name']}" not in self._omitted:
-                parts.append((field_name, name, convert))
+                fields.append((field_name, name, convert))
         del self._open[id(schema)]
-        return record, lambda decoded: {name: convert(decoded[field_name]) for field_name, name, convert in parts}
+        return record, lambda decoded: {name: convert(decoded[field_name]) for field_name, name, convert in fields}
 
     def _column(self, field: AvroField, below: Mapping[str, IcebergType]) -> str:
         """Return the column of a field: by its name, else by its nearest alias."""
@@ -215,8 +215,8 @@ class Reader:
             for near_name in near:
                 if near_name in below or not below:
                     return near_name
-            beside = [other for near_name in near for other in self._names.get(near_name, ())]
-            near = [*field.get("aliases", ()), *beside] if near == [name] else beside
+            similar = [other for near_name in near for other in self._names.get(near_name, ())]
+            near = [*field.get("aliases", ()), *similar] if near == [name] else similar
             near = [near_name for near_name in dict.fromkeys(near) if near_name not in seen]
             seen.update(near)
         return name

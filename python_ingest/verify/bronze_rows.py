@@ -18,13 +18,13 @@ from pyiceberg.types import IcebergType
 from python_common.catalog import property_keys
 from python_common.catalog.catalog import existing_columns, history, load_table, translate_read_errors
 from python_ingest.avro.types import omitted_fields
-from python_ingest.kafka.offset_range import HeldOffsets
+from python_ingest.kafka.offset_range import StoredOffsets
 from python_ingest.verify.topic_log import RECORD
 
 PIECE_ROWS = 10_000
 PIECE_BYTES = 16 * 1024 * 1024
 ERASED = "erased: "
-# In `held` a partition of a former generation has another number, below 0: topics have fewer partitions.
+# In `stored` a partition of a former generation has another number, below 0: topics have fewer partitions.
 PARTITIONS = 1_000_000
 
 
@@ -34,18 +34,18 @@ class BronzeTable:
     Every method raises UserError, with the name of the file, if a file of the table is damaged or missing.
     """
 
-    def __init__(self, table: Table, topic: str, held: HeldOffsets) -> None:
+    def __init__(self, table: Table, topic: str, stored: StoredOffsets) -> None:
         self._table = table
         self._topic = topic
         self._files_of: dict[int, list[tuple[FileScanTask, int, int]]] = defaultdict(list)
         self.foreign_rows = 0
         self.unnumbered_rows = 0
-        self.held = held
+        self.stored = stored
         self.generation = property_keys.generation(table.properties)
         self.generation_start = property_keys.generation_start(table.properties)
 
     def scan(self) -> None:
-        """Fill `held`, and count `foreign_rows` and `unnumbered_rows`.
+        """Fill `stored`, and count `foreign_rows` and `unnumbered_rows`.
 
         Foreign ones name no offset, or another topic; unnumbered ones have no batch number, or one beyond the greatest
         of a snapshot.
@@ -63,13 +63,13 @@ class BronzeTable:
             is_numbered = (number >= 1) & (number <= last) if last else number >= 1
             self.unnumbered_rows += len(rows) - len(rows.filter(is_numbered))
             placed = pc.field("kafka_partition").is_valid() & pc.field("kafka_offset").is_valid()
-            own = rows.filter((pc.field("kafka_topic") == self._topic) & placed)
-            for partition in pc.unique(own["kafka_partition"]).to_pylist():
-                offsets = own.filter(pc.field("kafka_partition") == partition)["kafka_offset"].combine_chunks()
+            of_topic = rows.filter((pc.field("kafka_topic") == self._topic) & placed)
+            for partition in pc.unique(of_topic["kafka_partition"]).to_pylist():
+                offsets = of_topic.filter(pc.field("kafka_partition") == partition)["kafka_offset"].combine_chunks()
                 bounds = pc.min_max(offsets).as_py()
                 self._files_of[partition].append((file, bounds["min"], bounds["max"]))
-                self.held.add(partition, offsets)
-            self.foreign_rows += len(rows) - len(own)
+                self.stored.add(partition, offsets)
+            self.foreign_rows += len(rows) - len(of_topic)
 
     def renew(self) -> None:
         """Renew the credentials of the store, which a catalog may vend for an hour. The snapshot stays."""
@@ -92,11 +92,11 @@ class BronzeTable:
         return pa.concat_tables(pieces)
 
     def partitions(self) -> set[int]:
-        """Return the partitions with rows, or that a batch has read, by their numbers in `held`."""
+        """Return the partitions with rows, or that a batch has read, by their numbers in `stored`."""
         return self._files_of.keys() | self.read_until().keys()
 
     def label(self, partition: int) -> str:
-        """Return the name of a partition in messages, by its number in `held`."""
+        """Return the name of a partition in messages, by its number in `stored`."""
         former, number = divmod(partition, PARTITIONS)
         return f"partition {number}" + (f" of generation {self.generation + former}" if former else "")
 
@@ -168,13 +168,13 @@ class BronzeTable:
                 landed[number] = int(summary.get("added-records", 0))
                 held_as = self._number(partition, summary)
                 ranges.append({"id": number, "partition": held_as, "first": first, "until": until})
-        held = self.held.counts(ranges)
+        counts = self.stored.counts(ranges)
         for number, rows in landed.items():
-            if held.get(number, 0) != rows:
-                yield f"batch {number} landed {rows} rows, and {held.get(number, 0)} are there"
+            if counts.get(number, 0) != rows:
+                yield f"batch {number} landed {rows} rows, and {counts.get(number, 0)} are there"
 
     def _number(self, partition: str, summary: dict[str, str]) -> int:
-        """Return the number in `held` of a partition that a batch has read."""
+        """Return the number in `stored` of a partition that a batch has read."""
         return int(partition) - (self.generation - property_keys.generation(summary)) * PARTITIONS
 
     def _files(self) -> list[FileScanTask]:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from python_common.catalog.catalog import load_catalog, load_table
 from python_common.config.settings import Settings
 from python_ingest.declare.topics import Declaration
-from python_ingest.kafka.offset_range import HeldOffsets
+from python_ingest.kafka.offset_range import StoredOffsets
 from python_ingest.kafka.registry import Registry
 from python_ingest.verify.bronze_rows import ERASED, BronzeTable
 from python_ingest.verify.decoded import compare_decoded
@@ -30,7 +30,7 @@ Range = tuple[int, int]
 def verify_topic(
     settings: Settings, declaration: Declaration, wait: float, sample: Sample | None = None, decoded: bool = False
 ) -> Report:
-    """Compare a bronze table with its topic, and with the batches that its snapshots say were landed.
+    """Compare a bronze table with its topic, and with the batches that its snapshots record as landed.
 
     Every offset that a committed reader sees, from the first that the broker still has to the last that the table
     holds or claims to, must be in the table exactly once, with equal key, value, headers and timestamp. Every row must
@@ -45,19 +45,19 @@ def verify_topic(
     """
     report = Report(declaration.topic, declaration.identifier, sample=sample)
     table = load_table(load_catalog(settings), declaration.identifier)
-    with closing(TopicLog(settings, declaration.topic, wait)) as log, closing(HeldOffsets()) as held:
+    with closing(TopicLog(settings, declaration.topic, wait)) as log, closing(StoredOffsets()) as stored:
         partitions = log.partitions()
         if table is None:
             # A topic may be declared and have no record yet.
             if any(map(log.holds_records, partitions)):
                 report.add(f"there is no table {declaration.identifier}")
             return report
-        bronze = BronzeTable(table, declaration.topic, held)
+        bronze = BronzeTable(table, declaration.topic, stored)
         bronze.scan()
         if bronze.foreign_rows:
             report.add(f"{bronze.foreign_rows} rows name no offset, or another topic")
         if bronze.unnumbered_rows:
-            report.add(f"{bronze.unnumbered_rows} rows have no batch number, or one that was never given")
+            report.add(f"{bronze.unnumbered_rows} rows have no batch number, or one that was never assigned")
         known = bronze.partitions()
         for partition in sorted({*partitions} - known):
             if log.holds_records(partition):
@@ -89,21 +89,21 @@ class _Partition:
         self._missing = 0
 
     def verify(self) -> None:
-        report, partition, held = self._report, self._partition, self._bronze.held
+        report, partition, stored = self._report, self._partition, self._bronze.stored
         read_until = self._bronze.read_until().get(partition)
         if partition < 0:  # the broker has nothing of a former generation
-            begin = max(read_until or 0, held.span(partition)[1] or 0)
+            begin = max(read_until or 0, stored.span(partition)[1] or 0)
         else:
             begin = max(self._log.begin(partition), self._bronze.generation_start.get(partition, 0))
-        held.find_gaps(partition, begin, begin if read_until is None else read_until)
-        first, until = held.span(partition)
-        duplicates = held.query("select first, until from duplicates where partition = $1 order by all", partition)
+        stored.find_gaps(partition, begin, begin if read_until is None else read_until)
+        first, until = stored.span(partition)
+        duplicates = stored.query("select first, until from duplicates where partition = $1 order by all", partition)
         for start, end in duplicates:
             report.add(f"{self._label}: {offsets_label(start, end - 1)}: more than once in the table")
         for chosen in self._chosen(begin, until):
             for piece in self._log.records(partition, *chosen):
                 self._compare(*piece)
-        expired_gaps = held.query(
+        expired_gaps = stored.query(
             "select first, until from gaps where partition = $1 and first < $2 order by all limit $3",
             partition,
             begin,
@@ -114,16 +114,16 @@ class _Partition:
                 report.notes.append(
                     f"{self._label}: {offsets_label(start, end - 1)}: no row, and the broker no longer has them"
                 )
-        accepted = sum(held.count("gaps", partition, *gap) for gap in self._accepted)
-        unconfirmed = held.count("gaps", partition, first, begin) - sum(
-            held.count("gaps", partition, start, min(end, begin)) for start, end in self._accepted
+        accepted = sum(stored.count("gaps", partition, *gap) for gap in self._accepted)
+        unconfirmed = stored.count("gaps", partition, first, begin) - sum(
+            stored.count("gaps", partition, start, min(end, begin)) for start, end in self._accepted
         )
         report.offsets += until - first
-        report.rows += held.count("held", partition, first, until)
-        report.expired += held.count("held", partition, first, begin)
+        report.rows += stored.count("stored", partition, first, until)
+        report.expired += stored.count("stored", partition, first, begin)
         report.accepted += accepted
         report.unconfirmed += unconfirmed
-        report.empty += held.count("gaps", partition, first, until) - accepted - unconfirmed - self._missing
+        report.empty += stored.count("gaps", partition, first, until) - accepted - unconfirmed - self._missing
 
     def _chosen(self, begin: int, until: int) -> list[Range]:
         """Return the ranges to compare: all that the broker has, or the drawn chunks and those with gaps."""
@@ -133,7 +133,7 @@ class _Partition:
         chunks = range(begin, until, CHUNK_OFFSETS)
         draw = random.Random(f"{sample.seed} {self._partition}")
         drawn = set(draw.sample(chunks, math.ceil(len(chunks) * sample.percent / 100)))
-        with_gaps = self._bronze.held.query(
+        with_gaps = self._bronze.stored.query(
             """
             select distinct unnest(range((first - $2) // $3, (until - 1 - $2) // $3 + 1)) from gaps
             where partition = $1 and first >= $2

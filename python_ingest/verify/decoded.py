@@ -67,7 +67,7 @@ class _Comparison:
         self._key = key
         self._types = bronze.columns()
         self._payload = {name: column for name, column in self._types.items() if name not in METADATA_COLUMNS}
-        # A field whose name is taken is known by that name, too.
+        # A field whose name is reserved is known by that name, too.
         prefixed = {name.removeprefix("value_"): name for name in self._payload if name.startswith("value_")}
         fields = {field: self._payload[name] for field, name in prefixed.items() if _is_taken(field)}
         self._values = _Schemas(registry, bronze.schemas("value"), fields | self._payload, self._payload.get("value"))
@@ -98,7 +98,7 @@ class _Comparison:
                 if name in columns:
                     path = _difference(columns[name], stored[at], column.type)
                     if path is not None:
-                        self._problem(facts[at], f"another {name}{path} than its bytes say")
+                        self._problem(facts[at], f"another {name}{path} than in its bytes")
         for at, columns in expected.items():
             for name in columns.keys() - self._types.keys():
                 if not _holds_nothing(columns[name]):
@@ -127,7 +127,7 @@ class _Comparison:
         if is_erased(row.error):
             return nothing | dict.fromkeys(DECODED)
         if row.error is not None and row.value is None:
-            return nothing  # skipped: its bytes were not kept
+            return nothing  # skipped: its bytes were not stored
         expected = nothing | self._expected_key(row) | {"value_schema_id": schema_id(row.value)}
         try:
             payload = self._payload_of(row.value)
@@ -265,26 +265,26 @@ def _difference(wanted: Any, stored: Any, arrow_type: pa.DataType) -> str | None
     """Return the path inside a column at which two values differ, None if equal; the type is of the stored value."""
     if wanted is None or stored is None:
         return None if wanted is stored else ""
-    parts: list[tuple[str, Any, Any, pa.DataType]] = []
+    children: list[tuple[str, Any, Any, pa.DataType]] = []
     if pa.types.is_struct(arrow_type):
         types = {field.name: field.type for field in arrow_type}
         # A field that its file lacks is NULL.
         lacking = [name for name in wanted if name not in types and not _holds_nothing(wanted[name])]
-        parts = [
+        children = [
             (f".{name}", wanted.get(name), stored.get(name), types.get(name, pa.null())) for name in (*types, *lacking)
         ]
     elif pa.types.is_map(arrow_type):
         values = dict(stored)
         if len(stored) != len(wanted) or values.keys() != wanted.keys():
             return ""
-        parts = [(".value", wanted[name], values[name], arrow_type.item_type) for name in values]
+        children = [(".value", wanted[name], values[name], arrow_type.item_type) for name in values]
     elif pa.types.is_large_list(arrow_type):
         if len(stored) != len(wanted):
             return ""
-        parts = [(".element", *pair, arrow_type.value_type) for pair in zip(wanted, stored, strict=True)]
+        children = [(".element", *pair, arrow_type.value_type) for pair in zip(wanted, stored, strict=True)]
     elif wanted != stored and not (pa.types.is_floating(arrow_type) and math.isnan(wanted) and math.isnan(stored)):
         return ""
-    for step, wanted_part, stored_part, below in parts:
+    for step, wanted_part, stored_part, below in children:
         path = _difference(wanted_part, stored_part, below)
         if path is not None:
             return step + path

@@ -68,10 +68,10 @@ class Report:
         """Return the outcome in a line."""
         if self.error is not None:
             return f"{self.topic}: not verified: {self.error}"
-        parts = [f"{self.records:,} records compared"]
+        details = [f"{self.records:,} records compared"]
         if self.sample is not None:
             share = self.records / self.rows if self.rows else 1
-            parts.append(f"{share:.1%} of {self.rows:,} rows (seed {self.sample.seed})")
+            details.append(f"{share:.1%} of {self.rows:,} rows (seed {self.sample.seed})")
         for count, what in (
             (self.skipped, "rows skipped without bytes"),
             (self.erased, "erased rows"),
@@ -82,9 +82,9 @@ class Report:
             (self.headers_unread, "records whose header keys are not UTF-8"),
             (self.decoded, "rows decoded again"),
         ):
-            parts += [f"{count:,} {what}"] if count else []
+            details += [f"{count:,} {what}"] if count else []
         verdict = f"{self.problem_count} problems, the first are" if self.problems else "all exactly once"
-        return f"{self.topic}: {', '.join(parts)}: {verdict}"
+        return f"{self.topic}: {', '.join(details)}: {verdict}"
 
     @property
     def good(self) -> bool:

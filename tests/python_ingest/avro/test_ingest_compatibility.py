@@ -92,7 +92,7 @@ def optional(schema: dict[str, Any], *names: str) -> dict[str, Any]:
 def test_what_replaces_a_field_is_noted_or_refused_by_its_path_until_it_is_allowed() -> None:
     place, other = record("p", x="int"), record("p", y="int")
     assert notes_of(record("r", place=optional(place, "x")), record("r", place=other)) == (
-        "place.x was dropped and y added, as a column of its own",
+        "place.x was dropped and y added, as a separate column",
     )
     assert notes_of(record("r", place=place), record("r", place=optional(other, "y"))) != ()
     with pytest.raises(IncompatibleSchema, match=r"^place.x: renamed to y without an alias$"):
@@ -116,7 +116,7 @@ def test_a_drop_next_to_an_addition_lands_and_is_in_the_log_and_the_summary(
     lab.produce(lab.encode(first, {"id": 1, "code": 5}))
     assert lab.land_well().notes == []
     lab.produce(lab.encode(second, {"id": 2, "number": 6}))
-    note = f"schema id {second}: code was dropped and number added, as a column of its own"
+    note = f"schema id {second}: code was dropped and number added, as a separate column"
     result = lab.land_well()
     assert (result.dead_letters, result.notes, lab.messages.notes) == (0, [note], [note])
     assert [(row["code"], row["number"]) for row in lab.rows()] == [(5, None), (None, 6)]

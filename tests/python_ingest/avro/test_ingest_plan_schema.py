@@ -75,7 +75,7 @@ def test_a_plan_comes_true(lab: Lab, models_dir: Path, lakehouse: Lakehouse) -> 
             {"path": "lines.element.count", "before": "int", "after": "int"},
         ],
         "not_written": ["gone"],
-        "notes": ["gone was dropped and note added, as a column of its own"],
+        "notes": ["gone was dropped and note added, as a separate column"],
         "refused": None,
     }
     (same,) = plans_of_newest(Registry(lab.settings, 10), lab.table(), lab.declaration)
@@ -87,7 +87,7 @@ def test_a_plan_comes_true(lab: Lab, models_dir: Path, lakehouse: Lakehouse) -> 
         "  widens     price float to double",
         "  leaves out gone (stays, NULL from then on)",
         "  unchanged  3",
-        "  note       gone was dropped and note added, as a column of its own",
+        "  note       gone was dropped and note added, as a separate column",
     ]
     assert lab.table().metadata_location == location
     value = {"number": 2, "price": 1.5, "note": None, "place": {"city": "c"}, "lines": []}

@@ -170,7 +170,7 @@ def test_too_many_dead_letters_are_an_exit_code_of_their_own(lab: Lab, models_di
     *progress, warning = result.stderr.splitlines()
     assert warning == (
         f"warning: {lab.topic}: 21 of 22 records landed are dead letters, more than max_dead_letters allows."
-        f" `lakehouse ingest dead-letters {lab.topic}` says why."
+        f" `lakehouse ingest dead-letters {lab.topic}` lists why."
     )
     assert f"info: {lab.topic}: caught up" in progress
     for value in (b"poison", good):

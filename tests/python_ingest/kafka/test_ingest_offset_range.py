@@ -1,4 +1,4 @@
-"""Gaps and duplicates of held offsets, against counted numbers."""
+"""Gaps and duplicates of stored offsets, against counted numbers."""
 
 import random
 from collections import Counter
@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from python_ingest.kafka import offset_range
-from python_ingest.kafka.offset_range import HeldOffsets
+from python_ingest.kafka.offset_range import StoredOffsets
 
 
-def offsets_in(held: HeldOffsets, table: str) -> Iterator[int]:
-    for first, until in held.query(f"select first, until from {table} where partition = 1"):
+def offsets_in(stored: StoredOffsets, table: str) -> Iterator[int]:
+    for first, until in stored.query(f"select first, until from {table} where partition = 1"):
         yield from range(first, until)
 
 
@@ -24,35 +24,35 @@ def test_gaps_and_duplicates_are_those_of_counted_offsets(seed: int) -> None:
     files = [draw.choices(range(26), k=draw.randint(1, 12)) for _ in range(draw.randrange(5))]
     begin, claimed = draw.randrange(30), draw.randrange(30)
     rows = Counter(offset for offsets in files for offset in offsets)
-    with closing(HeldOffsets()) as held:
+    with closing(StoredOffsets()) as stored:
         for offsets in files:
-            held.add(1, pa.array(offsets, pa.int64()))
-        held.add(2, pa.array([100, 3, 3], pa.int64()))
-        held.find_gaps(2, 0)
-        held.find_gaps(1, begin, claimed)
-        first, until = held.span(1)
+            stored.add(1, pa.array(offsets, pa.int64()))
+        stored.add(2, pa.array([100, 3, 3], pa.int64()))
+        stored.find_gaps(2, 0)
+        stored.find_gaps(1, begin, claimed)
+        first, until = stored.span(1)
         assert (first, until) == (min([begin, claimed, *rows]), max([begin, claimed, *(row + 1 for row in rows)]))
-        assert sorted(offsets_in(held, "gaps")) == [offset for offset in range(first, until) if offset not in rows]
-        assert {*offsets_in(held, "duplicates")} == {offset for offset, times in rows.items() if times > 1}
-        assert held.count("held", 1, 5, 20) == sum(times for offset, times in rows.items() if 5 <= offset < 20)
+        assert sorted(offsets_in(stored, "gaps")) == [offset for offset in range(first, until) if offset not in rows]
+        assert {*offsets_in(stored, "duplicates")} == {offset for offset, times in rows.items() if times > 1}
+        assert stored.count("stored", 1, 5, 20) == sum(times for offset, times in rows.items() if 5 <= offset < 20)
         ranges = [
             {"id": 7, "partition": 1, "first": 0, "until": 10},
             {"id": 7, "partition": 2, "first": 2, "until": 5},
             {"id": 8, "partition": 1, "first": 40, "until": 50},
         ]
-        assert held.counts(ranges) == {7: 2 + sum(times for offset, times in rows.items() if offset < 10)}
+        assert stored.counts(ranges) == {7: 2 + sum(times for offset, times in rows.items() if offset < 10)}
 
 
 def test_many_gaps_are_found_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a topic of a million transactions, each of which ends with a marker."""
     monkeypatch.setattr(offset_range, "MEMORY_LIMIT", "40MB")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with closing(HeldOffsets()) as held:
+    with closing(StoredOffsets()) as stored:
         for file in range(10):
             offsets = pa.array(range(file * 300_000, (file + 1) * 300_000), pa.int64())
-            held.add(0, offsets.filter(pa.array([offset % 3 < 2 for offset in range(300_000)])))
-        held.find_gaps(0, 0, 3_000_000)
-        assert held.count("gaps", 0, 0, 3_000_000) == 1_000_000
-        assert sum(1 for _ in held.query("select first from gaps order by first")) == 1_000_000
+            stored.add(0, offsets.filter(pa.array([offset % 3 < 2 for offset in range(300_000)])))
+        stored.find_gaps(0, 0, 3_000_000)
+        assert stored.count("gaps", 0, 0, 3_000_000) == 1_000_000
+        assert sum(1 for _ in stored.query("select first from gaps order by first")) == 1_000_000
         assert list(tmp_path.glob("*/*"))
     assert not list(tmp_path.iterdir())

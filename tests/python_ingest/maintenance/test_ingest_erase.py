@@ -153,7 +153,7 @@ def test_what_is_left_of_an_erased_row_is_a_fault(lab: Lab) -> None:
     assert verify_topic(lab.settings, lab.declaration, 10, decoded=True).problems == [
         "partition 0: offset 1: is erased, and still holds bytes",
         "partition 2: offset 1: another kafka_timestamp than in the topic",
-        "partition 1: offset 1: another kafka_key than its bytes say",
+        "partition 1: offset 1: another kafka_key than in its bytes",
     ]
 
 

@@ -107,7 +107,7 @@ def test_rows_that_readers_never_take_for_want_of_a_known_batch_are_counted(lab:
     landed(lab, 12)
     lab.sql(f"update {{table}} set ingest_batch = null where {AT.format(0, '= 1')}")
     lab.sql(f"update {{table}} set ingest_batch = 7 where {AT.format(2, '< 2')}")
-    assert report_of(lab).problems == ["3 rows have no batch number, or one that was never given"]
+    assert report_of(lab).problems == ["3 rows have no batch number, or one that was never assigned"]
 
 
 def test_records_that_are_not_landed_yet_are_no_problem(lab: Lab) -> None:

@@ -111,7 +111,7 @@ def test_a_changed_value_of_every_type_is_named_by_offset_and_column(lab: Lab, m
     lab.sql("update {table} set " + ", ".join(changes))
     report = report_of(lab)
     found = [
-        re.fullmatch(r"partition 0: offset(?:s \d+ to)? (\d+): another (\w+)[\w.]* than its bytes say", problem)
+        re.fullmatch(r"partition 0: offset(?:s \d+ to)? (\d+): another (\w+)[\w.]* than in its bytes", problem)
         for problem in report.problems
     ]
     assert all(found), [problem for problem, match in zip(report.problems, found, strict=True) if match is None]
@@ -137,10 +137,10 @@ def test_an_update_of_one_column_fails_and_names_it(lab: Lab, models_dir: Path, 
     result = lakehouse("ingest", "verify", "--decoded", "--models", str(models_dir))
     assert result.returncode == 1
     assert sorted(result.stdout.splitlines()) == [
-        "  partition 0: offsets 0 to 2: another amount than its bytes say",
-        "  partition 1: offsets 0 to 2: another amount than its bytes say",
-        "  partition 2: offset 9: another place.city than its bytes say",
-        "  partition 2: offsets 0 to 2: another amount than its bytes say",
+        "  partition 0: offsets 0 to 2: another amount than in its bytes",
+        "  partition 1: offsets 0 to 2: another amount than in its bytes",
+        "  partition 2: offset 9: another place.city than in its bytes",
+        "  partition 2: offsets 0 to 2: another amount than in its bytes",
         f"{lab.topic}: 30 records compared, 30 rows decoded again: 4 problems, the first are",
     ]
 
@@ -157,7 +157,7 @@ def test_what_decoders_disagree_on_is_named_and_what_is_not_known_yet_is_noted(l
     assert report_of(lab).problems == [
         "partition 0: offset 0: is a dead letter, and its bytes can be decoded",
         "partition 0: offset 2: is decoded, and its bytes cannot be",
-        "partition 0: offset 3: another id than its bytes say",
+        "partition 0: offset 3: another id than in its bytes",
     ]
     lab.sql("update {table} set decode_error = 'unknown_schema_id: schema id 1' where kafka_offset = 0")
     assert report_of(lab).notes == [f"1 dead letters can be decoded by now: `lakehouse ingest replay {lab.topic}`"]
@@ -218,7 +218,7 @@ def test_rows_that_were_skipped_have_no_columns(lab: Lab) -> None:
     lab.land_well()
     assert_columns_say_what_bytes_say(lab, 2)
     lab.sql("update {table} set id = 2 where kafka_offset = 1")
-    assert report_of(lab).problems == ["partition 0: offset 1: another id than its bytes say"]
+    assert report_of(lab).problems == ["partition 0: offset 1: another id than in its bytes"]
 
 
 def test_fields_named_like_columns_of_the_ingester_are_found_under_their_longer_names(lab: Lab) -> None:
@@ -228,6 +228,6 @@ def test_fields_named_like_columns_of_the_ingester_are_found_under_their_longer_
     assert_columns_say_what_bytes_say(lab, 1)
     lab.sql("update {table} set value_kafka_offset = 6, value__file = 'g'")
     assert report_of(lab).problems == [
-        "partition 0: offset 0: another value_kafka_offset than its bytes say",
-        "partition 0: offset 0: another value__file than its bytes say",
+        "partition 0: offset 0: another value_kafka_offset than in its bytes",
+        "partition 0: offset 0: another value__file than in its bytes",
     ]

@@ -9,7 +9,7 @@ from python_common.catalog.catalog import load_catalog, make_namespace
 from python_common.config.settings import Settings
 from python_ingest.bronze import tables
 from python_ingest.bronze.schema_state import SchemaState
-from python_ingest.kafka.offset_range import HeldOffsets
+from python_ingest.kafka.offset_range import StoredOffsets
 from python_ingest.verify.bronze_rows import BronzeTable
 
 
@@ -23,9 +23,9 @@ def test_batch_numbers_are_checked_in_every_file(offline_settings: Settings) -> 
         row = {"kafka_topic": "sales", "kafka_partition": 0, "kafka_offset": offset, "ingest_batch": number}
         rows = pa.Table.from_pylist([dict.fromkeys(schema.names) | row], schema)
         table.append(rows, {property_keys.BATCH: str(given)})
-    with closing(HeldOffsets()) as held:
-        bronze = BronzeTable(table, "sales", held)
+    with closing(StoredOffsets()) as stored:
+        bronze = BronzeTable(table, "sales", stored)
         bronze.scan()
-        held.find_gaps(0)
-        assert (bronze.unnumbered_rows, bronze.foreign_rows, held.span(0)) == (1, 0, (0, 902))
+        stored.find_gaps(0)
+        assert (bronze.unnumbered_rows, bronze.foreign_rows, stored.span(0)) == (1, 0, (0, 902))
         assert bronze.rows(0, 1, 901)["kafka_offset"].to_pylist() in ([1, 900], [900, 1])
