@@ -1,4 +1,4 @@
-"""One export run: build, then unload, verify and publish each dataset of some weeks, or withhold it and say why."""
+"""One export run: build, then unload, verify and publish each dataset of some weeks, or withhold it with a reason."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -79,15 +79,15 @@ class Exporter:
         chosen = declared.choose(known, names)
         self.read_topics(chosen, known.values())
         target, figures = open_target(self.settings), late.figures(self.catalog) if weeks is None else None
-        found = []
+        rows = []
         for week, due in self._due(target, weeks or (), figures, chosen).items():
             self.readiness.check(self.settings.export_grace, week)
             datasets = [known[name] for name in due]
             reasons = {one.dataset: one.reason for one in withhold(datasets, self.readiness.of(week), week)[1]}
             for dataset in datasets:
                 why = late.why_due(target, dataset.name, week, has_one_version=bool(dataset.suppressed))
-                found.append((dataset.name, str(week), why, reasons.get(dataset.name, "")))
-        return found
+                rows.append((dataset.name, str(week), why, reasons.get(dataset.name, "")))
+        return rows
 
     def read_topics(self, chosen: Collection[Dataset], known: Iterable[Dataset] = ()) -> list[Issue]:
         """Read how far the topics of some datasets are, and which of their fields no file has; return the issues."""
@@ -149,7 +149,7 @@ class Exporter:
         for week in due:
             scratch = directory / str(week)
             scratch.mkdir()
-            # What the models say of themselves now: dbt may just have read a newer project.
+            # What the models declare now: dbt may just have read a newer project.
             datasets = declared.load(self.project)
             failed += self._publish_week(week, [datasets[name] for name in due[week]], target, scratch)
             if figures is not None:
@@ -198,37 +198,37 @@ class Exporter:
         }
         weeks = sorted(week for week, chosen in wanted.items() if chosen)
         exports = {dataset.model: dataset for week in weeks for dataset in wanted[week]}
-        found = self._built(exports.values(), weeks, with_ancestors) if weeks else []
+        issues = self._built(exports.values(), weeks, with_ancestors) if weeks else []
         if len(weeks) > 1:
-            again = {issue.model for issue in found if issue.model in exports}
+            again = {issue.model for issue in issues if issue.model in exports}
             for week in weeks:
                 if chosen := [dataset for dataset in wanted[week] if dataset.model in again]:
                     self.readiness.add(self._built(chosen, [week], with_ancestors=False), exports, [week])
-            found = [issue for issue in found if issue.model not in exports]
-        self.readiness.add(found, exports, weeks)
+            issues = [issue for issue in issues if issue.model not in exports]
+        self.readiness.add(issues, exports, weeks)
 
     def _built(self, chosen: Collection[Dataset], weeks: Sequence[IsoWeek], with_ancestors: bool) -> list[Issue]:
         self.require()
         log.info(f"{', '.join(map(str, weeks))}: building {', '.join(dataset.model for dataset in chosen)}")
-        # What they count has ancestors of its own.
+        # What they count has other ancestors.
         models = [name for dataset in chosen for name in (dataset.models if with_ancestors else (dataset.model,))]
-        found = build(self.project, models, weeks, with_ancestors)
+        issues = build(self.project, models, weeks, with_ancestors)
         self.readiness.builds.add(invocation(self.project))
-        return found
+        return issues
 
     def _publish_week(
         self, week: IsoWeek, chosen: list[Dataset], target: Target, directory: Path
     ) -> list[tuple[Withheld, Exception]]:
         """Unload and verify every dataset without an issue, then publish one after the other; return what failed."""
-        kept, _ = withhold(chosen, self.readiness.of(week), week)
-        self.readiness.in_week.setdefault(week, []).extend(pii_gate.issues(self.project, kept))
-        kept, withheld = withhold(chosen, self.readiness.of(week), week)
+        accepted, _ = withhold(chosen, self.readiness.of(week), week)
+        self.readiness.in_week.setdefault(week, []).extend(pii_gate.issues(self.project, accepted))
+        accepted, withheld = withhold(chosen, self.readiness.of(week), week)
         self.exported.withheld += withheld
         staged: list[tuple[Source, Path, Facts]] = []
         failed: dict[str, Exception] = {}
         with thrift.connect(self.settings) as cursor:
             counts = {}
-            for dataset in kept:
+            for dataset in accepted:
                 counts[dataset.name] = week_counts(cursor, dataset, week, self.exported.warnings.append)
                 try:
                     staged.append(self._stage(cursor, dataset, week, directory / dataset.name))

@@ -145,7 +145,7 @@ class Webhook(Variables):
     )
 
     @property
-    def place(self) -> str:
+    def origin(self) -> str:
         """Scheme and host, which messages may show."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.hostname}"
@@ -170,7 +170,7 @@ class Channels(Variables):
     )
     patience: Duration = for_exports(
         "LAKEHOUSE_NOTIFY_TIMEOUT",
-        'how long a mail server or webhook that says "later" is asked again in a run',
+        "how long a run repeats a message that a mail server or webhook defers",
         "2m",
     )
     expected_by: WeeklyTime | None = for_exports(

@@ -74,7 +74,7 @@ def _options(node: Node) -> Iterator[Issue]:
             yield Issue(f"{node.name} has the option {option}, whose SQL is not proven", "Do without it")
     if node.resource_type == "test" and node.fail_calc != "count(*)":
         yield Issue(f"{node.name} shows the result of its fail_calc in logs", "Count rows as other tests do")
-    if node.meta.get("left_out", {}).get("sum") and node.schema in RESTRICTED:
+    if node.meta.get("excluded", {}).get("sum") and node.schema in RESTRICTED:
         yield Issue(f"{node.name} shows a sum of a restricted schema in the report", "Let it count its rows")
     if node.resource_type == "snapshot":
         columns = [node.unique_key, node.updated_at, node.check_cols]

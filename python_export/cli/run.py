@@ -51,7 +51,7 @@ def run(
     restate: Annotated[
         str | None, typer.Option(help="Publish another version of a dataset that has one per week; needs --reason.")
     ] = None,
-    reason: Annotated[str | None, typer.Option(help="Why it is restated; the manifest says so.")] = None,
+    reason: Annotated[str | None, typer.Option(help="Why it is restated; the manifest records it.")] = None,
     build: Annotated[
         bool, typer.Option(help="Have dbt build and test the export tables first; otherwise they must hold the week.")
     ] = True,
@@ -112,7 +112,7 @@ def run(
 @app.command()
 def skip(
     week: Annotated[str, typer.Option(help="ISO week, for instance 2026-W47.")],
-    reason: Annotated[str, typer.Option(help="Why the week is not published; kept in ops.exported_figures.")],
+    reason: Annotated[str, typer.Option(help="Why the week is not published; ops.exported_figures records it.")],
     dataset: Datasets = None,
 ) -> None:
     """Skip a week that was never published: it is no longer due."""
@@ -161,15 +161,15 @@ def list_versions(
     """List every published version, the newest of a week last."""
     target = open_target(from_environment())
     unreadable: list[ManifestError] = []
-    found = [*readable(target, paths(target, dataset), unreadable, with_withdrawn=True)]
-    for unknown in {*(dataset or ())} - {manifest.dataset for manifest in found} if not unreadable else ():
+    manifests = [*readable(target, paths(target, dataset), unreadable, with_withdrawn=True)]
+    for unknown in {*(dataset or ())} - {manifest.dataset for manifest in manifests} if not unreadable else ():
         raise UserError(
             f"Nothing of {unknown} is published under {target.address('')}", "See all with `lakehouse export list`"
         )
     if as_json:
-        print_json(found)
+        print_json(manifests)
     else:
-        _print_versions(found)
+        _print_versions(manifests)
     if unreadable:
         raise UserError(
             f"{len(unreadable)} versions are not in this list: {'; '.join(error.message for error in unreadable)}",
@@ -177,10 +177,12 @@ def list_versions(
         )
 
 
-def _print_versions(found: list[Manifest]) -> None:
-    superseded = {(manifest.dataset, manifest.week, manifest.supersedes): f"v{manifest.version}" for manifest in found}
+def _print_versions(manifests: list[Manifest]) -> None:
+    superseded = {
+        (manifest.dataset, manifest.week, manifest.supersedes): f"v{manifest.version}" for manifest in manifests
+    }
     rows = []
-    for manifest in found:
+    for manifest in manifests:
         by = superseded.get((manifest.dataset, manifest.week, manifest.version), "")
         by += f"{', ' if by else ''}withdrawn {manifest.withdrawn.on}" if manifest.withdrawn else ""
         version, sha256 = f"v{manifest.version}", manifest.sha256[:12]

@@ -59,23 +59,23 @@ def verify(
     if missing or not there:
         what = "".join(f" of {text}" for text in (", ".join(missing), week) if text)
         raise UserError(f"Nothing{what} is published under {target.address('')}", "See `lakehouse export list`")
-    findings = [CheckResult(path, (GONE,)) for path in gone]
+    results = [CheckResult(path, (GONE,)) for path in gone]
     for path in chosen:
         with tempfile.TemporaryDirectory(prefix="lakehouse-verify-") as scratch:
-            findings.append(audit(target, catalog, path, Path(scratch)))
-    findings += [audit_pointer(target, name) for name in sorted({path.split("/")[0] for path in chosen})]
-    findings += index.audit(target)
-    wrong = [finding for finding in findings if finding.problems]
+            results.append(audit(target, catalog, path, Path(scratch)))
+    results += [audit_pointer(target, name) for name in sorted({path.split("/")[0] for path in chosen})]
+    results += index.audit(target)
+    failed = [result for result in results if result.problems]
     if as_json:
-        print_json(findings)
+        print_json(results)
     else:
-        for finding in findings:
-            for problem in finding.problems or (finding.note or "OK",):
-                console.print(f"{finding.path}: {problem}")
-    if wrong:
-        named = ", ".join(finding.path for finding in wrong)
+        for result in results:
+            for problem in result.problems or (result.note or "OK",):
+                console.print(f"{result.path}: {problem}")
+    if failed:
+        named = ", ".join(result.path for result in failed)
         raise UserError(
-            f"{len(wrong)} of {len(findings)} checks failed: {named}",
+            f"{len(failed)} of {len(results)} checks failed: {named}",
             "Restore them from a backup; `lakehouse export reproduce` writes a file again from its table's snapshot",
         )
 
@@ -90,17 +90,17 @@ def diff(
 ) -> None:
     """List the rows in which two versions of a week differ: their keys, and the columns that changed."""
     target = open_target(from_environment())
-    found = {}
+    differences = {}
     for name, (before, after) in _pairs(target, week, old, new, dataset).items():
         with tempfile.TemporaryDirectory(prefix="lakehouse-diff-") as scratch:
             old_file, new_file = (
                 target.fetch(f"{version.path}/{version.file}", Path(scratch)) for version in (before, after)
             )
-            found[name] = difference(before, old_file, after, new_file, Path(scratch), limit)
+            differences[name] = difference(before, old_file, after, new_file, Path(scratch), limit)
     if as_json:
-        print_json(found)
+        print_json(differences)
         return
-    for name, changes in found.items():
+    for name, changes in differences.items():
         counts = ", ".join(f"{count:,} {kind}" for kind, count in changes.counts().items())
         console.print(f"{name} {week}, {old} to {new}: {counts}")
         for kind, key, columns in changes.rows:
@@ -173,7 +173,7 @@ def withdraw(
 
 
 def expire(
-    keep: Annotated[str, typer.Option(help="How long after its end a week is kept, for instance 26w.")],
+    keep: Annotated[str, typer.Option(help="How long after its end a week is retained, for instance 26w.")],
     dataset: Datasets = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be removed; change nothing.")] = False,
 ) -> None:
@@ -224,10 +224,10 @@ def _pairs(
 
 
 def _names(target: Target, week: str, names: list[str] | None) -> list[str]:
-    found = names or sorted({path.split("/")[0] for path in paths(target, None, str(IsoWeek.parse(week)))})
-    if not found:
+    datasets = names or sorted({path.split("/")[0] for path in paths(target, None, str(IsoWeek.parse(week)))})
+    if not datasets:
         raise UserError(f"Nothing of {week} is published under {target.address('')}", "See `lakehouse export list`")
-    return found
+    return datasets
 
 
 def _version(target: Target, dataset: str, week: str, version: str, with_withdrawn: bool = False) -> Manifest:

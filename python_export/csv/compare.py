@@ -56,18 +56,20 @@ class Facts:
 
     def warnings(self) -> list[str]:
         """Return what a spreadsheet would cut off, and what the file lacks of the table."""
-        found = [
+        warnings = [
             f"{cells} cells of {column} are longer than the {SPREADSHEET_CELL:,} characters of a spreadsheet's cell"
             for column, cells in self.long_cells.items()
             if cells
         ]
-        found += [f"NUL was taken out of {cells} cells of {column}" for column, cells in self.nul_removed.items()]
+        warnings += [f"NUL was taken out of {cells} cells of {column}" for column, cells in self.nul_removed.items()]
         if self.rows >= SPREADSHEET_ROWS:
-            found.insert(0, f"the file has more than the {SPREADSHEET_ROWS:,} rows of a spreadsheet")
+            warnings.insert(0, f"the file has more than the {SPREADSHEET_ROWS:,} rows of a spreadsheet")
         if self.withheld:
             reasons = ", ".join(f"{rows} by {reason}" for reason, rows in self.withheld.items())
-            found.insert(0, f"{sum(self.withheld.values())} rows are withheld, they may hold personal data: {reasons}")
-        return found
+            warnings.insert(
+                0, f"{sum(self.withheld.values())} rows are withheld, they may hold personal data: {reasons}"
+            )
+        return warnings
 
 
 def verify(file: Path, source: Source, scratch: Path) -> Facts:
@@ -195,8 +197,8 @@ def _differences(database: duckdb.DuckDBPyConnection, file: Path, source: Source
         "keys too many": f"({keys[0]}) except ({keys[1]})",
         "keys more than once": f"{keys[0]} group by all having count(*) > 1",
     }.items():
-        if found := _value(database, f"select count(*) from ({query})"):
-            differences.append(f"{found} {what} ({', '.join(source.dataset.key)})")
+        if count := _value(database, f"select count(*) from ({query})"):
+            differences.append(f"{count} {what} ({', '.join(source.dataset.key)})")
 
     for column in source.columns:
         cell = name(column.name)
@@ -205,23 +207,23 @@ def _differences(database: duckdb.DuckDBPyConnection, file: Path, source: Source
         if column.is_numeric and _value(database, total) != measured["total"][column.name]:
             differences.append(f"another control total of {column.name}")
         unequal = f"count(*) filter (staged.{cell} is distinct from expected.{cell})"
-        found = _value(database, f"select {unequal} from staged positional join expected")
-        if in_file == in_table and found:
-            differences.append(f"{found} cells of {column.name}")
+        count = _value(database, f"select {unequal} from staged positional join expected")
+        if in_file == in_table and count:
+            differences.append(f"{count} cells of {column.name}")
     return differences
 
 
 def _totals_by(database: duckdb.DuckDBPyConnection, source: Source) -> dict[str, dict[str, dict[str, str]]]:
     numeric = [column.name for column in source.columns if column.is_numeric]
     sums = ["cast(count(*) as varchar)", *(f"cast(coalesce(sum({name(column)}), 0) as varchar)" for column in numeric)]
-    found: dict[str, dict[str, dict[str, str]]] = {}
+    totals_by: dict[str, dict[str, dict[str, str]]] = {}
     for column in source.dataset.totals_by:
         value = f"coalesce(cast({name(column)} as varchar), '')"
         rows = database.execute(
             f"select {value}, {', '.join(sums)} from snapshot_rows group by 1 order by 1"
         ).fetchall()
-        found[column] = {value: dict(zip(("rows", *numeric), totals, strict=True)) for value, *totals in rows}
-    return found
+        totals_by[column] = {value: dict(zip(("rows", *numeric), totals, strict=True)) for value, *totals in rows}
+    return totals_by
 
 
 def _outside(database: duckdb.DuckDBPyConnection, source: Source) -> list[str]:
@@ -230,8 +232,8 @@ def _outside(database: duckdb.DuckDBPyConnection, source: Source) -> list[str]:
         return []
     at, week = name(source.dataset.at), source.week
     in_week = f"{at} >= timestamptz '{week.start.isoformat()}' and {at} < timestamptz '{week.end.isoformat()}'"
-    found = _value(database, f"select count(*) filter (({in_week}) is not true) from snapshot_rows")
-    return [f"{found} rows are outside {week}"] if found else []
+    count = _value(database, f"select count(*) filter (({in_week}) is not true) from snapshot_rows")
+    return [f"{count} rows are outside {week}"] if count else []
 
 
 def _facts(database: duckdb.DuckDBPyConnection, source: Source, measured: Figures) -> Facts:

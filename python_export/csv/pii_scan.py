@@ -96,13 +96,13 @@ def suspects(
     """Return why rows of `snapshot_rows` may hold personal data, by the SQL `row` that names each."""
     reasons: dict[str, str] = {}
     for reason, condition, column in _suspicions(database, columns, unscanned):
-        for found, cell in database.execute(
+        for row_key, cell in database.execute(
             f"select {row}, cast({name(column.name)} as varchar) from snapshot_rows where {condition}",
             _used(condition),
         ).fetchall():
             digits = CARD.findall(cell.partition(".")[0] if column.is_numeric else cell)
             if not reason.startswith("card") or any(map(_is_card, digits)):
-                reasons.setdefault(found, reason)
+                reasons.setdefault(row_key, reason)
     return reasons
 
 
@@ -122,8 +122,8 @@ def _suspicions(
     if not possible:
         return []
     any_of_each = ", ".join(f"bool_or({condition})" for _, condition, _ in possible)
-    found = one_row(database, f"select {any_of_each} from snapshot_rows", _used(any_of_each))
-    return [suspicion for suspicion, is_there in zip(possible, found, strict=True) if is_there]
+    matched = one_row(database, f"select {any_of_each} from snapshot_rows", _used(any_of_each))
+    return [suspicion for suspicion, is_there in zip(possible, matched, strict=True) if is_there]
 
 
 def _used(sql: str) -> dict[str, str]:

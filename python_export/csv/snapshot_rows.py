@@ -58,8 +58,8 @@ def k_anonymity(database: duckdb.DuckDBPyConnection, source: Source) -> int | No
     # Of several columns of persons the one with the fewest; a row without a person singles out none.
     fewest = persons[0] if len(persons) == 1 else f"least({', '.join(persons)})"
     groups = f"select {fewest} as persons from snapshot_rows group by {', '.join(map(name, quasi))}"
-    found: int | None = one_row(database, f"select min(persons) from ({groups})")[0]
-    return found
+    smallest: int | None = one_row(database, f"select min(persons) from ({groups})")[0]
+    return smallest
 
 
 def row_hash(source: Source) -> str:

@@ -65,17 +65,17 @@ def unload(
             bucket.take(folder, directory)
     else:
         spark_sql.run(cursor, statement(source, f"file:{directory}"), purpose)
-    parts = sorted(directory.glob("part-*.csv"))
-    if not parts:
+    part_files = sorted(directory.glob("part-*.csv"))
+    if not part_files:
         raise UserError(
             f"Spark left no file in {directory}",
             "Set LAKEHOUSE_EXPORT_UNLOAD to s3a://bucket/prefix where the Thrift server or its executors are on other"
             " machines; else let the export root, or LAKEHOUSE_EXPORT_STAGING, be a directory that they all share",
         )
-    return _concatenated(parts, directory / "joined.csv", codecs.BOM_UTF8 if bom else b"")
+    return _concatenated(part_files, directory / "joined.csv", codecs.BOM_UTF8 if bom else b"")
 
 
-def statement(source: Source, place: str) -> str:
+def statement(source: Source, directory: str) -> str:
     """Return the SQL that unloads a source to the URL of a directory.
 
     Spark sorts by ranges: its parts, in turn, are in the total order.
@@ -86,7 +86,7 @@ def statement(source: Source, place: str) -> str:
     )
     order = ", ".join(f"source.{spark_sql.identifier(name)} asc nulls first" for name in source.dataset.order_by)
     return f"""\
-insert overwrite directory {spark_sql.literal(place)} using csv options ({options})
+insert overwrite directory {spark_sql.literal(directory)} using csv options ({options})
 select
     {columns}
 from {spark_sql.relation(source.dataset.table)} version as of {source.snapshot_id} as source
@@ -111,19 +111,19 @@ def _where(source: Source) -> str:
     return f"where {' and '.join(conditions)}\n" if conditions else ""
 
 
-def _concatenated(parts: list[Path], whole: Path, start: bytes) -> Path:
+def _concatenated(part_files: list[Path], joined: Path, start: bytes) -> Path:
     """Join parts, each with the header, to one file with one header."""
-    if len(parts) == 1 and not start:
-        return parts[0]
-    with whole.open("wb") as file:
+    if len(part_files) == 1 and not start:
+        return part_files[0]
+    with joined.open("wb") as file:
         file.write(start)
-        for number, part in enumerate(parts):
+        for number, part in enumerate(part_files):
             with part.open("rb") as stream:
                 header = stream.readline()
                 file.write(b"" if number else header)
                 shutil.copyfileobj(stream, file, COPY_BYTES)
             part.unlink()
-    return whole
+    return joined
 
 
 def _cell(column: Column, guards_quotes: bool) -> str:

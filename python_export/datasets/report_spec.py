@@ -15,7 +15,7 @@ Declared = TypeVar("Declared")
 
 @dataclass(frozen=True, kw_only=True, config=KNOWN)
 class Headline:
-    """A figure at the top of the report, what its readers call it, and its place among those of all datasets."""
+    """A figure at the top of the report, what its readers call it, and its position among those of all datasets."""
 
     place: int
     figure: str
@@ -80,7 +80,7 @@ class ReportSpec:
 
 @dataclass(frozen=True, kw_only=True, config=KNOWN)
 class Excluded:
-    """Rows that files exclude, as a model declares in config.meta.left_out: their label and place in the report.
+    """Rows that files exclude, as a model declares in config.meta.excluded: their label and position in the report.
 
     They are counted, or one of their columns is summed up.
     """
@@ -104,20 +104,24 @@ def excluded_queries(manifest: DbtManifest) -> dict[str, str]:
     """Return the queries that count what files exclude, by label, in the order of the report.
 
     Raises:
-        UserError: a config.meta.left_out is malformed.
+        UserError: a config.meta.excluded is malformed.
     """
-    found = []
+    queries = []
     for node in manifest.nodes.values():
-        if meta := node.meta.get("left_out"):
-            declared = _read(EXCLUDED, meta, f"config.meta.left_out of {node.name}")
+        if "left_out" in node.meta:
+            raise UserError(
+                f"config.meta.left_out of {node.name} is named excluded now", "Rename it in the model's yml"
+            )
+        if meta := node.meta.get("excluded"):
+            declared = _read(EXCLUDED, meta, f"config.meta.excluded of {node.name}")
             count = f"sum({declared.sum})" if declared.sum else "count(*)"
-            found.append((declared.place, declared.label, f"select {count} from {node.table}"))
-    return {label: sql for _, label, sql in sorted(found)}
+            queries.append((declared.place, declared.label, f"select {count} from {node.table}"))
+    return {label: sql for _, label, sql in sorted(queries)}
 
 
-def _read(reader: TypeAdapter[Declared], meta: Any, place: str) -> Declared:
+def _read(reader: TypeAdapter[Declared], meta: Any, location: str) -> Declared:
     try:
         return reader.validate_python(meta)
     except ValidationError as error:
         wrong = ", ".join(".".join(map(str, problem["loc"])) for problem in error.errors())
-        raise UserError(f"{place} is wrong at {wrong}", "See docs/export.md for its keys") from None
+        raise UserError(f"{location} is wrong at {wrong}", "See docs/export.md for its keys") from None

@@ -76,15 +76,15 @@ def require_week(catalog: Catalog, dataset: Dataset, week: IsoWeek, builds: Coll
             f"Run `dbt build --select +{dataset.model} --vars '{{week: {week}}}'`, or export without --no-build. "
             "`dbt retry` is not enough: it tests a part",
         )
-    found = of_snapshot(dataset, table, tag.snapshot_id, week)
+    source = of_snapshot(dataset, table, tag.snapshot_id, week)
     # dbt does not build an unchanged table again: its current snapshot is then of an earlier build.
-    is_unchanged = found.snapshot_id == found.table.metadata.current_snapshot_id
-    if builds and found.summary.get(property_keys.INVOCATION_ID) not in builds and not is_unchanged:
+    is_unchanged = source.snapshot_id == source.table.metadata.current_snapshot_id
+    if builds and source.summary.get(property_keys.INVOCATION_ID) not in builds and not is_unchanged:
         raise UserError(
             f"{dataset.model} was not tested for {week} by the build of this run",
             "Run it again: another writer may have come between the build and its tests",
         )
-    return found
+    return source
 
 
 def of_snapshot(dataset: Dataset, table: IcebergTable, snapshot_id: int, week: IsoWeek | None = None) -> Source:

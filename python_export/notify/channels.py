@@ -70,7 +70,7 @@ def send(smtp: Smtp, message: EmailMessage, recipients: Iterable[str]) -> dict[s
     except smtplib.SMTPRecipientsRefused as error:
         refused = error.recipients
     except smtplib.SMTPException as error:
-        # What a server says may quote the mail; its code does not.
+        # A server's answer may quote the mail; its code does not.
         code = getattr(error, "smtp_code", None)
         error_type = UserError if isinstance(error, OF_ONE_MAIL) else ChannelDownError
         if isinstance(error, smtplib.SMTPServerDisconnected):
@@ -105,11 +105,11 @@ def post(webhook: Webhook, key: str, body: Mapping[str, Any]) -> None:
         response = httpx2.post(webhook.url, json=body, headers=headers, timeout=TIMEOUT)
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise NoAnswerError(
-            f"The webhook at {webhook.place} does not answer ({type(error).__name__})", "Check LAKEHOUSE_WEBHOOK_URL"
+            f"The webhook at {webhook.origin} does not answer ({type(error).__name__})", "Check LAKEHOUSE_WEBHOOK_URL"
         ) from None
     if response.is_success:
         return
-    message = f"The webhook at {webhook.place} answered {response.status_code}"
+    message = f"The webhook at {webhook.origin} answered {response.status_code}"
     remedy = "Check LAKEHOUSE_WEBHOOK_URL and LAKEHOUSE_WEBHOOK_TOKEN"
     if response.status_code in TRY_AGAIN or response.is_server_error:
         raise TemporaryError(message, remedy, _seconds(response.headers.get("Retry-After", "")))

@@ -106,7 +106,7 @@ def only_run(
         exported.is_alone = True
         undelivered: list[UserError] = []
         if killed := lease.left:
-            error = UserError(f"The {killed.run} was killed", "What it has published is whole; run it again")
+            error = UserError(f"The {killed.run} was killed", "What it has published is complete; run it again")
             try:
                 undelivered = alert(env, exported.week, error, killed.at)
                 lease.reported()
@@ -137,7 +137,7 @@ def alerting(settings: Settings, env: Mapping[str, str], exported: Exported) -> 
             undelivered += alert(env, exported.week, UserError(f"{step}{error.message}", error.remedy))
             if exported.is_alone:
                 undelivered += notify(settings, env, load_catalog(settings), exported.notices())
-        except Exception as second:  # whatever it is, it must not take the place of the error
+        except Exception as second:  # any error here must not replace the first one
             undelivered.append(to_user_error(second, settings))
         _log_undelivered(undelivered)
         raise error from (None if isinstance(problem, UserError) else problem)
@@ -175,7 +175,7 @@ def _report_specs(env: Mapping[str, str]) -> dict[str, ReportSpec]:
     try:
         return declared.report_specs(Project(PROJECT_ROOT, env))
     except Exception as error:  # a manifest of dbt may be cut off or wrong in any way
-        log.warning("figures are left out of messages: %s", to_user_error(error).message)
+        log.warning("messages have no figures: %s", to_user_error(error).message)
         return {}
 
 
@@ -183,7 +183,7 @@ def _announcements(
     target: Target, pending: list[Entry], report_specs: Mapping[str, ReportSpec], unreadable: list[ManifestError]
 ) -> Announcements:
     """Return what to announce of pending versions of an export root, by their keys; not of withdrawn ones."""
-    found: Announcements = {}
+    announcements: Announcements = {}
     for entry in pending:
         try:
             manifest = read(target, entry.path)
@@ -192,8 +192,8 @@ def _announcements(
             continue
         if not manifest.withdrawn:
             week_before = newest(target, manifest.dataset, str(IsoWeek.parse(manifest.week).minus(1)))
-            found[entry.idempotency_key] = announcement(target, manifest, week_before, report_specs)
-    return found
+            announcements[entry.idempotency_key] = announcement(target, manifest, week_before, report_specs)
+    return announcements
 
 
 def _deliver(

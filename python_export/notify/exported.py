@@ -35,7 +35,7 @@ class Exported:
         return bool(self.withheld) or self.has_faults
 
     def notices(self) -> list[Notice]:
-        """Return what people should know beside the versions, a line each."""
+        """Return what readers should know besides the versions, a line each."""
         return [
             *(Notice(withheld.week, withheld.dataset, str(withheld)) for withheld in self.withheld),
             *(Notice(str(self.week), None, f"warning: {text}") for text in self.warnings),

@@ -52,12 +52,12 @@ def current(target: Target, reader: Reader | None = None) -> list[Manifest]:
         by_week.setdefault(path.rpartition("/")[0], []).append(path)
 
     def newest(versions: list[str]) -> list[Manifest]:
-        found = []
+        manifests = []
         for manifest in readable(target, versions, with_withdrawn=True, reader=reader):
-            found.append(manifest)
+            manifests.append(manifest)
             if not manifest.withdrawn:
                 break
-        return found
+        return manifests
 
     with ThreadPoolExecutor(READS_AT_ONCE) as pool:
         return sorted(chain(*pool.map(newest, by_week.values())), key=lambda manifest: manifest.dataset)

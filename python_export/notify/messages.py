@@ -96,11 +96,11 @@ def announcement(
     report_specs: Mapping[str, ReportSpec],
     earlier: Iterable[Manifest] = (),
 ) -> Announcement:
-    """Return the announcement of a version, given the newest one of the week before, and those of `earlier` weeks.
+    """Return the announcement of a version, compared with the newest one of the week before and of `earlier` weeks.
 
     `report_specs` has by dataset what its model wants displayed; of one without, that is the number of rows.
     """
-    # The sums of a file that small groups are left out of depend on which those are.
+    # The sums of a file without its small groups depend on which those are.
     has_sums = manifest.dataset in report_specs and not manifest.small_groups
     measures = report_specs[manifest.dataset].measures if has_sums else ()
     totals, totals_before = _totals(manifest), _totals(before) if before else {}
@@ -175,9 +175,7 @@ class Message:
         self.is_partly_delivered |= len(codes) < len(self.recipients)
         if later:
             self.recipients = later
-            raise TemporaryError(
-                f"The mail server is to be asked later for {', '.join(later)}", "`lakehouse export notify` does so"
-            )
+            raise TemporaryError(f"The mail server defers {', '.join(later)}", "`lakehouse export notify` tries again")
         if not self.refused:
             return None
         problem = UserError(
@@ -247,14 +245,14 @@ def _summary(versions: list[Announcement], others: list[Entry]) -> str:
     withdrawn = sum(entry.kind == outbox.WITHDRAWN for entry in others)
     withheld = sum(entry.kind == outbox.NOTICE and entry.dataset is not None for entry in others)
     warnings = len(others) - withdrawn - withheld
-    parts = {
+    counts = {
         f"{counted(len(versions), 'file')} published": len(versions),
         f"{replaced} of them again": replaced,
         f"{counted(withdrawn, 'file')} withdrawn": withdrawn,
         f"{withheld} withheld": withheld,
         counted(warnings, "warning"): warnings,
     }
-    return ", ".join(part for part, count in parts.items() if count)
+    return ", ".join(text for text, count in counts.items() if count)
 
 
 def calls(webhook: Webhook, by_key: Announcements, pending: list[Entry]) -> Iterator[Message]:

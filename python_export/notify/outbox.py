@@ -1,6 +1,6 @@
 """The outbox, the Iceberg table ops.export_outbox: a row per published or withdrawn version, or notice.
 
-A row is pending for every channel that was configured when it was written, until that channel has taken it. Versions
+A row is pending for every channel that was configured when it was written, until that channel has accepted it. Versions
 get their rows from what is under the export root, so one that a crash left without a row gets it from the next run.
 """
 
@@ -81,11 +81,11 @@ def key_of(target: Target, path: str) -> str:
 
 
 def record_versions(catalog: Catalog, target: Target, channels: Channels, unreadable: list[ManifestError]) -> None:
-    """Add the published and withdrawn versions that have no row yet; `unreadable` gets the errors of those left out.
+    """Add the published and withdrawn versions that have no row yet; `unreadable` gets the errors of damaged ones.
 
     A version that was moved away and published again with other content is a new one, so it loses the row that it had.
-    Only manifests of versions without a row, written after it, or of late, are read: a store has a clock of its own, of
-    whole seconds. What was published or withdrawn long ago is no news: nothing is pending for it.
+    Only manifests of versions without a row, written after it, or of late, are read: a store has a separate clock, of
+    whole seconds. Nothing is pending for what was published or withdrawn long ago.
     """
     recorded_at: dict[str, datetime] = {}
     recorded = entries(catalog)
@@ -126,12 +126,12 @@ def record_versions(catalog: Catalog, target: Target, channels: Channels, unread
 
     def add(rows: dict[str, Entry]) -> dict[str, Entry]:
         added = {entry.idempotency_key: entry for entry in new}
-        kept = {key: row for key, row in rows.items() if key not in added or row.sha256 == added[key].sha256}
+        remaining = {key: row for key, row in rows.items() if key not in added or row.sha256 == added[key].sha256}
         # A version that is withdrawn before readers have heard of it is not announced.
-        for key in {key.removeprefix(f"{WITHDRAWN}/") for key in added.keys() - kept.keys()} & kept.keys():
-            states: dict[str, Any] = {name: WITHDRAWN for name in CHANNELS if getattr(kept[key], name) == PENDING}
-            kept[key] = _settled(replace(kept[key], **states, waiting_for=None))
-        return {**added, **kept}
+        for key in {key.removeprefix(f"{WITHDRAWN}/") for key in added.keys() - remaining.keys()} & remaining.keys():
+            states: dict[str, Any] = {name: WITHDRAWN for name in CHANNELS if getattr(remaining[key], name) == PENDING}
+            remaining[key] = _settled(replace(remaining[key], **states, waiting_for=None))
+        return {**added, **remaining}
 
     if new:
         TABLE.change(catalog, add)
@@ -146,13 +146,13 @@ def alert(week: str, error: str, channels: Channels, at: datetime) -> Entry:
 def record_notices(
     catalog: Catalog, target: Target, notices: Iterable[Notice], channels: Channels, weeks: Iterable[str]
 ) -> None:
-    """Add the notices that are news: new ones, and those in which a number has become longer, as from 99 to 100.
+    """Add the new notices, and those in which a number has become longer, as from 99 to 100.
 
-    `weeks` are those that the notices are complete for: a delivered one that they lack is mended. It loses its row, so
-    that it is news when it comes back.
+    `weeks` are those that the notices are complete for: a delivered one that they lack is over. It loses its row, so
+    that it is new when it comes back.
     """
     now, root, checked = datetime.now(UTC), f"{NOTICE}/{root_id(target)}/", {*weeks}
-    given = {
+    by_name = {
         f"{root}{notice.week}/{hashlib.sha256(MOVING.sub('', notice.text).encode()).hexdigest()[:16]}": notice
         for notice in notices
     }
@@ -162,19 +162,19 @@ def record_notices(
         mended = set()
         for key, row in rows.items():
             name = "/".join(key.split("/")[:4])
-            if name in given:
+            if name in by_name:
                 known[name] = row.error or ""
             elif key.startswith(root) and row.week in checked and not row.is_pending:
                 mended.add(key)
         new = {
             key: Entry(key, NOTICE, notice.week, notice.dataset, None, None, notice.text, now, **_states(channels))
-            for name, notice in given.items()
+            for name, notice in by_name.items()
             if name not in known or _has_more_digits(known[name], notice.text)
             for key in [f"{name}/{now:%Y-%m-%dT%H:%M:%S.%fZ}"]
         }
         return {key: row for key, row in rows.items() if key not in mended} | new
 
-    if given or checked:
+    if by_name or checked:
         TABLE.change(catalog, record)
 
 

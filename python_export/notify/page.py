@@ -1,7 +1,7 @@
-"""The page beside the files: what a week brought, against the weeks before, as the models of the exports declare it.
+"""The page next to the files: what a week brought, against the weeks before, as the models of the exports declare it.
 
 Its figures are those of manifests, and of the published files that it ranks, so all readers of the files may read
-it; only the counts of what is left out of them come from the lake. It needs nothing from elsewhere: no script, no
+it; only the counts of what they exclude come from the lake. It needs nothing from elsewhere: no script, no
 font, no picture.
 """
 
@@ -59,7 +59,7 @@ class Group:
 class Top:
     """The first rows of a ranking: how much each has, then its cells, which are shown as text, number or bar.
 
-    They are of `files`. `suppressed` groups are left out because they are small; None if none can be.
+    They are of `files`. `suppressed` groups are excluded because they are small; None if none can be.
     """
 
     ranking: Ranking
@@ -79,7 +79,7 @@ def write_all(settings: Settings, catalog: Catalog, exported: Exported) -> list[
 
 
 def write_missing(settings: Settings, catalog: Catalog, listed: Iterable[Manifest], reader: Reader = read) -> list[str]:
-    """Write the reports that the index links, but a withdrawal deleted or a dead run left out; return their addresses.
+    """Write the reports that the index links, but a withdrawal deleted or a dead run did not write; returns addresses.
 
     Raises:
         UserError: Spark could not count.
@@ -105,14 +105,14 @@ def _has_report(target: Target, week: str) -> bool:
 
 
 def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = (), reader: Reader | None = None) -> str:
-    """Write the report of a week in the place of an older one, and return its address. On its top are its notices.
+    """Write the report of a week, replacing an older one, and return its address. On its top are its notices.
 
-    A chart without a published version of the week says so, and a ranking without a readable file is left out.
+    A chart without a published version of the week states so; a ranking without a readable file is omitted.
 
     Raises:
         UserError: Spark could not count.
     """
-    own_notices = [notice for notice in notices if notice.week == str(week)]
+    of_week = [notice for notice in notices if notice.week == str(week)]
     target = open_target(settings)
     project = Project(PROJECT_ROOT, environment())
     manifest = project.manifest() if project.manifest_path.is_file() else DbtManifest()
@@ -136,27 +136,27 @@ def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = (), rea
         if version.week == str(week)
     ]
     newest = {version.manifest.dataset: version for version in announced}
-    rankings, lines = {}, [notice.text for notice in own_notices]
+    rankings, lines = {}, [notice.text for notice in of_week]
     for name, dataset in datasets.items():
         if ranking := dataset.report_spec.ranking:
             try:
                 rankings[name] = _top(target, by_week, dataset, ranking, week)
             except (FileNotFoundError, UserError):
-                lines.append(f"'{ranking.title}' is left out: see what `lakehouse export verify --week {week}` reports")
+                lines.append(f"'{ranking.title}' is missing: see what `lakehouse export verify --week {week}` reports")
     page = TEMPLATES.get_template("report.html").render(
         title=declared.title(project),
         week=week,
         last_day=week.end - timedelta(days=1),
         headlines=_headlines(report_specs, newest),
-        weeks=[str(shown_week) for shown_week in _weeks(week)],
+        weeks=[str(charted_week) for charted_week in _weeks(week)],
         charts={name: (chart, _groups(by_week, name, chart, week)) for name, chart in charts.items()},
         rankings={name: top for name, top in rankings.items() if top},
         counted=counted,
         weeks_of_mean=WEEKS_OF_MEAN,
         datasets=list(datasets),
-        kept_out={name: _kept_out(version.manifest, own_notices) for name, version in newest.items()},
-        left_out={label: count for label, count in counts.items() if count is not None},
-        withheld={notice.dataset: notice.text for notice in own_notices if notice.dataset},
+        exclusions={name: _exclusions(version.manifest, of_week) for name, version in newest.items()},
+        excluded={label: count for label, count in counts.items() if count is not None},
+        withheld={notice.dataset: notice.text for notice in of_week if notice.dataset},
         notices=lines,
         announced=announced,
         newest=newest,
@@ -165,29 +165,31 @@ def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = (), rea
     return target.address(report_path(week))
 
 
-def _kept_out(manifest: Manifest, notices: Iterable[Notice]) -> list[str]:
+def _exclusions(manifest: Manifest, notices: Iterable[Notice]) -> list[str]:
     """Return what a file does not have of its week, and why."""
-    kept_out = [notice.text for notice in notices if notice.dataset == manifest.dataset]
-    kept_out += [f"quarantined, {reason}: {count:,}" for reason, count in manifest.quarantined_by_reason.items()]
-    kept_out += [f"withheld, may be personal data, {what}: {count:,}" for what, count in manifest.withheld_rows.items()]
+    exclusions = [notice.text for notice in notices if notice.dataset == manifest.dataset]
+    exclusions += [f"quarantined, {reason}: {count:,}" for reason, count in manifest.quarantined_by_reason.items()]
+    exclusions += [
+        f"withheld, may be personal data, {what}: {count:,}" for what, count in manifest.withheld_rows.items()
+    ]
     if (groups := manifest.small_groups) and groups.suppressed:
         threshold = f"groups of fewer than {groups.threshold} persons, and the next larger one of a total"
-        kept_out.append(f"suppressed, {threshold}: {groups.suppressed:,}")
-    return kept_out
+        exclusions.append(f"suppressed, {threshold}: {groups.suppressed:,}")
+    return exclusions
 
 
 def _headlines(
     report_specs: Mapping[str, ReportSpec], newest: Mapping[str, Announcement]
 ) -> list[tuple[str, Figure, Manifest]]:
-    found = [
+    headlines = [
         (headline, figure, version.manifest)
         for dataset, version in newest.items()
         for headline in (report_specs[dataset].headlines if dataset in report_specs else ())
         for figure in version.figures
         if figure.name == headline.figure
     ]
-    found.sort(key=lambda headline: headline[0].place)
-    return [(headline.label, figure, manifest) for headline, figure, manifest in found]
+    headlines.sort(key=lambda headline: headline[0].place)
+    return [(headline.label, figure, manifest) for headline, figure, manifest in headlines]
 
 
 def needed(target: Target, week: IsoWeek, charted: Collection[str], reader: Reader | None = None) -> list[Manifest]:
@@ -199,13 +201,13 @@ def needed(target: Target, week: IsoWeek, charted: Collection[str], reader: Read
     for path in paths(target):
         dataset, label, _ = path.split("/")
         by_week.setdefault((dataset, label), []).append(path)
-    found: list[Manifest] = []
+    manifests: list[Manifest] = []
     for (dataset, label), listed in by_week.items():
         if label == str(week):
-            found += readable(target, listed, reader=reader)
+            manifests += readable(target, listed, reader=reader)
         elif label in map(str, _weeks(week) if dataset in charted else _mean_of(week)):
-            found += islice(readable(target, reversed(listed), reader=reader), 1)
-    return found
+            manifests += islice(readable(target, reversed(listed), reader=reader), 1)
+    return manifests
 
 
 def _weeks(week: IsoWeek) -> list[IsoWeek]:
@@ -222,33 +224,35 @@ def _groups(versions: Versions, dataset: str, chart: Chart, week: IsoWeek) -> li
     None if no version of the week has these totals. A value that a published week lacks is 0 there.
     """
     totals: dict[IsoWeek, dict[str, Decimal]] = {}
-    for shown_week in _weeks(week):
-        version = versions.get((dataset, str(shown_week)))
+    for past in _weeks(week):
+        version = versions.get((dataset, str(past)))
         by_value = version.totals_by.get(chart.by) if version else None
         # A version of before the measure was declared has no figure of it.
         if by_value is not None and all(chart.of in by_column for by_column in by_value.values()):
-            totals[shown_week] = {name or "unknown": Decimal(of[chart.of]) for name, of in by_value.items()}
+            totals[past] = {name or "unknown": Decimal(of[chart.of]) for name, of in by_value.items()}
     if week not in totals:
         return None
-    found = []
+    groups = []
     for name in {name for by_name in totals.values() for name in by_name}:
-        history = [totals[shown].get(name, Decimal(0)) if shown in totals else None for shown in _weeks(week)]
+        history = [totals[past].get(name, Decimal(0)) if past in totals else None for past in _weeks(week)]
         earlier = tuple(amount for amount in history[-1 - WEEKS_OF_MEAN : -1] if amount is not None)
-        found.append(Group(Figure(name, totals[week].get(name, Decimal(0)), history[-2], earlier), history))
-    return sorted(found, key=lambda group: (-group.figure.now, group.figure.name))
+        groups.append(Group(Figure(name, totals[week].get(name, Decimal(0)), history[-2], earlier), history))
+    return sorted(groups, key=lambda group: (-group.figure.now, group.figure.name))
 
 
 def _top(target: Target, versions: Versions, dataset: Dataset, ranking: Ranking, week: IsoWeek) -> Top | None:
     """Return the first rows of a ranking and what is shown of them; None without a file that has its columns."""
-    own = versions.get((dataset.name, str(week)))
+    version = versions.get((dataset.name, str(week)))
     made_by = {ranking.by, ranking.row_key, *filter(None, [dataset.suppressed])}
-    if own is None or not made_by <= set(own.column_names):
+    if version is None or not made_by <= set(version.column_names):
         return None
-    files = {None: own} | {ranked.of: versions.get((ranked.of, str(week))) for ranked in ranking.columns if ranked.of}
+    files = {None: version} | {
+        ranked.of: versions.get((ranked.of, str(week))) for ranked in ranking.columns if ranked.of
+    }
     key = csv_file.name(ranking.row_key)
     by = f"cast({csv_file.name(ranking.by)} as decimal(38, 2))"
     failed = f"The report of {week} could not be made of the published files"
-    remedy = "See what `lakehouse export verify` says of them"
+    remedy = "See what `lakehouse export verify` reports"
     with tempfile.TemporaryDirectory() as scratch, csv_file.reading(Path(scratch), failed, remedy) as database:
         rows = {of: _rows(target, manifest, scratch) for of, manifest in files.items() if manifest}
         cells: list[str] = []
@@ -257,7 +261,7 @@ def _top(target: Target, versions: Versions, dataset: Dataset, ranking: Ranking,
             manifest, cell = files[ranked.of], csv_file.name(ranked.column)
             other_key = ranked.key or ranking.row_key
             used = {ranked.column, other_key} if ranked.of else {ranked.column}
-            is_number = not ranked.of and ranked.column in own.control_totals
+            is_number = not ranked.of and ranked.column in version.control_totals
             cell_formats.append("bar" if ranked.column == ranking.by else "number" if is_number else "text")
             if manifest is None or not used <= set(manifest.column_names):
                 cell = "null"
@@ -271,14 +275,14 @@ def _top(target: Target, versions: Versions, dataset: Dataset, ranking: Ranking,
                 cell = f"coalesce({cell}, best.{key})"
             cells.append(cell if cell_formats[-1] == "text" else f"cast({cell} as decimal(38, 2))")
         is_shown = f"where {csv_file.name(dataset.suppressed)} = 'false'" if dataset.suppressed else ""
-        found = database.execute(
+        best_rows = database.execute(
             f"""
             with best as (select * from {rows[None]} {is_shown} order by {by} desc nulls last, {key} limit {RANKED})
             select coalesce({by}, 0), {", ".join(cells)} from best order by {by} desc nulls last, {key}
             """
         ).fetchall()
-    suppressed = own.small_groups.suppressed if own.small_groups else None
-    shown_rows = [tuple(GUARD.sub("", cell) if isinstance(cell, str) else cell for cell in row) for row in found]
+    suppressed = version.small_groups.suppressed if version.small_groups else None
+    shown_rows = [tuple(GUARD.sub("", cell) if isinstance(cell, str) else cell for cell in row) for row in best_rows]
     return Top(ranking, cell_formats, shown_rows, suppressed, [manifest for manifest in files.values() if manifest])
 
 
@@ -290,7 +294,7 @@ def _rows(target: Target, manifest: Manifest, scratch: str) -> str:
 def _count(cursor: hive.Cursor, sql: str) -> int | None:
     """Return a count, None where no build has made the table yet: `export run` builds no more than its files need."""
     try:
-        [(count,)] = spark_sql.run(cursor, sql, "count what is left out")
+        [(count,)] = spark_sql.run(cursor, sql, "count what is excluded")
     except UserError as error:
         if "TABLE_OR_VIEW_NOT_FOUND" in error.message:
             return None

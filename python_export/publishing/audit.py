@@ -54,9 +54,9 @@ def with_duckdb(file: Path, manifest: Manifest, scratch: Path) -> Reading:
     figures = ["count(*)", *(f"count(*) - count({name(column)})" for column in columns)]
     figures += [f"sum(cast({name(column)} as decimal(38, {scales[column]})))" for column in numbers]
     with connect(scratch) as database:
-        rows, *found = one_row(database, f"select {', '.join(figures)} from {rows_of(file, columns)}")
-    totals = (Decimal(total or 0) for total in found[len(columns) :])
-    return Reading(rows, dict(zip(columns, found, strict=False)), dict(zip(numbers, totals, strict=True)))
+        rows, *counts = one_row(database, f"select {', '.join(figures)} from {rows_of(file, columns)}")
+    totals = (Decimal(total or 0) for total in counts[len(columns) :])
+    return Reading(rows, dict(zip(columns, counts, strict=False)), dict(zip(numbers, totals, strict=True)))
 
 
 def with_pyarrow(file: Path, manifest: Manifest, scratch: Path) -> Reading:
@@ -242,18 +242,18 @@ def _reading(manifest: Manifest, reading: Reading) -> list[str]:
     nulls = {column.name: column.nulls for column in manifest.columns}
     totals = {column: Decimal(total) for column, total in manifest.control_totals.items()}
     problems = [f"reads {reading.rows} rows instead of {manifest.rows}"] if reading.rows != manifest.rows else []
-    for what, found, expected in (("number of NULLs in", reading.nulls, nulls), ("total of", reading.totals, totals)):
-        problems += [f"reads another {what} {column}" for column in found if found[column] != expected[column]]
+    for what, counts, expected in (("number of NULLs in", reading.nulls, nulls), ("total of", reading.totals, totals)):
+        problems += [f"reads another {what} {column}" for column in counts if counts[column] != expected[column]]
     return problems
 
 
 def _table(manifest: Manifest, catalog: Catalog, file: Path, scratch: Path) -> list[str]:
     """Return how the file differs from the table at the recorded snapshot, and that from the manifest."""
     try:
-        found = source_snapshot(catalog, manifest)
+        source = source_snapshot(catalog, manifest)
         # What was looked for when the version was made need not be what is looked for today.
-        table = pii_scan.as_published(found, manifest.withheld_rows, scratch) or exclude_rows_missing_from(
-            file, found, manifest.withheld_rows, scratch
+        table = pii_scan.as_published(source, manifest.withheld_rows, scratch) or exclude_rows_missing_from(
+            file, source, manifest.withheld_rows, scratch
         )
         made = build_manifest(table, IsoWeek.parse(manifest.week), verify(file, table, scratch))
     except SnapshotErasedError:

@@ -219,6 +219,6 @@ def read(target: Target, path: str) -> Manifest:
 def paths(target: Target, datasets: Iterable[str] | None = None, week: str | None = None) -> list[str]:
     """Return where versions are, all or those of some datasets or a week, by dataset, week and version."""
     listed = [path for dataset in (datasets or ("",)) for path in target.versions(f"{dataset}/" if dataset else "")]
-    found = [match for path in listed if (match := VERSION.fullmatch(path)) and week in (None, match["week"])]
-    ordered = sorted(found, key=lambda match: (match["dataset"], match["week"], int(match["number"])))
+    matches = [match for path in listed if (match := VERSION.fullmatch(path)) and week in (None, match["week"])]
+    ordered = sorted(matches, key=lambda match: (match["dataset"], match["week"], int(match["number"])))
     return [match[0] for match in ordered]

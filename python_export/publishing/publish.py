@@ -70,12 +70,12 @@ def publish(
         UserError: another export has published other content first, or a newer release has published the week.
     """
     sha256 = digest(staged)
-    found = paths(target, [draft.dataset], draft.week)
+    published = paths(target, [draft.dataset], draft.week)
     before = None
-    if found:
+    if published:
         # A damaged one does not hold up the new one.
         with suppress(DamagedManifestError):
-            before = read(target, found[-1])
+            before = read(target, published[-1])
     if before and before.sha256 == sha256 and not before.withdrawn:
         tag_snapshot(before)
         return unchanged(target, before)
@@ -85,7 +85,7 @@ def publish(
             "Correct the data: other content is the next version",
         )
 
-    supersedes = int(found[-1].rpartition("/v")[2]) if found else None
+    supersedes = int(published[-1].rpartition("/v")[2]) if published else None
     version = (supersedes or 0) + 1
     manifest = replace(
         draft,
@@ -95,7 +95,7 @@ def publish(
         bytes=staged.stat().st_size,
         sha256=sha256,
     )
-    if found:
+    if published:
         manifest = _with_difference(target, before, manifest, staged, scratch)
     if draft.restated:
         manifest = replace(manifest, reason=f"restated, {manifest.reason}: {draft.restated}")
@@ -189,17 +189,17 @@ def point_to_newest(target: Target, dataset: str) -> None:
     if newest(target, dataset) is None:
         target.delete(f"{dataset}/latest.json")
     # Another machine may have published meanwhile, and pointed to it before this one did.
-    while (found := newest(target, dataset)) != pointed_to:
+    while (manifest := newest(target, dataset)) != pointed_to:
         pointer = {
-            "dataset": found.dataset,
-            "week": found.week,
-            "version": found.version,
-            "file": f"{found.week}/v{found.version}/{found.file}",
-            "manifest": f"{found.week}/v{found.version}/{MANIFEST}",
-            "sha256": found.sha256,
+            "dataset": manifest.dataset,
+            "week": manifest.week,
+            "version": manifest.version,
+            "file": f"{manifest.week}/v{manifest.version}/{manifest.file}",
+            "manifest": f"{manifest.week}/v{manifest.version}/{MANIFEST}",
+            "sha256": manifest.sha256,
         }
         target.put(f"{dataset}/latest.json", (json.dumps(pointer, indent=2) + "\n").encode())
-        pointed_to = found
+        pointed_to = manifest
 
 
 def withdraw(target: Target, path: str, reason: str) -> None:

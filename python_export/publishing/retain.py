@@ -82,8 +82,8 @@ def source_snapshot(catalog: Catalog, manifest: Manifest) -> Source:
             "Nothing should drop the table or its tags: restore the lake from a backup",
         )
     week = IsoWeek.parse(manifest.week) if manifest.week_column else None
-    found = snapshot.of_snapshot(dataset, table, snapshot_id, week)
-    return replace(found, guards_quotes=manifest.formula_guard >= FORMULA_GUARD)
+    source = snapshot.of_snapshot(dataset, table, snapshot_id, week)
+    return replace(source, guards_quotes=manifest.formula_guard >= FORMULA_GUARD)
 
 
 def reproduce(

@@ -83,7 +83,7 @@ class S3Target(Layout, Bucket):
 
     def find(self, path: str, name: str) -> list[str]:
         """Return where a version has objects of a name, of any upload."""
-        return [found for found, _ in self._objects(f"{path}/") if found.endswith(f"/{name}")]
+        return [path_of_file for path_of_file, _ in self._objects(f"{path}/") if path_of_file.endswith(f"/{name}")]
 
     def put(self, path: str, content: bytes) -> None:
         """Write an object outside of versions, in the place of one that is there."""

@@ -59,8 +59,8 @@ class LocalTarget(Layout):
 
     def deliveries(self) -> list[str]:
         """Return where the deliveries of all weeks are."""
-        found = (str(path.relative_to(self.root)) for path in self.root.glob(f"{DELIVERIES}/*/*"))
-        return [path for path in found if DELIVERY.fullmatch(path)]
+        paths = (str(path.relative_to(self.root)) for path in self.root.glob(f"{DELIVERIES}/*/*"))
+        return [path for path in paths if DELIVERY.fullmatch(path)]
 
     def folder(self) -> str:
         """Return the empty string: a version is renamed as a whole, so its files need no folder of their own."""
@@ -68,22 +68,22 @@ class LocalTarget(Layout):
 
     def add(self, directory: Path, path: str) -> None:
         """Rename the directory into place, synced and read-only; FileExistsError if there is a version."""
-        place = self.root / path
+        destination = self.root / path
         # Before the rename: a process that dies after it must leave a version that readers can open.
         directory.chmod(for_readers(0o755))
         for file in directory.iterdir():
             file.chmod(for_readers(0o444))
             _sync(file)
         _sync(directory)
-        self._open(place.parent)
+        self._open(destination.parent)
         try:
-            directory.rename(place)
+            directory.rename(destination)
         except OSError as error:
             # A directory takes the place of an empty one at most.
-            raise FileExistsError(place) if error.errno == errno.ENOTEMPTY else error from None
+            raise FileExistsError(destination) if error.errno == errno.ENOTEMPTY else error from None
         # Not before: a directory that must not be written cannot be moved either.
-        place.chmod(for_readers(0o555))
-        for parent in (place.parent, place.parent.parent, self.root):
+        destination.chmod(for_readers(0o555))
+        for parent in (destination.parent, destination.parent.parent, self.root):
             _sync(parent)
 
     def read(self, path: str) -> bytes:
@@ -114,27 +114,27 @@ class LocalTarget(Layout):
 
     def withdraw(self, path: str, manifest: bytes | None, only: str = "") -> None:
         """Replace the manifest of a version by one, if any; delete its other files, or `only` the one of a name."""
-        place = self.root / path
-        place.chmod(0o755)
+        directory = self.root / path
+        directory.chmod(0o755)
         if manifest:
-            _write(place / MANIFEST, manifest, 0o444)
-        for file in place.iterdir():
+            _write(directory / MANIFEST, manifest, 0o444)
+        for file in directory.iterdir():
             if file.name != MANIFEST and only in ("", file.name):
                 file.unlink()
-        _sync(place)
-        place.chmod(for_readers(0o555))
+        _sync(directory)
+        directory.chmod(for_readers(0o555))
 
     def remove(self, path: str) -> None:
         """Delete a version: by a rename to staging, so that readers find all of it or nothing."""
-        place = self.root / path
+        directory = self.root / path
         self.staging.mkdir(parents=True, exist_ok=True)
         removed = self.staging / uuid.uuid4().hex
         # A directory that must not be written cannot be moved.
-        place.chmod(0o755)
-        place.rename(removed)
+        directory.chmod(0o755)
+        directory.rename(removed)
         shutil.rmtree(removed)
         with suppress(OSError):  # its week has other versions
-            place.parent.rmdir()
+            directory.parent.rmdir()
 
     def delete(self, path: str) -> None:
         """Delete a file, if it is there."""
@@ -142,14 +142,18 @@ class LocalTarget(Layout):
 
     def _open(self, folder: Path) -> None:
         """Make a folder that readers may enter, and all above it up to the root; repair one that a dead run left."""
-        above = [place for place in (folder, *folder.parents) if place == self.root or self.root in place.parents]
-        for place in reversed(above):
+        above = [
+            directory
+            for directory in (folder, *folder.parents)
+            if directory == self.root or self.root in directory.parents
+        ]
+        for directory in reversed(above):
             # What is there may be a file: that is the error of the rename, not another export's version.
-            if is_new := not place.exists():
-                place.mkdir(parents=True, exist_ok=True)
+            if is_new := not directory.exists():
+                directory.mkdir(parents=True, exist_ok=True)
             # A root that was there before has the modes that its owner chose.
-            if is_new or (place != self.root and place.is_dir() and not place.stat().st_mode & 0o077):
-                place.chmod(for_readers(0o777))
+            if is_new or (directory != self.root and directory.is_dir() and not directory.stat().st_mode & 0o077):
+                directory.chmod(for_readers(0o777))
 
     def _clean(self, folders: list[str], limit: datetime) -> None:
         for version in (self.root / path for folder in folders for path in self.versions(folder)):
@@ -221,10 +225,10 @@ def staging(private: Path) -> Iterator[Path]:
             shutil.rmtree(directory, ignore_errors=True)
 
 
-def stopped(error: OSError, place: Path) -> UserError:
+def stopped(error: OSError, path: Path) -> UserError:
     """Return what to say of a file operation of an export that failed, at a place if the error does not name it."""
     return UserError(
-        f"The export stopped: {error.strerror or error} ({error.filename or place})",
+        f"The export stopped: {error.strerror or error} ({error.filename or path})",
         "Readers see whole versions only; repair that and run the export again",
     )
 
@@ -275,8 +279,8 @@ def _sync(path: Path) -> None:
 
 def root_id(target: Target) -> str:
     """Return a short name of an export root, for keys and tags; of a directory the same by every path to it."""
-    place = str(target.root.resolve()) if isinstance(target, LocalTarget) else target.address("").rstrip("/")
-    return hashlib.sha256(place.encode()).hexdigest()[:8]
+    address = str(target.root.resolve()) if isinstance(target, LocalTarget) else target.address("").rstrip("/")
+    return hashlib.sha256(address.encode()).hexdigest()[:8]
 
 
 def is_announced(settings: Settings, target: Target, root: str | None) -> bool:

@@ -25,7 +25,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class TopicState:
-    """What a topic's bronze table held when it was read.
+    """What a topic's bronze table contained when it was read.
 
     `watermarks` has of each partition the newest plausible Kafka timestamp of a record that could be decoded, EPOCH
     without one; `weeks` has by its first microsecond the records that are stamped in a week, and the dead letters among
@@ -92,13 +92,13 @@ def read_topic_states(
     chosen = _topics(datasets)
     producers = {topic.producer for topic in chosen} - {None}
     related = (topic for topic in _topics(known) if topic.producer in producers)
-    found: dict[Topic, TopicState | Issue] = {}
+    states: dict[Topic, TopicState | Issue] = {}
     for topic in dict.fromkeys([*chosen, *related]):
         try:
-            found[topic] = _state(settings, cursor, catalog, topic)
+            states[topic] = _state(settings, cursor, catalog, topic)
         except UserError as error:
-            found[topic] = Issue(error.message, object=topic.name)
-    return found
+            states[topic] = Issue(error.message, object=topic.name)
+    return states
 
 
 def _topics(datasets: Iterable[Dataset]) -> list[Topic]:
@@ -118,12 +118,12 @@ def check(
     read = {topic: state for topic, state in states.items() if isinstance(state, TopicState) and state.is_read(week)}
     heard = {topic for topic, state in read.items() if state.past(week)}
     producers = {topic.producer for topic in heard} - {None}
-    found: list[Issue] = []
+    issues: list[Issue] = []
     warnings: list[Issue] = []
     for topic in _topics(datasets):
         state = states[topic]
         if isinstance(state, Issue):
-            found.append(state)
+            issues.append(state)
             continue
         silence = grace if topic.silence is None else topic.silence
         if topic not in read or not (topic in heard or topic.producer in producers):
@@ -132,14 +132,14 @@ def check(
                 warnings.append(Issue(f"{week} is complete by silence: {behind}", object=topic.name))
                 if any(dataset.suppressed and topic in dataset.topics for dataset in datasets):
                     reason = f"behind: {behind}, and silence completes no dataset with suppressed groups"
-                    found.append(Issue(reason, of_suppressed=True, object=topic.name))
+                    issues.append(Issue(reason, of_suppressed=True, object=topic.name))
             else:
-                found.append(Issue(f"behind: {behind}", object=topic.name))
+                issues.append(Issue(f"behind: {behind}", object=topic.name))
         records, dead_letters = state.of(week)
         if topic.max_dead_letters.exceeded(records, dead_letters):
             share = f"{dead_letters:,} of the {records:,} records of {week} are dead letters"
-            found.append(Issue(f"{topic.name}: {share}, more than its max_dead_letters", object=topic.name))
-    return found, warnings
+            issues.append(Issue(f"{topic.name}: {share}, more than its max_dead_letters", object=topic.name))
+    return issues, warnings
 
 
 def dead_letters(states: Mapping[Topic, TopicState | Issue], dataset: Dataset, week: IsoWeek) -> int:

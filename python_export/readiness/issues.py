@@ -44,9 +44,9 @@ class Readiness:
         """Return the issues that count for a week."""
         return [*self.issues, *self.in_week.get(week, [])]
 
-    def add(self, found: Iterable[Issue], exports: Collection[str], weeks: Iterable[IsoWeek]) -> None:
+    def add(self, issues: Iterable[Issue], exports: Collection[str], weeks: Iterable[IsoWeek]) -> None:
         """Add what failed in a build of some weeks: in an export model it counts for these weeks alone."""
-        for issue in found:
+        for issue in issues:
             if issue.model in exports:
                 for week in weeks:
                     self.in_week.setdefault(week, []).append(issue)
@@ -55,9 +55,9 @@ class Readiness:
 
     def check(self, grace: timedelta, week: IsoWeek) -> list[Issue]:
         """Check whether the topics of a week are complete, add what is not, and return it."""
-        found, self.warnings[week] = completeness.check(self.states, self.datasets, week, grace)
-        self.in_week.setdefault(week, []).extend(found)
-        return found
+        issues, self.warnings[week] = completeness.check(self.states, self.datasets, week, grace)
+        self.in_week.setdefault(week, []).extend(issues)
+        return issues
 
 
 def withholds(issue: Issue, dataset: Dataset) -> bool:
@@ -69,30 +69,30 @@ def withhold(
     datasets: Iterable[Dataset], issues: Iterable[Issue], week: IsoWeek
 ) -> tuple[list[Dataset], list[Withheld]]:
     """Return the datasets without an issue, and the withheld ones, each with all its reasons."""
-    kept, withheld = [], []
+    accepted, withheld = [], []
     issues = list(issues)
     for dataset in datasets:
         reasons = dict.fromkeys(issue.message for issue in issues if withholds(issue, dataset))
         if reasons:
             withheld.append(Withheld(dataset.name, str(week), "; ".join(reasons)))
         else:
-            kept.append(dataset)
-    return kept, withheld
+            accepted.append(dataset)
+    return accepted, withheld
 
 
 def ready(
     due: Mapping[IsoWeek, Sequence[str]], datasets: Mapping[str, Dataset], issues: Collection[Issue]
 ) -> tuple[dict[IsoWeek, list[str]], list[str]]:
     """Return due weeks without the datasets that an issue withholds in all of them, and a warning for each of these."""
-    kept: dict[IsoWeek, list[str]] = {}
+    by_week: dict[IsoWeek, list[str]] = {}
     waiting: dict[tuple[str, str], list[IsoWeek]] = {}
     for week, names in due.items():
         chosen, all_withheld = withhold([datasets[name] for name in names], issues, week)
         if chosen:
-            kept[week] = [dataset.name for dataset in chosen]
+            by_week[week] = [dataset.name for dataset in chosen]
         for withheld in all_withheld:
             waiting.setdefault((withheld.dataset, withheld.reason), []).append(week)
-    return kept, [
+    return by_week, [
         f"{len(weeks)} due weeks of {name}, the first {min(weeks)}, are not published yet: {reason}"
         for (name, reason), weeks in waiting.items()
     ]

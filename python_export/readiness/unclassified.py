@@ -75,7 +75,7 @@ def _first(cursor: hive.Cursor, catalog: Catalog, field: UndeclaredField) -> str
 
 
 def _is_there(value: str, data_type: IcebergType, path: list[str]) -> str:
-    """Return in SQL whether a value holds something at a path; lists and maps have no place of their own in it."""
+    """Return in SQL whether a value holds something at a path; lists and maps add no step to it."""
     if isinstance(data_type, StructType):
         head, *rest = path
         [field] = [candidate for candidate in data_type.fields if candidate.name.lower() == head]

@@ -206,7 +206,7 @@ def result_of_a_test(manifest: DbtManifest) -> None:
 
 
 def sum_in_the_report(manifest: DbtManifest) -> None:
-    model(manifest, "int_customers_versions").meta["left_out"] = {"place": 1, "label": "x", "sum": "phone"}
+    model(manifest, "int_customers_versions").meta["excluded"] = {"place": 1, "label": "x", "sum": "phone"}
 
 
 def snapshot_key_that_computes(manifest: DbtManifest) -> None:

@@ -102,7 +102,7 @@ def test_a_manifest_of_dbt_that_is_cut_off_holds_up_no_mail(
     lake.publish("note\na\n", WEEK)
     assert lake.tell(mailbox.env | {"DBT_TARGET_PATH": str(tmp_path / "cut")}) == []
     assert mailbox.subjects == [f"{WEEK}: 1 file published"]
-    assert "figures are left out of messages" in caplog.text
+    assert "messages have no figures" in caplog.text
 
 
 def test_links_are_those_of_the_web(lake: Lake, mailbox: Mailbox) -> None:

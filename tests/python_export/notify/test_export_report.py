@@ -59,8 +59,8 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         "exp_weekly__loans": {"export": own | {"display": {"chart": CHART, "ranking": RANKING}}},
         "exp_weekly__shelves": {"export": own | {"display": {"chart": CHART}}},
         "exp_weekly__fines": {"export": own},
-        "returned_late": {"left_out": {"place": 2, "label": "Books that came back late"}},
-        "lost_books": {"left_out": {"place": 1, "label": "Books that were lost", "sum": "lost"}},
+        "returned_late": {"excluded": {"place": 2, "label": "Books that came back late"}},
+        "lost_books": {"excluded": {"place": 1, "label": "Books that were lost", "sum": "lost"}},
     }
 
 
@@ -149,10 +149,15 @@ def test_a_report_without_anything_declared_has_its_files(
 
 
 def test_what_is_declared_wrong_is_named(offline_settings: Settings, library: dict[str, Any], tmp_path: Path) -> None:
-    library["lost_books"]["left_out"] = {"label": "Lost"}
+    library["lost_books"]["excluded"] = {"label": "Lost"}
     write_manifest(tmp_path, "ops", library)
-    with pytest.raises(UserError, match=r"config\.meta\.left_out of lost_books is wrong at place"):
+    with pytest.raises(UserError, match=r"config\.meta\.excluded of lost_books is wrong at place"):
         report.write(offline_settings, IsoWeek.parse(WEEK))
+    library["lost_books"] = {"left_out": {"place": 1, "label": "Lost"}}
+    write_manifest(tmp_path, "ops", library)
+    with pytest.raises(UserError, match=r"config\.meta\.left_out of lost_books is named excluded now"):
+        report.write(offline_settings, IsoWeek.parse(WEEK))
+    del library["lost_books"]
     library["exp_weekly__loans"]["export"]["display"]["ranking"] = {**RANKING, "columns": []}
     write_manifest(tmp_path, "ops", library)
     with pytest.raises(UserError, match="display of exp_weekly__loans is wrong at ranking"):
@@ -183,7 +188,7 @@ def test_the_report_reads_a_file_as_it_was_written_and_quotes_no_row(
     publish_file(offline_settings, unreadable, replace(demand, week=NEXT_WEEK))
     page = Path(report.write(offline_settings, IsoWeek.parse(NEXT_WEEK))).read_text()
     assert "ranking-product_demand" not in page
-    assert f"is left out: see what `lakehouse export verify --week {NEXT_WEEK}` reports" in page
+    assert f"is missing: see what `lakehouse export verify --week {NEXT_WEEK}` reports" in page
     assert "4111" not in page
 
 
