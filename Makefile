@@ -10,8 +10,8 @@ RUN := $(UV) run --frozen --no-sync
 STATE := $(or $(LAKEHOUSE_HOME),.lakehouse)
 STACK_ENV := $(RUN) --env-file $(STATE)/env
 # The first and the newest week of the sample data; known once it is loaded.
-DEMO_FIRST_WEEK = $$(sed -n 's/.*"first_week": "\(.*\)".*/\1/p' $(STATE)/truth.json)
-DEMO_WEEK = $$(sed -n 's/.*"last_week": "\(.*\)".*/\1/p' $(STATE)/truth.json)
+DEMO_FIRST_WEEK = $$(sed -n 's/.*"first_week": "\(.*\)".*/\1/p' $(STATE)/expected.json)
+DEMO_WEEK = $$(sed -n 's/.*"last_week": "\(.*\)".*/\1/p' $(STATE)/expected.json)
 JARS := python_common/spark/target/.complete
 PREPARED := python_common/spark/target/.prepared
 # What `make setup EXTRAS=cluster` makes.
@@ -87,16 +87,16 @@ demo: up ## Sample data through Kafka, ingester, dbt and export to weekly CSV fi
 
 PYTEST := $(RUN) pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder --durations 15
 
-test: setup browser lint ## Lint, then the tests that need this machine alone, on stacks of their own
+test: setup browser lint ## Lint, then the tests that need this machine alone, on separate stacks
 	@$(PYTEST) -m "not (long or cluster)"
 
 test-unit: $(VENV) ## The tests that need no service and not dbt
 	@$(RUN) pytest --numprocesses 2 --dist worksteal -m "unit and not long"
 
-test-long: setup ## Random sequences, kill matrices, faults of services, lakes of their own
+test-long: setup ## Random sequences, kill matrices, faults of services, separate lakes
 	@$(PYTEST) -m "long and not chaos"
 
-test-cluster: setup $(CLUSTER) ## Run the tests of a lake on servers, on a PostgreSQL of their own
+test-cluster: setup $(CLUSTER) ## Run the tests of a lake on servers, on a separate PostgreSQL
 	@$(PYTEST) tests/cluster
 
 test-rest: setup $(CLUSTER) ## Both at once, so that no worker waits for the longest lake of the other
@@ -157,19 +157,19 @@ $(FLINK): bench/ingest/pom.xml bench/ingest/jars.lock | setup
 	@$(RUN) python -m python_common.spark.jars fetch bench/ingest/pom.xml bench/target
 	@touch $@
 
-bench-ingest: $(FLINK) ## Measure the ingester beside Flink SQL and others; takes half an hour
+bench-ingest: $(FLINK) ## Measure the ingester against Flink SQL and others; takes half an hour
 	@$(RUN) python -m bench.ingest $(ARGS)
 
 bench-build: setup ## Measure the dbt build after an increment on short and long histories
 	@$(RUN) python -m bench.build $(ARGS)
 
-bench-cluster: setup ## Measure landing and deduplication on workers of a Spark cluster, beside one process
+bench-cluster: setup ## Measure landing and deduplication on workers of a Spark cluster, against one process
 	@$(RUN) python -m bench.cluster $(ARGS)
 
-bench-export: setup ## Measure an export of 5 million rows beside DuckDB's COPY
+bench-export: setup ## Measure an export of 5 million rows against DuckDB's COPY
 	@$(RUN) python -m bench.export $(ARGS)
 
-bench-review: setup ## Measure what a review selects of planted changes, beside dbt and sqlglot, and of tables, beside SQLMesh
+bench-review: setup ## Measure what a review selects of planted changes, against dbt and sqlglot, and of tables, beside SQLMesh
 	@$(RUN) python -m bench.review $(ARGS)
 
 pictures: browser ## Take the pictures of the documents: of the newest report of the demo, the last review, and the page for analysts

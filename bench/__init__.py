@@ -26,7 +26,7 @@ def run(main: Callable[..., None]) -> None:
 
 
 def dbt(*arguments: str) -> None:
-    """Run dbt; a failure ends the benchmark with dbt's own words."""
+    """Run dbt; a failure ends the benchmark with dbt's output."""
     command = [str(Path(sys.executable).with_name("dbt")), "--no-use-colors", "--quiet", *arguments]
     subprocess.run(command, cwd=PROJECT_ROOT, check=True)
 

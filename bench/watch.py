@@ -18,7 +18,7 @@ class Watch:
 
     def cpu_seconds(self) -> float:
         """Return what all have used since they started."""
-        # What ended children used stands in the times of whoever waited for them.
+        # What ended children used is in the times of the process that waited for them.
         return sum(sum(process.cpu_times()[:4]) for process in self._members())
 
     def peak_bytes(self) -> int:

@@ -84,17 +84,19 @@ def status(
         "mail": f"127.0.0.1:{values['LAKEHOUSE_MAIL_PORT']}",
     }
     running = {name: bool(service.process()) and service.answers() for name, service in stack.services(values).items()}
-    places = {
+    locations = {
         "catalog_uri": values["LAKEHOUSE_CATALOG_URI"],
         "warehouse": values["LAKEHOUSE_WAREHOUSE"],
         "export_root": values["LAKEHOUSE_EXPORT_ROOT"],
     }
     if as_json:
         up_addresses = {name: address if running[name] else None for name, address in addresses.items()}
-        print_json(up_addresses | places)
+        print_json(up_addresses | locations)
     else:
         services = [(name, "up" if running[name] else "down", address) for name, address in addresses.items()]
-        print_table(("part", "state", "address"), [*services, *((name, None, place) for name, place in places.items())])
+        print_table(
+            ("part", "state", "address"), [*services, *((name, None, location) for name, location in locations.items())]
+        )
     if not all(running.values()):
         raise typer.Exit(1)
 
@@ -147,7 +149,7 @@ def load_sample_data(
     )
     print_table(("topic", "records"), [(topic, f"{records:,}") for topic, records in report.records.items()])
     console.print("produced" if report.produced else "the topics held these records already")
-    console.print(f"expected results: {report.truth_path}")
+    console.print(f"expected results: {report.expected_path}")
 
 
 @app.command(name="temporary")

@@ -46,7 +46,7 @@ def variables(started: tuple[str, ...]) -> dict[str, str]:
         "LAKEHOUSE_EXPORT_ROOT": str(root / "exports"),
         "LAKEHOUSE_PII_KEY_FILE": str(root / "pii.key"),
     }
-    own = dict(addresses[name] for name in started if name in addresses)
+    of_started = dict(addresses[name] for name in started if name in addresses)
     is_tls = before.get("LAKEHOUSE_THRIFT_TLS") == "true"
     mails = mail.variables(ports["LAKEHOUSE_MAIL_PORT"])
     return {
@@ -55,7 +55,7 @@ def variables(started: tuple[str, ...]) -> dict[str, str]:
         **(mails if "mail" in started else {name: before[name] for name in mails if name in before}),
         **{name: before[name] for name in THRIFT_TLS if is_tls and name in before},
         **{name: before[name] for name in FILES if name in before},
-        **own,
+        **of_started,
     }
 
 

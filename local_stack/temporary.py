@@ -19,12 +19,16 @@ FOREIGN = ("KAFKA_", "SCHEMA_REGISTRY_", "LAKEHOUSE_", "DBT_", "AWS_", "PG", "PY
 @contextmanager
 def own_environment(home: Path) -> Iterator[None]:
     """Set variables for a home, dbt's output and free ports inside the block."""
-    own = {"LAKEHOUSE_HOME": str(home), "DBT_TARGET_PATH": str(home / "target"), "DBT_LOG_PATH": str(home / "logs")}
-    own |= dict(zip(stack.PORTS, map(str, free_ports(len(stack.PORTS))), strict=True))
+    variables = {
+        "LAKEHOUSE_HOME": str(home),
+        "DBT_TARGET_PATH": str(home / "target"),
+        "DBT_LOG_PATH": str(home / "logs"),
+    }
+    variables |= dict(zip(stack.PORTS, map(str, free_ports(len(stack.PORTS))), strict=True))
     with changed_environment({}):
         for name in [name for name in os.environ if name.startswith(FOREIGN)]:
             del os.environ[name]
-        os.environ.update(own)
+        os.environ.update(variables)
         yield
 
 

@@ -74,7 +74,7 @@ def restore(catalog: Catalog, path: Path, newest: Collection[str] = ()) -> int:
             ) from None
         if str(registered.metadata.table_uuid) != table_uuid:
             raise UserError(
-                f"The catalog made a new table {name} in the place of the one at {location}",
+                f"The catalog made a new table {name} instead of the one at {location}",
                 "Nothing is lost: restore into a catalog that takes tables back, such as one in PostgreSQL",
             )
     return len(saved)

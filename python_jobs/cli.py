@@ -1,4 +1,4 @@
-"""The console command `lakehouse`: a sub-command per part, and the place where errors become lines and exit codes."""
+"""The console command `lakehouse`: a sub-command per part, and where errors become lines and exit codes."""
 
 import os
 import sys
@@ -35,7 +35,7 @@ COMMANDS = {
     ),
     "fork": (
         "python_jobs.commands.fork",
-        "Fork the lake without copying data: an environment of its own for dbt, the ingester and exports.",
+        "Fork the lake without copying data: a separate environment for dbt, the ingester and exports.",
     ),
     "review": (
         "python_jobs.commands.review",

@@ -1,4 +1,4 @@
-"""Forks of the lake in LAKEHOUSE_HOME/forks, each with a home, a Thrift server and an env file of its own.
+"""Forks of the lake in LAKEHOUSE_HOME/forks, each with a home, a separate Thrift server and an env file.
 
 What reaches other people is off in a fork: mails, webhook, and the export roots and deliveries that production's tables
 name. Its masking key is production's, so that pseudonyms agree.
@@ -79,7 +79,7 @@ def create(settings: Settings, name: str, lives: timedelta, properties: Mapping[
     `properties` are Spark's, of the fork alone.
 
     Raises:
-        UserError: the name is taken or invalid, or the lake cannot be forked.
+        UserError: the name exists or is invalid, or the lake cannot be forked.
     """
     if not NAME.fullmatch(name):
         raise UserError(f"'{name}' is no name of a fork", "Begin with a to z, then a to z, 0 to 9 and _; 40 at most")
@@ -125,11 +125,11 @@ def drop(settings: Settings, name: str, missing_ok: bool = False) -> None:
     A fork that was killed while it was made is dropped too. A UserError if there is no such fork, unless `missing_ok`.
     """
     with locked("forks"):
-        found = [path for path in _directories(settings) if path.name.removeprefix(".") == name]
-        if not found and not missing_ok:
+        paths = [path for path in _directories(settings) if path.name.removeprefix(".") == name]
+        if not paths and not missing_ok:
             names = ", ".join(fork.name for fork in forks(settings)) or "none"
             raise UserError(f"There is no fork {name}", f"There are: {names}")
-        for path in found:
+        for path in paths:
             _remove(load_catalog(settings), path)
 
 

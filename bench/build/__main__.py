@@ -29,7 +29,7 @@ MODELS = (
 console = Console(highlight=False, soft_wrap=True)
 
 Figures = dict[tuple[str, str], float]
-"""CPU seconds by model and kind of run: increment, no news, rebuild."""
+"""CPU seconds by model and kind of run: increment, no new batches, rebuild."""
 
 
 def main(
@@ -38,7 +38,7 @@ def main(
     ] = "2000000,20000000",
     increment: Annotated[int, typer.Option(min=100, help="Rows of an increment, in each table.")] = 20_000,
 ) -> None:
-    """Measure whole builds, and what an increment costs by model beside a run without news and a full rebuild."""
+    """Measure whole builds, and increments of models, against a run without new batches and a full rebuild."""
     with tempfile.TemporaryDirectory(prefix="bench-") as home:
         console.print(whole.figures(whole.measure(Path(home))))
     measured = {}
@@ -64,7 +64,7 @@ def measure(settings: Settings, server: psutil.Process, size: int, increment: in
         dbt("run", "--select", *MODELS)
         history.add_increment(cursor, size, increment, batch=3)
         figures = {(model, "increment"): cpu_seconds(server, model) for model in MODELS}
-        figures |= {(model, "no news"): cpu_seconds(server, model) for model in MODELS}
+        figures |= {(model, "no new batches"): cpu_seconds(server, model) for model in MODELS}
         figures |= {(model, "rebuild"): cpu_seconds(server, model, "--full-refresh") for model in MODELS}
     return figures
 
@@ -77,10 +77,10 @@ def cpu_seconds(server: psutil.Process, model: str, *arguments: str) -> float:
 
 
 def figures_of(size: int, figures: Figures) -> Table:
-    """Return the table of one size: what an increment costs beyond a run without news, and of a rebuild."""
-    table = table_of("model", "increment", "no news", "rebuild", "increment\nof rebuild")
+    """Return the table of one size: what an increment costs beyond a run without new batches, and of a rebuild."""
+    table = table_of("model", "increment", "no new batches", "rebuild", "increment\nof rebuild")
     for model in MODELS:
-        increment, idle, rebuild = (figures[model, kind] for kind in ("increment", "no news", "rebuild"))
+        increment, idle, rebuild = (figures[model, kind] for kind in ("increment", "no new batches", "rebuild"))
         table.add_row(model, f"{increment:.1f}", f"{idle:.1f}", f"{rebuild:.1f}", f"{increment / rebuild:.2f}")
     console.print(f"\nCPU seconds with {size:,} rows of history")
     return table

@@ -1,4 +1,4 @@
-"""Whole builds of the sample data with tests: the first, without news, with news, and with nothing skipped."""
+"""Whole builds of the sample data with tests: the first, without new batches, with some, and with nothing skipped."""
 
 import resource
 import subprocess
@@ -42,10 +42,10 @@ def measure(home: Path) -> list[Build]:
         server = running_process(started["thrift"])
         produce(settings, behind="payments")
         known = land(settings)
-        builds = [build("first, cold server", server), build("no news", server)]
+        builds = [build("first, cold server", server), build("no new batches", server)]
         produce(settings)
-        news = land(settings) - known
-        builds.append(build(f"{news} new payments", server))
+        new_payments = land(settings) - known
+        builds.append(build(f"{new_payments} new payments", server))
         builds.append(build("nothing skipped", server, "--vars", "skip_unchanged: false"))
     return builds
 

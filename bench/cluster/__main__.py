@@ -67,7 +67,7 @@ def main(
 
 
 def original(number: int) -> int:
-    """Return the number of the record that this one is a copy of, or its own."""
+    """Return the number of the record that this one is a copy of, or of this one."""
     while number % COPIES == COPIES - 1:
         number //= 2
     return number
@@ -95,9 +95,9 @@ def deduplicate(settings: Settings, server: Service, records: int, cluster: list
         watch.end()
         with thrift.connect(settings) as cursor:
             for table, expected in ((f"bronze.{TOPIC}", records), (f"deduplicated.{DEDUPLICATED}", distinct(records))):
-                [(found,)] = thrift.rows(cursor, f"select count(*) from {table}")
-                if found != expected:
-                    raise SystemExit(f"error: {table} has {found:,} rows, not {expected:,}")
+                [(rows,)] = thrift.rows(cursor, f"select count(*) from {table}")
+                if rows != expected:
+                    raise SystemExit(f"error: {table} has {rows:,} rows, not {expected:,}")
     finally:
         server.stop()
     return figures
@@ -114,7 +114,7 @@ def name_of(size: int) -> str:
 
 
 def table_of(records: int, measured: dict[int, tuple[Figures, Figures]]) -> Table:
-    """Return the figures of each cluster, beside those of the first."""
+    """Return the figures of each cluster, against those of the first."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("")
     table.add_column("step")

@@ -1,1 +1,1 @@
-"""An export of five million rows beside DuckDB's COPY of the same table."""
+"""An export of five million rows against DuckDB's COPY of the same table."""

@@ -1,4 +1,4 @@
-"""`python -m bench.export`: rows/s of unload, verify and publish, beside DuckDB's COPY of the same table."""
+"""`python -m bench.export`: rows/s of unload, verify and publish, against DuckDB's COPY of the same table."""
 
 import tempfile
 from pathlib import Path
@@ -44,7 +44,7 @@ def main(
     rows: Annotated[int, typer.Option(min=1000, help="Order lines in the table.")] = 5_000_000,
     rounds: Annotated[int, typer.Option(min=1, help="Both take turns so often.")] = 2,
 ) -> None:
-    """Measure an export of one week's order lines beside DuckDB's COPY of the same rows in the same order."""
+    """Measure an export of one week's order lines against DuckDB's COPY of the same rows in the same order."""
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as home,
         running(Path(home), "thrift") as (settings, started),

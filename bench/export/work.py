@@ -1,4 +1,4 @@
-"""The two that are measured, each in a process of its own: the export of a week, and DuckDB's COPY."""
+"""The two that are measured, each in a separate process: the export of a week, and DuckDB's COPY."""
 
 import multiprocessing
 import resource
@@ -37,7 +37,7 @@ Figures = dict[str, float]
 
 
 def in_process(work: Callable[[Settings, Path], Figures], settings: Settings, directory: Path) -> Figures:
-    """Do some work in a process of its own; return its figures with the peak of its memory."""
+    """Do some work in a separate process; return its figures with the peak of its memory."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(_measured, work, settings, directory).result()
 

@@ -11,8 +11,8 @@ import org.apache.flink.table.api.TableEnvironment;
  * Peer: Flink SQL in one JVM with a cluster that serves all jobs.
  *
  * <p>Arguments: topic, bootstrap servers, registry, catalog URI, warehouse. Each line {@code table batch-records} on
- * stdin lands the topic once; Flink commits by checkpoints, so the batch size says nothing to it. The answer is -1: how
- * many rows there are is for the table to say.
+ * stdin lands the topic once; Flink commits by checkpoints, so the batch size means nothing to it. The answer is -1: how
+ * many rows there are is counted in the table.
  */
 public final class FlinkPeer {
     private static final String PAYLOAD =

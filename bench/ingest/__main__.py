@@ -33,7 +33,7 @@ def main(
     backlog: Annotated[int, typer.Option(help="Land a backlog of so many records; 0: do not.")] = 0,
     home: Annotated[Path | None, typer.Option(help="Keep the topics here for the next run.")] = None,
 ) -> None:
-    """Measure the ingester beside Flink SQL, a plain Python consumer and a consumer that lands nothing.
+    """Measure the ingester against Flink SQL, a plain Python consumer and a consumer that lands nothing.
 
     Every table is counted after it was landed; a job with a wrong count has no figures.
     """
@@ -78,9 +78,9 @@ class Bench:
         self._tables += 1
         table = f"landed_{self._tables}"
         job = peer.land(table, batch_records)
-        found = self._count_and_drop(table) if lands else job.rows
-        if found != records:
-            console.print(f"{peer.name}: wrong, {found:,} rows of {records:,} are in the table; no figures")
+        rows = self._count_and_drop(table) if lands else job.rows
+        if rows != records:
+            console.print(f"{peer.name}: wrong, {rows:,} rows of {records:,} are in the table; no figures")
             return None
         return job
 
@@ -128,7 +128,7 @@ def jobs(peer: str, records: int, measured: Mapping[tuple[str, str], list[Job]])
 
 
 def comparison(measured: dict[tuple[str, str], list[Job]], records: int) -> Table:
-    """Return the table: medians of all rounds, beside those of Flink's jobs of the same kind."""
+    """Return the table: medians of all rounds, against those of Flink's jobs of the same kind."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("peer")
     table.add_column("job")
@@ -165,9 +165,9 @@ def land_small_batches(bench: Bench, batches: int) -> None:
     if job is None:
         return
     console.print("\nCPU seconds of one batch of 1,000 records (median of those around it)")
-    for place in [place for place in (10, 100, 1_000) if place <= batches]:
-        around = job.batch_cpu_seconds[max(0, place - AROUND) : place + AROUND]
-        console.print(f"  with {place:,} batches in the table: {statistics.median(around):.2f}")
+    for count in [count for count in (10, 100, 1_000) if count <= batches]:
+        around = job.batch_cpu_seconds[max(0, count - AROUND) : count + AROUND]
+        console.print(f"  with {count:,} batches in the table: {statistics.median(around):.2f}")
 
 
 def land_backlog(bench: Bench, records: int) -> None:

@@ -14,7 +14,7 @@ TARGET = HERE.parent / "target"
 FLINK_JARS = (TARGET / "pyflink" / "pyflink" / "lib", TARGET / "flink")
 HEAP = "-Xmx2g"
 """As much as the ingester's Spark driver has."""
-# Flink's own start script opens these packages; its serializers need them.
+# Flink's start script opens these packages; its serializers need them.
 OPENED = ("java.lang", "java.lang.reflect", "java.nio", "java.time", "java.util", "java.util.concurrent")
 NAMES = ("ingester", "flink", "plain", "floor")
 

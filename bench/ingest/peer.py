@@ -1,4 +1,4 @@
-"""One peer as a process tree: told on stdin to land the topic, measured from outside."""
+"""One peer as a process tree: which lands the topic at a line on stdin, measured from outside."""
 
 import subprocess
 import time
@@ -20,8 +20,8 @@ LOG_LINES = 15
 class Job:
     """One landing of the topic.
 
-    It has what the peer says it landed, wall and CPU seconds and the peak resident bytes of the process tree, and the
-    CPU seconds of each batch, if the peer tells of them.
+    It has what the peer reports as landed, wall and CPU seconds, peak resident bytes of the process tree, and the
+    CPU seconds of each batch, if the peer reports them.
     """
 
     rows: int

@@ -68,8 +68,8 @@ def size(settings: Settings, topic: str) -> int:
     """Return how many records the topic holds."""
     admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap_servers})
     partitions = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
-    found = admin.list_offsets(dict.fromkeys(partitions, LATEST))
-    return sum(future.result().offset for future in found.values())
+    offsets = admin.list_offsets(dict.fromkeys(partitions, LATEST))
+    return sum(future.result().offset for future in offsets.values())
 
 
 def _tails(count: int) -> list[bytes]:

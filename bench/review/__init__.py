@@ -1,1 +1,1 @@
-"""What a review sees of planted changes, and how fast it compares tables, beside others."""
+"""What a review sees of planted changes, and how fast it compares tables, against others."""

@@ -1,4 +1,4 @@
-"""`python -m bench.review`: what a review sees of planted changes and how fast, beside dbt, sqlglot and SQLMesh."""
+"""`python -m bench.review`: what a review sees of planted changes and how fast, against dbt, sqlglot and SQLMesh."""
 
 import json
 import os
@@ -111,9 +111,9 @@ def compare_changes(directory: Path) -> None:
             compiled = side(after)
             return compiled, scope.compare(base, compiled)
 
-        (compiled, found), seconds = timed(reviewed)
+        (compiled, result), seconds = timed(reviewed)
         nodes = compiled.manifest.nodes
-        ours = [name for name in (*found.changed, *found.affected) if nodes[name].resource_type in REFERENCED]
+        ours = [name for name in (*result.changed, *result.affected) if nodes[name].resource_type in REFERENCED]
         listed = dbt(
             *(after, "ls", "--select", "state:modified+", "--state", str(before / "state")),
             *("--resource-type", "model", "snapshot", "seed", "--output", "name"),
@@ -146,7 +146,7 @@ def dbt(directory: Path, *arguments: str) -> str:
 
 
 def selected_by_diff(before: DbtManifest, after: DbtManifest) -> set[str]:
-    """Return the nodes whose compiled SQL sqlglot's diff tells apart, and all that are made of them."""
+    """Return the nodes whose compiled SQL sqlglot's diff distinguishes, and all that are made of them."""
     different = {
         name
         for name, node in after.nodes.items()
@@ -172,8 +172,8 @@ def compare_states(directory: Path) -> None:
     ]
     table = table_of("what differs", "rows that do", "review", "SQLMesh table_diff")
     for state, (before, after), theirs in zip(STATES, tables, by_sqlmesh(tables), strict=True):
-        found = data.compare(before, after, ["key"], directory / "scratch")
-        counted = found.added + found.removed + found.changed
+        difference = data.compare(before, after, ["key"], directory / "scratch")
+        counted = difference.added + difference.removed + difference.changed
         table.add_row(state[0], str(state[3]), str(counted), "fails" if theirs[0] is None else str(theirs[0]))
     console.print(table)
     console.print()
@@ -220,12 +220,12 @@ def compare_tables(directory: Path, rows: int, changed: float) -> None:
     table = table_of("comparison", "seconds", "of a full join", "rows that differ")
     joined, join_seconds = timed(lambda: full_join(before, after))
     scratch = directory / "scratch"
-    found, seconds = timed(lambda: data.compare(before, after, ["key"], scratch).changed)
+    changed_rows, seconds = timed(lambda: data.compare(before, after, ["key"], scratch).changed)
     same, same_seconds = timed(lambda: data.compare(before, before, ["key"], scratch).changed)
     [(theirs, their_seconds)] = by_sqlmesh([(before, after)])
     for name, figure, count in (
         ("full join of all columns in DuckDB", join_seconds, joined),
-        ("review", seconds, found),
+        ("review", seconds, changed_rows),
         ("review, same snapshot", same_seconds, same),
         ("SQLMesh table_diff", their_seconds, theirs),
     ):

@@ -31,11 +31,11 @@ __all__ = ["LoadReport", "load", "pii_values", "produced_log"]
 
 @dataclass(frozen=True)
 class LoadReport:
-    """What a load did: `records` counts what each topic holds now, `produced` is False when it held that before."""
+    """What a load did: `records` counts what each topic has now, `produced` is False if it had that before."""
 
     produced: bool
     records: dict[str, int]
-    truth_path: Path
+    expected_path: Path
 
 
 def _plan(orders: int, seed: int, weeks: int, last_week: IsoWeek | None, wave: int) -> Plan:
@@ -75,7 +75,7 @@ def load(
     wave: int = 1,
     behind: str | None = None,
 ) -> LoadReport:
-    """Produce what the topics lack up to a wave, and write the expected results to `truth.json` in the home directory.
+    """Produce what the topics lack up to a wave, and write the expected results to `expected.json` in the home.
 
     `orders` counts web shop orders, other sources follow from it. The weeks end with `last_week`, by default that of
     the load before, whose wave counts too, else the last complete one: a load that is repeated adds nothing, also in a
@@ -86,7 +86,7 @@ def load(
     """
     if behind not in (None, *TOPICS):
         raise UserError(f"There is no topic {behind}", f"Choose from {', '.join(TOPICS)}")
-    path = home() / "truth.json"
+    path = home() / "expected.json"
     if last_week is None and path.exists():
         loaded = json.loads(path.read_text())["parameters"]
         last_week, wave = IsoWeek.parse(loaded["last_week"]), max(wave, loaded["wave"])
@@ -97,18 +97,22 @@ def load(
     with produce.connection(settings):
         produce.create_topics(settings)
         ids = produce.register(log, settings)
-        held = produce.held(log, ids, settings)
-        lacking = [record for record in log if held[_place(record)] <= record.offset < due[_place(record)]]
+        end_offsets = produce.record_counts(log, ids, settings)
+        lacking = [
+            record for record in log if end_offsets[_partition_of(record)] <= record.offset < due[_partition_of(record)]
+        ]
         produce.send(lacking, ids, settings)
 
-    holding = [record for record in log if record.offset < max(held[_place(record)], due[_place(record)])]
+    holding = [
+        record for record in log if record.offset < max(end_offsets[_partition_of(record)], due[_partition_of(record)])
+    ]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(summarise(holding, plan, wave), indent=2) + "\n")
     counts = Counter(record.topic for record in holding)
     return LoadReport(bool(lacking), {topic: counts[topic] for topic in TOPICS}, path)
 
 
-def _place(record: Record) -> tuple[str, int]:
+def _partition_of(record: Record) -> tuple[str, int]:
     return record.topic, record.partition
 
 

@@ -1,4 +1,4 @@
-"""Avro bodies by schema name; the schemas are the .avsc files beside this module."""
+"""Avro bodies by schema name; the schemas are the .avsc files next to this module."""
 
 import json
 from functools import cache

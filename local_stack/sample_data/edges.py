@@ -91,7 +91,7 @@ def disordered_products(plan: Plan, row: Payload) -> list[Draft]:
 
 
 def fates(plan: Plan, rng: Random) -> list[Draft]:
-    """Return for each shop table three rows, each with an end of its own.
+    """Return for each shop table three rows, each with another end.
 
     One is deleted, one returns in the millisecond of its delete, and one goes with a tombstone alone.
     """

@@ -105,7 +105,7 @@ def ends(log: Iterable[Record]) -> Counter[tuple[str, int]]:
 
 
 def copy(original: Draft, timestamp_ms: int, partition: int | None = None) -> Draft:
-    """Return a second record with the same bytes and a Kafka timestamp of its own, if need be in another partition."""
+    """Return a second record with the same bytes and another Kafka timestamp, if need be in another partition."""
     return replace(
         original,
         timestamp_ms=timestamp_ms,

@@ -17,14 +17,14 @@ _FIELDS = {
 def pii_values(log: Iterable[Record]) -> dict[str, set[str]]:
     """Return the planted values per field, as text.
 
-    Gender and card expiration are left out: too short to search for without false alarms.
+    Gender and card expiration are omitted: too short to search for without false alarms.
     """
-    found = defaultdict(set)
+    by_field = defaultdict(set)
     for record in log:
         if record.payload is None:
             continue
         values = record.payload["customer"] if record.topic == PIZZA else record.payload
         for field in _FIELDS.get(record.topic, ()):
             if values[field] is not None:
-                found[field].add(str(values[field]))
-    return dict(found)
+                by_field[field].add(str(values[field]))
+    return dict(by_field)

@@ -62,7 +62,7 @@ class Plan:
 
     @property
     def second_wave(self) -> Span:
-        """Late news of the last day, and the first minutes of the next week."""
+        """Late changes of the last day, and the first minutes of the next week."""
         return Span(self.end_ms - DAY, self.end_ms + 5 * MINUTE, self.end_ms + _GRACE)
 
     def rng(self, name: str) -> Random:

@@ -1,4 +1,4 @@
-"""Puts a log into Kafka: every record lands at the partition and offset that the log says, or the load fails."""
+"""Puts a log into Kafka: every record lands at the partition and offset of the log, or the load fails."""
 
 import time
 from collections import Counter
@@ -29,7 +29,7 @@ from python_common.errors import UserError
 
 _TIMEOUT_SECONDS = 10
 _START_STACK = "Start the local stack with `lakehouse stack up`"
-# What a broker says about a topic that was created a moment ago.
+# A broker's error for a topic that was created a moment ago.
 _NO_LEADER_YET = (
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -97,8 +97,8 @@ def create_topics(settings: Settings) -> None:
             created.result()
 
 
-def held(log: Log, ids: Mapping[str, int], settings: Settings) -> dict[tuple[str, int], int]:
-    """Return how many records of this log each partition holds, from the first on.
+def record_counts(log: Log, ids: Mapping[str, int], settings: Settings) -> dict[tuple[str, int], int]:
+    """Return how many records of this log each partition has, from the first on.
 
     Only the last one is compared: a load sends a partition's records in the order of the log.
 
@@ -106,7 +106,7 @@ def held(log: Log, ids: Mapping[str, int], settings: Settings) -> dict[tuple[str
         UserError: a topic holds other records.
         KafkaException: the broker does not answer.
     """
-    by_place = {(record.topic, record.partition, record.offset): record for record in log}
+    by_position = {(record.topic, record.partition, record.offset): record for record in log}
     consumer = Consumer(
         {
             **connections.kafka_client(settings),
@@ -116,7 +116,7 @@ def held(log: Log, ids: Mapping[str, int], settings: Settings) -> dict[tuple[str
     )
     try:
         ends = _ends(consumer)
-        last = {where: by_place.get((*where, end - 1)) for where, end in ends.items() if end}
+        last = {where: by_position.get((*where, end - 1)) for where, end in ends.items() if end}
         ours = {where: record for where, record in last.items() if record}
         messages = _read(consumer, ours)
     finally:
@@ -146,15 +146,15 @@ def _end_offset(consumer: Consumer, where: TopicPartition) -> int:
 
 
 def _read(consumer: Consumer, records: Mapping[tuple[str, int], Record]) -> dict[tuple[str, int], Message]:
-    """Return what stands in Kafka where these records should."""
+    """Return the messages that Kafka has where these records should be."""
     consumer.assign([TopicPartition(*where, record.offset) for where, record in records.items()])
-    found: dict[tuple[str, int], Message] = {}
-    while len(found) < len(records):
+    messages: dict[tuple[str, int], Message] = {}
+    while len(messages) < len(records):
         message = consumer.poll(_TIMEOUT_SECONDS)
         if message is None or message.error():
             raise KafkaException(message.error() if message else KafkaError(KafkaError._TIMED_OUT))
-        found.setdefault(_where(message), message)
-    return found
+        messages.setdefault(_where(message), message)
+    return messages
 
 
 def _where(message: Message) -> tuple[str, int]:

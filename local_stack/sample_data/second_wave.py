@@ -1,4 +1,4 @@
-"""The second wave: what arrives after the first one was exported, late news about old keys included."""
+"""The second wave: what arrives after the first one was exported, late changes of old keys included."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -48,7 +48,7 @@ _UPDATES: dict[str, Callable[[Payload, Random], Payload]] = {
 }
 
 
-def _news(plan: Plan, rng: Random) -> int:
+def _late_timestamp(plan: Plan, rng: Random) -> int:
     """Return a Kafka timestamp after everything of the first wave's ordinary traffic."""
     return rng.randint(plan.end_ms + 6 * MINUTE, plan.first_wave.limit_ms)
 
@@ -58,32 +58,32 @@ def _late_copies(before: Log, plan: Plan, rng: Random) -> list[Draft]:
     for topic in (PAYMENTS, PIZZA):
         originals = decoded(before, topic)
         chosen = rng.sample(originals, k=min(len(originals), 5 + len(originals) // 50))
-        drafts += [copy(original, _news(plan, rng)) for original in chosen]
+        drafts += [copy(original, _late_timestamp(plan, rng)) for original in chosen]
     return drafts
 
 
 def _matches_changed(before: Log, plan: Plan, rng: Random) -> list[Draft]:
-    """Return news that completes payments of the first wave, or ends that."""
+    """Return changes that complete payments of the first wave, or undo that."""
     completed, clean = completed_orders(before), clean_payments(before)
     orders, drafts = surviving_rows(before, "orders"), []
     strangers = [order_id for order_id in sorted(clean) if order_id >= payments.UNMATCHED_ORDER][:5]
     for order_id in (AWAITED_ORDER, *strangers):
         order = ShopOrder(order_id, 1, clean[order_id].content["ts"] - HOUR, "ios")
-        drafts.append(change("orders", order.row("Completed"), _news(plan, rng)))
+        drafts.append(change("orders", order.row("Completed"), _late_timestamp(plan, rng)))
 
     chosen = iter(rng.sample(sorted(completed), k=min(len(completed), 12)))
-    # An earlier payment of the same order takes the place of the survivor: minutes before, or weeks.
+    # An earlier payment of the same order replaces the survivor: minutes before, or weeks.
     for order_id, earlier in zip(chosen, (MINUTE, MINUTE, HOUR, 8 * DAY, 15 * DAY), strict=False):
         sale = payments.sale(order_id, completed[order_id].content["ts"] - earlier, rng, version=3)
-        drafts.append(payments.draft(sale, _news(plan, rng), version=3))
+        drafts.append(payments.draft(sale, _late_timestamp(plan, rng), version=3))
     # The order turns out to be placed after its payment, or is deleted.
     for order_id, deleted in zip(chosen, (False, False, True, True), strict=False):
         row = _row(orders[order_id].content)
         if deleted:
-            drafts += delete("orders", row, _news(plan, rng))
+            drafts += delete("orders", row, _late_timestamp(plan, rng))
         else:
             moved = {**row, "orderdate": completed[order_id].content["ts"] + HOUR}
-            drafts.append(change("orders", moved, _news(plan, rng)))
+            drafts.append(change("orders", moved, _late_timestamp(plan, rng)))
     return drafts
 
 
@@ -95,7 +95,7 @@ def _past_changed(before: Log, plan: Plan, rng: Random) -> list[Draft]:
     drafts = []
     of_known = [sale for sale in sales if sale.customer_id in customers]
     for sale in rng.sample(of_known, k=min(len(sales), 5)):
-        moment, arrival_ms = sale.event_ms, _news(plan, rng)
+        moment, arrival_ms = sale.event_ms, _late_timestamp(plan, rng)
         if moment > plan.second_wave.limit_ms:
             continue  # at an invalid time: Kafka would refuse a record of then
         product = _row(products[item_products[sale.order_item_id]][0][1].content)
@@ -126,16 +126,16 @@ def _rows_changed(before: Log, table: str, plan: Plan, rng: Random) -> list[Draf
         if not is_deleted(record)
     }
     gone = [key for key, record in latest.items() if is_deleted(record)]
-    for place_in_line, key in enumerate(rng.sample(living, k=min(len(living), 12))):
-        moment = _news(plan, rng)
-        if place_in_line < 5:
+    for index, key in enumerate(rng.sample(living, k=min(len(living), 12))):
+        moment = _late_timestamp(plan, rng)
+        if index < 5:
             drafts.append(change(table, update(images[key], rng), moment))
         else:
             drafts += delete(table, images[key], moment)
-        if place_in_line >= 9:
+        if index >= 9:
             drafts.append(change(table, update(images[key], rng), moment))
     for key in gone[:3]:
-        drafts.append(change(table, update(images[key], rng), _news(plan, rng)))
+        drafts.append(change(table, update(images[key], rng), _late_timestamp(plan, rng)))
     return drafts
 
 

@@ -1,4 +1,4 @@
-"""`lakehouse backup`: save and restore the catalog's tables, beside a copy of the warehouse's files."""
+"""`lakehouse backup`: save and restore the catalog's tables, next to a copy of the warehouse's files."""
 
 from pathlib import Path
 from typing import Annotated

@@ -12,7 +12,7 @@ from python_jobs import fork
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Fork the lake without copying data: an environment of its own for dbt, the ingester and exports.",
+    help="Fork the lake without copying data: a separate environment for dbt, the ingester and exports.",
 )
 
 

@@ -15,7 +15,7 @@ app = typer.Typer(no_args_is_help=True, help="The masking key of pseudonyms.")
 
 @app.command()
 def create(path: Annotated[Path, typer.Argument(help="A file that must not be there yet.")]) -> None:
-    """Make the first masking key, and its copy beside it. `lakehouse stack up` does so by itself."""
+    """Make the first masking key, and its copy next to it. `lakehouse stack up` does so by itself."""
     pii_key.create(path)
     console.print(f"{path} holds v1. Keep a copy where the warehouse is not: a lost key cannot be made again")
 
@@ -26,6 +26,6 @@ def rotate() -> None:
     path = from_environment().needed("pii_key_file")
     old = pii_key.check(path)
     version = pii_key.rotate(path)
-    console.print(f"{path} holds {version} now; {old} is kept in {path}.{old}")
+    console.print(f"{path} holds {version} now; {old} is now in {path}.{old}")
     log.warning("in a pod or container both are lost when it ends: replace the secret that they come from first")
     console.print("Mask all again: lakehouse weekly --full-refresh")

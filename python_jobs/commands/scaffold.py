@@ -34,12 +34,12 @@ def scaffold(
 ) -> None:
     """Write the models of a new topic, from its registered schema to a weekly CSV file, to be edited.
 
-    Classes of personal data that --pii does not give are guessed; text that has no telling name is left out of marts.
+    Classes of personal data that --pii does not give are guessed; text without a known name is excluded from marts.
     """
-    given = [entry.partition("=") for entry in pii or ()]
-    if not all(name and pii_class for name, _, pii_class in given):
+    entries = [entry.partition("=") for entry in pii or ()]
+    if not all(name and pii_class for name, _, pii_class in entries):
         raise typer.BadParameter("--pii is written as COLUMN=CLASS, for instance sku=none")
-    classes = {name: pii_class for name, _, pii_class in given}
+    classes = {name: pii_class for name, _, pii_class in entries}
     new = files.new_topic(topic, source, entity, columns.read(from_environment(), topic, classes), key, at)
     rows = (
         (one.name, one.type, f"{one.pii}{' (guessed)' if one.is_guessed else ''}", one.output and one.output.name)

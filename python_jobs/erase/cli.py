@@ -73,15 +73,15 @@ def report(settings: Settings, env: Mapping[str, str], exported: Exported, notif
 
 
 def _person(text: str) -> Person:
-    kind, found, identifier = text.partition("=")
-    if not found or not kind or not identifier.strip():
+    kind, separator, identifier = text.partition("=")
+    if not separator or not kind or not identifier.strip():
         # Not quoted: it may be the id of a person.
         raise UserError("A --subject is not a kind and an id", "Write it as shop.customer=42")
     return Person(kind, identifier)
 
 
 def _record(text: str) -> Record:
-    topic, *place = text.split(":")
-    if not topic or len(place) not in (2, 3) or not all(part.isascii() and part.isdigit() for part in place):
+    topic, *position = text.split(":")
+    if not topic or len(position) not in (2, 3) or not all(part.isascii() and part.isdigit() for part in position):
         raise UserError(f"--offset {text} does not name a record", "Write it as topic:partition:offset")
-    return record_at(topic, place)
+    return record_at(topic, position)

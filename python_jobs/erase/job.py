@@ -94,20 +94,22 @@ class Erasure:
         self._require_known(catalog, declarations)
         for table in to_erase:
             if table.shared:
-                console.print(f"{table.declaration.identifier}: {table.shared:,} that others' rows name too are kept")
+                console.print(f"{table.declaration.identifier}: {table.shared:,} that others' rows name too remain")
         for name, count in rows.items():
             console.print(f"{name}: {count:,} rows" + (" would be erased" if dry else ""))
         is_new = not before or before[-1].state == DONE
         targets, not_searched = self._targets(catalog)
         versions = self._versions(targets, not_searched)
         for path, count in versions.items():
-            held = f"is published and holds {count:,} rows of the person, masked"
-            console.print(path, held if count else "is withdrawn, and changes.csv of the next version lists its keys")
+            is_there = f"is published and holds {count:,} rows of the person, masked"
+            console.print(
+                path, is_there if count else "is withdrawn, and changes.csv of the next version lists its keys"
+            )
         if not rows and is_new and not (before and self.withdraws and versions):
             if not before:
                 raise UserError(
                     "No row of what you name is in any bronze table, and no receipt in"
-                    f" {receipts.TABLE.identifier} says that one was",
+                    f" {receipts.TABLE.identifier} records that one was",
                     "Check the id; `lakehouse ingest run` first if its records are not landed yet",
                 )
             console.print(f"It was erased on {before[-1].ended_at}, and no row has come since: nothing to do")
@@ -266,9 +268,9 @@ class Erasure:
         )
 
 
-def record_at(topic: str, place: Iterable[str]) -> Record:
+def record_at(topic: str, position: Iterable[str]) -> Record:
     """Return the record at [generation,] partition and offset, as text; without a generation it is 0."""
-    generation, partition, offset = (0, *map(int, place))[-3:]
+    generation, partition, offset = (0, *map(int, position))[-3:]
     return topic, generation, partition, offset
 
 
@@ -280,10 +282,10 @@ def again(settings: Settings, project: Project, dry: bool = False) -> Exported:
     """
     catalog, declarations = load_catalog(settings), read_declarations(MODELS_DIR)
     everyone = erase.everyone(catalog, declarations)
-    persons, places = receipts.named(catalog, settings.needed("pii_key_file"), everyone)
+    persons, positions = receipts.named(catalog, settings.needed("pii_key_file"), everyone)
     records: list[Record] = []
-    for topic, *place in (place.split(":") for place in places):
-        record = record_at(topic, place)
+    for topic, *position in (position.split(":") for position in positions):
+        record = record_at(topic, position)
         # The restored table may end before it.
         with suppress(UserError):
             records += [record] if erase.named(catalog, declarations, [record]) else []

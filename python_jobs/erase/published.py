@@ -31,7 +31,7 @@ PersonColumns = Mapping[str, Collection[str]]
 
 
 def pseudonyms(spark: SparkSession, key_file: Path, persons: Iterable[Person]) -> set[str]:
-    """Return the pseudonyms of persons by every version of the masking key, as the models' own macro makes them.
+    """Return the pseudonyms of persons by every version of the masking key, as the models' macro makes them.
 
     Key and ids reach Spark as rows of views, so no statement, plan or log has them.
 

@@ -56,12 +56,12 @@ def runs(
     as_json: AsJson = False,
 ) -> None:
     """List the runs of the weekly job, the newest last: ops.weekly_runs."""
-    found = history.runs(load_catalog(from_environment()))[-last:]
+    weekly_runs = history.runs(load_catalog(from_environment()))[-last:]
     if as_json:
-        print_json(found)
+        print_json(weekly_runs)
         return
     rows = []
-    for run in found:
+    for run in weekly_runs:
         seconds = f"{(run.ended_at - run.started_at).total_seconds():.0f}" if run.ended_at else ""
         facts = (run.message, run.versions, run.withheld, run.warnings and f"warnings: {run.warnings}")
         what = " ".join("; ".join(filter(None, facts)).split())

@@ -27,7 +27,7 @@ def run(
     """Run every step for some weeks, the newest last, log a line for each, and return what they did.
 
     Raises:
-        UserError: a step failed as a whole, and its line in the history says so. What it had published stays. Or a
+        UserError: a step failed as a whole, and its line in the history states so. What it had published stays. Or a
             setting is missing, or a channel to the readers is configured wrongly, and nothing was done.
     """
     Channels.of(env)

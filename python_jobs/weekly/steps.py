@@ -1,7 +1,7 @@
 """The steps of the weekly job.
 
 Each can be run again at any time and then adds nothing, so a killed job is resumed by running it again. Each returns a
-few words on what it did. What is wrong with a topic, model or number is kept as an issue, which withholds the datasets
+few words on what it did. What is wrong with a topic, model or number is an issue, which withholds the datasets
 that come from there, and the job goes on.
 """
 
@@ -61,7 +61,7 @@ class Job:
 
     @property
     def label(self) -> str:
-        """The weeks that the job is to publish."""
+        """The weeks that the job must publish."""
         return weeks_label(self.weeks)
 
     @property
@@ -137,9 +137,9 @@ def complete(job: Job) -> str:
         # Before a build that may fail: the week then stays due.
         late.record_due(job.catalog, target, week, [dataset.name for dataset in chosen])
     job.show("", job.exporter.read_topics(chosen))
-    found = [issue for week in job.weeks for issue in job.readiness.check(job.settings.export_grace, week)]
+    issues = [issue for week in job.weeks for issue in job.readiness.check(job.settings.export_grace, week)]
     over = f"{job.label} is over"
-    return job.show(over if found else f"{over}, and no topic is behind", found)
+    return job.show(over if issues else f"{over}, and no topic is behind", issues)
 
 
 def build(job: Job) -> str:
@@ -168,10 +168,10 @@ def reconcile(job: Job) -> str:
     if not checks:
         raise UserError(f"{RECONCILED} is empty", "Run `dbt build`")
     differing = [
-        Issue(f"{check['check_name']}: not so for {check['subject']}, by {check['difference']} rows", object=place)
+        Issue(f"{check['check_name']}: not so for {check['subject']}, by {check['difference']} rows", object=origin)
         for check in checks
         if check["difference"]
-        for place in declared.origins_of(job.project.manifest(), check["subject"])
+        for origin in declared.origins_of(job.project.manifest(), check["subject"])
     ]
     outcome = f"{len(differing)} with a difference" if differing else "no difference"
     return job.add(f"{len(checks)} checks, {outcome}", differing)

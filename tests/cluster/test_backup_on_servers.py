@@ -90,7 +90,7 @@ def test_a_catalog_that_takes_no_table_back_is_reported(
     saved = json.loads((tmp_path / "tables.json").read_text())
     catalog.drop_table("restored.numbers")
     (tmp_path / "tables.json").write_text(json.dumps({"restored.numbers": saved["restored.numbers"]}))
-    with pytest.raises(UserError, match=r"made a new table restored\.numbers in the place of the one at s3://"):
+    with pytest.raises(UserError, match=r"made a new table restored\.numbers instead of the one at s3://"):
         backup.restore(catalog, tmp_path / "tables.json")
 
 

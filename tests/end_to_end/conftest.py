@@ -41,12 +41,12 @@ class Lake:
     settings: Settings
 
     @property
-    def truth(self) -> dict[str, Any]:
-        return json.loads((home() / "truth.json").read_text())
+    def expected(self) -> dict[str, Any]:
+        return json.loads((home() / "expected.json").read_text())
 
     @property
     def last_week(self) -> IsoWeek:
-        return IsoWeek.parse(self.truth["parameters"]["last_week"])
+        return IsoWeek.parse(self.expected["parameters"]["last_week"])
 
     def query(self, table: str, sql: str) -> list[tuple[Any, ...]]:
         """Run SQL in DuckDB over a table that PyIceberg reads; it stands in the SQL as `rows`."""

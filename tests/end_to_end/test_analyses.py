@@ -54,7 +54,7 @@ def test_every_analysis_is_described_and_has_an_answer(answers: dict[str, Rows])
 def test_metrics_are_as_expected(lake: Lake, answers: dict[str, Rows]) -> None:
     week = str(lake.last_week)
     lines = [line for line in expected_sales.lines(produced_log(**SIZE, wave=1)) if line.week == week]
-    truth = {name: lake.truth[name]["weeks"][week] for name in ("product_sales", "completed_orders", "trades")}
+    expected = {name: lake.expected[name]["weeks"][week] for name in ("product_sales", "completed_orders", "trades")}
     gross = sum(line.net_price or 0 for line in lines)
     [metrics] = answers["metrics_of_a_week"]
     average = metrics.pop("average_order_value")
@@ -64,10 +64,10 @@ def test_metrics_are_as_expected(lake: Lake, answers: dict[str, Rows]) -> None:
         "pieces": sum(line.quantity for line in lines),
         "active_customers": len({line.customer for line in lines if line.customer[-1] is not None}),
         "gross_order_value": gross,
-        "product_sales": Decimal(truth["product_sales"]["total_amount"]),
-        "completed_orders": truth["completed_orders"]["rows"],
-        "paid_amount": Decimal(truth["completed_orders"]["amount"]),
-        "traded_value": Decimal(truth["trades"]["total_price"]),
+        "product_sales": Decimal(expected["product_sales"]["total_amount"]),
+        "completed_orders": expected["completed_orders"]["rows"],
+        "paid_amount": Decimal(expected["completed_orders"]["amount"]),
+        "traded_value": Decimal(expected["trades"]["total_price"]),
     }
     assert abs(average - gross / metrics["orders"]) < Decimal("0.01")
 

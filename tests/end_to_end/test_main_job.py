@@ -1,4 +1,4 @@
-"""The main job against the plain-Python truth: once, again without news, and after a second wave.
+"""The main job against the results expected by plain Python: once, again without new batches, and after a second wave.
 
 The tests of this module run in order and share one lake: what is tested is a history.
 """
@@ -17,7 +17,7 @@ import frictionless
 
 from local_stack.sample_data import produced_log
 from local_stack.sample_data.expected import rules
-from local_stack.sample_data.expected import sales as truth_sales
+from local_stack.sample_data.expected import sales as expected_sales
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT, home
 from python_common.spark import thrift
@@ -53,13 +53,13 @@ FIGURES = {
     "trades": {"mart": "trades", "week": "traded_week", "sums": ("total_price",)},
 }
 EXPORTED = ("order_lines", "completed_orders", "product_sales", "customer_activity")
-# Its small groups are left out, so its sums are not those of the truth.
+# Its small groups are left out, so its sums are not the expected ones.
 AGGREGATED = ("product_demand",)
 
 
 def assert_bronze_is_the_log(lake: Lake) -> None:
     """Every record is a row: decoded, dead letter with its reason, or tombstone."""
-    for topic, expected in lake.truth["topics"].items():
+    for topic, expected in lake.expected["topics"].items():
         table = f"bronze.{topic.replace('.', '_').replace('-', '_')}"
         per_partition = lake.query(table, "select kafka_partition, count(*) from rows group by all")
         assert {str(partition): rows for partition, rows in per_partition} == expected["partitions"], topic
@@ -72,7 +72,7 @@ def assert_bronze_is_the_log(lake: Lake) -> None:
         assert tombstones == expected["tombstones"], topic
 
 
-def assert_ledger_is_the_truth(lake: Lake) -> None:
+def assert_ledger_is_as_expected(lake: Lake) -> None:
     """Batch by batch, the ledger adds up to what was produced, without a gap between ranges."""
     figures = "sum(landed_rows), sum(dead_letters), sum(until_offset - from_offset), max(until_offset)"
     batches = lake.query("ops.ingest_batches", f"select topic, kafka_partition, {figures} from rows group by all")
@@ -82,7 +82,7 @@ def assert_ledger_is_the_truth(lake: Lake) -> None:
         landed.setdefault(topic, {})[str(partition)] = rows
         dead[topic] = dead.get(topic, 0) + dead_letters
         assert spanned == until, (topic, partition)
-    expected = lake.truth["topics"]
+    expected = lake.expected["topics"]
     assert landed == {topic: facts["partitions"] for topic, facts in expected.items()}
     assert dead == {topic: sum(facts["dead_letters"].values()) for topic, facts in expected.items()}
 
@@ -97,9 +97,9 @@ def leave_overtaken_replay(lake: Lake) -> None:
     table.append(nothing, snapshot_properties=ledger, branch="replay_overtaken")
 
 
-def assert_deduplicated_is_the_truth(lake: Lake) -> None:
+def assert_deduplicated_is_as_expected(lake: Lake) -> None:
     for entity, model in DEDUPLICATED.items():
-        expected = lake.truth["entities"][entity]
+        expected = lake.expected["entities"][entity]
         latest = "valid_to is null" if model.endswith("_versions") else "true"
         [(rows,)] = lake.query(f"deduplicated.{model}", f"select count(*) from rows where {latest}")
         assert rows == expected["rows"], entity
@@ -109,10 +109,10 @@ def assert_deduplicated_is_the_truth(lake: Lake) -> None:
             assert deleted == expected["deleted"], entity
 
 
-def assert_marts_are_the_truth(lake: Lake) -> None:
+def assert_marts_are_as_expected(lake: Lake) -> None:
     """Week by week and in all; what happened at an invalid time is there too, without a week."""
     for name, figures in FIGURES.items():
-        mart, expected = f"marts.fct_{figures['mart']}", lake.truth[name]
+        mart, expected = f"marts.fct_{figures['mart']}", lake.expected[name]
         sums = ", ".join(f"sum({column})" for column in figures["sums"])
         found = lake.query(mart, f"select {figures['week']}, count(*), {sums} from rows group by all")
         weeks = {week: tuple(map(Decimal, numbers)) for week, *numbers in found if week}
@@ -126,7 +126,7 @@ def assert_marts_are_the_truth(lake: Lake) -> None:
     groups = "select channel_group, count(*), sum(quantity), sum(net_price) from rows group by all"
     assert {group: tuple(map(Decimal, numbers)) for group, *numbers in lake.query("marts.fct_order_lines", groups)} == {
         group: tuple(map(Decimal, figures.values()))
-        for group, figures in lake.truth["order_lines"]["channel_groups"].items()
+        for group, figures in lake.expected["order_lines"]["channel_groups"].items()
     }
 
 
@@ -146,9 +146,9 @@ def restate_30d(week: IsoWeek) -> subprocess.CompletedProcess[str]:
     return run_lakehouse("export", "restate-30d", "--week", str(week))
 
 
-def assert_sales_are_the_truth(lake: Lake, wave: int) -> None:
+def assert_sales_are_as_expected(lake: Lake, wave: int) -> None:
     """Row by row: the price, the addresses and the flag as of each order, and what customers bought in 30 days."""
-    sales = truth_sales.product_sales(produced_log(**SIZE, wave=wave))
+    sales = expected_sales.product_sales(produced_log(**SIZE, wave=wave))
     columns = "order_item_id, price, total_amount, is_backdated_dimension, shipping_city, shipping_state, billing_state"
     assert set(lake.query("marts.fct_product_sales", f"select {columns} from rows")) == {
         (
@@ -162,14 +162,14 @@ def assert_sales_are_the_truth(lake: Lake, wave: int) -> None:
         )
         for sale in sales
     }
-    assert customers_30d(lake, lake.last_week) == truth_sales.customers_30d(sales, end_ms(lake.last_week))
+    assert customers_30d(lake, lake.last_week) == expected_sales.customers_30d(sales, end_ms(lake.last_week))
 
 
-def assert_orders_are_the_truth(lake: Lake, wave: int) -> None:
+def assert_orders_are_as_expected(lake: Lake, wave: int) -> None:
     """Row by row: every order of every channel, also one without a line, with what it is worth and what was paid."""
     log = list(produced_log(**SIZE, wave=wave))
     lines: dict[str, list[Decimal | None]] = {}
-    for line in truth_sales.lines(log):
+    for line in expected_sales.lines(log):
         lines.setdefault("-".join(map(str, line.order)), []).append(line.net_price)
     shop = {key: row for key, row in rules.surviving_rows(log, "orders").items() if not rules.is_deleted(row)}
     paid = {f"shop-{key}": payment.content for key, payment in rules.completed_orders(log).items()}
@@ -192,7 +192,7 @@ def assert_orders_are_the_truth(lake: Lake, wave: int) -> None:
     assert {count for count, *_ in expected.values()} >= {0, 1}
 
 
-def assert_dimensions_are_the_truth(lake: Lake, wave: int) -> None:
+def assert_dimensions_are_as_expected(lake: Lake, wave: int) -> None:
     """Every customer and product that a fact can name is a row: deleted ones and the unknown one too."""
     log = list(produced_log(**SIZE, wave=wave))
     for table, fact, key in (("customers", "orders", "customerid"), ("products", "order_items", "productid")):
@@ -206,11 +206,11 @@ def assert_dimensions_are_the_truth(lake: Lake, wave: int) -> None:
         assert True in expected.values(), table
 
 
-def assert_products_are_the_truth(lake: Lake, wave: int) -> None:
+def assert_products_are_as_expected(lake: Lake, wave: int) -> None:
     """Row by row: every product that a line can name, of the shop with its brand, of a store with its main category."""
     log = list(produced_log(**SIZE, wave=wave))
     categories: dict[str, Counter[str]] = {}
-    for channel, number, category in ((*line.product, line.category) for line in truth_sales.lines(log)):
+    for channel, number, category in ((*line.product, line.category) for line in expected_sales.lines(log)):
         if channel == "store":
             categories.setdefault(f"store-{number}", Counter()).update([category] if category else [])
     expected = {
@@ -229,7 +229,7 @@ def assert_products_are_the_truth(lake: Lake, wave: int) -> None:
     assert max(count for _, _, count in expected.values()) > 1
 
 
-def assert_histories_are_the_truth(lake: Lake, wave: int) -> None:
+def assert_histories_are_as_expected(lake: Lake, wave: int) -> None:
     """Row by row: every version of every customer and product, with what it was and how long."""
     log = list(produced_log(**SIZE, wave=wave))
     for table, column in (("customers", "segment"), ("products", "price"), ("products", "brand")):
@@ -279,36 +279,36 @@ def assert_dates_are_the_calendar(lake: Lake) -> None:
     ]
 
 
-def assert_groups_are_the_truth(lake: Lake, wave: int) -> None:
+def assert_groups_are_as_expected(lake: Lake, wave: int) -> None:
     """Row by row: the last week's figures per product and per customer, whose number in a store is a pseudonym."""
     week = str(lake.last_week)
-    lines = [line for line in truth_sales.lines(produced_log(**SIZE, wave=wave)) if line.week == week]
+    lines = [line for line in expected_sales.lines(produced_log(**SIZE, wave=wave)) if line.week == week]
     figures = "order_count, line_count, unpriced_line_count, quantity, revenue"
     demand = lake.query(
         "marts.fct_product_demand_weekly",
         f"select channel_group, product_key, category, customer_count, {figures} from rows"
         f" where ordered_week = '{week}'",
     )
-    expected = {(*key, group.customer_count, *_figures(group)) for key, group in truth_sales.demand(lines).items()}
+    expected = {(*key, group.customer_count, *_figures(group)) for key, group in expected_sales.demand(lines).items()}
     assert (len(demand), set(demand)) == (len(expected), expected)
     assert {None, 0} <= {revenue for *_, revenue in demand}, "no group without a price, or none at price 0"
     activity = lake.query(
         "marts.fct_customer_activity_weekly", f"select {figures} from rows where ordered_week = '{week}'"
     )
-    assert Counter(activity) == Counter(map(_figures, truth_sales.activity(lines).values()))
+    assert Counter(activity) == Counter(map(_figures, expected_sales.activity(lines).values()))
     for mart in ("product_demand", "customer_activity"):
         weeks = lake.query(f"marts.fct_{mart}_weekly", "select distinct ordered_week, week_start from rows")
         assert weeks == [(label, IsoWeek.parse(label).start.date()) for label, _ in weeks], mart
         assert len(weeks) > 1, mart
 
 
-def _figures(group: truth_sales.Totals) -> tuple[object, ...]:
+def _figures(group: expected_sales.Totals) -> tuple[object, ...]:
     return group.order_count, group.line_count, group.unpriced_line_count, group.quantity, group.revenue
 
 
-def assert_lists_are_the_truth(lake: Lake) -> None:
+def assert_lists_are_as_expected(lake: Lake) -> None:
     """What is kept out of the marts is listed: bad codes, payments without their order, contradictions."""
-    payments, entities = lake.truth["payments"], lake.truth["entities"]
+    payments, entities = lake.expected["payments"], lake.expected["entities"]
     expected = {
         "masked.int_payments_quarantined": payments["quarantined"],
         "joined.int_payments_unmatched": payments["quarantined"] + payments["unmatched"],
@@ -318,7 +318,7 @@ def assert_lists_are_the_truth(lake: Lake) -> None:
     by_reason = "select exclusion_reason, count(*) from joined.int_order_items_excluded group by exclusion_reason"
     with thrift.connect(lake.settings) as cursor:
         found = {listed: thrift.rows(cursor, f"select count(*) from {listed}")[0][0] for listed in expected}
-        assert dict(thrift.rows(cursor, by_reason)) == lake.truth["product_sales"]["excluded"]
+        assert dict(thrift.rows(cursor, by_reason)) == lake.expected["product_sales"]["excluded"]
     assert found == expected
 
 
@@ -331,11 +331,11 @@ def newest(lake: Lake, dataset: str) -> tuple[dict, list[dict[str, str]]]:
         return manifest, list(csv.DictReader(file))
 
 
-def assert_csv_is_the_truth(lake: Lake, version: int) -> None:
+def assert_csv_is_as_expected(lake: Lake, version: int) -> None:
     for name in EXPORTED:
         figures = FIGURES[name]
         manifest, rows = newest(lake, name)
-        expected = lake.truth[name]["weeks"][str(lake.last_week)]
+        expected = lake.expected[name]["weeks"][str(lake.last_week)]
         assert manifest["version"] == version, name
         assert len(rows) == manifest["rows"] == expected["rows"], name
         for column in figures["sums"]:
@@ -355,13 +355,13 @@ def assert_manifests_say_what_is_left_out(lake: Lake, wave: int) -> None:
         ("product_demand", "productid", first),
     ):
         manifest, _ = newest(lake, name)
-        assert manifest["quarantined"] == truth_sales.quarantined_lines(counted, week, needed) > 0, name
+        assert manifest["quarantined"] == expected_sales.quarantined_lines(counted, week, needed) > 0, name
     for name, left_out in {
-        "completed_orders": truth_sales.rejected_payments,
-        "product_sales": truth_sales.unsold_items,
+        "completed_orders": expected_sales.rejected_payments,
+        "product_sales": expected_sales.unsold_items,
     }.items():
         assert newest(lake, name)[0]["quarantined"] == left_out(log, week) > 0, name
-    events = truth_sales.events(log, week)
+    events = expected_sales.events(log, week)
     for name in EXPORTED:
         manifest, rows = newest(lake, name)
         assert sum(manifest["quarantined_by_reason"].values()) == manifest["quarantined"], name
@@ -375,14 +375,14 @@ def assert_weeks_add_up(lake: Lake, wave: int) -> None:
         "ops.reconciliation",
         "select subject, left_rows, right_rows from rows where check_name like '% of the weeks = % + %'",
     )
-    events = truth_sales.events(produced_log(**SIZE, wave=wave), str(lake.last_week))
+    events = expected_sales.events(produced_log(**SIZE, wave=wave), str(lake.last_week))
     found = {re.sub("exp_weekly__|fct_|_weekly$", "", subject): sides for subject, *sides in checks}
     assert found == {name: [count, count] for name, count in events.items()}
 
 
 def assert_manifests_say_what_changed(lake: Lake) -> None:
     """How many events came after the end of their week, and which rows differ from version 1."""
-    late = truth_sales.late_events(produced_log(**SIZE, wave=2), str(lake.last_week))
+    late = expected_sales.late_events(produced_log(**SIZE, wave=2), str(lake.last_week))
     for name in EXPORTED:
         manifest, rows = newest(lake, name)
         first = Path(lake.settings.export_root) / name / str(lake.last_week) / "v1" / f"{name}_{lake.last_week}_v1.csv"
@@ -403,18 +403,18 @@ def assert_manifests_say_what_changed(lake: Lake) -> None:
 
 def test_first_wave_is_as_expected(lake: Lake, first_wave: object) -> None:
     assert_bronze_is_the_log(lake)
-    assert_ledger_is_the_truth(lake)
-    assert_deduplicated_is_the_truth(lake)
-    assert_marts_are_the_truth(lake)
-    assert_sales_are_the_truth(lake, wave=1)
-    assert_orders_are_the_truth(lake, wave=1)
-    assert_dimensions_are_the_truth(lake, wave=1)
-    assert_products_are_the_truth(lake, wave=1)
-    assert_histories_are_the_truth(lake, wave=1)
+    assert_ledger_is_as_expected(lake)
+    assert_deduplicated_is_as_expected(lake)
+    assert_marts_are_as_expected(lake)
+    assert_sales_are_as_expected(lake, wave=1)
+    assert_orders_are_as_expected(lake, wave=1)
+    assert_dimensions_are_as_expected(lake, wave=1)
+    assert_products_are_as_expected(lake, wave=1)
+    assert_histories_are_as_expected(lake, wave=1)
     assert_dates_are_the_calendar(lake)
-    assert_groups_are_the_truth(lake, wave=1)
-    assert_lists_are_the_truth(lake)
-    assert_csv_is_the_truth(lake, version=1)
+    assert_groups_are_as_expected(lake, wave=1)
+    assert_lists_are_as_expected(lake)
+    assert_csv_is_as_expected(lake, version=1)
     assert_manifests_say_what_is_left_out(lake, wave=1)
     assert_weeks_add_up(lake, wave=1)
 
@@ -491,36 +491,36 @@ def test_second_wave_is_as_expected_and_old_files_stay(lake: Lake, first_wave: o
         # The ledger keeps what it has recorded when the snapshots are gone.
         thrift.rows(cursor, "call lake.system.expire_snapshots('bronze.payments', now(), 1)")
     leave_overtaken_replay(lake)
-    before, last_but_one = lake.truth, lake.last_week.minus(1)
+    before, last_but_one = lake.expected, lake.last_week.minus(1)
     succeed({"sample-data": lambda: produce(wave=2), "weekly": lambda: run_lakehouse("weekly", timeout=900)})
-    assert lake.truth["parameters"]["wave"] == 2
+    assert lake.expected["parameters"]["wave"] == 2
     for name in EXPORTED + AGGREGATED:
         week = str(lake.last_week)
         states = lake.query(
             "ops.weekly_figures_history",
             f"select total_rows from rows where figures_id = '{name}/{week}' order by dbt_valid_from",
         )
-        assert states == [(truth[name]["weeks"][week]["rows"],) for truth in (before, lake.truth)], name
+        assert states == [(expected[name]["weeks"][week]["rows"],) for expected in (before, lake.expected)], name
     assert_bronze_is_the_log(lake)
-    assert_ledger_is_the_truth(lake)
-    assert_deduplicated_is_the_truth(lake)
-    assert_marts_are_the_truth(lake)
-    assert_sales_are_the_truth(lake, wave=2)
-    assert_orders_are_the_truth(lake, wave=2)
-    assert_dimensions_are_the_truth(lake, wave=2)
-    assert_products_are_the_truth(lake, wave=2)
-    assert_histories_are_the_truth(lake, wave=2)
-    assert_groups_are_the_truth(lake, wave=2)
-    assert_lists_are_the_truth(lake)
-    assert_csv_is_the_truth(lake, version=2)
+    assert_ledger_is_as_expected(lake)
+    assert_deduplicated_is_as_expected(lake)
+    assert_marts_are_as_expected(lake)
+    assert_sales_are_as_expected(lake, wave=2)
+    assert_orders_are_as_expected(lake, wave=2)
+    assert_dimensions_are_as_expected(lake, wave=2)
+    assert_products_are_as_expected(lake, wave=2)
+    assert_histories_are_as_expected(lake, wave=2)
+    assert_groups_are_as_expected(lake, wave=2)
+    assert_lists_are_as_expected(lake)
+    assert_csv_is_as_expected(lake, version=2)
     assert_manifests_say_what_is_left_out(lake, wave=2)
     assert_weeks_add_up(lake, wave=2)
     assert {path: path.read_bytes() for path in files} == files
     assert_manifests_say_what_changed(lake)
-    sales = truth_sales.product_sales(produced_log(**SIZE, wave=2))
+    sales = expected_sales.product_sales(produced_log(**SIZE, wave=2))
     assert customers_30d(lake, last_but_one) == {}
     succeed({"restate-30d": lambda: restate_30d(last_but_one)})
-    assert customers_30d(lake, last_but_one) == truth_sales.customers_30d(sales, end_ms(last_but_one))
+    assert customers_30d(lake, last_but_one) == expected_sales.customers_30d(sales, end_ms(last_but_one))
 
 
 def test_a_merge_does_not_shuffle_its_target(lake: Lake, first_wave: object) -> None:

@@ -84,10 +84,10 @@ def surviving_payments(log: Iterable[Record]) -> dict[int, Record]:
 
     One at an invalid time stays only if there is no other.
     """
-    kept: dict[int, Record] = {}
+    survivors: dict[int, Record] = {}
     for record in sorted(decoded(log, PAYMENTS), key=_payment_order):
-        kept.setdefault(_payment_key(record), record)
-    return kept
+        survivors.setdefault(_payment_key(record), record)
+    return survivors
 
 
 def surviving_store_orders(log: Iterable[Record]) -> dict[tuple[int, int], Record]:
@@ -95,10 +95,10 @@ def surviving_store_orders(log: Iterable[Record]) -> dict[tuple[int, int], Recor
 
     One at an invalid time stays only if there is no other.
     """
-    kept: dict[tuple[int, int], Record] = {}
+    survivors: dict[tuple[int, int], Record] = {}
     for record in sorted(decoded(log, PIZZA), key=_store_order_order):
-        kept.setdefault(_store_order_key(record), record)
-    return kept
+        survivors.setdefault(_store_order_key(record), record)
+    return survivors
 
 
 def in_order(changes: Iterable[Record]) -> list[Change]:
@@ -145,7 +145,7 @@ def _conflicts(records: Iterable[Record], key_of: Callable[[Record], Key]) -> se
     for record in records:
         present = {name: value for name, value in record.content.items() if value is not None}
         contents[key_of(record)].add(json.dumps(present, sort_keys=True))
-    return {key for key, found in contents.items() if len(found) > 1}
+    return {key for key, payloads in contents.items() if len(payloads) > 1}
 
 
 def conflicting_payments(log: Iterable[Record]) -> set[int]:

@@ -1,6 +1,6 @@
 """The expected sales: rows as of the order, the lines of every channel, and the figures over them.
 
-Like `truth` it reads the log alone. A row as of a moment is found by walking its changes, not by periods.
+Like `rules` it reads the log alone. A row as of a moment is found by walking its changes, not by periods.
 """
 
 from collections import Counter, defaultdict
@@ -28,7 +28,7 @@ Key = tuple[str | int | None, ...]
 
 @dataclass(frozen=True)
 class Item:
-    """A living order item; `reason` says why it is no sale, `order` and `product` are rows as of the order."""
+    """A living order item; `reason` is why it is no sale, `order` and `product` are rows as of the order."""
 
     order_item_id: int
     quantity: int
@@ -103,8 +103,8 @@ def as_of(changes: list[rules.Change], moment_ms: int) -> tuple[Record | None, b
     A delete has no value.
     """
     before = [record for time_ms, record in changes if time_ms <= moment_ms]
-    found = before[-1] if before else changes[0][1]
-    return (None, False) if rules.is_deleted(found) else (found, not before)
+    row = before[-1] if before else changes[0][1]
+    return (None, False) if rules.is_deleted(row) else (row, not before)
 
 
 def items(log: Iterable[Record]) -> list[Item]:
@@ -148,11 +148,11 @@ def product_sales(log: Iterable[Record]) -> list[Sale]:
         order = item.order.content
         moment, backdated = order["orderdate"], item.is_backdated
         places: dict[str, Payload] = {}
-        customer, early = _found(customers, order["customerid"], moment)
+        customer, early = _row_as_of(customers, order["customerid"], moment)
         backdated |= early
         for side in ("shipping", "billing"):
             addressid = customer.content[f"{side}_address_id"] if customer else None
-            address, early = _found(addresses, addressid, moment)
+            address, early = _row_as_of(addresses, addressid, moment)
             backdated |= early
             places[side] = address.content if address else {"city": None, "state": None}
         sales.append(
@@ -173,7 +173,7 @@ def product_sales(log: Iterable[Record]) -> list[Sale]:
     return sales
 
 
-def _found(changes: Changes, key: int | str | None, moment_ms: int) -> tuple[Record | None, bool]:
+def _row_as_of(changes: Changes, key: int | str | None, moment_ms: int) -> tuple[Record | None, bool]:
     return as_of(changes[key], moment_ms) if key in changes else (None, False)
 
 
@@ -183,7 +183,7 @@ def excluded(log: Iterable[Record]) -> dict[str, int]:
 
 
 def quarantined_lines(log: Iterable[Record], week: str, needed: str | None = None) -> int:
-    """Return how many living items a week counts that a dataset leaves out.
+    """Return how many living items a week counts that a dataset excludes.
 
     These have no living order, one at an invalid time, or not what the dataset needs, `customerid` or `productid`.
     """
@@ -213,7 +213,7 @@ def unsold_items(log: Iterable[Record], week: str) -> int:
 
 
 def events(log: Iterable[Record], week: str) -> dict[str, int]:
-    """Return how many events a week counts, in its files or kept out of them: of what each dataset is made of."""
+    """Return how many events a week counts, in its files or excluded from them: of what each dataset is made of."""
     log = list(log)
     orders = rules.surviving_rows(log, "orders")
     payments = [(record.content["ts"], record) for record in rules.surviving_payments(log).values()]
@@ -235,7 +235,7 @@ def events(log: Iterable[Record], week: str) -> dict[str, int]:
 
 
 def _weeks_of(item: Record, order: Record | None) -> tuple[str | None, str | None]:
-    """Return the week of an item's order, and the week that counts the item: its own last change's without one."""
+    """Return the week of an item's order, and the week that counts the item: its last change's without one."""
     order_week = rules.event_week(order.content["orderdate"], order) if order and order.payload else None
     return order_week, order_week or rules.event_week(item.timestamp_ms, item)
 
@@ -282,10 +282,10 @@ def late_events(log: Iterable[Record], week: str) -> dict[str, int]:
 def lines(log: Iterable[Record]) -> list[Line]:
     """Return the order lines of every channel."""
     log = list(log)
-    found = []
+    order_lines = []
     for (store, number), record in rules.surviving_store_orders(log).items():
         for line_number, line in enumerate(record.content["order_lines"], 1):
-            found.append(
+            order_lines.append(
                 Line(
                     ("store", store, number),
                     line_number,
@@ -305,7 +305,7 @@ def lines(log: Iterable[Record]) -> list[Line]:
         spelling = (rules.text(order["channel"]) or "online").lower()
         channel, channel_group = _CHANNELS.get(spelling, (spelling, "Other"))
         price = item.product.content["price"] if item.product else None
-        found.append(
+        order_lines.append(
             Line(
                 ("shop", order["orderid"]),
                 None,
@@ -319,7 +319,7 @@ def lines(log: Iterable[Record]) -> list[Line]:
                 None if price is None else item.quantity * price,
             )
         )
-    return found
+    return order_lines
 
 
 def demand(lines: Iterable[Line]) -> dict[Key, Totals]:
@@ -364,8 +364,8 @@ def customers_30d(sales: Iterable[Sale], as_of_ms: int) -> dict[int, tuple[Decim
 
 def trades(log: Iterable[Record]) -> list[Trade]:
     """Return every trade; `price` in the record is in cents."""
-    found = []
+    trade_rows = []
     for record in rules.decoded(log, TRADES):
         cents = record.content["quantity"] * record.content["price"]
-        found.append(Trade(rules.event_week(record.timestamp_ms, record), Decimal(cents).scaleb(-2)))
-    return found
+        trade_rows.append(Trade(rules.event_week(record.timestamp_ms, record), Decimal(cents).scaleb(-2)))
+    return trade_rows

@@ -1,4 +1,4 @@
-"""The expected results as counts and totals: the content of `truth.json`. No value of a person is in it."""
+"""The expected results as counts and totals: the content of `expected.json`. No value of a person is in it."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable

@@ -84,7 +84,7 @@ def order_changes(orders: list[ShopOrder], span: Span, rng: Random) -> list[Draf
 
 
 def item_changes(orders: list[ShopOrder], first_id: int, plan: Plan, span: Span, rng: Random) -> list[Draft]:
-    """Return the log of the orders' items: one to four each, some corrected, some taken off, some orphans."""
+    """Return the log of the orders' items: one to four each, some corrected, some removed, some orphans."""
     drafts, orderitemid, products = [], first_id, product_count(plan)
     for order in orders:
         for _ in range(rng.choice((1, 1, 2, 2, 3, 4))):
@@ -108,7 +108,7 @@ def item_changes(orders: list[ShopOrder], first_id: int, plan: Plan, span: Span,
 
 
 def closing_order(plan: Plan) -> tuple[ShopOrder, list[Draft]]:
-    """Return an order placed just before the last boundary, and its news at and after it, items included."""
+    """Return an order placed just before the last boundary, and its changes at and after it, items included."""
     order = ShopOrder(7_900_001, 1, plan.end_ms - 1, None)
     item = {"orderitemid": 79_000_001, "orderid": order.orderid, "productid": 1, "quantity": 2}
     drafts = closing("orders", [order.row("Pending"), order.row("Completed")], plan.end_ms)

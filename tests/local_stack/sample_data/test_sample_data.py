@@ -17,7 +17,7 @@ from local_stack.sample_data import pii_values, produced_log
 from local_stack.sample_data.codec import decode
 from local_stack.sample_data.edges import AWAITED_ORDER, EDGE_ORDER, SALE_ORDER
 from local_stack.sample_data.expected import rules
-from local_stack.sample_data.expected import sales as truth_sales
+from local_stack.sample_data.expected import sales as expected_sales
 from local_stack.sample_data.expected.summary import summarise
 from local_stack.sample_data.log import PAYMENTS, PIZZA, TABLES, TOPICS, TRADES, shop_topic
 from local_stack.sample_data.plan import HOUR, MINUTE, WEEK, Plan
@@ -256,8 +256,8 @@ def test_the_96_hour_window_has_payments_on_both_edges(first):
 
 
 def test_sales_have_every_edge(first):
-    sales = truth_sales.product_sales(first)
-    assert set(truth_sales.excluded(first)) == {
+    sales = expected_sales.product_sales(first)
+    assert set(expected_sales.excluded(first)) == {
         "no order",
         "order deleted",
         "no product",
@@ -269,18 +269,18 @@ def test_sales_have_every_edge(first):
     edges = {sale.order_id - SALE_ORDER: sale.price for sale in sales if sale.customer_id == 999_011}
     born, changed, back = Decimal("10.00"), Decimal("12.34"), Decimal("9.99")
     assert [edges.get(step) for step in range(1, 9)] == [born, born, born, changed, changed, None, None, back]
-    lines = truth_sales.lines(first)
+    lines = expected_sales.lines(first)
     assert {line.channel_group for line in lines} == {"Physical", "Digital", "Other"}
     assert sum(line.week is None for line in lines) > 2
-    assert {trade.week is None for trade in truth_sales.trades(first)} == {True, False}
+    assert {trade.week is None for trade in expected_sales.trades(first)} == {True, False}
     # One of the two orders at the start of the 30 days is in them, one of the two at their end.
-    _, orders = truth_sales.customers_30d(sales, END_MS)[999_011]
+    _, orders = expected_sales.customers_30d(sales, END_MS)[999_011]
     assert orders == len(edges) - 4
 
 
 def test_the_second_wave_changes_prices_and_addresses_of_the_past(first, both):
     def by_item(log):
-        return {sale.order_item_id: (sale.price, sale.shipping_city) for sale in truth_sales.product_sales(log)}
+        return {sale.order_item_id: (sale.price, sale.shipping_city) for sale in expected_sales.product_sales(log)}
 
     before, after = by_item(first), by_item(both)
     changed = [(before[item], after[item]) for item in before.keys() & after.keys() if before[item] != after[item]]

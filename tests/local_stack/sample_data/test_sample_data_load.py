@@ -100,7 +100,7 @@ def test_both_waves_land_as_in_the_log_and_only_once(empty_stack):
         assert again.records == report.records
         assert_holds(empty_stack, log)
 
-        written = json.loads(report.truth_path.read_text())
+        written = json.loads(report.expected_path.read_text())
         assert written["parameters"]["wave"] == wave
         assert {topic: figures["records"] for topic, figures in written["topics"].items()} == report.records
 

@@ -1,4 +1,4 @@
-"""The plain-Python truth, on logs that are small enough to see the answer."""
+"""The results expected by plain Python, on logs that are small enough to see the answer."""
 
 from dataclasses import replace
 from decimal import Decimal
@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from local_stack.sample_data.expected import rules
-from local_stack.sample_data.expected import sales as truth_sales
+from local_stack.sample_data.expected import sales as expected_sales
 from local_stack.sample_data.log import PARTITIONS, number, partition_of
 from local_stack.sample_data.plan import DAY, HOUR
 from local_stack.sample_data.sources import payments, shop, storefront
@@ -113,7 +113,7 @@ def test_store_orders_are_numbered_per_store_and_their_lines_add_up():
         for store, moment in ((1, NOON), (2, NOON), (1, NOON + 1))
     ]
     log = number(drafts, {})
-    lines = truth_sales.lines(log)
+    lines = expected_sales.lines(log)
     assert [(line.order, line.line_number) for line in lines] == [
         (("store", store, 9), line_number) for store in (1, 2) for line_number in (1, 2)
     ]
@@ -151,7 +151,7 @@ def test_a_sale_has_the_price_and_address_as_of_its_order():
             change("addresses", home, NOON - HOUR),
         ],
     )
-    sales = sorted(truth_sales.product_sales(log), key=lambda sale: sale.order_id)
+    sales = sorted(expected_sales.product_sales(log), key=lambda sale: sale.order_id)
     assert [(sale.order_id, sale.total_amount, sale.is_backdated, sale.shipping_city) for sale in sales] == [
         (1, Decimal("2.00"), True, None),
         (2, Decimal("2.00"), False, None),
@@ -160,31 +160,31 @@ def test_a_sale_has_the_price_and_address_as_of_its_order():
         (5, Decimal("4.00"), False, home["city"]),
         (8, Decimal("8.00"), False, home["city"]),
     ]
-    assert truth_sales.excluded(log) == {"no product": 2}
-    assert truth_sales.customers_30d(sales, NOON + HOUR) == {5: (Decimal("10.00"), 4)}
-    assert truth_sales.customers_30d(sales, NOON - 1 + 30 * DAY) == {5: (Decimal("20.00"), 5)}
+    assert expected_sales.excluded(log) == {"no product": 2}
+    assert expected_sales.customers_30d(sales, NOON + HOUR) == {5: (Decimal("10.00"), 4)}
+    assert expected_sales.customers_30d(sales, NOON - 1 + 30 * DAY) == {5: (Decimal("20.00"), 5)}
 
 
 def test_a_line_is_a_line_without_a_price_too_and_an_invalid_time_has_no_week():
     nameless = {**shop.product(5, Random(1)), "productname": " ", "price": Decimal("3.00")}
     log = sold(1, NOON, 10 * NOON, product_changes=[change("products", nameless, NOON)], channel=" Kiosk")
-    lines = sorted(truth_sales.lines(log), key=lambda line: line.order)
+    lines = sorted(expected_sales.lines(log), key=lambda line: line.order)
     found = [(line.week is None, line.channel, line.channel_group, line.net_price) for line in lines]
     assert found == [(week_is_none, "kiosk", "Other", Decimal("6.00")) for week_is_none in (True, False, True)]
-    assert truth_sales.product_sales(log) == []
+    assert expected_sales.product_sales(log) == []
     unknown = sold(NOON, product_changes=[], channel=None)
-    [line] = truth_sales.lines(unknown)
+    [line] = expected_sales.lines(unknown)
     assert (line.channel, line.net_price) == ("online", None)
 
 
 def test_a_sum_over_no_known_price_is_null_and_one_over_some_leaves_the_others_out():
-    [unpriced] = truth_sales.lines(sold(NOON, product_changes=[], channel=None))
+    [unpriced] = expected_sales.lines(sold(NOON, product_changes=[], channel=None))
     priced = replace(unpriced, net_price=Decimal("6.00"), category="Hats")
     free = replace(unpriced, net_price=Decimal("0.00"), category="Bags")
     lines = [unpriced, priced, replace(priced, net_price=None), free]
-    figures = {key[2]: (cell.unpriced_line_count, cell.revenue) for key, cell in truth_sales.demand(lines).items()}
+    figures = {key[2]: (cell.unpriced_line_count, cell.revenue) for key, cell in expected_sales.demand(lines).items()}
     assert figures == {None: (1, None), "Hats": (1, Decimal("6.00")), "Bags": (0, Decimal("0.00"))}
-    [total] = truth_sales.activity(lines).values()
+    [total] = expected_sales.activity(lines).values()
     assert (total.line_count, total.unpriced_line_count, total.revenue) == (4, 2, Decimal("6.00"))
 
 
@@ -193,7 +193,7 @@ def test_trades_are_cents_and_none_is_dropped():
     log = number(drafts, {})
     payload = log[0].payload
     total = Decimal(payload["quantity"] * payload["price"]) / 100
-    assert [trade.total_price for trade in truth_sales.trades(log)] == [total] * 2
+    assert [trade.total_price for trade in expected_sales.trades(log)] == [total] * 2
 
 
 @pytest.mark.parametrize(
