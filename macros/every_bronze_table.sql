@@ -1,7 +1,7 @@
 {#
-    The caller's SELECT once per landed topic, as one UNION ALL. It is given the topic, its bronze table, and the
+    The caller's SELECT once per landed topic, as one UNION ALL. It gets the topic, its bronze table, and the
     predicate that a batch is new to this model. The topics are those of the sources' config.meta.kafka, as for the
-    ingester. Before the first `ingest run` a topic has no table and is left out.
+    ingester. Before the first `ingest run` a topic has no table and is skipped.
 #}
 {% macro every_bronze_table() %}
     {%- if not execute %}{{ return('') }}{% endif -%}

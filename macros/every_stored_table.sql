@@ -1,5 +1,5 @@
 {# The caller's SELECT once per Iceberg table of the project, as one UNION ALL: bronze, seeds, snapshots and other
-   models that are no views. It is given the table. A missing table is left out. #}
+   models that are no views. It gets the table. A missing table is skipped. #}
 {% macro every_stored_table() %}
     {%- if not execute %}{{ return('') }}{% endif -%}
     {%- set selects = [] -%}

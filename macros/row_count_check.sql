@@ -1,4 +1,4 @@
-{# A row of ops_reconciliation: the rows on both sides of an equation, those on the right as a list that adds up. The
+{# A row of ops_reconciliation: the rows on both sides of a check, those on the right as a list that adds up. The
    subject is the model or topic whose rows are missing if they differ. #}
 {% macro row_count_check(check_name, subject, left_rows, right_rows) %}
     select

@@ -1,7 +1,7 @@
 {#
     Runs at the end of every command that writes: only what this run has built and tested may be exported. For each
     export model whose tests have all passed, it tags the snapshot that the run wrote, or left unchanged, tested-<week>.
-    No tag moves if one of the tests failed or was left out, if a test of what the model comes from failed, or if
+    No tag moves if one of the tests failed or was not selected, if a test of what the model comes from failed, or if
     another run has written to the table meanwhile. Compaction keeps the rows: its snapshots are passed over.
 
     If the run has built all models behind the export, the table property lakehouse.sql.<week> has the snapshot and the
@@ -38,13 +38,13 @@
 
 {# A node and all that it comes from. The list grows while the loop reads it. #}
 {% macro lineage_of(unique_id) %}
-    {% set found = [unique_id] %}
-    {% for node_id in found %}
+    {% set unique_ids = [unique_id] %}
+    {% for node_id in unique_ids %}
         {% for upstream in graph.nodes.get(node_id, {}).get('depends_on', {}).get('nodes', []) %}
-            {% if upstream not in found %}{% do found.append(upstream) %}{% endif %}
+            {% if upstream not in unique_ids %}{% do unique_ids.append(upstream) %}{% endif %}
         {% endfor %}
     {% endfor %}
-    {% do return(found) %}
+    {% do return(unique_ids) %}
 {% endmacro %}
 
 

@@ -4,7 +4,7 @@
     `lakehouse scaffold` adds the lines of a new topic.
 #}
 
-{# The caller's SQL once per topic. It is given the topic's source and table; the staging model and the column
+{# The caller's SQL once per topic. It gets the topic's source and table; the staging model and the column
    that identifies a row in it; the model with one row of each key, and which of its rows those are, all if it is left
    out; and whether staging keeps tombstones. #}
 {% macro every_topic(separator='union all') %}
@@ -32,8 +32,8 @@
 {% endmacro %}
 
 
-{# The caller's SQL once per weekly file. It is given the dataset, its mart, and the mart's columns of week, quantity,
-   money and masking key's version; those that it does not have are left out. #}
+{# The caller's SQL once per weekly file. It gets the dataset, its mart, and the mart's columns of week, quantity,
+   money and masking key's version; those that it does not have are omitted. #}
 {% macro every_dataset(separator='union all') %}
     {%- for dataset in [
         dict(name='order_lines', mart='fct_order_lines',

@@ -76,13 +76,13 @@
 {%- endmacro %}
 
 
-{# The label of the week of an event; NULL without a valid time: such an event is kept, but belongs to no week. #}
+{# The label of the week of an event; NULL without a valid time: such an event stays, but belongs to no week. #}
 {% macro event_week(moment, is_valid='is_event_time_valid') -%}
     case when {{ is_valid }} then {{ iso_week(moment) }} end
 {%- endmacro %}
 
 
-{# The moment by which a week counts what its files leave out: the event's own if it is valid, else that of the newest
+{# The moment by which a week counts what its files exclude: the event's if it is valid, else that of the newest
    record of `row`, else when that landed. #}
 {% macro counted_at(moment, is_valid, row) -%}
     case

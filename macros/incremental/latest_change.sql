@@ -30,11 +30,11 @@
     {% set changes %}
         transform(
             array_distinct(transform({{ known }}, change -> {{ partition_of_change }})),
-            place -> struct(
-                place.kafka_generation,
-                array_max(filter({{ known }}, change -> {{ partition_of_change }} = place).monotone_timestamp) as monotone_timestamp,
-                place.kafka_partition,
-                array_max(filter({{ known }}, change -> {{ partition_of_change }} = place).last_change) as last_change
+            log_partition -> struct(
+                log_partition.kafka_generation,
+                array_max(filter({{ known }}, change -> {{ partition_of_change }} = log_partition).monotone_timestamp) as monotone_timestamp,
+                log_partition.kafka_partition,
+                array_max(filter({{ known }}, change -> {{ partition_of_change }} = log_partition).last_change) as last_change
             )
         )
     {% endset %}

@@ -47,8 +47,8 @@
 {# The table that a model of a view layer is stored as; none if it is a view or missing. #}
 {% macro table_in_place_of_view(node) %}
     {% if node.config.materialized not in ('view', 'table') %}{% do return(none) %}{% endif %}
-    {% set found = adapter.get_relation(node.database, node.schema, node.alias) %}
-    {% do return(found if found and found.is_table else none) %}
+    {% set relation = adapter.get_relation(node.database, node.schema, node.alias) %}
+    {% do return(relation if relation and relation.is_table else none) %}
 {% endmacro %}
 
 

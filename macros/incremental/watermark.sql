@@ -1,5 +1,5 @@
 {#
-    What a model has read of each followed table (macros/incremental/bounds.sql), in the properties of its own table.
+    What a model has read of each followed table (macros/incremental/bounds.sql), in the properties of the model's table.
     They are written after its rows; a batch that is read again changes nothing, so a crash in between is harmless.
 
     lakehouse.read.<schema>.<table> = <id of that table>/<batch>
@@ -15,17 +15,17 @@
    up to `until`, of a source also the day `since` which they landed; `exist`, whether there are any; is_continued,
    whether the properties hold for all of them and the seeds are the same; table_id, '' without a table. #}
 {% macro unread_batches(existing) %}
-    {% set own = table_properties(existing) %}
-    {% set is_trusted = existing is not none and not is_rolled_back(existing, own) %}
-    {% set has_same_seeds = own.get('lakehouse.seeds', '') == seeds_read() %}
+    {% set known = table_properties(existing) %}
+    {% set is_trusted = existing is not none and not is_rolled_back(existing, known) %}
+    {% set has_same_seeds = known.get('lakehouse.seeds', '') == seeds_read() %}
     {% set unread = namespace(is_continued=is_trusted and has_same_seeds, exist=false) %}
     {% set upstreams = [] %}
     {% for followed in followed_by(model) %}
         {% set note = 'lakehouse.read.' ~ followed.table.schema ~ '.' ~ followed.table.identifier %}
         {% set properties = table_properties(followed.reader or followed.table) %}
         {% set id = properties.get('lakehouse.table-id', '') %}
-        {% set is_read = is_trusted and note in own and own[note].rpartition('/')[0] == id %}
-        {% set read = batch_of(own[note]) if is_read else 0 %}
+        {% set is_read = is_trusted and note in known and known[note].rpartition('/')[0] == id %}
+        {% set read = batch_of(known[note]) if is_read else 0 %}
         {% set since = none %}
         {% if followed.is_source %}
             {% set newest, since = landed_after(landed_in(followed.table), read) %}
@@ -42,7 +42,7 @@
         'upstreams': upstreams,
         'is_continued': unread.is_continued,
         'exist': unread.exist,
-        'table_id': own.get('lakehouse.table-id', ''),
+        'table_id': known.get('lakehouse.table-id', ''),
     }) %}
 {% endmacro %}
 

@@ -88,14 +88,14 @@
     {% if equal != 1 %}
         {% do exceptions.raise_compiler_error(
             'The masking key file ' ~ key_file ~ ' holds another key than the one this warehouse is masked with.'
-            ~ ' Restore that key, or give the new key a version of its own.'
+            ~ ' Restore that key, or give the new key another version.'
         ) %}
     {% endif %}
 {% endmacro %}
 
 
 {# Raise if an incremental table holds pseudonyms of another version: a MERGE would mix the two. Other tables are
-   written as a whole. The bounds of key_version in the files show it; with one version there is nothing to ask. #}
+   written in one commit. The bounds of key_version in the files show it; with one version there is nothing to ask. #}
 {% macro require_masked_with(version) %}
     {% set others = "select count(*) from ops.pii_key_versions where key_version <> '" ~ version ~ "'" %}
     {% if flags.FULL_REFRESH or run_query(others).rows[0][0] == 0 %}{% do return('') %}{% endif %}

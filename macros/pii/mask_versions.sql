@@ -18,15 +18,15 @@
 
 {# The versions of the classes of staging columns that a model reads through schema masked, as class=version. #}
 {% macro masks_behind(unique_id) %}
-    {% set versions, found = mask_versions(), [] %}
+    {% set versions, used_versions = mask_versions(), [] %}
     {% for masked_id in lineage_of(unique_id) if graph.nodes.get(masked_id, {}).get('schema') == 'masked' %}
         {% for node_id in lineage_of(masked_id) if graph.nodes.get(node_id, {}).get('schema') == 'staging' %}
             {% for column in graph.nodes[node_id].columns.values() if column.config.meta.pii in versions %}
-                {% do found.append(versions[column.config.meta.pii]) %}
+                {% do used_versions.append(versions[column.config.meta.pii]) %}
             {% endfor %}
         {% endfor %}
     {% endfor %}
-    {% do return(found | unique | sort | join(' ')) %}
+    {% do return(used_versions | unique | sort | join(' ')) %}
 {% endmacro %}
 
 
@@ -37,18 +37,18 @@
     {% if pairs_of('show tblproperties ops.pii_key_versions').get('lakehouse.masks') == versions %}
         {% do return('') %}
     {% endif %}
-    {% set stale, left_out = [], [] %}
+    {% set stale, unselected = [], [] %}
     {% for node in graph.nodes.values()
         if node.resource_type == 'model' and node.config.materialized in ('incremental', 'table') %}
         {% set masks = masks_behind(node.unique_id) %}
         {% set table = adapter.get_relation(node.database, node.schema, node.alias) if masks %}
-        {% if table and node.unique_id not in selected_resources %}{% do left_out.append(table) %}{% endif %}
+        {% if table and node.unique_id not in selected_resources %}{% do unselected.append(table) %}{% endif %}
         {% if table and node.config.materialized == 'incremental' %}
             {% set of_table = table_properties(table).get('lakehouse.masks', '').split(' ') %}
             {% if masks.split(' ') | reject('in', of_table) | list %}{% do stale.append(table | string) %}{% endif %}
         {% endif %}
     {% endfor %}
-    {% if stale and (left_out or not flags.FULL_REFRESH) %}
+    {% if stale and (unselected or not flags.FULL_REFRESH) %}
         {% do exceptions.raise_compiler_error(
             'Masks have changed, but ' ~ stale | sort | join(', ') ~ ' was masked by their former SQL.'
             ~ ' Mask all again: `dbt build --full-refresh --select path:models/intermediate/masked+`.'

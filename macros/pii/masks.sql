@@ -30,10 +30,10 @@
     {%- if mask == 'as_is' -%}
         {{ value }}
     {%- elif mask == 'pseudonym' -%}
-        {# each system numbers its own persons; an e-mail or a card is the same everywhere #}
+        {# each system numbers its persons; an e-mail or a card is the same everywhere #}
         {{ pseudonym(value, class, source if class in ['user', 'customer'] else '', pads) }}
     {%- elif mask == 'last_four' -%}
-        {# a number that is too short to be a card's would be shown whole #}
+        {# a number that is too short to be a card's would be visible in full #}
         nullif(regexp_extract({{ value }}, '^[0-9]{8,15}([0-9]{4})$', 1), '')
     {%- elif mask == 'initials' -%}
         {# three stars whatever the length #}

@@ -25,7 +25,7 @@
         [count_rows(ref('fct_completed_orders')), count_rows(ref('int_payments_unmatched'))]
     ) }}
     union all
-    -- a payment in both lists can hide one that is in neither: both equations hold only if none is
+    -- a payment in both lists can hide one that is in neither: both checks hold only if none is
     {{ row_count_check(
         'payments = completed or unmatched', ref('fct_completed_orders'),
         count_rows(ref('int_payments_deduplicated')),
@@ -41,14 +41,14 @@
         [count_rows(ref('fct_order_lines'), "order_key like 'store-%'")]
     ) }}
     -- every line of every channel is in a dataset's figures, or listed with what it lacks
-    {% for mart, left_out in aggregates %}
+    {% for mart, is_excluded in aggregates %}
         union all
         {{ row_count_check(
-            'order lines = counted + left out', mart,
+            'order lines = counted + excluded', mart,
             count_rows(ref('int_store_order_lines_exploded')) ~ ' + ' ~ count_rows(ref('int_order_items_priced')),
             [
                 count_rows(mart, figure='coalesce(sum(line_count), 0)'),
-                count_rows(ref('fct_order_lines_left_out'), left_out),
+                count_rows(ref('fct_order_lines_left_out'), is_excluded),
             ]
         ) }}
     {% endfor %}
@@ -65,7 +65,7 @@
     ) }}
     union all
     {{ row_count_check(
-        'order lines of the weeks = export + left out', ref('exp_weekly__order_lines'),
+        'order lines of the weeks = export + excluded', ref('exp_weekly__order_lines'),
         lines_of_weeks,
         [
             count_rows(ref('exp_weekly__order_lines'), in_exported_weeks('ordered_week')),
@@ -83,14 +83,14 @@
                 ~ 'select order_item_id from ' ~ ref('int_order_items_priced') ~ ' where ' ~ in_weeks ~ ')'),
         ]
     ) }}
-    {% for mart, left_out in aggregates %}
+    {% for mart, is_excluded in aggregates %}
         union all
         {{ row_count_check(
-            'order lines of the weeks = counted + left out', mart,
+            'order lines of the weeks = counted + excluded', mart,
             lines_of_weeks,
             [
                 count_rows(mart, in_exported_weeks('ordered_week'), 'coalesce(sum(line_count), 0)'),
-                count_rows(ref('fct_order_lines_left_out'), left_out ~ ' and ' ~ in_weeks),
+                count_rows(ref('fct_order_lines_left_out'), is_excluded ~ ' and ' ~ in_weeks),
             ]
         ) }}
     {% endfor %}

@@ -1,13 +1,13 @@
 {#
     What a table or view is, by statements that start no Spark job. A description has hashes and what they are made of:
-    schema, of a table's columns; content, of these and the snapshot; marker, of all that it tells but for the tags of
+    schema, of a table's columns; content, of these and the snapshot; marker, of all that Spark describes but for the tags of
     tested weeks, which are set at the end of a run, and what a fork of the lake changes. Of a view all three are a hash
     of its text.
 #}
 
 
-{# The description of a relation as this command saw it first, or after its own last write; none if it is missing. The
-   number of writes is in the key, so what another thread asks before a write is not taken for what is after it. #}
+{# The description of a relation as this command saw it first, or after its last write; none if it is missing. The
+   number of writes is in the key, so what another thread asks before a write is not mistaken for what is after it. #}
 {% macro described(name, created=none) %}
     {% set states = node_states() %}
     {% set key = name ~ ' ' ~ states.written.count(name) %}
@@ -30,7 +30,7 @@
     {% endif %}
     {% set schema_id = schema_id or schema_ids([name]).get(name) %}
     {% set columns, properties, others, section = {}, {}, [], namespace(has_columns=true) %}
-    {% set left_out = ('lakehouse.sql.', 'lakehouse.fork-of', 'gc.enabled', 'write.metadata.delete-after-commit') %}
+    {% set excluded = ('lakehouse.sql.', 'lakehouse.fork-of', 'gc.enabled', 'write.metadata.delete-after-commit') %}
     {% for title, text, comment in run_query('describe extended ' ~ relation).rows %}
         {% set section.has_columns = section.has_columns and title and not title.startswith('#') %}
         {% if section.has_columns %}
@@ -39,7 +39,7 @@
             {# a value may hold commas #}
             {% for pair in modules.re.split(',(?=[A-Za-z][\\w.-]*=)', text[1:-1]) %}
                 {% do properties.update({pair.partition('=')[0]: pair.partition('=')[2]}) %}
-                {% if not pair.startswith(left_out) %}{% do others.append(pair) %}{% endif %}
+                {% if not pair.startswith(excluded) %}{% do others.append(pair) %}{% endif %}
             {% endfor %}
         {% elif title not in ('Location', 'Statistics') %}
             {% do others.append([title, text, comment]) %}

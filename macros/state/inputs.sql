@@ -69,11 +69,11 @@
         if schema in project_schemas() and adapter.get_relation(none, schema, name) %}
         {% do relations.append(schema ~ '.' ~ name) %}
     {% endfor %}
-    {% set found = modules.re.search(volatile_sql(), modules.re.sub('extract[(]\\s*\\w+\\s+from', '', text)) %}
+    {% set match = modules.re.search(volatile_sql(), modules.re.sub('extract[(]\\s*\\w+\\s+from', '', text)) %}
     {% do return({
         'relations': relations | sort,
         'reads_key': 'pii_pads' in text,
-        'volatile': 'its SQL has `' ~ found.group().split() | join(' ') ~ '`' if found else '',
+        'volatile': 'its SQL has `' ~ match.group().split() | join(' ') ~ '`' if match else '',
     }) %}
 {% endmacro %}
 

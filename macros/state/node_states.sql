@@ -4,7 +4,7 @@
 
     fingerprint: a hash of SQL, config and engine;
     inputs: what the relations that its SQL reads were, as JSON (macros/state/inputs.sql);
-    marker: what its own table or view was afterwards; '' for a test.
+    marker: what the node's table or view was afterwards; '' for a test.
 
     A row proves itself by being equal to what a run sees, so none has to be deleted, after a rollback for instance.
 #}
@@ -77,7 +77,7 @@
 
 
 {# Runs at the end: store the notes of nodes that succeeded. A note whose inputs another program changed meanwhile is
-   left out: which rows its node has read is unknown. #}
+   omitted: which rows its node has read is unknown. #}
 {% macro save_node_states(results) %}
     {% set states = node_states() %}
     {% set succeeded, read = [], [] %}
@@ -112,7 +112,8 @@
    that it commits next has its fingerprint, by which after_run() finds it. #}
 {% macro is_unchanged(sql) %}
     {% set states = node_states() %}
-    {% set own = described(this.schema ~ '.' ~ this.identifier) if model.resource_type != 'test' else {'marker': ''} %}
+    {% set is_test = model.resource_type == 'test' %}
+    {% set current = {'marker': ''} if is_test else described(this.schema ~ '.' ~ this.identifier) %}
     {% set note, stored = new_note(sql), states.stored.get(model.unique_id, {}) %}
     {% set changed = changed_inputs(stored, note) if note is not string %}
     {% set reason = (
@@ -120,15 +121,15 @@
         else 'no success is noted' if not stored
         else 'its SQL, config or engine changed' if stored.fingerprint != note.fingerprint
         else changed ~ ' changed' if changed
-        else this ~ ' changed' if not own or own.marker != stored.marker
+        else this ~ ' changed' if not current or current.marker != stored.marker
         else 'skipping is off' if not states.is_skipping
         else 'unchanged'
     ) %}
     {% do log('node state: ' ~ model.unique_id ~ ': ' ~ reason) %}
-    {% if reason == 'unchanged' %}{% do states.unchanged.update({model.unique_id: own.snapshot}) %}{% endif %}
+    {% if reason == 'unchanged' %}{% do states.unchanged.update({model.unique_id: current.snapshot}) %}{% endif %}
     {% if reason == 'unchanged' or note is string %}{% do return(reason == 'unchanged') %}{% endif %}
-    {% do states.notes.update({model.unique_id: dict(note, marker='', before=own)}) %}
-    {% if model.resource_type != 'test' %}
+    {% do states.notes.update({model.unique_id: dict(note, marker='', before=current)}) %}
+    {% if not is_test %}
         {% do run_query('set `spark.sql.iceberg.snapshot-property.lakehouse.built-from`=' ~ note.fingerprint) %}
     {% endif %}
     {% do return(false) %}
@@ -152,14 +153,14 @@
 {% endmacro %}
 
 
-{# Whether a table is as this node's own commit, or no commit at all, left it. A seed of several commits is not. #}
+{# Whether a table is as this node's commit, or no commit at all, left it. A seed of several commits is not. #}
 {% macro is_own_commit(note, after) %}
     {% if note.before and note.before.snapshot == after.snapshot %}{% do return(true) %}{% endif %}
-    {% set own = run_query(
+    {% set snapshot_id = run_query(
         'select max_by(snapshot_id, committed_at) from ' ~ this ~ ".snapshots where summary['lakehouse.built-from'] = '"
         ~ note.fingerprint ~ "'" ~ (' and parent_id is null' if model.resource_type == 'seed')
     ).rows[0][0] %}
-    {% do return(own | string == after.snapshot) %}
+    {% do return(snapshot_id | string == after.snapshot) %}
 {% endmacro %}
 
 

@@ -8,7 +8,7 @@ with product_demand as (
 
 ),
 
-judged as (
+marked as (
 
     select
         *,
@@ -36,7 +36,7 @@ final as (
         if(is_suppressed, null, unpriced_line_count) as unpriced_line_count,
         if(is_suppressed, null, revenue) as revenue
 
-    from judged
+    from marked
 
 )
 

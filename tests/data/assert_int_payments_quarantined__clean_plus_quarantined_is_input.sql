@@ -1,6 +1,6 @@
 {{ config(group='landed_data') }}
 
--- A payment is quarantined exactly if its code is not eight capitals or digits: judged here in
+-- A payment is quarantined exactly if its code is not eight capitals or digits: checked here in
 -- other words.
 with payments as (
 

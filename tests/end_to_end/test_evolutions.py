@@ -212,4 +212,4 @@ def test_each_order_line_is_in_the_file_or_left_out_for_what_it_lacks(evolved: E
 def test_what_goes_in_comes_out(evolved: Evolved) -> None:
     checks = scan(evolved, "ops.reconciliation")
     assert {check["check_name"]: check["difference"] for check in checks if check["difference"]} == {}
-    assert "order lines = counted + left out" in {check["check_name"] for check in checks}
+    assert "order lines = counted + excluded" in {check["check_name"] for check in checks}

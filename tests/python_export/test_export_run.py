@@ -133,13 +133,13 @@ with demand as (
     where {{ in_exported_weeks(iso_week('event_at')) }}
     group by 1, 2
 ),
-judged as (
+marked as (
     select *, {{ is_suppressed('customers', total='ordered_week', key='note') }} as is_suppressed from demand
 )
 select
     ordered_week, note, is_suppressed,
     if(is_suppressed, null, customers) as customers, if(is_suppressed, null, revenue) as revenue
-from judged
+from marked
 """
 GROUPS_YML = """
 version: 2
@@ -688,7 +688,7 @@ def test_a_dataset_of_small_groups_is_published_once_per_week(
 
     sell(23)
     model = with_groups.directory / "models" / "exports" / "exp_weekly__groups.sql"
-    model.write_text(GROUPS.replace("as revenue\nfrom judged", "as revenue, 1 as more\nfrom judged"))
+    model.write_text(GROUPS.replace("as revenue\nfrom marked", "as revenue, 1 as more\nfrom judged"))
     again = groups()
     assert ([version.unchanged for version in again.published], again.warnings) == ([True], [])
     assert public_files(settings) == files

@@ -58,7 +58,7 @@ def after_two_verified_topics() -> None:
     die_at_the_second(steps, "verify_topic")
 
 
-def before_a_week_is_judged() -> None:
+def before_a_week_is_checked() -> None:
     only("complete")
     steps.Readiness.check = die
 
@@ -111,7 +111,7 @@ def after_the_mail() -> None:
 POINTS = {
     "ingest": after_the_first_batch,
     "verify": after_two_verified_topics,
-    "complete": before_a_week_is_judged,
+    "complete": before_a_week_is_checked,
     "build": after_the_first_table,
     "reconcile": before_the_numbers_are_read,
     "export": after_two_versions,

@@ -22,7 +22,7 @@ orders as (
 ),
 
 -- the first reason that applies; none for a payment that completes its order
-judged as (
+compared as (
 
     select
         payments.order_id,
@@ -63,7 +63,7 @@ final as (
         counted_at,
         {{ event_week('paid_at') }} as paid_week
 
-    from judged
+    from compared
     where unmatched_reason is not null
 
 )

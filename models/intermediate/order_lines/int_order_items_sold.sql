@@ -59,7 +59,7 @@ final as (
         order_items.quantity,
 
         -- flags
-        -- greatest() leaves out what is NULL: a dimension that is not there
+        -- greatest() ignores what is NULL: a dimension that is not there
         order_items.ordered_at < greatest(
             order_items.product_valid_from,
             customers.valid_from,

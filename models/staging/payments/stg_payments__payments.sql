@@ -16,7 +16,7 @@ final as (
         try_cast(product_id as bigint) as product_id,
         try_cast(customer_id as bigint) as customer_id,
 
-        -- attributes: the code is judged as it was sent
+        -- attributes: the code is checked as it was sent
         confirmation_code,
         {{ clean_text('payment_method') }} as payment_method,
 

@@ -1,6 +1,6 @@
 with landed as (
 
-    -- tombstones stay: they delete, and only their key says what
+    -- tombstones stay: they delete what their key names
     select *
     from {{ source('shop', 'shiftleft_public_order_items') }}
     where decode_error is null
@@ -20,7 +20,7 @@ final as (
         -- attributes
         try_cast(quantity as bigint) as quantity,
 
-        -- change: a tombstone deletes, a row deletes if it says so
+        -- change: a tombstone deletes, a row deletes if its __deleted is true
         kafka_raw_value is null or coalesce(__deleted = 'true', false) as is_deleted,
 
         -- position

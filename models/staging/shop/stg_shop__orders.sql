@@ -1,6 +1,6 @@
 with landed as (
 
-    -- tombstones stay: they delete, and only their key says what
+    -- tombstones stay: they delete what their key names
     select *
     from {{ source('shop', 'shiftleft_public_orders') }}
     where decode_error is null
@@ -16,7 +16,7 @@ final as (
         -- foreign keys
         try_cast(customerid as bigint) as customer_id,
 
-        -- attributes: the shop leaves out the channel for online
+        -- attributes: the shop omits the channel for online
         {{ clean_text('status') }} as order_status,
         coalesce({{ clean_text('channel') }}, 'online') as channel_spelling,
 
@@ -24,7 +24,7 @@ final as (
         cast(orderdate as timestamp) as ordered_at,
         {{ is_event_time_valid('cast(orderdate as timestamp)') }} as is_event_time_valid,
 
-        -- change: a tombstone deletes, a row deletes if it says so
+        -- change: a tombstone deletes, a row deletes if its __deleted is true
         kafka_raw_value is null or coalesce(__deleted = 'true', false) as is_deleted,
 
         -- position

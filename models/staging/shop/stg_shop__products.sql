@@ -1,6 +1,6 @@
 with landed as (
 
-    -- tombstones stay: they delete, and only their key says what
+    -- tombstones stay: they delete what their key names
     select *
     from {{ source('shop', 'shiftleft_public_products') }}
     where decode_error is null
@@ -26,7 +26,7 @@ final as (
         try_cast(price as decimal(28, 2)) as price,
         price is not null and try_cast(price as decimal(28, 2)) is null as has_lost_price,
 
-        -- change: a tombstone deletes, a row deletes if it says so
+        -- change: a tombstone deletes, a row deletes if its __deleted is true
         kafka_raw_value is null or coalesce(__deleted = 'true', false) as is_deleted,
 
         -- position

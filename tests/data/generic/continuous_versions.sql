@@ -1,6 +1,6 @@
 {# The versions of each key follow each other: one ends when the next begins, and only the last has
    no end. So no two overlap, and no moment after the first is in none. A version that was replaced
-   at the time it began lasted for no moment, and is left out. #}
+   at the time it began lasted for no moment, and is excluded. #}
 {% test continuous_versions(model, column_name) %}
     with periods as (
 

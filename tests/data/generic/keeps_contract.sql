@@ -1,4 +1,4 @@
-{# No column is NULL that the contract says is not, and none has other values than
+{# No column is NULL that the contract declares not NULL, and none has other values than
    `meta.allowed_values`: all columns in one scan. Iceberg enforces no constraint of dbt's. #}
 {% test keeps_contract(model) %}
     with breaches as (
