@@ -60,7 +60,7 @@ class Service:
         """Start the process and wait until it answers; return False when it already ran.
 
         Raises:
-            UserError: a port is taken, or the process died or did not answer in time (with the end of its log).
+            UserError: a port is in use, or the process died or did not answer in time (with the end of its log).
         """
         if self.process():
             self._wait_until_it_answers()

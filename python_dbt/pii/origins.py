@@ -16,7 +16,7 @@ class Origin:
     """What flows into a column by value.
 
     `parents` are columns of the relations that its model reads, `sources` those of source tables and seeds, at most:
-    of a row that is taken as a whole all columns count. `masked` are the classes of personal data, each with its mask,
+    of an entire row all columns count. `masked` are the classes of personal data, each with its mask,
     None if it is raw.
     """
 

@@ -36,7 +36,7 @@ def test_a_server_that_runs_keeps_its_files(offline_settings: Settings, tmp_path
         file = settings.home / "thrift" / "tmp" / "shuffle"
         file.parent.mkdir(parents=True)
         file.touch()
-        with pytest.raises(UserError, match=f"Port {port} for thrift is taken"):
+        with pytest.raises(UserError, match=f"Port {port} for thrift is in use"):
             thrift_server.exec_server(settings)
     assert file.exists()
 
