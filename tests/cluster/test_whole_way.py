@@ -34,13 +34,13 @@ from python_ingest.declare.topics import Declaration
 from python_jobs import fork
 from tests.conftest import run_dbt, run_lakehouse, started
 from tests.support import planted
-from tests.support.lab import Lab, assert_exactly_once, declared_in, produce
 from tests.support.services.postgres import PASSWORD, Postgres
 from tests.support.services.secured import PASSWORD as LOGIN
 from tests.support.services.secured import USER, Authority, secured_broker
 from tests.support.services.spark_cluster import SparkCluster, running_cluster
 from tests.support.services.spark_jvm import session_of_its_own
 from tests.support.services.weed import SECRET, Weed
+from tests.support.topic_fixture import TopicFixture, assert_exactly_once, declared_in, produce
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
@@ -248,14 +248,14 @@ def test_a_batch_in_trouble_is_landed_once(
     settings: Settings, servers: Servers, spark: SparkSession, trouble: Callable[[Servers], None]
 ) -> None:
     name = trouble.__name__
-    lab = Lab(settings, spark, Declaration(f"lab.{name}", "bronze_lab", name, "string", "dead_letter"))
-    lab.make_topic()
-    produce(lab, FEW)
-    lab.land_well()
-    produce(lab, MANY, start=FEW)
+    topic = TopicFixture(settings, spark, Declaration(f"test.{name}", "bronze_tests", name, "string", "dead_letter"))
+    topic.make_topic()
+    produce(topic, FEW)
+    topic.land_well()
+    produce(topic, MANY, start=FEW)
     stages = spark.sparkContext.statusTracker()
     with ThreadPoolExecutor() as pool:
-        landing = pool.submit(lab.land)
+        landing = pool.submit(topic.land)
         while not landing.done() and not stages.getActiveStageIds():
             time.sleep(0.02)
         assert not landing.done()
@@ -264,8 +264,8 @@ def test_a_batch_in_trouble_is_landed_once(
     # What has gone on by itself has landed all; else it says what failed.
     assert landed.lag == 0 if landed.error is None else "Unexpected error" not in landed.error.message, landed
     servers.up()
-    lab.land_well()
-    assert_exactly_once(lab, FEW + MANY)
+    topic.land_well()
+    assert_exactly_once(topic, FEW + MANY)
 
 
 def test_a_cluster_that_gives_no_executor_is_named(
@@ -301,13 +301,13 @@ def test_executors_read_from_a_broker_behind_a_login(
             "KAFKA_SSL_KEY_LOCATION": str(key),
         }.items():
             monkeypatch.setenv(name, value)
-        declaration = Declaration("lab.secured", "bronze_lab", "secured", "string", "dead_letter")
-        lab = Lab(from_environment(), spark, declaration)
-        lab.make_topic()
-        produce(lab, FEW)
+        declaration = Declaration("test.secured", "bronze_tests", "secured", "string", "dead_letter")
+        topic = TopicFixture(from_environment(), spark, declaration)
+        topic.make_topic()
+        produce(topic, FEW)
         landed = run_lakehouse("ingest", "run", "--models", str(declared_in(tmp_path, declaration)))
         assert landed.returncode == 0, landed.stdout + landed.stderr
-        assert_exactly_once(lab, FEW)
+        assert_exactly_once(topic, FEW)
     servers.secrets["key of a client"] = key.read_text().splitlines()[1]
 
 

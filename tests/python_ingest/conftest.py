@@ -1,4 +1,4 @@
-"""What the ingester's tests share: a lab of their own per test."""
+"""What the ingester's tests share: a topic and a table per test."""
 
 import uuid
 from pathlib import Path
@@ -13,7 +13,7 @@ from python_common.spark.session import LazySparkSession
 from python_ingest.declare.topics import Declaration
 from tests.support import in_process
 from tests.support.in_process import Lakehouse
-from tests.support.lab import Lab, declared_in
+from tests.support.topic_fixture import TopicFixture, declared_in
 
 
 @pytest.fixture
@@ -32,10 +32,10 @@ def catalog(offline_settings: Settings) -> Catalog:
 
 
 @pytest.fixture
-def lab(services: Settings, spark: SparkSession, declaration: Declaration) -> Lab:
-    lab = Lab(services, spark, declaration)
-    lab.make_topic()
-    return lab
+def topic(services: Settings, spark: SparkSession, declaration: Declaration) -> TopicFixture:
+    topic = TopicFixture(services, spark, declaration)
+    topic.make_topic()
+    return topic
 
 
 @pytest.fixture

@@ -28,8 +28,8 @@ from python_ingest.avro.expanded_schema import expand_schema
 from python_ingest.bronze.columns import landed_columns
 from python_ingest.declare.spark_types import children
 from python_ingest.declare.topics import read_declarations
-from tests.support.lab import record
 from tests.support.seeds import SEED
+from tests.support.topic_fixture import record
 
 pytestmark = pytest.mark.unit
 

@@ -10,7 +10,7 @@ from python_common.config import connections
 from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_dbt.scaffold import columns
-from tests.support.lab import record
+from tests.support.topic_fixture import record
 
 TEXT = {"type": "object", "properties": {"id": {"type": "integer"}}}
 

@@ -36,7 +36,7 @@ from python_export.readiness.unclassified import omitted_fields
 from python_ingest.avro.expanded_schema import expand_schema
 from python_ingest.declare.topics import MODELS_DIR, read_declarations
 from tests.support.hostile_rows import DATASET, arrow_table, current_source, hostile_rows
-from tests.support.lab import record
+from tests.support.topic_fixture import record
 
 
 def node(name: str, *reads: str, kind: str = "model", materialized: str = "table", **meta: Any) -> dict[str, Any]:

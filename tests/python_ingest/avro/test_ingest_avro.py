@@ -17,7 +17,7 @@ from python_ingest.bronze.column_types import of_avro, reader_schema
 from python_ingest.declare.spark_types import children
 from python_ingest.kafka.message import HEADER_BYTES
 from tests.support.evolutions import encode
-from tests.support.lab import record
+from tests.support.topic_fixture import record
 
 
 def form(schema: Any, *references: Any) -> Any:

@@ -16,7 +16,7 @@ from python_ingest.kafka.registry import Registered
 from python_ingest.landing.schemas import check_compatibility
 from python_ingest.maintenance.status import topic_statuses
 from tests.support.in_process import Lakehouse
-from tests.support.lab import Lab, record
+from tests.support.topic_fixture import TopicFixture, record
 
 Fields = dict[str, tuple[str, bool]]
 DEFAULTS = {"int": 0, "string": "", "double": 0.5}
@@ -57,7 +57,7 @@ def test_a_union_of_which_a_record_holds_nothing_is_refused() -> None:
         notes_of(record("r", id="int"), record("r", id="int", text=["null", "string", twins]))
 
 
-def test_only_a_version_that_the_registry_calls_incompatible_both_ways_is_refused(lab: Lab) -> None:
+def test_only_a_version_that_the_registry_calls_incompatible_both_ways_is_refused(topic: TopicFixture) -> None:
     rng = random.Random(20261122)
     outcomes = {"landed": 0, "noted": 0, "refused": 0}
     for number in range(120):
@@ -66,10 +66,10 @@ def test_only_a_version_that_the_registry_calls_incompatible_both_ways_is_refuse
         before, after = (schema_of(fields, number % 3) for fields in (old, new))
         compatible = False
         for level in ("BACKWARD", "FORWARD"):
-            subject = f"{lab.topic}-{number}-{level}"
-            lab.registry.register_schema(subject, Schema(json.dumps(before), "AVRO"))
-            lab.registry.set_compatibility(subject, level)
-            compatible |= lab.registry.test_compatibility(subject, Schema(json.dumps(after), "AVRO"))
+            subject = f"{topic.name}-{number}-{level}"
+            topic.registry.register_schema(subject, Schema(json.dumps(before), "AVRO"))
+            topic.registry.set_compatibility(subject, level)
+            compatible |= topic.registry.test_compatibility(subject, Schema(json.dumps(after), "AVRO"))
         gone = {kind for name, (kind, optional) in old.items() if name not in new and not optional}
         come = {kind for name, (kind, optional) in new.items() if name not in old and not optional}
         try:
@@ -108,24 +108,24 @@ def test_what_replaces_a_field_is_noted_or_refused_by_its_path_until_it_is_allow
 
 
 def test_a_drop_next_to_an_addition_lands_and_is_in_the_log_and_the_summary(
-    lab: Lab, models_dir: Any, lakehouse: Lakehouse
+    topic: TopicFixture, models_dir: Any, lakehouse: Lakehouse
 ) -> None:
-    name = f"sale_{lab.declaration.table}"
-    first = lab.register(optional(record(name, id="int", code="int"), "code"))
-    second = lab.register(record(name, id="int", number="int"))
-    lab.produce(lab.encode(first, {"id": 1, "code": 5}))
-    assert lab.land_well().notes == []
-    lab.produce(lab.encode(second, {"id": 2, "number": 6}))
+    name = f"sale_{topic.declaration.table}"
+    first = topic.register(optional(record(name, id="int", code="int"), "code"))
+    second = topic.register(record(name, id="int", number="int"))
+    topic.produce(topic.encode(first, {"id": 1, "code": 5}))
+    assert topic.land_well().notes == []
+    topic.produce(topic.encode(second, {"id": 2, "number": 6}))
     note = f"schema id {second}: code was dropped and number added, as a separate column"
-    result = lab.land_well()
-    assert (result.dead_letters, result.notes, lab.messages.notes) == (0, [note], [note])
-    assert [(row["code"], row["number"]) for row in lab.rows()] == [(5, None), (None, 6)]
-    assert lab.table().properties[f"lakehouse.note.value-schema.{second}"] == note
-    lab.produce(lab.encode(second, {"id": 3, "number": 7}))
-    assert lab.land_well().notes == []
-    (status,) = topic_statuses(lab.settings, [lab.declaration], 10)
+    result = topic.land_well()
+    assert (result.dead_letters, result.notes, topic.messages.notes) == (0, [note], [note])
+    assert [(row["code"], row["number"]) for row in topic.rows()] == [(5, None), (None, 6)]
+    assert topic.table().properties[f"lakehouse.note.value-schema.{second}"] == note
+    topic.produce(topic.encode(second, {"id": 3, "number": 7}))
+    assert topic.land_well().notes == []
+    (status,) = topic_statuses(topic.settings, [topic.declaration], 10)
     assert status.notes == [note]
     shown = lakehouse("ingest", "status", "--models", str(models_dir))
-    assert f"note: {lab.topic}: {note}" in shown.stdout
-    allowing = replace(lab.declaration, table=f"{lab.declaration.table}_allowed", allow=("code",))
-    assert lab.land_well(declaration=allowing).notes == []
+    assert f"note: {topic.name}: {note}" in shown.stdout
+    allowing = replace(topic.declaration, table=f"{topic.declaration.table}_allowed", allow=("code",))
+    assert topic.land_well(declaration=allowing).notes == []

@@ -16,19 +16,19 @@ from python_ingest.declare.topics import Declaration
 from python_ingest.maintenance.status import topic_statuses
 from python_ingest.verify.compare import verify_topic
 from tests.python_ingest.avro.test_ingest_schemas import aliased
-from tests.python_ingest.avro.test_ingest_type_mapping import TYPES, VALUES, a_lab
+from tests.python_ingest.avro.test_ingest_type_mapping import TYPES, VALUES, a_topic
 from tests.python_ingest.avro.test_ingest_type_mapping import columns as fields_of
-from tests.support.lab import Lab, record
+from tests.support.topic_fixture import TopicFixture, record
 
 
-def declaring(lab: Lab, **columns: str) -> Lab:
+def declaring(topic: TopicFixture, **columns: str) -> TopicFixture:
     types = {name: of_spark(text) for name, text in columns.items()}
-    return replace(lab, declaration=replace(lab.declaration, columns=spark_types.struct(types)))
+    return replace(topic, declaration=replace(topic.declaration, columns=spark_types.struct(types)))
 
 
-def types(lab: Lab) -> dict[str, str]:
+def types(topic: TopicFixture) -> dict[str, str]:
     """Return Spark's types of the payload and the key, by column."""
-    schema = lab.spark.table(f"lake.{lab.declaration.identifier}").schema
+    schema = topic.spark.table(f"lake.{topic.declaration.identifier}").schema
     payload = [
         field for field in schema if field.name == "kafka_key" or not field.name.startswith(("kafka_", "ingest"))
     ]
@@ -38,17 +38,17 @@ def types(lab: Lab) -> dict[str, str]:
 
 
 def test_every_declared_topic_has_its_table_even_without_a_record_or_without_the_topic(
-    lab: Lab, services: Settings, spark: SparkSession
+    topic: TopicFixture, services: Settings, spark: SparkSession
 ) -> None:
-    empty = declaring(lab, note="string", lines="array<struct<sku: string, count: int>>")
+    empty = declaring(topic, note="string", lines="array<struct<sku: string, count: int>>")
     name = f"t{uuid.uuid4().hex[:10]}"
     kafka_key = spark_types.struct({"kafka_key": of_spark("struct<x: int>")})
     absent = Declaration(f"test.{name}", "bronze_tests", name, "avro", "dead_letter", columns=kafka_key)
-    missing = Lab(services, spark, absent)
-    filled = a_lab(services, spark)
+    missing = TopicFixture(services, spark, absent)
+    filled = a_topic(services, spark)
     filled.produce(filled.encode(filled.register("long"), 7))
     filled.flush()
-    results = empty.ingester().catch_up([topic_lab.declaration for topic_lab in (missing, empty, filled)])
+    results = empty.ingester().catch_up([one.declaration for one in (missing, empty, filled)])
     assert [str(result.error) if result.error else None for result in results] == [
         f"The topic 'test.{name}' does not exist on {services.kafka_bootstrap_servers}. "
         "Create it, or remove its declaration from the dbt source.",
@@ -58,8 +58,8 @@ def test_every_declared_topic_has_its_table_even_without_a_record_or_without_the
     assert types(empty) == {"note": "string", "lines": "array<struct<sku:string,count:int>>", "kafka_key": "string"}
     assert types(missing) == {"kafka_key": "struct<x:int>"}
     assert [row["value"] for row in filled.rows()] == [7]
-    for topic_lab in (empty, missing):
-        assert topic_lab.rows() == []
+    for one in (empty, missing):
+        assert one.rows() == []
     assert verify_topic(services, empty.declaration, 10).problems == []
     (status,) = topic_statuses(services, [empty.declaration], 10)
     assert (status.error, status.rows, status.dead_letters, status.lag_offsets) == (None, 0, 0, 0)
@@ -70,18 +70,18 @@ def test_every_declared_topic_has_its_table_even_without_a_record_or_without_the
     assert missing.table().properties["lakehouse.topic-id"]
 
 
-def test_a_declared_type_is_the_least_a_column_holds(lab: Lab) -> None:
-    first = lab.register(record("sale", id="int", place=record("p", city="string"), wide="long"))
-    lab.produce(lab.encode(first, {"id": 1, "place": {"city": "c"}, "wide": 2**40}))
-    lab.land_well()
-    lab = declaring(lab, ID="bigint", place="struct<zip: int, city: string>", wide="int", later="array<string>")
-    second = lab.register(record("sale", id="int", place=["null", record("p", city="string")], other=["null", "int"]))
-    lab.produce(lab.encode(second, {"id": 2, "place": {"city": "d"}, "other": 9}))
-    lab.produce(lab.encode(second, {"id": 3, "place": None, "other": 9}))
-    unfit = lab.register(record("sale", id="int", later="string"))
-    lab.produce(lab.encode(unfit, {"id": 4, "later": "now"}))
-    assert lab.land_well().dead_letters == 1
-    assert types(lab) == {
+def test_a_declared_type_is_the_least_a_column_holds(topic: TopicFixture) -> None:
+    first = topic.register(record("sale", id="int", place=record("p", city="string"), wide="long"))
+    topic.produce(topic.encode(first, {"id": 1, "place": {"city": "c"}, "wide": 2**40}))
+    topic.land_well()
+    topic = declaring(topic, ID="bigint", place="struct<zip: int, city: string>", wide="int", later="array<string>")
+    second = topic.register(record("sale", id="int", place=["null", record("p", city="string")], other=["null", "int"]))
+    topic.produce(topic.encode(second, {"id": 2, "place": {"city": "d"}, "other": 9}))
+    topic.produce(topic.encode(second, {"id": 3, "place": None, "other": 9}))
+    unfit = topic.register(record("sale", id="int", later="string"))
+    topic.produce(topic.encode(unfit, {"id": 4, "later": "now"}))
+    assert topic.land_well().dead_letters == 1
+    assert types(topic) == {
         "id": "bigint",
         "place": "struct<city:string,zip:int>",
         "wide": "bigint",
@@ -89,7 +89,7 @@ def test_a_declared_type_is_the_least_a_column_holds(lab: Lab) -> None:
         "later": "array<string>",
         "other": "int",
     }
-    rows = lab.spark.table(f"lake.{lab.declaration.identifier}").orderBy("kafka_offset").collect()
+    rows = topic.spark.table(f"lake.{topic.declaration.identifier}").orderBy("kafka_offset").collect()
     assert [(row.id, row.place and tuple(row.place), row.wide, row.later, row.other) for row in rows] == [
         (1, ("c", None), 2**40, None, None),
         (2, ("d", None), None, None, 9),
@@ -99,40 +99,42 @@ def test_a_declared_type_is_the_least_a_column_holds(lab: Lab) -> None:
     assert rows[3].decode_error == (
         f"incompatible_schema: schema id {unfit}, later: string does not fit the column's type array<string>"
     )
-    assert verify_topic(lab.settings, lab.declaration, 10).problems == []
+    assert verify_topic(topic.settings, topic.declaration, 10).problems == []
 
 
-def test_a_source_that_declares_what_the_table_cannot_be_stops_its_own_topic(lab: Lab) -> None:
-    value = lab.encode(lab.register(record("sale", id="int")), {"id": 1})
-    lab.produce(value)
-    lab.land_well()
-    lab.produce(value)
-    result = declaring(lab, id="string").land()
+def test_a_source_that_declares_what_the_table_cannot_be_stops_its_own_topic(topic: TopicFixture) -> None:
+    value = topic.encode(topic.register(record("sale", id="int")), {"id": 1})
+    topic.produce(value)
+    topic.land_well()
+    topic.produce(value)
+    result = declaring(topic, id="string").land()
     assert "cannot have a column that its source declares: id: string does not fit" in str(result.error)
-    assert lab.land_well().records == 1
+    assert topic.land_well().records == 1
 
 
-def test_a_field_whose_alias_is_declared_lands_in_the_declared_column(lab: Lab) -> None:
-    lab = declaring(lab, order_id="bigint", place="struct<zip: string>")
+def test_a_field_whose_alias_is_declared_lands_in_the_declared_column(topic: TopicFixture) -> None:
+    topic = declaring(topic, order_id="bigint", place="struct<zip: string>")
     renamed = record("sale", orderid="int", place=aliased(record("p", postcode="string"), postcode=["zip"]))
-    lab.produce(
-        lab.encode(lab.register(aliased(renamed, orderid=["order_id"])), {"orderid": 1, "place": {"postcode": "z"}})
+    topic.produce(
+        topic.encode(topic.register(aliased(renamed, orderid=["order_id"])), {"orderid": 1, "place": {"postcode": "z"}})
     )
-    lab.land_well()
-    assert [(row["order_id"], row["place"]) for row in lab.rows()] == [(1, {"zip": "z"})]
+    topic.land_well()
+    assert [(row["order_id"], row["place"]) for row in topic.rows()] == [(1, {"zip": "z"})]
 
 
-def test_a_declared_key_has_its_type_before_the_first_key_and_one_that_does_not_fit_is_null(lab: Lab) -> None:
-    lab = declaring(lab, kafka_key="struct<id: bigint, shop: string>")
-    lab = replace(lab, declaration=replace(lab.declaration, key="avro"))
-    value = lab.encode(lab.register(record("sale", n="int")), {"n": 1})
-    lab.produce(value, key=None)
-    lab.land_well()
-    assert types(lab) == {"n": "int", "kafka_key": "struct<id:bigint,shop:string>"}
-    lab.produce(value, key=lab.encode(lab.register(record("k", id="string"), side="key"), {"id": "one"}))
-    lab.produce(value, key=lab.encode(lab.register(record("k", id="int"), side="key"), {"id": 1}))
-    assert lab.land_well().dead_letters == 0
-    assert [row["kafka_key"] for row in lab.rows()] == [None, None, {"id": 1, "shop": None}]
+def test_a_declared_key_has_its_type_before_the_first_key_and_one_that_does_not_fit_is_null(
+    topic: TopicFixture,
+) -> None:
+    topic = declaring(topic, kafka_key="struct<id: bigint, shop: string>")
+    topic = replace(topic, declaration=replace(topic.declaration, key="avro"))
+    value = topic.encode(topic.register(record("sale", n="int")), {"n": 1})
+    topic.produce(value, key=None)
+    topic.land_well()
+    assert types(topic) == {"n": "int", "kafka_key": "struct<id:bigint,shop:string>"}
+    topic.produce(value, key=topic.encode(topic.register(record("k", id="string"), side="key"), {"id": "one"}))
+    topic.produce(value, key=topic.encode(topic.register(record("k", id="int"), side="key"), {"id": 1}))
+    assert topic.land_well().dead_letters == 0
+    assert [row["kafka_key"] for row in topic.rows()] == [None, None, {"id": 1, "shop": None}]
 
 
 def widened(column: IcebergType) -> IcebergType:
@@ -170,17 +172,17 @@ def test_every_type_lands_in_a_column_declared_as_documented(
     wanted = {name: of_spark(text) for name, text in columns.items()}
     if wider:
         wanted = {name: widened(column) for name, column in wanted.items()}
-    lab = declaring(a_lab(services, spark), **{name: in_spark(column) for name, column in wanted.items()})
+    topic = declaring(a_topic(services, spark), **{name: in_spark(column) for name, column in wanted.items()})
     values = {f"f{number}": value for number, value in enumerate(VALUES.values())}
     written = {name: value[0] if isinstance(value, tuple) else value for name, value in values.items()}
-    schema_id = lab.register(record("every", **fields_of(TYPES, 0)))
-    lab.produce(lab.encode(schema_id, written))
+    schema_id = topic.register(record("every", **fields_of(TYPES, 0)))
+    topic.produce(topic.encode(schema_id, written))
     absent = record("every", missing=["null", "int"]) | {"doc": json.dumps(wider)}
-    lab.produce(lab.encode(lab.register(absent), {"missing": 1}))
-    assert lab.land_well().dead_letters == 0
-    found = types(lab)
+    topic.produce(topic.encode(topic.register(absent), {"missing": 1}))
+    assert topic.land_well().dead_letters == 0
+    found = types(topic)
     assert {name: of_spark(found[name]) for name in wanted} == wanted
-    first, second = lab.rows()
+    first, second = topic.rows()
     for name in wanted:
         read = values[name][1] if isinstance(values[name], tuple) else values[name]
         # PyIceberg reads a NULL array or map of records as an empty one.

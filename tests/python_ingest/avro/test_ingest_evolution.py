@@ -16,101 +16,101 @@ from python_ingest.kafka.consumer import RECORDS_PER_CALL
 from python_ingest.landing.batch import FIRST_LOOK
 from tests.python_ingest.avro.test_ingest_schemas import VARIANTS, a_version, aliased
 from tests.python_ingest.kafka.test_ingest_services import registry_answering
-from tests.support.lab import Lab, assert_columns_say_what_bytes_say, record
+from tests.support.topic_fixture import TopicFixture, assert_columns_say_what_bytes_say, record
 
 MOMENT = dt.datetime(2026, 11, 16, 12, tzinfo=dt.UTC)
 PLACES = ("place", "places", "by_name", "either", "before", "after")
 
 
-def sales(lab: Lab) -> list[tuple]:
+def sales(topic: TopicFixture) -> list[tuple]:
     """Return the payload of each row, its columns in alphabetical order."""
-    columns = sorted(set(lab.table().schema().column_names) & {"id", "a", "b", "c", "place", "größe"})
-    return [tuple(row[name] for name in columns) for row in lab.rows()]
+    columns = sorted(set(topic.table().schema().column_names) & {"id", "a", "b", "c", "place", "größe"})
+    return [tuple(row[name] for name in columns) for row in topic.rows()]
 
 
-def test_a_field_renamed_with_an_alias_keeps_its_column(lab: Lab) -> None:
-    first = lab.register(record("sale", a="int", place=record("p", zip="string")))
+def test_a_field_renamed_with_an_alias_keeps_its_column(topic: TopicFixture) -> None:
+    first = topic.register(record("sale", a="int", place=record("p", zip="string")))
     place = aliased(record("p", code="string", zone=["null", "int"]), code=["zip"])
-    second = lab.register(aliased(record("sale", b="long", place=place), b=["a"]))
-    old = lab.encode(first, {"a": 1, "place": {"zip": "x"}})
-    new = lab.encode(second, {"b": 2**40, "place": {"code": "y", "zone": 3}})
-    lab.produce(new)
-    lab.flush()
-    ingester = lab.ingester()
-    assert ingester.catch_up([lab.declaration])[0].error is None
+    second = topic.register(aliased(record("sale", b="long", place=place), b=["a"]))
+    old = topic.encode(first, {"a": 1, "place": {"zip": "x"}})
+    new = topic.encode(second, {"b": 2**40, "place": {"code": "y", "zone": 3}})
+    topic.produce(new)
+    topic.flush()
+    ingester = topic.ingester()
+    assert ingester.catch_up([topic.declaration])[0].error is None
     # The column has its name from the version that came first; a newer id is met without a restart.
-    third = lab.register(aliased(record("sale", c="long", place=record("p", zip="string")), c=["b", "a"]))
-    for value in (old, new, lab.encode(third, {"c": 3, "place": {"zip": "z"}}), old):
-        lab.produce(value)
-    lab.flush()
-    (result,) = ingester.catch_up([lab.declaration])
+    third = topic.register(aliased(record("sale", c="long", place=record("p", zip="string")), c=["b", "a"]))
+    for value in (old, new, topic.encode(third, {"c": 3, "place": {"zip": "z"}}), old):
+        topic.produce(value)
+    topic.flush()
+    (result,) = ingester.catch_up([topic.declaration])
     assert (result.error, result.records, result.dead_letters) == (None, 4, 0)
     landed_old, landed_new = (1, {"code": "x", "zone": None}), (2**40, {"code": "y", "zone": 3})
-    assert sales(lab) == [landed_new, landed_old, landed_new, (3, {"code": "z", "zone": None}), landed_old]
+    assert sales(topic) == [landed_new, landed_old, landed_new, (3, {"code": "z", "zone": None}), landed_old]
 
 
-def test_a_field_renamed_without_an_alias_is_refused(lab: Lab) -> None:
+def test_a_field_renamed_without_an_alias_is_refused(topic: TopicFixture) -> None:
     place, renamed = record("p", zip="string"), record("p", code="string")
-    name = f"sale_{lab.declaration.table}"
-    first = lab.register(record(name, a="int", place=place))
-    lab.produce(lab.encode(first, {"a": 1, "place": {"zip": "x"}}))
-    lab.produce(lab.encode(lab.register(record(name, b="long", place=place)), {"b": 2, "place": {"zip": "x"}}))
-    lab.produce(lab.encode(lab.register(record(name, a="int", place=renamed)), {"a": 3, "place": {"code": "x"}}))
-    lab.produce(lab.encode(first, {"a": 4, "place": {"zip": "y"}}))
-    assert lab.land_well().dead_letters == 2
-    assert sales(lab) == [(1, {"zip": "x"}), (None, None), (None, None), (4, {"zip": "y"})]
-    errors = [row["decode_error"].partition(", ")[2] for row in lab.rows() if row["decode_error"]]
+    name = f"sale_{topic.declaration.table}"
+    first = topic.register(record(name, a="int", place=place))
+    topic.produce(topic.encode(first, {"a": 1, "place": {"zip": "x"}}))
+    topic.produce(topic.encode(topic.register(record(name, b="long", place=place)), {"b": 2, "place": {"zip": "x"}}))
+    topic.produce(topic.encode(topic.register(record(name, a="int", place=renamed)), {"a": 3, "place": {"code": "x"}}))
+    topic.produce(topic.encode(first, {"a": 4, "place": {"zip": "y"}}))
+    assert topic.land_well().dead_letters == 2
+    assert sales(topic) == [(1, {"zip": "x"}), (None, None), (None, None), (4, {"zip": "y"})]
+    errors = [row["decode_error"].partition(", ")[2] for row in topic.rows() if row["decode_error"]]
     assert errors == ["a: renamed to b without an alias", "place.zip: renamed to code without an alias"]
 
 
-def test_a_field_dropped_beside_an_optional_one_is_a_new_column(lab: Lab) -> None:
-    name = f"sale_{lab.declaration.table}"
-    lab.produce(lab.encode(lab.register(record(name, a="int")), {"a": 1}))
-    lab.produce(lab.encode(lab.register(record(name, b=["null", "int"])), {"b": 2}))
-    assert lab.land_well().dead_letters == 0
-    assert sales(lab) == [(1, None), (None, 2)]
+def test_a_field_dropped_beside_an_optional_one_is_a_new_column(topic: TopicFixture) -> None:
+    name = f"sale_{topic.declaration.table}"
+    topic.produce(topic.encode(topic.register(record(name, a="int")), {"a": 1}))
+    topic.produce(topic.encode(topic.register(record(name, b=["null", "int"])), {"b": 2}))
+    assert topic.land_well().dead_letters == 0
+    assert sales(topic) == [(1, None), (None, 2)]
 
 
-def test_a_schema_behind_the_first_look_at_a_new_table_lands(lab: Lab) -> None:
-    first = lab.encode(lab.register(record("sale", a="int")), {"a": 1})
-    second = lab.encode(lab.register(record("sale", a="int", b="int")), {"a": 2, "b": 2})
+def test_a_schema_behind_the_first_look_at_a_new_table_lands(topic: TopicFixture) -> None:
+    first = topic.encode(topic.register(record("sale", a="int")), {"a": 1})
+    second = topic.encode(topic.register(record("sale", a="int", b="int")), {"a": 2, "b": 2})
     # The look takes what a call of the consumer gives, also from behind its end.
     for value in [first] * (FIRST_LOOK + RECORDS_PER_CALL) + [second]:
-        lab.produce(value)
-    result = lab.land_well()
+        topic.produce(value)
+    result = topic.land_well()
     assert (result.batches, result.dead_letters) == (1, 0)
-    assert sales(lab)[-2:] == [(1, None), (2, 2)]
+    assert sales(topic)[-2:] == [(1, None), (2, 2)]
 
 
-def test_an_older_version_that_comes_late_is_no_narrowing(lab: Lab) -> None:
-    name = f"sale_{lab.declaration.table}"
-    old, new = (lab.register(record(name, a=kind)) for kind in ("int", "long"))
+def test_an_older_version_that_comes_late_is_no_narrowing(topic: TopicFixture) -> None:
+    name = f"sale_{topic.declaration.table}"
+    old, new = (topic.register(record(name, a=kind)) for kind in ("int", "long"))
     for schema_id in (new, old):
-        lab.produce(lab.encode(schema_id, {"a": 1}))
-        assert lab.land_well().dead_letters == 0
-    assert sales(lab) == [(1,), (1,)]
+        topic.produce(topic.encode(schema_id, {"a": 1}))
+        assert topic.land_well().dead_letters == 0
+    assert sales(topic) == [(1,), (1,)]
 
 
-def test_a_field_dropped_and_added_again_is_one_column(lab: Lab) -> None:
-    lab.produce(lab.encode(lab.register(record("sale")), {}))
-    lab.land_well()
-    both = lab.register(record("sale", a="int", größe="int"))
-    dropped = lab.register(record("sale", a="int"))
-    again = lab.register(record("sale", größe=["null", "long"], a="int"))
-    lab.produce(lab.encode(both, {"a": 1, "größe": 1}))
-    lab.produce(lab.encode(dropped, {"a": 2}))
-    lab.land_well()
-    lab.produce(lab.encode(dropped, {"a": 3}))
-    lab.produce(lab.encode(again, {"a": 4, "größe": 2**40}))
-    lab.land_well()
-    assert sales(lab) == [(None, None), (1, 1), (2, None), (3, None), (4, 2**40)]
-    assert {row["decode_error"] for row in lab.rows()} == {None}
+def test_a_field_dropped_and_added_again_is_one_column(topic: TopicFixture) -> None:
+    topic.produce(topic.encode(topic.register(record("sale")), {}))
+    topic.land_well()
+    both = topic.register(record("sale", a="int", größe="int"))
+    dropped = topic.register(record("sale", a="int"))
+    again = topic.register(record("sale", größe=["null", "long"], a="int"))
+    topic.produce(topic.encode(both, {"a": 1, "größe": 1}))
+    topic.produce(topic.encode(dropped, {"a": 2}))
+    topic.land_well()
+    topic.produce(topic.encode(dropped, {"a": 3}))
+    topic.produce(topic.encode(again, {"a": 4, "größe": 2**40}))
+    topic.land_well()
+    assert sales(topic) == [(None, None), (1, 1), (2, None), (3, None), (4, 2**40)]
+    assert {row["decode_error"] for row in topic.rows()} == {None}
 
 
-def test_a_schema_that_refers_to_other_subjects_is_read_with_them(lab: Lab) -> None:
+def test_a_schema_that_refers_to_other_subjects_is_read_with_them(topic: TopicFixture) -> None:
     def register(name: str, schema: object, *references: str) -> int:
-        refers = [SchemaReference(referred, f"{lab.topic}-{referred}", 1) for referred in references]
-        return lab.registry.register_schema(f"{lab.topic}-{name}", Schema(json.dumps(schema), "AVRO", refers))
+        refers = [SchemaReference(referred, f"{topic.name}-{referred}", 1) for referred in references]
+        return topic.registry.register_schema(f"{topic.name}-{name}", Schema(json.dumps(schema), "AVRO", refers))
 
     register("shop.Address", record("Address", city="string") | {"namespace": "shop"})
     register("shop.Paid", record("Paid", amount="int", to="Address") | {"namespace": "shop"}, "shop.Address")
@@ -118,98 +118,98 @@ def test_a_schema_that_refers_to_other_subjects_is_read_with_them(lab: Lab) -> N
     # One topic, several kinds of events: a union of types that stand in subjects of their own.
     events = register("value", ["shop.Paid", "shop.Sent"], "shop.Paid", "shop.Sent")
     header = b"\x00" + events.to_bytes(4, "big")
-    lab.produce(header + b"\x00" + b"\x54" + b"\x04Rx")
-    lab.produce(header + b"\x02" + b"\x04Ry")
-    assert lab.land_well().dead_letters == 0
-    assert [row["value"] for row in lab.rows()] == [
+    topic.produce(header + b"\x00" + b"\x54" + b"\x04Rx")
+    topic.produce(header + b"\x02" + b"\x04Ry")
+    assert topic.land_well().dead_letters == 0
+    assert [row["value"] for row in topic.rows()] == [
         {"member_paid": {"amount": 42, "to": {"city": "Rx"}}, "member_sent": None},
         {"member_paid": None, "member_sent": {"to": {"city": "Ry"}}},
     ]
 
 
-def test_a_schema_that_is_not_avro_makes_dead_letters(lab: Lab) -> None:
-    subject = f"{lab.topic}-value"
-    schema_id = lab.registry.register_schema(
+def test_a_schema_that_is_not_avro_makes_dead_letters(topic: TopicFixture) -> None:
+    subject = f"{topic.name}-value"
+    schema_id = topic.registry.register_schema(
         subject, Schema('{"$schema": "http://json-schema.org/draft-07/schema#"}', "JSON")
     )
-    lab.produce(b"\x00" + schema_id.to_bytes(4, "big") + b"{}")
-    assert lab.land_well().dead_letters == 1
-    assert lab.rows()[0]["decode_error"] == (
+    topic.produce(b"\x00" + schema_id.to_bytes(4, "big") + b"{}")
+    assert topic.land_well().dead_letters == 1
+    assert topic.rows()[0]["decode_error"] == (
         f"incompatible_schema: schema id {schema_id}, the schema is JSON, not AVRO"
     )
 
 
 def test_a_schema_that_spark_cannot_parse_makes_dead_letters_and_is_named_where_it_comes_through(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
+    topic: TopicFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lab.produce(b"\x00\x00\x00\x00\x01\x02")
+    topic.produce(b"\x00\x00\x00\x00\x01\x02")
     answer = (200, {"schema": json.dumps(record("sale", **{"a-b": "int"}))})
-    with registry_answering(answer, subject=f"{lab.topic}-value") as (url, _):
-        lab.settings = lab.settings.changed(schema_registry_url=url)
-        assert lab.land_well().dead_letters == 1
-        lab.produce(b"\x00\x00\x00\x00\x02\x02")
+    with registry_answering(answer, subject=f"{topic.name}-value") as (url, _):
+        topic.settings = topic.settings.changed(schema_registry_url=url)
+        assert topic.land_well().dead_letters == 1
+        topic.produce(b"\x00\x00\x00\x00\x02\x02")
         monkeypatch.setattr(expanded_schema, "validate_name", lambda *_: None)
-        error = str(lab.land().error)
-    assert f"{lab.topic}: Spark failed (org.apache.avro.SchemaParseException). See" in error
+        error = str(topic.land().error)
+    assert f"{topic.name}: Spark failed (org.apache.avro.SchemaParseException). See" in error
 
 
 @pytest.mark.parametrize("exists", [True, False])
-def test_stop_names_the_field_and_leaves_the_table_untouched(lab: Lab, exists: bool) -> None:
-    stop = replace(lab.declaration, on_error="stop")
+def test_stop_names_the_field_and_leaves_the_table_untouched(topic: TopicFixture, exists: bool) -> None:
+    stop = replace(topic.declaration, on_error="stop")
     # The registry gives equal schemas one id: a name of its own keeps the ids in order.
-    sale = f"sale_{lab.declaration.table}"
-    first = lab.encode(lab.register(record(sale, id="int")), {"id": 1})
+    sale = f"sale_{topic.declaration.table}"
+    first = topic.encode(topic.register(record(sale, id="int")), {"id": 1})
     if exists:
-        lab.produce(first)
-        lab.land_well(declaration=stop)
-    lab.produce(first)
-    lab.produce(lab.encode(lab.register(record(sale, id="int", a=["null", "int"])), {"id": 2, "a": 2}))
-    unfit = lab.register(record(sale, id="int", a="string"))
-    lab.produce(lab.encode(unfit, {"id": 3, "a": "three"}))
-    before = lab.table().metadata_location if exists else None
-    result = lab.land(declaration=stop)
+        topic.produce(first)
+        topic.land_well(declaration=stop)
+    topic.produce(first)
+    topic.produce(topic.encode(topic.register(record(sale, id="int", a=["null", "int"])), {"id": 2, "a": 2}))
+    unfit = topic.register(record(sale, id="int", a="string"))
+    topic.produce(topic.encode(unfit, {"id": 3, "a": "three"}))
+    before = topic.table().metadata_location if exists else None
+    result = topic.land(declaration=stop)
     assert str(result.error).startswith(
-        f"{lab.topic}: partition 0, offset {2 + exists}: incompatible_schema: schema id {unfit}, "
+        f"{topic.name}: partition 0, offset {2 + exists}: incompatible_schema: schema id {unfit}, "
         "a: int cannot become string; nothing of this batch was landed."
     )
-    table = lab.table()
+    table = topic.table()
     if exists:
         assert table.metadata_location == before
     else:
         assert (table.current_snapshot(), set(table.schema().column_names) & {"id", "a"}) == (None, set())
-    assert lab.land_well().dead_letters == 1
-    assert sales(lab) == [(None, 1)] * exists + [(None, 1), (2, 2), (None, None)]
+    assert topic.land_well().dead_letters == 1
+    assert sales(topic) == [(None, 1)] * exists + [(None, 1), (2, 2), (None, None)]
 
 
-def test_a_batch_that_fails_after_the_table_was_widened_lands_later(lab: Lab) -> None:
-    lab.produce(lab.encode(lab.register(record("sale", id="int")), {"id": 1}))
-    lab.land_well()
-    data = Path(lab.table().location().removeprefix("file:")) / "data"
+def test_a_batch_that_fails_after_the_table_was_widened_lands_later(topic: TopicFixture) -> None:
+    topic.produce(topic.encode(topic.register(record("sale", id="int")), {"id": 1}))
+    topic.land_well()
+    data = Path(topic.table().location().removeprefix("file:")) / "data"
     data.rename(data.with_name("aside"))
     data.touch()
-    lab.produce(lab.encode(lab.register(record("sale", id="long", a=["null", "int"])), {"id": 2**40, "a": 2}))
-    assert lab.land().error is not None
+    topic.produce(topic.encode(topic.register(record("sale", id="long", a=["null", "int"])), {"id": 2**40, "a": 2}))
+    assert topic.land().error is not None
     data.unlink()
     data.with_name("aside").rename(data)
-    assert sales(lab) == [(None, 1)]
-    lab.land_well()
-    assert sales(lab) == [(None, 1), (2, 2**40)]
-    assert [row["ingest_batch"] for row in lab.rows()] == [1, 2]
+    assert sales(topic) == [(None, 1)]
+    topic.land_well()
+    assert sales(topic) == [(None, 1), (2, 2**40)]
+    assert [row["ingest_batch"] for row in topic.rows()] == [1, 2]
 
 
 @pytest.mark.parametrize(("schema", "key"), [("int", 7), (record("sale_key", id="int"), {"id": 7})])
-def test_the_key_column_comes_with_the_first_avro_key(lab: Lab, schema: object, key: object) -> None:
-    lab = replace(lab, declaration=replace(lab.declaration, key="avro"))
-    value = lab.encode(lab.register(record("sale", id="int")), {"id": 1})
+def test_the_key_column_comes_with_the_first_avro_key(topic: TopicFixture, schema: object, key: object) -> None:
+    topic = replace(topic, declaration=replace(topic.declaration, key="avro"))
+    value = topic.encode(topic.register(record("sale", id="int")), {"id": 1})
     for foreign in (None, b"plain", b"\x00\x7f\xff\xff\x00\x02"):
-        lab.produce(value, key=foreign)
-    assert lab.land_well().dead_letters == 0
-    assert "kafka_key" not in lab.table().schema().column_names
-    key_id = lab.register(schema, side="key")
-    lab.produce(value, key=lab.encode(key_id, key))
-    lab.produce(value, key=b"foreign")
-    assert lab.land_well().dead_letters == 0
-    rows = lab.rows()
+        topic.produce(value, key=foreign)
+    assert topic.land_well().dead_letters == 0
+    assert "kafka_key" not in topic.table().schema().column_names
+    key_id = topic.register(schema, side="key")
+    topic.produce(value, key=topic.encode(key_id, key))
+    topic.produce(value, key=b"foreign")
+    assert topic.land_well().dead_letters == 0
+    rows = topic.rows()
     assert [row["kafka_key"] for row in rows] == [None, None, None, key, None]
     assert [row["key_schema_id"] for row in rows] == [None, None, 0x7FFFFF00, key_id, None]
 
@@ -222,10 +222,10 @@ def as_text(key: bytes) -> str | None:
         return None
 
 
-def test_foreign_bytes_in_a_key_cost_no_row_in_any_format(lab: Lab) -> None:
-    value = lab.encode(lab.register(record("sale", id="int")), {"id": 1})
-    key_id = lab.register(record("sale_key", id="int", name="string"), side="key")
-    good = lab.encode(key_id, {"id": 7, "name": "n"})
+def test_foreign_bytes_in_a_key_cost_no_row_in_any_format(topic: TopicFixture) -> None:
+    value = topic.encode(topic.register(record("sale", id="int")), {"id": 1})
+    key_id = topic.register(record("sale_key", id="int", name="string"), side="key")
+    good = topic.encode(key_id, {"id": 7, "name": "n"})
     keys = [
         good,
         b"",
@@ -236,27 +236,27 @@ def test_foreign_bytes_in_a_key_cost_no_row_in_any_format(lab: Lab) -> None:
         good[:6] + b"\x04\xff\xff",
     ]
     for key in keys:
-        lab.produce(value, key=key)
+        topic.produce(value, key=key)
     decoded = {
         "bytes": keys,
         "avro": [{"id": 7, "name": "n"}] + [None] * 6,
         "string": [as_text(key) for key in keys],
     }
     for key_format, expected in decoded.items():
-        declaration = replace(lab.declaration, key=key_format, table=f"{lab.declaration.table}_{key_format}")
-        assert lab.land_well(declaration=declaration).dead_letters == 0
-        rows = lab.rows(declaration)
+        declaration = replace(topic.declaration, key=key_format, table=f"{topic.declaration.table}_{key_format}")
+        assert topic.land_well(declaration=declaration).dead_letters == 0
+        rows = topic.rows(declaration)
         assert [row["kafka_raw_key"] for row in rows] == keys
         assert [row["kafka_key"] for row in rows] == expected
         assert {row["id"] for row in rows} == {1}
-        assert_columns_say_what_bytes_say(replace(lab, declaration=declaration), len(rows))
+        assert_columns_say_what_bytes_say(replace(topic, declaration=declaration), len(rows))
 
 
-def test_fields_find_their_columns_whatever_version_came_first(lab: Lab) -> None:
+def test_fields_find_their_columns_whatever_version_came_first(topic: TopicFixture) -> None:
     def version(**fields: str) -> Any:
         below = record("p", **fields)
         return record(
-            f"sale_{lab.declaration.table}",
+            f"sale_{topic.declaration.table}",
             place=below,
             places={"type": "array", "items": record("q", **fields)},
             by_name={"type": "map", "values": record("s", **fields)},
@@ -267,19 +267,19 @@ def test_fields_find_their_columns_whatever_version_came_first(lab: Lab) -> None
         return {"place": fields, "places": [fields], "by_name": {"k": fields}, "either": fields}
 
     older, newer = (
-        lab.register(version(**fields)) for fields in ({"a": "string", "b": "string"}, {"c": "string", "b": "string"})
+        topic.register(version(**fields)) for fields in ({"a": "string", "b": "string"}, {"c": "string", "b": "string"})
     )
-    lab.produce(lab.encode(newer, values(c="c2", b="b2")))
-    lab.land_well()
-    lab.produce(lab.encode(older, values(a="a1", b="b1")))
-    lab.produce(lab.encode(newer, values(c="c2", b="b2")))
-    lab.land_well()
-    first, second, third = lab.rows()
+    topic.produce(topic.encode(newer, values(c="c2", b="b2")))
+    topic.land_well()
+    topic.produce(topic.encode(older, values(a="a1", b="b1")))
+    topic.produce(topic.encode(newer, values(c="c2", b="b2")))
+    topic.land_well()
+    first, second, third = topic.rows()
     old, new = {"a": "a1", "b": "b1", "c": None}, {"a": None, "b": "b2", "c": "c2"}
     for row, expected in ((first, new), (second, old), (third, new)):
         assert (row["place"], row["places"], row["by_name"]) == (expected, [expected], [("k", expected)])
         assert row["either"] == {"member_int": None, "member_t": expected}
-    assert_columns_say_what_bytes_say(lab, 3)
+    assert_columns_say_what_bytes_say(topic, 3)
 
 
 def a_value(rng: random.Random, schema: Any) -> tuple[Any, Any]:
@@ -343,25 +343,25 @@ def without_nulls(value: Any) -> Any:
 
 
 @pytest.mark.long
-def test_random_versions_mixed_in_one_batch_are_read_as_they_were_written(lab: Lab) -> None:
+def test_random_versions_mixed_in_one_batch_are_read_as_they_were_written(topic: TopicFixture) -> None:
     rng = random.Random(20261121)
     versions = [a_version(rng) for _ in range(8)]
-    ids = [lab.register(version) for version in versions]
+    ids = [topic.register(version) for version in versions]
     expected = []
     # The newest first: an older version may have a narrower type or another name, a newer one may not.
     order = sorted(zip(ids, versions, strict=True), key=lambda numbered: -numbered[0])
     for _ in range(5):
         for schema_id, version in order:
             written, read = a_value(rng, version)
-            lab.produce(lab.encode(schema_id, written))
+            topic.produce(topic.encode(schema_id, written))
             expected.append(read)
             if len(expected) <= len(order):
-                assert lab.land_well().dead_letters == 0
-    assert lab.land_well().dead_letters == 0
-    payload = [name for name in lab.table().schema().column_names if name in {*VARIANTS, *PLACES}]
-    found = [without_nulls({name: row[name] for name in payload}) for row in lab.rows()]
+                assert topic.land_well().dead_letters == 0
+    assert topic.land_well().dead_letters == 0
+    payload = [name for name in topic.table().schema().column_names if name in {*VARIANTS, *PLACES}]
+    found = [without_nulls({name: row[name] for name in payload}) for row in topic.rows()]
     assert found == expected
     for name in {*payload} & {"places", "by_name"}:
-        absent = lab.spark.table(f"lake.{lab.declaration.identifier}").where(f"{name} is null").count()
+        absent = topic.spark.table(f"lake.{topic.declaration.identifier}").where(f"{name} is null").count()
         assert absent == sum(name not in row for row in expected)
-    assert_columns_say_what_bytes_say(lab, len(expected))
+    assert_columns_say_what_bytes_say(topic, len(expected))

@@ -16,7 +16,7 @@ from python_ingest.kafka.registry import Registry
 from python_ingest.landing.schema_plan import plan_of_file, plans_of_newest
 from tests.python_ingest.avro.test_ingest_schemas import aliased
 from tests.support.in_process import Lakehouse
-from tests.support.lab import Lab, record
+from tests.support.topic_fixture import TopicFixture, record
 
 LINE = record("line", sku="string", count="int")
 FIRST = record("sale", id="int", price="float", gone="string", lines={"type": "array", "items": LINE})
@@ -33,33 +33,33 @@ WIDER = aliased(
 )
 
 
-def register(lab: Lab, schema: Any, side: str = "value") -> int:
-    return lab.registry.register_schema(f"{lab.topic}-{side}", Schema(json.dumps(schema), "AVRO"))
+def register(topic: TopicFixture, schema: Any, side: str = "value") -> int:
+    return topic.registry.register_schema(f"{topic.name}-{side}", Schema(json.dumps(schema), "AVRO"))
 
 
-def plan_schema(lab: Lab, models: Path, *options: str) -> Result:
-    return CliRunner().invoke(app, ["plan-schema", lab.topic, "--models", str(models), *options])
+def plan_schema(topic: TopicFixture, models: Path, *options: str) -> Result:
+    return CliRunner().invoke(app, ["plan-schema", topic.name, "--models", str(models), *options])
 
 
-def columns(lab: Lab) -> dict[str, str]:
+def columns(topic: TopicFixture) -> dict[str, str]:
     """Return every path of the table and its type, but for the ingester's own columns."""
-    schema = lab.table().schema()
+    schema = topic.table().schema()
     paths = {schema.find_column_name(field_id): schema.find_type(field_id) for field_id in schema.field_ids}
     return {path: str(found) for path, found in paths.items() if not path.startswith(("kafka_", "ingest", "decode"))}
 
 
-def test_a_plan_comes_true(lab: Lab, models_dir: Path, lakehouse: Lakehouse) -> None:
-    lab.produce(lab.encode(register(lab, FIRST), {"id": 1, "price": 0.5, "gone": "g", "lines": []}))
-    lab.land_well()
-    before, location = columns(lab), lab.table().metadata_location
-    schema_id = register(lab, WIDER)
-    said = lakehouse("ingest", "plan-schema", lab.topic, "--models", str(models_dir), "--json")
+def test_a_plan_comes_true(topic: TopicFixture, models_dir: Path, lakehouse: Lakehouse) -> None:
+    topic.produce(topic.encode(register(topic, FIRST), {"id": 1, "price": 0.5, "gone": "g", "lines": []}))
+    topic.land_well()
+    before, location = columns(topic), topic.table().metadata_location
+    schema_id = register(topic, WIDER)
+    said = lakehouse("ingest", "plan-schema", topic.name, "--models", str(models_dir), "--json")
     assert (said.returncode, said.stderr) == (0, "")
     (plan,) = json.loads(said.stdout)
     assert plan == {
-        "source": f"{lab.topic}-value",
+        "source": f"{topic.name}-value",
         "schema_id": schema_id,
-        "table": lab.declaration.identifier,
+        "table": topic.declaration.identifier,
         "added": [
             {"path": "lines.element.tax", "before": None, "after": "double"},
             {"path": "note", "before": None, "after": "string"},
@@ -78,7 +78,7 @@ def test_a_plan_comes_true(lab: Lab, models_dir: Path, lakehouse: Lakehouse) -> 
         "notes": ["gone was dropped and note added, as a separate column"],
         "refused": None,
     }
-    (same,) = plans_of_newest(Registry(lab.settings, 10), lab.table(), lab.declaration)
+    (same,) = plans_of_newest(Registry(topic.settings, 10), topic.table(), topic.declaration)
     assert list(same.lines())[1:] == [
         "  adds       lines.element.tax double",
         "  adds       note string",
@@ -89,54 +89,54 @@ def test_a_plan_comes_true(lab: Lab, models_dir: Path, lakehouse: Lakehouse) -> 
         "  unchanged  3",
         "  note       gone was dropped and note added, as a separate column",
     ]
-    assert lab.table().metadata_location == location
+    assert topic.table().metadata_location == location
     value = {"number": 2, "price": 1.5, "note": None, "place": {"city": "c"}, "lines": []}
-    lab.produce(lab.encode(schema_id, value))
-    assert lab.land_well().dead_letters == 0
-    after = columns(lab)
+    topic.produce(topic.encode(schema_id, value))
+    assert topic.land_well().dead_letters == 0
+    after = columns(topic)
     assert {path for path in after if path not in before} == {"lines.element.tax", "note", "place", "place.city"}
     assert {path for path in before if after[path] != before[path] and "<" not in before[path]} == {"id", "price"}
-    (row,) = [row for row in lab.rows() if row["id"] == 2]
+    (row,) = [row for row in topic.rows() if row["id"] == 2]
     assert (row["gone"], row["place"]) == (None, {"city": "c"})
-    (again,) = plans_of_newest(Registry(lab.settings, 10), lab.table(), lab.declaration)
+    (again,) = plans_of_newest(Registry(topic.settings, 10), topic.table(), topic.declaration)
     assert (again.added, again.widened) == ((), ())
 
 
-def test_a_refusal_comes_true_and_is_exit_code_1(lab: Lab, models_dir: Path) -> None:
-    lab.produce(lab.encode(register(lab, record("sale", id="int", a="string")), {"id": 1, "a": "x"}))
-    lab.land_well()
-    schema_id = register(lab, record("sale", id="int", a="int"))
-    said = plan_schema(lab, models_dir)
+def test_a_refusal_comes_true_and_is_exit_code_1(topic: TopicFixture, models_dir: Path) -> None:
+    topic.produce(topic.encode(register(topic, record("sale", id="int", a="string")), {"id": 1, "a": "x"}))
+    topic.land_well()
+    schema_id = register(topic, record("sale", id="int", a="int"))
+    said = plan_schema(topic, models_dir)
     assert said.exit_code == 1
     assert said.stdout == (
-        f"{lab.topic}-value, schema id {schema_id}, into {lab.declaration.identifier}:\n"
+        f"{topic.name}-value, schema id {schema_id}, into {topic.declaration.identifier}:\n"
         "  refused    a: string cannot become int\n"
     )
-    lab.produce(lab.encode(schema_id, {"id": 2, "a": 2}))
-    lab.land_well()
-    assert lab.rows()[1]["decode_error"].endswith(", a: string cannot become int")
+    topic.produce(topic.encode(schema_id, {"id": 2, "a": 2}))
+    topic.land_well()
+    assert topic.rows()[1]["decode_error"].endswith(", a: string cannot become int")
 
 
-def test_without_a_table_every_column_is_added_and_keys_are_planned_too(lab: Lab, tmp_path: Path) -> None:
-    avro = replace(lab.declaration, key="avro")
-    registry = Registry(lab.settings, 10)
-    with pytest.raises(UserError, match=f"No schema is registered under {lab.topic}-value"):
+def test_without_a_table_every_column_is_added_and_keys_are_planned_too(topic: TopicFixture, tmp_path: Path) -> None:
+    avro = replace(topic.declaration, key="avro")
+    registry = Registry(topic.settings, 10)
+    with pytest.raises(UserError, match=f"No schema is registered under {topic.name}-value"):
         plans_of_newest(registry, None, avro)
-    register(lab, record("sale", id="int", kafka_offset="long"))
+    register(topic, record("sale", id="int", kafka_offset="long"))
     assert [len(plan.added) for plan in plans_of_newest(registry, None, avro)] == [2]
-    register(lab, "long", side="key")
+    register(topic, "long", side="key")
     value, key = plans_of_newest(registry, None, avro)
     assert [(column.path, column.after) for column in value.added] == [("id", "int"), ("value_kafka_offset", "long")]
     assert [(column.path, column.after) for column in key.added] == [("kafka_key", "long")]
 
 
-def test_a_proposed_schema_is_read_from_a_file(lab: Lab, models_dir: Path, tmp_path: Path) -> None:
+def test_a_proposed_schema_is_read_from_a_file(topic: TopicFixture, models_dir: Path, tmp_path: Path) -> None:
     proposed = tmp_path / "sale.avsc"
     proposed.write_text(json.dumps(FIRST))
-    said = plan_schema(lab, models_dir, "--schema-file", str(proposed))
+    said = plan_schema(topic, models_dir, "--schema-file", str(proposed))
     assert said.exit_code == 0
     assert said.stdout.splitlines() == [
-        f"{proposed} into {lab.declaration.identifier}:",
+        f"{proposed} into {topic.declaration.identifier}:",
         "  adds       id int",
         "  adds       price float",
         "  adds       gone string",
@@ -144,6 +144,6 @@ def test_a_proposed_schema_is_read_from_a_file(lab: Lab, models_dir: Path, tmp_p
         "  unchanged  0",
     ]
     proposed.write_text("{")
-    assert plan_of_file(proposed, None, lab.declaration).refused == "the schema is not JSON"
+    assert plan_of_file(proposed, None, topic.declaration).refused == "the schema is not JSON"
     with pytest.raises(UserError, match="cannot be read"):
-        plan_of_file(tmp_path / "missing.avsc", None, lab.declaration)
+        plan_of_file(tmp_path / "missing.avsc", None, topic.declaration)

@@ -18,7 +18,7 @@ from python_ingest.bronze.column_types import of_avro, reader_schema, widened_co
 from python_ingest.bronze.columns import landed_record
 from python_ingest.bronze.schema_state import SchemaState
 from python_ingest.declare.spark_types import children, in_spark, of_spark
-from tests.support.lab import record
+from tests.support.topic_fixture import record
 
 
 def learned(*versions: Any) -> tuple[StructType, list[Any]]:

@@ -16,7 +16,7 @@ from python_common.config.settings import Settings
 from python_ingest.avro.expanded_schema import expand_schema
 from python_ingest.avro.types import omitted_fields
 from python_ingest.declare.topics import Declaration
-from tests.support.lab import Lab, assert_columns_say_what_bytes_say, record
+from tests.support.topic_fixture import TopicFixture, assert_columns_say_what_bytes_say, record
 
 DOCUMENT = (PROJECT_ROOT / "docs" / "type-mapping.md").read_text()
 
@@ -125,11 +125,11 @@ CHANGES: dict[str, tuple[Any, Any, Any, Any]] = {
 }
 
 
-def a_lab(services: Settings, spark: SparkSession) -> Lab:
+def a_topic(services: Settings, spark: SparkSession) -> TopicFixture:
     name = f"t{uuid.uuid4().hex[:10]}"
-    lab = Lab(services, spark, Declaration(f"test.{name}", "bronze_tests", name, "string", "dead_letter"))
-    lab.make_topic(1)
-    return lab
+    topic = TopicFixture(services, spark, Declaration(f"test.{name}", "bronze_tests", name, "string", "dead_letter"))
+    topic.make_topic(1)
+    return topic
 
 
 def field_type(cell: str, number: int) -> Any:
@@ -162,24 +162,24 @@ class Read:
     rows: list[dict[str, Any]]
 
 
-def read(lab: Lab) -> Read:
-    fields = lab.table().schema().fields
+def read(topic: TopicFixture) -> Read:
+    fields = topic.table().schema().fields
     types = {field.name: re.sub(r"\b\d+: |optional ", "", str(field.field_type)) for field in fields}
-    in_spark = lab.spark.table(f"lake.{lab.declaration.identifier}").schema
-    return Read(types, {field.name: field.dataType.simpleString() for field in in_spark}, lab.rows())
+    in_spark = topic.spark.table(f"lake.{topic.declaration.identifier}").schema
+    return Read(types, {field.name: field.dataType.simpleString() for field in in_spark}, topic.rows())
 
 
 @pytest.fixture(scope="module")
 def typed(services: Settings, spark: SparkSession) -> Read:
-    lab = a_lab(services, spark)
+    topic = a_topic(services, spark)
     assert list(VALUES) == [row[0] for row in TYPES]
     written = {
         f"f{number}": value[0] if isinstance(value, tuple) else value for number, value in enumerate(VALUES.values())
     }
-    lab.produce(lab.encode(lab.register(record("every", **columns(TYPES, 0))), written))
-    assert lab.land_well().dead_letters == 0
-    assert_columns_say_what_bytes_say(lab, 1)
-    return read(lab)
+    topic.produce(topic.encode(topic.register(record("every", **columns(TYPES, 0))), written))
+    assert topic.land_well().dead_letters == 0
+    assert_columns_say_what_bytes_say(topic, 1)
+    return read(topic)
 
 
 @pytest.mark.parametrize(("number", "row"), list(enumerate(TYPES)), ids=[row[0] for row in TYPES])
@@ -200,47 +200,49 @@ def test_what_cannot_be_a_column_is_omitted_as_documented(schema: str, reason: s
 
 
 def test_what_cannot_be_a_column_costs_the_field_and_not_the_record(services: Settings, spark: SparkSession) -> None:
-    lab = a_lab(services, spark)
+    topic = a_topic(services, spark)
     values = [None, Decimal(10**38), [None, None], {}, "A", 7]
     written = {"k": 1, **{f"f{number}": value for number, value in enumerate(values)}, "ID": 3, "id": 4}
     fields = {f"f{number}": json.loads(schema) for number, (schema, _) in enumerate(NO_COLUMN)}
-    lab.produce(lab.encode(lab.register(record("r", k="int", **fields, ID="int", id="int")), written | {"f0": written}))
-    result = lab.land_well()
+    topic.produce(
+        topic.encode(topic.register(record("r", k="int", **fields, ID="int", id="int")), written | {"f0": written})
+    )
+    result = topic.land_well()
     assert result.dead_letters == 0
     assert len(result.notes) == 1
     for number, (_, reason) in enumerate(NO_COLUMN):
         assert f"f{number} is omitted, {reason}" in result.notes[0]
-    found = read(lab)
+    found = read(topic)
     assert not {*written} - {"k"} & {*found.iceberg}
     assert found.rows[0]["k"] == 1
-    assert_columns_say_what_bytes_say(lab, 1)
+    assert_columns_say_what_bytes_say(topic, 1)
     # Of the two names the table has one from now on.
-    lab.produce(lab.encode(lab.register(record("r", k="int", id="int")), {"k": 2, "id": 5}))
-    lab.produce(lab.encode(lab.register(record("r", k="int", id="int", ID="int")), {"k": 3, "id": 6, "ID": 7}))
-    assert lab.land_well().dead_letters == 0
-    assert [row["id"] for row in lab.rows()] == [None, 5, 6]
-    assert_columns_say_what_bytes_say(lab, 3)
+    topic.produce(topic.encode(topic.register(record("r", k="int", id="int")), {"k": 2, "id": 5}))
+    topic.produce(topic.encode(topic.register(record("r", k="int", id="int", ID="int")), {"k": 3, "id": 6, "ID": 7}))
+    assert topic.land_well().dead_letters == 0
+    assert [row["id"] for row in topic.rows()] == [None, 5, 6]
+    assert_columns_say_what_bytes_say(topic, 3)
 
 
 @pytest.fixture(scope="module")
 def evolved(services: Settings, spark: SparkSession) -> Read:
     """A table that a batch of the versions before, and one of both versions mixed, were landed in."""
-    lab = a_lab(services, spark)
+    topic = a_topic(services, spark)
     assert list(CHANGES) == [row[0] for row in FITTING]
 
     def version(cell: int) -> bytes:
         fields = columns(FITTING, cell)
         values = {f"f{number}": change[cell - 1] for number, change in enumerate(CHANGES.values())}
-        return lab.encode(lab.register(record("r", **fields)), {name: values[name] for name in fields})
+        return topic.encode(topic.register(record("r", **fields)), {name: values[name] for name in fields})
 
     before, after = version(1), version(2)
-    lab.produce(before)
-    assert lab.land_well().dead_letters == 0
+    topic.produce(before)
+    assert topic.land_well().dead_letters == 0
     for value in (after, before, after):
-        lab.produce(value)
-    assert lab.land_well().dead_letters == 0
-    assert_columns_say_what_bytes_say(lab, 4)
-    return read(lab)
+        topic.produce(value)
+    assert topic.land_well().dead_letters == 0
+    assert_columns_say_what_bytes_say(topic, 4)
+    return read(topic)
 
 
 @pytest.mark.parametrize(("number", "row"), list(enumerate(FITTING)), ids=[row[0] for row in FITTING])
@@ -254,17 +256,17 @@ def test_a_change_that_fits_is_landed_as_documented(evolved: Read, number: int, 
 @pytest.fixture(scope="module")
 def refused(services: Settings, spark: SparkSession) -> Read:
     """A table of one version, to which came a version per row that changes one field."""
-    lab = a_lab(services, spark)
+    topic = a_topic(services, spark)
     before = columns(REFUSED, 1)
-    lab.produce(b"\x00" + lab.register(record("r", **before)).to_bytes(4, "big"))
-    lab.land_well()
-    schema = lab.table().schema()
+    topic.produce(b"\x00" + topic.register(record("r", **before)).to_bytes(4, "big"))
+    topic.land_well()
+    schema = topic.table().schema()
     for name, changed in columns(REFUSED, 2).items():
-        lab.produce(b"\x00" + lab.register(record("r", **before | {name: changed})).to_bytes(4, "big"))
-    assert lab.land_well().dead_letters == len(REFUSED)
-    assert lab.table().schema() == schema
-    assert_columns_say_what_bytes_say(lab, 1 + len(REFUSED))
-    return read(lab)
+        topic.produce(b"\x00" + topic.register(record("r", **before | {name: changed})).to_bytes(4, "big"))
+    assert topic.land_well().dead_letters == len(REFUSED)
+    assert topic.table().schema() == schema
+    assert_columns_say_what_bytes_say(topic, 1 + len(REFUSED))
+    return read(topic)
 
 
 @pytest.mark.parametrize(("number", "row"), list(enumerate(REFUSED)), ids=[row[0] for row in REFUSED])

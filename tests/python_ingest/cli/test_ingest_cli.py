@@ -16,7 +16,7 @@ from python_ingest.cli.ingest import _print_summary
 from python_ingest.landing.run import Options, Reporter, TopicResult
 from tests.conftest import LAKEHOUSE, run_lakehouse
 from tests.support.in_process import Lakehouse
-from tests.support.lab import Lab, Messages, assert_exactly_once, produce, record
+from tests.support.topic_fixture import Messages, TopicFixture, assert_exactly_once, produce, record
 
 BACKLOG = 3_000
 
@@ -57,15 +57,15 @@ def test_progress_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_topic_that_is_not_declared_or_does_not_exist_is_one_line(
-    lab: Lab, models_dir: Path, lakehouse: Lakehouse
+    topic: TopicFixture, models_dir: Path, lakehouse: Lakehouse
 ) -> None:
     undeclared = lakehouse("ingest", "run", "nonsense", "--models", str(models_dir))
     assert (undeclared.returncode, undeclared.stdout) == (1, "")
-    assert undeclared.stderr == (f"error: No dbt source declares the topic 'nonsense'. Choose from {lab.topic}.\n")
-    lab.delete_topic()
+    assert undeclared.stderr == (f"error: No dbt source declares the topic 'nonsense'. Choose from {topic.name}.\n")
+    topic.delete_topic()
     missing = lakehouse("ingest", "run", "--models", str(models_dir))
     assert missing.returncode == 1
-    assert missing.stderr.startswith(f"error: The topic '{lab.topic}' does not exist")
+    assert missing.stderr.startswith(f"error: The topic '{topic.name}' does not exist")
     assert missing.stderr.count("\n") == 1
 
 
@@ -87,11 +87,11 @@ def test_a_broker_that_is_away_is_one_line(models_dir: Path, tmp_path: Path, mon
 
 
 def test_a_catalog_that_spark_cannot_open_is_one_line_with_its_cause(
-    lab: Lab, models_dir: Path, monkeypatch: pytest.MonkeyPatch
+    topic: TopicFixture, models_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lab.produce(lab.encode(lab.register(record("sale", id="int")), {"id": 1}))
-    lab.flush()
-    wrong = f"{lab.settings.catalog_uri}&transaction_mode=nonsense"
+    topic.produce(topic.encode(topic.register(record("sale", id="int")), {"id": 1}))
+    topic.flush()
+    wrong = f"{topic.settings.catalog_uri}&transaction_mode=nonsense"
     monkeypatch.setenv("LAKEHOUSE_CATALOG_URI", wrong)
     result = run_lakehouse("ingest", "run", "--models", str(models_dir))
     assert result.returncode == 1
@@ -100,25 +100,25 @@ def test_a_catalog_that_spark_cannot_open_is_one_line_with_its_cause(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
-def test_a_signal_ends_following_well(lab: Lab, models_dir: Path, number: signal.Signals) -> None:
-    lab.produce(lab.encode(lab.register(record("sale", id="int")), {"id": 1}))
-    lab.land_well()
+def test_a_signal_ends_following_well(topic: TopicFixture, models_dir: Path, number: signal.Signals) -> None:
+    topic.produce(topic.encode(topic.register(record("sale", id="int")), {"id": 1}))
+    topic.land_well()
     command = [LAKEHOUSE, "ingest", "run", "--follow", "--every", "1h", "--models", str(models_dir)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
-    assert process.stderr.readline().endswith(f"Z info: {lab.topic}: caught up\n")
+    assert process.stderr.readline().endswith(f"Z info: {topic.name}: caught up\n")
     process.send_signal(number)
     output, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (0, "")
-    assert output.splitlines()[-1].split()[:2] == [lab.topic, "0"]
+    assert output.splitlines()[-1].split()[:2] == [topic.name, "0"]
 
 
 @pytest.mark.parametrize(("options", "signals"), [([], 1), pytest.param(["--follow"], 2, marks=pytest.mark.long)])
 def test_a_signal_ends_a_run_at_once_and_the_next_one_lands_the_rest(
-    lab: Lab, models_dir: Path, options: list[str], signals: int
+    topic: TopicFixture, models_dir: Path, options: list[str], signals: int
 ) -> None:
     """While it follows, the first signal lets it end the batches in hand."""
-    produce(lab, BACKLOG)
+    produce(topic, BACKLOG)
     few = ["--max-records", "20"]
     command = [LAKEHOUSE, "ingest", "run", *few, *options, "--models", str(models_dir)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -132,14 +132,14 @@ def test_a_signal_ends_a_run_at_once_and_the_next_one_lands_the_rest(
     # Following may have ended well before the second one, or Python be at its own end, where nobody handles signals.
     assert process.returncode in ([130] if signals == 1 else [130, 0, -signal.SIGTERM])
     assert all(" info: " in line for line in events.splitlines()), events
-    assert len(lab.rows()) < BACKLOG
-    lab.land_well()
-    assert_exactly_once(lab, BACKLOG)
+    assert len(topic.rows()) < BACKLOG
+    topic.land_well()
+    assert_exactly_once(topic, BACKLOG)
 
 
-def test_a_run_that_is_interrupted_begins_no_other_batch(lab: Lab) -> None:
+def test_a_run_that_is_interrupted_begins_no_other_batch(topic: TopicFixture) -> None:
     """As a weekly job's, whose process goes on to its end."""
-    produce(lab, BACKLOG)
+    produce(topic, BACKLOG)
 
     class Interrupted(Messages):
         batches = 0
@@ -151,29 +151,31 @@ def test_a_run_that_is_interrupted_begins_no_other_batch(lab: Lab) -> None:
 
     messages = Interrupted()
     with pytest.raises(KeyboardInterrupt):
-        lab.ingester(Options(20, wait=10), messages=messages).catch_up([lab.declaration])
+        topic.ingester(Options(20, wait=10), messages=messages).catch_up([topic.declaration])
     # The time of ten batches.
     time.sleep(5)
     assert messages.batches <= 2
-    lab.land_well()
-    assert_exactly_once(lab, BACKLOG)
+    topic.land_well()
+    assert_exactly_once(topic, BACKLOG)
 
 
-def test_too_many_dead_letters_are_an_exit_code_of_their_own(lab: Lab, models_dir: Path, lakehouse: Lakehouse) -> None:
-    good = lab.encode(lab.register(record("sale", id="int")), {"id": 1})
+def test_too_many_dead_letters_are_an_exit_code_of_their_own(
+    topic: TopicFixture, models_dir: Path, lakehouse: Lakehouse
+) -> None:
+    good = topic.encode(topic.register(record("sale", id="int")), {"id": 1})
     for _ in range(21):
-        lab.produce(b"poison")
-    lab.produce(good)
-    lab.flush()
+        topic.produce(b"poison")
+    topic.produce(good)
+    topic.flush()
     result = lakehouse("ingest", "run", "--models", str(models_dir))
     assert result.returncode == 4
     *progress, warning = result.stderr.splitlines()
     assert warning == (
-        f"warning: {lab.topic}: 21 of 22 records landed are dead letters, more than max_dead_letters allows."
-        f" `lakehouse ingest dead-letters {lab.topic}` lists why."
+        f"warning: {topic.name}: 21 of 22 records landed are dead letters, more than max_dead_letters allows."
+        f" `lakehouse ingest dead-letters {topic.name}` lists why."
     )
-    assert f"info: {lab.topic}: caught up" in progress
+    assert f"info: {topic.name}: caught up" in progress
     for value in (b"poison", good):
-        lab.produce(value)
-    result = lab.land_well()
+        topic.produce(value)
+    result = topic.land_well()
     assert (result.records, result.dead_letters, result.over_limit) == (2, 1, False)

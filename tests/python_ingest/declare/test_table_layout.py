@@ -12,54 +12,54 @@ from python_ingest.maintenance import erase, replay
 from python_ingest.maintenance.erase import Person
 from python_ingest.maintenance.replay import Replayed
 from python_ingest.verify.compare import verify_topic
-from tests.support.lab import SALE, Lab, assert_exactly_once, laid_out, produce, record
+from tests.support.topic_fixture import SALE, TopicFixture, assert_exactly_once, laid_out, produce, record
 
 
 @pytest.mark.long
 def test_a_layout_declared_later_is_that_of_new_files_and_no_claim_is_lost(
-    lab: Lab, caplog: pytest.LogCaptureFixture
+    topic: TopicFixture, caplog: pytest.LogCaptureFixture
 ) -> None:
-    produce(lab, 12)
-    lab.land_well()
-    old_files = {file["file_path"] for file in lab.table().inspect.data_files().to_pylist()}
-    lab.declaration = replace(laid_out(lab.declaration), persons=(Subject("seller", ("id",)),))
+    produce(topic, 12)
+    topic.land_well()
+    old_files = {file["file_path"] for file in topic.table().inspect.data_files().to_pylist()}
+    topic.declaration = replace(laid_out(topic.declaration), persons=(Subject("seller", ("id",)),))
 
     # Dead letters of a partition of their own, two that land and two that fill a hole.
-    missing = lab.register(SALE | {"doc": f"{lab.topic} first"}) + 1
+    missing = topic.register(SALE | {"doc": f"{topic.name} first"}) + 1
     for index in range(12, 16):
-        value = lab.encode(missing - 1, {"id": index, "note": "late"})
-        lab.produce(b"\x00" + missing.to_bytes(4, "big") + value[5:], index % 3)
-    produce(lab, 24, start=16)
-    result = lab.land_well(Options(max_records=10, wait=10))
+        value = topic.encode(missing - 1, {"id": index, "note": "late"})
+        topic.produce(b"\x00" + missing.to_bytes(4, "big") + value[5:], index % 3)
+    produce(topic, 24, start=16)
+    result = topic.land_well(Options(max_records=10, wait=10))
     assert (result.records, result.dead_letters) == (28, 4)
     assert "new files use partition spec" in caplog.text
-    files = lab.table().inspect.data_files().to_pylist()
+    files = topic.table().inspect.data_files().to_pylist()
     assert {file["spec_id"] for file in files if file["file_path"] in old_files} == {0}
     assert {file["spec_id"] for file in files if file["file_path"] not in old_files} == {1}
-    lab.sql("delete from {table} where kafka_partition = 1 and kafka_offset = 5")
-    assert lab.land_well(Options(from_earliest=True, wait=10)).records == 1
+    topic.sql("delete from {table} where kafka_partition = 1 and kafka_offset = 5")
+    assert topic.land_well(Options(from_earliest=True, wait=10)).records == 1
 
     # A replay moves rows to the partitions of what they turn out to hold, an erasure to that of NULL.
-    assert lab.register(SALE | {"doc": f"{lab.topic} late"}) == missing
-    assert replay.replay(lab.batch_writer(), None) == Replayed(4, 4)
-    assert_exactly_once(lab, 40)
-    catalog = load_catalog(lab.settings)
-    [found] = erase.find(catalog, [lab.declaration], (Person("seller", "14"),))
-    assert erase.erase(catalog, lab.spark, found, "test") == 1
-    report = verify_topic(lab.settings, lab.declaration, 10, decoded=True)
+    assert topic.register(SALE | {"doc": f"{topic.name} late"}) == missing
+    assert replay.replay(topic.batch_writer(), None) == Replayed(4, 4)
+    assert_exactly_once(topic, 40)
+    catalog = load_catalog(topic.settings)
+    [found] = erase.find(catalog, [topic.declaration], (Person("seller", "14"),))
+    assert erase.erase(catalog, topic.spark, found, "test") == 1
+    report = verify_topic(topic.settings, topic.declaration, 10, decoded=True)
     assert (report.problems, report.records, report.erased, report.decoded) == ([], 40, 1, 39)
-    assert lab.land_well(Options(from_earliest=True, wait=10)).records == 0
+    assert topic.land_well(Options(from_earliest=True, wait=10)).records == 0
 
 
 @pytest.mark.parametrize("column", ["note", "kafka_key"])
-def test_no_value_of_a_record_is_in_the_name_of_a_file(lab: Lab, column: str) -> None:
-    lab.declaration = replace(laid_out(lab.declaration), partition_spec=(partition_field(column),))
-    schema_id = lab.register(record("sale", id="int", note="string"))
+def test_no_value_of_a_record_is_in_the_name_of_a_file(topic: TopicFixture, column: str) -> None:
+    topic.declaration = replace(laid_out(topic.declaration), partition_spec=(partition_field(column),))
+    schema_id = topic.register(record("sale", id="int", note="string"))
     for index in range(6):
         mail = f"anna{index % 2}@example.org"
-        lab.produce(lab.encode(schema_id, {"id": index, "note": mail}), index % 3, key=mail.encode())
-    assert lab.land_well().records == 6
-    files = lab.table().inspect.data_files().to_pylist()
+        topic.produce(topic.encode(schema_id, {"id": index, "note": mail}), index % 3, key=mail.encode())
+    assert topic.land_well().records == 6
+    files = topic.table().inspect.data_files().to_pylist()
     assert len({file["partition"][column] for file in files}) == 2
     assert not [file["file_path"] for file in files if "anna" in file["file_path"] or column in file["file_path"]]
-    assert_exactly_once(lab, 6)
+    assert_exactly_once(topic, 6)

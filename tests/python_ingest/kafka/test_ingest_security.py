@@ -22,7 +22,6 @@ from python_ingest.kafka.admin import Broker
 from python_ingest.kafka.registry import Registry
 from python_ingest.verify.compare import verify_topic
 from tests.conftest import LAKEHOUSE, run_lakehouse
-from tests.support.lab import Lab, record
 from tests.support.services.secured import (
     PASSWORD,
     USER,
@@ -32,6 +31,7 @@ from tests.support.services.secured import (
     secured_broker,
     secured_registry,
 )
+from tests.support.topic_fixture import TopicFixture, record
 
 pytestmark = [pytest.mark.stack, pytest.mark.long]
 
@@ -130,23 +130,23 @@ def secured(stack: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 @pytest.fixture
-def secured_lab(secured: Secured, spark: SparkSession, declaration: Declaration) -> Lab:
-    lab = Lab(secured.settings(secured.mutual_tls), spark, declaration)
-    lab.make_topic()
-    grant(lab.admin, "test.")
-    schema_id = lab.register(record("sale", id="int"))
+def secured_topic(secured: Secured, spark: SparkSession, declaration: Declaration) -> TopicFixture:
+    topic = TopicFixture(secured.settings(secured.mutual_tls), spark, declaration)
+    topic.make_topic()
+    grant(topic.admin, "test.")
+    schema_id = topic.register(record("sale", id="int"))
     for index in range(20):
-        lab.produce(lab.encode(schema_id, {"id": index}), partition=index % 3, key=b"k")
-    lab.flush()
-    return lab
+        topic.produce(topic.encode(schema_id, {"id": index}), partition=index % 3, key=b"k")
+    topic.flush()
+    return topic
 
 
-def ingest_and_verify(lab: Lab, models_dir: Path, env: dict[str, str]) -> list[str]:
+def ingest_and_verify(topic: TopicFixture, models_dir: Path, env: dict[str, str]) -> list[str]:
     """Run both commands as a user does; return their output and every command line they started."""
     seen = []
     for command in ("run", "verify"):
         process = subprocess.Popen(
-            [LAKEHOUSE, "ingest", command, lab.topic, "--models", str(models_dir)],
+            [LAKEHOUSE, "ingest", command, topic.name, "--models", str(models_dir)],
             env={**os.environ, **env},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -160,7 +160,7 @@ def ingest_and_verify(lab: Lab, models_dir: Path, env: dict[str, str]) -> list[s
         # What stderr has is what it logs: a time and a level. A warning, and whatever the JVM prints, is none of it.
         assert all(re.match(r"\S+Z info: ", line) for line in errors.splitlines()), errors
         seen += [errors, output]
-    assert seen[-1] == f"{lab.topic}: 20 records compared: all exactly once\n"
+    assert seen[-1] == f"{topic.name}: 20 records compared: all exactly once\n"
     assert any("org.apache.spark.deploy.SparkSubmit" in line for line in seen)
     return seen
 
@@ -179,7 +179,7 @@ def files_with(text: str, *directories: Path) -> set[str]:
 
 
 def test_a_run_over_scram_and_tls_leaves_no_secret_behind(
-    secured: Secured, secured_lab: Lab, models_dir: Path, tmp_path: Path
+    secured: Secured, secured_topic: TopicFixture, models_dir: Path, tmp_path: Path
 ) -> None:
     home, events = tmp_path / "home", tmp_path / "events"
     events.mkdir()
@@ -192,23 +192,23 @@ def test_a_run_over_scram_and_tls_leaves_no_secret_behind(
     }
     arguments = " ".join(f"--conf {name}={value}" for name, value in spark.items())
     env = {"LAKEHOUSE_HOME": str(home), "PYSPARK_SUBMIT_ARGS": f"{arguments} pyspark-shell"}
-    seen = ingest_and_verify(secured_lab, models_dir, {**secured.sasl_ssl, **secured.basic, **env})
-    table = Path(secured_lab.table().location().removeprefix("file:"))
+    seen = ingest_and_verify(secured_topic, models_dir, {**secured.sasl_ssl, **secured.basic, **env})
+    table = Path(secured_topic.table().location().removeprefix("file:"))
     places = (home, events, table)
     # The search finds what is there, in a log that tells of connections and an event log that tells of queries.
     assert files_with("KAFKA_SASL_JAAS_CONFIG", *places) == {"spark.log"}
-    assert len(files_with(secured_lab.declaration.identifier, events)) == 1
+    assert len(files_with(secured_topic.declaration.identifier, events)) == 1
     for secret in secured.secrets:
         assert files_with(secret, *places) == set()
         assert not any(secret in line for line in seen)
 
 
 def test_a_run_over_client_certificates_and_a_bearer_token(
-    secured: Secured, secured_lab: Lab, models_dir: Path
+    secured: Secured, secured_topic: TopicFixture, models_dir: Path
 ) -> None:
-    ingest_and_verify(secured_lab, models_dir, {**secured.mutual_tls, **secured.bearer})
+    ingest_and_verify(secured_topic, models_dir, {**secured.mutual_tls, **secured.bearer})
     with pytest.raises(UserError, match="Authentication with Kafka"):
-        verify_topic(secured.settings(secured.mutual_tls, NO_CERTIFICATE), secured_lab.declaration, LONG)
+        verify_topic(secured.settings(secured.mutual_tls, NO_CERTIFICATE), secured_topic.declaration, LONG)
 
 
 ONE_SESSION = """

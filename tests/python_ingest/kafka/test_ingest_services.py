@@ -26,7 +26,7 @@ from python_ingest.kafka.admin import Broker, TopicState, passing
 from python_ingest.kafka.registry import Registry
 from python_ingest.landing.run import Options
 from python_ingest.landing.schemas import TopicSchemas
-from tests.support.lab import Lab, record
+from tests.support.topic_fixture import TopicFixture, record
 
 SILENCE: tuple[int, dict] = (0, {})
 NOWHERE = "127.0.0.1:1"
@@ -216,33 +216,33 @@ def test_what_kafka_calls_passing_is_waited_for(spark: SparkSession) -> None:
     assert not passing(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
 
 
-def test_a_registry_that_is_away_leaves_the_topic_untouched_until_it_is_back(lab: Lab) -> None:
-    schema_id = lab.register(record("sale", id="int"))
-    lab.produce(lab.encode(schema_id, {"id": 1}))
-    lab.flush()
-    away = lab.settings.changed(schema_registry_url=f"http://{NOWHERE}")
-    (result,) = lab.ingester(Options(wait=3), settings=away).catch_up([lab.declaration])
+def test_a_registry_that_is_away_leaves_the_topic_untouched_until_it_is_back(topic: TopicFixture) -> None:
+    schema_id = topic.register(record("sale", id="int"))
+    topic.produce(topic.encode(schema_id, {"id": 1}))
+    topic.flush()
+    away = topic.settings.changed(schema_registry_url=f"http://{NOWHERE}")
+    (result,) = topic.ingester(Options(wait=3), settings=away).catch_up([topic.declaration])
     assert "schema registry" in str(result.error)
     assert (result.records, result.dead_letters) == (0, 0)
-    assert lab.land_well().dead_letters == 0
-    lab.produce(lab.encode(schema_id, {"id": 2}))
-    lab.flush()
-    (known,) = lab.ingester(Options(wait=3), settings=away).catch_up([lab.declaration])
+    assert topic.land_well().dead_letters == 0
+    topic.produce(topic.encode(schema_id, {"id": 2}))
+    topic.flush()
+    (known,) = topic.ingester(Options(wait=3), settings=away).catch_up([topic.declaration])
     assert (known.error, known.records, known.dead_letters) == (None, 1, 0)
 
 
-def test_a_topic_that_fails_does_not_stop_the_others(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    lab.produce(lab.encode(lab.register(record("sale", id="int")), {"id": 1}))
-    lab.flush()
-    missing = replace(lab.declaration, topic=f"{lab.topic}.missing", table=f"{lab.declaration.table}_missing")
-    broken = replace(lab.declaration, topic=f"{lab.topic}.broken", table=f"{lab.declaration.table}_broken")
+def test_a_topic_that_fails_does_not_stop_the_others(topic: TopicFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic.produce(topic.encode(topic.register(record("sale", id="int")), {"id": 1}))
+    topic.flush()
+    missing = replace(topic.declaration, topic=f"{topic.name}.missing", table=f"{topic.declaration.table}_missing")
+    broken = replace(topic.declaration, topic=f"{topic.name}.broken", table=f"{topic.declaration.table}_broken")
     ask = Broker.describe
 
     def describe(broker: Broker, topic: str) -> TopicState:
         return ask(broker, topic) if topic != broken.topic else {}["secret"]
 
     monkeypatch.setattr(Broker, "describe", describe)
-    failed, unexpected, landed = lab.ingester().catch_up([missing, broken, lab.declaration])
+    failed, unexpected, landed = topic.ingester().catch_up([missing, broken, topic.declaration])
     assert str(unexpected.error).startswith(f"{broken.topic}: Unexpected error: KeyError. Run it again")
     assert "in describe" in error_log().read_text()
     assert "secret'" not in error_log().read_text()

@@ -14,7 +14,7 @@ from python_ingest.landing import batch
 from python_ingest.landing.run import Options
 from python_ingest.maintenance.status import topic_statuses
 from python_ingest.verify.compare import verify_topic
-from tests.support.lab import Lab, assert_columns_say_what_bytes_say, record
+from tests.support.topic_fixture import TopicFixture, assert_columns_say_what_bytes_say, record
 
 MOMENT = dt.datetime(2026, 11, 16, 12, 30, 15, 250_000, tzinfo=dt.UTC)
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
@@ -74,14 +74,14 @@ def zigzag(number: int) -> bytes:
     return encoded + bytes([number])
 
 
-def test_every_avro_kind_lands_typed_beside_all_kafka_metadata(lab: Lab) -> None:
-    schema_id = lab.register(EVERY_KIND)
-    value = lab.encode(schema_id, VALUES)
+def test_every_avro_kind_lands_typed_beside_all_kafka_metadata(topic: TopicFixture) -> None:
+    schema_id = topic.register(EVERY_KIND)
+    value = topic.encode(schema_id, VALUES)
     headers = [("trace", b"\x01"), ("empty", None)]
-    lab.produce(value, partition=2, key=b"k-1", timestamp=int(MOMENT.timestamp() * 1000), headers=headers)
-    result = lab.land_well()
+    topic.produce(value, partition=2, key=b"k-1", timestamp=int(MOMENT.timestamp() * 1000), headers=headers)
+    result = topic.land_well()
     assert (result.records, result.dead_letters, result.batches) == (1, 0, 1)
-    (row,) = lab.rows()
+    (row,) = topic.rows()
     counts = dict(row.pop("counts"))
     assert counts == {"a": 1}
     assert {name: row[name] for name in VALUES if name != "counts"} == {
@@ -90,7 +90,7 @@ def test_every_avro_kind_lands_typed_beside_all_kafka_metadata(lab: Lab) -> None
     ingested_at = row["ingested_at"]
     assert abs(dt.datetime.now(dt.UTC) - ingested_at) < dt.timedelta(minutes=5)
     assert {name: row[name] for name in row if name not in VALUES and name != "ingested_at"} == {
-        "kafka_topic": lab.topic,
+        "kafka_topic": topic.name,
         "kafka_generation": None,
         "kafka_partition": 2,
         "kafka_offset": 0,
@@ -108,25 +108,25 @@ def test_every_avro_kind_lands_typed_beside_all_kafka_metadata(lab: Lab) -> None
     }
 
 
-def test_a_payload_that_is_no_record_is_one_column(lab: Lab) -> None:
-    lab.produce(lab.encode(lab.register("long"), 42))
-    lab.land_well()
-    assert [row["value"] for row in lab.rows()] == [42]
+def test_a_payload_that_is_no_record_is_one_column(topic: TopicFixture) -> None:
+    topic.produce(topic.encode(topic.register("long"), 42))
+    topic.land_well()
+    assert [row["value"] for row in topic.rows()] == [42]
 
 
-def test_interleaved_writers_each_decode_with_their_own_schema(lab: Lab) -> None:
-    first = lab.register(record("sale", id="int", price="float", gone="string"))
+def test_interleaved_writers_each_decode_with_their_own_schema(topic: TopicFixture) -> None:
+    first = topic.register(record("sale", id="int", price="float", gone="string"))
     middle = record("sale", id="int", note=["null", "string"], price="float", place=record("p", x="int"))
-    second = lab.register(middle)
+    second = topic.register(middle)
     nested = record("p", x="int", y=["null", "string"])
-    third = lab.register(record("sale", id="long", price="double", place=nested))
+    third = topic.register(record("sale", id="long", price="double", place=nested))
     for index in range(4):
-        lab.produce(lab.encode(first, {"id": index, "price": 0.5, "gone": "g"}))
-        lab.produce(lab.encode(third, {"id": 2**40, "price": 1.25, "place": {"x": 3, "y": "deep"}}))
-        lab.produce(lab.encode(second, {"id": index, "note": "n", "price": 0.75, "place": {"x": 2}}))
-    lab.land_well()
+        topic.produce(topic.encode(first, {"id": index, "price": 0.5, "gone": "g"}))
+        topic.produce(topic.encode(third, {"id": 2**40, "price": 1.25, "place": {"x": 3, "y": "deep"}}))
+        topic.produce(topic.encode(second, {"id": index, "note": "n", "price": 0.75, "place": {"x": 2}}))
+    topic.land_well()
     columns = ("id", "price", "gone", "note", "place", "value_schema_id")
-    rows = [tuple(row[name] for name in columns) for row in lab.rows()]
+    rows = [tuple(row[name] for name in columns) for row in topic.rows()]
     assert rows[:3] == [
         (0, 0.5, "g", None, None, first),
         (2**40, 1.25, None, None, {"x": 3, "y": "deep"}, third),
@@ -135,9 +135,9 @@ def test_interleaved_writers_each_decode_with_their_own_schema(lab: Lab) -> None
     assert len(rows) == 12
 
 
-def test_poison_becomes_dead_letters_and_neighbours_are_unaffected(lab: Lab) -> None:
-    schema_id = lab.register(EVERY_KIND)
-    good = lab.encode(schema_id, VALUES)
+def test_poison_becomes_dead_letters_and_neighbours_are_unaffected(topic: TopicFixture) -> None:
+    schema_id = topic.register(EVERY_KIND)
+    good = topic.encode(schema_id, VALUES)
     header = good[:5]
     rng = random.Random(20261116)
     poison: dict[bytes, str] = {
@@ -165,9 +165,9 @@ def test_poison_becomes_dead_letters_and_neighbours_are_unaffected(lab: Lab) -> 
     for value in (*poison, *noise):
         produced += [value, good]
     for value in produced:
-        lab.produce(value)
-    result = lab.land_well()
-    rows = lab.rows()
+        topic.produce(value)
+    result = topic.land_well()
+    rows = topic.rows()
     assert [row["kafka_raw_value"] for row in rows] == produced
     assert result.records == len(produced)
     assert result.dead_letters == sum(row["decode_error"] is not None for row in rows) >= len(poison)
@@ -178,12 +178,12 @@ def test_poison_becomes_dead_letters_and_neighbours_are_unaffected(lab: Lab) -> 
         elif row["kafka_raw_value"] in poison:
             assert row["decode_error"] == poison[row["kafka_raw_value"]]
             assert row["text"] is row["customer"] is None
-    assert_columns_say_what_bytes_say(lab, len(rows))
+    assert_columns_say_what_bytes_say(topic, len(rows))
 
 
-def test_a_string_that_is_not_utf_8_makes_a_dead_letter_wherever_it_is(lab: Lab) -> None:
+def test_a_string_that_is_not_utf_8_makes_a_dead_letter_wherever_it_is(topic: TopicFixture) -> None:
     place = record("p", city=["null", "string"])
-    schema_id = lab.register(
+    schema_id = topic.register(
         record(
             "texts",
             top="string",
@@ -195,55 +195,55 @@ def test_a_string_that_is_not_utf_8_makes_a_dead_letter_wherever_it_is(lab: Lab)
     )
     value = {"top": "AAAA", "place": {"city": "BBBB"}, "tags": ["x", "CCCC"], "by_name": {"DDDD": {"city": "EEEE"}}}
     value |= {"either": "FFFF"}
-    good = lab.encode(schema_id, value)
+    good = topic.encode(schema_id, value)
     for text in (b"AAAA", b"BBBB", b"CCCC", b"DDDD", b"EEEE", b"FFFF"):
         assert text in good
-        lab.produce(good.replace(text, b"\xff\xfe\x00\x01"))
-    lab.produce(good)
-    lab.produce(lab.encode(schema_id, value | {"place": {"city": None}, "tags": [], "by_name": {}, "either": 1}))
-    lab.land_well()
-    errors = [row["decode_error"] for row in lab.rows()]
+        topic.produce(good.replace(text, b"\xff\xfe\x00\x01"))
+    topic.produce(good)
+    topic.produce(topic.encode(schema_id, value | {"place": {"city": None}, "tags": [], "by_name": {}, "either": 1}))
+    topic.land_well()
+    errors = [row["decode_error"] for row in topic.rows()]
     assert errors == [f"decode_failed: schema id {schema_id}"] * 6 + [None, None]
-    assert_columns_say_what_bytes_say(lab, 8)
+    assert_columns_say_what_bytes_say(topic, 8)
 
 
-def test_an_id_that_is_registered_later_decodes_from_then_on(lab: Lab) -> None:
-    known = lab.register(record("sale", id="int"))
-    later = lab.register(record("sale", id="int", more=["null", "string"]))
-    lab.produce(lab.encode(known, {"id": 1}))
+def test_an_id_that_is_registered_later_decodes_from_then_on(topic: TopicFixture) -> None:
+    known = topic.register(record("sale", id="int"))
+    later = topic.register(record("sale", id="int", more=["null", "string"]))
+    topic.produce(topic.encode(known, {"id": 1}))
     ahead = later + 1
-    lab.produce(b"\x00" + ahead.to_bytes(4, "big") + b"\x02\x00")
-    assert lab.land_well().dead_letters == 1
-    assert lab.register(record("sale", id="int", last=["null", "long"])) == ahead
-    lab.produce(lab.encode(ahead, {"id": 5, "last": 7}))
-    assert lab.land_well().dead_letters == 0
-    assert [row["decode_error"] for row in lab.rows()] == [None, f"unknown_schema_id: schema id {ahead}", None]
-    report = verify_topic(lab.settings, lab.declaration, 10, decoded=True)
+    topic.produce(b"\x00" + ahead.to_bytes(4, "big") + b"\x02\x00")
+    assert topic.land_well().dead_letters == 1
+    assert topic.register(record("sale", id="int", last=["null", "long"])) == ahead
+    topic.produce(topic.encode(ahead, {"id": 5, "last": 7}))
+    assert topic.land_well().dead_letters == 0
+    assert [row["decode_error"] for row in topic.rows()] == [None, f"unknown_schema_id: schema id {ahead}", None]
+    report = verify_topic(topic.settings, topic.declaration, 10, decoded=True)
     assert report.problems == []
-    assert report.notes == [f"1 dead letters can be decoded by now: `lakehouse ingest replay {lab.topic}`"]
+    assert report.notes == [f"1 dead letters can be decoded by now: `lakehouse ingest replay {topic.name}`"]
 
 
 def test_an_unknown_id_costs_one_look_and_three_questions_and_thousands_of_them_no_more_than_a_few(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
+    topic: TopicFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batch, "MOST_NEW_IDS", 5)
     monkeypatch.setattr(registry, "FIRST_PAUSE", 300.0)
-    schema_id = lab.register(record("sale", id="int"))
+    schema_id = topic.register(record("sale", id="int"))
     missing = schema_id + 10_000
-    good, bad = lab.encode(schema_id, {"id": 1}), b"\x00" + missing.to_bytes(4, "big") + b"\x02"
+    good, bad = topic.encode(schema_id, {"id": 1}), b"\x00" + missing.to_bytes(4, "big") + b"\x02"
     looks, asked = [], []
     look, ask = consumer.schema_ids, SchemaRegistryClient.get_schema
     monkeypatch.setattr(consumer, "schema_ids", lambda *given: looks.append(given) or look(*given))
     monkeypatch.setattr(
         SchemaRegistryClient, "get_schema", lambda client, schema_id: asked.append(schema_id) or ask(client, schema_id)
     )
-    ingester = lab.ingester()
+    ingester = topic.ingester()
 
     def land(*values: bytes) -> int:
         for value in values:
-            lab.produce(value)
-        lab.flush()
-        (result,) = ingester.catch_up([lab.declaration])
+            topic.produce(value)
+        topic.flush()
+        (result,) = ingester.catch_up([topic.declaration])
         assert result.error is None
         return result.dead_letters
 
@@ -254,51 +254,51 @@ def test_an_unknown_id_costs_one_look_and_three_questions_and_thousands_of_them_
     assert land(bad, good) == 1
     assert (len(looks), asked.count(missing)) == (1, 3)
     hostile = [b"\x00" + (missing + 1 + step).to_bytes(4, "big") + b"\x02" for step in range(3000)]
-    later = lab.register(record("sale", id="int", more=["null", "string"]))
-    new = lab.encode(later, {"id": 2, "more": "x"})
+    later = topic.register(record("sale", id="int", more=["null", "string"]))
+    new = topic.encode(later, {"id": 2, "more": "x"})
     asked.clear()
     assert land(*hostile, new, good) == 3000
     assert set(asked) == {later, *range(missing + 1, missing + 5)}
-    rows = lab.rows()
+    rows = topic.rows()
     assert (rows[-2]["more"], rows[-1]["decode_error"]) == ("x", None)
     assert rows[4]["decode_error"] == f"unknown_schema_id: schema id {missing + 1}"
     assert rows[3000]["decode_error"] == f"unknown_schema_id: schema id {missing + 2997}, one of too many to ask for"
 
 
-def test_tombstones_and_foreign_keys_cost_no_row(lab: Lab) -> None:
-    value = lab.encode(lab.register(record("sale", id="int")), {"id": 1})
+def test_tombstones_and_foreign_keys_cost_no_row(topic: TopicFixture) -> None:
+    value = topic.encode(topic.register(record("sale", id="int")), {"id": 1})
     keys = [b"order-1", None, b"", b"\x00\x00\x01\x02", b"\xff\xfe", b"\x00\x00\x00\x00\x01abc", "k\u00e9y".encode()]
     for key in keys:
-        lab.produce(value, key=key)
-        lab.produce(None, key=key)
-    assert lab.land_well().dead_letters == 0
-    rows = lab.rows()
+        topic.produce(value, key=key)
+        topic.produce(None, key=key)
+    assert topic.land_well().dead_letters == 0
+    rows = topic.rows()
     assert [row["kafka_raw_key"] for row in rows[::2]] == keys
     decoded = ["order-1", None, "", "\x00\x00\x01\x02", None, "\x00\x00\x00\x00\x01abc", "k\u00e9y"]
     assert [row["kafka_key"] for row in rows[::2]] == decoded
     for row in rows[1::2]:
         assert row["kafka_raw_value"] is row["id"] is row["decode_error"] is row["value_schema_id"] is None
-    assert_columns_say_what_bytes_say(lab, len(rows))
+    assert_columns_say_what_bytes_say(topic, len(rows))
 
 
-def test_avro_keys_are_structs_and_a_foreign_one_is_null(lab: Lab) -> None:
-    lab = replace(lab, declaration=replace(lab.declaration, key="avro"))
-    value = lab.encode(lab.register(record("sale", id="int")), {"id": 1})
-    key_id = lab.register(record("sale_key", id="int"), side="key")
-    wider = lab.register(record("sale_key", id="long", shop=["null", "string"]), side="key")
+def test_avro_keys_are_structs_and_a_foreign_one_is_null(topic: TopicFixture) -> None:
+    topic = replace(topic, declaration=replace(topic.declaration, key="avro"))
+    value = topic.encode(topic.register(record("sale", id="int")), {"id": 1})
+    key_id = topic.register(record("sale_key", id="int"), side="key")
+    wider = topic.register(record("sale_key", id="long", shop=["null", "string"]), side="key")
     keys = [
-        lab.encode(key_id, {"id": 7}),
+        topic.encode(key_id, {"id": 7}),
         b"plain",
         None,
-        lab.encode(wider, {"id": 2**40, "shop": "s"}),
+        topic.encode(wider, {"id": 2**40, "shop": "s"}),
         b"\x00\x7f\xff\xff\x00\x02",
-        lab.encode(key_id, {"id": 7})[:5],
+        topic.encode(key_id, {"id": 7})[:5],
     ]
     for key in keys:
-        lab.produce(value, key=key)
-    result = lab.land_well()
+        topic.produce(value, key=key)
+    result = topic.land_well()
     assert result.dead_letters == 0
-    rows = lab.rows()
+    rows = topic.rows()
     assert [row["kafka_raw_key"] for row in rows] == keys
     assert [row["kafka_key"] for row in rows] == [
         {"id": 7, "shop": None},
@@ -309,7 +309,7 @@ def test_avro_keys_are_structs_and_a_foreign_one_is_null(lab: Lab) -> None:
         None,
     ]
     assert [row["key_schema_id"] for row in rows] == [key_id, None, None, wider, 0x7FFFFF00, key_id]
-    assert_columns_say_what_bytes_say(lab, len(rows))
+    assert_columns_say_what_bytes_say(topic, len(rows))
     assert [row["key_error"] for row in rows] == [
         None,
         "not_registry_avro: the first byte is not 0",
@@ -319,82 +319,82 @@ def test_avro_keys_are_structs_and_a_foreign_one_is_null(lab: Lab) -> None:
         f"decode_failed: schema id {key_id}",
     ]
     assert {row["decode_error"] for row in rows} == {None}
-    (status,) = topic_statuses(lab.settings, [lab.declaration], 10)
+    (status,) = topic_statuses(topic.settings, [topic.declaration], 10)
     assert (result.key_errors, status.key_errors, status.dead_letters) == (3, 3, 0)
 
 
-def test_bare_avro_keys_are_numbers_and_byte_keys_stay_bytes(lab: Lab) -> None:
-    value = lab.encode(lab.register(record("sale", id="int")), {"id": 1})
-    lab.produce(value, key=lab.encode(lab.register("int", side="key"), 12))
-    avro = replace(lab.declaration, key="avro")
-    lab.land_well(declaration=avro)
-    assert [row["kafka_key"] for row in lab.rows(avro)] == [12]
-    raw = replace(lab.declaration, key="bytes", table=f"{lab.declaration.table}_raw")
-    lab.land_well(declaration=raw)
-    (row,) = lab.rows(raw)
+def test_bare_avro_keys_are_numbers_and_byte_keys_stay_bytes(topic: TopicFixture) -> None:
+    value = topic.encode(topic.register(record("sale", id="int")), {"id": 1})
+    topic.produce(value, key=topic.encode(topic.register("int", side="key"), 12))
+    avro = replace(topic.declaration, key="avro")
+    topic.land_well(declaration=avro)
+    assert [row["kafka_key"] for row in topic.rows(avro)] == [12]
+    raw = replace(topic.declaration, key="bytes", table=f"{topic.declaration.table}_raw")
+    topic.land_well(declaration=raw)
+    (row,) = topic.rows(raw)
     assert row["kafka_key"] == row["kafka_raw_key"]
 
 
-def test_stop_lands_nothing_of_the_batch_and_names_the_record(lab: Lab) -> None:
-    stop = replace(lab.declaration, on_error="stop")
-    good = lab.encode(lab.register(record("sale", id="int")), {"id": 1})
+def test_stop_lands_nothing_of_the_batch_and_names_the_record(topic: TopicFixture) -> None:
+    stop = replace(topic.declaration, on_error="stop")
+    good = topic.encode(topic.register(record("sale", id="int")), {"id": 1})
     for value in (good, good, b"secret"):
-        lab.produce(value, partition=1)
-    result = lab.land(declaration=stop)
+        topic.produce(value, partition=1)
+    result = topic.land(declaration=stop)
     assert str(result.error) == (
-        f"{lab.topic}: partition 1, offset 2: not_registry_avro: the first byte is not 0; "
+        f"{topic.name}: partition 1, offset 2: not_registry_avro: the first byte is not 0; "
         "nothing of this batch was landed. Correct the cause, or declare on_error: dead_letter."
     )
     assert "secret" not in str(result.error)
     assert result.records == 0
-    assert lab.table().current_snapshot() is None
-    assert lab.land_well(Options(wait=10)).records == 3
+    assert topic.table().current_snapshot() is None
+    assert topic.land_well(Options(wait=10)).records == 3
 
 
-def test_skip_keeps_the_place_and_the_reason_but_no_byte(lab: Lab) -> None:
-    skip = replace(lab.declaration, on_error="skip")
-    good = lab.encode(lab.register(record("sale", id="int")), {"id": 1})
+def test_skip_keeps_the_place_and_the_reason_but_no_byte(topic: TopicFixture) -> None:
+    skip = replace(topic.declaration, on_error="skip")
+    good = topic.encode(topic.register(record("sale", id="int")), {"id": 1})
     for value in (good, b"secret", None):
-        lab.produce(value, key=b"k", headers=[("h", b"v")])
-    assert lab.land_well(declaration=skip).dead_letters == 1
-    rows = lab.rows()
+        topic.produce(value, key=b"k", headers=[("h", b"v")])
+    assert topic.land_well(declaration=skip).dead_letters == 1
+    rows = topic.rows()
     assert [row["decode_error"] for row in rows] == [None, "not_registry_avro: the first byte is not 0", None]
     assert rows[1]["kafka_raw_value"] is rows[1]["kafka_raw_key"] is rows[1]["kafka_key"] is None
     assert not rows[1]["kafka_headers"]
     assert all(rows[index]["kafka_raw_key"] == b"k" for index in (0, 2))
-    assert verify_topic(lab.settings, skip, 10).problems == []
-    assert verify_topic(lab.settings, lab.declaration, 10).problem_count == 3
+    assert verify_topic(topic.settings, skip, 10).problems == []
+    assert verify_topic(topic.settings, topic.declaration, 10).problem_count == 3
 
 
-def test_skip_leaves_no_byte_of_key_value_or_headers_in_any_format_of_keys(lab: Lab) -> None:
-    schema_id = lab.register(record("sale", id="int"))
-    key_id = lab.register(record("k", name="string"), side="key")
-    key = lab.encode(key_id, {"name": "planted"})
+def test_skip_leaves_no_byte_of_key_value_or_headers_in_any_format_of_keys(topic: TopicFixture) -> None:
+    schema_id = topic.register(record("sale", id="int"))
+    key_id = topic.register(record("k", name="string"), side="key")
+    key = topic.encode(key_id, {"name": "planted"})
     rng = random.Random(20261122)
     header = b"\x00" + schema_id.to_bytes(4, "big")
     poison = [b"planted", b"\x00\x7f\xff\xff\xffplanted"]
     poison += [header + b"\xff" * 10 + b"planted" + rng.randbytes(length) for length in range(10)]
     for value in poison:
-        lab.produce(value, key=key, headers=[("planted", b"planted")])
-        lab.produce(lab.encode(schema_id, {"id": 1}), key=b"k")
+        topic.produce(value, key=key, headers=[("planted", b"planted")])
+        topic.produce(topic.encode(schema_id, {"id": 1}), key=b"k")
     for key_format in ("avro", "string", "bytes"):
-        name = f"{lab.declaration.table}_{key_format}"
-        skip = replace(lab.declaration, on_error="skip", key=key_format, table=name)
-        result = lab.land_well(declaration=skip)
-        skipped = [row for row in lab.rows(skip) if row["decode_error"]]
+        name = f"{topic.declaration.table}_{key_format}"
+        skip = replace(topic.declaration, on_error="skip", key=key_format, table=name)
+        result = topic.land_well(declaration=skip)
+        skipped = [row for row in topic.rows(skip) if row["decode_error"]]
         assert result.dead_letters == len(skipped) == len(poison)
         assert "planted" not in str(skipped).replace(name, "")
         assert {row["kafka_key"] for row in skipped} == {None}
 
 
-def test_stop_names_a_key_that_cannot_be_decoded(lab: Lab) -> None:
-    stop = replace(lab.declaration, on_error="stop", key="avro")
-    value = lab.encode(lab.register(record("sale", id="int")), {"id": 1})
-    lab.produce(value, key=None)
-    lab.produce(value, key=b"secret")
-    result = lab.land(declaration=stop)
+def test_stop_names_a_key_that_cannot_be_decoded(topic: TopicFixture) -> None:
+    stop = replace(topic.declaration, on_error="stop", key="avro")
+    value = topic.encode(topic.register(record("sale", id="int")), {"id": 1})
+    topic.produce(value, key=None)
+    topic.produce(value, key=b"secret")
+    result = topic.land(declaration=stop)
     assert str(result.error) == (
-        f"{lab.topic}: partition 0, offset 1: key: not_registry_avro: the first byte is not 0; "
+        f"{topic.name}: partition 0, offset 1: key: not_registry_avro: the first byte is not 0; "
         "nothing of this batch was landed. Correct the cause, or declare on_error: dead_letter."
     )
-    assert lab.table().current_snapshot() is None
+    assert topic.table().current_snapshot() is None

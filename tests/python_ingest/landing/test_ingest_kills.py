@@ -19,8 +19,8 @@ from python_ingest.declare.topics import Declaration
 from python_ingest.landing.run import Options
 from python_ingest.maintenance.maintain import Retention, maintain_table
 from tests.conftest import LAKEHOUSE, run_lakehouse
-from tests.support.lab import Lab, assert_exactly_once, assert_sorted, laid_out, produce
 from tests.support.seeds import SEED
+from tests.support.topic_fixture import TopicFixture, assert_exactly_once, assert_sorted, laid_out, produce
 
 pytestmark = pytest.mark.stack
 
@@ -31,22 +31,22 @@ ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "1"))
 class Progress:
     """How far a running ingester has come: what it has written since it was started, and whether it has committed."""
 
-    lab: Lab
+    topic: TopicFixture
     location: Path
     files: frozenset[Path]
     metadata: str
 
     @classmethod
-    def of(cls, lab: Lab) -> "Progress":
-        table = lab.table()
+    def of(cls, topic: TopicFixture) -> "Progress":
+        table = topic.table()
         location = Path(table.location().removeprefix("file:"))
-        return cls(lab, location, frozenset(location.rglob("*")), table.metadata_location)
+        return cls(topic, location, frozenset(location.rglob("*")), table.metadata_location)
 
     def wrote(self, pattern: str) -> bool:
         return bool(set(self.location.rglob(pattern)) - self.files)
 
     def committed(self) -> bool:
-        return self.lab.table().metadata_location != self.metadata
+        return self.topic.table().metadata_location != self.metadata
 
 
 POINTS: dict[str, Callable[[Progress], bool]] = {
@@ -58,12 +58,12 @@ FIRST, *MORE = POINTS
 
 
 @pytest.fixture
-def start(lab: Lab, models_dir: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+def start(topic: TopicFixture, models_dir: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     """Start ingesters in sessions of their own, so that a kill takes the JVM along."""
     started = []
 
     def run(*options: str) -> subprocess.Popen[bytes]:
-        command = [LAKEHOUSE, "ingest", "run", lab.topic, "--models", str(models_dir), *options]
+        command = [LAKEHOUSE, "ingest", "run", topic.name, "--models", str(models_dir), *options]
         process = subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
         )
@@ -81,15 +81,15 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def killed_at(point: str, lab: Lab, models_dir: Path, start: Callable[..., subprocess.Popen[bytes]]) -> int:
+def killed_at(point: str, topic: TopicFixture, models_dir: Path, start: Callable[..., subprocess.Popen[bytes]]) -> int:
     """Kill an ingester at a point of a batch, land what is left, and return how many records there are."""
-    produce(lab, 30)
-    lab.land_well()
+    produce(topic, 30)
+    topic.land_well()
     total = 30
     for _ in range(5):
-        produce(lab, 300, start=total)
+        produce(topic, 300, start=total)
         total += 300
-        progress = Progress.of(lab)
+        progress = Progress.of(topic)
         process = start()
         while process.poll() is None and not POINTS[point](progress):
             time.sleep(0.001)
@@ -99,16 +99,16 @@ def killed_at(point: str, lab: Lab, models_dir: Path, start: Callable[..., subpr
             break
     else:
         raise AssertionError(f"no kill hit the moment {point}")
-    again = run_lakehouse("--log-level=warning", "ingest", "run", lab.topic, "--models", str(models_dir))
+    again = run_lakehouse("--log-level=warning", "ingest", "run", topic.name, "--models", str(models_dir))
     assert (again.returncode, again.stderr) == (0, "")
     return total
 
 
 @pytest.mark.parametrize("point", [FIRST, *(pytest.param(point, marks=pytest.mark.long) for point in MORE)])
 def test_a_batch_killed_at_any_step_is_landed_once(
-    lab: Lab, models_dir: Path, start: Callable[..., subprocess.Popen[bytes]], point: str
+    topic: TopicFixture, models_dir: Path, start: Callable[..., subprocess.Popen[bytes]], point: str
 ) -> None:
-    assert_exactly_once(lab, killed_at(point, lab, models_dir, start))
+    assert_exactly_once(topic, killed_at(point, topic, models_dir, start))
 
 
 @pytest.mark.long
@@ -122,34 +122,36 @@ class TestOfALayoutOfItsOwn:
 
     @pytest.mark.parametrize("point", ["while data files are written", "between data files and commit"])
     def test_a_batch_killed_at_any_step_is_landed_once(
-        self, lab: Lab, models_dir: Path, start: Callable[..., subprocess.Popen[bytes]], point: str
+        self, topic: TopicFixture, models_dir: Path, start: Callable[..., subprocess.Popen[bytes]], point: str
     ) -> None:
-        total = killed_at(point, lab, models_dir, start)
-        assert_exactly_once(lab, total)
-        assert {len(entry["partition"]) for entry in lab.table().inspect.partitions().to_pylist()} == {3}
-        maintain_table(lab.settings, lambda: lab.spark, lab.declaration.identifier, Retention(timedelta(0)))
-        assert_exactly_once(lab, total)
-        assert_sorted(lab)
+        total = killed_at(point, topic, models_dir, start)
+        assert_exactly_once(topic, total)
+        assert {len(entry["partition"]) for entry in topic.table().inspect.partitions().to_pylist()} == {3}
+        maintain_table(topic.settings, lambda: topic.spark, topic.declaration.identifier, Retention(timedelta(0)))
+        assert_exactly_once(topic, total)
+        assert_sorted(topic)
 
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("seed", range(SEED, SEED + ROUNDS))
 def test_two_ingesters_killed_at_random_land_each_offset_once(
-    lab: Lab, start: Callable[..., subprocess.Popen[bytes]], seed: int
+    topic: TopicFixture, start: Callable[..., subprocess.Popen[bytes]], seed: int
 ) -> None:
     chance = random.Random(seed)
-    produce(lab, 3)
-    lab.land_well()
+    produce(topic, 3)
+    topic.land_well()
     total = 3
-    produce(lab, 400, start=total)
+    produce(topic, 400, start=total)
     total += 400
     both = [start("--max-records", "20"), start("--max-records", "30")]
     landing = time.monotonic() + 60
-    while len(lab.rows()) == 3 and any(process.poll() is None for process in both) and time.monotonic() < landing:
+    while len(topic.rows()) == 3 and any(process.poll() is None for process in both) and time.monotonic() < landing:
         time.sleep(0.1)
-    assert len(lab.rows()) > 3 or all(process.poll() is None for process in both), "no ingester was there to be killed"
+    assert len(topic.rows()) > 3 or all(process.poll() is None for process in both), (
+        "no ingester was there to be killed"
+    )
     for process in chance.sample(both, 2):
         time.sleep(chance.uniform(0, 2))
         kill(process)
-    lab.land_well(Options(wait=10))
-    assert_exactly_once(lab, total)
+    topic.land_well(Options(wait=10))
+    assert_exactly_once(topic, total)

@@ -29,7 +29,7 @@ from python_ingest.verify.compare import verify_topic
 from python_jobs.weekly import steps
 from python_jobs.weekly.steps import Job
 from tests.conftest import LAKEHOUSE
-from tests.support.lab import SALE, Lab, Messages, produce
+from tests.support.topic_fixture import SALE, Messages, TopicFixture, produce
 
 TOPICS = 6
 PER_SECOND = 200
@@ -40,41 +40,43 @@ BACKLOG = 3_000
 class Busy:
     """Six topics with producers that go on until the test ends; the first has a backlog."""
 
-    labs: list[Lab]
+    topics: list[TopicFixture]
 
     @property
     def declarations(self) -> list[Declaration]:
-        return [lab.declaration for lab in self.labs]
+        return [topic.declaration for topic in self.topics]
 
     def ends(self) -> list[int]:
-        broker = Broker(self.labs[0].settings, 10)
-        return [sum(broker.describe(lab.topic).end.values()) for lab in self.labs]
+        broker = Broker(self.topics[0].settings, 10)
+        return [sum(broker.describe(topic.name).end.values()) for topic in self.topics]
 
     def landed(self) -> list[int]:
-        return [lab.table().scan().to_arrow().num_rows for lab in self.labs]
+        return [topic.table().scan().to_arrow().num_rows for topic in self.topics]
 
 
 @pytest.fixture(scope="module")
 def busy(services: Settings, spark: SparkSession) -> Iterator[Busy]:
-    labs = []
+    topics = []
     for number in range(TOPICS):
         name = f"live{number}_{uuid.uuid4().hex[:8]}"
-        lab = Lab(services, spark, Declaration(f"test.{name}", "bronze_tests", name, "string", "dead_letter"))
-        lab.make_topic(1)
-        labs.append(lab)
-    values = {lab.topic: lab.encode(lab.register(SALE), {"id": 1, "note": "n" * 20}) for lab in labs}
+        topic = TopicFixture(
+            services, spark, Declaration(f"test.{name}", "bronze_tests", name, "string", "dead_letter")
+        )
+        topic.make_topic(1)
+        topics.append(topic)
+    values = {topic.name: topic.encode(topic.register(SALE), {"id": 1, "note": "n" * 20}) for topic in topics}
     for _ in range(BACKLOG):
-        labs[0].produce(values[labs[0].topic])
-    labs[0].flush()
+        topics[0].produce(values[topics[0].name])
+    topics[0].flush()
     stopped = threading.Event()
 
     def go_on() -> None:
         due = time.monotonic()
         while not stopped.is_set():
-            for lab in labs:
+            for topic in topics:
                 for _ in range(PER_SECOND // 10):
-                    lab.produce(values[lab.topic])
-                lab.producer.poll(0)
+                    topic.produce(values[topic.name])
+                topic.producer.poll(0)
             due += 0.1
             time.sleep(max(0.0, due - time.monotonic()))
 
@@ -84,25 +86,25 @@ def busy(services: Settings, spark: SparkSession) -> Iterator[Busy]:
     watchdog = threading.Timer(900, stopped.set)
     watchdog.start()
     try:
-        yield Busy(labs)
+        yield Busy(topics)
         assert not stopped.is_set(), "a run went on until the producers had stopped"
     finally:
         watchdog.cancel()
         stopped.set()
         producing.join()
-        for lab in labs:
-            lab.flush()
+        for topic in topics:
+            topic.flush()
 
 
 def assert_each_once(busy: Busy) -> None:
-    for lab in busy.labs:
-        report = verify_topic(lab.settings, lab.declaration, 30)
+    for topic in busy.topics:
+        report = verify_topic(topic.settings, topic.declaration, 30)
         assert report.problems == []
 
 
 def test_a_run_on_live_topics_ends_with_what_was_there_at_its_start(busy: Busy) -> None:
     before = busy.ends()
-    results = busy.labs[0].ingester(Options(max_records=1_000, wait=30)).catch_up(busy.declarations)
+    results = busy.topics[0].ingester(Options(max_records=1_000, wait=30)).catch_up(busy.declarations)
     assert [(result.error, result.lag) for result in results] == [(None, 0)] * TOPICS
     landed = busy.landed()
     assert all(count >= end for count, end in zip(landed, before, strict=True))
@@ -126,7 +128,7 @@ def test_the_weekly_jobs_first_step_ends_on_live_topics(
     monkeypatch.setattr(steps, "LazySparkSession", Running)
     monkeypatch.setattr(steps, "read_declarations", lambda _: busy.declarations)
     before = busy.ends()
-    settings, week = busy.labs[0].settings, IsoWeek.parse("2026-W46")
+    settings, week = busy.topics[0].settings, IsoWeek.parse("2026-W46")
     job = Job(settings, {}, Project(PROJECT_ROOT, {}), load_catalog(settings), [week], Exported(week))
     assert f"new records of {TOPICS} topics, 0 dead letters" in steps.ingest(job)
     assert all(count >= end for count, end in zip(busy.landed(), before, strict=True))
@@ -138,10 +140,10 @@ def test_following_starves_no_live_topic_writes_metrics_and_ends_after_its_batch
         {"name": declaration.table, "config": {"meta": {"kafka": {"topic": declaration.topic}}}}
         for declaration in busy.declarations
     ]
-    sources = {"version": 2, "sources": [{"name": "lab", "schema": "bronze_tests", "tables": tables}]}
-    (tmp_path / "_lab__sources.yml").write_text(json.dumps(sources))
+    sources = {"version": 2, "sources": [{"name": "tests", "schema": "bronze_tests", "tables": tables}]}
+    (tmp_path / "_tests__sources.yml").write_text(json.dumps(sources))
     metrics = tmp_path / "ingest.prom"
-    first = busy.labs[0]
+    first = busy.topics[0]
     for _ in range(BACKLOG):
         first.produce(b"no schema")
     first.flush()
@@ -163,14 +165,14 @@ def test_following_starves_no_live_topic_writes_metrics_and_ends_after_its_batch
         follower.send_signal(signal.SIGTERM)
         reader.join(120)
     assert follower.returncode == 0, told
-    assert all(f"warning: {first.topic}: " in line for line in told[1].splitlines())
+    assert all(f"warning: {first.name}: " in line for line in told[1].splitlines())
     assert_each_once(busy)
 
 
 def batches(busy: Busy) -> dict[str, int]:
     return {
-        lab.topic: int(lab.table().current_snapshot().summary["lakehouse.batch"])  # type: ignore[index,union-attr]
-        for lab in busy.labs
+        topic.name: int(topic.table().current_snapshot().summary["lakehouse.batch"])  # type: ignore[index,union-attr]
+        for topic in busy.topics
     }
 
 
@@ -200,27 +202,27 @@ class Producing(Messages):
         self.produce()
 
 
-def test_what_comes_while_a_run_plans_again_waits_for_the_next_one(lab: Lab) -> None:
+def test_what_comes_while_a_run_plans_again_waits_for_the_next_one(topic: TopicFixture) -> None:
     """Through retries, holes and partitions that are new."""
-    produce(lab, 9)
-    lab.land_well(Options(max_records=3, wait=10))
-    lab.sql("delete from {table} where kafka_partition = 1 and kafka_offset < 2")
-    produce(lab, 9)
+    produce(topic, 9)
+    topic.land_well(Options(max_records=3, wait=10))
+    topic.sql("delete from {table} where kafka_partition = 1 and kafka_offset < 2")
+    produce(topic, 9)
     added: list[int] = []
 
     def more() -> None:
         if not added:
-            for created in lab.admin.create_partitions([NewPartitions(lab.topic, 4)]).values():
+            for created in topic.admin.create_partitions([NewPartitions(topic.name, 4)]).values():
                 created.result()
-            lab.wait_for_topic(4)
-            lab.delete_records(0, 1)
-        produce(replace(lab), 4, partitions=(0, 1, 2, 3))  # a producer that knows the new partition
+            topic.wait_for_topic(4)
+            topic.delete_records(0, 1)
+        produce(replace(topic), 4, partitions=(0, 1, 2, 3))  # a producer that knows the new partition
         added.append(4)
 
     options = Options(max_records=4, wait=10, from_earliest=True)
-    (result,) = lab.ingester(options, messages=Producing(produce=more)).catch_up([lab.declaration])
+    (result,) = topic.ingester(options, messages=Producing(produce=more)).catch_up([topic.declaration])
     assert (result.error, result.records, result.lag) == (None, 11, 0)
     assert len(added) > 3
-    assert {row["kafka_partition"] for row in lab.rows()} == {0, 1, 2}
-    assert lab.land_well(replace(options, max_records=1000)).records == sum(added)
-    assert verify_topic(lab.settings, lab.declaration, 10).problems == []
+    assert {row["kafka_partition"] for row in topic.rows()} == {0, 1, 2}
+    assert topic.land_well(replace(options, max_records=1000)).records == sum(added)
+    assert verify_topic(topic.settings, topic.declaration, 10).problems == []

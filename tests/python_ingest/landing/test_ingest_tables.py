@@ -24,7 +24,7 @@ from python_ingest.declare import spark_types, table_layout
 from python_ingest.declare.table_layout import METADATA_COLUMNS, partition_field, sort_field
 from python_ingest.declare.topics import Declaration
 from python_ingest.kafka.admin import TopicState
-from tests.support.lab import record
+from tests.support.topic_fixture import record
 
 
 def writer(schema: Any) -> Any:

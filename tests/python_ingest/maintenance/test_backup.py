@@ -16,7 +16,7 @@ from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.spark.spark_conf import configuration
 from python_jobs import backup
-from tests.support.lab import Lab, assert_exactly_once, produce
+from tests.support.topic_fixture import TopicFixture, assert_exactly_once, produce
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ KEPT = int(PROPERTIES["write.metadata.previous-versions-max"])
 
 
 @pytest.fixture
-def own_lab(lab: Lab, tmp_path: Path) -> Lab:
-    """A lab on a lake of its own."""
-    settings = lab.settings.changed(
+def separate_topic(topic: TopicFixture, tmp_path: Path) -> TopicFixture:
+    """A topic on a separate lake."""
+    settings = topic.settings.changed(
         warehouse=str(tmp_path / "lake/warehouse"), catalog_uri=f"jdbc:sqlite:{tmp_path / 'lake/catalog.db'}"
     )
-    return replace(lab, settings=settings, spark=on(settings, lab.spark))
+    return replace(topic, settings=settings, spark=on(settings, topic.spark))
 
 
 def on(settings: Settings, spark: SparkSession) -> SparkSession:
@@ -47,19 +47,21 @@ def on(settings: Settings, spark: SparkSession) -> SparkSession:
     return own
 
 
-def test_a_lake_that_was_saved_while_records_came_goes_on_from_there(own_lab: Lab, tmp_path: Path) -> None:
+def test_a_lake_that_was_saved_while_records_came_goes_on_from_there(
+    separate_topic: TopicFixture, tmp_path: Path
+) -> None:
     lake, saved, copy = tmp_path / "lake", tmp_path / "tables.json", tmp_path / "copy"
-    produce(own_lab, 300)
-    own_lab.land_well()
-    catalog = load_catalog(own_lab.settings)
+    produce(separate_topic, 300)
+    separate_topic.land_well()
+    catalog = load_catalog(separate_topic.settings)
     note(catalog, "as it was")
 
     ended, landed = threading.Event(), []
 
     def follow() -> None:
         while not ended.is_set():
-            produce(own_lab, 30, 300 + 30 * len(landed))
-            landed.append(own_lab.land_well())
+            produce(separate_topic, 30, 300 + 30 * len(landed))
+            landed.append(separate_topic.land_well())
 
     following = threading.Thread(target=follow)
     following.start()
@@ -77,20 +79,22 @@ def test_a_lake_that_was_saved_while_records_came_goes_on_from_there(own_lab: La
     ended.set()
     following.join()
     total = 300 + 30 * len(landed)
-    assert len(own_lab.rows()) == total
+    assert len(separate_topic.rows()) == total
 
     shutil.rmtree(lake)
     shutil.copytree(copy, lake / "warehouse")
-    restored = load_catalog(own_lab.settings, create=True)
+    restored = load_catalog(separate_topic.settings, create=True)
     assert backup.restore(restored, saved) == 2
     assert NOTES.rows(restored)["note"].text == "as it was"
-    assert 300 + 30 * then <= len(own_lab.rows()) < total
+    assert 300 + 30 * then <= len(separate_topic.rows()) < total
 
-    produce(own_lab, 30, total)
-    own_lab = replace(own_lab, spark=on(own_lab.settings, own_lab.spark))
-    own_lab.land_well()
-    assert_exactly_once(own_lab, total + 30)
-    with pytest.raises(UserError, match=f"There is a table {own_lab.declaration.identifier} already|ops.notes already"):
+    produce(separate_topic, 30, total)
+    separate_topic = replace(separate_topic, spark=on(separate_topic.settings, separate_topic.spark))
+    separate_topic.land_well()
+    assert_exactly_once(separate_topic, total + 30)
+    with pytest.raises(
+        UserError, match=f"There is a table {separate_topic.declaration.identifier} already|ops.notes already"
+    ):
         backup.restore(restored, saved)
 
 

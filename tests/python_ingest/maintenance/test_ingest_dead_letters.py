@@ -13,61 +13,61 @@ from python_ingest.maintenance import replay
 from python_ingest.maintenance.replay import Replayed
 from python_ingest.verify.compare import verify_topic
 from tests.support.in_process import Lakehouse
-from tests.support.lab import Lab, assert_exactly_once, record
+from tests.support.topic_fixture import TopicFixture, assert_exactly_once, record
 
 CHANGED_BY_REPLAY = ("ingest_batch", "ingested_at", "decode_error", "value_schema_id", "id")
 
 
-def schema(lab: Lab, name: str) -> dict[str, Any]:
+def schema(topic: TopicFixture, name: str) -> dict[str, Any]:
     """Return a schema with a text, and so an id, of its own."""
-    return record(name, id="int") | {"doc": lab.topic}
+    return record(name, id="int") | {"doc": topic.name}
 
 
-def land_dead_letters(lab: Lab) -> int:
+def land_dead_letters(topic: TopicFixture) -> int:
     """Land 3 good records, 6 whose schema is not registered yet, and 1 of foreign bytes; return the missing id."""
-    good = lab.register(schema(lab, "good"))
-    missing = lab.register(schema(lab, "probe")) + 1
+    good = topic.register(schema(topic, "good"))
+    missing = topic.register(schema(topic, "probe")) + 1
     for index in range(9):
-        value = lab.encode(good, {"id": index})
+        value = topic.encode(good, {"id": index})
         if index >= 3:
             value = b"\x00" + missing.to_bytes(4, "big") + value[5:]
-        lab.produce(value, index % 3, key=str(index).encode(), headers={"trace": b"t"})
-    lab.produce(b"foreign bytes", 1)
-    result = lab.land_well()
+        topic.produce(value, index % 3, key=str(index).encode(), headers={"trace": b"t"})
+    topic.produce(b"foreign bytes", 1)
+    result = topic.land_well()
     assert (result.records, result.dead_letters) == (10, 7)
     return missing
 
 
-def register_late(lab: Lab, missing: int) -> None:
-    assert lab.register(schema(lab, "late")) == missing, "another schema was registered in between"
+def register_late(topic: TopicFixture, missing: int) -> None:
+    assert topic.register(schema(topic, "late")) == missing, "another schema was registered in between"
 
 
 def test_dead_letters_are_counted_by_reason_and_schema_id_without_payload(
-    lab: Lab, models_dir: Path, lakehouse: Lakehouse
+    topic: TopicFixture, models_dir: Path, lakehouse: Lakehouse
 ) -> None:
-    missing = land_dead_letters(lab)
-    shown = lakehouse("ingest", "dead-letters", lab.topic, "--models", str(models_dir))
+    missing = land_dead_letters(topic)
+    shown = lakehouse("ingest", "dead-letters", topic.name, "--models", str(models_dir))
     assert (shown.returncode, shown.stderr) == (0, "")
     assert [line.split()[:3] for line in shown.stdout.splitlines()[1:]] == [
         ["unknown_schema_id", str(missing), "6"],
         ["not_registry_avro", "-", "1"],
     ]
     assert b"foreign".hex() not in shown.stdout
-    listed = lakehouse("ingest", "dead-letters", lab.topic, "--show-raw", "--json", "--models", str(models_dir))
+    listed = lakehouse("ingest", "dead-letters", topic.name, "--show-raw", "--json", "--models", str(models_dir))
     values = [row["kafka_raw_value"] for row in json.loads(listed.stdout)]
     assert len(values) == 7
     assert b"foreign bytes".hex() in values
 
 
-def test_a_replay_decodes_in_place_once_and_under_a_new_batch_number(lab: Lab) -> None:
-    missing = land_dead_letters(lab)
-    before, untouched = lab.rows(), lab.table().current_snapshot()
-    assert replay.replay(lab.batch_writer(), None) == Replayed(7, 0)
-    assert lab.table().current_snapshot() == untouched
-    register_late(lab, missing)
-    assert replay.replay(lab.batch_writer(), "decode_failed") == Replayed(0, 0)
-    assert replay.replay(lab.batch_writer(), "unknown_schema_id") == Replayed(6, 6)
-    after = lab.rows()
+def test_a_replay_decodes_in_place_once_and_under_a_new_batch_number(topic: TopicFixture) -> None:
+    missing = land_dead_letters(topic)
+    before, untouched = topic.rows(), topic.table().current_snapshot()
+    assert replay.replay(topic.batch_writer(), None) == Replayed(7, 0)
+    assert topic.table().current_snapshot() == untouched
+    register_late(topic, missing)
+    assert replay.replay(topic.batch_writer(), "decode_failed") == Replayed(0, 0)
+    assert replay.replay(topic.batch_writer(), "unknown_schema_id") == Replayed(6, 6)
+    after = topic.rows()
     assert sorted(row["id"] for row in after if row["ingest_batch"] == 2) == list(range(3, 9))
     assert [row["kafka_raw_value"] for row in after if row["decode_error"]] == [b"foreign bytes"]
 
@@ -75,91 +75,91 @@ def test_a_replay_decodes_in_place_once_and_under_a_new_batch_number(lab: Lab) -
         return [{name: value for name, value in row.items() if name not in CHANGED_BY_REPLAY} for row in rows]
 
     assert kept(after) == kept(before)
-    replayed = lab.table().current_snapshot()
+    replayed = topic.table().current_snapshot()
     assert replayed.summary["lakehouse.batch"] == "2"
-    assert replay.replay(lab.batch_writer(), None) == Replayed(1, 0)
-    assert lab.table().current_snapshot() == replayed
-    assert list(lab.table().refs()) == ["main"]
-    assert verify_topic(lab.settings, lab.declaration, 10).problems == []
-    assert lab.land_well().batches == 0
-    lab.produce(lab.encode(missing, {"id": 9}))
-    assert lab.land_well().records == 1
-    assert max(row["ingest_batch"] for row in lab.rows()) == 3
+    assert replay.replay(topic.batch_writer(), None) == Replayed(1, 0)
+    assert topic.table().current_snapshot() == replayed
+    assert list(topic.table().refs()) == ["main"]
+    assert verify_topic(topic.settings, topic.declaration, 10).problems == []
+    assert topic.land_well().batches == 0
+    topic.produce(topic.encode(missing, {"id": 9}))
+    assert topic.land_well().records == 1
+    assert max(row["ingest_batch"] for row in topic.rows()) == 3
 
 
 def test_a_replay_that_another_commit_overtakes_starts_again_under_another_number(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
+    topic: TopicFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    missing = land_dead_letters(lab)
-    register_late(lab, missing)
+    missing = land_dead_letters(topic)
+    register_late(topic, missing)
     planned = replay._as_records
     overtaken = []
 
     def land_meanwhile(dead: DataFrame) -> DataFrame:
         if not overtaken:
-            lab.produce(lab.encode(missing, {"id": 9}))
-            overtaken.append(lab.land_well().records)
+            topic.produce(topic.encode(missing, {"id": 9}))
+            overtaken.append(topic.land_well().records)
         return planned(dead)
 
     monkeypatch.setattr(replay, "_as_records", land_meanwhile)
-    assert replay.replay(lab.batch_writer(), None) == Replayed(7, 6)
+    assert replay.replay(topic.batch_writer(), None) == Replayed(7, 6)
     assert overtaken == [1]
-    numbers = {row["id"]: row["ingest_batch"] for row in lab.rows() if row["decode_error"] is None}
+    numbers = {row["id"]: row["ingest_batch"] for row in topic.rows() if row["decode_error"] is None}
     assert numbers == {0: 1, 1: 1, 2: 1, 9: 2} | dict.fromkeys(range(3, 9), 3)
-    assert list(lab.table().refs()) == ["main"]
-    assert verify_topic(lab.settings, lab.declaration, 10).problems == []
+    assert list(topic.table().refs()) == ["main"]
+    assert verify_topic(topic.settings, topic.declaration, 10).problems == []
 
 
-def test_a_reason_that_does_not_exist_is_refused(lab: Lab, models_dir: Path, lakehouse: Lakehouse) -> None:
-    result = lakehouse("ingest", "replay", lab.topic, "--reason", "bad luck", "--models", str(models_dir))
+def test_a_reason_that_does_not_exist_is_refused(topic: TopicFixture, models_dir: Path, lakehouse: Lakehouse) -> None:
+    result = lakehouse("ingest", "replay", topic.name, "--reason", "bad luck", "--models", str(models_dir))
     assert result.returncode == 1
     assert result.stderr.startswith("error: There is no reason 'bad luck'. Choose from not_registry_avro, ")
 
 
-def test_what_has_no_table_cannot_be_replayed(lab: Lab) -> None:
-    with pytest.raises(UserError, match=f"There is no table {lab.declaration.identifier}"):
-        replay.replay(lab.batch_writer(), None)
+def test_what_has_no_table_cannot_be_replayed(topic: TopicFixture) -> None:
+    with pytest.raises(UserError, match=f"There is no table {topic.declaration.identifier}"):
+        replay.replay(topic.batch_writer(), None)
 
 
 def test_a_key_that_could_not_be_decoded_is_listed_and_repaired_beside_its_value(
-    lab: Lab, models_dir: Path, lakehouse: Lakehouse
+    topic: TopicFixture, models_dir: Path, lakehouse: Lakehouse
 ) -> None:
-    lab = replace(lab, declaration=replace(lab.declaration, key="avro"))
-    declared = (models_dir / "_lab__sources.yml").read_text().replace('"key": "string"', '"key": "avro"')
-    (models_dir / "_lab__sources.yml").write_text(declared)
-    value_id = lab.register(schema(lab, "good"))
-    subject = f"{lab.topic}-moved-key"
-    moved = lab.register_under(subject, record(f"k_{lab.declaration.table}", id="int"))
-    good, key = lab.encode(value_id, {"id": 1}), lab.encode(moved, {"id": 7})
+    topic = replace(topic, declaration=replace(topic.declaration, key="avro"))
+    declared = (models_dir / "_tests__sources.yml").read_text().replace('"key": "string"', '"key": "avro"')
+    (models_dir / "_tests__sources.yml").write_text(declared)
+    value_id = topic.register(schema(topic, "good"))
+    subject = f"{topic.name}-moved-key"
+    moved = topic.register_under(subject, record(f"k_{topic.declaration.table}", id="int"))
+    good, key = topic.encode(value_id, {"id": 1}), topic.encode(moved, {"id": 7})
     unknown = b"\x00\x7f\xff\xff\xff" + good[5:]
     # Good value, poison beside a key that can be repaired, a tombstone, and a key that never can.
     for value, part in ((good, key), (unknown, key), (None, key), (good, b"plain"), (good, None)):
-        lab.produce(value, key=part)
-    result = lab.land_well()
+        topic.produce(value, key=part)
+    result = topic.land_well()
     assert (result.records, result.dead_letters, result.key_errors) == (5, 1, 4)
     foreign = f"foreign_schema: schema id {moved} belongs to {subject}"
-    assert [row["key_error"] for row in lab.rows()][:3] == [foreign] * 3
-    shown = lakehouse("ingest", "dead-letters", lab.topic, "--json", "--models", str(models_dir))
+    assert [row["key_error"] for row in topic.rows()][:3] == [foreign] * 3
+    shown = lakehouse("ingest", "dead-letters", topic.name, "--json", "--models", str(models_dir))
     assert [(row["reason"], row["schema_id"], row["rows"], row["part"]) for row in json.loads(shown.stdout)] == [
         ("foreign_schema", moved, 3, "key"),
         ("unknown_schema_id", 0x7FFFFFFF, 1, "value"),
         ("not_registry_avro", None, 1, "key"),
     ]
-    listed = lakehouse("ingest", "dead-letters", lab.topic, "--show-raw", "--models", str(models_dir))
+    listed = lakehouse("ingest", "dead-letters", topic.name, "--show-raw", "--models", str(models_dir))
     said = " ".join(listed.stdout.split())
     assert f"0/2: key: {foreign} " in said
     assert f"0/1: unknown_schema_id: schema id {0x7FFFFFFF}, key: {foreign} " in said
     status = lakehouse("ingest", "status", "--models", str(models_dir))
-    note = f"note: {lab.topic}: 4 keys could not be decoded: see `lakehouse ingest dead-letters`"
+    note = f"note: {topic.name}: 4 keys could not be decoded: see `lakehouse ingest dead-letters`"
     assert note in status.stdout
-    subjects = (f"{lab.topic}-value", f"{lab.topic}-key", subject)
-    corrected = replace(lab, declaration=replace(lab.declaration, subject=subjects))
+    subjects = (f"{topic.name}-value", f"{topic.name}-key", subject)
+    corrected = replace(topic, declaration=replace(topic.declaration, subject=subjects))
     assert replay.replay(corrected.batch_writer(), "not_registry_avro") == Replayed(1, 0)
     assert replay.replay(corrected.batch_writer(), "foreign_schema") == Replayed(3, 3)
     assert replay.replay(corrected.batch_writer(), None) == Replayed(2, 0)
-    rows = lab.rows()
+    rows = topic.rows()
     assert [row["kafka_key"] for row in rows] == [{"id": 7}] * 3 + [None, None]
     assert [row["key_error"] for row in rows] == [None] * 3 + ["not_registry_avro: the first byte is not 0", None]
     assert [row["decode_error"] is None for row in rows] == [True, False, True, True, True]
     assert [row["ingest_batch"] for row in rows] == [2, 2, 2, 1, 1]
-    assert_exactly_once(lab, 5)
+    assert_exactly_once(topic, 5)

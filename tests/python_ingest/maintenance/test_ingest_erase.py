@@ -38,7 +38,7 @@ from python_ingest.maintenance.replay import Replayed
 from python_ingest.maintenance.status import topic_statuses
 from python_ingest.verify.compare import verify_topic
 from tests.python_ingest.maintenance.test_ingest_dead_letters import land_dead_letters, register_late
-from tests.support.lab import Lab, Messages, record
+from tests.support.topic_fixture import Messages, TopicFixture, record
 
 PERSON = "anna.archer@example.org"
 LEFT = ("kafka_topic", "kafka_partition", "kafka_offset", "kafka_timestamp", "kafka_timestamp_type", "ingested_at")
@@ -49,32 +49,32 @@ def declaration(declaration: Declaration) -> Declaration:
     return replace(declaration, persons=(Subject("customer", ("who.id", "kafka_key")),))
 
 
-def produce(lab: Lab, count: int = 9) -> None:
+def produce(topic: TopicFixture, count: int = 9) -> None:
     """Produce records of three customers, one of each in every partition, with personal data everywhere."""
-    schema_id = lab.register(record("visit", who=record("who", id="int", mail="string")))
+    schema_id = topic.register(record("visit", who=record("who", id="int", mail="string")))
     for index in range(count):
         mail = PERSON if index % 3 == 1 else f"someone.else.{index % 3}@example.org"
-        value = lab.encode(schema_id, {"who": {"id": index % 3, "mail": mail}})
-        lab.produce(value, index // 3 % 3, key=mail.encode(), headers={"mail": mail.encode()})
-    lab.flush()
+        value = topic.encode(schema_id, {"who": {"id": index % 3, "mail": mail}})
+        topic.produce(value, index // 3 % 3, key=mail.encode(), headers={"mail": mail.encode()})
+    topic.flush()
 
 
-def erased(lab: Lab, *persons: Person) -> list[int]:
-    catalog = load_catalog(lab.settings)
-    found = erase.find(catalog, [lab.declaration], persons or (Person("customer", "1"),))
-    return [erase.erase(catalog, lab.spark, rows, "erase-test") for rows in found]
+def erased(topic: TopicFixture, *persons: Person) -> list[int]:
+    catalog = load_catalog(topic.settings)
+    found = erase.find(catalog, [topic.declaration], persons or (Person("customer", "1"),))
+    return [erase.erase(catalog, topic.spark, rows, "erase-test") for rows in found]
 
 
-def purged(lab: Lab) -> Purged:
-    name = lab.declaration.identifier
-    at = erased_at(load_catalog(lab.settings), lab.spark, name)
-    return purge_table(load_catalog(lab.settings), lab.spark, name, at)
+def purged(topic: TopicFixture) -> Purged:
+    name = topic.declaration.identifier
+    at = erased_at(load_catalog(topic.settings), topic.spark, name)
+    return purge_table(load_catalog(topic.settings), topic.spark, name, at)
 
 
-def places_of_person(lab: Lab) -> set[str]:
+def places_of_person(topic: TopicFixture) -> set[str]:
     """Return the files of the table in which the person is, by their values and by their bytes."""
     found = set()
-    for file in Path(lab.table().location().removeprefix("file:")).rglob("*"):
+    for file in Path(topic.table().location().removeprefix("file:")).rglob("*"):
         if file.is_file():
             said = file.read_bytes()
             if file.suffix == ".parquet":
@@ -87,21 +87,21 @@ def without(rows: list[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if name not in names} for row in rows]
 
 
-def assert_verified(lab: Lab, records: int, erased_rows: int) -> None:
-    report = verify_topic(lab.settings, lab.declaration, 10, decoded=True)
+def assert_verified(topic: TopicFixture, records: int, erased_rows: int) -> None:
+    report = verify_topic(topic.settings, topic.declaration, 10, decoded=True)
     assert report.problems == []
     assert (report.records, report.erased, report.decoded) == (records, erased_rows, records - erased_rows)
     assert f"{erased_rows} erased rows" in report.line()
 
 
-def test_a_persons_rows_are_emptied_once_and_everything_goes_on_around_them(lab: Lab) -> None:
-    produce(lab)
-    lab.produce(b"foreign bytes", 0)
-    lab.land_well(Options(max_records=3, wait=10))
-    before = lab.rows()
-    assert places_of_person(lab)
-    assert erased(lab) == [3]
-    rows = lab.rows()
+def test_a_persons_rows_are_emptied_once_and_everything_goes_on_around_them(topic: TopicFixture) -> None:
+    produce(topic)
+    topic.produce(b"foreign bytes", 0)
+    topic.land_well(Options(max_records=3, wait=10))
+    before = topic.rows()
+    assert places_of_person(topic)
+    assert erased(topic) == [3]
+    rows = topic.rows()
     emptied = [row for row in rows if (row["decode_error"] or "").startswith("erased: ")]
     assert {row["decode_error"] for row in emptied} == {f"erased: {datetime.now(UTC):%Y-%m-%d}"}
     last = max(row["ingest_batch"] for row in before)
@@ -115,42 +115,43 @@ def test_a_persons_rows_are_emptied_once_and_everything_goes_on_around_them(lab:
     assert [row for row in rows if (row["kafka_partition"], row["kafka_offset"]) not in at] == kept
 
     # Gone from every file, with the snapshots that still held it.
-    assert places_of_person(lab)
-    outcome = purged(lab)
+    assert places_of_person(topic)
+    outcome = purged(topic)
     assert outcome.snapshots > 0
-    assert places_of_person(lab) == set()
-    assert lab.rows() == rows
+    assert places_of_person(topic) == set()
+    assert topic.rows() == rows
 
     # Nothing takes it for missing, for a dead letter, or for a fault.
-    assert_verified(lab, 10, 3)
-    assert lab.land_well().records == 0
-    assert lab.land_well(Options(from_earliest=True, wait=10)).records == 0
-    [letters] = replay.summary(lab.table())
+    assert_verified(topic, 10, 3)
+    assert topic.land_well().records == 0
+    assert topic.land_well(Options(from_earliest=True, wait=10)).records == 0
+    [letters] = replay.summary(topic.table())
     assert (letters.reason, letters.rows) == ("not_registry_avro", 1)
-    assert len(replay.raw(lab.table(), 20)) == 1
-    assert replay.replay(lab.batch_writer(), None) == Replayed(1, 0)
-    few = replace(lab.declaration, max_dead_letters=DeadLetterLimit(0.1, 1))
-    [status] = topic_statuses(lab.settings, [few], 10)
+    assert len(replay.raw(topic.table(), 20)) == 1
+    assert replay.replay(topic.batch_writer(), None) == Replayed(1, 0)
+    few = replace(topic.declaration, max_dead_letters=DeadLetterLimit(0.1, 1))
+    [status] = topic_statuses(topic.settings, [few], 10)
     assert (status.rows, status.dead_letters, status.recent_dead_letters, status.erased) == (10, 1, 1, 3)
     assert status.over_limit is False
     assert (
-        maintain_table(lab.settings, lambda: lab.spark, lab.declaration.identifier, Retention(timedelta(0))) is not None
+        maintain_table(topic.settings, lambda: topic.spark, topic.declaration.identifier, Retention(timedelta(0)))
+        is not None
     )
-    produce(lab)
-    assert lab.land_well().records == 9
-    assert erased(lab) == [3]
-    assert erased(lab) == []
-    assert_verified(lab, 19, 6)
+    produce(topic)
+    assert topic.land_well().records == 9
+    assert erased(topic) == [3]
+    assert erased(topic) == []
+    assert_verified(topic, 19, 6)
 
 
-def test_what_is_left_of_an_erased_row_is_a_fault(lab: Lab) -> None:
-    produce(lab)
-    lab.land_well()
-    erased(lab)
-    lab.sql("update {table} set kafka_raw_value = x'00' where decode_error like 'erased%' and kafka_partition = 0")
-    lab.sql("update {table} set kafka_key = 'anna' where decode_error like 'erased%' and kafka_partition = 1")
-    lab.sql("update {table} set kafka_timestamp = now() where decode_error like 'erased%' and kafka_partition = 2")
-    assert verify_topic(lab.settings, lab.declaration, 10, decoded=True).problems == [
+def test_what_is_left_of_an_erased_row_is_a_fault(topic: TopicFixture) -> None:
+    produce(topic)
+    topic.land_well()
+    erased(topic)
+    topic.sql("update {table} set kafka_raw_value = x'00' where decode_error like 'erased%' and kafka_partition = 0")
+    topic.sql("update {table} set kafka_key = 'anna' where decode_error like 'erased%' and kafka_partition = 1")
+    topic.sql("update {table} set kafka_timestamp = now() where decode_error like 'erased%' and kafka_partition = 2")
+    assert verify_topic(topic.settings, topic.declaration, 10, decoded=True).problems == [
         "partition 0: offset 1: is erased, and still holds bytes",
         "partition 2: offset 1: another kafka_timestamp than in the topic",
         "partition 1: offset 1: another kafka_key than in its bytes",
@@ -159,38 +160,40 @@ def test_what_is_left_of_an_erased_row_is_a_fault(lab: Lab) -> None:
 
 @pytest.mark.long
 def test_an_erasure_that_a_batch_overtakes_starts_again_and_nothing_is_lost(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
+    topic: TopicFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    produce(lab)
-    lab.land_well()
+    produce(topic)
+    topic.land_well()
     emptied, overtaken = erase._emptied, []
 
     def land_meanwhile(*arguments: Any) -> DataFrame:
         if not overtaken:
-            produce(lab)
-            overtaken.append(lab.land_well().records)
+            produce(topic)
+            overtaken.append(topic.land_well().records)
         return emptied(*arguments)
 
     monkeypatch.setattr(erase, "_emptied", land_meanwhile)
-    assert (erased(lab), overtaken) == ([3], [9])
-    assert erased(lab) == [3]
-    assert list(lab.table().refs()) == ["main"]
-    assert_verified(lab, 18, 6)
+    assert (erased(topic), overtaken) == ([3], [9])
+    assert erased(topic) == [3]
+    assert list(topic.table().refs()) == ["main"]
+    assert_verified(topic, 18, 6)
 
 
 @contextmanager
-def followed(lab: Lab) -> Iterator[Callable[[], None]]:
+def followed(topic: TopicFixture) -> Iterator[Callable[[], None]]:
     """Follow the topic, and yield what has a batch land, or the ingester pause, before it returns."""
     messages = Messages()
-    ingester = lab.ingester(messages=messages)
-    thread = Thread(target=follow, args=(ingester, [lab.declaration], 0.1, lambda _: None))
+    ingester = topic.ingester(messages=messages)
+    thread = Thread(target=follow, args=(ingester, [topic.declaration], 0.1, lambda _: None))
     thread.start()
 
     def overtake() -> None:
-        before, noted = lab.table().current_snapshot(), len(messages.notes)
-        lab.produce(b"later", 0)
-        lab.flush()
-        while lab.table().current_snapshot() == before and not any("paused" in note for note in messages.notes[noted:]):
+        before, noted = topic.table().current_snapshot(), len(messages.notes)
+        topic.produce(b"later", 0)
+        topic.flush()
+        while topic.table().current_snapshot() == before and not any(
+            "paused" in note for note in messages.notes[noted:]
+        ):
             ingester.stopping.wait(0.1)
 
     try:
@@ -202,15 +205,17 @@ def followed(lab: Lab) -> Iterator[Callable[[], None]]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("change", ["erase", "replay"])
-def test_rows_are_changed_on_a_topic_that_is_followed(lab: Lab, change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_changed_on_a_topic_that_is_followed(
+    topic: TopicFixture, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if change == "erase":
-        produce(lab)
-        lab.land_well()
+        produce(topic)
+        topic.land_well()
     else:
-        register_late(lab, land_dead_letters(lab))
+        register_late(topic, land_dead_letters(topic))
     module, step = (erase, "_emptied") if change == "erase" else (replay, "_with_fewer_errors")
     original = getattr(module, step)
-    with followed(lab) as overtake, leased(load_catalog(lab.settings), "maintain", "test"):
+    with followed(topic) as overtake, leased(load_catalog(topic.settings), "maintain", "test"):
 
         def overtaken(*arguments: Any) -> DataFrame:
             overtake()
@@ -218,19 +223,19 @@ def test_rows_are_changed_on_a_topic_that_is_followed(lab: Lab, change: str, mon
 
         monkeypatch.setattr(module, step, overtaken)
         if change == "erase":
-            assert erased(lab) == [3]
+            assert erased(topic) == [3]
         else:
-            assert replay.replay(lab.batch_writer(), None).decoded == 6
-        assert lab.table().properties[property_keys.HELD_BY] == ""
-    assert lab.land_well().lag == 0
+            assert replay.replay(topic.batch_writer(), None).decoded == 6
+        assert topic.table().properties[property_keys.HELD_BY] == ""
+    assert topic.land_well().lag == 0
 
 
-def test_a_table_is_not_held_by_a_lease_that_has_ended(lab: Lab) -> None:
-    produce(lab)
-    lab.land_well()
-    catalog = load_catalog(lab.settings)
-    with leased(catalog, "maintain", "test") as lease, rewrite.hold(catalog, lab.declaration.identifier):
-        table = lab.table()
+def test_a_table_is_not_held_by_a_lease_that_has_ended(topic: TopicFixture) -> None:
+    produce(topic)
+    topic.land_well()
+    catalog = load_catalog(topic.settings)
+    with leased(catalog, "maintain", "test") as lease, rewrite.hold(catalog, topic.declaration.identifier):
+        table = topic.table()
         assert f"(test, since {lease._since:%Y-%m-%d}" in rewrite.holder(catalog, table)
         # Killed here: the property stays.
     assert rewrite.holder(catalog, table) is None
@@ -260,7 +265,7 @@ def until_the_statement(self, statement, *more):
 
 SparkSession.sql = until_the_statement
 catalog = load_catalog(settings)
-[found] = erase.find(catalog, [declaration], [erase.Person("lab.customer", "1")])
+[found] = erase.find(catalog, [declaration], [erase.Person("topic.customer", "1")])
 erase.erase(catalog, session(settings, "killed"), found, "killed")
 """
 
@@ -268,11 +273,11 @@ erase.erase(catalog, session(settings, "killed"), found, "killed")
 @pytest.mark.long
 @pytest.mark.parametrize(("statement", "rows"), [("fast_forward", [3]), ("drop branch", [])])
 def test_an_erasure_killed_around_its_commit_is_done_by_the_next_and_leaves_nothing(
-    lab: Lab, models_dir: Path, statement: str, rows: list[int]
+    topic: TopicFixture, models_dir: Path, statement: str, rows: list[int]
 ) -> None:
-    produce(lab)
-    lab.land_well()
-    sources = models_dir / "_lab__sources.yml"
+    produce(topic)
+    topic.land_well()
+    sources = models_dir / "_tests__sources.yml"
     document = json.loads(sources.read_text())
     document["sources"][0]["tables"][0]["config"]["meta"]["subjects"] = {"customer": ["who.id", "kafka_key"]}
     sources.write_text(json.dumps(document))
@@ -284,73 +289,73 @@ def test_an_erasure_killed_around_its_commit_is_done_by_the_next_and_leaves_noth
         check=False,
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    [left] = [name for name in lab.table().refs() if name != "main"]
+    [left] = [name for name in topic.table().refs() if name != "main"]
     assert left.startswith(f"{rewrite.ERASE}_")
-    assert erased(lab) == rows
-    purged(lab)
-    assert list(lab.table().refs()) == ["main"]
-    assert places_of_person(lab) == set()
-    assert_verified(lab, 9, 3)
+    assert erased(topic) == rows
+    purged(topic)
+    assert list(topic.table().refs()) == ["main"]
+    assert places_of_person(topic) == set()
+    assert_verified(topic, 9, 3)
 
 
 @pytest.mark.long
-def test_files_of_a_dead_writer_go_and_those_of_a_running_one_stay(lab: Lab) -> None:
-    produce(lab)
-    lab.land_well()
-    data = Path(lab.table().location().removeprefix("file:")) / "data"
+def test_files_of_a_dead_writer_go_and_those_of_a_running_one_stay(topic: TopicFixture) -> None:
+    produce(topic)
+    topic.land_well()
+    data = Path(topic.table().location().removeprefix("file:")) / "data"
     (data / "dead").write_bytes(PERSON.encode())
-    lab.sql("alter table {table} create tag `before`")
-    assert erased(lab) == [3]
+    topic.sql("alter table {table} create tag `before`")
+    assert erased(topic) == [3]
     # The store's clock is ten minutes behind this machine's.
     for file in data.parent.rglob("*"):
         os.utime(file, (file.stat().st_atime, file.stat().st_mtime - 600))
     (data / "running").write_bytes(b"of a batch that was planned later")
     os.utime(data / "running", (time.time() - 599, time.time() - 599))
-    outcome = purged(lab)
+    outcome = purged(topic)
     assert (outcome.tags, outcome.orphans) == (["before"], 1)
     assert [file.name for file in data.iterdir() if file.is_file()] == ["running"]
-    assert places_of_person(lab) == set()
+    assert places_of_person(topic) == set()
 
 
-def test_records_are_named_by_topic_generation_partition_and_offset(lab: Lab) -> None:
-    produce(lab)
-    lab.produce(f"bytes of {PERSON}".encode(), 2)
-    lab.land_well()
-    catalog = load_catalog(lab.settings)
-    [found] = erase.named(catalog, [lab.declaration], [(lab.topic, 0, 2, 3)])
-    assert found == RowsToErase(lab.declaration, frozenset({(0, 2, 3)}))
-    assert erase.erase(catalog, lab.spark, found, "test") == 1
-    assert erase.named(catalog, [lab.declaration], [(lab.topic, 0, 2, 3)]) == []
-    assert replay.summary(lab.table()) == []
-    assert_verified(lab, 10, 1)
-    with pytest.raises(UserError, match=f"has no row of {lab.topic}:0:2:99"):
-        erase.named(catalog, [lab.declaration], [(lab.topic, 0, 2, 99)])
+def test_records_are_named_by_topic_generation_partition_and_offset(topic: TopicFixture) -> None:
+    produce(topic)
+    topic.produce(f"bytes of {PERSON}".encode(), 2)
+    topic.land_well()
+    catalog = load_catalog(topic.settings)
+    [found] = erase.named(catalog, [topic.declaration], [(topic.name, 0, 2, 3)])
+    assert found == RowsToErase(topic.declaration, frozenset({(0, 2, 3)}))
+    assert erase.erase(catalog, topic.spark, found, "test") == 1
+    assert erase.named(catalog, [topic.declaration], [(topic.name, 0, 2, 3)]) == []
+    assert replay.summary(topic.table()) == []
+    assert_verified(topic, 10, 1)
+    with pytest.raises(UserError, match=f"has no row of {topic.name}:0:2:99"):
+        erase.named(catalog, [topic.declaration], [(topic.name, 0, 2, 99)])
     with pytest.raises(UserError, match="No dbt source declares the topic 'elsewhere'"):
-        erase.named(catalog, [lab.declaration], [("elsewhere", 0, 2, 99)])
+        erase.named(catalog, [topic.declaration], [("elsewhere", 0, 2, 99)])
 
 
 def test_what_another_tables_rows_name_is_found_through_them_unless_others_name_it_too(
-    lab: Lab, spark: SparkSession
+    topic: TopicFixture, spark: SparkSession
 ) -> None:
     """The addresses of a customer, in a table made by hand: their column has the customer's name for them."""
-    produce(lab)
-    lab.land_well()
+    produce(topic)
+    topic.land_well()
     homes = replace(
-        lab.declaration,
-        topic=f"{lab.topic}.homes",
-        table=f"{lab.declaration.table}_homes",
-        persons=(Subject("customer", ("home",), ((lab.declaration.table, "who.mail"),)),),
+        topic.declaration,
+        topic=f"{topic.name}.homes",
+        table=f"{topic.declaration.table}_homes",
+        persons=(Subject("customer", ("home",), ((topic.declaration.table, "who.mail"),)),),
     )
-    lab.sql(
+    topic.sql(
         f"create table lake.{homes.identifier} using iceberg as select cast(0 as int) as kafka_partition,"
         f" kafka_offset, who.mail as home, cast(null as string) as decode_error"
         " from {table} where kafka_partition = 0"
     )
-    catalog = load_catalog(lab.settings)
-    everything = [lab.declaration, homes]
+    catalog = load_catalog(topic.settings)
+    everything = [topic.declaration, homes]
     first, second = erase.find(catalog, everything, [Person("customer", " 1 ")])
-    assert (first, second.declaration) == (RowsToErase(homes, frozenset({(0, 0, 1)})), lab.declaration)
-    lab.sql(f"update {{table}} set who.mail = '{PERSON}' where kafka_partition = 1 and kafka_offset = 2")
+    assert (first, second.declaration) == (RowsToErase(homes, frozenset({(0, 0, 1)})), topic.declaration)
+    topic.sql(f"update {{table}} set who.mail = '{PERSON}' where kafka_partition = 1 and kafka_offset = 2")
     first, _ = erase.find(catalog, everything, [Person("customer", "1")])
     assert first == RowsToErase(homes, frozenset(), shared=1)
     assert erase.find(catalog, everything, [Person("customer", "77")]) == []

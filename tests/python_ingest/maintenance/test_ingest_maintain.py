@@ -14,28 +14,28 @@ from python_common.locks.lease import LeaseLostError
 from python_ingest.landing.run import Options
 from python_ingest.maintenance.maintain import Maintained, Retention, maintain_table
 from tests.support.in_process import Lakehouse
-from tests.support.lab import Lab, assert_exactly_once, produce
+from tests.support.topic_fixture import TopicFixture, assert_exactly_once, produce
 
 AT_ONCE = Retention(timedelta(0))
 
 
-def maintain(lab: Lab, retention: Retention = AT_ONCE) -> Maintained:
-    outcome = maintain_table(lab.settings, lambda: lab.spark, lab.declaration.identifier, retention)
+def maintain(topic: TopicFixture, retention: Retention = AT_ONCE) -> Maintained:
+    outcome = maintain_table(topic.settings, lambda: topic.spark, topic.declaration.identifier, retention)
     assert outcome is not None
     return outcome
 
 
-def last_batch(lab: Lab) -> int:
-    return max(row["ingest_batch"] for row in lab.rows())
+def last_batch(topic: TopicFixture) -> int:
+    return max(row["ingest_batch"] for row in topic.rows())
 
 
 def test_files_snapshots_and_manifests_become_few_and_the_rows_stay(
-    lab: Lab, models_dir: Path, lakehouse: Lakehouse
+    topic: TopicFixture, models_dir: Path, lakehouse: Lakehouse
 ) -> None:
-    produce(lab, 60)
-    lab.land_well(Options(max_records=10, wait=10))
-    before = lab.rows()
-    table = lab.table()
+    produce(topic, 60)
+    topic.land_well(Options(max_records=10, wait=10))
+    before = topic.rows()
+    table = topic.table()
     location = Path(table.location().removeprefix("file:"))
     dead = [location / "metadata" / "00000-dead.metadata.json", location / "data" / "dead.parquet"]
     young = location / "data" / "young.parquet"
@@ -44,7 +44,7 @@ def test_files_snapshots_and_manifests_become_few_and_the_rows_stay(
     old = time.time() - timedelta(days=4).total_seconds()
     for file in dead:
         os.utime(file, (old, old))
-    outcome = maintain(lab)
+    outcome = maintain(topic)
     assert (outcome.before.data_files, outcome.after.data_files) == (18, 3)
     assert (outcome.before.small_files, outcome.after.small_files) == (18, 0)
     assert outcome.before.snapshots == 6
@@ -52,119 +52,121 @@ def test_files_snapshots_and_manifests_become_few_and_the_rows_stay(
     assert outcome.after.data_bytes < outcome.before.data_bytes
     assert outcome.orphans_deleted == 2
     assert [file.exists() for file in [*dead, young]] == [False, False, True]
-    assert lab.rows() == before
+    assert topic.rows() == before
     assert "18 files" in outcome.line()
-    assert_exactly_once(lab, 60)
+    assert_exactly_once(topic, 60)
     # What is read of a partition is in the order of its offsets.
-    offsets = lab.table().scan(selected_fields=("kafka_partition", "kafka_offset")).to_arrow().to_pylist()
+    offsets = topic.table().scan(selected_fields=("kafka_partition", "kafka_offset")).to_arrow().to_pylist()
     assert [row["kafka_offset"] for row in offsets if row["kafka_partition"] == 1] == list(range(20))
-    lab.sql("alter table {table} set tblproperties ('history.expire.max-snapshot-age-ms' = '3600000')")
+    topic.sql("alter table {table} set tblproperties ('history.expire.max-snapshot-age-ms' = '3600000')")
     again = lakehouse("ingest", "maintain", "--models", str(models_dir))
     assert (again.returncode, again.stderr) == (0, "")
-    assert again.stdout.startswith(f"{lab.declaration.identifier}: 3 files")
+    assert again.stdout.startswith(f"{topic.declaration.identifier}: 3 files")
 
 
 @pytest.mark.long
 def test_the_snapshots_of_what_dbt_builds_expire_too_unless_they_are_tagged(
-    lab: Lab, models_dir: Path, lakehouse: Lakehouse
+    topic: TopicFixture, models_dir: Path, lakehouse: Lakehouse
 ) -> None:
-    lab.sql("create schema if not exists lake.maintained")
-    lab.sql("create table lake.maintained.people using iceberg as select 1 as id")
-    lab.sql("alter table lake.maintained.people create tag `tested-2026-W46`")
+    topic.sql("create schema if not exists lake.maintained")
+    topic.sql("create table lake.maintained.people using iceberg as select 1 as id")
+    topic.sql("alter table lake.maintained.people create tag `tested-2026-W46`")
     for _ in range(2):
-        lab.sql("create or replace table lake.maintained.people using iceberg as select 2 as id")
-    table = load_catalog(lab.settings).load_table("maintained.people")
+        topic.sql("create or replace table lake.maintained.people using iceberg as select 2 as id")
+    table = load_catalog(topic.settings).load_table("maintained.people")
     [*_, replaced, current] = [entry.snapshot_id for entry in table.history()]
-    lab.sql("alter table lake.maintained.people set tblproperties ('history.expire.max-snapshot-age-ms' = '1')")
+    topic.sql("alter table lake.maintained.people set tblproperties ('history.expire.max-snapshot-age-ms' = '1')")
     done = lakehouse("ingest", "maintain", "--models", str(models_dir))
     assert done.returncode == 0, done.stderr
-    kept = {snapshot.snapshot_id for snapshot in load_catalog(lab.settings).load_table("maintained.people").snapshots()}
+    kept = {
+        snapshot.snapshot_id for snapshot in load_catalog(topic.settings).load_table("maintained.people").snapshots()
+    }
     assert replaced not in kept
     assert kept == {current, table.refs()["tested-2026-W46"].snapshot_id}
-    lab.sql("drop table lake.maintained.people")
+    topic.sql("drop table lake.maintained.people")
 
 
 @pytest.mark.long
-def test_maintenance_beside_an_ingester_and_a_reader_loses_nothing(lab: Lab) -> None:
-    produce(lab, 60)
-    lab.land_well(Options(max_records=20, wait=10))
+def test_maintenance_beside_an_ingester_and_a_reader_loses_nothing(topic: TopicFixture) -> None:
+    produce(topic, 60)
+    topic.land_well(Options(max_records=20, wait=10))
     failures: list[Any] = []
     done = threading.Event()
 
     def read() -> None:
-        name = f"lake.{lab.declaration.identifier}"
+        name = f"lake.{topic.declaration.identifier}"
         while not done.is_set():
-            rows, distinct = lab.spark.sql(
+            rows, distinct = topic.spark.sql(
                 f"select count(*), count(distinct kafka_partition, kafka_offset) from {name}"
             ).first()
             if rows != distinct or rows < 60:
                 failures.append((rows, distinct))
 
     def land() -> None:
-        result = lab.land(Options(max_records=30, wait=10))
+        result = topic.land(Options(max_records=30, wait=10))
         failures.extend([result.error] if result.error else [])
 
-    produce(lab, 90)
+    produce(topic, 90)
     reader, landing = threading.Thread(target=read), threading.Thread(target=land)
     reader.start()
     landing.start()
     rounds = 0
     try:
         while landing.is_alive() or rounds < 2:
-            maintain(lab, Retention(timedelta(minutes=5)))
+            maintain(topic, Retention(timedelta(minutes=5)))
             rounds += 1
     finally:
         done.set()
         reader.join()
         landing.join()
     assert failures == []
-    assert maintain(lab).after.small_files == 0
-    assert_exactly_once(lab, 150)
+    assert maintain(topic).after.small_files == 0
+    assert_exactly_once(topic, 150)
 
 
 @pytest.mark.long
-def test_the_position_behind_transaction_markers_outlives_the_snapshots(lab: Lab) -> None:
-    producer = lab.transactional_producer()
+def test_the_position_behind_transaction_markers_outlives_the_snapshots(topic: TopicFixture) -> None:
+    producer = topic.transactional_producer()
     for _ in range(3):
         producer.begin_transaction()
-        producer.produce(lab.topic, b"x", partition=0)
+        producer.produce(topic.name, b"x", partition=0)
         producer.flush()
         producer.commit_transaction()
-        lab.land_well()
-    outcome = maintain(lab)
+        topic.land_well()
+    outcome = maintain(topic)
     assert (outcome.before.snapshots, outcome.before.data_files, outcome.after.data_files) == (3, 3, 1)
-    assert lab.land_well().batches == 0
-    assert_exactly_once(lab, 3)
+    assert topic.land_well().batches == 0
+    assert_exactly_once(topic, 3)
 
 
 @pytest.mark.long
-def test_a_batch_number_is_not_given_twice_when_a_rollback_and_expiry_forget_it(lab: Lab) -> None:
-    produce(lab, 3)
-    lab.land_well()
-    kept = lab.table().current_snapshot().snapshot_id
-    produce(lab, 3)
-    lab.land_well()
-    assert last_batch(lab) == 2
-    lab.sql(f"call lake.system.rollback_to_snapshot('{lab.declaration.identifier}', {kept})")
-    maintain(lab)
-    assert [snapshot.summary["lakehouse.batch"] for snapshot in lab.table().snapshots()] == ["1"]
-    lab.land_well()
-    assert last_batch(lab) == 3
-    assert_exactly_once(lab, 6)
+def test_a_batch_number_is_not_given_twice_when_a_rollback_and_expiry_forget_it(topic: TopicFixture) -> None:
+    produce(topic, 3)
+    topic.land_well()
+    kept = topic.table().current_snapshot().snapshot_id
+    produce(topic, 3)
+    topic.land_well()
+    assert last_batch(topic) == 2
+    topic.sql(f"call lake.system.rollback_to_snapshot('{topic.declaration.identifier}', {kept})")
+    maintain(topic)
+    assert [snapshot.summary["lakehouse.batch"] for snapshot in topic.table().snapshots()] == ["1"]
+    topic.land_well()
+    assert last_batch(topic) == 3
+    assert_exactly_once(topic, 6)
 
 
-def test_a_table_of_dbt_is_rid_of_its_delete_files(lab: Lab) -> None:
-    name = f"{lab.declaration.schema}.mart_{lab.declaration.table}"
-    lab.spark.sql(f"create namespace if not exists lake.{lab.declaration.schema}")
+def test_a_table_of_dbt_is_rid_of_its_delete_files(topic: TopicFixture) -> None:
+    name = f"{topic.declaration.schema}.mart_{topic.declaration.table}"
+    topic.spark.sql(f"create namespace if not exists lake.{topic.declaration.schema}")
     merge_on_read = "'write.delete.mode' = 'merge-on-read', 'format-version' = '2'"
-    lab.spark.sql(f"create table lake.{name} (id bigint) using iceberg tblproperties ({merge_on_read})")
-    lab.spark.sql(f"insert into lake.{name} select id from range(100)")
-    lab.spark.sql(f"delete from lake.{name} where id % 10 = 3")
-    outcome = maintain_table(lab.settings, lambda: lab.spark, name, AT_ONCE)
+    topic.spark.sql(f"create table lake.{name} (id bigint) using iceberg tblproperties ({merge_on_read})")
+    topic.spark.sql(f"insert into lake.{name} select id from range(100)")
+    topic.spark.sql(f"delete from lake.{name} where id % 10 = 3")
+    outcome = maintain_table(topic.settings, lambda: topic.spark, name, AT_ONCE)
     assert outcome is not None
     assert outcome.before.delete_files > 0
     assert outcome.after.delete_files == 0
-    assert lab.spark.table(f"lake.{name}").count() == 90
+    assert topic.spark.table(f"lake.{name}").count() == 90
 
 
 def test_what_would_harm_running_readers_or_writers_is_refused(models_dir: Path, lakehouse: Lakehouse) -> None:
@@ -178,42 +180,42 @@ def test_what_would_harm_running_readers_or_writers_is_refused(models_dir: Path,
 
 
 def test_a_table_that_is_not_there_is_an_error_only_if_it_was_named(
-    lab: Lab, models_dir: Path, lakehouse: Lakehouse
+    topic: TopicFixture, models_dir: Path, lakehouse: Lakehouse
 ) -> None:
-    load_catalog(lab.settings, create=True)
-    name = lab.declaration.identifier
-    result = lakehouse("ingest", "maintain", lab.topic, "--table", "no.such", "--models", str(models_dir))
+    load_catalog(topic.settings, create=True)
+    name = topic.declaration.identifier
+    result = lakehouse("ingest", "maintain", topic.name, "--table", "no.such", "--models", str(models_dir))
     assert (result.returncode, result.stdout) == (1, f"{name}: no table yet\n")
     assert result.stderr == "error: There is no table no.such. Name a table as schema.table.\n"
 
 
 @pytest.mark.long
-def test_a_damaged_file_is_left_and_the_rest_is_merged(lab: Lab) -> None:
-    produce(lab, 12)
-    lab.land_well(Options(max_records=6, wait=10))
-    damaged = Path(next(iter(lab.table().scan().plan_files())).file.file_path.removeprefix("file:"))
+def test_a_damaged_file_is_left_and_the_rest_is_merged(topic: TopicFixture) -> None:
+    produce(topic, 12)
+    topic.land_well(Options(max_records=6, wait=10))
+    damaged = Path(next(iter(topic.table().scan().plan_files())).file.file_path.removeprefix("file:"))
     whole = damaged.read_bytes()
     damaged.write_bytes(whole[:-8])
     damaged.with_name(f".{damaged.name}.crc").unlink(missing_ok=True)
-    outcome = maintain(lab)
+    outcome = maintain(topic)
     assert (outcome.before.data_files, outcome.after.data_files, outcome.left) == (6, 4, 2)
     assert "2 files could not be merged: others changed them first, or one is damaged" in outcome.line()
     damaged.write_bytes(whole)
-    assert maintain(lab).after.data_files == 3
-    assert_exactly_once(lab, 12)
+    assert maintain(topic).after.data_files == 3
+    assert_exactly_once(topic, 12)
 
 
-def test_a_lease_is_asked_for_before_each_procedure(lab: Lab) -> None:
-    produce(lab, 30)
-    lab.land_well()
+def test_a_lease_is_asked_for_before_each_procedure(topic: TopicFixture) -> None:
+    produce(topic, 30)
+    topic.land_well()
     asked: list[int] = []
 
     def require() -> None:
-        asked.append(len(lab.table().snapshots()))
+        asked.append(len(topic.table().snapshots()))
         if len(asked) == 3:
             raise LeaseLostError("Another run has the lease", "Run it again")
 
     with pytest.raises(LeaseLostError):
-        maintain_table(lab.settings, lambda: lab.spark, lab.declaration.identifier, AT_ONCE, require)
+        maintain_table(topic.settings, lambda: topic.spark, topic.declaration.identifier, AT_ONCE, require)
     assert len(asked) == 3
-    assert len(lab.table().snapshots()) == asked[-1] >= asked[0]
+    assert len(topic.table().snapshots()) == asked[-1] >= asked[0]

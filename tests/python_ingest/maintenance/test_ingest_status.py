@@ -16,95 +16,95 @@ from python_ingest.landing.run import Options
 from python_ingest.maintenance import metrics
 from python_ingest.maintenance.status import TopicStatus, topic_statuses
 from tests.support.in_process import Lakehouse
-from tests.support.lab import Lab, configure, produce
+from tests.support.topic_fixture import TopicFixture, configure, produce
 
 
-def status_of(lab: Lab) -> TopicStatus:
-    load_catalog(lab.settings, create=True)  # no other test may have landed anything yet
-    (status,) = topic_statuses(lab.settings, [lab.declaration], 10)
+def status_of(topic: TopicFixture) -> TopicStatus:
+    load_catalog(topic.settings, create=True)  # no other test may have landed anything yet
+    (status,) = topic_statuses(topic.settings, [topic.declaration], 10)
     return status
 
 
-def test_lag_freshness_and_files_of_a_topic(lab: Lab) -> None:
+def test_lag_freshness_and_files_of_a_topic(topic: TopicFixture) -> None:
     now = int(time.time() * 1000)
-    nothing = status_of(lab)
+    nothing = status_of(topic)
     assert (nothing.lag_offsets, nothing.lag_seconds, nothing.rows, nothing.error) == (0, 0, None, None)
-    produce(lab, 12, stamp=now - 100_000)
-    lab.produce(b"no schema", 1, timestamp=now - 90_000)
-    lab.land_well(Options(max_records=6, wait=10))
-    done = status_of(lab)
+    produce(topic, 12, stamp=now - 100_000)
+    topic.produce(b"no schema", 1, timestamp=now - 90_000)
+    topic.land_well(Options(max_records=6, wait=10))
+    done = status_of(topic)
     assert done.next_offsets == {0: 4, 1: 5, 2: 4}
     assert (done.lag_offsets, done.lag_seconds, done.rows, done.dead_letters, done.last_batch) == (0, 0, 13, 1, 3)
     assert done.newest_record is not None
     assert done.newest_record.timestamp() * 1000 == now - 90_000
-    assert done.landed_at == max(row["ingested_at"] for row in lab.rows())
+    assert done.landed_at == max(row["ingested_at"] for row in topic.rows())
     assert done.size is not None
     assert (done.size.snapshots, done.size.delete_files) == (3, 0)
-    assert done.size.small_files == done.size.data_files == len(list(lab.table().scan().plan_files()))
-    lab.produce(b"late", 0, timestamp=now - 50_000)
-    lab.produce(b"later", 2, timestamp=now - 40_000)
-    lab.flush()
-    late = status_of(lab)
+    assert done.size.small_files == done.size.data_files == len(list(topic.table().scan().plan_files()))
+    topic.produce(b"late", 0, timestamp=now - 50_000)
+    topic.produce(b"later", 2, timestamp=now - 40_000)
+    topic.flush()
+    late = status_of(topic)
     assert late.lag_offsets == 2
     assert late.lag_seconds is not None
     assert 50 <= late.lag_seconds < 50 + 600
 
 
-def test_a_stamp_in_microseconds_is_the_end_of_time(lab: Lab, models_dir: Path) -> None:
-    configure(lab, "message.timestamp.after.max.ms", str(2**63 - 1))
-    produce(lab, 1, stamp=int(time.time() * 1_000_000))
-    lab.land_well()
-    status = status_of(lab)
+def test_a_stamp_in_microseconds_is_the_end_of_time(topic: TopicFixture, models_dir: Path) -> None:
+    configure(topic, "message.timestamp.after.max.ms", str(2**63 - 1))
+    produce(topic, 1, stamp=int(time.time() * 1_000_000))
+    topic.land_well()
+    status = status_of(topic)
     assert (status.newest_record, status.rows, status.error) == (datetime.max.replace(tzinfo=UTC), 1, None)
     metrics.write(models_dir / "far.prom", [status])
 
 
-def test_a_transaction_that_hangs_is_seen_and_its_markers_are_no_lag_in_seconds(lab: Lab) -> None:
-    producer = lab.transactional_producer()
+def test_a_transaction_that_hangs_is_seen_and_its_markers_are_no_lag_in_seconds(topic: TopicFixture) -> None:
+    producer = topic.transactional_producer()
     producer.begin_transaction()
-    producer.produce(lab.topic, b"x", partition=0, timestamp=int(time.time() * 1000) - 100_000)
+    producer.produce(topic.name, b"x", partition=0, timestamp=int(time.time() * 1000) - 100_000)
     producer.flush()
-    produce(lab, 3)
-    status = status_of(lab)
+    produce(topic, 3)
+    status = status_of(topic)
     assert (status.lag_offsets, status.held_back_offsets) == (2, 2)
     assert status.held_back_seconds is not None
     assert 100 <= status.held_back_seconds < 100 + 600
     producer.abort_transaction()
     # The broker answers before it has written the marker.
     for _ in range(100):
-        status = status_of(lab)
+        status = status_of(topic)
         # The lag is asked for first, so it may be of before the marker when the other is not.
         if (status.lag_offsets, status.held_back_offsets) == (5, 0):
             break
         time.sleep(0.1)
     assert (status.lag_offsets, status.held_back_offsets, status.held_back_seconds) == (5, 0, 0)
-    lab.land_well()
-    assert status_of(lab).lag_offsets == 0
+    topic.land_well()
+    assert status_of(topic).lag_offsets == 0
 
 
-def test_too_many_dead_letters_of_late_are_reported(lab: Lab, models_dir: Path) -> None:
-    produce(lab, 3)
-    lab.land_well()
-    assert status_of(lab).over_limit is False
+def test_too_many_dead_letters_of_late_are_reported(topic: TopicFixture, models_dir: Path) -> None:
+    produce(topic, 3)
+    topic.land_well()
+    assert status_of(topic).over_limit is False
     for _ in range(21):
-        lab.produce(b"poison")
-    assert lab.land_well().over_limit
-    status = status_of(lab)
+        topic.produce(b"poison")
+    assert topic.land_well().over_limit
+    status = status_of(topic)
     assert (status.recent_dead_letters, status.over_limit, status.row()["too many"]) == (21, True, "yes")
     metrics.write(models_dir / "limit.prom", [status])
-    assert f'lakehouse_ingest_over_limit{{topic="{lab.topic}"}} 1.0' in (models_dir / "limit.prom").read_text()
-    generous = replace(lab.declaration, max_dead_letters=DeadLetterLimit(1.0, 0))
-    assert next(topic_statuses(lab.settings, [generous], 10)).over_limit is False
+    assert f'lakehouse_ingest_over_limit{{topic="{topic.name}"}} 1.0' in (models_dir / "limit.prom").read_text()
+    generous = replace(topic.declaration, max_dead_letters=DeadLetterLimit(1.0, 0))
+    assert next(topic_statuses(topic.settings, [generous], 10)).over_limit is False
 
 
 def test_one_topic_that_fails_leaves_the_others_and_decides_on_the_exit_code(
-    lab: Lab, models_dir: Path, lakehouse: Lakehouse
+    topic: TopicFixture, models_dir: Path, lakehouse: Lakehouse
 ) -> None:
-    produce(lab, 3)
-    lab.land_well()
-    missing = {"topic": f"{lab.topic}.missing", "key": "string"}
-    tables = [{"name": f"{lab.declaration.table}_missing", "config": {"meta": {"kafka": missing}}}]
-    sources = {"version": 2, "sources": [{"name": "more", "schema": lab.declaration.schema, "tables": tables}]}
+    produce(topic, 3)
+    topic.land_well()
+    missing = {"topic": f"{topic.name}.missing", "key": "string"}
+    tables = [{"name": f"{topic.declaration.table}_missing", "config": {"meta": {"kafka": missing}}}]
+    sources = {"version": 2, "sources": [{"name": "more", "schema": topic.declaration.schema, "tables": tables}]}
     (models_dir / "_more__sources.yml").write_text(json.dumps(sources))
     file = models_dir / "lakehouse.prom"
     file.write_text("what was there before")
@@ -112,42 +112,42 @@ def test_one_topic_that_fails_leaves_the_others_and_decides_on_the_exit_code(
     assert result.returncode == 1
     landed, failed = json.loads(result.stdout)
     assert (landed["rows"], landed["lag_offsets"], landed["error"]) == (3, 0, None)
-    assert f"The topic '{lab.topic}.missing' does not exist" in failed["error"]
-    assert result.stderr == f"error: {lab.topic}.missing: {failed['error']}\n"
+    assert f"The topic '{topic.name}.missing' does not exist" in failed["error"]
+    assert result.stderr == f"error: {topic.name}.missing: {failed['error']}\n"
     families = {family.name: family for family in text_string_to_metric_families(file.read_text())}
     assert all(family.documentation and family.type == "gauge" for family in families.values())
     up = {sample.labels["topic"]: sample.value for sample in families["lakehouse_ingest_up"].samples}
-    assert up == {lab.topic: 1, f"{lab.topic}.missing": 0}
+    assert up == {topic.name: 1, f"{topic.name}.missing": 0}
     (rows,) = families["lakehouse_ingest_rows"].samples
-    assert (rows.labels, rows.value) == ({"topic": lab.topic}, 3)
+    assert (rows.labels, rows.value) == ({"topic": topic.name}, 3)
     assert [path.name for path in models_dir.glob("lakehouse.prom*")] == ["lakehouse.prom"]
 
 
-def test_a_broker_that_is_away_is_waited_for_once_and_the_table_is_described(lab: Lab) -> None:
-    produce(lab, 3)
-    lab.land_well()
-    away = lab.settings.changed(kafka_bootstrap_servers="127.0.0.1:1")
-    first, second = topic_statuses(away, [lab.declaration] * 2, 1)
+def test_a_broker_that_is_away_is_waited_for_once_and_the_table_is_described(topic: TopicFixture) -> None:
+    produce(topic, 3)
+    topic.land_well()
+    away = topic.settings.changed(kafka_bootstrap_servers="127.0.0.1:1")
+    first, second = topic_statuses(away, [topic.declaration] * 2, 1)
     assert first == second
     assert (first.rows, first.lag_offsets) == (3, None)
     assert "Kafka at 127.0.0.1:1 does not answer" in str(first.error)
 
 
-def test_what_the_ingester_would_refuse_is_the_status(lab: Lab) -> None:
-    produce(lab, 3)
-    lab.land_well()
-    produce(lab, 9)
-    lab.delete_records(1, 3)
-    status = status_of(lab)
+def test_what_the_ingester_would_refuse_is_the_status(topic: TopicFixture) -> None:
+    produce(topic, 3)
+    topic.land_well()
+    produce(topic, 9)
+    topic.delete_records(1, 3)
+    status = status_of(topic)
     assert "retention deleted offsets 1 to 2 of partition 1" in str(status.error)
     assert status.rows == 3
 
 
-def test_a_run_writes_the_metrics_too(lab: Lab, models_dir: Path, lakehouse: Lakehouse) -> None:
+def test_a_run_writes_the_metrics_too(topic: TopicFixture, models_dir: Path, lakehouse: Lakehouse) -> None:
     file = models_dir / "run.prom"
     result = lakehouse("ingest", "run", "--metrics-file", str(file), "--models", str(models_dir))
     assert result.returncode == 0, result.stderr
-    assert f'lakehouse_ingest_up{{topic="{lab.topic}"}} 1.0' in file.read_text()
+    assert f'lakehouse_ingest_up{{topic="{topic.name}"}} 1.0' in file.read_text()
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -25,36 +25,38 @@ from python_ingest.verify import compare, topic_log
 from python_ingest.verify.compare import verify_topic
 from python_ingest.verify.report import Report, Sample
 from tests.support.in_process import Lakehouse
-from tests.support.lab import Lab, record
+from tests.support.topic_fixture import TopicFixture, record
 
 AT = "kafka_partition = {} and kafka_offset {}"
 
 
-def landed(lab: Lab, count: int, options: Options | None = None) -> None:
-    schema_id = lab.register(record("sale", id="int"))
+def landed(topic: TopicFixture, count: int, options: Options | None = None) -> None:
+    schema_id = topic.register(record("sale", id="int"))
     for index in range(count):
         headers = [("trace", b"\x01"), ("empty", None), ("trace", b"")] if index % 2 else None
-        lab.produce(lab.encode(schema_id, {"id": index}), index % 3, key=str(index).encode(), headers=headers)
-    lab.land_well(options)
+        topic.produce(topic.encode(schema_id, {"id": index}), index % 3, key=str(index).encode(), headers=headers)
+    topic.land_well(options)
 
 
-def report_of(lab: Lab, sample: Sample | None = None) -> Report:
-    return verify_topic(lab.settings, lab.declaration, 10, sample)
+def report_of(topic: TopicFixture, sample: Sample | None = None) -> Report:
+    return verify_topic(topic.settings, topic.declaration, 10, sample)
 
 
 @pytest.fixture
-def compacted(services: Settings, spark: SparkSession, declaration: Declaration) -> Lab:
-    """A lab whose topic has one partition, and is compacted as soon as the broker gets to it."""
-    lab = Lab(services, spark, declaration)
-    lab.make_topic(1, cleanup_policy="compact", segment_ms="100", min_cleanable_dirty_ratio="0.01")
-    return lab
+def compacted(services: Settings, spark: SparkSession, declaration: Declaration) -> TopicFixture:
+    """A topic that has one partition, and is compacted as soon as the broker gets to it."""
+    topic = TopicFixture(services, spark, declaration)
+    topic.make_topic(1, cleanup_policy="compact", segment_ms="100", min_cleanable_dirty_ratio="0.01")
+    return topic
 
 
-def test_every_planted_fault_is_reported_by_its_offset(lab: Lab, models_dir: Path, lakehouse: Lakehouse) -> None:
-    landed(lab, 30)
-    assert report_of(lab) == Report(lab.topic, lab.declaration.identifier, offsets=30, rows=30, records=30)
-    lab.sql(f"delete from {{table}} where {AT.format(0, 'in (2, 3, 4, 7)')}")
-    lab.sql(f"insert into {{table}} select * from {{table}} where {AT.format(1, '= 5')}")
+def test_every_planted_fault_is_reported_by_its_offset(
+    topic: TopicFixture, models_dir: Path, lakehouse: Lakehouse
+) -> None:
+    landed(topic, 30)
+    assert report_of(topic) == Report(topic.name, topic.declaration.identifier, offsets=30, rows=30, records=30)
+    topic.sql(f"delete from {{table}} where {AT.format(0, 'in (2, 3, 4, 7)')}")
+    topic.sql(f"insert into {{table}} select * from {{table}} where {AT.format(1, '= 5')}")
     for change, place in (
         ("kafka_raw_value = x'00'", AT.format(1, "in (6, 7)")),
         ("kafka_raw_key = null", AT.format(2, "= 1")),
@@ -63,8 +65,8 @@ def test_every_planted_fault_is_reported_by_its_offset(lab: Lab, models_dir: Pat
         ("kafka_headers = array(named_struct('key', 'trace', 'value', x'01'))", AT.format(2, "= 4")),
         ("kafka_offset = 100", AT.format(2, "= 9")),
     ):
-        lab.sql(f"update {{table}} set {change} where {place}")
-    report = report_of(lab)
+        topic.sql(f"update {{table}} set {change} where {place}")
+    report = report_of(topic)
     assert report.problems == [
         "partition 0: offsets 2 to 4: missing in the table",
         "partition 0: offset 7: missing in the table",
@@ -78,9 +80,9 @@ def test_every_planted_fault_is_reported_by_its_offset(lab: Lab, models_dir: Pat
         "partition 2: offset 4: another kafka_headers than in the topic",
     ]
     assert report.problem_count == 11
-    lab.sql(f"update {{table}} set kafka_partition = 9 where {AT.format(0, '= 9')}")
-    lab.sql(f"update {{table}} set kafka_topic = 'other' where {AT.format(0, '= 8')}")
-    result = lakehouse("ingest", "verify", lab.topic, "--models", str(models_dir), "--json")
+    topic.sql(f"update {{table}} set kafka_partition = 9 where {AT.format(0, '= 9')}")
+    topic.sql(f"update {{table}} set kafka_topic = 'other' where {AT.format(0, '= 8')}")
+    result = lakehouse("ingest", "verify", topic.name, "--models", str(models_dir), "--json")
     assert (result.returncode, result.stderr) == (1, "")
     (document,) = json.loads(result.stdout)
     assert document["problems"][:3] == [
@@ -92,58 +94,58 @@ def test_every_planted_fault_is_reported_by_its_offset(lab: Lab, models_dir: Pat
     assert document["problem_count"] == 13
 
 
-def test_a_vanished_partition_and_a_lost_end_are_no_lag(lab: Lab) -> None:
-    landed(lab, 12)
-    lab.sql("delete from {table} where kafka_partition = 1")
-    lab.sql("delete from {table} where kafka_partition = 2 and kafka_offset = 3")
-    assert report_of(lab).problems == [
+def test_a_vanished_partition_and_a_lost_end_are_no_lag(topic: TopicFixture) -> None:
+    landed(topic, 12)
+    topic.sql("delete from {table} where kafka_partition = 1")
+    topic.sql("delete from {table} where kafka_partition = 2 and kafka_offset = 3")
+    assert report_of(topic).problems == [
         "partition 1: offsets 0 to 3: missing in the table",
         "partition 2: offset 3: missing in the table",
         "batch 1 landed 12 rows, and 7 are there",
     ]
 
 
-def test_rows_that_readers_never_take_for_want_of_a_known_batch_are_counted(lab: Lab) -> None:
-    landed(lab, 12)
-    lab.sql(f"update {{table}} set ingest_batch = null where {AT.format(0, '= 1')}")
-    lab.sql(f"update {{table}} set ingest_batch = 7 where {AT.format(2, '< 2')}")
-    assert report_of(lab).problems == ["3 rows have no batch number, or one that was never assigned"]
+def test_rows_that_readers_never_take_for_want_of_a_known_batch_are_counted(topic: TopicFixture) -> None:
+    landed(topic, 12)
+    topic.sql(f"update {{table}} set ingest_batch = null where {AT.format(0, '= 1')}")
+    topic.sql(f"update {{table}} set ingest_batch = 7 where {AT.format(2, '< 2')}")
+    assert report_of(topic).problems == ["3 rows have no batch number, or one that was never assigned"]
 
 
-def test_records_that_are_not_landed_yet_are_no_problem(lab: Lab) -> None:
-    landed(lab, 6)
-    lab.produce(b"later")
-    lab.flush()
-    report = report_of(lab)
+def test_records_that_are_not_landed_yet_are_no_problem(topic: TopicFixture) -> None:
+    landed(topic, 6)
+    topic.produce(b"later")
+    topic.flush()
+    report = report_of(topic)
     assert (report.records, report.problems) == (6, [])
 
 
-def test_pieces_and_chunks_see_what_one_pass_sees(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    landed(lab, 30)
-    lab.sql(f"delete from {{table}} where {AT.format(0, 'in (3, 4)')}")
-    lab.sql(f"insert into {{table}} select * from {{table}} where {AT.format(2, '= 8')}")
-    whole = report_of(lab)
+def test_pieces_and_chunks_see_what_one_pass_sees(topic: TopicFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    landed(topic, 30)
+    topic.sql(f"delete from {{table}} where {AT.format(0, 'in (3, 4)')}")
+    topic.sql(f"insert into {{table}} select * from {{table}} where {AT.format(2, '= 8')}")
+    whole = report_of(topic)
     assert whole.problem_count == 3
     monkeypatch.setattr(topic_log, "PIECE_BYTES", 1)
     monkeypatch.setattr(topic_log, "RECORDS_PER_CALL", 3)
-    assert report_of(lab) == whole
+    assert report_of(topic) == whole
     monkeypatch.setattr(compare, "CHUNK_OFFSETS", 4)
-    everything = report_of(lab, Sample(100, 1))
+    everything = report_of(topic, Sample(100, 1))
     assert (everything.records, everything.problem_count) == (30, 4)  # the gap lies across a chunk's end
 
 
 def test_a_sample_compares_few_bytes_and_still_finds_every_gap_and_double(
-    lab: Lab, models_dir: Path, monkeypatch: pytest.MonkeyPatch, lakehouse: Lakehouse
+    topic: TopicFixture, models_dir: Path, monkeypatch: pytest.MonkeyPatch, lakehouse: Lakehouse
 ) -> None:
-    landed(lab, 300)
+    landed(topic, 300)
     monkeypatch.setattr(compare, "CHUNK_OFFSETS", 10)
-    clean = report_of(lab, Sample(10, 1))
+    clean = report_of(topic, Sample(10, 1))
     assert (clean.records, clean.rows, clean.problems) == (30, 300, [])
-    assert clean.line() == f"{lab.topic}: 30 records compared, 10.0% of 300 rows (seed 1): all exactly once"
-    assert report_of(lab, Sample(10, 1)) == clean
-    lab.sql(f"insert into {{table}} select * from {{table}} where {AT.format(0, '% 10 = 5')}")
-    lab.sql(f"delete from {{table}} where {AT.format(1, '% 10 = 5')}")
-    report = report_of(lab, Sample(1, 1))
+    assert clean.line() == f"{topic.name}: 30 records compared, 10.0% of 300 rows (seed 1): all exactly once"
+    assert report_of(topic, Sample(10, 1)) == clean
+    topic.sql(f"insert into {{table}} select * from {{table}} where {AT.format(0, '% 10 = 5')}")
+    topic.sql(f"delete from {{table}} where {AT.format(1, '% 10 = 5')}")
+    report = report_of(topic, Sample(1, 1))
     assert report.problem_count == 20
     assert report.problems[0] == "partition 0: offset 5: more than once in the table"
     assert report.records == 120  # a chunk in partitions 0 and 2, and all chunks of partition 1, for their gaps
@@ -152,21 +154,21 @@ def test_a_sample_compares_few_bytes_and_still_finds_every_gap_and_double(
     assert "(seed 7): 20 problems" in printed.stdout
 
 
-def test_offsets_without_a_record_are_counted_and_no_problem(lab: Lab) -> None:
-    producer = lab.transactional_producer()
+def test_offsets_without_a_record_are_counted_and_no_problem(topic: TopicFixture) -> None:
+    producer = topic.transactional_producer()
     for outcome in ("commit", "abort", "commit", "abort"):
         producer.begin_transaction()
         for _ in range(5):
-            producer.produce(lab.topic, b"x", partition=0)
+            producer.produce(topic.name, b"x", partition=0)
         producer.flush()
         producer.commit_transaction() if outcome == "commit" else producer.abort_transaction()
-    lab.land_well()
-    for report in (report_of(lab), report_of(lab, Sample(1, 1))):
+    topic.land_well()
+    for report in (report_of(topic), report_of(topic, Sample(1, 1))):
         assert (report.offsets, report.records, report.rows, report.empty, report.problems) == (24, 10, 10, 14, [])
         assert "14 offsets without a record: all exactly once" in report.line()
 
 
-def test_rows_of_records_that_compaction_removed_have_expired(compacted: Lab) -> None:
+def test_rows_of_records_that_compaction_removed_have_expired(compacted: TopicFixture) -> None:
     schema_id = compacted.register(record("sale", id="int"))
 
     def produce(*keys: bytes) -> None:
@@ -175,7 +177,7 @@ def test_rows_of_records_that_compaction_removed_have_expired(compacted: Lab) ->
 
     produce(b"a", b"b", b"a")
     compacted.land_well()
-    log = topic_log.TopicLog(compacted.settings, compacted.topic, 10)
+    log = topic_log.TopicLog(compacted.settings, compacted.name, 10)
     for _ in range(120):
         # A segment is compacted once a record comes after it.
         produce(b"c")
@@ -188,15 +190,15 @@ def test_rows_of_records_that_compaction_removed_have_expired(compacted: Lab) ->
     assert (report.rows, report.expired, report.problems) == (3, 1, []), report
 
 
-def test_rows_that_the_broker_no_longer_has_are_checked_among_themselves(lab: Lab) -> None:
-    landed(lab, 30)
-    lab.delete_records(0, 6)
-    assert report_of(lab).line() == (
-        f"{lab.topic}: 24 records compared, 6 rows that the broker no longer has: all exactly once"
+def test_rows_that_the_broker_no_longer_has_are_checked_among_themselves(topic: TopicFixture) -> None:
+    landed(topic, 30)
+    topic.delete_records(0, 6)
+    assert report_of(topic).line() == (
+        f"{topic.name}: 24 records compared, 6 rows that the broker no longer has: all exactly once"
     )
-    lab.sql(f"delete from {{table}} where {AT.format(0, 'in (1, 2)')}")
-    lab.sql(f"insert into {{table}} select * from {{table}} where {AT.format(0, '= 4')}")
-    report = report_of(lab)
+    topic.sql(f"delete from {{table}} where {AT.format(0, 'in (1, 2)')}")
+    topic.sql(f"insert into {{table}} select * from {{table}} where {AT.format(0, '= 4')}")
+    report = report_of(topic)
     assert report.problems == [
         "partition 0: offset 4: more than once in the table",
         "batch 1 landed 30 rows, and 29 are there",
@@ -205,31 +207,33 @@ def test_rows_that_the_broker_no_longer_has_are_checked_among_themselves(lab: La
     assert (report.unconfirmed, report.expired) == (2, 5)
 
 
-def test_an_accepted_gap_is_reported_as_accepted(lab: Lab) -> None:
-    landed(lab, 12)
-    lab.sql(f"delete from {{table}} where {AT.format(0, 'in (1, 2)')}")
-    assert report_of(lab).problem_count == 2
-    lab.sql("alter table {table} set tblproperties ('lakehouse.accepted-gap.0.1' = '3')")
-    report = report_of(lab)
+def test_an_accepted_gap_is_reported_as_accepted(topic: TopicFixture) -> None:
+    landed(topic, 12)
+    topic.sql(f"delete from {{table}} where {AT.format(0, 'in (1, 2)')}")
+    assert report_of(topic).problem_count == 2
+    topic.sql("alter table {table} set tblproperties ('lakehouse.accepted-gap.0.1' = '3')")
+    report = report_of(topic)
     assert (report.accepted, report.empty) == (2, 0)
     assert report.problems == ["batch 1 landed 12 rows, and 10 are there"]
 
 
-def test_a_partition_that_no_batch_has_read_is_noted(lab: Lab) -> None:
-    landed(lab, 6)
-    for created in lab.admin.create_partitions([NewPartitions(lab.topic, 5)]).values():
+def test_a_partition_that_no_batch_has_read_is_noted(topic: TopicFixture) -> None:
+    landed(topic, 6)
+    for created in topic.admin.create_partitions([NewPartitions(topic.name, 5)]).values():
         created.result()
-    lab.wait_for_topic(5)
-    assert report_of(lab).notes == []
-    producing = replace(lab)  # a producer that knows the new partitions
+    topic.wait_for_topic(5)
+    assert report_of(topic).notes == []
+    producing = replace(topic)  # a producer that knows the new partitions
     producing.produce(b"later", 3)
     producing.flush()
-    report = report_of(lab)
+    report = report_of(topic)
     assert (report.problems, report.notes) == ([], ["partition 3: has records, and no batch has read it"])
 
 
-def test_credentials_are_asked_for_again_in_every_partition(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    landed(lab, 6)
+def test_credentials_are_asked_for_again_in_every_partition(
+    topic: TopicFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landed(topic, 6)
     opened: WeakKeyDictionary[PyArrowFileIO, int] = WeakKeyDictionary()
     new_input = PyArrowFileIO.new_input
 
@@ -240,13 +244,13 @@ def test_credentials_are_asked_for_again_in_every_partition(lab: Lab, monkeypatc
         return new_input(self, location)
 
     monkeypatch.setattr(PyArrowFileIO, "new_input", expiring)
-    report = verify_topic(lab.settings, lab.declaration, 10, decoded=True)
+    report = verify_topic(topic.settings, topic.declaration, 10, decoded=True)
     assert (report.records, report.decoded, report.problems) == (6, 6, [])
 
 
-def test_a_damaged_file_is_named(lab: Lab, models_dir: Path, lakehouse: Lakehouse) -> None:
-    landed(lab, 6)
-    table = lab.table()
+def test_a_damaged_file_is_named(topic: TopicFixture, models_dir: Path, lakehouse: Lakehouse) -> None:
+    landed(topic, 6)
+    table = topic.table()
     snapshot = table.current_snapshot()
     (manifest,) = snapshot.manifests(table.io)
     data = next(iter(table.scan().plan_files())).file.file_path
@@ -255,33 +259,33 @@ def test_a_damaged_file_is_named(lab: Lab, models_dir: Path, lakehouse: Lakehous
         whole = file.read_bytes()
         file.write_bytes(whole[: len(whole) // 2])
         with pytest.raises(UserError, match=r"is missing or damaged \(\w+\)\. Restore it") as caught:
-            report_of(lab)
+            report_of(topic)
         assert str(file) in str(caught.value)
         if path == data:
             result = lakehouse("ingest", "verify", "--models", str(models_dir))
             assert (result.returncode, result.stderr) == (1, "")
-            assert result.stdout.startswith(f"{lab.topic}: not verified: ")
+            assert result.stdout.startswith(f"{topic.name}: not verified: ")
             assert str(file) in result.stdout
         file.unlink()
         with pytest.raises(UserError, match="is missing or damaged"):
-            report_of(lab)
+            report_of(topic)
         file.write_bytes(whole)
         file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
-    assert report_of(lab).problems == []
-    lab.produce(b"no schema", 0)
-    lab.land_well()
-    (dead,) = lab.table().scan(NotNull("decode_error")).plan_files()
+    assert report_of(topic).problems == []
+    topic.produce(b"no schema", 0)
+    topic.land_well()
+    (dead,) = topic.table().scan(NotNull("decode_error")).plan_files()
     Path(dead.file.file_path.removeprefix("file:")).unlink()
-    damaged = f"A file of {lab.declaration.identifier} is missing or damaged"
+    damaged = f"A file of {topic.declaration.identifier} is missing or damaged"
     with pytest.raises(UserError, match=damaged):
-        replay.summary(lab.table())
+        replay.summary(topic.table())
 
 
-def test_a_table_that_does_not_exist_is_a_problem_once_there_is_a_record(lab: Lab) -> None:
-    assert report_of(lab) == Report(lab.topic, lab.declaration.identifier)
-    lab.produce(b"first", 1)
-    lab.flush()
-    assert report_of(lab).problems == [f"there is no table {lab.declaration.identifier}"]
+def test_a_table_that_does_not_exist_is_a_problem_once_there_is_a_record(topic: TopicFixture) -> None:
+    assert report_of(topic) == Report(topic.name, topic.declaration.identifier)
+    topic.produce(b"first", 1)
+    topic.flush()
+    assert report_of(topic).problems == [f"there is no table {topic.declaration.identifier}"]
 
 
 def test_headers_of_which_the_client_leaves_a_place_empty_are_left_alone() -> None:

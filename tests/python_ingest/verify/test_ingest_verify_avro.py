@@ -13,7 +13,7 @@ from python_ingest.verify.avro_values import Reader, Unreadable, renamed
 from tests.python_ingest.avro.test_ingest_evolution import a_value, without_nulls
 from tests.python_ingest.avro.test_ingest_schemas import a_version, learned
 from tests.support.evolutions import encode
-from tests.support.lab import record
+from tests.support.topic_fixture import record
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 VERSIONS, VALUES = 8, 5

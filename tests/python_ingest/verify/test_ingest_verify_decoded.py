@@ -30,13 +30,13 @@ from python_ingest.verify.report import Report, Sample
 from python_jobs.weekly import steps
 from tests.python_ingest.avro.test_ingest_type_mapping import TYPES, VALUES, columns
 from tests.support.in_process import Lakehouse
-from tests.support.lab import Lab, assert_columns_say_what_bytes_say, record
+from tests.support.topic_fixture import TopicFixture, assert_columns_say_what_bytes_say, record
 
 ROUNDS = 3
 
 
-def report_of(lab: Lab, sample: Sample | None = None) -> Report:
-    return verify_topic(lab.settings, lab.declaration, 10, sample, decoded=True)
+def report_of(topic: TopicFixture, sample: Sample | None = None) -> Report:
+    return verify_topic(topic.settings, topic.declaration, 10, sample, decoded=True)
 
 
 def changed(rng: random.Random, name: str, kind: DataType) -> str:
@@ -72,7 +72,9 @@ def changed(rng: random.Random, name: str, kind: DataType) -> str:
     return f"coalesce(cast({other} as {text}), cast({first} as {text}))"
 
 
-def test_a_changed_value_of_every_type_is_named_by_offset_and_column(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_value_of_every_type_is_named_by_offset_and_column(
+    topic: TopicFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The columns of docs/type-mapping.md, each changed in rows of its own: at random inside, and to NULL."""
     monkeypatch.setattr(verify_report, "PROBLEMS_NAMED", 1000)
     monkeypatch.setattr(bronze_rows, "PIECE_ROWS", 7)
@@ -80,14 +82,16 @@ def test_a_changed_value_of_every_type_is_named_by_offset_and_column(lab: Lab, m
     written = {
         f"f{number}": value[0] if isinstance(value, tuple) else value for number, value in enumerate(VALUES.values())
     }
-    value = lab.encode(lab.register(record("every", **columns(TYPES, 0))), written)
+    value = topic.encode(topic.register(record("every", **columns(TYPES, 0))), written)
     # Avro decodes a NULL union and an empty record to nothing that could be lost.
     never_null = {
         f"f{number}" for number, value in enumerate(VALUES.values()) if value is not None and value != ({}, None)
     }
-    lab.produce(value)
-    lab.land_well()
-    types = {column.name: column.dataType for column in lab.spark.table(f"lake.{lab.declaration.identifier}").schema}
+    topic.produce(value)
+    topic.land_well()
+    types = {
+        column.name: column.dataType for column in topic.spark.table(f"lake.{topic.declaration.identifier}").schema
+    }
     types = {name: kind for name, kind in types.items() if re.fullmatch(r"f\d+", name)} | {
         "kafka_key": types["kafka_key"],
         "value_schema_id": types["value_schema_id"],
@@ -100,16 +104,16 @@ def test_a_changed_value_of_every_type_is_named_by_offset_and_column(lab: Lab, m
         plan += [(name, changed(rng, name, kind)) for _ in range(ROUNDS)]
         plan += [(name, "null")] if name in never_null else []
     for _ in plan:
-        lab.produce(value, key=b"person")
-    lab.land_well()
-    assert_columns_say_what_bytes_say(lab, len(plan) + 1)
+        topic.produce(value, key=b"person")
+    topic.land_well()
+    assert_columns_say_what_bytes_say(topic, len(plan) + 1)
     cases = {
         name: " ".join(f"when {offset} then {sql}" for offset, (column, sql) in enumerate(plan, 1) if column == name)
         for name in types
     }
     changes = [f"{name} = case kafka_offset {whens} else {name} end" for name, whens in cases.items()]
-    lab.sql("update {table} set " + ", ".join(changes))
-    report = report_of(lab)
+    topic.sql("update {table} set " + ", ".join(changes))
+    report = report_of(topic)
     found = [
         re.fullmatch(r"partition 0: offset(?:s \d+ to)? (\d+): another (\w+)[\w.]* than in its bytes", problem)
         for problem in report.problems
@@ -125,14 +129,16 @@ def test_a_changed_value_of_every_type_is_named_by_offset_and_column(lab: Lab, m
     assert "private" not in report.line() + "".join(report.problems + report.notes)
 
 
-def test_an_update_of_one_column_fails_and_names_it(lab: Lab, models_dir: Path, lakehouse: Lakehouse) -> None:
-    schema_id = lab.register(record("sale", id="int", amount="double", place=record("p", city="string")))
+def test_an_update_of_one_column_fails_and_names_it(
+    topic: TopicFixture, models_dir: Path, lakehouse: Lakehouse
+) -> None:
+    schema_id = topic.register(record("sale", id="int", amount="double", place=record("p", city="string")))
     for index in range(30):
         value = {"id": index, "amount": 9.5, "place": {"city": "private"}}
-        lab.produce(lab.encode(schema_id, value), index % 3, key=str(index).encode())
-    lab.land_well()
-    lab.sql("update {table} set amount = 0 where id < 9")
-    lab.sql("update {table} set place = named_struct('city', 'secret') where id = 29")
+        topic.produce(topic.encode(schema_id, value), index % 3, key=str(index).encode())
+    topic.land_well()
+    topic.sql("update {table} set amount = 0 where id < 9")
+    topic.sql("update {table} set place = named_struct('city', 'secret') where id = 29")
     assert lakehouse("ingest", "verify", "--models", str(models_dir)).returncode == 0
     result = lakehouse("ingest", "verify", "--decoded", "--models", str(models_dir))
     assert result.returncode == 1
@@ -141,93 +147,97 @@ def test_an_update_of_one_column_fails_and_names_it(lab: Lab, models_dir: Path, 
         "  partition 1: offsets 0 to 2: another amount than in its bytes",
         "  partition 2: offset 9: another place.city than in its bytes",
         "  partition 2: offsets 0 to 2: another amount than in its bytes",
-        f"{lab.topic}: 30 records compared, 30 rows decoded again: 4 problems, the first are",
+        f"{topic.name}: 30 records compared, 30 rows decoded again: 4 problems, the first are",
     ]
 
 
-def test_what_decoders_disagree_on_is_named_and_what_is_not_known_yet_is_noted(lab: Lab) -> None:
-    sale = lab.register(record("sale", id="int"))
-    for value in (lab.encode(sale, {"id": 1}), lab.encode(sale, {"id": 2}), b"no schema", None):
-        lab.produce(value)
-    lab.land_well()
-    assert_columns_say_what_bytes_say(lab, 4)
-    lab.sql("update {table} set decode_error = 'decode_failed: schema id 1', id = null where kafka_offset = 0")
-    lab.sql("update {table} set decode_error = null where kafka_offset = 2")
-    lab.sql("update {table} set id = 5 where kafka_offset = 3")
-    assert report_of(lab).problems == [
+def test_what_decoders_disagree_on_is_named_and_what_is_not_known_yet_is_noted(topic: TopicFixture) -> None:
+    sale = topic.register(record("sale", id="int"))
+    for value in (topic.encode(sale, {"id": 1}), topic.encode(sale, {"id": 2}), b"no schema", None):
+        topic.produce(value)
+    topic.land_well()
+    assert_columns_say_what_bytes_say(topic, 4)
+    topic.sql("update {table} set decode_error = 'decode_failed: schema id 1', id = null where kafka_offset = 0")
+    topic.sql("update {table} set decode_error = null where kafka_offset = 2")
+    topic.sql("update {table} set id = 5 where kafka_offset = 3")
+    assert report_of(topic).problems == [
         "partition 0: offset 0: is a dead letter, and its bytes can be decoded",
         "partition 0: offset 2: is decoded, and its bytes cannot be",
         "partition 0: offset 3: another id than in its bytes",
     ]
-    lab.sql("update {table} set decode_error = 'unknown_schema_id: schema id 1' where kafka_offset = 0")
-    assert report_of(lab).notes == [f"1 dead letters can be decoded by now: `lakehouse ingest replay {lab.topic}`"]
+    topic.sql("update {table} set decode_error = 'unknown_schema_id: schema id 1' where kafka_offset = 0")
+    assert report_of(topic).notes == [f"1 dead letters can be decoded by now: `lakehouse ingest replay {topic.name}`"]
 
 
-def test_rows_that_the_broker_no_longer_has_are_decoded_and_a_schema_that_the_registry_lost_is_noted(lab: Lab) -> None:
-    first, second = (lab.register(record("sale", id="int", **more)) for more in ({}, {"note": ["null", "string"]}))
-    lab.produce(lab.encode(first, {"id": 1}))
-    lab.produce(lab.encode(second, {"id": 2, "note": "n"}))
-    lab.land_well()
-    lab.delete_records(0, 2)
-    assert_columns_say_what_bytes_say(lab, 2)
+def test_rows_that_the_broker_no_longer_has_are_decoded_and_a_schema_that_the_registry_lost_is_noted(
+    topic: TopicFixture,
+) -> None:
+    first, second = (topic.register(record("sale", id="int", **more)) for more in ({}, {"note": ["null", "string"]}))
+    topic.produce(topic.encode(first, {"id": 1}))
+    topic.produce(topic.encode(second, {"id": 2, "note": "n"}))
+    topic.land_well()
+    topic.delete_records(0, 2)
+    assert_columns_say_what_bytes_say(topic, 2)
     lost = second + 1_000_000
     raw = f"concat(x'00{lost.to_bytes(4, 'big').hex()}', substring(kafka_raw_value, 6))"
-    lab.sql(f"update {{table}} set kafka_raw_value = {raw}, value_schema_id = {lost} where kafka_offset = 1")
-    lab.sql(f"alter table {{table}} set tblproperties ('lakehouse.value-schema.{lost}' = '[]')")
-    report = report_of(lab)
+    topic.sql(f"update {{table}} set kafka_raw_value = {raw}, value_schema_id = {lost} where kafka_offset = 1")
+    topic.sql(f"alter table {{table}} set tblproperties ('lakehouse.value-schema.{lost}' = '[]')")
+    report = report_of(topic)
     assert (report.problems, report.decoded) == ([], 1)
     assert report.notes == [f"1 rows were not decoded: the registry lacks schema {lost}"]
 
 
 def test_a_registry_that_is_away_fails_the_check_of_columns_and_holds_no_week_up(
-    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    topic: TopicFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lab.produce(lab.encode(lab.register(record("sale", id="int")), {"id": 1}))
-    lab.land_well()
+    topic.produce(topic.encode(topic.register(record("sale", id="int")), {"id": 1}))
+    topic.land_well()
     monkeypatch.setattr(steps, "WAIT_SECONDS", 1.0)
-    settings = lab.settings.changed(schema_registry_url="http://127.0.0.1:1")
+    settings = topic.settings.changed(schema_registry_url="http://127.0.0.1:1")
     with pytest.raises(UserError, match=r"The schema registry at .* does not answer"):
-        verify_topic(settings, lab.declaration, 1, decoded=True)
+        verify_topic(settings, topic.declaration, 1, decoded=True)
     week = IsoWeek.parse("2026-W46")
     job = steps.Job(settings, {}, Project(tmp_path, {}), load_catalog(settings), [week], Exported(week))
-    report = steps._verified(job, lab.declaration, Sample(100, 1))
+    report = steps._verified(job, topic.declaration, Sample(100, 1))
     assert (report.good, report.records, report.decoded) == (True, 1, 0)
-    warning = f"{lab.topic}: columns were not compared with their bytes: The schema registry at "
+    warning = f"{topic.name}: columns were not compared with their bytes: The schema registry at "
     assert caplog.messages[-1].startswith(warning)
 
 
-def test_a_sample_decodes_a_part_and_deleted_rows_are_left_out(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_decodes_a_part_and_deleted_rows_are_left_out(
+    topic: TopicFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(bronze_rows, "PIECE_ROWS", 10)
-    schema_id = lab.register(record("sale", id="int"))
+    schema_id = topic.register(record("sale", id="int"))
     for index in range(200):
-        lab.produce(lab.encode(schema_id, {"id": index}), index % 2)
-    lab.land_well()
-    assert report_of(lab, Sample(10, 1)).decoded == 20
-    lab.sql("alter table {table} set tblproperties ('write.delete.mode' = 'merge-on-read')")
-    lab.sql("update {table} set id = -1 where kafka_offset = 47")
-    lab.sql("delete from {table} where kafka_offset = 47")
-    report = report_of(lab)
+        topic.produce(topic.encode(schema_id, {"id": index}), index % 2)
+    topic.land_well()
+    assert report_of(topic, Sample(10, 1)).decoded == 20
+    topic.sql("alter table {table} set tblproperties ('write.delete.mode' = 'merge-on-read')")
+    topic.sql("update {table} set id = -1 where kafka_offset = 47")
+    topic.sql("delete from {table} where kafka_offset = 47")
+    report = report_of(topic)
     assert report.decoded == 198
     assert not [problem for problem in report.problems if "bytes say" in problem]
 
 
-def test_rows_that_were_skipped_have_no_columns(lab: Lab) -> None:
-    lab = replace(lab, declaration=replace(lab.declaration, on_error="skip"))
-    lab.produce(lab.encode(lab.register(record("sale", id="int")), {"id": 1}), key=b"k")
-    lab.produce(b"no schema", key=b"k")
-    lab.land_well()
-    assert_columns_say_what_bytes_say(lab, 2)
-    lab.sql("update {table} set id = 2 where kafka_offset = 1")
-    assert report_of(lab).problems == ["partition 0: offset 1: another id than in its bytes"]
+def test_rows_that_were_skipped_have_no_columns(topic: TopicFixture) -> None:
+    topic = replace(topic, declaration=replace(topic.declaration, on_error="skip"))
+    topic.produce(topic.encode(topic.register(record("sale", id="int")), {"id": 1}), key=b"k")
+    topic.produce(b"no schema", key=b"k")
+    topic.land_well()
+    assert_columns_say_what_bytes_say(topic, 2)
+    topic.sql("update {table} set id = 2 where kafka_offset = 1")
+    assert report_of(topic).problems == ["partition 0: offset 1: another id than in its bytes"]
 
 
-def test_fields_named_like_columns_of_the_ingester_are_found_under_their_longer_names(lab: Lab) -> None:
-    schema_id = lab.register(record("sale", kafka_offset="int", _file="string"))
-    lab.produce(lab.encode(schema_id, {"kafka_offset": 5, "_file": "f"}))
-    lab.land_well()
-    assert_columns_say_what_bytes_say(lab, 1)
-    lab.sql("update {table} set value_kafka_offset = 6, value__file = 'g'")
-    assert report_of(lab).problems == [
+def test_fields_named_like_columns_of_the_ingester_are_found_under_their_longer_names(topic: TopicFixture) -> None:
+    schema_id = topic.register(record("sale", kafka_offset="int", _file="string"))
+    topic.produce(topic.encode(schema_id, {"kafka_offset": 5, "_file": "f"}))
+    topic.land_well()
+    assert_columns_say_what_bytes_say(topic, 1)
+    topic.sql("update {table} set value_kafka_offset = 6, value__file = 'g'")
+    assert report_of(topic).problems == [
         "partition 0: offset 0: another value_kafka_offset than in its bytes",
         "partition 0: offset 0: another value__file than in its bytes",
     ]

@@ -46,7 +46,7 @@ SALE = record("sale", id="int", note="string")
 
 @dataclass
 class Messages:
-    """A Reporter that keeps what it is told."""
+    """A Reporter that collects its notes."""
 
     notes: list[str] = field(default_factory=list)
 
@@ -59,7 +59,7 @@ class Messages:
 
 
 @dataclass
-class Lab:
+class TopicFixture:
     """Broker, registry and lake, with a topic and a table for one test."""
 
     settings: Settings
@@ -69,46 +69,46 @@ class Lab:
 
     def __post_init__(self) -> None:
         kafka = connections.kafka_client(self.settings)
-        self.topic = self.declaration.topic
+        self.name = self.declaration.topic
         self.admin = AdminClient(kafka)
         self.producer = Producer({**kafka, "linger.ms": 0})
         self.registry = SchemaRegistryClient(connections.registry_client(self.settings))
 
     def make_topic(self, partitions: int = PARTITIONS, **config: str) -> None:
         config = {name.replace("_", "."): value for name, value in config.items()}
-        for created in self.admin.create_topics([NewTopic(self.topic, partitions, 1, config=config)]).values():
+        for created in self.admin.create_topics([NewTopic(self.name, partitions, 1, config=config)]).values():
             created.result()
         self.wait_for_topic(partitions)
 
     def delete_topic(self) -> None:
-        self.admin.delete_topics([self.topic])[self.topic].result()
+        self.admin.delete_topics([self.name])[self.name].result()
         deadline = time.monotonic() + 20
-        while self.topic in self.admin.list_topics(timeout=5).topics and time.monotonic() < deadline:
+        while self.name in self.admin.list_topics(timeout=5).topics and time.monotonic() < deadline:
             time.sleep(0.1)
 
     def delete_records(self, partition: int, before: int) -> None:
         """Delete the records before an offset, as retention does."""
-        for deleted in self.admin.delete_records([TopicPartition(self.topic, partition, before)]).values():
+        for deleted in self.admin.delete_records([TopicPartition(self.name, partition, before)]).values():
             deleted.result()
 
     def transactional_producer(self) -> Producer:
-        producer = Producer({**connections.kafka_client(self.settings), "transactional.id": self.topic})
+        producer = Producer({**connections.kafka_client(self.settings), "transactional.id": self.name})
         producer.init_transactions()
         return producer
 
     def wait_for_topic(self, partitions: int) -> None:
         """Wait for the leader of each partition: what it refuses before, it would take again after later records."""
-        ends = {TopicPartition(self.topic, partition): OffsetSpec.latest() for partition in range(partitions)}
+        ends = {TopicPartition(self.name, partition): OffsetSpec.latest() for partition in range(partitions)}
         for _ in range(100):
             # The client asks the leaders that it heard of last.
-            self.admin.list_topics(self.topic, timeout=5)
+            self.admin.list_topics(self.name, timeout=5)
             if not any(end.exception() for end in self.admin.list_offsets(ends).values()):
                 return
             time.sleep(0.1)
-        raise AssertionError(f"{self.topic} has no {partitions} partitions with a leader")
+        raise AssertionError(f"{self.name} has no {partitions} partitions with a leader")
 
     def register(self, schema: dict[str, Any] | str, side: str = "value") -> int:
-        return self.register_under(f"{self.topic}-{side}", schema)
+        return self.register_under(f"{self.name}-{side}", schema)
 
     def register_under(self, subject: str, schema: dict[str, Any] | str) -> int:
         return self.registry.register_schema(subject, Schema(json.dumps(schema), "AVRO"))
@@ -117,7 +117,7 @@ class Lab:
         return encode(json.loads(self.registry.get_schema(schema_id).schema_str), schema_id, value)
 
     def produce(self, value: bytes | None, partition: int = 0, key: bytes | None = None, **options: Any) -> None:
-        self.producer.produce(self.topic, value, key, partition, **options)
+        self.producer.produce(self.name, value, key, partition, **options)
 
     def flush(self) -> None:
         assert self.producer.flush(30) == 0
@@ -171,34 +171,34 @@ def declared_in(directory: Path, declaration: Declaration) -> Path:
         for name, column in spark_types.children(declaration.columns).items()
     ]
     table = {"name": declaration.table, "columns": columns, "config": {"meta": {"kafka": kafka}}}
-    sources = {"version": 2, "sources": [{"name": "lab", "schema": declaration.schema, "tables": [table]}]}
-    (directory / "_lab__sources.yml").write_text(json.dumps(sources))
+    sources = {"version": 2, "sources": [{"name": "tests", "schema": declaration.schema, "tables": [table]}]}
+    (directory / "_tests__sources.yml").write_text(json.dumps(sources))
     return directory
 
 
 def produce(
-    lab: Lab, count: int, start: int = 0, partitions: tuple[int, ...] = (0, 1, 2), stamp: int | None = None
+    topic: TopicFixture, count: int, start: int = 0, partitions: tuple[int, ...] = (0, 1, 2), stamp: int | None = None
 ) -> None:
     """Produce sales in turn over partitions; those with a stamp, in milliseconds, are a millisecond apart."""
-    schema_id = lab.register(SALE)
+    schema_id = topic.register(SALE)
     for index in range(start, start + count):
-        value = lab.encode(schema_id, {"id": index, "note": "n" * 20})
+        value = topic.encode(schema_id, {"id": index, "note": "n" * 20})
         stamped = {} if stamp is None else {"timestamp": stamp + index}
-        lab.produce(value, partitions[index % len(partitions)], key=str(index).encode(), **stamped)
-    lab.flush()
+        topic.produce(value, partitions[index % len(partitions)], key=str(index).encode(), **stamped)
+    topic.flush()
 
 
-def assert_exactly_once(lab: Lab, count: int) -> None:
-    report = verify_topic(lab.settings, lab.declaration, 10, decoded=True)
+def assert_exactly_once(topic: TopicFixture, count: int) -> None:
+    report = verify_topic(topic.settings, topic.declaration, 10, decoded=True)
     assert report.problems == []
     assert report.records == report.decoded == count
-    rows = lab.rows()
+    rows = topic.rows()
     assert len(rows) == len({(row["kafka_partition"], row["kafka_offset"]) for row in rows}) == count
 
 
-def assert_columns_say_what_bytes_say(lab: Lab, rows: int) -> None:
+def assert_columns_say_what_bytes_say(topic: TopicFixture, rows: int) -> None:
     """See that so many rows hold what another decoder makes of their bytes."""
-    report = verify_topic(lab.settings, lab.declaration, 10, decoded=True)
+    report = verify_topic(topic.settings, topic.declaration, 10, decoded=True)
     assert (report.problems, report.notes, report.decoded) == ([], [], rows)
 
 
@@ -212,9 +212,9 @@ def laid_out(declaration: Declaration) -> Declaration:
     )
 
 
-def assert_sorted(lab: Lab) -> None:
+def assert_sorted(topic: TopicFixture) -> None:
     """See that the rows of each file descend by id, one Kafka partition and one bucket to a file."""
-    files = lab.table().inspect.data_files().to_pylist()
+    files = topic.table().inspect.data_files().to_pylist()
     assert files
     for file in files:
         rows = pq.read_table(file["file_path"].removeprefix("file:")).to_pylist()
@@ -223,9 +223,9 @@ def assert_sorted(lab: Lab) -> None:
         assert len({row["kafka_partition"] for row in rows}) == 1
 
 
-def configure(lab: Lab, name: str, value: str) -> None:
+def configure(topic: TopicFixture, name: str, value: str) -> None:
     """Set a configuration of the test's topic."""
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ConfigResource.Type.TOPIC, lab.topic, incremental_configs=[entry])
-    for altered in lab.admin.incremental_alter_configs([resource]).values():
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic.name, incremental_configs=[entry])
+    for altered in topic.admin.incremental_alter_configs([resource]).values():
         altered.result()
