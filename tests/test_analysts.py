@@ -23,44 +23,46 @@ HOSTILE = "<script>alert('x')</script> & \"y\""
 
 
 @pytest.fixture(scope="module")
-def shown(compiled_project: DbtManifest) -> str:
+def html_page(compiled_project: DbtManifest) -> str:
     return page("Shop", compiled_project, None, None)
 
 
-def row(shown: str, table: str, column: str) -> str:
+def row(html_page: str, table: str, column: str) -> str:
     """Return the row of a column, as text of HTML."""
-    return re.search(rf'<tr id="{table}\.{column}">.*?</tr>', shown, re.DOTALL)[0]
+    return re.search(rf'<tr id="{table}\.{column}">.*?</tr>', html_page, re.DOTALL)[0]
 
 
-def test_each_public_column_is_on_the_page_with_type_and_description(compiled_project: DbtManifest, shown: str) -> None:
+def test_each_public_column_is_on_the_page_with_type_and_description(
+    compiled_project: DbtManifest, html_page: str
+) -> None:
     models = public(compiled_project)
     assert {model.schema for model in models} == {"marts", "exports"}
     for model in models:
         for name, column in model.columns.items():
-            cells = html.unescape(row(shown, model.name, name))
+            cells = html.unescape(row(html_page, model.name, name))
             assert column.data_type in cells, (model.name, name)
             assert column.description
             assert " ".join(column.description.split()) in cells, (model.name, name)
 
 
-def test_no_restricted_model_has_a_section(compiled_project: DbtManifest, shown: str) -> None:
-    sections = set(re.findall(r'<section id="(\w+)" class="table">', shown))
+def test_no_restricted_model_has_a_section(compiled_project: DbtManifest, html_page: str) -> None:
+    sections = set(re.findall(r'<section id="(\w+)" class="table">', html_page))
     assert sections == {model.name for model in compiled_project.models if model.config["access"] == "public"}
     assert "int_orders_deduplicated" not in sections
 
 
-def test_a_masked_column_shows_class_and_mask(shown: str) -> None:
-    assert "Personal data: email, masked as pseudonym" in row(shown, "dim_customers", "email_pseudonym")
+def test_a_masked_column_shows_class_and_mask(html_page: str) -> None:
+    assert "Personal data: email, masked as pseudonym" in row(html_page, "dim_customers", "email_pseudonym")
     # Declared, with the rows that it is about.
     assert "Personal data: user, masked as pseudonym of the stores" in row(
-        shown, "exp_weekly__order_lines", "customer_key"
+        html_page, "exp_weekly__order_lines", "customer_key"
     )
-    assert "Personal data" not in row(shown, "dim_customers", "segment")
+    assert "Personal data" not in row(html_page, "dim_customers", "segment")
 
 
-def test_units_and_allowed_values_are_shown(shown: str) -> None:
-    assert "decimal(38,2), currency units" in row(shown, "exp_weekly__product_demand", "revenue")
-    assert "One of Physical, Digital, Other" in row(shown, "fct_orders", "channel_group")
+def test_units_and_allowed_values_are_shown(html_page: str) -> None:
+    assert "decimal(38,2), currency units" in row(html_page, "exp_weekly__product_demand", "revenue")
+    assert "One of Physical, Digital, Other" in row(html_page, "fct_orders", "channel_group")
 
 
 def test_what_the_proof_carries_into_a_column_is_among_its_sources(compiled_project: DbtManifest) -> None:
@@ -81,8 +83,8 @@ def test_what_the_proof_carries_into_a_column_is_among_its_sources(compiled_proj
     assert carried
 
 
-def test_a_column_shows_what_it_is_made_of_and_its_source(shown: str) -> None:
-    cells = row(shown, "fct_trades", "total_price")
+def test_a_column_shows_what_it_is_made_of_and_its_source(html_page: str) -> None:
+    cells = row(html_page, "fct_trades", "total_price")
     assert re.findall(r"masked\.int_trades_masked\.\w+", cells) == [
         "masked.int_trades_masked.price",
         "masked.int_trades_masked.quantity",
@@ -90,9 +92,9 @@ def test_a_column_shows_what_it_is_made_of_and_its_source(shown: str) -> None:
     assert "bronze.stock_trades: price, quantity" in cells
 
 
-def test_an_analysis_is_with_each_table_that_it_reads(shown: str) -> None:
+def test_an_analysis_is_with_each_table_that_it_reads(html_page: str) -> None:
     for table in ("fct_order_lines", "fct_product_sales", "fct_completed_orders"):
-        section = re.search(rf'<section id="{table}" class="table">.*?</section>', shown, re.DOTALL)[0]
+        section = re.search(rf'<section id="{table}" class="table">.*?</section>', html_page, re.DOTALL)[0]
         assert "shop_money_of_a_week reads" in section
         assert f"from marts.{table}" in section
 
@@ -115,24 +117,24 @@ def test_hostile_text_is_escaped(compiled_project: DbtManifest) -> None:
         trades.unique_id: hostile,
         analysis.unique_id: replace(analysis, description=HOSTILE, compiled_code=HOSTILE),
     }
-    shown = page(HOSTILE, replace(compiled_project, nodes=nodes), None, None)
-    assert "alert(" in shown
-    assert "<script>alert" not in shown
+    html_page = page(HOSTILE, replace(compiled_project, nodes=nodes), None, None)
+    assert "alert(" in html_page
+    assert "<script>alert" not in html_page
 
 
-def test_nothing_is_requested(shown: str) -> None:
-    assert "http" not in shown
-    assert re.findall(r"\bsrc|@import|url\(", shown) == []
-    assert {link[0] for link in re.findall(r'href="([^"]*)"', shown)} == {"#"}
+def test_nothing_is_requested(html_page: str) -> None:
+    assert "http" not in html_page
+    assert re.findall(r"\bsrc|@import|url\(", html_page) == []
+    assert {link[0] for link in re.findall(r'href="([^"]*)"', html_page)} == {"#"}
 
 
-def test_each_link_has_its_target(shown: str) -> None:
-    assert {*re.findall(r'href="#([^"]*)"', shown)} <= {*re.findall(r'id="([^"]*)"', shown)}
+def test_each_link_has_its_target(html_page: str) -> None:
+    assert {*re.findall(r'href="#([^"]*)"', html_page)} <= {*re.findall(r'id="([^"]*)"', html_page)}
 
 
-def test_without_lake_and_export_root_the_page_states_it(compiled_project: DbtManifest, shown: str) -> None:
-    assert "unknown, for there is no lake" in shown
-    assert "order_lines: nothing is published" in shown
+def test_without_lake_and_export_root_the_page_states_it(compiled_project: DbtManifest, html_page: str) -> None:
+    assert "unknown, for there is no lake" in html_page
+    assert "order_lines: nothing is published" in html_page
     assert (
         freshness(None, compiled_project.named("fct_order_lines_left_out")) == "a view: as fresh as the tables it reads"
     )

@@ -121,6 +121,6 @@ def keys(bucket: str) -> list[str]:
 
 def mirror(source: str, target: str) -> int:
     """Copy all objects of a bucket to another one, as `aws s3 sync` does."""
-    for key in (found := keys(source)):
+    for key in (copied := keys(source)):
         boto3.client("s3").copy_object(Bucket=target, Key=key, CopySource={"Bucket": source, "Key": key})
-    return len(found)
+    return len(copied)

@@ -44,10 +44,10 @@ def production(
 ) -> Iterator[Settings]:
     """Two tables in a bucket; Spark's executors are said to be on a cluster."""
     bucket = f"lake-{secrets.token_hex(4)}"
-    own = tmp_path / "spark.conf"
-    own.write_text("spark.master spark://nowhere\n")
+    conf = tmp_path / "spark.conf"
+    conf.write_text("spark.master spark://nowhere\n")
     common = offline_settings.changed(
-        warehouse=f"s3://{bucket}/warehouse", home=tmp_path / "home", views="table", spark_conf=own
+        warehouse=f"s3://{bucket}/warehouse", home=tmp_path / "home", views="table", spark_conf=conf
     )
     if request.param == "rest":
         properties.with_name("rest.properties").write_text(
@@ -76,8 +76,8 @@ def production(
 def objects(settings: Settings) -> dict[str, str]:
     """Return the objects of the two tables with their tags of content, but for metadata files: tagging adds some."""
     pages = boto3.client("s3").get_paginator("list_objects_v2").paginate(Bucket=urlsplit(settings.warehouse).netloc)
-    found = {entry["Key"]: entry["ETag"] for page in pages for entry in page.get("Contents", [])}
-    return {key: tag for key, tag in found.items() if "shop/" in key and not key.endswith(".metadata.json")}
+    tags = {entry["Key"]: entry["ETag"] for page in pages for entry in page.get("Contents", [])}
+    return {key: tag for key, tag in tags.items() if "shop/" in key and not key.endswith(".metadata.json")}
 
 
 def test_a_fork_of_a_lake_in_s3_reads_its_files_and_writes_here(production: Settings) -> None:

@@ -125,12 +125,12 @@ def test_a_change_whose_postgresql_is_stopped_is_reported_and_can_be_done_again(
     try:
         with pytest.raises(Exception) as raised:
             TABLE.change(catalog, adding_after(postgres.stop))
-        said = str(to_user_error(raised.value, settings))
+        message = str(to_user_error(raised.value, settings))
         with pytest.raises(Exception) as again:
             TABLE.rows(catalog)
     finally:
         postgres.start()
-    for text in (said, str(to_user_error(again.value, settings))):
+    for text in (message, str(to_user_error(again.value, settings))):
         assert text.startswith(f"The catalog at {settings.catalog_uri} is unavailable (Connection refused"), text
         assert "Nothing is lost" in text
     assert_it_can_be_done_again(catalog)
@@ -144,10 +144,10 @@ def test_a_change_while_the_store_is_away_is_reported_and_can_be_done_again(
     with away(own_weed):
         with pytest.raises(Exception) as raised:
             TABLE.change(catalog, lambda rows: {**rows, **noted("after")})
-        said = str(to_user_error(raised.value, in_bucket))
-        assert "cannot be read (AWS Error" in said, said
-        assert "check that its store answers" in said
-        assert "damaged" not in said
+        message = str(to_user_error(raised.value, in_bucket))
+        assert "cannot be read (AWS Error" in message, message
+        assert "check that its store answers" in message
+        assert "damaged" not in message
     assert_it_can_be_done_again(catalog)
 
 
@@ -159,8 +159,8 @@ def test_a_store_that_goes_away_during_a_change_loses_and_doubles_nothing(own_we
             TABLE.change(catalog, adding_after(own_weed.kill))
     finally:
         own_weed.service.start()
-    said = str(to_user_error(raised.value, in_bucket))
-    assert "cannot be used (AWS Error" in said, said
+    message = str(to_user_error(raised.value, in_bucket))
+    assert "cannot be used (AWS Error" in message, message
     assert_it_can_be_done_again(catalog)
 
 
@@ -170,10 +170,10 @@ def test_an_upload_while_the_store_is_away_publishes_one_version(
     target = open_target(in_bucket)
     with away(own_weed):
         try:
-            said = publish_content(target, "note\na\n").manifest.path
+            outcome = publish_content(target, "note\na\n").manifest.path
         except Exception as error:
-            said = str(to_user_error(error, in_bucket))
-    assert said == "events/2020-W53/v1" or "exports cannot be used (NewConnectionError)" in said, said
+            outcome = str(to_user_error(error, in_bucket))
+    assert outcome == "events/2020-W53/v1" or "exports cannot be used (NewConnectionError)" in outcome, outcome
     publish_content(target, "note\na\n")
     [only] = published(target)
     assert (only.path, target.read(f"{only.path}/{only.file}")) == ("events/2020-W53/v1", b"note\na\n")

@@ -50,16 +50,16 @@ def test_a_commit_of_pyiceberg_that_is_lost_is_there_or_not_but_never_half(
             catalog.load_table("bronze.t").append(ids(count))
         assert way.losses == []
         count += 100 if loss == "reply" else 0
-        found = direct.load_table("bronze.t").scan().to_arrow()["id"].to_pylist()
-        assert sorted(found) == list(range(count))
+        committed_ids = direct.load_table("bronze.t").scan().to_arrow()["id"].to_pylist()
+        assert sorted(committed_ids) == list(range(count))
     catalog.load_table("bronze.t").append(ids(count))
     assert direct.load_table("bronze.t").scan().to_arrow().num_rows == count + 100
     way.close()
 
 
 def test_of_commits_at_once_one_wins(settings: Settings) -> None:
-    won, found = committed_at_once(load_catalog(settings), "bronze.t", writers=6)
-    assert found == won
+    won, committed = committed_at_once(load_catalog(settings), "bronze.t", writers=6)
+    assert committed == won
     assert won
 
 
@@ -84,9 +84,9 @@ def test_a_machine_that_was_stopped_for_longer_than_its_lease_does_nothing_more(
     other.ready()
     stopped.go()
     stopped.wake()
-    [said] = stopped.rest()
-    assert said.startswith("This run was stopped for longer than its lease weekly of ops.leases lasts, and other:"), (
-        said
+    [error] = stopped.rest()
+    assert error.startswith("This run was stopped for longer than its lease weekly of ops.leases lasts, and other:"), (
+        error
     )
     other.go()
     other.go()
@@ -104,8 +104,8 @@ def test_a_server_that_refuses_is_reported_by_its_cause(settings: Settings, old:
     wrong = settings.changed(catalog_uri=settings.catalog_uri.replace(old, new))
     with pytest.raises(OperationalError) as raised:
         load_catalog(wrong)
-    said = str(to_user_error(raised.value, wrong))
-    assert said.startswith(f"The catalog at {wrong.catalog_uri} is unavailable ({cause}"), said
+    message = str(to_user_error(raised.value, wrong))
+    assert message.startswith(f"The catalog at {wrong.catalog_uri} is unavailable ({cause}"), message
 
 
 def test_a_user_without_rights_gets_the_reason(

@@ -75,13 +75,13 @@ def reader(lake: Settings, postgres: Postgres, weed: Weed, database: str, tmp_pa
     }
     env = dict(line.strip().split("=", 1) for line in blocks("ini").splitlines()) | values
     assert env.keys() - values.keys() == {"KAFKA_BOOTSTRAP_SERVERS", "SCHEMA_REGISTRY_URL"}
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "JAVA_HOME", "PYTHONPATH") if name in os.environ}
-    env = {**kept, **env, "AWS_ENDPOINT_URL_S3": weed.s3}
-    own = lake.changed(thrift_port=port, thrift_password="thrift-secret-02bd", home=tmp_path / "reader")
+    inherited = {name: os.environ[name] for name in ("PATH", "HOME", "JAVA_HOME", "PYTHONPATH") if name in os.environ}
+    env = {**inherited, **env, "AWS_ENDPOINT_URL_S3": weed.s3}
+    settings = lake.changed(thrift_port=port, thrift_password="thrift-secret-02bd", home=tmp_path / "reader")
     with subprocess.Popen([LAKEHOUSE, "thrift"], env=env, cwd=tmp_path) as server:
         try:
-            until(lambda: answers(own) or server.poll() is not None, 120)
-            yield own
+            until(lambda: answers(settings) or server.poll() is not None, 120)
+            yield settings
         finally:
             server.terminate()
 

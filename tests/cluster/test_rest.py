@@ -57,15 +57,15 @@ def test_a_table_is_made_at_the_location_of_the_server_and_read_again(settings: 
     name = f"orders_{uuid4().hex}"
     made = tables.create(catalog, Declaration("shop.orders", "bronze", name, "string", "dead_letter"))
     assert made.location().startswith(f"s3://{TABLE_BUCKET}")
-    found = load_table(catalog, f"bronze.{name}")
-    assert found is not None
-    assert found.metadata.table_uuid == made.metadata.table_uuid
+    loaded = load_table(catalog, f"bronze.{name}")
+    assert loaded is not None
+    assert loaded.metadata.table_uuid == made.metadata.table_uuid
     assert load_table(catalog, "bronze.other") is None
 
 
 def test_of_commits_at_once_no_row_is_lost_or_doubled(settings: Settings) -> None:
-    won, found = committed_at_once(load_catalog(settings), f"bronze.race_{uuid4().hex}", writers=4)
-    assert found == won
+    won, committed = committed_at_once(load_catalog(settings), f"bronze.race_{uuid4().hex}", writers=4)
+    assert committed == won
     assert won
 
 
@@ -78,9 +78,9 @@ def test_a_catalog_that_refuses_the_login_is_reported_by_its_cause(
     _on_server.cache_clear()
     with pytest.raises(Exception) as raised:
         load_catalog(settings).list_namespaces()
-    said = str(to_user_error(raised.value, settings))
-    assert said.startswith(f"The catalog at {settings.catalog_uri} is unavailable ({cause})"), said
-    assert "wrong" not in said
+    message = str(to_user_error(raised.value, settings))
+    assert message.startswith(f"The catalog at {settings.catalog_uri} is unavailable ({cause})"), message
+    assert "wrong" not in message
 
 
 @pytest.mark.parametrize("settings", [OAUTH2], ids=KINDS[:1], indirect=True)
@@ -102,9 +102,9 @@ def test_a_store_that_is_away_is_not_called_damaged(settings: Settings, monkeypa
     assert table is not None
     with pytest.raises(OSError) as raised:
         table.scan().to_arrow()
-    said = to_user_error(raised.value, settings)
-    assert isinstance(said, UserError)
-    assert "cannot be used (AWS Error" in str(said)
+    error = to_user_error(raised.value, settings)
+    assert isinstance(error, UserError)
+    assert "cannot be used (AWS Error" in str(error)
 
 
 @pytest.mark.parametrize("command", ["weekly", "export run", "erase --subject shop.customer=42"])

@@ -80,9 +80,9 @@ def hostile_source(lake: Settings) -> Source:
     catalog = load_catalog(lake, create=True)
     catalog.create_namespace_if_not_exists("shop")
     catalog.create_table("shop.exp_weekly__events", SCHEMA).append(arrow_table(hostile_rows()))
-    found = current_source(catalog, DATASET)
-    assert found is not None
-    return found
+    source = current_source(catalog, DATASET)
+    assert source is not None
+    return source
 
 
 @pytest.fixture(scope="module")
@@ -130,8 +130,8 @@ def land(spark: SparkSession, base: Position, start: int) -> None:
 
 def offsets(table: Table) -> list[tuple[int, int]]:
     """Return partition and offset of every row, as PyIceberg reads them."""
-    found = table.scan(selected_fields=("kafka_partition", "kafka_offset")).to_arrow().to_pylist()
-    return sorted((row["kafka_partition"], row["kafka_offset"]) for row in found)
+    rows = table.scan(selected_fields=("kafka_partition", "kafka_offset")).to_arrow().to_pylist()
+    return sorted((row["kafka_partition"], row["kafka_offset"]) for row in rows)
 
 
 def test_batches_are_taken_once_and_stay_when_the_table_is_maintained(settings: Settings, spark: SparkSession) -> None:

@@ -36,16 +36,16 @@ def way(postgres: Postgres) -> Iterator[LossyWay]:
 def direct(postgres: Postgres, properties: Path, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """Settings of a lake whose catalog is reached without losses."""
     directory = tmp_path_factory.mktemp("lake")
-    own = directory / "spark.conf"
-    own.write_text(f"spark.authenticate true\nspark.authenticate.secret {SECRET}\n")
-    own.chmod(0o600)
+    conf = directory / "spark.conf"
+    conf.write_text(f"spark.authenticate true\nspark.authenticate.secret {SECRET}\n")
+    conf.chmod(0o600)
     return Settings(
         kafka_bootstrap_servers="127.0.0.1:1",
         schema_registry_url="http://127.0.0.1:1",
         warehouse=str(directory / "warehouse"),
         catalog_uri=postgres.database(DATABASE),
         catalog_properties=properties,
-        spark_conf=own,
+        spark_conf=conf,
         home=directory / "home",
         thrift_port=free_ports(1)[0],
         thrift_password="thrift-secret-c2d8",
@@ -128,17 +128,17 @@ def test_what_is_wrong_with_the_catalog_is_reported_before_a_record_is_read(dire
     file = tmp_path / "wrong.properties"
     file.write_text(f"jdbc.password = {PASSWORD}\nclients = none\n")
     file.chmod(0o600)
-    said = started(direct, tmp_path, LAKEHOUSE_CATALOG_PROPERTIES=str(file))
-    assert "Spark cannot open the catalog" in said.splitlines()[-1]
-    assert 'For input string: "none"' in said.splitlines()[-1]
-    assert PASSWORD not in said + (tmp_path / "home/ingest/spark.log").read_text()
+    output = started(direct, tmp_path, LAKEHOUSE_CATALOG_PROPERTIES=str(file))
+    assert "Spark cannot open the catalog" in output.splitlines()[-1]
+    assert 'For input string: "none"' in output.splitlines()[-1]
+    assert PASSWORD not in output + (tmp_path / "home/ingest/spark.log").read_text()
 
 
 def test_a_master_that_cannot_be_reached_is_named(direct: Settings, tmp_path: Path) -> None:
     file = tmp_path / "spark.conf"
     file.write_text("spark.master spark://nowhere\n")
-    said = started(direct, tmp_path, LAKEHOUSE_SPARK_CONF=str(file)).splitlines()[-1]
-    assert "Spark does not start on spark://nowhere (SparkException: " in said
+    last_line = started(direct, tmp_path, LAKEHOUSE_SPARK_CONF=str(file)).splitlines()[-1]
+    assert "Spark does not start on spark://nowhere (SparkException: " in last_line
 
 
 def test_200_sessions_of_a_thrift_server_share_its_connections_and_no_secret_is_an_argument(

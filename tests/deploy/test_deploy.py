@@ -42,10 +42,10 @@ def kind(*kinds: str) -> dict[str, Any]:
 
 def pods() -> dict[str, Any]:
     """Return the pods that Kubernetes and Spark make, by the name of their first container."""
-    found = [yaml.safe_load(kind("ConfigMap")["files"]["data"]["executor.yaml"])]
+    values_of = [yaml.safe_load(kind("ConfigMap")["files"]["data"]["executor.yaml"])]
     for controller in kind(*CONTROLLERS).values():
-        found.append((controller["spec"].get("jobTemplate") or controller)["spec"]["template"])
-    return {pod["spec"]["containers"][0]["name"]: pod for pod in found}
+        values_of.append((controller["spec"].get("jobTemplate") or controller)["spec"]["template"])
+    return {pod["spec"]["containers"][0]["name"]: pod for pod in values_of}
 
 
 def test_every_variable_exists() -> None:
@@ -116,28 +116,30 @@ def test_what_pods_ask_for_is_there_and_secrets_have_no_value() -> None:
         assert spec["serviceAccountName"] in accounts
         assert spec["securityContext"]["runAsNonRoot"]
         for asked, there in (("secretRef", secrets), ("configMapRef", maps), ("secret", secrets), ("configMap", maps)):
-            assert {reference.get("name") or reference["secretName"] for reference in found(spec, asked)} <= set(there)
+            assert {reference.get("name") or reference["secretName"] for reference in values_of(spec, asked)} <= set(
+                there
+            )
     configuration = maps["files"]["data"]["spark.conf"]
     for secret, key in re.findall(r"secretKeyRef\.\w+ +(\w+):(\w+)", configuration):
         assert key in secrets[secret]["stringData"]
 
 
-def found(tree: Any, key: str) -> list[Any]:
+def values_of(tree: Any, key: str) -> list[Any]:
     """Return all values of a key, however deep."""
     if isinstance(tree, dict):
         here = [tree[key]] if key in tree else []
-        return here + [match for value in tree.values() for match in found(value, key)]
-    return [match for value in tree for match in found(value, key)] if isinstance(tree, list) else []
+        return here + [match for value in tree.values() for match in values_of(value, key)]
+    return [match for value in tree for match in values_of(value, key)] if isinstance(tree, list) else []
 
 
 def test_network_policies_are_about_pods_and_ports_that_are_there() -> None:
     components = {pod["metadata"]["labels"]["app.kubernetes.io/component"] for pod in pods().values()}
     policies = kind("NetworkPolicy")
-    named = {labels["app.kubernetes.io/component"] for labels in found(policies, "matchLabels") if len(labels) > 1}
+    named = {labels["app.kubernetes.io/component"] for labels in values_of(policies, "matchLabels") if len(labels) > 1}
     assert named == components
     assert not policies["nobody-else"]["spec"]["podSelector"]
     ports = {port["containerPort"] for pod in pods().values() for port in pod["spec"]["containers"][0].get("ports", [])}
-    assert set(found(policies, "port")) == ports == {10000, 7078, 7079}
+    assert set(values_of(policies, "port")) == ports == {10000, 7078, 7079}
     assert {"7078", "7079"} <= set(kind("ConfigMap")["files"]["data"]["spark.conf"].split())
 
 
@@ -191,11 +193,11 @@ def test_an_eviction_is_no_failure_of_a_job() -> None:
         first, *others = job["spec"]["jobTemplate"]["spec"]["podFailurePolicy"]["rules"]
         assert first == {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}, name
         assert all(set(rule["onExitCodes"]["values"]) == {2, 3, 4} for rule in others)
-    assert len(found(OBJECTS, "podFailurePolicy")) == 2
+    assert len(values_of(OBJECTS, "podFailurePolicy")) == 2
 
 
 def test_images_are_always_pulled() -> None:
-    lists = [*found(OBJECTS, "containers"), *found(OBJECTS, "initContainers")]
+    lists = [*values_of(OBJECTS, "containers"), *values_of(OBJECTS, "initContainers")]
     containers = [container for listed in lists for container in listed]
     assert containers
     assert {container["imagePullPolicy"] for container in containers} == {"Always"}

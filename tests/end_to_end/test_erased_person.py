@@ -54,18 +54,18 @@ HOLDING, OTHERS = ("completed_orders", "customer_activity", "order_lines", "prod
 # command says the one, docs/privacy.md both.
 NOT_SEARCHED = (Path("kafka"), Path("thrift/tmp"))
 
-Place = tuple[str, int, int]
+Position = tuple[str, int, int]
 
 
 @dataclass
 class Rows:
     """The rows of bronze by place, and those of the tables that are built from it, as text."""
 
-    bronze: dict[Place, dict[str, Any]]
+    bronze: dict[Position, dict[str, Any]]
     built: dict[str, Counter[str]]
 
 
-def bronze(lake: Lake) -> dict[Place, dict[str, Any]]:
+def bronze(lake: Lake) -> dict[Position, dict[str, Any]]:
     catalog = load_catalog(lake.settings)
     return {
         (row["kafka_topic"], row["kafka_partition"], row["kafka_offset"]): row
@@ -78,11 +78,11 @@ def rows(lake: Lake) -> Rows:
     return Rows(bronze(lake), {table: Counter(map(repr, lake.query(table, "select * from rows"))) for table in ROWS})
 
 
-def erased_places(lake: Lake) -> set[Place]:
-    return {place for place, row in bronze(lake).items() if (row["decode_error"] or "").startswith("erased: ")}
+def erased_positions(lake: Lake) -> set[Position]:
+    return {position for position, row in bronze(lake).items() if (row["decode_error"] or "").startswith("erased: ")}
 
 
-def places_of(person: Log) -> set[Place]:
+def positions_of(person: Log) -> set[Position]:
     """Return where the person's records are; an item without its order is nobody's."""
     return {
         (record.topic, record.partition, record.offset)
@@ -148,13 +148,13 @@ def killed(lake: Lake, person: Log, before: Rows) -> str:
         start_new_session=True,
     )
     try:
-        while erased_places(lake) != places_of(person):
+        while erased_positions(lake) != positions_of(person):
             assert process.poll() is None, process.communicate()[0]
             time.sleep(1)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
-        said, _ = process.communicate()
-    return said
+        output, _ = process.communicate()
+    return output
 
 
 @pytest.fixture(scope="module")
@@ -166,10 +166,10 @@ def erased(killed: str) -> str:
 
 def test_a_dry_run_lists_what_would_be_erased_and_changes_nothing(lake: Lake, person: Log, before: Rows) -> None:
     at_first = state(lake)
-    said = succeed({"erase": lambda: run_lakehouse(*ERASE, "--dry-run")})["erase"].stdout.splitlines()
-    rows_of = Counter(topic.replace(".", "_") for topic, *_ in places_of(person))
-    assert {f"bronze.{table}: {count} rows would be erased" for table, count in rows_of.items()} <= {*said}
-    named = {line.split()[0] for line in said if line.endswith("of the person, masked")}
+    lines = succeed({"erase": lambda: run_lakehouse(*ERASE, "--dry-run")})["erase"].stdout.splitlines()
+    rows_of = Counter(topic.replace(".", "_") for topic, *_ in positions_of(person))
+    assert {f"bronze.{table}: {count} rows would be erased" for table, count in rows_of.items()} <= {*lines}
+    named = {line.split()[0] for line in lines if line.endswith("of the person, masked")}
     assert named == set(map(open_target(lake.settings).address, first_versions(lake, HOLDING)))
     assert state(lake) == at_first
 
@@ -184,7 +184,7 @@ def test_a_table_that_is_no_longer_built_is_named_before_anything_is_erased(lake
     assert result.returncode == 1
     assert "deduplicated.int_removed may hold the person" in result.stderr
     assert "drop table deduplicated.int_removed purge" in result.stderr
-    assert not erased_places(lake)
+    assert not erased_positions(lake)
 
 
 def test_when_it_is_killed_with_bronze_erased_the_lake_still_holds_the_person(
@@ -195,8 +195,8 @@ def test_when_it_is_killed_with_bronze_erased_the_lake_still_holds_the_person(
     assert "fork mine held the same rows: it is dropped\n" in killed
     assert list((home() / "forks").iterdir()) == []
     wanted = patterns(lake, person)
-    found = set().union(*(planted.search(wanted, content) for _, content in artefacts("warehouse")))
-    assert found >= {f"{field} raw" for field in (*pii_values(person), "address", "customer")}
+    planted_values = set().union(*(planted.search(wanted, content) for _, content in artefacts("warehouse")))
+    assert planted_values >= {f"{field} raw" for field in (*pii_values(person), "address", "customer")}
 
 
 def test_the_same_command_finishes_it_and_its_receipt_names_no_person(lake: Lake, person: Log, erased: str) -> None:
@@ -204,7 +204,7 @@ def test_the_same_command_finishes_it_and_its_receipt_names_no_person(lake: Lake
     [receipt] = receipts.every(load_catalog(lake.settings))
     assert receipt.state == receipts.DONE
     rows_of = {table: entry["rows"] for table, entry in receipt.tables.items()}
-    assert rows_of == Counter(f"bronze.{topic.replace('.', '_')}" for topic, *_ in places_of(person))
+    assert rows_of == Counter(f"bronze.{topic.replace('.', '_')}" for topic, *_ in positions_of(person))
     withdrawn = map(open_target(lake.settings).address, first_versions(lake, HOLDING))
     assert (receipt.versions, receipt.not_searched) == (dict.fromkeys(withdrawn, "withdrawn"), [])
     assert str(CUSTOMER) not in str(receipt)
@@ -214,14 +214,14 @@ def test_the_same_command_finishes_it_and_its_receipt_names_no_person(lake: Lake
 
 
 def test_published_rows_can_be_distinguished_from_erased_ones(lake: Lake, erased: str) -> None:
-    said = succeed({"verify": lambda: run_lakehouse("export", "verify")})["verify"].stdout
+    output = succeed({"verify": lambda: run_lakehouse("export", "verify")})["verify"].stdout
     [receipt] = receipts.every(load_catalog(lake.settings))
-    told = dict(line.split(": ", 1) for line in said.splitlines())
+    note_of = dict(line.split(": ", 1) for line in output.splitlines())
     for path in first_versions(lake, HOLDING):
-        assert told[path].startswith("withdrawn on "), path
+        assert note_of[path].startswith("withdrawn on "), path
     for path in first_versions(lake, OTHERS):
-        assert told[path].startswith("its snapshot was erased on "), path
-    assert {told[path] for path in receipt.replaced_by} == {"OK"}
+        assert note_of[path].startswith("its snapshot was erased on "), path
+    assert {note_of[path] for path in receipt.replaced_by} == {"OK"}
 
 
 def test_the_next_runs_go_on_around_the_erased_rows(lake: Lake, erased: str) -> None:
@@ -239,8 +239,10 @@ def test_the_next_runs_go_on_around_the_erased_rows(lake: Lake, erased: str) -> 
 def test_everybody_else_is_as_before(lake: Lake, person: Log, before: Rows, erased: str) -> None:
     after = rows(lake)
     assert after.bronze.keys() == before.bronze.keys()
-    assert {place for place, row in after.bronze.items() if row != before.bronze[place]} == places_of(person)
-    assert erased_places(lake) == places_of(person)
+    assert {position for position, row in after.bronze.items() if row != before.bronze[position]} == positions_of(
+        person
+    )
+    assert erased_positions(lake) == positions_of(person)
     for table, count in ROWS.items():
         gone = before.built[table] - after.built[table]
         assert not after.built[table] - before.built[table], table

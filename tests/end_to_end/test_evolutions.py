@@ -97,9 +97,9 @@ def cursor(evolved: Evolved) -> Iterator[hive.Cursor]:
 
 
 def table(cursor: hive.Cursor, select: str) -> list[dict[str, Any]]:
-    found = thrift.rows(cursor, select)
+    rows = thrift.rows(cursor, select)
     names = [column[0].rpartition(".")[2] for column in cursor.description]
-    return [dict(zip(names, row, strict=True)) for row in found]
+    return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def scan(evolved: Evolved, name: str) -> list[dict[str, Any]]:
@@ -164,8 +164,8 @@ def test_a_value_that_needs_the_wider_type_is_in_its_row(evolved: Evolved) -> No
         if topic == TRADES:
             large = {Decimal(value).scaleb(-2) if value == case.value["price"] else value for value in large}
         unused = {case.value.get("table_number"), case.value.get("installments")}
-        held = set(flat(rows[position]))
-        assert large - unused <= held, (topic, large - held)
+        values = set(flat(rows[position]))
+        assert large - unused <= values, (topic, large - values)
         assert large or topic == shop_topic("addresses"), topic
 
 

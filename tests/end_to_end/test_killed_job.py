@@ -36,8 +36,8 @@ class Killed:
 
 def mails(subject: str) -> list[EmailMessage]:
     """Return the mails whose subject contains a text."""
-    found = [message_from_bytes(path.read_bytes(), policy=policy.default) for path in home().glob("mail/*.eml")]
-    return [mail for mail in found if subject in mail["Subject"]]
+    parsed = [message_from_bytes(path.read_bytes(), policy=policy.default) for path in home().glob("mail/*.eml")]
+    return [mail for mail in parsed if subject in mail["Subject"]]
 
 
 class KilledJob:

@@ -14,7 +14,7 @@ def test_no_person_and_no_key_is_in_any_artefact_after_deduplicated(
     lake: Lake, first_wave: dict[str, subprocess.CompletedProcess[str]]
 ) -> None:
     artefacts = [*lake.public_artefacts()]
-    kinds = {Path(place).suffix for place, _ in artefacts}
+    kinds = {Path(path).suffix for path, _ in artefacts}
     assert {".csv", ".log", ".sql", ".json", ".parquet", ".avro"} <= kinds
     artefacts += [(f"output of {name}", (step.stdout + step.stderr).encode()) for name, step in first_wave.items()]
     planted.assert_nothing_of({**persons(wave=1), **planted.masking_key(lake.settings.pii_key_file)}, artefacts)
@@ -24,7 +24,7 @@ def test_the_search_for_persons_finds_them_where_they_may_be(lake: Lake, first_w
     """The positive control of the test before: the same search over restricted tables and the key file."""
     patterns = persons(wave=1)
     in_data = [planted.search(patterns, artefact) for _, artefact in lake.files("bronze", "*.parquet")]
-    assert {found.removesuffix(" raw") for found in set().union(*in_data)} >= set(pii_values(produced_log(**SIZE)))
+    assert {match.removesuffix(" raw") for match in set().union(*in_data)} >= set(pii_values(produced_log(**SIZE)))
     in_bounds = [planted.search(patterns, artefact) for _, artefact in lake.files("deduplicated", "*-m0.avro")]
     assert {"email cut to a bound", "cc_number cut to a bound", "registertime raw"} <= set().union(*in_bounds)
     assert "inner pad, hex" in planted.search(

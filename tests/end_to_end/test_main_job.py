@@ -114,15 +114,15 @@ def assert_marts_are_as_expected(lake: Lake) -> None:
     for name, figures in FIGURES.items():
         mart, expected = f"marts.fct_{figures['mart']}", lake.expected[name]
         sums = ", ".join(f"sum({column})" for column in figures["sums"])
-        found = lake.query(mart, f"select {figures['week']}, count(*), {sums} from rows group by all")
-        weeks = {week: tuple(map(Decimal, numbers)) for week, *numbers in found if week}
+        rows_by_week = lake.query(mart, f"select {figures['week']}, count(*), {sums} from rows group by all")
+        weeks = {week: tuple(map(Decimal, numbers)) for week, *numbers in rows_by_week if week}
         assert weeks == {
             week: tuple(Decimal(in_week[column]) for column in ("rows", *figures["sums"]))
             for week, in_week in expected["weeks"].items()
         }, name
-        assert sum(rows for _, rows, *_ in found) == expected.get("rows", sum(rows for rows, *_ in weeks.values())), (
-            name
-        )
+        assert sum(rows for _, rows, *_ in rows_by_week) == expected.get(
+            "rows", sum(rows for rows, *_ in weeks.values())
+        ), name
     groups = "select channel_group, count(*), sum(quantity), sum(net_price) from rows group by all"
     assert {group: tuple(map(Decimal, numbers)) for group, *numbers in lake.query("marts.fct_order_lines", groups)} == {
         group: tuple(map(Decimal, figures.values()))
@@ -138,8 +138,8 @@ def customers_30d(lake: Lake, week: IsoWeek) -> dict[int, tuple[Decimal, int]]:
     """Return the 30-day figures as of the end of a week by customer."""
     figures = "select customer_id, total_amount_30d, order_count_30d from rows"
     as_of = f"as_of = timestamptz '{week.end.isoformat()}' and unpriced_line_count = 0"
-    found = lake.query("marts.fct_customers_rolling_30d", f"{figures} where {as_of}")
-    return {customer: (amount, orders) for customer, amount, orders in found}
+    rows = lake.query("marts.fct_customers_rolling_30d", f"{figures} where {as_of}")
+    return {customer: (amount, orders) for customer, amount, orders in rows}
 
 
 def restate_30d(week: IsoWeek) -> subprocess.CompletedProcess[str]:
@@ -187,8 +187,8 @@ def assert_orders_are_as_expected(lake: Lake, wave: int) -> None:
             hours = rules.money((paid[key]["ts"] - placed) / 3_600_000)
         expected[key] = (len(lines.get(key, ())), sum(prices) if prices else None, amount, method, hours)
     columns = "order_key, line_count, order_value, paid_amount, payment_method, hours_to_pay"
-    found = {key: tuple(figures) for key, *figures in lake.query("marts.fct_orders", f"select {columns} from rows")}
-    assert found == expected
+    orders = {key: tuple(figures) for key, *figures in lake.query("marts.fct_orders", f"select {columns} from rows")}
+    assert orders == expected
     assert {count for count, *_ in expected.values()} >= {0, 1}
 
 
@@ -224,8 +224,8 @@ def assert_products_are_as_expected(lake: Lake, wave: int) -> None:
         category = content["category"]
         expected[f"shop-{number}"] = (rules.text(content["brand"]), category, int(category is not None))
     columns = "product_key, brand, category, category_count"
-    found = lake.query("marts.dim_products_all_channels", f"select {columns} from rows")
-    assert {key: tuple(columns) for key, *columns in found} == expected
+    rows = lake.query("marts.dim_products_all_channels", f"select {columns} from rows")
+    assert {key: tuple(columns) for key, *columns in rows} == expected
     assert max(count for _, _, count in expected.values()) > 1
 
 
@@ -252,8 +252,8 @@ def assert_histories_are_as_expected(lake: Lake, wave: int) -> None:
                 )
         number = f"{table.removesuffix('s')}_id"
         columns = f"version_key, {number}, {column}, is_deleted, is_current, epoch_ms(valid_from), epoch_ms(valid_to)"
-        found = lake.query(f"marts.dim_{table}_history", f"select {columns} from rows")
-        assert Counter(found) == Counter(expected), table
+        rows = lake.query(f"marts.dim_{table}_history", f"select {columns} from rows")
+        assert Counter(rows) == Counter(expected), table
         assert {(True, None), (False, None)} <= {(is_deleted, end) for _, _, _, is_deleted, _, _, end in expected}, (
             table
         )
@@ -317,9 +317,9 @@ def assert_lists_are_as_expected(lake: Lake) -> None:
     }
     by_reason = "select exclusion_reason, count(*) from joined.int_order_items_excluded group by exclusion_reason"
     with thrift.connect(lake.settings) as cursor:
-        found = {listed: thrift.rows(cursor, f"select count(*) from {listed}")[0][0] for listed in expected}
+        counts = {listed: thrift.rows(cursor, f"select count(*) from {listed}")[0][0] for listed in expected}
         assert dict(thrift.rows(cursor, by_reason)) == lake.expected["product_sales"]["excluded"]
-    assert found == expected
+    assert counts == expected
 
 
 def newest(lake: Lake, dataset: str) -> tuple[dict, list[dict[str, str]]]:
@@ -376,8 +376,8 @@ def assert_weeks_add_up(lake: Lake, wave: int) -> None:
         "select subject, left_rows, right_rows from rows where check_name like '% of the weeks = % + %'",
     )
     events = expected_sales.events(produced_log(**SIZE, wave=wave), str(lake.last_week))
-    found = {re.sub("exp_weekly__|fct_|_weekly$", "", subject): sides for subject, *sides in checks}
-    assert found == {name: [count, count] for name, count in events.items()}
+    counts = {re.sub("exp_weekly__|fct_|_weekly$", "", subject): sides for subject, *sides in checks}
+    assert counts == {name: [count, count] for name, count in events.items()}
 
 
 def assert_manifests_say_what_changed(lake: Lake) -> None:
@@ -428,10 +428,10 @@ def test_figures_of_few_customers_are_not_published(lake: Lake, first_wave: obje
     ):
         cells.setdefault(group, []).append((customers, product))
     hidden = set()
-    for group, found in cells.items():
-        small = sum(customers < 10 for customers, _ in found)
+    for group, products in cells.items():
+        small = sum(customers < 10 for customers, _ in products)
         # The next larger one goes with them, so that the difference to the group's total is about enough customers.
-        hidden |= {(group, product) for _, product in sorted(found)[: small and small + 1]}
+        hidden |= {(group, product) for _, product in sorted(products)[: small and small + 1]}
     _, rows = newest(lake, "product_demand")
     assert len(rows) == sum(map(len, cells.values()))
     assert hidden

@@ -117,8 +117,8 @@ def lakehouse(copy: Path, *arguments: str) -> str:
 
 def test_a_new_topic_becomes_a_weekly_file(settings: Settings, copy: Path) -> None:
     choices = ("--source", "returns", "--entity", ENTITY, "--key", "return_id", "--pii", "sku=none")
-    shown = lakehouse(copy, "scaffold", TOPIC, *choices)
-    assert "free_text (guessed)" in shown
+    preview = lakehouse(copy, "scaffold", TOPIC, *choices)
+    assert "free_text (guessed)" in preview
     lakehouse(copy, "ingest", "run", TOPIC)
     lakehouse(copy, "export", "run", "--week", str(WEEK), "--dataset", ENTITY)
 

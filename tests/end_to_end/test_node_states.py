@@ -17,15 +17,15 @@ def tables_read(sql: str) -> set[str]:
     """Return the tables and views that SQL names, as <schema>.<name>; no name may be of a default schema."""
     tree = sqlglot.parse_one(sql, dialect="spark")
     queries = {query.alias for query in tree.find_all(exp.CTE)}
-    found = set()
+    tables = set()
     for table in tree.find_all(exp.Table):
-        parts = [part.name for part in table.parts]
-        if len(parts) == 1:
-            assert parts[0] in queries, parts
-        elif parts[0] != "spark_catalog":
+        names = [part.name for part in table.parts]
+        if len(names) == 1:
+            assert names[0] in queries, names
+        elif names[0] != "spark_catalog":
             # a metadata table has the name of its table before its own
-            found.add(".".join(parts[:2]))
-    return found
+            tables.add(".".join(names[:2]))
+    return tables
 
 
 def with_what_is_below(name: str, views: dict[str, str]) -> set[str]:

@@ -100,9 +100,9 @@ def test_everything_broken_at_once_costs_only_what_comes_from_it(small_lake: Lak
     # The fields may be known from test_evolutions.py: mails report each once.
     mails = (message_from_bytes(path.read_bytes(), policy=policy.default) for path in home().glob("mail/*.eml"))
     text = "".join(mail.get_body(("plain",)).get_content() for mail in mails)
-    for said in (weekly.stdout + weekly.stderr, text):
+    for output in (weekly.stdout + weekly.stderr, text):
         for start in wrong:
-            assert sum(line.startswith(start) for line in said.splitlines()) == 1, start
+            assert sum(line.startswith(start) for line in output.splitlines()) == 1, start
     foreign = load_catalog(settings).load_table("bronze.shiftleft_public_orders").scan().to_arrow().to_pylist()
     errors = [row["decode_error"] for row in foreign if row["decode_error"]]
     assert sum(f"belongs to {TRADES}-value" in error for error in errors) == 1

@@ -26,5 +26,5 @@ def test_nothing_is_found_where_nothing_is() -> None:
 def test_a_value_inside_encoded_text_is_found() -> None:
     patterns = planted.index_of_texts(VALUES)
     for before in range(4):
-        whole = b"x" * before + b"ACC4CW85KXQJ" + b"and more"
-        assert "account raw, base64" in planted.search(patterns, planted.base64.b64encode(whole))
+        content = b"x" * before + b"ACC4CW85KXQJ" + b"and more"
+        assert "account raw, base64" in planted.search(patterns, planted.base64.b64encode(content))

@@ -40,12 +40,12 @@ def browse(page: Path, *arguments: str) -> str:
 
 def test_the_report_shows_what_is_in_the_files(lake: Lake, first_wave: object, tmp_path: Path) -> None:
     page = Path(lake.settings.export_root) / "reports" / f"{lake.last_week}.html"
-    shown = browse(page, "--dump-dom")
+    dom = browse(page, "--dump-dom")
     manifest, lines = newest(lake, "order_lines")
     by_channel: Counter[str] = Counter()
     for line in lines:
         by_channel[line["channel"]] += Decimal(line["net_price"] or 0)
-    channels = re.search(r'<table id="chart-order_lines">.*?</table>', shown, re.DOTALL)[0]
+    channels = re.search(r'<table id="chart-order_lines">.*?</table>', dom, re.DOTALL)[0]
     # In the order of what they sold, each as the page rounds it.
     assert re.findall(r'<th scope="row">(\w+)</th>', channels) == [name for name, _ in by_channel.most_common()]
     for amount in by_channel.values():
@@ -60,7 +60,7 @@ def test_the_report_shows_what_is_in_the_files(lake: Lake, first_wave: object, t
         (row for row in demand if row["is_suppressed"] == "false"),
         key=lambda row: (not row["revenue"], -Decimal(row["revenue"] or 0), row["product_key"]),
     )[:10]
-    ranking = re.search(r'<table id="ranking-product_demand">.*?</table>', shown, re.DOTALL)[0]
+    ranking = re.search(r'<table id="ranking-product_demand">.*?</table>', dom, re.DOTALL)[0]
     names_shown = [names.get(row["product_key"], row["product_key"]) for row in ranked]
     # The page shows no guards against formulas.
     guard = r"^'(?='*[=+@\t\r\n\uff1d\uff0b\uff0d\uff20-])"
@@ -68,11 +68,11 @@ def test_the_report_shows_what_is_in_the_files(lake: Lake, first_wave: object, t
         re.sub(guard, "", name) for name in names_shown
     ]
     link = f"../order_lines/{lake.last_week}/v{manifest['version']}/{manifest['file']}"
-    assert f'href="{link}"' in shown
-    for linked in re.findall(r'href="(.*?)"', shown):
+    assert f'href="{link}"' in dom
+    for linked in re.findall(r'href="(.*?)"', dom):
         assert (page.parent / linked).exists()
-    assert "http" not in shown
-    assert "<script" not in shown
+    assert "http" not in dom
+    assert "<script" not in dom
 
     browse(page, f"--screenshot={tmp_path / 'page.png'}", "--hide-scrollbars")
     with Image.open(tmp_path / "page.png") as picture:
@@ -112,15 +112,15 @@ def test_the_page_for_analysts_can_be_searched_and_read(tmp_path: Path) -> None:
         for width in (400, 1100):
             frame = tmp_path / f"{scheme}-{width}.html"
             frame.write_text(FRAME.format(width=width, page=probed))
-            shown = browse(frame, "--dump-dom", f"--blink-settings=preferredColorScheme={number}")
-            seen = json.loads(html.unescape(re.search(r'data-probe="([^"]*)"', shown)[1]))
+            dom = browse(frame, "--dump-dom", f"--blink-settings=preferredColorScheme={number}")
+            seen = json.loads(html.unescape(re.search(r'data-probe="([^"]*)"', dom)[1]))
             assert seen["width"] == width
             assert seen["scrolled"] <= width
             assert seen["all"] == seen["again"] == len(public(manifest))
             assert (seen["none"], seen["trades"]) == (0, 1)
             assert seen["requests"] == 0
-            ground, ink = (sum(map(int, re.findall(r"\d+", seen[part])[:3])) for part in ("background", "ink"))
-            brightness[scheme] = ground
-            assert (ground < ink) == (scheme == "dark")
+            background, ink = (sum(map(int, re.findall(r"\d+", seen[part])[:3])) for part in ("background", "ink"))
+            brightness[scheme] = background
+            assert (background < ink) == (scheme == "dark")
     assert brightness["dark"] < 150
     assert brightness["light"] > 600

@@ -80,12 +80,12 @@ def test_a_build_before_the_upgrade_is_refused_with_the_command(lake: Lake) -> N
 
 def key_versions(lake: Lake) -> set[str]:
     """Return the key versions of all pseudonyms in marts and exports; a row without a person has none."""
-    found = set()
+    in_use = set()
     for table in (*lake.tables("marts"), *lake.tables("exports")):
         rows = load_catalog(lake.settings).load_table(table).scan().to_arrow()
         if "key_version" in rows.column_names:
-            found |= {*rows["key_version"].to_pylist()}
-    return found - {None}
+            in_use |= {*rows["key_version"].to_pylist()}
+    return in_use - {None}
 
 
 def test_one_command_line_upgrades_the_lake_and_compares_its_week(lake: Lake) -> None:
@@ -96,8 +96,8 @@ def test_one_command_line_upgrades_the_lake_and_compares_its_week(lake: Lake) ->
     assert "  0 new records of 8 topics" in done.stderr
     assert key_versions(lake) == {"v2"}
     # Without a pseudonym the content is the same; what has suppressed groups is published once.
-    kept = ("product_demand", "product_sales")
-    assert versions(lake.settings) == {name: ["v1"] if name in kept else ["v1", "v2"] for name in DATASETS}
+    unchanged = ("product_demand", "product_sales")
+    assert versions(lake.settings) == {name: ["v1"] if name in unchanged else ["v1", "v2"] for name in DATASETS}
 
 
 def test_an_upgraded_lake_goes_on_where_it_was(lake: Lake, release: Path) -> None:

@@ -95,8 +95,8 @@ def test_no_setting_is_in_the_process_list(stack: Settings) -> None:
 
 def open_to_others(directory: Path) -> list[str]:
     """Return what a directory holds, and itself, that others than the owner may read, enter or write."""
-    found = [directory, *directory.rglob("*")]
-    return [str(path) for path in found if not path.is_symlink() and path.stat().st_mode & 0o077]
+    paths = [directory, *directory.rglob("*")]
+    return [str(path) for path in paths if not path.is_symlink() and path.stat().st_mode & 0o077]
 
 
 def test_what_the_services_write_is_private(stack: Settings) -> None:
@@ -110,7 +110,7 @@ def test_what_the_services_write_is_private(stack: Settings) -> None:
     services = [home() / name for name in ("kafka", "registry", "thrift", "mail")]
     assert all(directory.is_dir() for directory in services)
     private = [*services, Path(stack.warehouse, "default", table), files]
-    assert [place for directory in private for place in open_to_others(directory)] == []
+    assert [path for directory in private for path in open_to_others(directory)] == []
     assert home().stat().st_mode & 0o077 == 0
     assert env_file().stat().st_mode & 0o077 == 0
 
@@ -130,10 +130,10 @@ def test_services_listen_on_loopback_only(stack: Settings) -> None:
 
 def test_a_taken_port_is_named_and_nothing_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path / "home"))
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
+    with socket.socket() as occupied:
+        occupied.bind(("127.0.0.1", 0))
+        occupied.listen()
+        port = occupied.getsockname()[1]
         monkeypatch.setenv("LAKEHOUSE_REGISTRY_PORT", str(port))
         refused = run_lakehouse("stack", "up", "--only", "registry")
     assert refused.returncode == 1
@@ -184,12 +184,12 @@ def test_down_stops_what_up_started_and_a_broker_that_cannot_start_reports_why(
 
 @pytest.mark.long
 def test_a_command_on_a_temporary_stack_finds_landed_sample_data_and_its_exit_code_stays(tmp_path: Path) -> None:
-    said = (
+    program = (
         "from python_common.catalog.catalog import load_catalog; from python_common.config.settings import *;"
         "s = from_environment(); print(load_catalog(s).load_table('bronze.payments').scan().count(), s.home); exit(7)"
     )
     options = ("--orders", "20", "--weeks", "1")
-    ran = run_lakehouse("stack", "temporary", *options, "--", sys.executable, "-c", said)
+    ran = run_lakehouse("stack", "temporary", *options, "--", sys.executable, "-c", program)
     assert ran.returncode == 7, ran.stderr
     rows, directory = ran.stdout.splitlines()[-1].split()
     assert int(rows) > 0

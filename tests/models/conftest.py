@@ -59,10 +59,10 @@ def show(project_dbt: Callable[..., dbtRunnerResult]) -> Callable[[str], list[di
     """Return a function that gives the rows of a query written with the project's macros."""
 
     def run(inline: str) -> list[dict]:
-        shown = project_dbt("show", "--inline", inline, "--limit", "-1")
-        assert shown.success, shown.exception
+        result = project_dbt("show", "--inline", inline, "--limit", "-1")
+        assert result.success, result.exception
         rows = io.StringIO()
-        shown.result.results[0].agate_table.to_json(rows)
+        result.result.results[0].agate_table.to_json(rows)
         return json.loads(rows.getvalue())
 
     return run

@@ -83,15 +83,15 @@ def bounded_by(node: dict[str, Any]) -> set[str]:
 
 def followed_by(nodes: Nodes, name: str) -> dict[str, set[str]]:
     """Return the stored models that a recomputed model follows, each with the recomputed models it is read through."""
-    found: dict[str, set[str]] = {}
+    readers: dict[str, set[str]] = {}
     for alias in nodes[name]["config"]["follows"]:
         (stored,) = stored_behind(nodes, f"model.retail_lakehouse.{alias}")
         if nodes[stored]["config"].get("incremental_strategy") == "affected_keys":
             for table in followed_by(nodes, stored):
-                found.setdefault(table, set()).add(stored)
+                readers.setdefault(table, set()).add(stored)
         else:
-            found.setdefault(stored, set())
-    return found
+            readers.setdefault(stored, set())
+    return readers
 
 
 def test_the_tables_that_a_recomputed_model_reads_are_those_it_follows(compiled: Nodes) -> None:
@@ -186,19 +186,19 @@ def test_deduplicated_models_that_marts_may_read_hold_no_personal_data(compiled:
     for node in free:
         (staging,) = node["depends_on"]["nodes"]
         assert staging.startswith("model."), node["name"]
-        held = compiled[staging]["columns"].keys() & node["columns"].keys()
-        classes = {name: compiled[staging]["columns"][name]["config"]["meta"]["pii"] for name in held}
+        staged = compiled[staging]["columns"].keys() & node["columns"].keys()
+        classes = {name: compiled[staging]["columns"][name]["config"]["meta"]["pii"] for name in staged}
         assert set(classes.values()) == {"none"}, node["name"]
 
 
 def test_each_macro_that_the_project_calls_is_described_with_its_arguments(manifest: dict[str, Nodes]) -> None:
     called = {name for node in manifest["nodes"].values() for name in node.get("depends_on", {}).get("macros", ())}
-    own = [manifest["macros"][name] for name in called if name.startswith("macro.retail_lakehouse.")]
-    assert len(own) > 25
-    assert [macro["name"] for macro in own if not macro["description"]] == []
+    macros = [manifest["macros"][name] for name in called if name.startswith("macro.retail_lakehouse.")]
+    assert len(macros) > 25
+    assert [macro["name"] for macro in macros if not macro["description"]] == []
     named = [
         (macro["name"], argument["name"])
-        for macro in own
+        for macro in macros
         for argument in macro["arguments"]
         if not argument["description"]
     ]

@@ -119,10 +119,10 @@ def test_versions_with_a_gap_an_overlap_or_another_number_of_open_ends_are_found
         for start, end in periods
     )
     rows = f"(select * from values {values} as rows (key, valid_from, valid_to))"
-    found = show(
+    broken = show(
         f"{{% set rows %}}{rows}{{% endset %}} select * from ({{{{ test_continuous_versions(rows, 'key') }}}})"
     )
-    assert {row["key"] for row in found} == versions.keys() - {"continuous"}
+    assert {row["key"] for row in broken} == versions.keys() - {"continuous"}
 
 
 def test_a_pseudonym_is_pythons_hmac(masking_key: Settings, show: Show) -> None:
@@ -162,7 +162,7 @@ def test_what_a_total_lacks_is_about_enough_persons(seed: int) -> None:
     # The macro alone: the one behind it reads the variable.
     text = (PROJECT_ROOT / "macros" / "is_suppressed.sql").read_text().partition("{# Var small_group_threshold")[0]
     macro = jinja2.Environment().from_string(text, {"small_group_threshold": lambda: threshold}).module.is_suppressed
-    rows = [(*place, len(them)) for place, them in persons.items()]
+    rows = [(*group, len(them)) for group, them in persons.items()]
     answers = []
     for _ in range(2):
         chance.shuffle(rows)
@@ -172,11 +172,11 @@ def test_what_a_total_lacks_is_about_enough_persons(seed: int) -> None:
     [hidden, again] = answers
     assert hidden == again
     for total in "ab":
-        cells = {place: them for place, them in persons.items() if place[0] == total}
-        small = {place for place, them in cells.items() if len(them) < threshold}
+        cells = {group: them for group, them in persons.items() if group[0] == total}
+        small = {group for group, them in cells.items() if len(them) < threshold}
         mine = hidden & cells.keys()
         assert small <= mine
         assert len(mine - small) == bool(small and cells.keys() - small)
         # Of a total whose cells are all hidden nothing is shown.
         if mine and mine != cells.keys():
-            assert len(frozenset().union(*(cells[place] for place in mine))) >= threshold
+            assert len(frozenset().union(*(cells[group] for group in mine))) >= threshold

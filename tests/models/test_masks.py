@@ -72,7 +72,9 @@ def test_masks_give_what_plain_python_gives(masking_key: Settings, show: Show) -
         )
     )
     wrong = [
-        (name, mask) for (name, mask, _, expected), found in zip(cases, row.values(), strict=True) if found != expected
+        (name, mask)
+        for (name, mask, _, expected), masked in zip(cases, row.values(), strict=True)
+        if masked != expected
     ]
     assert not wrong
 
@@ -105,10 +107,10 @@ def test_the_line_of_a_key_names_the_domain_of_its_pseudonyms(masking_key: Setti
         ("user", "pii_v0", "user"),
         ("email", "pii_both", "email"),
     ):
-        [[found]] = rows(
+        [[pseudonym]] = rows(
             cursor, f"select {masks.pseudonym('id', pii, 'brokerage', view)} from values (' 7 ') as t (id)"
         )
-        assert found == hmac.new(key, f"{domain}|7".encode(), "sha256").hexdigest()
+        assert pseudonym == hmac.new(key, f"{domain}|7".encode(), "sha256").hexdigest()
     # SHOW VIEWS lists them in each schema, for all tests of this session.
     for view in ("pii_both", "pii_v0"):
         rows(cursor, f"drop view {view}")

@@ -129,16 +129,16 @@ class Shop:
     def contents(self) -> dict[str, Any]:
         """Return the rows of all tables, the definitions and rows of views, and the rows that were tested last."""
         there = {f"{row[0]}.{row[1]}" for row in self.sql("show tables in small")}
-        found: dict[str, Any] = {
+        state: dict[str, Any] = {
             name: (self.sql(f"describe {name}"), Counter(self.sql(f"select * from {name}")))
             for name in (*TABLES, *VIEWS)
             if name in there or name in VIEWS
         }
-        found |= {f"definition of {name}": self.sql(f"show create table {name}") for name in VIEWS}
+        state |= {f"definition of {name}": self.sql(f"show create table {name}") for name in VIEWS}
         tags = self.sql("select name from small.exp_sales.refs where name like 'tested-%'")
         for (tag,) in tags:
-            found[tag] = Counter(self.sql(f"select * from small.exp_sales version as of '{tag}'"))
-        return found
+            state[tag] = Counter(self.sql(f"select * from small.exp_sales version as of '{tag}'"))
+        return state
 
 
 def wave(shop: Shop) -> None:

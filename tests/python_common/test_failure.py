@@ -66,13 +66,13 @@ def read(url: str) -> None:
 
 def too_many_files(path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    held = os.open("/dev/null", os.O_RDONLY)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (held + 1, hard))
+    opened = os.open("/dev/null", os.O_RDONLY)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (opened + 1, hard))
     try:
         PyArrowFileIO().new_input(str(path)).open()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        os.close(held)
+        os.close(opened)
 
 
 def input_error(_: Path) -> None:
@@ -100,16 +100,16 @@ def test_a_file_that_cannot_be_read_now_is_not_called_damaged(
 def test_an_object_store_that_is_away_or_refuses_is_not_called_damaged(status: int, cause: str) -> None:
     with answering(status or 200) as url:
         address = url if status else "http://127.0.0.1:1"
-        with pytest.raises(UserError) as told, translate_read_errors("X"):
+        with pytest.raises(UserError) as reported, translate_read_errors("X"):
             read(address)
-    assert re.match(rf"X cannot be read \(({cause}|PermissionError)\)\.", str(told.value)), told.value
+    assert re.match(rf"X cannot be read \(({cause}|PermissionError)\)\.", str(reported.value)), reported.value
 
 
 def test_what_is_missing_or_damaged_is_called_so(tmp_path: Path) -> None:
     path = tmp_path / "file.parquet"
     pq.write_table(pa.table({"a": list(range(1000))}), path)
-    whole = path.read_bytes()
-    for damaged in (None, b"", whole[:99], whole[:200] + bytes(len(whole) - 220) + whole[-20:]):
+    content = path.read_bytes()
+    for damaged in (None, b"", content[:99], content[:200] + bytes(len(content) - 220) + content[-20:]):
         path.unlink() if damaged is None else path.write_bytes(damaged)
         with pytest.raises(UserError, match=r"^X is missing or damaged"), translate_read_errors("X"):
             pq.read_table(path)
@@ -121,7 +121,7 @@ def test_a_catalog_in_trouble_is_reported_by_its_cause(offline_settings: Setting
     catalog = load_catalog(settings, create=True)
     catalog.create_namespace("bronze")
 
-    def told() -> str:
+    def reported() -> str:
         with pytest.raises(Exception) as raised:
             load_catalog(settings).create_table("bronze.t", Schema())
         assert is_unavailable(raised.value)
@@ -129,12 +129,12 @@ def test_a_catalog_in_trouble_is_reported_by_its_cause(offline_settings: Setting
 
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("begin exclusive")
-        assert told().startswith(f"orders: The catalog at {settings.catalog_uri} is locked by another program")
+        assert reported().startswith(f"orders: The catalog at {settings.catalog_uri} is locked by another program")
         other.execute("rollback")
         other.execute("drop table iceberg_tables")
-    assert "is unavailable (SQLITE_ERROR)" in told()
+    assert "is unavailable (SQLITE_ERROR)" in reported()
     path.write_bytes(b"no database, " * 1000)
-    assert "is damaged (SQLITE_NOTADB). Restore it from a backup" in told()
+    assert "is damaged (SQLITE_NOTADB). Restore it from a backup" in reported()
 
 
 @pytest.mark.parametrize(("status", "kind"), [(503, ServiceUnavailableError), (401, UnauthorizedError)])

@@ -19,8 +19,8 @@ def selected(parsed_project, tmp_path_factory):
         assert finished.returncode == 0, finished.stdout
         return {json.loads(line)["unique_id"] for line in finished.stdout.splitlines()}
 
-    found = {name: listed("--selector", name) for name in ("quick", "weekly", "nightly")}
-    return load(target / "manifest.json"), found
+    by_selector = {name: listed("--selector", name) for name in ("quick", "weekly", "nightly")}
+    return load(target / "manifest.json"), by_selector
 
 
 def test_no_selector_selects_a_unit_test(selected):
@@ -28,25 +28,25 @@ def test_no_selector_selects_a_unit_test(selected):
 
 
 def test_nightly_is_everything_else(selected):
-    manifest, found = selected
+    manifest, by_selector = selected
     # Hooks run with every build, and analyses are never built.
     built = {name for name in manifest.nodes if not name.startswith(("operation.", "analysis."))}
-    assert built <= found["nightly"]
+    assert built <= by_selector["nightly"]
 
 
 def test_weekly_has_all_that_files_and_the_report_are_made_of(selected):
-    manifest, found = selected
+    manifest, by_selector = selected
     exports = [node.unique_id for node in manifest.models if "export" in node.meta]
     figures = manifest.named("ops_weekly_figures").unique_id
-    assert {*exports, figures, *manifest.ancestors(*exports, figures)} <= found["weekly"]
-    tests = {name for name, node in manifest.nodes.items() if node.attached_node in found["weekly"]}
+    assert {*exports, figures, *manifest.ancestors(*exports, figures)} <= by_selector["weekly"]
+    tests = {name for name, node in manifest.nodes.items() if node.attached_node in by_selector["weekly"]}
     # One that also reads a model that is not built is left out.
-    assert {name for name in tests if {*manifest.nodes[name].parents} <= found["weekly"]} <= found["weekly"]
+    assert {name for name in tests if {*manifest.nodes[name].parents} <= by_selector["weekly"]} <= by_selector["weekly"]
 
 
 def test_quick_leaves_out_tests_of_several_tables_and_ops(selected):
-    manifest, found = selected
-    nodes = [manifest.nodes[name] for name in found["quick"] if name in manifest.nodes]
+    manifest, by_selector = selected
+    nodes = [manifest.nodes[name] for name in by_selector["quick"] if name in manifest.nodes]
     assert {node.schema for node in nodes if node.resource_type in REFERENCED} == {
         *("staging", "deduplicated", "masked", "joined", "marts", "exports", "reference")
     }

@@ -489,9 +489,9 @@ def test_a_spark_error_of_the_build_is_named_without_values(settings: Settings, 
     misspelt = MODEL.replace("in_exported_weeks", "in_exported_weaks")
     for sql, reason in ((raising, "USER_RAISED_EXCEPTION"), (misspelt, "'in_exported_weaks' is undefined")):
         with changed(shop, "models/exports/exp_weekly__events.sql", sql):
-            said = withheld(settings, shop)
-        assert said.startswith("exp_weekly__events could not be built (")
-        assert reason in said
+            reason_withheld = withheld(settings, shop)
+        assert reason_withheld.startswith("exp_weekly__events could not be built (")
+        assert reason in reason_withheld
 
 
 @pytest.mark.long
@@ -518,9 +518,9 @@ def test_an_unclassified_field_is_a_warning_or_refused(settings: Settings, shop:
             thrift.rows(cursor, f"alter table {table} drop columns ({', '.join(fields)})")
     assert [version.manifest.rows for version in exported.published] == [len(published_rows())]
     assert not exported.has_faults
-    said = [warning.partition(";")[0] for warning in exported.warnings]
+    warnings = [warning.partition(";")[0] for warning in exported.warnings]
     first = "has no PII class and is in no file (first at offset 3 of partition 0)"
-    assert said == [
+    assert warnings == [
         *(f"the field {path} of shop.events {first}" for path in ("phone", "home.street", "lines.gift")),
         "the field gone.gift of shop.events has no PII class and is in no file (no record has it yet)",
     ]

@@ -36,8 +36,8 @@ def test_the_version_is_that_of_the_project() -> None:
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_the_list_has_the_summary_of_each_command(name: str) -> None:
-    said = (cli.load(name).help or "").split("\n\n")[0]
-    assert " ".join(said.split()) == cli.COMMANDS[name][1]
+    summary = (cli.load(name).help or "").split("\n\n")[0]
+    assert " ".join(summary.split()) == cli.COMMANDS[name][1]
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"bronze.t": {"location": "file:/t"}}', '{"bronze.t": "file:/t"}'])

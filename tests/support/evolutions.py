@@ -22,7 +22,7 @@ from tests.support.bronze import VALUES
 Schema = Any
 Fields = list[dict[str, Any]]
 Leaf = Callable[[Schema, Any], Any]
-Place = tuple[str | int, ...]
+Path = tuple[str | int, ...]
 
 KEYS = {PAYMENTS: "order_id", PIZZA: "store_order_id"} | {shop_topic(table): key for table, key in TABLES.items()}
 """The field that identifies a row; a trade has none."""
@@ -156,25 +156,25 @@ def _enlarged(schema: Schema, value: Any) -> Any:
     return value
 
 
-def _places(schema: Schema, place: Place = ()) -> Iterator[Place]:
+def _paths(schema: Schema, path: Path = ()) -> Iterator[Path]:
     """Yield where a value of an all optional schema may be NULL: fields, fields of records, elements, their fields."""
     if isinstance(schema, list):
-        if place:
-            yield place
+        if path:
+            yield path
         schema = schema[-1]
     if isinstance(schema, dict) and schema["type"] == "record":
         for field in schema["fields"]:
-            yield from _places(field["type"], (*place, field["name"]))
+            yield from _paths(field["type"], (*path, field["name"]))
     elif isinstance(schema, dict) and schema["type"] == "array":
-        yield from _places(schema["items"], (*place, 0))
+        yield from _paths(schema["items"], (*path, 0))
 
 
-def _with_null(value: Any, place: Place) -> Any:
+def _with_null(value: Any, path: Path) -> Any:
     changed = deepcopy(value)
     inner = changed
-    for step in place[:-1]:
+    for step in path[:-1]:
         inner = inner[step]
-    inner[place[-1]] = None
+    inner[path[-1]] = None
     return changed
 
 
@@ -184,16 +184,16 @@ def originals(log: Log, week: str) -> dict[str, Record]:
         sale for sale in sales.product_sales(log) if sale.week == week and sale.shipping_city and not sale.is_backdated
     )
     wanted = {"orders": sale.order_id, "order_items": sale.order_item_id, "customers": sale.customer_id}
-    found = {
+    rows = {
         topic: next(record for record in log if record.topic == topic and record.payload and _is_in(record, week))
         for topic in (PAYMENTS, PIZZA, TRADES)
     }
     for table, number in wanted.items():
-        found[shop_topic(table)] = _row(log, table, number)
-    item, customer = (found[shop_topic(table)].payload for table in ("order_items", "customers"))
-    found[shop_topic("products")] = _row(log, "products", item["productid"])
-    found[shop_topic("addresses")] = _row(log, "addresses", customer["shipping_address_id"])
-    return found
+        rows[shop_topic(table)] = _row(log, table, number)
+    item, customer = (rows[shop_topic(table)].payload for table in ("order_items", "customers"))
+    rows[shop_topic("products")] = _row(log, "products", item["productid"])
+    rows[shop_topic("addresses")] = _row(log, "addresses", customer["shipping_address_id"])
+    return rows
 
 
 def _is_in(record: Record, week: str) -> bool:
@@ -209,7 +209,7 @@ def cases(topic: str, table: str, original: Record) -> list[Case]:
     """Return the records of a topic, in the order of its versions."""
     added, widened, optional, *dropped = versions(topic, table)
 
-    def case(number: int, version: Version, what: str, shape: Leaf = _as_it_is, null: Place = ()) -> Case:
+    def case(number: int, version: Version, what: str, shape: Leaf = _as_it_is, null: Path = ()) -> Case:
         payload = dict(original.payload)
         key = KEYS.get(topic)
         if key and isinstance(payload[key], str):
@@ -221,13 +221,13 @@ def cases(topic: str, table: str, original: Record) -> list[Case]:
         row_key = _shaped(version.key, payload, shape) if version.key else None
         return Case(topic, version, what, row_key, _with_null(value, null) if null else value, number)
 
-    places = list(_places(optional.value))
+    places = list(_paths(optional.value))
     return [
         case(0, added, "all new fields"),
         case(1, widened, "values too large for the old types", shape=_enlarged),
         *(
-            case(number, optional, f"{'.'.join(map(str, place))} is NULL", null=place)
-            for number, place in enumerate(places, 2)
+            case(number, optional, f"{'.'.join(map(str, path))} is NULL", null=path)
+            for number, path in enumerate(places, 2)
         ),
         *(case(number, version, version.name) for number, version in enumerate(dropped, 2 + len(places))),
     ]

@@ -47,11 +47,11 @@ lease.datetime = pyiceberg.table.update.datetime = Clock
 settings = from_environment()
 catalog = load_catalog(settings)
 
-def say(line):
+def report(line):
     print(line, flush=True)
 
-def told():
-    say("ready")
+def wait_for_go():
+    report("ready")
     sys.stdin.readline()
 
 def work():
@@ -60,21 +60,21 @@ END = """
 try:
     work()
 except Exception as error:
-    say(to_user_error(error, settings))
+    report(to_user_error(error, settings))
 """
 
 WORK_IN_STEPS = """
 with lease.leased(catalog, "weekly", "weekly 2020-W53") as mine:
     for step in ("first", "second"):
-        told()
+        wait_for_go()
         mine.require()
-        say(step)
+        report(step)
 """
-"""The body of a run with two steps, each of which waits to be told."""
+"""The body of a run with two steps, each of which waits for go."""
 
 
 class Machine:
-    """A process that runs a body with `catalog`, `settings`, `say`, and `told`, which waits for `go`."""
+    """A process that runs a body with `catalog`, `settings`, `report`, and `wait_for_go`."""
 
     def __init__(self, settings: Settings, name: str, home: Path, body: str, **env: str) -> None:
         indented = "".join(f"    {line}\n" for line in body.strip().splitlines())
@@ -97,17 +97,17 @@ class Machine:
         )
 
     def ready(self) -> None:
-        """Wait until it waits to be told."""
+        """Wait until it waits for go."""
         while (line := self.line()) != "ready":
             assert line.startswith("waiting for"), line
 
     def line(self) -> str:
-        """Return the next line that it says, an empty one if it has ended."""
+        """Return the next line that it prints, an empty one if it has ended."""
         assert self.process.stdout
         return self.process.stdout.readline().rstrip("\n")
 
     def go(self) -> None:
-        """Let it go on where it waits to be told."""
+        """Let it go on where it waits for go."""
         assert self.process.stdin
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
@@ -121,12 +121,12 @@ class Machine:
         self.process.send_signal(signal.SIGCONT)
 
     def rest(self) -> list[str]:
-        """Wait for its end, and return what it has said since the last line."""
+        """Wait for its end, and return what it has reported since the last line."""
         return self.process.communicate(timeout=60)[0].splitlines()
 
 
 def first_to_speak(*machines: Machine) -> Machine:
-    """Wait until one of some machines says something, and return it; its line is not read yet."""
+    """Wait until one of some machines prints something, and return it; its line is not read yet."""
     by_output = {machine.process.stdout: machine for machine in machines}
     [speaking, *_] = select.select([*by_output], [], [], 60)[0]
     return by_output[speaking]

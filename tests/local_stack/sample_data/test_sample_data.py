@@ -55,8 +55,10 @@ def test_the_log_is_the_same_in_every_process(first):
         "print(hashlib.sha256(repr(log).encode()).hexdigest())"
     )
     environment = {**os.environ, "PYTHONHASHSEED": "12345"}
-    found = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == digest(first)
+    printed = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert printed.stdout.strip() == digest(first)
 
 
 @pytest.mark.parametrize(
@@ -73,8 +75,8 @@ def test_the_second_wave_follows_the_first(first, both):
         offsets[record.topic, record.partition].append(record.offset)
     assert {topic for topic, _ in offsets} == set(TOPICS)
     assert {partition for _, partition in offsets} == {0, 1, 2}
-    for found in offsets.values():
-        assert found == list(range(len(found)))
+    for of_partition in offsets.values():
+        assert of_partition == list(range(len(of_partition)))
 
 
 @pytest.mark.parametrize("wave", ["first", "second"])
@@ -106,8 +108,8 @@ def test_every_value_is_that_of_the_log(both):
                 decode(record.value)
         else:
             assert value[:5] == b"\x00\x00\x00\x00\x01"
-            found = decode(record.value)
-            assert {key: value for key, value in found.items() if key not in ("date", "ts", "orderdate")} == {
+            decoded_value = decode(record.value)
+            assert {key: value for key, value in decoded_value.items() if key not in ("date", "ts", "orderdate")} == {
                 key: value for key, value in record.payload.items() if key not in ("date", "ts", "orderdate")
             }
 
@@ -206,11 +208,11 @@ def test_hostile_text_reaches_every_exported_text(first):
         "productname": [record.payload["productname"] for record in rules.decoded(first, shop_topic("products"))],
         "customername": [record.payload["customername"] for record in rules.decoded(first, shop_topic("customers"))],
     }
-    for found in texts.values():
-        joined = "\0".join(text for text in found if text is not None)
+    for of_field in texts.values():
+        joined = "\0".join(text for text in of_field if text is not None)
         for needle in ('"', ",", "\n", "\0=", "\t", "\0 "):
             assert needle in joined
-    everything = "\0".join(text for found in texts.values() for text in found if text is not None)
+    everything = "\0".join(text for of_field in texts.values() for text in of_field if text is not None)
     for needle in ("\r\n", "\0+", "\0-", "\0@", "\0\uff1d", "\0" + "007", "\N{SLICE OF PIZZA}", "\\N", "\0\0"):
         assert needle in everything
 
@@ -233,9 +235,9 @@ def test_planted_values_are_long_enough_to_search_for_and_not_in_the_expected_ro
         "street",
         "postalcode",
     }
-    assert min(len(value) for found in values.values() for value in found) >= 10
+    assert min(len(value) for of_field in values.values() for value in of_field) >= 10
     text = json.dumps(summarise(both, Plan(**ARGUMENTS), 2), ensure_ascii=False)
-    assert not [field for field, found in values.items() if any(value in text for value in found)]
+    assert not [field for field, of_field in values.items() if any(value in text for value in of_field)]
 
 
 def test_the_96_hour_window_has_payments_on_both_edges(first):

@@ -33,18 +33,18 @@ def landed(settings: Settings, count: int) -> dict[tuple[str, int, int], tuple]:
     """Return `count` records as Kafka holds them, by topic, partition and offset."""
     consumer = Consumer({"bootstrap.servers": settings.kafka_bootstrap_servers, "group.id": "test"})
     consumer.assign([TopicPartition(topic, partition, 0) for topic in TOPICS for partition in range(3)])
-    found = {}
+    by_position = {}
     try:
-        while len(found) < count:
+        while len(by_position) < count:
             message = consumer.poll(20)
-            assert message is not None, f"{len(found)} of {count} records"
+            assert message is not None, f"{len(by_position)} of {count} records"
             assert message.error() is None
-            place = (message.topic(), message.partition(), message.offset())
+            position = (message.topic(), message.partition(), message.offset())
             headers = tuple(message.headers() or ())
-            found[place] = (message.timestamp()[1], message.key(), message.value(), headers)
+            by_position[position] = (message.timestamp()[1], message.key(), message.value(), headers)
     finally:
         consumer.close()
-    return found
+    return by_position
 
 
 def schema_ids(settings: Settings) -> dict[str, int]:

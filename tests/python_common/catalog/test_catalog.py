@@ -30,14 +30,14 @@ def table(offline_settings: Settings) -> Table:
     return table
 
 
-def damaged(whole: bytes, rng: random.Random) -> bytes:
+def damaged(content: bytes, rng: random.Random) -> bytes:
     """Cut bytes off, overwrite some with zeros, or flip some bits."""
-    bits, at = bytearray(whole), rng.randrange(len(whole))
+    bits, at = bytearray(content), rng.randrange(len(content))
     how = rng.randrange(3)
     if how == 0:
-        return whole[:at]
+        return content[:at]
     if how == 1:
-        return whole[:at] + bytes(min(100, len(whole) - at)) + whole[at + 100 :]
+        return content[:at] + bytes(min(100, len(content) - at)) + content[at + 100 :]
     for _ in range(rng.choice((1, 20))):
         bits[rng.randrange(len(bits))] ^= 1 << rng.randrange(8)
     return bytes(bits)
@@ -64,9 +64,9 @@ def test_whatever_damages_a_file_of_metadata_is_called_damage(
     reader = process()
     for location in (table.metadata_location, snapshot.manifest_list, snapshot.manifests(table.io)[0].manifest_path):
         file = Path(location.removeprefix("file://"))
-        whole, named = file.read_bytes(), 0
+        content, named = file.read_bytes(), 0
         for _ in range(40):
-            file.write_bytes(damaged(whole, rng))
+            file.write_bytes(damaged(content, rng))
             try:
                 reader.submit(read, offline_settings).result()
             except UserError as error:
@@ -78,7 +78,7 @@ def test_whatever_damages_a_file_of_metadata_is_called_damage(
             except (AssertionError, AttributeError, TypeError):
                 pytest.fail("an error of damaged bytes passed")
         assert named
-        file.write_bytes(whole)
+        file.write_bytes(content)
     reader.shutdown()
 
 

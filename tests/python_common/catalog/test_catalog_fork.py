@@ -50,29 +50,31 @@ def production(offline_settings: Settings) -> SqlCatalog:
 
 def forked(production: SqlCatalog, settings: Settings, name: str = "mine") -> tuple[SqlCatalog, SqlCatalog]:
     """Fork; return the fork's catalog, and production as it was in it."""
-    place = Path(settings.warehouse).parent / "forks" / name
-    draft = place.with_name(f".{name}")
+    directory = Path(settings.warehouse).parent / "forks" / name
+    draft = directory.with_name(f".{name}")
     fork.tag(production, f"fork_{name}", DAY)
-    fork.write(production, f"fork_{name}", draft, place, {"ops.leases"})
-    draft.rename(place)
-    lake = load_catalog(settings_of(settings, place))
+    fork.write(production, f"fork_{name}", draft, directory, {"ops.leases"})
+    draft.rename(directory)
+    lake = load_catalog(settings_of(settings, directory))
     assert isinstance(lake, SqlCatalog)
     return lake, SqlCatalog("base", **lake.properties)
 
 
-def settings_of(settings: Settings, place: Path) -> Settings:
-    return settings.changed(catalog_uri=f"jdbc:sqlite:{place / 'catalog.db'}", warehouse=str(place / "warehouse"))
+def settings_of(settings: Settings, directory: Path) -> Settings:
+    return settings.changed(
+        catalog_uri=f"jdbc:sqlite:{directory / 'catalog.db'}", warehouse=str(directory / "warehouse")
+    )
 
 
 def contents(settings: Settings) -> dict[str, str]:
     """Return the SHA-256 of the files of the warehouse, and the rows of the catalog."""
-    found = {
+    state = {
         str(path): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in Path(settings.warehouse).rglob("*")
         if path.is_file()
     }
     with closing(sqlite3.connect(settings.catalog_uri.removeprefix("jdbc:sqlite:").partition("?")[0])) as database:
-        return found | {"catalog": repr(database.execute("select * from iceberg_tables order by 1, 2, 3").fetchall())}
+        return state | {"catalog": repr(database.execute("select * from iceberg_tables order by 1, 2, 3").fetchall())}
 
 
 def test_a_fork_has_the_rows_of_production_but_for_leases_and_copies_no_data(
@@ -146,13 +148,13 @@ def test_a_fork_is_what_was_tagged_though_production_goes_on(
     tagged = orders.current_snapshot()
     orders.overwrite(rows(50))
     production.load_table("shop.empty").append(rows(60))
-    place = Path(offline_settings.warehouse).parent / "forks" / "mine"
-    fork.write(production, "fork_mine", place, place, ())
+    directory = Path(offline_settings.warehouse).parent / "forks" / "mine"
+    fork.write(production, "fork_mine", directory, directory, ())
     orders.append(rows(51))
     # As maintenance does.
     with orders.maintenance.expire_snapshots() as expire:
         expire.by_ids([orders.snapshots()[0].snapshot_id])
-    lake = load_catalog(settings_of(offline_settings, place))
+    lake = load_catalog(settings_of(offline_settings, directory))
     assert ids(lake, "shop.orders") == [1, 2, 3]
     assert ids(lake, "shop.empty") == []
     assert lake.load_table("shop.orders").current_snapshot() == tagged
@@ -178,8 +180,8 @@ def test_a_fork_of_a_compacted_table_keeps_the_summary_of_its_last_batch(
     for summary in ({"lakehouse.batch": "1"}, {"lakehouse.batch": "2"}, {}, {}):
         orders.append(rows(4), snapshot_properties=summary)
     lake, _ = forked(production, offline_settings)
-    kept = [snapshot.summary["lakehouse.batch"] for snapshot in lake.load_table("shop.orders").snapshots()]
-    assert kept == ["2", None, None]
+    batches = [snapshot.summary["lakehouse.batch"] for snapshot in lake.load_table("shop.orders").snapshots()]
+    assert batches == ["2", None, None]
 
 
 def test_views_with_compressed_metadata_are_forked(production: SqlCatalog, offline_settings: Settings) -> None:
@@ -190,14 +192,14 @@ def test_views_with_compressed_metadata_are_forked(production: SqlCatalog, offli
     with closing(sqlite3.connect(offline_settings.catalog_uri.removeprefix("jdbc:sqlite:"))) as database, database:
         names = "catalog_name, table_namespace, table_name, metadata_location, iceberg_type"
         database.execute(f"insert into iceberg_tables ({names}) values ('lake', 'shop', 'v', ?, 'VIEW')", [str(file)])
-    place = Path(offline_settings.warehouse).parent / "forks" / "mine"
-    fork.write(production, "fork_mine", place, place, ())
-    with closing(sqlite3.connect(place / "catalog.db")) as database:
+    directory = Path(offline_settings.warehouse).parent / "forks" / "mine"
+    fork.write(production, "fork_mine", directory, directory, ())
+    with closing(sqlite3.connect(directory / "catalog.db")) as database:
         query = "select metadata_location from iceberg_tables where iceberg_type = 'VIEW' and catalog_name = 'lake'"
         [(location,)] = database.execute(query)
     assert json.loads(Path(location).read_text()) == view | {
         "view-uuid": json.loads(Path(location).read_text())["view-uuid"],
-        "location": f"{place}/warehouse/shop/v",
+        "location": f"{directory}/warehouse/shop/v",
         "properties": {"comment": "x"},
     }
 

@@ -88,8 +88,8 @@ def test_tokens_are_fetched_from_the_catalog_itself_unless_a_file_names_a_server
     for derived in (for_spark, for_python):
         by_default = derived(on(settings, f"{REST}/", "credential = a:b"))
         assert by_default["oauth2-server-uri"] == f"{REST}/v1/oauth/tokens"
-        said = derived(on(settings, REST, "token = a\noauth2-server-uri = https://login/tokens"))
-        assert said["oauth2-server-uri"] == "https://login/tokens"
+        properties = derived(on(settings, REST, "token = a\noauth2-server-uri = https://login/tokens"))
+        assert properties["oauth2-server-uri"] == "https://login/tokens"
         assert "oauth2-server-uri" not in derived(on(settings, REST, "rest.auth.type = sigv4"))
 
 
@@ -156,10 +156,10 @@ def test_a_server_that_is_away_is_reported_by_its_cause(settings: Settings, uri:
     away = settings.changed(catalog_uri=uri)
     with pytest.raises(Exception) as raised:
         load_catalog(away)
-    said = str(to_user_error(raised.value, away))
-    assert said.startswith(f"The catalog at {uri} is unavailable ({cause}"), said
-    assert "that its server runs, and user, password or token" in said
-    assert "\n" not in said
+    message = str(to_user_error(raised.value, away))
+    assert message.startswith(f"The catalog at {uri} is unavailable ({cause}"), message
+    assert "that its server runs, and user, password or token" in message
+    assert "\n" not in message
 
 
 def test_an_address_that_postgresql_does_not_understand_is_refused_with_the_cause(settings: Settings) -> None:

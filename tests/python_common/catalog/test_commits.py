@@ -39,9 +39,9 @@ def test_a_change_is_done_again_from_its_start(refusal: Exception) -> None:
     assert until_committed(change, "It was not changed", "Wait") == "done"
 
 
-@pytest.mark.parametrize(("told", "declared", "tries"), [(None, "2", 2), (3, "2", 3), (None, "", 5)])
+@pytest.mark.parametrize(("attempts", "declared", "tries"), [(None, "2", 2), (3, "2", 3), (None, "", 5)])
 def test_a_change_is_tried_as_often_as_configured(
-    monkeypatch: pytest.MonkeyPatch, told: int | None, declared: str, tries: int
+    monkeypatch: pytest.MonkeyPatch, attempts: int | None, declared: str, tries: int
 ) -> None:
     monkeypatch.setenv("LAKEHOUSE_COMMIT_ATTEMPTS", declared)
     done = []
@@ -52,7 +52,7 @@ def test_a_change_is_tried_as_often_as_configured(
             raise CommitFailedException
 
     with pytest.raises(UserError, match=f"It was not changed, {tries} times in a row"):
-        until_committed(change, "It was not changed", "Wait", told)
+        until_committed(change, "It was not changed", "Wait", attempts)
     assert len(done) == tries
 
 

@@ -34,9 +34,9 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
 
 
-def settings(*parts: dict[str, str]) -> Settings:
+def settings(*overrides: dict[str, str]) -> Settings:
     variables = dict(COMPLETE)
-    for part in parts:
+    for part in overrides:
         variables |= part
     return from_environment(variables)
 

@@ -31,16 +31,16 @@ target = open_target(settings)
 with lease.leased(catalog, "weekly", "export run for 2020-W53") as mine:
     def keep(manifest):
         mine.require()
-        told()
+        wait_for_go()
     content = stage(target, sys.argv[1])
-    say(publish(target, content, draft("2020-W53"), [], target.staging / "scratch", keep).manifest.path)
+    report(publish(target, content, draft("2020-W53"), [], target.staging / "scratch", keep).manifest.path)
 """
 
 TOLD_OF = """
 lease.LASTS = timedelta(hours=1)
 with lease.leased(catalog, "weekly", "export run for 2020-W53", reports_if_killed=True) as mine:
-    say(f"before: {mine.left.run if mine.left else 'nothing'}")
-    told()
+    report(f"before: {mine.left.run if mine.left else 'nothing'}")
+    wait_for_go()
 """
 
 CLOCK_STEPS_BACK = """
@@ -48,14 +48,14 @@ with lease.leased(catalog, "weekly", "weekly 2020-W53") as mine:
     for seconds in (301, 240):
         set_clock(seconds)
         assert mine.renew()
-    say("renewed")
+    report("renewed")
 """
 
 NOTIFY = """
 from python_export.notify.deliver import notify
 
-told()
-say([str(problem) for problem in notify(settings, environment(), catalog)])
+wait_for_go()
+report([str(problem) for problem in notify(settings, environment(), catalog)])
 """
 
 
@@ -84,8 +84,8 @@ def test_of_two_machines_one_works_and_the_other_names_it(start_machine: Start, 
     assert waiting.startswith(f"waiting for t{holder}"), waiting
     assert waiting.endswith(" UTC)")
     # It is renewed, however long it takes.
-    [said] = second.rest()
-    assert said.startswith(f"T{holder}"), said
+    [error] = second.rest()
+    assert error.startswith(f"T{holder}"), error
     first.go()
     first.go()
     assert first.rest() == ["first", "ready", "second"]
@@ -106,15 +106,15 @@ def test_a_run_that_a_signal_ends_is_not_waited_for_and_reported(start_machine: 
 def test_a_killed_run_is_kept_until_it_is_reported_through_any_lease_in_between(offline_settings: Settings) -> None:
     catalog = load_catalog(offline_settings, create=True)
 
-    def taken(command: str, reports_if_killed: bool = False) -> lease.Lease:
+    def acquired(command: str, reports_if_killed: bool = False) -> lease.Lease:
         mine = lease.Lease(catalog, "weekly", command, reports_if_killed)
         assert mine.take() is None
         return mine
 
-    taken("weekly run for 2020-W52", reports_if_killed=True).give_back(is_killed=True)
+    acquired("weekly run for 2020-W52", reports_if_killed=True).give_back(is_killed=True)
     with lease.leased(catalog, "weekly", "ingest maintain"):
         pass
-    second = taken("weekly run for 2020-W53", reports_if_killed=True)
+    second = acquired("weekly run for 2020-W53", reports_if_killed=True)
     assert second.left is not None
     assert second.left.run == "weekly run for 2020-W52"
     second.give_back(is_killed=True)
@@ -122,7 +122,7 @@ def test_a_killed_run_is_kept_until_it_is_reported_through_any_lease_in_between(
         assert third.left is not None
         assert third.left.run == "weekly run for 2020-W52 and the weekly run for 2020-W53"
         third.reported()
-    assert taken("backup save").left is None
+    assert acquired("backup save").left is None
 
 
 @pytest.mark.long
@@ -138,11 +138,11 @@ def test_a_machine_that_was_stopped_for_longer_than_its_lease_does_nothing_more(
     second.ready()
     first.go()
     first.wake()
-    [said] = first.rest()
-    assert said.startswith(
+    [error] = first.rest()
+    assert error.startswith(
         f"This run was stopped for longer than its lease weekly of ops.leases lasts, and second:{tmp_path / 'second'}"
         " (weekly 2020-W53, since 20"
-    ), said
+    ), error
     second.go()
     second.go()
     assert second.rest() == ["first", "ready", "second"]
@@ -159,8 +159,8 @@ def test_a_machine_that_was_stopped_knows_it_also_when_the_other_has_ended(start
     assert second.rest()[-1] == "second"
     first.go()
     first.wake()
-    [said] = first.rest()
-    assert "and another run has had it since" in said
+    [error] = first.rest()
+    assert "and another run has had it since" in error
 
 
 def test_a_stopped_machine_that_no_other_waited_for_goes_on(start_machine: Start) -> None:
@@ -223,8 +223,8 @@ def test_a_version_of_a_machine_that_is_stopped_after_it_was_asked_is_refused_by
     assert new.rest() == ["events/2020-W53/v1"]
     old.go()
     old.wake()
-    [said] = old.rest()
-    assert said.startswith("Another export has published"), said
+    [error] = old.rest()
+    assert error.startswith("Another export has published"), error
     [only] = published(open_target(offline_settings))
     assert only.bytes == len("new")
 
@@ -238,38 +238,38 @@ def test_of_two_machines_one_notifies_and_one_that_was_stopped_sends_nothing_mor
     keys = []
     for week in ("2020-W53", "2021-W01"):
         keys.append(outbox.key_of(target, publish_content(target, "a", week).manifest.path))
-    with webhook() as (url, taken, answer):
+    with webhook() as (url, keys_received, answer):
         # A stack that the process of the tests has started has a mail server, which is not asked here.
         first = start_machine("first", NOTIFY, LAKEHOUSE_WEBHOOK_URL=url, LAKEHOUSE_SMTP_HOST="")
         second = start_machine("second", NOTIFY, LAKEHOUSE_WEBHOOK_URL=url, LAKEHOUSE_SMTP_HOST="")
         for machine in (first, second):
             machine.ready()
             machine.go()
-        until(lambda: taken)
+        until(lambda: keys_received)
         waiting = first_to_speak(first, second)
         working = second if waiting is first else first
         assert waiting.line().startswith("waiting for the notify of ")
         # The call is taken, and its answer comes to one that is stopped.
         working.stop()
         answer.set()
-        said = waiting.rest()
-        assert said == ["webhook: sent 1 version of 2020-W53", "webhook: sent 1 version of 2021-W01", "[]"]
+        lines = waiting.rest()
+        assert lines == ["webhook: sent 1 version of 2020-W53", "webhook: sent 1 version of 2021-W01", "[]"]
         working.wake()
         assert "This run was stopped for longer than its lease notify" in working.rest()[-1]
     # The one that was under way comes twice, as the same one.
-    assert taken == [keys[0], *keys]
+    assert keys_received == [keys[0], *keys]
 
 
 @contextmanager
 def webhook() -> Iterator[tuple[str, list[str], threading.Event]]:
     """Run a server that keeps the keys of what is posted to it, and does not answer until it is allowed to."""
-    taken: list[str] = []
+    keys_received: list[str] = []
     answer = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
-            taken.append(self.headers["Idempotency-Key"])
+            keys_received.append(self.headers["Idempotency-Key"])
             answer.wait()
             self.send_response(200)
             self.end_headers()
@@ -279,7 +279,7 @@ def webhook() -> Iterator[tuple[str, list[str], threading.Event]]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever).start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}", taken, answer
+        yield f"http://127.0.0.1:{server.server_port}", keys_received, answer
     finally:
         answer.set()
         server.shutdown()

@@ -83,15 +83,15 @@ class Repository:
                 if isinstance(answer, int) and answer != 200:
                     self.send_error(answer)
                     return
-                whole = repository.files.get(self.path)
-                if whole is None:
+                content = repository.files.get(self.path)
+                if content is None:
                     self.send_error(404)
                     return
                 start = int((self.headers["Range"] or "bytes=0-")[6:-1])
-                if start >= len(whole):
+                if start >= len(content):
                     self.send_error(416)
                     return
-                body = whole[start:]
+                body = content[start:]
                 self.send_response(206 if start else 200)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
@@ -205,7 +205,7 @@ def test_a_damaged_file_is_replaced_and_a_strange_one_removed(
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ("<one.version>1.0", "<one.version>1.1", r"org\.one:one:1\.1:jar \(spark\) is not in jars\.lock"),
         ("<version>2</version>", "<version>3</version>", r"org\.two:two:3:jar \(kafka\) is not in jars\.lock"),
@@ -213,10 +213,10 @@ def test_a_damaged_file_is_replaced_and_a_strange_one_removed(
         ("<id>kafka</id>", "<id>broker</id>", r"org\.needed:needed:4:jar \(kafka\) is not in pom\.xml"),
     ],
 )
-def test_a_pom_that_its_lock_was_not_made_from(pom: Path, old: str, new: str, said: str) -> None:
+def test_a_pom_that_its_lock_was_not_made_from(pom: Path, old: str, new: str, message: str) -> None:
     jars.main("check", pom)
     pom.write_text(POM.replace(old, new))
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         jars.main("check", pom)
 
 

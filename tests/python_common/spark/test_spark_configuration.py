@@ -21,7 +21,7 @@ def last_values(path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def own(offline_settings: Settings, tmp_path: Path) -> Settings:
+def configured(offline_settings: Settings, tmp_path: Path) -> Settings:
     """Settings with a file of Spark properties."""
     file = tmp_path / "own.conf"
     file.write_text("spark.sql.shuffle.partitions = 48\nspark.master spark://h:7077\nspark.authenticate.secret \\s\n")
@@ -29,29 +29,33 @@ def own(offline_settings: Settings, tmp_path: Path) -> Settings:
     return offline_settings.changed(spark_conf=file)
 
 
-def test_the_users_file_overrides_the_defaults_and_a_server_overrides_both(own: Settings, tmp_path: Path) -> None:
-    written = spark_conf.write_properties(own, tmp_path / "spark.properties", {"spark.authenticate.secret": "other"})
+def test_the_users_file_overrides_the_defaults_and_a_server_overrides_both(
+    configured: Settings, tmp_path: Path
+) -> None:
+    written = spark_conf.write_properties(
+        configured, tmp_path / "spark.properties", {"spark.authenticate.secret": "other"}
+    )
     assert written.stat().st_mode & 0o777 == 0o600
-    said = last_values(written)
-    assert said["spark.sql.shuffle.partitions"] == "48"
-    assert said["spark.authenticate.secret"] == "other"
-    assert said["spark.sql.session.timeZone"] == "UTC"
-    assert said["spark.sql.ansi.enabled"] == "true"
-    assert said["spark.sql.catalog.lake.uri"] == own.catalog_uri
-    assert r"secret=\\s" in spark_conf.write_properties(own, tmp_path / "other.properties").read_text()
+    properties = last_values(written)
+    assert properties["spark.sql.shuffle.partitions"] == "48"
+    assert properties["spark.authenticate.secret"] == "other"
+    assert properties["spark.sql.session.timeZone"] == "UTC"
+    assert properties["spark.sql.ansi.enabled"] == "true"
+    assert properties["spark.sql.catalog.lake.uri"] == configured.catalog_uri
+    assert r"secret=\\s" in spark_conf.write_properties(configured, tmp_path / "other.properties").read_text()
 
 
-def test_java_options_of_the_user_leave_the_limits_of_avro(own: Settings, tmp_path: Path) -> None:
+def test_java_options_of_the_user_leave_the_limits_of_avro(configured: Settings, tmp_path: Path) -> None:
     """As Spark's own launcher builds the command of a driver."""
-    assert own.spark_conf
-    own.spark_conf.write_text("spark.driver.extraJavaOptions -Dmine=1\n")
-    properties = spark_conf.write_properties(own, tmp_path / "spark.properties")
+    assert configured.spark_conf
+    configured.spark_conf.write_text("spark.driver.extraJavaOptions -Dmine=1\n")
+    properties = spark_conf.write_properties(configured, tmp_path / "spark.properties")
     [jar] = spark_conf.SPARK_HOME.glob("jars/spark-launcher_*.jar")
     launcher = ["-cp", str(jar), "org.apache.spark.launcher.Main"]
     submit = ["org.apache.spark.deploy.SparkSubmit", "--properties-file", str(properties), "pyspark-shell"]
     command = subprocess.run(
         [java.executable(), *launcher, *submit],
-        env=spark_conf.process_environment(own, properties) | {"SPARK_SCALA_VERSION": "2.13"},
+        env=spark_conf.process_environment(configured, properties) | {"SPARK_SCALA_VERSION": "2.13"},
         capture_output=True,
         text=True,
         check=True,
@@ -61,30 +65,30 @@ def test_java_options_of_the_user_leave_the_limits_of_avro(own: Settings, tmp_pa
 
 
 def test_only_a_driver_with_local_executors_is_kept_to_loopback(
-    own: Settings, offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
+    configured: Settings, offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPARK_LOCAL_IP", "10.0.0.1")
     assert spark_conf.process_environment(offline_settings)["SPARK_LOCAL_IP"] == "127.0.0.1"
-    assert spark_conf.process_environment(own)["SPARK_LOCAL_IP"] == "10.0.0.1"
+    assert spark_conf.process_environment(configured)["SPARK_LOCAL_IP"] == "10.0.0.1"
 
 
 def test_executors_of_another_process_get_the_secrets_of_kafka_by_their_environment(
-    own: Settings, offline_settings: Settings, tmp_path: Path
+    configured: Settings, offline_settings: Settings, tmp_path: Path
 ) -> None:
     sasl = KafkaSecurity(protocol="SASL_PLAINTEXT", mechanism="PLAIN", username="u", password="two\nlines")
     name = "spark.executorEnv.KAFKA_SASL_JAAS_CONFIG"
     assert spark_conf._of_executors(offline_settings.changed(kafka_security=sasl)) == {}
-    given = spark_conf._of_executors(own.changed(kafka_security=sasl))
+    given = spark_conf._of_executors(configured.changed(kafka_security=sasl))
     assert list(given) == [name]
     # A line is a property, so a line break must not end it.
-    assert last_values(spark_conf.write_properties(own, tmp_path / "p", given))[name].endswith(
+    assert last_values(spark_conf.write_properties(configured, tmp_path / "p", given))[name].endswith(
         r'password="two\nlines";'
     )
-    assert own.spark_conf
-    own.spark_conf.write_text(
+    assert configured.spark_conf
+    configured.spark_conf.write_text(
         "spark.master k8s://h\nspark.kubernetes.executor.secretKeyRef.KAFKA_SASL_JAAS_CONFIG = kafka:jaas\n"
     )
-    assert spark_conf._of_executors(own.changed(kafka_security=sasl)) == {}
+    assert spark_conf._of_executors(configured.changed(kafka_security=sasl)) == {}
 
 
 def test_a_value_may_begin_with_what_separates_name_and_value(offline_settings: Settings, tmp_path: Path) -> None:
@@ -92,26 +96,26 @@ def test_a_value_may_begin_with_what_separates_name_and_value(offline_settings: 
     assert last_values(written)["some.password"] == "=:word"
 
 
-def test_a_file_with_a_secret_is_its_owners_alone(own: Settings) -> None:
-    assert own.spark_conf
-    own.spark_conf.chmod(0o644)
+def test_a_file_with_a_secret_is_its_owners_alone(configured: Settings) -> None:
+    assert configured.spark_conf
+    configured.spark_conf.chmod(0o644)
     with pytest.raises(UserError, match=r"LAKEHOUSE_SPARK_CONF names, is open to others. .*chmod 600"):
-        spark_conf.configuration(own)
-    own.spark_conf.write_text("spark.sql.shuffle.partitions = 48\n")
-    assert spark_conf.configuration(own)["spark.sql.shuffle.partitions"] == "48"
+        spark_conf.configuration(configured)
+    configured.spark_conf.write_text("spark.sql.shuffle.partitions = 48\n")
+    assert spark_conf.configuration(configured)["spark.sql.shuffle.partitions"] == "48"
 
 
-def test_a_server_can_be_stopped_whose_configuration_is_gone(own: Settings, tmp_path: Path) -> None:
-    assert own.spark_conf
-    own.spark_conf.unlink()
-    assert not thrift_server.service(tmp_path, own).stop()
+def test_a_server_can_be_stopped_whose_configuration_is_gone(configured: Settings, tmp_path: Path) -> None:
+    assert configured.spark_conf
+    configured.spark_conf.unlink()
+    assert not thrift_server.service(tmp_path, configured).stop()
 
 
-def test_the_catalog_is_configured_in_one_place(own: Settings) -> None:
-    assert own.spark_conf
-    own.spark_conf.write_text("spark.sql.catalog.lake.uri = jdbc:sqlite:/other.db\n")
+def test_the_catalog_is_configured_in_one_place(configured: Settings) -> None:
+    assert configured.spark_conf
+    configured.spark_conf.write_text("spark.sql.catalog.lake.uri = jdbc:sqlite:/other.db\n")
     with pytest.raises(UserError, match=r"sets spark\.sql\.catalog\.lake\.uri\. .*LAKEHOUSE_CATALOG_PROPERTIES"):
-        spark_conf.configuration(own)
+        spark_conf.configuration(configured)
 
 
 def test_a_lake_on_servers_needs_more_jars(

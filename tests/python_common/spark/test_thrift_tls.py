@@ -51,8 +51,8 @@ def answer(settings: Settings) -> list[tuple[int]]:
 def test_who_trusts_the_authority_gets_in(served: tuple[Settings, Authority]) -> None:
     settings, _ = served
     assert answer(settings) == [(1,)]
-    shown = run_dbt("--quiet", "show", "--output", "json", "--inline", "select 41 + 1 as answer")
-    assert '"answer": 42' in shown.stdout, shown.stdout
+    result = run_dbt("--quiet", "show", "--output", "json", "--inline", "select 41 + 1 as answer")
+    assert '"answer": 42' in result.stdout, result.stdout
 
 
 def test_others_do_not(served: tuple[Settings, Authority], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -288,8 +288,8 @@ REFUSED = {
 def test_what_is_not_safe_is_refused_by_name(manifest: DbtManifest) -> None:
     for damage in REFUSED:
         damage(manifest)
-    found = "\n".join(messages(manifest))
-    assert {damage.__name__ for damage, message in REFUSED.items() if message not in found} == set()
+    refusals = "\n".join(messages(manifest))
+    assert {damage.__name__ for damage, message in REFUSED.items() if message not in refusals} == set()
 
 
 def test_a_type_that_no_bronze_column_has_is_refused_by_name(manifest: DbtManifest) -> None:
@@ -325,8 +325,8 @@ def test_the_original_of_a_stand_in_is_checked(tmp_path: Path) -> None:
     (tmp_path / ".sqlfluff").write_text(sqlfluff.replace("\nmasked =", f"\n{stand_in}"))
     (tmp_path / "models" / "leaky.sql").write_text("select {{ leak() }} as x, '{{ last_complete_week() }}' as y")
     shutil.copy(PROJECT_ROOT / "profiles.yml", tmp_path)
-    found = "\n".join(issue.message for issue in check.issues_of(proof.resolve(compiled_manifest(tmp_path))))
-    assert "Models call macro leak with run_query: its SQL is not proven" in found
+    refusals = "\n".join(issue.message for issue in check.issues_of(proof.resolve(compiled_manifest(tmp_path))))
+    assert "Models call macro leak with run_query: its SQL is not proven" in refusals
 
 
 def test_batches_are_checked_for_every_bronze_table(manifest: DbtManifest) -> None:
@@ -340,13 +340,13 @@ def test_only_what_an_export_is_made_of_is_checked(manifest: DbtManifest) -> Non
     leak_in_a_mart(manifest)
     predicates_of_an_increment(manifest)
 
-    def found(name: str) -> list[str]:
+    def messages_for(name: str) -> list[str]:
         return [issue.message for issue in check.issues_upstream(manifest, [f"model.{PROJECT}.exp_weekly__{name}"])]
 
     leak = "fct_completed_orders: stg_shop__customers.email (email) reaches confirmation_code"
-    assert any(message.startswith(leak) for message in found("completed_orders"))
-    assert found("customer_activity") == []
-    [message] = found("product_sales")
+    assert any(message.startswith(leak) for message in messages_for("completed_orders"))
+    assert messages_for("customer_activity") == []
+    [message] = messages_for("product_sales")
     assert message.startswith("fct_product_sales has the option incremental_predicates")
 
 
@@ -383,8 +383,8 @@ def test_a_field_that_landed_by_schema_evolution_is_refused_until_it_is_classifi
     for field in ("phone", "order_lines.gift_note"):
         assert f"bronze.pizza_orders has the field {field}, which its source does not declare" in str(refusal.value)
     assert "2 things to correct" in str(refusal.value)
-    found = check.require_classified(manifest, catalog, strict=False)
-    assert [(field.path, field.source.meta["kafka"]["topic"]) for field in found] == [
+    fields = check.require_classified(manifest, catalog, strict=False)
+    assert [(field.path, field.source.meta["kafka"]["topic"]) for field in fields] == [
         ("phone", "pizza-orders"),
         ("order_lines.gift_note", "pizza-orders"),
     ]

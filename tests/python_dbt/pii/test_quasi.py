@@ -29,7 +29,7 @@ NOT_BY_VALUE = {
 
 
 def node(schema: str, name: str, sql: str, reads: str, columns: dict[str, Any], **meta: Any) -> Node:
-    described = {column: Column(meta=said) for column, said in columns.items()}
+    described = {column: Column(meta=labels) for column, labels in columns.items()}
     return Node(
         name, "model", name, schema, alias=name, compiled_code=sql, columns=described, parents=[reads], meta=meta
     )

@@ -59,8 +59,8 @@ def columns_of(schema: dict[str, Any], **classes: str) -> list[Column]:
 
 
 def new(schema: dict[str, Any], key: str | None = None, at: str | None = None, **classes: str) -> New:
-    found = ("string", "string", columns_of(schema, **classes))
-    return files.new_topic("shop.returns", "returns", "product_returns", found, key, at)
+    payload = ("string", "string", columns_of(schema, **classes))
+    return files.new_topic("shop.returns", "returns", "product_returns", payload, key, at)
 
 
 @pytest.fixture
@@ -117,8 +117,8 @@ def test_a_mask_that_the_scaffold_does_not_know_yet_names_its_column(monkeypatch
 
 
 def test_columns_of_every_type_reach_a_mart_only_if_a_file_can_hold_them() -> None:
-    found = {column.name: column for column in columns_of(EVERY_TYPE, a_text="none", some_bytes="none")}
-    assert {name: column.output.type for name, column in found.items() if column.output} == {
+    by_name = {column.name: column for column in columns_of(EVERY_TYPE, a_text="none", some_bytes="none")}
+    assert {name: column.output.type for name, column in by_name.items() if column.output} == {
         "a_boolean": "boolean",
         "an_int": "bigint",
         "a_long": "bigint",
@@ -131,12 +131,12 @@ def test_columns_of_every_type_reach_a_mart_only_if_a_file_can_hold_them() -> No
         # The ingester has a column of the field's name.
         "value_kafka_offset": "bigint",
     }
-    assert {found[name].pii for name in ("a_list", "a_map", "a_record")} == {"free_text"}
+    assert {by_name[name].pii for name in ("a_list", "a_map", "a_record")} == {"free_text"}
 
 
 def test_a_topic_without_key_and_time_has_those_of_its_records() -> None:
-    found = new(record("one", note="string"))
-    assert (found.key, found.at, found.week) == ("product_return_key", "recorded_at", "recorded_week")
+    topic = new(record("one", note="string"))
+    assert (topic.key, topic.at, topic.week) == ("product_return_key", "recorded_at", "recorded_week")
     assert new(record("one", sold_at=TIME)).week == "sold_week"
 
 
@@ -159,11 +159,11 @@ def test_what_cannot_be_is_refused_with_what_can(given: dict[str, str], message:
 
 def test_a_word_of_sql_is_no_name_of_a_column() -> None:
     fields = {"order": "int", "date": "string", "yearOfSale": "int", "left": "string"}
-    found = {column.field: column for column in columns_of(record("one", **fields))}
-    assert found["order"].expression == "try_cast(`order` as bigint) as order_value"
-    assert found["date"].expression == "date as date_value"
-    assert found["yearOfSale"].expression == "try_cast(yearofsale as bigint) as year_of_sale"
-    assert found["left"].expression == "`left` as left_value"
+    by_field = {column.field: column for column in columns_of(record("one", **fields))}
+    assert by_field["order"].expression == "try_cast(`order` as bigint) as order_value"
+    assert by_field["date"].expression == "date as date_value"
+    assert by_field["yearOfSale"].expression == "try_cast(yearofsale as bigint) as year_of_sale"
+    assert by_field["left"].expression == "`left` as left_value"
 
 
 def test_words_of_sql_are_those_that_the_linter_and_the_proof_know() -> None:
@@ -181,18 +181,18 @@ def test_two_fields_of_one_name_are_refused() -> None:
 
 def test_nothing_is_written_over_a_model_or_into_a_list_of_another_form(project: Path) -> None:
     before = contents(project)
-    found = new(record("one", id="long"))
+    topic = new(record("one", id="long"))
     (project / "macros" / "topics.sql").write_text("")
     with pytest.raises(UserError, match=r"topics\.sql has another form"):
-        files.write(project, found)
+        files.write(project, topic)
     shutil.copy(PROJECT_ROOT / "macros" / "topics.sql", project / "macros")
     assert contents(project) == before
-    files.write(project, found)
+    files.write(project, topic)
     written = contents(project)
     with pytest.raises(UserError, match=r"shop\.returns is declared already, with the table bronze\.shop_returns"):
-        files.write(project, found)
+        files.write(project, topic)
     with pytest.raises(UserError, match=r"fct_product_returns\.sql"):
-        files.write(project, replace(found, topic="other"))
+        files.write(project, replace(topic, topic="other"))
     assert contents(project) == written
 
 

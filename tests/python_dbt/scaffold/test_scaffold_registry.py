@@ -29,9 +29,9 @@ def test_fields_have_their_description_in_the_schema(services: Settings) -> None
     schema["fields"][0]["doc"] = "Number of\n the sale."
     schema["fields"][1]["doc"] = "Rendered by {{ dbt }}."
     topic = registered(services, value=(schema, "AVRO"))
-    key_format, key_type, found = columns.read(services, topic, {})
+    key_format, key_type, payload = columns.read(services, topic, {})
     assert (key_format, key_type) == ("string", "string")
-    assert [(one.name, one.description) for one in found] == [
+    assert [(one.name, one.description) for one in payload] == [
         ("sale_id", "Number of the sale."),
         ("note", f"Field note of topic {topic}, as its producer writes it."),
     ]

@@ -43,15 +43,15 @@ def events(catalog: Catalog, cells: Iterable[tuple[Any, Any, Any]], dataset: Dat
     rows = [(number, None, *row) for number, row in enumerate(cells)]
     table = catalog.create_table(("shop", "exp_weekly__events"), SCHEMA)
     table.append(arrow_table(rows, SCHEMA))
-    found = current_source(catalog, dataset)
-    assert found is not None
-    return found
+    source = current_source(catalog, dataset)
+    assert source is not None
+    return source
 
 
-def kept(found: Source, scratch: Path) -> list[int]:
+def numbers_in_file(source: Source, scratch: Path) -> list[int]:
     """Return the numbers of the rows that are compared with the file."""
     with connect(scratch) as database:
-        load_table(database, found)
+        load_table(database, source)
         return [row[0] for row in database.execute("select event_id from snapshot_rows order by event_id").fetchall()]
 
 
@@ -83,26 +83,26 @@ def kept(found: Source, scratch: Path) -> list[int]:
 def test_a_row_that_looks_like_personal_data_is_withheld(
     catalog: Catalog, tmp_path: Path, cells: tuple[Any, Any, Any], reason: str | None
 ) -> None:
-    found = pii_scan.withhold(events(catalog, [CLEAN, cells, CLEAN]), tmp_path / "a")
-    assert found.withheld == ({reason: 1} if reason else {})
-    assert kept(found, tmp_path / "b") == ([0, 2] if reason else [0, 1, 2])
-    sql = statement(found, "file:/nowhere")
+    scanned = pii_scan.withhold(events(catalog, [CLEAN, cells, CLEAN]), tmp_path / "a")
+    assert scanned.withheld == ({reason: 1} if reason else {})
+    assert numbers_in_file(scanned, tmp_path / "b") == ([0, 2] if reason else [0, 1, 2])
+    sql = statement(scanned, "file:/nowhere")
     assert ("where sha2(" in sql) == bool(reason)
-    assert "4111" not in sql.replace(str(found.snapshot_id), "")
+    assert "4111" not in sql.replace(str(scanned.snapshot_id), "")
 
 
 def test_a_row_is_counted_once_by_the_first_reason(catalog: Catalog, tmp_path: Path) -> None:
     both = ("a@example.com", 4111111111111111, None)
-    found = pii_scan.withhold(events(catalog, [both, CLEAN, (None, 4111111111111111, None)]), tmp_path)
-    assert found.withheld == {"e-mail address in note": 1, "card number in number": 1}
-    assert len(found.without) == 2
+    scanned = pii_scan.withhold(events(catalog, [both, CLEAN, (None, 4111111111111111, None)]), tmp_path)
+    assert scanned.withheld == {"e-mail address in note": 1, "card number in number": 1}
+    assert len(scanned.without) == 2
 
 
 def test_a_column_can_be_left_out_of_the_search(catalog: Catalog, tmp_path: Path) -> None:
     dataset = replace(DATASET, unscanned={"number": "article numbers"})
     rows = [(None, 4111111111111111, None), ("a@example.com", 1, None)]
-    found = pii_scan.withhold(events(catalog, rows, dataset), tmp_path)
-    assert found.withheld == {"e-mail address in note": 1}
+    scanned = pii_scan.withhold(events(catalog, rows, dataset), tmp_path)
+    assert scanned.withheld == {"e-mail address in note": 1}
 
 
 def test_a_column_of_personal_data_withholds_its_dataset(catalog: Catalog, tmp_path: Path) -> None:
@@ -124,9 +124,9 @@ def test_a_few_rows_among_many_are_no_reason_to_withhold_the_dataset(catalog: Ca
 
 def test_the_hash_of_a_row_is_that_of_its_key_alone(catalog: Catalog, tmp_path: Path) -> None:
     dataset = replace(DATASET, key=("event_id", "note"))
-    found = pii_scan.withhold(events(catalog, [("a@example.com", 1, None), ("x", 1, None)], dataset), tmp_path)
-    assert len(found.without) == 1
-    assert kept(found, tmp_path / "b") == [1]
+    scanned = pii_scan.withhold(events(catalog, [("a@example.com", 1, None), ("x", 1, None)], dataset), tmp_path)
+    assert len(scanned.without) == 1
+    assert numbers_in_file(scanned, tmp_path / "b") == [1]
 
 
 def test_the_file_that_spark_writes_is_the_table_without_these_rows(stack: Settings, tmp_path: Path) -> None:
@@ -144,13 +144,13 @@ def test_the_file_that_spark_writes_is_the_table_without_these_rows(stack: Setti
     with thrift.connect(stack) as cursor:
         thrift.rows(cursor, f"create table lake.default.{table} ({columns}) using iceberg")
         thrift.rows(cursor, f"insert into lake.default.{table} values {rows}")
-        found = current_source(load_catalog(stack), dataset)
-        assert found is not None
-        kept = pii_scan.withhold(found, tmp_path / "scanned")
-        file = unload(cursor, kept, tmp_path / "unloaded")
-    assert sum(kept.withheld.values()) == 3
-    facts = verify(file, kept, tmp_path / "verified")
-    assert (facts.rows, facts.withheld) == (1, kept.withheld)
+        source = current_source(load_catalog(stack), dataset)
+        assert source is not None
+        numbers_in_file = pii_scan.withhold(source, tmp_path / "scanned")
+        file = unload(cursor, numbers_in_file, tmp_path / "unloaded")
+    assert sum(numbers_in_file.withheld.values()) == 3
+    facts = verify(file, numbers_in_file, tmp_path / "verified")
+    assert (facts.rows, facts.withheld) == (1, numbers_in_file.withheld)
     assert facts.warnings()[0].startswith("3 rows are withheld, they may hold personal data: 1 by ")
     with pytest.raises(UserError, match="1 rows instead of 4"):
-        verify(file, found, tmp_path / "whole")
+        verify(file, source, tmp_path / "whole")

@@ -117,7 +117,7 @@ def test_refuses_a_damaged_file(hostile_source: Source, tmp_path: Path, plant: s
     with pytest.raises(UserError) as refusal:
         check(apply(right_lines()), hostile_source, tmp_path)
     assert expected in refusal.value.message
-    assert not [shown for _, shown in HOSTILE_TEXTS if len(shown or "") > 5 and shown in str(refusal.value)]
+    assert not [hostile for _, hostile in HOSTILE_TEXTS if len(hostile or "") > 5 and hostile in str(refusal.value)]
 
 
 def test_the_formula_guard_can_be_reversed(hostile_source: Source) -> None:
@@ -126,8 +126,8 @@ def test_the_formula_guard_can_be_reversed(hostile_source: Source) -> None:
     query = f"select {sql} from (select unnest(?) as note)"
     cells = [cell for (cell,) in duckdb.execute(query, [texts]).fetchall()]
     assert len({*cells}) == len(texts)
-    for text, shown in zip(texts, cells, strict=True):
-        assert shown.lstrip("'")[:1] not in {*"=\t\uff0d"} or shown == f"'{text}"
+    for text, escaped in zip(texts, cells, strict=True):
+        assert escaped.lstrip("'")[:1] not in {*"=\t\uff0d"} or escaped == f"'{text}"
 
 
 def test_a_version_of_an_older_release_has_the_guard_of_that_release(hostile_source: Source, tmp_path: Path) -> None:
@@ -174,16 +174,16 @@ def test_k_anonymity_is_the_fewest_persons_of_a_combination(catalog: Catalog, tm
     quasi = random.choice([["sold_on"], ["sold_on", "is_gift"], ["note", "sold_on", "is_gift"]])
     persons = random.choice([["quantity"], ["quantity", "amount"]]) if seed else ["quantity"]
     fields = tuple(Field(name, "", is_quasi_identifier=name in quasi) for name in COLUMNS)
-    found = source_of(catalog, rows)
+    source = source_of(catalog, rows)
 
     def k_anonymity(**declared: object) -> int | None:
-        table = replace(found, dataset=replace(found.dataset, **declared))
+        table = replace(source, dataset=replace(source.dataset, **declared))
         return check(right_lines(rows), table, tmp_path).k_anonymity
 
-    said = dict.fromkeys(persons, ("shop.customer",))
-    assert k_anonymity(fields=fields, persons=said) == fewest_persons(rows, quasi, persons)
+    declared_persons = dict.fromkeys(persons, ("shop.customer",))
+    assert k_anonymity(fields=fields, persons=declared_persons) == fewest_persons(rows, quasi, persons)
     assert k_anonymity(fields=fields) is None
-    assert k_anonymity(persons=said) is None
+    assert k_anonymity(persons=declared_persons) is None
 
 
 def test_pseudonyms_of_two_keys_are_not_published_together(catalog: Catalog, tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_a_week_is_complete_by_record_producer_or_silence_of_what_was_read_to_it
     for state, (kind, (other, its)), silence in product(states(), others.items(), (None, GRACE / 2, GRACE * 2)):
         quiet = replace(QUIET, silence=silence)
         plain, small = dataset("plain", (quiet,)), dataset("small", (quiet,), "is_suppressed")
-        found, warnings = check({quiet: state, other: its}, [plain, small], WEEK, GRACE)
+        issues, warnings = check({quiet: state, other: its}, [plain, small], WEEK, GRACE)
 
         is_past = [state.watermarks.get(partition, EPOCH) >= END for partition in (0, 1, 2)]
         is_read = all(past or partition not in state.unread for partition, past in enumerate(is_past))
@@ -112,7 +112,7 @@ def test_a_week_is_complete_by_record_producer_or_silence_of_what_was_read_to_it
         by_silence = is_read and not by_record and state.asked_at - END >= (GRACE if silence is None else silence)
 
         case = f"{state} {kind} {silence}"
-        complete = [it.name for it in withhold([plain, small], found, WEEK)[0]]
+        complete = [it.name for it in withhold([plain, small], issues, WEEK)[0]]
         assert complete == (["plain", "small"] if by_record else ["plain"] if by_silence else []), case
         assert [warning.object for warning in warnings] == ([quiet.name] if by_silence else []), case
         assert all(withholds(warning, plain) and withholds(warning, small) for warning in warnings)
@@ -124,8 +124,8 @@ def test_silence_of_one_topic_completes_no_other_of_its_producer() -> None:
     """By silence a topic passes with less than a record: the next one of its producer has its own grace."""
     early, late = replace(QUIET, silence=GRACE / 2), OTHER
     state = TopicState({0: END - INSTANT}, {}, END + GRACE / 2)
-    found, warnings = check({early: state, late: state}, [dataset("both", (early, late))], WEEK, GRACE)
-    assert [fault.message for fault in found] == [f"behind: {late.name} at 2021-01-03 23:59:59 UTC"]
+    issues, warnings = check({early: state, late: state}, [dataset("both", (early, late))], WEEK, GRACE)
+    assert [issue.message for issue in issues] == [f"behind: {late.name} at 2021-01-03 23:59:59 UTC"]
     assert [warning.object for warning in warnings] == [early.name]
 
 
@@ -133,10 +133,10 @@ def test_without_the_broker_a_week_is_complete_if_all_partitions_are_past_its_en
     for newest in product(NEWEST, NEWEST):
         watermarks = {partition: moment for partition, moment in enumerate(newest) if moment}
         state = TopicState(watermarks, {}, END + GRACE, error="localhost:9092 is away")
-        found, warnings = check({QUIET: state}, [dataset("plain", (QUIET,))], WEEK, GRACE)
-        assert bool(found) is (not watermarks or min(watermarks.values()) < END), watermarks
+        issues, warnings = check({QUIET: state}, [dataset("plain", (QUIET,))], WEEK, GRACE)
+        assert bool(issues) is (not watermarks or min(watermarks.values()) < END), watermarks
         assert not warnings
-        assert all("localhost:9092 is away" in fault.message for fault in found)
+        assert all("localhost:9092 is away" in issue.message for issue in issues)
 
 
 @pytest.fixture
@@ -172,28 +172,28 @@ def test_a_topic_is_read_to_its_end_by_what_broker_and_table_hold(
     row = {"kafka_partition": 0, "kafka_offset": 0, "ingest_batch": 1, "kafka_timestamp": END - INSTANT}
     with thrift.connect(stack) as cursor:
 
-        def found(grace: timedelta, *others: Topic) -> list[str]:
+        def reported(grace: timedelta, *others: Topic) -> list[str]:
             states = read_topic_states(stack, cursor, catalog, [of_topic], [dataset("other", others)])
             return [fault.message for fault in check(states, [of_topic], WEEK, grace)[0]]
 
         nothing = f"behind: {topic.name} has landed nothing"
-        assert found(impatient) == [nothing]
+        assert reported(impatient) == [nothing]
         table = catalog.create_table(
             ("bronze_tests", topic.name), BRONZE, properties={"lakehouse.topic-id": topic_id, "lakehouse.key": "string"}
         )
-        assert found(patient) == [nothing]
-        assert found(impatient) == []
+        assert reported(patient) == [nothing]
+        assert reported(impatient) == []
         produce()
-        assert found(impatient) == [f"{nothing} (partitions not read to their ends: 0)"]
+        assert reported(impatient) == [f"{nothing} (partitions not read to their ends: 0)"]
         table.append(pa.Table.from_pylist([row | {"ingested_at": END}], BRONZE))
         behind = f"behind: {topic.name} at 2021-01-03 23:59:59 UTC"
-        assert found(patient) == [behind]
-        assert found(impatient) == []
+        assert reported(patient) == [behind]
+        assert reported(impatient) == []
         # A record that has not landed may be of the week.
         produce()
-        assert found(impatient) == [f"{behind} (partitions not read to their ends: 0)"]
+        assert reported(impatient) == [f"{behind} (partitions not read to their ends: 0)"]
         table.append(pa.Table.from_pylist([row | {"kafka_offset": 1, "ingested_at": END}], BRONZE))
-        assert found(impatient) == []
+        assert reported(impatient) == []
         # An ingester that is killed between two batches leaves partition 1 behind.
         for partition in (0, 1, 1, 0):
             produce(partition)
@@ -202,16 +202,16 @@ def test_a_topic_is_read_to_its_end_by_what_broker_and_table_hold(
         table.append(pa.Table.from_pylist([ahead | {"decode_error": "unknown schema id 7"}], BRONZE))
         table.append(pa.Table.from_pylist([slow], BRONZE))
         # What cannot be decoded may be of any time: the watermark stays where it was.
-        assert found(patient) == [f"{behind} (partitions not read to their ends: 0, 1)"]
+        assert reported(patient) == [f"{behind} (partitions not read to their ends: 0, 1)"]
         table.append(pa.Table.from_pylist([ahead | {"kafka_offset": 3}], BRONZE))
         at_the_end = f"behind: {topic.name} at 2021-01-04 00:00:00 UTC (partitions not read to their ends: 1)"
-        assert found(patient) == [at_the_end]
+        assert reported(patient) == [at_the_end]
         table.append(pa.Table.from_pylist([slow | {"kafka_offset": 1}], BRONZE))
-        assert found(patient) == []
+        assert reported(patient) == []
         # A topic that was created anew says nothing about the old one.
         with table.transaction() as change:
             change.set_properties({"lakehouse.topic-id": "another"})
-        assert found(impatient) == [at_the_end]
+        assert reported(impatient) == [at_the_end]
         catalog.create_table(("bronze_tests", "gone"), BRONZE)
         gone = dataset("gone", (Topic("gone", Table("bronze_tests", "gone")),))
         [fault] = check(read_topic_states(stack, cursor, catalog, [gone]), [gone], WEEK, impatient)[0]
@@ -232,8 +232,8 @@ def test_records_of_a_former_generation_do_not_pass_a_weeks_end(stack: Settings,
         for generation, behind in ((None, [topic.name]), (1, [])):
             table.append(pa.Table.from_pylist([row | {"kafka_generation": generation}], schema))
             states = read_topic_states(stack, cursor, catalog, [dataset("one", (topic,))])
-            found, _ = check(states, [dataset("one", (topic,))], WEEK, timedelta(days=365_000))
-            assert [fault.object for fault in found] == behind
+            issues, _ = check(states, [dataset("one", (topic,))], WEEK, timedelta(days=365_000))
+            assert [issue.object for issue in issues] == behind
 
 
 def test_another_topic_of_the_producer_is_read_for_a_dataset_that_does_not_come_from_it(
@@ -253,8 +253,8 @@ def test_another_topic_of_the_producer_is_read_for_a_dataset_that_does_not_come_
             known = [dataset("known", (topic, replace(heard, producer=producer), replace(unheard, producer="till")))]
             states = read_topic_states(stack, cursor, catalog, [dataset("one", (topic,))], known)
             assert len(states) == (2 if producer == "shop" else 1)
-            found, _ = check(states, [dataset("one", (topic,))], WEEK, timedelta(days=365_000))
-            assert [fault.object for fault in found] == expected
+            issues, _ = check(states, [dataset("one", (topic,))], WEEK, timedelta(days=365_000))
+            assert [issue.object for issue in issues] == expected
 
 
 def test_a_topic_with_too_many_dead_letters_in_the_week_is_not_taken_for_complete(stack: Settings) -> None:
@@ -271,17 +271,17 @@ def test_a_topic_with_too_many_dead_letters_in_the_week_is_not_taken_for_complet
     topic = Topic(name, Table("bronze_tests", name))
     with thrift.connect(stack) as cursor:
 
-        def found(limit: DeadLetterLimit) -> list[str]:
+        def reported(limit: DeadLetterLimit) -> list[str]:
             limited = replace(DATASET, topics=(replace(topic, max_dead_letters=limit),))
             states = read_topic_states(stack, cursor, catalog, [limited])
             assert dead_letters(states, limited, WEEK) == 30
             return [fault.message for fault in check(states, [limited], WEEK, GRACE)[0]]
 
         too_many = f"{name}: 30 of the 100 records of 2020-W53 are dead letters, more than its max_dead_letters"
-        assert found(DeadLetterLimit()) == [too_many]
-        assert found(DeadLetterLimit(share=0.29, count=29)) == [too_many]
-        assert found(DeadLetterLimit(share=0.3)) == []
-        assert found(DeadLetterLimit(count=30)) == []
+        assert reported(DeadLetterLimit()) == [too_many]
+        assert reported(DeadLetterLimit(share=0.29, count=29)) == [too_many]
+        assert reported(DeadLetterLimit(share=0.3)) == []
+        assert reported(DeadLetterLimit(count=30)) == []
 
 
 def test_a_topic_whose_table_cannot_be_read_is_at_fault_alone(stack: Settings) -> None:

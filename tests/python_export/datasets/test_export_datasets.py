@@ -92,10 +92,10 @@ def project(directory: Path, manifest: dict[str, Any]) -> Project:
 
 
 def test_lineage_goes_through_views_to_the_topics(tmp_path: Path, manifest: dict[str, Any]) -> None:
-    found = declared.load(project(tmp_path, manifest))
+    datasets = declared.load(project(tmp_path, manifest))
 
-    assert list(found) == ["one", "two"]
-    dataset = found["one"]
+    assert list(datasets) == ["one", "two"]
+    dataset = datasets["one"]
     assert (dataset.model, dataset.table) == ("exp_weekly__one", Table("exports", "exp_weekly__one"))
     assert (dataset.key, dataset.order_by) == (("id",), ("at", "id"))
     assert dataset.topics == (
@@ -107,11 +107,11 @@ def test_lineage_goes_through_views_to_the_topics(tmp_path: Path, manifest: dict
 def test_a_fault_withholds_what_comes_from_its_place_alone(tmp_path: Path, manifest: dict[str, Any]) -> None:
     two = manifest["nodes"]["model.p.exp_weekly__two"]
     two["depends_on"]["nodes"] = ["model.p.fct_sales", "source.p.other"]
-    found = declared.load(project(tmp_path, manifest)).values()
+    datasets = declared.load(project(tmp_path, manifest)).values()
 
-    def reasons(*faults: Issue) -> dict[str, str]:
-        kept, withheld = withhold(found, faults, IsoWeek(2020, 53))
-        assert {dataset.name for dataset in kept} | {dataset.dataset for dataset in withheld} == {"one", "two"}
+    def reasons(*issues: Issue) -> dict[str, str]:
+        accepted, withheld = withhold(datasets, issues, IsoWeek(2020, 53))
+        assert {dataset.name for dataset in accepted} | {dataset.dataset for dataset in withheld} == {"one", "two"}
         return {dataset.dataset: dataset.reason for dataset in withheld}
 
     assert reasons() == {}
@@ -122,7 +122,7 @@ def test_a_fault_withholds_what_comes_from_its_place_alone(tmp_path: Path, manif
     again, stray = Issue("behind: shop.other", object="source.p.other"), Issue("ops failed", object="model.p.ops")
     assert reasons(behind, again, stray) == {"two": "behind: shop.other"}
     assert reasons(failed, behind) == {"one": "stg_sales failed", "two": "stg_sales failed; behind: shop.other"}
-    assert without_dataset(found, [behind, failed, stray, stray]) == ["ops failed"]
+    assert without_dataset(datasets, [behind, failed, stray, stray]) == ["ops failed"]
 
 
 def test_a_mapped_field_that_no_column_holds_withholds_until_it_is_allowed(
@@ -135,19 +135,21 @@ def test_a_mapped_field_that_no_column_holds_withholds_until_it_is_allowed(
     catalog.create_table("bronze.sales", Schema(NestedField(1, "id", IntegerType())), properties=properties)
     sales = manifest["sources"]["source.p.sales"]
     sales["columns"] = {"id": {"data_type": "int"}, "price": {"data_type": "decimal(10,2)"}}
-    found = project(tmp_path, manifest)
+    its_project = project(tmp_path, manifest)
 
     def omitted() -> tuple[list[Issue], list[str]]:
-        found.manifest_path.write_text(json.dumps(manifest))
-        return omitted_fields(catalog, found)
+        its_project.manifest_path.write_text(json.dumps(manifest))
+        return omitted_fields(catalog, its_project)
 
-    faults, warnings = omitted()
-    place = "shop.sales: place.up is omitted, a type that contains itself cannot be a column: it is NULL in the table"
-    assert warnings == [place]
-    [fault] = faults
-    assert fault.object == "shop.sales"
-    assert fault.message.startswith("shop.sales: price is omitted, a decimal column has 1 to 38 digits")
-    assert [dataset.name for dataset in withhold(declared.load(found).values(), faults, IsoWeek(2026, 46))[0]] == []
+    issues, warnings = omitted()
+    warning = "shop.sales: place.up is omitted, a type that contains itself cannot be a column: it is NULL in the table"
+    assert warnings == [warning]
+    [issue] = issues
+    assert issue.object == "shop.sales"
+    assert issue.message.startswith("shop.sales: price is omitted, a decimal column has 1 to 38 digits")
+    assert [
+        dataset.name for dataset in withhold(declared.load(its_project).values(), issues, IsoWeek(2026, 46))[0]
+    ] == []
     sales["columns"]["place"] = {"data_type": "struct<code: int, up: string>"}
     assert [len(part) for part in omitted()] == [2, 0]
     sales["config"]["meta"]["kafka"]["allow"] = ["price", "place"]
@@ -190,18 +192,18 @@ def test_what_failed_in_a_build_is_found_where_it_is(
     manifest["nodes"]["test.p.assert_all"] = node("assert_all", "model.p.fct_sales", "seed.p.regions", kind="test")
     built = project(tmp_path, manifest)
     message = "HiveSQLException: [CAST_INVALID_INPUT] org.apache.spark.SparkNumberFormatException: '4111-1' ..."
-    found = [{"unique_id": name, "status": status, "message": message} for name, status in results.items()]
-    built.results_path.write_text(json.dumps({"results": found}))
-    assert [(fault.object, fault.message) for fault in failures(built)] == expected
+    results_of_dbt = [{"unique_id": name, "status": status, "message": message} for name, status in results.items()]
+    built.results_path.write_text(json.dumps({"results": results_of_dbt}))
+    assert [(issue.object, issue.message) for issue in failures(built)] == expected
 
 
 def test_datasets_are_chosen_by_name(tmp_path: Path, manifest: dict[str, Any]) -> None:
-    found = declared.load(project(tmp_path, manifest))
+    datasets = declared.load(project(tmp_path, manifest))
 
-    assert [dataset.name for dataset in declared.choose(found, [])] == ["one", "two"]
-    assert [dataset.name for dataset in declared.choose(found, ["two", "two"])] == ["two"]
+    assert [dataset.name for dataset in declared.choose(datasets, [])] == ["one", "two"]
+    assert [dataset.name for dataset in declared.choose(datasets, ["two", "two"])] == ["two"]
     with pytest.raises(UserError, match=r"no dataset three\. Choose from one, two"):
-        declared.choose(found, ["one", "three"])
+        declared.choose(datasets, ["one", "three"])
 
 
 def test_what_is_shown_is_what_models_declare_and_a_misspelt_word_is_named(
@@ -214,8 +216,8 @@ def test_what_is_shown_is_what_models_declare_and_a_misspelt_word_is_named(
         "display": {"measures": ["price"], "headlines": [headline]},
         "suppressed": "is_few",
     }
-    found = declared.report_specs(project(tmp_path, manifest))
-    assert found == {"one": ReportSpec(measures=("price",), headlines=(Headline(**headline),)), "two": ReportSpec()}
+    specs = declared.report_specs(project(tmp_path, manifest))
+    assert specs == {"one": ReportSpec(measures=("price",), headlines=(Headline(**headline),)), "two": ReportSpec()}
     assert declared.of_manifest(parsed(manifest))["one"].suppressed == "is_few"
     with pytest.raises(UserError, match="display of exp_weekly__one is wrong at mesures"):
         report_spec("exp_weekly__one", {"display": {"mesures": ["price"]}})
@@ -259,21 +261,21 @@ def test_events_in_another_form_are_refused(
 def test_the_project_is_read_again_when_it_has_changed(
     tmp_path: Path, manifest: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = project(tmp_path, manifest)
+    its_project = project(tmp_path, manifest)
     calls: list[str] = []
     monkeypatch.setattr("python_dbt.run._dbt", lambda _, command, failed: calls.append(command))
-    (found.directory / "models").mkdir()
-    sources = [found.directory / "dbt_project.yml", found.directory / "models" / "sales.sql"]
+    (its_project.directory / "models").mkdir()
+    sources = [its_project.directory / "dbt_project.yml", its_project.directory / "models" / "sales.sql"]
     for path in sources:
         path.touch()
         os.utime(path, (1, 1))
-    os.utime(found.directory / "models", (1, 1))
-    parse(found)
+    os.utime(its_project.directory / "models", (1, 1))
+    parse(its_project)
     assert calls == []
     for path in sources:
-        later = found.manifest_path.stat().st_mtime + 1
+        later = its_project.manifest_path.stat().st_mtime + 1
         os.utime(path, (later, later))
-        parse(found)
+        parse(its_project)
         os.utime(path, (1, 1))
     assert calls == ["parse", "parse"]
 
@@ -304,9 +306,9 @@ def test_what_is_exported_was_tested_for_the_week(catalog: Catalog) -> None:
         change.create_tag(tested, "tested-2020-W53")
     # What is written later was not tested.
     table.append(rows)
-    found = require_week(catalog, DATASET, week)
-    assert found.snapshot_id == tested
-    assert [(column.name, column.type) for column in found.columns] == [
+    source = require_week(catalog, DATASET, week)
+    assert source.snapshot_id == tested
+    assert [(column.name, column.type) for column in source.columns] == [
         ("event_id", "bigint"),
         ("event_at", "timestamp"),
         ("note", "string"),

@@ -127,7 +127,7 @@ class Calls:
     refused: str = ""
     busy: list[str] = field(default_factory=list)
     asked_at: list[float] = field(default_factory=list)
-    taken: list[tuple[dict[str, str], dict[str, Any]]] = field(default_factory=list)
+    received: list[tuple[dict[str, str], dict[str, Any]]] = field(default_factory=list)
 
     @property
     def url(self) -> str:
@@ -188,7 +188,7 @@ def webhook() -> Iterator[Calls]:
             calls.asked_at.append(time.monotonic())
             retry_after = calls.busy.pop(0) if calls.busy else ""
             if status == 200 and not retry_after:
-                calls.taken.append((dict(self.headers), json.loads(body)))
+                calls.received.append((dict(self.headers), json.loads(body)))
             self.send_response(429 if retry_after else status)
             if retry_after:
                 self.send_header("Retry-After", retry_after)

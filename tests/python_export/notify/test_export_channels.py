@@ -36,10 +36,10 @@ def test_a_refused_message_does_not_hold_up_the_next(lake: Lake, mailbox: Mailbo
     assert "did not take the mail (SMTPDataError 552)" in mail
     assert "answered 400" in call
     assert mailbox.subjects == [f"{NEXT_WEEK}: 1 file published"]
-    assert [body["week"] for _, body in webhook.taken] == [NEXT_WEEK]
-    owed, told = lake.entries
-    assert (owed.mail, owed.webhook, owed.failed_attempts) == ("pending", "pending", 2)
-    assert (told.mail, told.webhook, told.failed_attempts) == ("delivered", "delivered", 0)
+    assert [body["week"] for _, body in webhook.received] == [NEXT_WEEK]
+    refused, delivered = lake.entries
+    assert (refused.mail, refused.webhook, refused.failed_attempts) == ("pending", "pending", 2)
+    assert (delivered.mail, delivered.webhook, delivered.failed_attempts) == ("delivered", "delivered", 0)
 
 
 def test_a_mail_that_some_recipients_cannot_have_is_sent_to_the_others_once(lake: Lake, mailbox: Mailbox) -> None:
@@ -56,8 +56,8 @@ def test_a_recipient_who_is_tried_later_gets_the_mail_and_the_others_get_it_once
     env = mailbox.env | {"LAKEHOUSE_SMTP_TO": "a@example.com, later@example.com, gone@example.com"}
     lake.publish("a")
     mailbox.later = 1
-    [owed] = lake.tell(env | NO_TIME)
-    assert "to be asked later for later@example.com" in owed
+    [problem] = lake.tell(env | NO_TIME)
+    assert "to be asked later for later@example.com" in problem
     [entry] = lake.entries
     assert (entry.mail, entry.waiting_for) == ("pending", "later@example.com")
     # The next run begins by asking for this one alone, and asks again while there is time.
@@ -104,8 +104,8 @@ def test_the_command_reports_a_failed_notification_and_exits_with_3(
     lake.publish("a")
     monkeypatch.setattr("python_export.cli.run.from_environment", lambda env: lake.settings)
     monkeypatch.setattr("python_export.cli.run.environment", dead_smtp)
-    told = CliRunner().invoke(app, ["notify"])
-    assert told.exit_code == 3
+    result = CliRunner().invoke(app, ["notify"])
+    assert result.exit_code == 3
     assert "a notification failed: The mail server at 127.0.0.1:" in caplog.text
 
 
@@ -192,6 +192,6 @@ def test_a_channel_that_cannot_work_is_refused(env: dict[str, str], words: str) 
 def test_channels_do_not_print_their_secrets() -> None:
     login = {"LAKEHOUSE_SMTP_USER": "u", "LAKEHOUSE_SMTP_PASSWORD": "top-secret"}
     hook = {"LAKEHOUSE_WEBHOOK_URL": "https://hooks.example/secret", "LAKEHOUSE_WEBHOOK_TOKEN": "secret"}
-    found = Channels.of({**smtp_at(25), **login, **hook})
-    assert "user='u'" in repr(found)
-    assert "secret" not in repr(found)
+    channels = Channels.of({**smtp_at(25), **login, **hook})
+    assert "user='u'" in repr(channels)
+    assert "secret" not in repr(channels)

@@ -45,7 +45,7 @@ def test_an_alert_is_sent_at_once_and_logged_if_no_channel_takes_it(
     error = UserError("2020-W53 is not complete; behind: <payments>", "Run again")
     lake.alert(mailbox.env | smtp_at(1) | NO_TIME | {"LAKEHOUSE_WEBHOOK_URL": webhook.url}, error)
     assert "not delivered: The mail server at 127.0.0.1:1 does not answer" in caplog.text
-    [(headers, body)] = webhook.taken
+    [(headers, body)] = webhook.received
     assert headers["Idempotency-Key"].startswith("failure/2020-W53/")
     assert (body["event"], body["week"], body["error"]) == ("failed", "2020-W53", str(error))
     lake.alert(mailbox.env, error)

@@ -46,7 +46,7 @@ def entry(manifest: Manifest, **more: object) -> dict[str, object]:
     }
 
 
-def shown(target: Target) -> tuple[dict, str]:
+def index_of(target: Target) -> tuple[dict, str]:
     """Return feed and page as they are stored."""
     return json.loads(target.read("versions.json")), target.read("index.html").decode()
 
@@ -63,7 +63,7 @@ def test_feed_and_page_list_current_versions_and_mark_withdrawn_ones(target: Tar
 
     listed = index.write(target)
 
-    feed, shown_page = shown(target)
+    feed, shown_page = index_of(target)
     withdrawn = {"withdrawn": {"on": read(target, third.path).withdrawn.on, "reason": reason}}
     assert feed == {
         "version": 1,
@@ -163,7 +163,7 @@ def test_a_damaged_manifest_gives_way_to_the_version_before(offline_settings: Se
     damaged.chmod(0o644)
     damaged.write_text("{")
     index.write(target)
-    assert shown(target)[0]["datasets"] == {"events": [entry(first)]}
+    assert index_of(target)[0]["datasets"] == {"events": [entry(first)]}
 
 
 def test_what_a_dead_run_left_half_written_is_deleted(offline_settings: Settings) -> None:

@@ -129,10 +129,10 @@ def test_a_webhook_gets_each_version_with_its_key(lake: Lake, webhook: Calls) ->
     webhook.status = 200
     assert lake.tell(env) == []
 
-    assert [headers["Idempotency-Key"] for headers, _ in webhook.taken] == [
+    assert [headers["Idempotency-Key"] for headers, _ in webhook.received] == [
         lake.key(f"events/{WEEK}/v{number}") for number in (1, 2)
     ]
-    headers, body = webhook.taken[1]
+    headers, body = webhook.received[1]
     assert headers["Authorization"] == "Bearer secret-token"
     assert (body["version"], body["supersedes"], body["sha256"]) == (2, 1, manifest.sha256)
 
@@ -141,8 +141,8 @@ def test_a_notice_is_in_the_mail_of_its_week_once(lake: Lake, mailbox: Mailbox, 
     env = mailbox.env | {"LAKEHOUSE_WEBHOOK_URL": f"{webhook.url}/hook"}
     lake.publish("a")
     behind = Withheld("orders", WEEK, "behind: payments at 2020-12-31 00:00:00 UTC")
-    told = [Notice(WEEK, behind.dataset, str(behind)), Notice(WEEK, None, "warning: the field phone has no class")]
-    for notices in (told, told, [Notice(WEEK, None, "warning: another")]):
+    recorded = [Notice(WEEK, behind.dataset, str(behind)), Notice(WEEK, None, "warning: the field phone has no class")]
+    for notices in (recorded, recorded, [Notice(WEEK, None, "warning: another")]):
         assert lake.tell(env, notices) == []
     first, second = mailbox.mails
     assert (first["Subject"], second["Subject"]) == (
@@ -150,11 +150,11 @@ def test_a_notice_is_in_the_mail_of_its_week_once(lake: Lake, mailbox: Mailbox, 
         f"{WEEK}: 1 warning",
     )
     text, html = (text_of(first, kind) for kind in ("plain", "html"))
-    for notice in told:
+    for notice in recorded:
         assert notice.text in text.splitlines()
         assert f">{notice.text}<" in html
-    calls = {headers["Idempotency-Key"]: body for headers, body in webhook.taken}
-    assert len(calls) == len(webhook.taken) == 4
+    calls = {headers["Idempotency-Key"]: body for headers, body in webhook.received}
+    assert len(calls) == len(webhook.received) == 4
     [withheld] = [body for body in calls.values() if body["event"] == "notice" and body["dataset"] == "orders"]
     assert {name: withheld[name] for name in ("event", "week", "dataset", "text")} == {
         "event": "notice",
@@ -199,8 +199,8 @@ def test_a_restored_lake_keeps_what_was_published_since_and_announces_it_under_t
     assert lake.tell(mailbox.env) == []
     assert lake.publish("note\nother\n", WEEK).manifest.version == 3
     assert lake.tell(mailbox.env) == []
-    told = [mail["X-Idempotency-Key"] for mail in mailbox.mails]
-    assert told == [lake.key(f"events/{WEEK}/v{version}") for version in (1, 2, 2, 3)]
+    keys = [mail["X-Idempotency-Key"] for mail in mailbox.mails]
+    assert keys == [lake.key(f"events/{WEEK}/v{version}") for version in (1, 2, 2, 3)]
 
 
 def test_a_version_that_was_removed_and_published_again_is_announced(lake: Lake, mailbox: Mailbox) -> None:
@@ -343,7 +343,7 @@ def test_a_withdrawn_version_is_announced_as_withdrawn(
         lambda *given: {path: written - timedelta(minutes=10) for path, written in versions(*given).items()},
     )
     env = mailbox.env | {"LAKEHOUSE_WEBHOOK_URL": webhook.url}
-    told = lake.publish("note\na\n").manifest
+    manifest = lake.publish("note\na\n").manifest
     assert lake.tell(env) == []
     lake.publish("note\nb\n")
     # The second is not announced when it is withdrawn.
@@ -357,17 +357,17 @@ def test_a_withdrawn_version_is_announced_as_withdrawn(
     text = text_of(mailbox.mails[1])
     for version in (1, 2):
         assert f"events/{WEEK}/v{version} was withdrawn on {datetime.now(UTC):%Y-%m-%d}: a person was erased" in text
-    events = [(body["event"], body["version"]) for _, body in webhook.taken]
+    events = [(body["event"], body["version"]) for _, body in webhook.received]
     assert sorted(events) == [("published", 1), ("published", 3), ("withdrawn", 1), ("withdrawn", 2)]
     [(headers, body)] = [
-        (headers, body) for headers, body in webhook.taken if (body["event"], body["version"]) == ("withdrawn", 1)
+        (headers, body) for headers, body in webhook.received if (body["event"], body["version"]) == ("withdrawn", 1)
     ]
-    assert headers["Idempotency-Key"] == f"withdrawn/{lake.key(told.path)}"
-    assert body["path"] == lake.target.address(told.path)
+    assert headers["Idempotency-Key"] == f"withdrawn/{lake.key(manifest.path)}"
+    assert body["path"] == lake.target.address(manifest.path)
     assert {name: body[name] for name in ("dataset", "week", "sha256")} == {
         "dataset": "events",
         "week": WEEK,
-        "sha256": told.sha256,
+        "sha256": manifest.sha256,
     }
     states = {entry.idempotency_key: entry.mail for entry in lake.entries}
     assert [states[lake.key(f"events/{WEEK}/v{version}")] for version in (1, 2, 3)] == [
@@ -450,8 +450,8 @@ def test_a_version_is_withdrawn_by_name_and_readers_hear_of_it(
 
 
 def test_every_channel_has_a_column_a_fork_and_a_sender() -> None:
-    parts = [name for name, field in Channels.model_fields.items() if field.alias is None]
-    assert parts == [*outbox.CHANNELS.values()]
+    channels = [name for name, field in Channels.model_fields.items() if field.alias is None]
+    assert channels == [*outbox.CHANNELS.values()]
     # A fork's environment has each of them empty. Its export root is not the announced one.
     assert variables.fields(Channels).keys() - {*fork.OFF} == {"LAKEHOUSE_NOTIFY_ROOT"}
     assert Channels.of(dict.fromkeys(fork.OFF, "")) == Channels()

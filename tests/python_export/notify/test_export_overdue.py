@@ -40,7 +40,7 @@ def at(lake: Lake, mailbox: Mailbox, exports_declared: dict[str, str]) -> At:
 
 def test_a_due_dataset_makes_one_alarm_from_the_expected_time_on(at: At, mailbox: Mailbox, webhook: Calls) -> None:
     assert at(DEADLINE - SECOND, LAKEHOUSE_WEBHOOK_URL=webhook.url) == []
-    assert (mailbox.mails, webhook.taken) == ([], [])
+    assert (mailbox.mails, webhook.received) == ([], [])
     # Later runs, also with another reason, send no other.
     for now in (DEADLINE, DEADLINE + SECOND):
         assert at(now, LAKEHOUSE_WEBHOOK_URL=webhook.url) == []
@@ -49,7 +49,7 @@ def test_a_due_dataset_makes_one_alarm_from_the_expected_time_on(at: At, mailbox
     assert mailbox.subjects == [SUBJECT, f"{WEEK}: 1 withheld"]
     assert mailbox.taken_for[0] == ["operators@example.com"]
     assert NOT_RUN in text_of(mailbox.mails[0])
-    [(headers, body)] = webhook.taken
+    [(headers, body)] = webhook.received
     assert headers["Idempotency-Key"].endswith("/2020-W53/events")
     assert (body["event"], body["week"], body["dataset"], body["text"]) == ("alarm", WEEK, "events", NOT_RUN)
     # The next week has an alarm too.

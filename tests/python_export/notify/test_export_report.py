@@ -54,11 +54,11 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setattr(report, "_count", lambda _, sql: COUNTED[sql])
     monkeypatch.setenv("DBT_TARGET_PATH", str(tmp_path))
     (tmp_path / "dbt_project.yml").write_text("name: lending_library\n")
-    own = {"key": ["title"], "order_by": ["title"]}
+    declared = {"key": ["title"], "order_by": ["title"]}
     return {
-        "exp_weekly__loans": {"export": own | {"display": {"chart": CHART, "ranking": RANKING}}},
-        "exp_weekly__shelves": {"export": own | {"display": {"chart": CHART}}},
-        "exp_weekly__fines": {"export": own},
+        "exp_weekly__loans": {"export": declared | {"display": {"chart": CHART, "ranking": RANKING}}},
+        "exp_weekly__shelves": {"export": declared | {"display": {"chart": CHART}}},
+        "exp_weekly__fines": {"export": declared},
         "returned_late": {"excluded": {"place": 2, "label": "Books that came back late"}},
         "lost_books": {"excluded": {"place": 1, "label": "Books that were lost", "sum": "lost"}},
     }
@@ -129,9 +129,9 @@ def test_a_withdrawal_takes_its_figures_out_of_the_reports(
     assert pages() == ["figures of fines v2"] * 3
     report.delete_reports(target, {WEEK})
     withdraw(target, f"fines/{WEEK}/v2", "a wrong price")
-    own, later, last = pages()
-    assert ("fines v1" in own, "fines v2" in own) == (True, False)
-    assert (own.count(withheld.text), "of another week" in own) == (3, False)
+    page_of_week, later, last = pages()
+    assert ("fines v1" in page_of_week, "fines v2" in page_of_week) == (True, False)
+    assert (page_of_week.count(withheld.text), "of another week" in page_of_week) == (3, False)
     assert ("fines v1" in later, last) == (True, "figures of fines v2")
     report.delete_reports(target, {WEEK})
     withdraw(target, f"fines/{WEEK}/v1", "a wrong price")

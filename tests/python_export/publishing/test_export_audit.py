@@ -182,15 +182,15 @@ def test_a_right_version_passes_and_every_planted_fault_is_reported(
     assert passed.output.splitlines() == [f"{path}: OK" for path in checked]
     for name, (plant, expected) in PLANTS.items():
         plant(version)
-        found = export(offline_settings, monkeypatch, "verify")
-        assert isinstance(found.exception, UserError), name
-        assert [line for line in expected if line not in found.output] == [], (name, found.output)
-        assert "pizza" not in found.output
+        result = export(offline_settings, monkeypatch, "verify")
+        assert isinstance(result.exception, UserError), name
+        assert [line for line in expected if line not in result.output] == [], (name, result.output)
+        assert "pizza" not in result.output
         for path, content in right.items():
             path.write_bytes(content)
-    findings = json.loads(export(offline_settings, monkeypatch, "verify", "--dataset", "events", "--json").output)
+    checks = json.loads(export(offline_settings, monkeypatch, "verify", "--dataset", "events", "--json").output)
     right = {"problems": [], "note": ""}
-    assert findings == [{"path": path, **right} for path in checked]
+    assert checks == [{"path": path, **right} for path in checked]
     nothing = export(offline_settings, monkeypatch, "verify", "--week", "2021-W01")
     assert str(nothing.exception).startswith("Nothing of 2021-W01 is published")
     typo = export(offline_settings, monkeypatch, "verify", "--dataset", "events", "--dataset", "event")
@@ -318,9 +318,9 @@ def test_a_version_that_is_gone_is_noticed_until_it_is_dropped(
     shutil.rmtree(Path(offline_settings.export_root) / "events")
 
     for options in ((), ("--week", "2020-W53"), ("--dataset", "events")):
-        found = export(offline_settings, monkeypatch, "verify", *options)
-        assert f"{VERSION}: it was published, and is missing" in found.output, options
-        assert isinstance(found.exception, UserError)
+        result = export(offline_settings, monkeypatch, "verify", *options)
+        assert f"{VERSION}: it was published, and is missing" in result.output, options
+        assert isinstance(result.exception, UserError)
     outbox.drop(catalog, [outbox.key_of(target, VERSION)])
     assert str(export(offline_settings, monkeypatch, "verify").exception).startswith("Nothing is published")
 
@@ -333,20 +333,20 @@ def test_a_version_is_verified_by_the_search_that_it_was_made_with(
     more = (501, MONDAY, "more", *[None] * 5)
     hostile_source.table.append(arrow_table([(500, MONDAY, "a@example.com", *[None] * 5), more]))
     table = current_source(load_catalog(offline_settings), DATASET)
-    kept = pii_scan.withhold(table, Path(offline_settings.export_root) / ".staging" / "scan")
-    second = publish_lines(offline_settings, kept, right_lines([*hostile_rows(), more]))
+    scanned = pii_scan.withhold(table, Path(offline_settings.export_root) / ".staging" / "scan")
+    second = publish_lines(offline_settings, scanned, right_lines([*hostile_rows(), more]))
     assert second.withheld_rows == {"e-mail address in note": 1}
     monkeypatch.setattr(pii_scan, "TEXT_CONDITIONS", {"word": "regexp_matches({0}, 'plain')"})
-    said = export(offline_settings, monkeypatch, "verify")
-    assert (said.exit_code, said.stdout.count(": OK")) == (0, 6), said.stdout
+    result = export(offline_settings, monkeypatch, "verify")
+    assert (result.exit_code, result.stdout.count(": OK")) == (0, 6), result.stdout
 
     # A row more that the file lacks is still found.
     version = Path(offline_settings.export_root) / "events" / str(WEEK) / "v2"
     unlock(version)
     file = version / "events_2020-W53_v2.csv"
     file.write_text(without_row(right_lines([*hostile_rows(), more])))
-    said = export(offline_settings, monkeypatch, "verify")
-    assert "the file lacks 2 rows of the table, and 1 were withheld" in said.stdout
+    result = export(offline_settings, monkeypatch, "verify")
+    assert "the file lacks 2 rows of the table, and 1 were withheld" in result.stdout
 
 
 def test_a_withdrawn_version_and_an_erased_snapshot_are_no_faults(
@@ -367,9 +367,9 @@ def test_a_withdrawn_version_and_an_erased_snapshot_are_no_faults(
     result = export(offline_settings, monkeypatch, "verify")
     assert result.exception is None, result.output
     assert f"{VERSION}: withdrawn on " in result.output
-    place = Path(offline_settings.export_root) / VERSION
-    unlock(place)
-    (place / CSV).write_text("a person")
+    directory = Path(offline_settings.export_root) / VERSION
+    unlock(directory)
+    (directory / CSV).write_text("a person")
     result = export(offline_settings, monkeypatch, "verify")
     assert isinstance(result.exception, UserError)
     assert f"{VERSION}: it is withdrawn, and its file is still there" in result.output

@@ -56,8 +56,8 @@ class Exports:
         self, now: late.Figures, until: str = NEW, at_most: int = 99, once: Collection[str] = ()
     ) -> dict[str, list[str]]:
         names, last = ("events", "orders"), IsoWeek.parse(until)
-        found, self.left = late.weeks_to_export(self.catalog, self.target, now, names, last, at_most, once)
-        return {str(week): names for week, names in found.items()}
+        weeks, self.left = late.weeks_to_export(self.catalog, self.target, now, names, last, at_most, once)
+        return {str(week): names for week, names in weeks.items()}
 
 
 @pytest.fixture

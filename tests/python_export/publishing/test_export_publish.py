@@ -171,7 +171,7 @@ def test_changes_have_the_cells_of_the_files_and_the_same_bytes_in_every_root(
 ) -> None:
     columns = [{"name": name, "type": "string", "nulls": 0} for name in ("note", "figure", "price")]
     manifest = replace(draft("2020-W53"), columns=columns)
-    texts = [*dict.fromkeys(shown for _, shown in HOSTILE_TEXTS)]
+    texts = [*dict.fromkeys(escaped for _, escaped in HOSTILE_TEXTS)]
     old, new = ("".join(f"{cell(text)},{rest}\n" for text in texts) for rest in ("1,2", "3,4"))
     listed: list[list[bytes]] = []
     for root in ("one", "two"):
@@ -186,9 +186,9 @@ def test_changes_have_the_cells_of_the_files_and_the_same_bytes_in_every_root(
         file.write_bytes(content)
         with csv_file.connect(tmp_path / "scratch") as database:
             rows = csv_file.rows_of(file, ["change", "note", "changed_columns"])
-            found = database.execute(f"select * from {rows}").fetchall()
-        assert {*found} == {(kind, text, changed) for text in texts}
-        assert len(found) == len(texts)
+            rows_of_changes = database.execute(f"select * from {rows}").fetchall()
+        assert {*rows_of_changes} == {(kind, text, changed) for text in texts}
+        assert len(rows_of_changes) == len(texts)
 
 
 @pytest.mark.parametrize("published_to", ["local"], indirect=True)
@@ -243,9 +243,9 @@ def test_a_version_whose_writer_died_after_the_rename_is_readable_and_the_next_r
         with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
             rename = Path.rename
 
-            def die_after_the_version(path: Path, place: Path) -> None:
-                rename(path, place)
-                if place == version:
+            def die_after_the_version(path: Path, target_path: Path) -> None:
+                rename(path, target_path)
+                if target_path == version:
                     raise KeyboardInterrupt
 
             killed.setattr(Path, "rename", die_after_the_version)
@@ -402,9 +402,9 @@ def test_a_version_that_is_committed_during_the_cleaning_stays(
     s3_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def list_and_be_overtaken(self: S3Target, under: str = "") -> list:
-        found = [*objects(self, under)]
+        listed_objects = [*objects(self, under)]
         self.put("events/2020-W53/v1/manifest.json", json.dumps({"file": f"{folder}events_2020-W53_v1.csv"}).encode())
-        return found
+        return listed_objects
 
     target, objects = open_target(s3_settings), S3Target._objects
     folder = target.folder()
@@ -555,9 +555,9 @@ def test_a_damaged_manifest_costs_its_version_and_no_other(
     unreadable: list[ManifestError] = []
     assert [manifest.path for manifest in readable(target, paths(target), unreadable)] == ["events/2020-W52/v1"]
     assert "events/2020-W53/v1/manifest.json is missing or damaged" in unreadable[0].message
-    shown = listed(offline_settings, monkeypatch)
-    assert "2020-W52" in shown.output
-    assert "1 versions are not in this list: " in str(shown.exception)
+    result = listed(offline_settings, monkeypatch)
+    assert "2020-W52" in result.output
+    assert "1 versions are not in this list: " in str(result.exception)
 
     second = publish_content(target, "note\nb\n").manifest
     assert (second.version, second.supersedes, second.difference) == (2, 1, None)
@@ -567,22 +567,22 @@ def test_a_damaged_manifest_costs_its_version_and_no_other(
 
 def test_a_manifest_without_fields_of_later_releases_is_read_and_written_again_with_them(target: Target) -> None:
     path = publish_content(target, "note\na\n").manifest.path
-    said = json.loads(target.read(f"{path}/manifest.json"))
+    written = json.loads(target.read(f"{path}/manifest.json"))
     needed = {field.name for field in fields(Manifest) if field.default is MISSING and field.default_factory is MISSING}
-    overwrite(target, f"{path}/manifest.json", json.dumps({name: said[name] for name in needed}).encode())
+    overwrite(target, f"{path}/manifest.json", json.dumps({name: written[name] for name in needed}).encode())
     old = read(target, path)
     assert (old.key, old.reason, old.withdrawn, old.columns) == ([], "", None, [Column("note", "string", 0)])
-    assert list(json.loads(old.text())) == list(said)
-    assert json.loads(old.text()) == said | {"key": [], "reason": "", "difference": None, "totals_by": {}}
+    assert list(json.loads(old.text())) == list(written)
+    assert json.loads(old.text()) == written | {"key": [], "reason": "", "difference": None, "totals_by": {}}
 
 
 def test_a_manifest_of_a_newer_release_is_read_if_its_form_is_known(target: Target) -> None:
     path = publish_content(target, "note\na\n").manifest.path
-    said = json.loads(target.read(f"{path}/manifest.json"))
-    overwrite(target, f"{path}/manifest.json", json.dumps(said | {"colour": "red"}).encode())
+    written = json.loads(target.read(f"{path}/manifest.json"))
+    overwrite(target, f"{path}/manifest.json", json.dumps(written | {"colour": "red"}).encode())
     assert publish_content(target, "note\na\n").unchanged
 
-    overwrite(target, f"{path}/manifest.json", json.dumps(said | {"manifest_format": 2}).encode())
+    overwrite(target, f"{path}/manifest.json", json.dumps(written | {"manifest_format": 2}).encode())
     unreadable: list[ManifestError] = []
     assert [*readable(target, paths(target), unreadable)] == []
     assert "was written by a newer release" in unreadable[0].message
@@ -650,14 +650,18 @@ def test_the_list_has_every_version_and_what_came_after_it(
         ("2020-W53", "v2", None),
         ("2021-W01", "v1", None),
     ]
-    found = json.loads(listed(published_to, monkeypatch, "--dataset", "events", "--json").output)
-    assert [(entry["week"], entry["version"]) for entry in found] == [("2020-W53", 1), ("2020-W53", 2), ("2021-W01", 1)]
+    entries = json.loads(listed(published_to, monkeypatch, "--dataset", "events", "--json").output)
+    assert [(entry["week"], entry["version"]) for entry in entries] == [
+        ("2020-W53", 1),
+        ("2020-W53", 2),
+        ("2021-W01", 1),
+    ]
     unknown = listed(published_to, monkeypatch, "--dataset", "evnts")
     assert str(unknown.exception).startswith("Nothing of evnts is published")
 
 
 def test_a_version_whose_snapshot_cannot_be_kept_is_not_published(target: Target) -> None:
-    kept: list[str] = []
+    tagged: list[str] = []
 
     def refuse(manifest: Manifest) -> None:
         raise UserError(f"{manifest.path} cannot be kept", "Run it again")
@@ -670,5 +674,5 @@ def test_a_version_whose_snapshot_cannot_be_kept_is_not_published(target: Target
     assert target.versions() == {}
     # The tag of a version that is there may have been lost: it is made again.
     for _ in range(2):
-        publish_kept(lambda manifest: kept.append(manifest.path))
-    assert kept == ["events/2020-W53/v1"] * 2
+        publish_kept(lambda manifest: tagged.append(manifest.path))
+    assert tagged == ["events/2020-W53/v1"] * 2

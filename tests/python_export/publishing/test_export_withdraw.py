@@ -25,10 +25,10 @@ def test_what_is_withdrawn_leaves_its_manifest_alone(target: Target) -> None:
     publish_content(target, "note\nb\n")
     withdraw(target, f"{WEEK}/v2", "somebody was erased")
     assert without_folders(path for path in tree(target) if "/v2/" in path) == {f"{WEEK}/v2/manifest.json"}
-    said = read(target, f"{WEEK}/v2")
-    assert said.withdrawn is not None
-    assert said.withdrawn.reason == "somebody was erased"
-    assert (said.control_totals, said.totals_by) == ({}, {})
+    withdrawn = read(target, f"{WEEK}/v2")
+    assert withdrawn.withdrawn is not None
+    assert withdrawn.withdrawn.reason == "somebody was erased"
+    assert (withdrawn.control_totals, withdrawn.totals_by) == ({}, {})
     assert pointer(target)["version"] == newest(target, "events").version == 1
     assert [manifest.version for manifest in published(target)] == [1]
     assert [manifest.version for manifest in published(target, with_withdrawn=True)] == [1, 2]
@@ -112,12 +112,14 @@ def test_withdrawn_content_is_published_again_only_as_a_restatement(target: Targ
 def test_a_withdrawal_that_was_cut_off_is_completed(target: Target) -> None:
     """Cut off between the manifest and the files: so readers are told before a file is gone."""
     publish_content(target, "note\na\n")
-    place = target.root / f"{WEEK}/v1"
-    place.chmod(0o755)
-    manifest = json.loads((place / "manifest.json").read_text())
-    (place / "manifest.json").chmod(0o644)
-    (place / "manifest.json").write_text(json.dumps(manifest | {"withdrawn": {"on": "2021-01-04", "reason": "first"}}))
-    (place / ".manifest.json.0011aabb").write_text("unfinished")
+    directory = target.root / f"{WEEK}/v1"
+    directory.chmod(0o755)
+    manifest = json.loads((directory / "manifest.json").read_text())
+    (directory / "manifest.json").chmod(0o644)
+    (directory / "manifest.json").write_text(
+        json.dumps(manifest | {"withdrawn": {"on": "2021-01-04", "reason": "first"}})
+    )
+    (directory / ".manifest.json.0011aabb").write_text("unfinished")
     withdraw(target, f"{WEEK}/v1", "second")
-    assert [file.name for file in place.iterdir()] == ["manifest.json"]
+    assert [file.name for file in directory.iterdir()] == ["manifest.json"]
     assert read(target, f"{WEEK}/v1").withdrawn == Withdrawn("2021-01-04", "first")

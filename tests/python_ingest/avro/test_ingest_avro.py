@@ -48,9 +48,9 @@ def test_a_reference_is_looked_up_in_its_namespace() -> None:
 def test_types_of_other_documents_are_known_by_their_full_names() -> None:
     address = record("address", street="string") | {"namespace": "shop"}
     customer = record("customer", home="address") | {"namespace": "shop"}
-    found = form(["null", "shop.customer", "shop.address"], address, customer)
-    assert [record["name"].rpartition(".")[2] for record in found[1:]] == ["customer", "address"]
-    assert types(types(found[1])["home"]) == {"street": "string"}
+    union = form(["null", "shop.customer", "shop.address"], address, customer)
+    assert [record["name"].rpartition(".")[2] for record in union[1:]] == ["customer", "address"]
+    assert types(types(union[1])["home"]) == {"street": "string"}
 
 
 def test_the_form_keeps_what_the_bytes_depend_on() -> None:
@@ -204,8 +204,8 @@ def test_a_field_that_cannot_be_a_column_costs_the_field_wherever_it_is() -> Non
         writer = form(schema)
         assert sorted(path for path, _ in omitted_fields(writer)) == sorted({*omitted}), seed
         reader = reader_schema(of_avro(writer), writer)
-        found = fastavro.schemaless_reader(body, fastavro.parse_schema(writer), fastavro.parse_schema(reader))
-        assert without_nulls(found) == landed, seed
+        decoded = fastavro.schemaless_reader(body, fastavro.parse_schema(writer), fastavro.parse_schema(reader))
+        assert without_nulls(decoded) == landed, seed
 
 
 def test_records_that_contain_each_other_are_omitted_where_one_comes_again() -> None:
@@ -246,5 +246,5 @@ def test_a_fingerprint_follows_what_the_bytes_mean_and_stays_the_same_in_later_v
     # Tables have it as a property.
     assert fingerprinted(sale)[:16] == "15e51120410c585f"
     others = [record("sale", at=at, id="int"), record("sale", id="long", at=at), record("sale", id="int", at="long")]
-    found = {*map(fingerprinted, [sale, *others, record("sale", nr="int", at=at), "int", "nothing"])}
-    assert len(found) == 7
+    fingerprints = {*map(fingerprinted, [sale, *others, record("sale", nr="int", at=at), "int", "nothing"])}
+    assert len(fingerprints) == 7

@@ -24,10 +24,10 @@ DEFAULTS = {"int": 0, "string": "", "double": 0.5}
 
 def a_version(rng: random.Random, before: Fields) -> Fields:
     """Return fields by name, with their type and whether a record may lack them; some of an earlier version's."""
-    kept = {name: (kind, rng.choice([optional, True])) for name, (kind, optional) in before.items()}
-    kept = dict(rng.sample(list(kept.items()), rng.randint(max(0, len(kept) - 2), len(kept))))
+    remaining = {name: (kind, rng.choice([optional, True])) for name, (kind, optional) in before.items()}
+    remaining = dict(rng.sample(list(remaining.items()), rng.randint(max(0, len(remaining) - 2), len(remaining))))
     added = {f"f{rng.randrange(1000)}": (rng.choice([*DEFAULTS]), rng.random() < 0.3) for _ in range(rng.randint(0, 2))}
-    return kept | added
+    return remaining | added
 
 
 def schema_of(fields: Fields, depth: int) -> dict[str, Any]:
@@ -90,14 +90,14 @@ def optional(schema: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 def test_what_replaces_a_field_is_noted_or_refused_by_its_path_until_it_is_allowed() -> None:
-    place, other = record("p", x="int"), record("p", y="int")
-    assert notes_of(record("r", place=optional(place, "x")), record("r", place=other)) == (
+    before, other = record("p", x="int"), record("p", y="int")
+    assert notes_of(record("r", place=optional(before, "x")), record("r", place=other)) == (
         "place.x was dropped and y added, as a separate column",
     )
-    assert notes_of(record("r", place=place), record("r", place=optional(other, "y"))) != ()
+    assert notes_of(record("r", place=before), record("r", place=optional(other, "y"))) != ()
     with pytest.raises(IncompatibleSchema, match=r"^place.x: renamed to y without an alias$"):
-        notes_of(record("r", place=place), record("r", place=other))
-    assert notes_of(record("r", place=place), record("r", place=other), "place.x") == ()
+        notes_of(record("r", place=before), record("r", place=other))
+    assert notes_of(record("r", place=before), record("r", place=other), "place.x") == ()
     assert notes_of(record("r", a="int"), record("r", b="string")) == ()
     with pytest.raises(IncompatibleSchema, match="a: long cannot become int"):
         notes_of(record("r", a="long"), record("r", a="int"), "b")
@@ -125,7 +125,7 @@ def test_a_drop_next_to_an_addition_lands_and_is_in_the_log_and_the_summary(
     assert topic.land_well().notes == []
     (status,) = topic_statuses(topic.settings, [topic.declaration], 10)
     assert status.notes == [note]
-    shown = lakehouse("ingest", "status", "--models", str(models_dir))
-    assert f"note: {topic.name}: {note}" in shown.stdout
+    listed = lakehouse("ingest", "status", "--models", str(models_dir))
+    assert f"note: {topic.name}: {note}" in listed.stdout
     allowing = replace(topic.declaration, table=f"{topic.declaration.table}_allowed", allow=("code",))
     assert topic.land_well(declaration=allowing).notes == []

@@ -180,8 +180,8 @@ def test_every_type_lands_in_a_column_declared_as_documented(
     absent = record("every", missing=["null", "int"]) | {"doc": json.dumps(wider)}
     topic.produce(topic.encode(topic.register(absent), {"missing": 1}))
     assert topic.land_well().dead_letters == 0
-    found = types(topic)
-    assert {name: of_spark(found[name]) for name in wanted} == wanted
+    types_by_name = types(topic)
+    assert {name: of_spark(types_by_name[name]) for name in wanted} == wanted
     first, second = topic.rows()
     for name in wanted:
         read = values[name][1] if isinstance(values[name], tuple) else values[name]

@@ -30,8 +30,8 @@ def sales(topic: TopicFixture) -> list[tuple]:
 
 def test_a_field_renamed_with_an_alias_keeps_its_column(topic: TopicFixture) -> None:
     first = topic.register(record("sale", a="int", place=record("p", zip="string")))
-    place = aliased(record("p", code="string", zone=["null", "int"]), code=["zip"])
-    second = topic.register(aliased(record("sale", b="long", place=place), b=["a"]))
+    nested = aliased(record("p", code="string", zone=["null", "int"]), code=["zip"])
+    second = topic.register(aliased(record("sale", b="long", place=nested), b=["a"]))
     old = topic.encode(first, {"a": 1, "place": {"zip": "x"}})
     new = topic.encode(second, {"b": 2**40, "place": {"code": "y", "zone": 3}})
     topic.produce(new)
@@ -50,11 +50,11 @@ def test_a_field_renamed_with_an_alias_keeps_its_column(topic: TopicFixture) -> 
 
 
 def test_a_field_renamed_without_an_alias_is_refused(topic: TopicFixture) -> None:
-    place, renamed = record("p", zip="string"), record("p", code="string")
+    nested, renamed = record("p", zip="string"), record("p", code="string")
     name = f"sale_{topic.declaration.table}"
-    first = topic.register(record(name, a="int", place=place))
+    first = topic.register(record(name, a="int", place=nested))
     topic.produce(topic.encode(first, {"a": 1, "place": {"zip": "x"}}))
-    topic.produce(topic.encode(topic.register(record(name, b="long", place=place)), {"b": 2, "place": {"zip": "x"}}))
+    topic.produce(topic.encode(topic.register(record(name, b="long", place=nested)), {"b": 2, "place": {"zip": "x"}}))
     topic.produce(topic.encode(topic.register(record(name, a="int", place=renamed)), {"a": 3, "place": {"code": "x"}}))
     topic.produce(topic.encode(first, {"a": 4, "place": {"zip": "y"}}))
     assert topic.land_well().dead_letters == 2
@@ -338,8 +338,8 @@ def without_nulls(value: Any) -> Any:
         return [without_nulls(part) for part in value]
     if not isinstance(value, dict):
         return value
-    found = {name.replace("after", "before"): without_nulls(part) for name, part in value.items()}
-    return {name: part for name, part in found.items() if part not in (None, [])}
+    parts_by_name = {name.replace("after", "before"): without_nulls(part) for name, part in value.items()}
+    return {name: part for name, part in parts_by_name.items() if part not in (None, [])}
 
 
 @pytest.mark.long
@@ -359,8 +359,8 @@ def test_random_versions_mixed_in_one_batch_are_read_as_they_were_written(topic:
                 assert topic.land_well().dead_letters == 0
     assert topic.land_well().dead_letters == 0
     payload = [name for name in topic.table().schema().column_names if name in {*VARIANTS, *PLACES}]
-    found = [without_nulls({name: row[name] for name in payload}) for row in topic.rows()]
-    assert found == expected
+    values = [without_nulls({name: row[name] for name in payload}) for row in topic.rows()]
+    assert values == expected
     for name in {*payload} & {"places", "by_name"}:
         absent = topic.spark.table(f"lake.{topic.declaration.identifier}").where(f"{name} is null").count()
         assert absent == sum(name not in row for row in expected)

@@ -45,7 +45,7 @@ def columns(topic: TopicFixture) -> dict[str, str]:
     """Return every path of the table and its type, but for the ingester's own columns."""
     schema = topic.table().schema()
     paths = {schema.find_column_name(field_id): schema.find_type(field_id) for field_id in schema.field_ids}
-    return {path: str(found) for path, found in paths.items() if not path.startswith(("kafka_", "ingest", "decode"))}
+    return {path: str(kind) for path, kind in paths.items() if not path.startswith(("kafka_", "ingest", "decode"))}
 
 
 def test_a_plan_comes_true(topic: TopicFixture, models_dir: Path, lakehouse: Lakehouse) -> None:
@@ -53,9 +53,9 @@ def test_a_plan_comes_true(topic: TopicFixture, models_dir: Path, lakehouse: Lak
     topic.land_well()
     before, location = columns(topic), topic.table().metadata_location
     schema_id = register(topic, WIDER)
-    said = lakehouse("ingest", "plan-schema", topic.name, "--models", str(models_dir), "--json")
-    assert (said.returncode, said.stderr) == (0, "")
-    (plan,) = json.loads(said.stdout)
+    result = lakehouse("ingest", "plan-schema", topic.name, "--models", str(models_dir), "--json")
+    assert (result.returncode, result.stderr) == (0, "")
+    (plan,) = json.loads(result.stdout)
     assert plan == {
         "source": f"{topic.name}-value",
         "schema_id": schema_id,
@@ -106,9 +106,9 @@ def test_a_refusal_comes_true_and_is_exit_code_1(topic: TopicFixture, models_dir
     topic.produce(topic.encode(register(topic, record("sale", id="int", a="string")), {"id": 1, "a": "x"}))
     topic.land_well()
     schema_id = register(topic, record("sale", id="int", a="int"))
-    said = plan_schema(topic, models_dir)
-    assert said.exit_code == 1
-    assert said.stdout == (
+    result = plan_schema(topic, models_dir)
+    assert result.exit_code == 1
+    assert result.stdout == (
         f"{topic.name}-value, schema id {schema_id}, into {topic.declaration.identifier}:\n"
         "  refused    a: string cannot become int\n"
     )
@@ -133,9 +133,9 @@ def test_without_a_table_every_column_is_added_and_keys_are_planned_too(topic: T
 def test_a_proposed_schema_is_read_from_a_file(topic: TopicFixture, models_dir: Path, tmp_path: Path) -> None:
     proposed = tmp_path / "sale.avsc"
     proposed.write_text(json.dumps(FIRST))
-    said = plan_schema(topic, models_dir, "--schema-file", str(proposed))
-    assert said.exit_code == 0
-    assert said.stdout.splitlines() == [
+    result = plan_schema(topic, models_dir, "--schema-file", str(proposed))
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
         f"{proposed} into {topic.declaration.identifier}:",
         "  adds       id int",
         "  adds       price float",

@@ -105,15 +105,15 @@ def test_the_columns_are_the_same_whichever_version_is_read_first() -> None:
             columns, writers = learned(*order)
             outcomes.append(plain(columns))
             for again in permutations(writers):
-                found = reduce(lambda state, form: state.with_writer("value", 1, form), again, SchemaState())
-                assert plain(found.columns) == outcomes[0]
+                reached = reduce(lambda state, form: state.with_writer("value", 1, form), again, SchemaState())
+                assert plain(reached.columns) == outcomes[0]
                 assert Versions.of(again).types.keys() == Versions.of(writers).types.keys()
         assert all(outcome == outcomes[0] for outcome in outcomes)
 
 
 def paths(column: IcebergType, path: str = "") -> list[str]:
     """Return every path of a type, in order."""
-    below = [place for name, part in children(column).items() for place in paths(part, f"{path}.{name}")]
+    below = [path_below for name, part in children(column).items() for path_below in paths(part, f"{path}.{name}")]
     return [path, *below]
 
 
@@ -229,9 +229,13 @@ def test_a_column_is_read_as_the_writers_own_type_where_avro_cannot_convert(
     known: Any, writer: Any, expected: Any
 ) -> None:
     columns, (_, form) = learned(record("r", x=known), record("r", y="int", **({"x": writer} if writer else {})))
-    found = not_null(fields(reader_schema(columns, form))["x"]["type"])
-    if isinstance(found, list):
-        assert list(map(avro_type, found)) == expected
+    read_type = not_null(fields(reader_schema(columns, form))["x"]["type"])
+    if isinstance(read_type, list):
+        assert list(map(avro_type, read_type)) == expected
     else:
-        own = {name: part for name, part in found.items() if name != "name"} if isinstance(found, dict) else found
-        assert own == expected
+        unnamed = (
+            {name: part for name, part in read_type.items() if name != "name"}
+            if isinstance(read_type, dict)
+            else read_type
+        )
+        assert unnamed == expected

@@ -212,9 +212,9 @@ def test_what_cannot_be_a_column_costs_the_field_and_not_the_record(services: Se
     assert len(result.notes) == 1
     for number, (_, reason) in enumerate(NO_COLUMN):
         assert f"f{number} is omitted, {reason}" in result.notes[0]
-    found = read(topic)
-    assert not {*written} - {"k"} & {*found.iceberg}
-    assert found.rows[0]["k"] == 1
+    landed_table = read(topic)
+    assert not {*written} - {"k"} & {*landed_table.iceberg}
+    assert landed_table.rows[0]["k"] == 1
     assert_columns_say_what_bytes_say(topic, 1)
     # Of the two names the table has one from now on.
     topic.produce(topic.encode(topic.register(record("r", k="int", id="int")), {"k": 2, "id": 5}))

@@ -44,8 +44,8 @@ def test_a_layout_declared_later_is_that_of_new_files_and_no_claim_is_lost(
     assert replay.replay(topic.batch_writer(), None) == Replayed(4, 4)
     assert_exactly_once(topic, 40)
     catalog = load_catalog(topic.settings)
-    [found] = erase.find(catalog, [topic.declaration], (Person("seller", "14"),))
-    assert erase.erase(catalog, topic.spark, found, "test") == 1
+    [layouts] = erase.find(catalog, [topic.declaration], (Person("seller", "14"),))
+    assert erase.erase(catalog, topic.spark, layouts, "test") == 1
     report = verify_topic(topic.settings, topic.declaration, 10, decoded=True)
     assert (report.problems, report.records, report.erased, report.decoded) == ([], 40, 1, 39)
     assert topic.land_well(Options(from_earliest=True, wait=10)).records == 0

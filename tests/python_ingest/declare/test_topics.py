@@ -196,8 +196,8 @@ def test_a_limit_is_exceeded_beyond_both_its_share_and_its_count() -> None:
 def test_declared_columns_have_the_type_that_their_source_gives(tmp_path: Path) -> None:
     columns = "[{name: id, data_type: bigint}, {name: lines, data_type: 'array<struct<sku: string>>'}, {name: untyped}]"
     text = GOOD.replace("- name: refunds", f"- name: refunds\n        columns: {columns}")
-    found = read_declarations(written(tmp_path, text))[1].columns
-    assert {field.name: in_spark(field.field_type) for field in found.fields} == {
+    struct = read_declarations(written(tmp_path, text))[1].columns
+    assert {field.name: in_spark(field.field_type) for field in struct.fields} == {
         "id": "bigint",
         "lines": "array<struct<`sku`: string>>",
     }
@@ -235,14 +235,14 @@ def test_a_layout_is_declared_as_spark_writes_it(tmp_path: Path) -> None:
     order = ["hours(kafka_timestamp)", "id desc", "kafka_offset asc nulls last"]
     kafka = f"topic: refunds, partition_spec: {terms}, sort_order: {order}, client_options: {{client.rack: a, x: 5}}"
     text = GOOD.replace("topic: refunds", kafka).replace("- name: refunds", f"- name: refunds\n        {COLUMNS}")
-    found = read_declarations(written(tmp_path, text))[1]
-    assert [str(term) for term in found.partition_spec or ()] == terms
-    assert [str(term) for term in found.sort_order or ()] == [
+    declaration = read_declarations(written(tmp_path, text))[1]
+    assert [str(term) for term in declaration.partition_spec or ()] == terms
+    assert [str(term) for term in declaration.sort_order or ()] == [
         "hours(kafka_timestamp) asc nulls first",
         "id desc nulls last",
         "kafka_offset asc nulls last",
     ]
-    assert found.client_options == (("client.rack", "a"), ("x", "5"))
+    assert declaration.client_options == (("client.rack", "a"), ("x", "5"))
 
 
 def test_the_subjects_of_a_topic_follow_what_it_declares(tmp_path: Path) -> None:

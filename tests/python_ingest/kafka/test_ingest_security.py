@@ -60,9 +60,9 @@ class Secured:
     other_ca: str
     secrets: tuple[str, ...]
 
-    def settings(self, *parts: dict[str, str]) -> Settings:
+    def settings(self, *overrides: dict[str, str]) -> Settings:
         env = dict(os.environ)
-        for part in parts:
+        for part in overrides:
             env |= part
         return from_environment(env)
 
@@ -166,11 +166,11 @@ def ingest_and_verify(topic: TopicFixture, models_dir: Path, env: dict[str, str]
 
 
 def command_lines(pid: int) -> list[str]:
-    found = []
+    lines = []
     for process in psutil.Process(pid).children(recursive=True):
         with suppress(psutil.NoSuchProcess):
-            found.append(" ".join(process.cmdline()))
-    return found
+            lines.append(" ".join(process.cmdline()))
+    return lines
 
 
 def files_with(text: str, *directories: Path) -> set[str]:

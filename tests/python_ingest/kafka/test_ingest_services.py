@@ -75,20 +75,20 @@ def registry_at(url: str, offline_settings: Settings, wait: float = 10) -> Regis
     return Registry(offline_settings.changed(schema_registry_url=url), wait)
 
 
-FOUND = (200, {"schema": '"int"'})
+REGISTERED = (200, {"schema": '"int"'})
 UNKNOWN = (404, {"error_code": 40403, "message": "Schema not found"})
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 429])
 def test_an_outage_of_the_registry_is_waited_for(offline_settings: Settings, status: int) -> None:
-    with registry_answering((status, {"error_code": status}), FOUND) as (url, asked):
+    with registry_answering((status, {"error_code": status}), REGISTERED) as (url, asked):
         schema = registry_at(url, offline_settings).schemas([7])[7]
         assert (schema.schema_type, schema.text) == ("AVRO", '"int"')
         assert len(asked) == 2
 
 
 def test_a_schema_is_asked_for_once(offline_settings: Settings) -> None:
-    with registry_answering(FOUND) as (url, asked):
+    with registry_answering(REGISTERED) as (url, asked):
         registry = registry_at(url, offline_settings)
         assert registry.schemas([7]).get(7) == registry.schemas([7]).get(7)
         assert len(asked) == 1
@@ -107,7 +107,7 @@ def test_a_missing_id_is_asked_for_again_after_pauses_that_double(
 
     clock = Clock()
     monkeypatch.setattr("python_ingest.kafka.registry.time", clock)
-    with registry_answering(*[UNKNOWN] * 16, FOUND) as (url, asked):
+    with registry_answering(*[UNKNOWN] * 16, REGISTERED) as (url, asked):
         registry = registry_at(url, offline_settings)
         asked_at = []
         while registry.schemas([7]).get(7) is None:
@@ -163,10 +163,10 @@ def test_a_known_id_that_means_another_schema_stops_its_topic_by_name(
 def test_a_batch_asks_for_few_of_many_unknown_ids_and_for_those_that_come_often(
     offline_settings: Settings, declaration: Declaration
 ) -> None:
-    with registry_answering(FOUND, subject=f"{declaration.topic}-value") as (url, asked):
+    with registry_answering(REGISTERED, subject=f"{declaration.topic}-value") as (url, asked):
         schemas = TopicSchemas(registry_at(url, offline_settings), declaration)
-        found = Counter({9000: 2} | dict.fromkeys(range(5000, 1, -1), 1))
-        learned = schemas.resolve_schemas(SchemaState(), found, Counter(), 3)
+        counts = Counter({9000: 2} | dict.fromkeys(range(5000, 1, -1), 1))
+        learned = schemas.resolve_schemas(SchemaState(), counts, Counter(), 3)
     assert sorted(asked) == [f"/schemas/ids/{number}" for number in (2, 3, 9000)]
     assert (set(learned.value.writers), learned.value.too_many) == ({2, 3, 9000}, True)
 
@@ -206,13 +206,13 @@ def test_what_kafka_calls_passing_is_waited_for(spark: SparkSession) -> None:
     others = re.compile(
         "UNKNOWN_TOPIC_OR_PARTITION|CORRUPT|REPLICAS|TRANSACTIONS|ELECTION|SHARE|UNSTABLE|TOPIC_ID_ERROR"
     )
-    found = {
+    codes = {
         str(error.name()): error.code()
         for error in jvm.org.apache.kafka.common.protocol.Errors.values()
         if error.exception() is not None and retriable.isInstance(error.exception())
     }
-    assert {"OFFSET_NOT_AVAILABLE", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"} < found.keys()
-    assert [name for name, code in found.items() if not others.search(name) and not passing(KafkaError(code))] == []
+    assert {"OFFSET_NOT_AVAILABLE", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"} < codes.keys()
+    assert [name for name, code in codes.items() if not others.search(name) and not passing(KafkaError(code))] == []
     assert not passing(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
 
 

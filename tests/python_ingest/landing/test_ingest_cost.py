@@ -66,5 +66,5 @@ def schemas_in_memory(topic: TopicFixture) -> int:
     """Count the Avro records that the JVM cannot collect: a histogram collects first."""
     pid = str(topic.spark._jvm.java.lang.ProcessHandle.current().pid())
     histogram = subprocess.run([JCMD, pid, "GC.class_histogram"], capture_output=True, text=True, check=True).stdout
-    found = re.search(r"(\d+) +\d+ +org\.apache\.avro\.Schema\$RecordSchema\n", histogram)
-    return int(found[1]) if found else 0
+    match = re.search(r"(\d+) +\d+ +org\.apache\.avro\.Schema\$RecordSchema\n", histogram)
+    return int(match[1]) if match else 0

@@ -182,14 +182,14 @@ def test_poison_becomes_dead_letters_and_neighbours_are_unaffected(topic: TopicF
 
 
 def test_a_string_that_is_not_utf_8_makes_a_dead_letter_wherever_it_is(topic: TopicFixture) -> None:
-    place = record("p", city=["null", "string"])
+    nested = record("p", city=["null", "string"])
     schema_id = topic.register(
         record(
             "texts",
             top="string",
-            place=place,
+            place=nested,
             tags={"type": "array", "items": "string"},
-            by_name={"type": "map", "values": place | {"name": "q"}},
+            by_name={"type": "map", "values": nested | {"name": "q"}},
             either=["int", "string"],
         )
     )

@@ -263,12 +263,12 @@ def test_compaction_expiry_and_rollback_neither_lose_nor_double(topic: TopicFixt
     assert topic.land_well().records == 6
     topic.sql(f"call lake.system.expire_snapshots(table => '{name}', older_than => now(), retain_last => 1)")
     assert len(topic.table().snapshots()) == 1
-    kept = topic.table().current_snapshot().snapshot_id
+    snapshot_id = topic.table().current_snapshot().snapshot_id
     produce(topic, 6, start=40)
     assert topic.land_well().records == 6
     assert_exactly_once(topic, 46)
     last = max(row["ingest_batch"] for row in topic.rows())
-    topic.sql(f"call lake.system.rollback_to_snapshot('{name}', {kept})")
+    topic.sql(f"call lake.system.rollback_to_snapshot('{name}', {snapshot_id})")
     assert topic.land_well().records == 6
     assert_exactly_once(topic, 46)
     # Whoever had read the rolled back batch looks for greater numbers only.

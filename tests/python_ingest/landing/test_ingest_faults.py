@@ -133,9 +133,9 @@ def test_a_frozen_broker_is_reported_while_following_and_then_caught_up_with_and
         read_until(follower.stderr, "12 records landed")
         (jvm,) = psutil.Process(follower.pid).children()
         jvm.kill()
-        _, told = follower.communicate()
+        _, log = follower.communicate()
         assert follower.returncode == 1
-        assert "error: Spark's Java process has ended" in told
+        assert "error: Spark's Java process has ended" in log
     finally:
         process.resume()
         if follower.poll() is None:
@@ -259,8 +259,8 @@ def test_large_records_land_in_the_default_heap(topic: TopicFixture, models_dir:
     large_records(topic, 300)
     landed = run_lakehouse("--log-level=warning", "ingest", "run", "--models", str(models_dir), timeout=600)
     assert (landed.returncode, landed.stderr) == (0, "")
-    places = topic.table().scan(selected_fields=("kafka_partition", "kafka_offset")).to_arrow().to_pylist()
-    assert len({tuple(place.values()) for place in places}) == len(places) == 300
+    positions = topic.table().scan(selected_fields=("kafka_partition", "kafka_offset")).to_arrow().to_pylist()
+    assert len({tuple(position.values()) for position in positions}) == len(positions) == 300
     assert len(topic.table().snapshots()) > 1
 
 
@@ -457,13 +457,13 @@ def test_a_damaged_or_missing_metadata_file_is_named(topic: TopicFixture) -> Non
     }
     for location, named in files.items():
         file = Path(location.removeprefix("file:"))
-        whole = file.read_bytes()
-        for damaged in (whole[: len(whole) // 2], b"", None):
+        content = file.read_bytes()
+        for damaged in (content[: len(content) // 2], b"", None):
             file.unlink() if damaged is None else file.write_bytes(damaged)
             result = topic.land()
             assert (result.records, str(result.error).startswith(named)) == (0, True), result.error
             assert "is missing or damaged" in str(result.error)
-        file.write_bytes(whole)
+        file.write_bytes(content)
     assert topic.land_well().records == 6
     assert_exactly_once(topic, 12)
 

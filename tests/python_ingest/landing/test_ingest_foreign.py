@@ -37,7 +37,7 @@ def errors(topic: TopicFixture) -> list[str | None]:
 
 def test_neighbours_of_hostile_schemas_are_untouched_and_each_is_named(topic: TopicFixture) -> None:
     rng = random.Random(20261122)
-    own = topic.register(sale(topic))
+    rows_of_topic = topic.register(sale(topic))
     # Fields of the same names with other types, fields of other names, random ones, and none at all.
     hostile = [
         record("trade", id="string", note="int", symbol="string"),
@@ -53,12 +53,12 @@ def test_neighbours_of_hostile_schemas_are_untouched_and_each_is_named(topic: To
     expected: list[str | None] = []
     for index, (schema_id, subject) in enumerate(foreign.items()):
         topic.produce(b"\x00" + schema_id.to_bytes(4, "big") + rng.choice(bodies))
-        topic.produce(topic.encode(own, {"id": index, "note": "good"}))
+        topic.produce(topic.encode(rows_of_topic, {"id": index, "note": "good"}))
         expected += [f"foreign_schema: schema id {schema_id} belongs to {subject}", None]
     assert topic.land_well().dead_letters == len(foreign)
     assert errors(topic) == expected
     assert [row["id"] for row in topic.rows()[1::2]] == list(range(len(foreign)))
-    assert list(SchemaState.of(topic.table()).writers["value"]) == [own]
+    assert list(SchemaState.of(topic.table()).writers["value"]) == [rows_of_topic]
     assert [field.name for field in SchemaState.of(topic.table()).columns.fields] == ["id", "note"]
     assert_exactly_once(topic, 2 * len(foreign))
 
@@ -157,8 +157,8 @@ def test_a_registry_that_lists_no_subjects_is_asked_for_the_allowed_ones(
             ("mine", None),
             ("other", "foreign_schema: schema id 7 is not registered under other-value"),
         ):
-            found = TopicSchemas(Registry(settings, 10), replace(declaration, topic=topic))
-            assert found.resolve_schemas(SchemaState(), {7}, ()).value.rejected.get(7) == reason
+            schemas = TopicSchemas(Registry(settings, 10), replace(declaration, topic=topic))
+            assert schemas.resolve_schemas(SchemaState(), {7}, ()).value.rejected.get(7) == reason
     finally:
         server.shutdown()
         server.server_close()
@@ -171,8 +171,8 @@ def test_a_spoiled_table_is_repaired_as_in_the_docs(topic: TopicFixture) -> None
     topic.produce(topic.encode(schema_id, {"id": "x", "symbol": "s"}))
     # As it was before subjects were asked for: the foreign schema came first and decided the columns.
     declaring(topic, subject=(foreign_subject,)).land_well()
-    own = topic.register(sale(topic))
-    topic.produce(topic.encode(own, {"id": 1, "note": "n"}))
+    good_fields = topic.register(sale(topic))
+    topic.produce(topic.encode(good_fields, {"id": 1, "note": "n"}))
     assert topic.land_well().dead_letters == 1
     text = (PROJECT_ROOT / "docs" / "operations.md").read_text()
     section = text.split("## A table that a foreign schema spoiled")[1].split("\n## ")[0]
@@ -184,13 +184,13 @@ def test_a_spoiled_table_is_repaired_as_in_the_docs(topic: TopicFixture) -> None
         "stock_trades": f"{topic.name}-trades",
         "7": str(schema_id),
     }
-    commands = re.sub("|".join(own_names), lambda found: own_names[found[0]], statements[1])
+    commands = re.sub("|".join(own_names), lambda match: own_names[match[0]], statements[1])
     for command in filter(str.strip, commands.split(";\n")):
         topic.sql(command)
     assert replay.replay(topic.batch_writer(), None) == Replayed(2, 1)
     assert errors(topic) == [f"foreign_schema: schema id {schema_id} belongs to {foreign_subject}", None]
     assert [(row["id"], row["note"]) for row in topic.rows()] == [(None, None), (1, "n")]
     assert [field.name for field in SchemaState.of(topic.table()).columns.fields] == ["id", "note"]
-    topic.produce(topic.encode(own, {"id": 2, "note": "m"}))
+    topic.produce(topic.encode(good_fields, {"id": 2, "note": "m"}))
     assert topic.land_well().dead_letters == 0
     assert_exactly_once(topic, 3)

@@ -36,7 +36,7 @@ def verified(topic: TopicFixture) -> Report:
     return report
 
 
-def place(row: dict[str, Any]) -> tuple[int, int, int]:
+def position(row: dict[str, Any]) -> tuple[int, int, int]:
     return row["kafka_generation"] or 0, row["kafka_partition"], row["kafka_offset"]
 
 
@@ -64,16 +64,16 @@ def test_a_recreated_topic_is_a_generation_of_its_own(topic: TopicFixture, model
 
     rows = topic.rows()
     assert [row for row in rows if row["kafka_generation"] is None] == former
-    places = [(row["kafka_generation"], row["kafka_partition"], row["kafka_offset"]) for row in rows]
-    assert len(set(places)) == len(places) == 20
-    assert {generation for generation, *_ in places} == {None, 1}
+    positions = [(row["kafka_generation"], row["kafka_partition"], row["kafka_offset"]) for row in rows]
+    assert len(set(positions)) == len(positions) == 20
+    assert {generation for generation, *_ in positions} == {None, 1}
     assert {row["ingest_batch"] for row in rows} == {1, 2, 3}
     report = verified(topic)
     assert (report.rows, report.records, report.expired, report.decoded) == (20, 10, 10, 20)
 
-    [found] = erase.named(load_catalog(topic.settings), [topic.declaration], [(topic.name, 1, 1, 0)])
-    assert erase.erase(load_catalog(topic.settings), topic.spark, found, "erase-test") == 1
-    emptied = {place(row) for row in topic.rows() if (row["decode_error"] or "").startswith("erased: ")}
+    [to_erase] = erase.named(load_catalog(topic.settings), [topic.declaration], [(topic.name, 1, 1, 0)])
+    assert erase.erase(load_catalog(topic.settings), topic.spark, to_erase, "erase-test") == 1
+    emptied = {position(row) for row in topic.rows() if (row["decode_error"] or "").startswith("erased: ")}
     assert emptied == {(1, 1, 0)}
     verified(topic)
 
@@ -92,7 +92,7 @@ def test_a_replay_changes_the_row_of_its_own_generation(topic: TopicFixture, mod
     assert [row["decode_error"] is None for row in topic.rows()] == [False, False]
     topic.register_under(f"{topic.name}-value", record("later", id="int", color="string"))
     assert replay.replay(topic.batch_writer(), None).decoded == 1
-    assert {place(row): row.get("id") for row in topic.rows()} == {(0, 0, 0): None, (1, 0, 0): 7}
+    assert {position(row): row.get("id") for row in topic.rows()} == {(0, 0, 0): None, (1, 0, 0): 7}
     verified(topic)
 
 
@@ -110,4 +110,4 @@ def test_a_rebound_topic_begins_at_its_option_and_a_backfill_goes_no_further(
     topic.sql("delete from {table} where kafka_generation = 1 and kafka_partition = 2")
     assert topic.land_well(Options(wait=10, from_earliest=True)).records == 1
     assert verified(topic).records == 3
-    assert {place(row) for row in topic.rows() if row["kafka_generation"]} == {(1, 0, 2), (1, 1, 2), (1, 2, 2)}
+    assert {position(row) for row in topic.rows() if row["kafka_generation"]} == {(1, 0, 2), (1, 1, 2), (1, 2, 2)}

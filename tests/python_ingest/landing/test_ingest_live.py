@@ -153,8 +153,8 @@ def test_following_starves_no_live_topic_writes_metrics_and_ends_after_its_batch
     first.ingester(Options(wait=30)).catch_up(busy.declarations)
     wanted = {topic: number + 3 for topic, number in batches(busy).items()}
     follower = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    told: list[str] = []
-    reader = threading.Thread(target=lambda: told.extend(follower.communicate()))
+    output: list[str] = []
+    reader = threading.Thread(target=lambda: output.extend(follower.communicate()))
     reader.start()
     try:
         until(
@@ -164,8 +164,8 @@ def test_following_starves_no_live_topic_writes_metrics_and_ends_after_its_batch
     finally:
         follower.send_signal(signal.SIGTERM)
         reader.join(120)
-    assert follower.returncode == 0, told
-    assert all(f"warning: {first.name}: " in line for line in told[1].splitlines())
+    assert follower.returncode == 0, output
+    assert all(f"warning: {first.name}: " in line for line in output[1].splitlines())
     assert_each_once(busy)
 
 

@@ -72,11 +72,11 @@ def test_nothing_behind_the_ends_is_read_and_nothing_of_a_partition_without_one(
 def test_a_capped_plan_is_a_prefix_of_each_range_and_uses_the_limit(limit: int) -> None:
     ranges = [OffsetRange(0, 10, 12), OffsetRange(1, 0, 500), OffsetRange(2, 7, 8), OffsetRange(3, 0, 90)]
     chosen = capped(ranges, limit)
-    whole = {piece.partition: piece for piece in ranges}
+    uncapped = {piece.partition: piece for piece in ranges}
     assert count(chosen) == min(limit, count(ranges))
     for piece in chosen:
-        assert piece.start == whole[piece.partition].start
-        assert piece.start < piece.until <= whole[piece.partition].until
+        assert piece.start == uncapped[piece.partition].start
+        assert piece.start < piece.until <= uncapped[piece.partition].until
 
 
 def test_what_short_ranges_leave_goes_to_the_long_one() -> None:

@@ -94,13 +94,13 @@ def test_a_table_has_the_properties_that_are_declared_now(catalog: Catalog) -> N
     for size in ("1000000", "2000000"):
         declared = replace(DECLARATION, table_properties=(("write.target-file-size-bytes", size),))
         assert tables.prepared(catalog, declared).properties["write.target-file-size-bytes"] == size
-        found = load_table(catalog, declared.identifier)
-        assert found is not None
-        assert found.properties["write.target-file-size-bytes"] == size
-        assert found.properties["write.parquet.compression-codec"] == "zstd"
-    before = found.metadata_location
+        table = load_table(catalog, declared.identifier)
+        assert table is not None
+        assert table.properties["write.target-file-size-bytes"] == size
+        assert table.properties["write.parquet.compression-codec"] == "zstd"
+    before = table.metadata_location
     assert tables.prepared(catalog, declared).metadata_location == before
-    with found.transaction() as transaction:
+    with table.transaction() as transaction:
         transaction.remove_properties("write.parquet.row-group-check-min-record-count")  # as of an earlier version
     assert tables.prepared(catalog, declared).properties["write.parquet.row-group-check-min-record-count"] == "4"
 
@@ -248,8 +248,8 @@ def test_a_table_grows_by_adding_and_widening_in_one_commit(catalog: Catalog) ->
     grown = FIRST.with_writer("value", 5, writer(record("r", a="long", n=nested, d="string")))
     tables.evolve(table, DECLARATION, grown)
     after = catalog.load_table(DECLARATION.identifier)
-    found = {name: str(after.schema().find_type(name)) for name in ("a", "n.b", "n.c", "d")}
-    assert found == {"a": "long", "n.b": "double", "n.c": "string", "d": "string"}
+    types = {name: str(after.schema().find_type(name)) for name in ("a", "n.b", "n.c", "d")}
+    assert types == {"a": "long", "n.b": "double", "n.c": "string", "d": "string"}
     assert SchemaState.of(after).writers == grown.writers
 
 
@@ -285,8 +285,8 @@ def test_a_table_has_what_its_source_declares_before_the_first_record_and_grows_
     wider = declared(A="bigint", place="struct<zip: string, city: string>", more="array<struct<x: int>>")
     table = tables.prepared(catalog, wider)
     names = ("a", "place.city", "place.zip", "more.element.x", "kafka_key.id")
-    found = {name: str(table.schema().find_type(name)) for name in names}
-    assert found == dict(zip(names, ("long", "string", "string", "int", "int"), strict=True))
+    types = {name: str(table.schema().find_type(name)) for name in names}
+    assert types == dict(zip(names, ("long", "string", "string", "int", "int"), strict=True))
     assert tables.prepared(catalog, first).metadata_location == table.metadata_location
     with pytest.raises(UserError, match=r"bronze.sales cannot have .* declares: place.city: int does not fit"):
         tables.prepared(catalog, declared(place="struct<city: int>"))

@@ -26,7 +26,7 @@ class Note:
 
 
 NOTES = SmallTable("ops.notes", Note)
-KEPT = int(PROPERTIES["write.metadata.previous-versions-max"])
+METADATA_FILES = int(PROPERTIES["write.metadata.previous-versions-max"])
 
 
 @pytest.fixture
@@ -40,11 +40,11 @@ def separate_topic(topic: TopicFixture, tmp_path: Path) -> TopicFixture:
 
 def on(settings: Settings, spark: SparkSession) -> SparkSession:
     """Return a session that has seen nothing of a catalog yet."""
-    own = spark.newSession()
+    session = spark.newSession()
     for name, value in configuration(settings).items():
         if name.startswith("spark.sql.catalog."):
-            own.conf.set(name, value)
-    return own
+            session.conf.set(name, value)
+    return session
 
 
 def test_a_lake_that_was_saved_while_records_came_goes_on_from_there(
@@ -71,7 +71,7 @@ def test_a_lake_that_was_saved_while_records_came_goes_on_from_there(
     assert saved.stat().st_mode & 0o077 == 0
     then = len(landed)
     # The metadata file that was saved is not in the copy any more.
-    for number in range(KEPT + 5):
+    for number in range(METADATA_FILES + 5):
         note(catalog, str(number))
     while len(landed) < then + 2:
         ended.wait(0.1)

@@ -46,13 +46,13 @@ def test_dead_letters_are_counted_by_reason_and_schema_id_without_payload(
     topic: TopicFixture, models_dir: Path, lakehouse: Lakehouse
 ) -> None:
     missing = land_dead_letters(topic)
-    shown = lakehouse("ingest", "dead-letters", topic.name, "--models", str(models_dir))
-    assert (shown.returncode, shown.stderr) == (0, "")
-    assert [line.split()[:3] for line in shown.stdout.splitlines()[1:]] == [
+    as_table = lakehouse("ingest", "dead-letters", topic.name, "--models", str(models_dir))
+    assert (as_table.returncode, as_table.stderr) == (0, "")
+    assert [line.split()[:3] for line in as_table.stdout.splitlines()[1:]] == [
         ["unknown_schema_id", str(missing), "6"],
         ["not_registry_avro", "-", "1"],
     ]
-    assert b"foreign".hex() not in shown.stdout
+    assert b"foreign".hex() not in as_table.stdout
     listed = lakehouse("ingest", "dead-letters", topic.name, "--show-raw", "--json", "--models", str(models_dir))
     values = [row["kafka_raw_value"] for row in json.loads(listed.stdout)]
     assert len(values) == 7
@@ -71,10 +71,10 @@ def test_a_replay_decodes_in_place_once_and_under_a_new_batch_number(topic: Topi
     assert sorted(row["id"] for row in after if row["ingest_batch"] == 2) == list(range(3, 9))
     assert [row["kafka_raw_value"] for row in after if row["decode_error"]] == [b"foreign bytes"]
 
-    def kept(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def unchanged_columns(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return [{name: value for name, value in row.items() if name not in CHANGED_BY_REPLAY} for row in rows]
 
-    assert kept(after) == kept(before)
+    assert unchanged_columns(after) == unchanged_columns(before)
     replayed = topic.table().current_snapshot()
     assert replayed.summary["lakehouse.batch"] == "2"
     assert replay.replay(topic.batch_writer(), None) == Replayed(1, 0)
@@ -139,16 +139,16 @@ def test_a_key_that_could_not_be_decoded_is_listed_and_repaired_beside_its_value
     assert (result.records, result.dead_letters, result.key_errors) == (5, 1, 4)
     foreign = f"foreign_schema: schema id {moved} belongs to {subject}"
     assert [row["key_error"] for row in topic.rows()][:3] == [foreign] * 3
-    shown = lakehouse("ingest", "dead-letters", topic.name, "--json", "--models", str(models_dir))
-    assert [(row["reason"], row["schema_id"], row["rows"], row["part"]) for row in json.loads(shown.stdout)] == [
+    counted = lakehouse("ingest", "dead-letters", topic.name, "--json", "--models", str(models_dir))
+    assert [(row["reason"], row["schema_id"], row["rows"], row["part"]) for row in json.loads(counted.stdout)] == [
         ("foreign_schema", moved, 3, "key"),
         ("unknown_schema_id", 0x7FFFFFFF, 1, "value"),
         ("not_registry_avro", None, 1, "key"),
     ]
     listed = lakehouse("ingest", "dead-letters", topic.name, "--show-raw", "--models", str(models_dir))
-    said = " ".join(listed.stdout.split())
-    assert f"0/2: key: {foreign} " in said
-    assert f"0/1: unknown_schema_id: schema id {0x7FFFFFFF}, key: {foreign} " in said
+    text = " ".join(listed.stdout.split())
+    assert f"0/2: key: {foreign} " in text
+    assert f"0/1: unknown_schema_id: schema id {0x7FFFFFFF}, key: {foreign} " in text
     status = lakehouse("ingest", "status", "--models", str(models_dir))
     note = f"note: {topic.name}: 4 keys could not be decoded: see `lakehouse ingest dead-letters`"
     assert note in status.stdout

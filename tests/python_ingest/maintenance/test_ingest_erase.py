@@ -61,8 +61,8 @@ def produce(topic: TopicFixture, count: int = 9) -> None:
 
 def erased(topic: TopicFixture, *persons: Person) -> list[int]:
     catalog = load_catalog(topic.settings)
-    found = erase.find(catalog, [topic.declaration], persons or (Person("customer", "1"),))
-    return [erase.erase(catalog, topic.spark, rows, "erase-test") for rows in found]
+    to_erase = erase.find(catalog, [topic.declaration], persons or (Person("customer", "1"),))
+    return [erase.erase(catalog, topic.spark, rows, "erase-test") for rows in to_erase]
 
 
 def purged(topic: TopicFixture) -> Purged:
@@ -71,16 +71,16 @@ def purged(topic: TopicFixture) -> Purged:
     return purge_table(load_catalog(topic.settings), topic.spark, name, at)
 
 
-def places_of_person(topic: TopicFixture) -> set[str]:
+def files_of_person(topic: TopicFixture) -> set[str]:
     """Return the files of the table in which the person is, by their values and by their bytes."""
-    found = set()
+    files = set()
     for file in Path(topic.table().location().removeprefix("file:")).rglob("*"):
         if file.is_file():
-            said = file.read_bytes()
+            content = file.read_bytes()
             if file.suffix == ".parquet":
-                said += repr(pq.ParquetFile(file).read().to_pydict()).encode()
-            found |= {str(file)} if PERSON.encode() in said else set()
-    return found
+                content += repr(pq.ParquetFile(file).read().to_pydict()).encode()
+            files |= {str(file)} if PERSON.encode() in content else set()
+    return files
 
 
 def without(rows: list[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
@@ -99,7 +99,7 @@ def test_a_persons_rows_are_emptied_once_and_everything_goes_on_around_them(topi
     topic.produce(b"foreign bytes", 0)
     topic.land_well(Options(max_records=3, wait=10))
     before = topic.rows()
-    assert places_of_person(topic)
+    assert files_of_person(topic)
     assert erased(topic) == [3]
     rows = topic.rows()
     emptied = [row for row in rows if (row["decode_error"] or "").startswith("erased: ")]
@@ -111,14 +111,14 @@ def test_a_persons_rows_are_emptied_once_and_everything_goes_on_around_them(topi
         assert row["ingest_batch"] == last + 1
     at = {(row["kafka_partition"], row["kafka_offset"]) for row in emptied}
     assert without(rows, *(rows[0].keys() - set(LEFT))) == without(before, *(rows[0].keys() - set(LEFT)))
-    kept = [row for row in before if (row["kafka_partition"], row["kafka_offset"]) not in at]
-    assert [row for row in rows if (row["kafka_partition"], row["kafka_offset"]) not in at] == kept
+    others = [row for row in before if (row["kafka_partition"], row["kafka_offset"]) not in at]
+    assert [row for row in rows if (row["kafka_partition"], row["kafka_offset"]) not in at] == others
 
     # Gone from every file, with the snapshots that still held it.
-    assert places_of_person(topic)
+    assert files_of_person(topic)
     outcome = purged(topic)
     assert outcome.snapshots > 0
-    assert places_of_person(topic) == set()
+    assert files_of_person(topic) == set()
     assert topic.rows() == rows
 
     # Nothing takes it for missing, for a dead letter, or for a fault.
@@ -265,8 +265,8 @@ def until_the_statement(self, statement, *more):
 
 SparkSession.sql = until_the_statement
 catalog = load_catalog(settings)
-[found] = erase.find(catalog, [declaration], [erase.Person("topic.customer", "1")])
-erase.erase(catalog, session(settings, "killed"), found, "killed")
+[to_erase] = erase.find(catalog, [declaration], [erase.Person("tests.customer", "1")])
+erase.erase(catalog, session(settings, "killed"), to_erase, "killed")
 """
 
 
@@ -294,7 +294,7 @@ def test_an_erasure_killed_around_its_commit_is_done_by_the_next_and_leaves_noth
     assert erased(topic) == rows
     purged(topic)
     assert list(topic.table().refs()) == ["main"]
-    assert places_of_person(topic) == set()
+    assert files_of_person(topic) == set()
     assert_verified(topic, 9, 3)
 
 
@@ -314,7 +314,7 @@ def test_files_of_a_dead_writer_go_and_those_of_a_running_one_stay(topic: TopicF
     outcome = purged(topic)
     assert (outcome.tags, outcome.orphans) == (["before"], 1)
     assert [file.name for file in data.iterdir() if file.is_file()] == ["running"]
-    assert places_of_person(topic) == set()
+    assert files_of_person(topic) == set()
 
 
 def test_records_are_named_by_topic_generation_partition_and_offset(topic: TopicFixture) -> None:
@@ -322,9 +322,9 @@ def test_records_are_named_by_topic_generation_partition_and_offset(topic: Topic
     topic.produce(f"bytes of {PERSON}".encode(), 2)
     topic.land_well()
     catalog = load_catalog(topic.settings)
-    [found] = erase.named(catalog, [topic.declaration], [(topic.name, 0, 2, 3)])
-    assert found == RowsToErase(topic.declaration, frozenset({(0, 2, 3)}))
-    assert erase.erase(catalog, topic.spark, found, "test") == 1
+    [to_erase] = erase.named(catalog, [topic.declaration], [(topic.name, 0, 2, 3)])
+    assert to_erase == RowsToErase(topic.declaration, frozenset({(0, 2, 3)}))
+    assert erase.erase(catalog, topic.spark, to_erase, "test") == 1
     assert erase.named(catalog, [topic.declaration], [(topic.name, 0, 2, 3)]) == []
     assert replay.summary(topic.table()) == []
     assert_verified(topic, 10, 1)

@@ -78,11 +78,11 @@ def test_the_snapshots_of_what_dbt_builds_expire_too_unless_they_are_tagged(
     topic.sql("alter table lake.maintained.people set tblproperties ('history.expire.max-snapshot-age-ms' = '1')")
     done = lakehouse("ingest", "maintain", "--models", str(models_dir))
     assert done.returncode == 0, done.stderr
-    kept = {
+    retained = {
         snapshot.snapshot_id for snapshot in load_catalog(topic.settings).load_table("maintained.people").snapshots()
     }
-    assert replaced not in kept
-    assert kept == {current, table.refs()["tested-2026-W46"].snapshot_id}
+    assert replaced not in retained
+    assert retained == {current, table.refs()["tested-2026-W46"].snapshot_id}
     topic.sql("drop table lake.maintained.people")
 
 
@@ -143,11 +143,11 @@ def test_the_position_behind_transaction_markers_outlives_the_snapshots(topic: T
 def test_a_batch_number_is_not_given_twice_when_a_rollback_and_expiry_forget_it(topic: TopicFixture) -> None:
     produce(topic, 3)
     topic.land_well()
-    kept = topic.table().current_snapshot().snapshot_id
+    snapshot_id = topic.table().current_snapshot().snapshot_id
     produce(topic, 3)
     topic.land_well()
     assert last_batch(topic) == 2
-    topic.sql(f"call lake.system.rollback_to_snapshot('{topic.declaration.identifier}', {kept})")
+    topic.sql(f"call lake.system.rollback_to_snapshot('{topic.declaration.identifier}', {snapshot_id})")
     maintain(topic)
     assert [snapshot.summary["lakehouse.batch"] for snapshot in topic.table().snapshots()] == ["1"]
     topic.land_well()
@@ -194,13 +194,13 @@ def test_a_damaged_file_is_left_and_the_rest_is_merged(topic: TopicFixture) -> N
     produce(topic, 12)
     topic.land_well(Options(max_records=6, wait=10))
     damaged = Path(next(iter(topic.table().scan().plan_files())).file.file_path.removeprefix("file:"))
-    whole = damaged.read_bytes()
-    damaged.write_bytes(whole[:-8])
+    content = damaged.read_bytes()
+    damaged.write_bytes(content[:-8])
     damaged.with_name(f".{damaged.name}.crc").unlink(missing_ok=True)
     outcome = maintain(topic)
     assert (outcome.before.data_files, outcome.after.data_files, outcome.left) == (6, 4, 2)
     assert "2 files could not be merged: others changed them first, or one is damaged" in outcome.line()
-    damaged.write_bytes(whole)
+    damaged.write_bytes(content)
     assert maintain(topic).after.data_files == 3
     assert_exactly_once(topic, 12)
 

@@ -50,7 +50,7 @@ def test_a_receipt_is_known_on_another_machine_after_the_key_was_rotated_and_nam
     [line] = receipts.unfinished(other)
     assert line.startswith(f"the erasure of {receipt.begun_at} is not finished")
     known.end(other)
-    assert [kept.state for kept in receipts.every(catalog)] == ["done"]
+    assert [stored.state for stored in receipts.every(catalog)] == ["done"]
     assert receipts.unfinished(catalog) == []
     for persons, records in (
         ([ANNA], []),

@@ -57,7 +57,7 @@ def test_every_planted_fault_is_reported_by_its_offset(
     assert report_of(topic) == Report(topic.name, topic.declaration.identifier, offsets=30, rows=30, records=30)
     topic.sql(f"delete from {{table}} where {AT.format(0, 'in (2, 3, 4, 7)')}")
     topic.sql(f"insert into {{table}} select * from {{table}} where {AT.format(1, '= 5')}")
-    for change, place in (
+    for change, position in (
         ("kafka_raw_value = x'00'", AT.format(1, "in (6, 7)")),
         ("kafka_raw_key = null", AT.format(2, "= 1")),
         ("kafka_timestamp = kafka_timestamp + interval 1 millisecond", AT.format(2, "= 2")),
@@ -65,7 +65,7 @@ def test_every_planted_fault_is_reported_by_its_offset(
         ("kafka_headers = array(named_struct('key', 'trace', 'value', x'01'))", AT.format(2, "= 4")),
         ("kafka_offset = 100", AT.format(2, "= 9")),
     ):
-        topic.sql(f"update {{table}} set {change} where {place}")
+        topic.sql(f"update {{table}} set {change} where {position}")
     report = report_of(topic)
     assert report.problems == [
         "partition 0: offsets 2 to 4: missing in the table",
@@ -124,11 +124,11 @@ def test_pieces_and_chunks_see_what_one_pass_sees(topic: TopicFixture, monkeypat
     landed(topic, 30)
     topic.sql(f"delete from {{table}} where {AT.format(0, 'in (3, 4)')}")
     topic.sql(f"insert into {{table}} select * from {{table}} where {AT.format(2, '= 8')}")
-    whole = report_of(topic)
-    assert whole.problem_count == 3
+    one_pass = report_of(topic)
+    assert one_pass.problem_count == 3
     monkeypatch.setattr(topic_log, "PIECE_BYTES", 1)
     monkeypatch.setattr(topic_log, "RECORDS_PER_CALL", 3)
-    assert report_of(topic) == whole
+    assert report_of(topic) == one_pass
     monkeypatch.setattr(compare, "CHUNK_OFFSETS", 4)
     everything = report_of(topic, Sample(100, 1))
     assert (everything.records, everything.problem_count) == (30, 4)  # the gap lies across a chunk's end
@@ -256,8 +256,8 @@ def test_a_damaged_file_is_named(topic: TopicFixture, models_dir: Path, lakehous
     data = next(iter(table.scan().plan_files())).file.file_path
     for path in (data, manifest.manifest_path, snapshot.manifest_list, table.metadata_location):
         file = Path(path.removeprefix("file:"))
-        whole = file.read_bytes()
-        file.write_bytes(whole[: len(whole) // 2])
+        content = file.read_bytes()
+        file.write_bytes(content[: len(content) // 2])
         with pytest.raises(UserError, match=r"is missing or damaged \(\w+\)\. Restore it") as caught:
             report_of(topic)
         assert str(file) in str(caught.value)
@@ -269,7 +269,7 @@ def test_a_damaged_file_is_named(topic: TopicFixture, models_dir: Path, lakehous
         file.unlink()
         with pytest.raises(UserError, match="is missing or damaged"):
             report_of(topic)
-        file.write_bytes(whole)
+        file.write_bytes(content)
         file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
     assert report_of(topic).problems == []
     topic.produce(b"no schema", 0)

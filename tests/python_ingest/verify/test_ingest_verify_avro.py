@@ -28,23 +28,23 @@ def with_numbers(value: Any) -> Any:
     return (value - EPOCH) // dt.timedelta(microseconds=1) if isinstance(value, dt.datetime) else value
 
 
-def without_column(value: Any, column: IcebergType | None, place: str = "") -> list[str]:
+def without_column(value: Any, column: IcebergType | None, path: str = "") -> list[str]:
     """Return the places of a value that hold something and have no column."""
     if value is None:
         return []
     if column is None:
-        return [place]
+        return [path]
     match column:
         case StructType():
             types = {field.name: field.field_type for field in column.fields}
-            parts = [(f"{place}.{name}", part, types.get(name)) for name, part in value.items()]
+            children = [(f"{path}.{name}", part, types.get(name)) for name, part in value.items()]
         case ListType():
-            parts = [(place, part, column.element_type) for part in value]
+            children = [(path, part, column.element_type) for part in value]
         case MapType():
-            parts = [(place, part, column.value_type) for part in value.values()]
+            children = [(path, part, column.value_type) for part in value.values()]
         case _:
-            parts = []
-    return [found for name, part, kind in parts for found in without_column(part, kind, name)]
+            children = []
+    return [missing for name, part, kind in children for missing in without_column(part, kind, name)]
 
 
 def test_random_versions_are_read_into_the_ingesters_columns() -> None:
@@ -57,9 +57,9 @@ def test_random_versions_are_read_into_the_ingesters_columns() -> None:
             reader = Reader(json.dumps(version), [], columns, None, names)
             for _ in range(VALUES):
                 written, expected = a_value(rng, version)
-                found = reader.read(encode(version, 7, written))
-                assert without_nulls(found) == with_numbers(expected), seed
-                assert without_column(found, columns) == [], seed
+                value = reader.read(encode(version, 7, written))
+                assert without_nulls(value) == with_numbers(expected), seed
+                assert without_column(value, columns) == [], seed
 
 
 @pytest.mark.parametrize("schema", ["not JSON", '{"type": "record"}', '["null", "no.such.type"]', '"nothing"'])

@@ -43,9 +43,9 @@ def changed(rng: random.Random, name: str, kind: DataType) -> str:
     """Return SQL for another value than the one that a column, field or element has, somewhere inside it."""
     if isinstance(kind, StructType):
         chosen = rng.choice(kind.fields)
-        parts = {field.name: f"{name}.{field.name}" for field in kind}
-        parts[chosen.name] = changed(rng, parts[chosen.name], chosen.dataType)
-        fields = [f"'{field}', {part}" for field, part in parts.items()]
+        expressions = {field.name: f"{name}.{field.name}" for field in kind}
+        expressions[chosen.name] = changed(rng, expressions[chosen.name], chosen.dataType)
+        fields = [f"'{field}', {part}" for field, part in expressions.items()]
         return f"named_struct({', '.join(fields)})"
     if isinstance(kind, ArrayType):
         within = changed(rng, "element", kind.elementType)
@@ -114,11 +114,11 @@ def test_a_changed_value_of_every_type_is_named_by_offset_and_column(
     changes = [f"{name} = case kafka_offset {whens} else {name} end" for name, whens in cases.items()]
     topic.sql("update {table} set " + ", ".join(changes))
     report = report_of(topic)
-    found = [
+    matches = [
         re.fullmatch(r"partition 0: offset(?:s \d+ to)? (\d+): another (\w+)[\w.]* than in its bytes", problem)
         for problem in report.problems
     ]
-    assert all(found), [problem for problem, match in zip(report.problems, found, strict=True) if match is None]
+    assert all(matches), [problem for problem, match in zip(report.problems, matches, strict=True) if match is None]
     named: set[tuple[int, str]] = set()
     for problem in report.problems:
         numbers = re.findall(r"\d+", problem.split(": ")[1])

@@ -27,7 +27,7 @@ from tests.python_export.publishing.test_export_publish import stage
 from tests.support.hostile_rows import draft
 
 PERSON = Person("shop.customer", " 42 ")
-OWN = {"note": ["shop.customer"]}
+CUSTOMERS = {"note": ["shop.customer"]}
 
 
 @pytest.fixture
@@ -48,21 +48,21 @@ def test_versions_are_found_by_pseudonyms_anywhere_and_by_ids_in_the_columns_tha
 ) -> None:
     target = open_target(offline_settings)
     old, new = "0a" * 32, "1b" * 32
-    clear = publish_note(target, "shop-42", "42", "'42", "142", "shop-421", "4.2", persons=OWN)
+    clear = publish_note(target, "shop-42", "42", "'42", "142", "shop-421", "4.2", persons=CUSTOMERS)
     by_old = publish_note(target, f"store-{old}", f"see {old.upper()}.", "user", persons={})
-    by_new = publish_note(target, new, persons=OWN)
+    by_new = publish_note(target, new, persons=CUSTOMERS)
     publish_note(target, "42", persons={})
     undeclared = publish_note(target, "shop-42", "43")
 
-    def found(*persons: Person, declared: PersonColumns = MappingProxyType({})) -> dict[str, int]:
+    def searched(*persons: Person, declared: PersonColumns = MappingProxyType({})) -> dict[str, int]:
         return find([target], persons, {old, new} if PERSON in persons else (), declared, [])
 
     # A version of an older release: any column that a model declares, or the manifest of a later version.
-    assert found(PERSON) == {clear: 3, by_old: 2, by_new: 1, undeclared: 1}
-    assert found(Person("shop.customer", "42")) == {clear: 3, undeclared: 1}
+    assert searched(PERSON) == {clear: 3, by_old: 2, by_new: 1, undeclared: 1}
+    assert searched(Person("shop.customer", "42")) == {clear: 3, undeclared: 1}
     user = Person("storefront.user", "42")
-    assert found(user) == {}
-    assert found(user, declared={"note": {"storefront.user"}}) == {undeclared: 1}
+    assert searched(user) == {}
+    assert searched(user, declared={"note": {"storefront.user"}}) == {undeclared: 1}
 
 
 def test_an_older_version_is_searched_in_the_columns_that_models_declare(offline_settings: Settings) -> None:
@@ -82,11 +82,11 @@ def test_an_older_version_is_searched_in_the_columns_that_models_declare(offline
 def test_what_cannot_be_searched_is_named(offline_settings: Settings, tmp_path: Path) -> None:
     roots = [offline_settings, offline_settings.changed(export_root=str(tmp_path / "other"))]
     target, other = map(open_target, roots)
-    first, second, third, fourth = (publish_note(target, str(number), persons=OWN) for number in range(4))
-    elsewhere = publish_note(other, "42", persons=OWN)
+    first, second, third, fourth = (publish_note(target, str(number), persons=CUSTOMERS) for number in range(4))
+    elsewhere = publish_note(other, "42", persons=CUSTOMERS)
     for version in (first, second, third):
-        for place in (Path(version), *Path(version).iterdir()):
-            place.chmod(0o755)
+        for path in (Path(version), *Path(version).iterdir()):
+            path.chmod(0o755)
     next(Path(first).glob("events*.csv")).unlink()
     next(Path(second).glob("events*.csv")).write_bytes(b'note\n"cut off')
     (Path(third) / "manifest.json").write_text("{")

@@ -197,11 +197,11 @@ def test_what_is_withheld_is_exit_code_4_and_in_the_list_of_runs(
     assert command(offline_settings, monkeypatch, {}, *options, build=withhold).exit_code == 4
     assert "\nlakehouse_export_withheld_datasets 1.0\n" in (tmp_path / "export.prom").read_text()
     listed = command(offline_settings, monkeypatch, {}, "runs").stdout
-    [shown] = json.loads(command(offline_settings, monkeypatch, {}, "runs", "--json").stdout)
-    assert (shown["week"], shown["outcome"], shown["failed_step"]) == ("2020-W52..2020-W53", "withheld", None)
-    assert shown["withheld"] == "orders 2020-W53 is withheld: behind: payments at 2020-12-31 00:00:00 UTC"
-    assert shown["started_at"] <= shown["ended_at"]
-    for text in (shown["week"], shown["withheld"], "warnings: the field phone has no class"):
+    [run] = json.loads(command(offline_settings, monkeypatch, {}, "runs", "--json").stdout)
+    assert (run["week"], run["outcome"], run["failed_step"]) == ("2020-W52..2020-W53", "withheld", None)
+    assert run["withheld"] == "orders 2020-W53 is withheld: behind: payments at 2020-12-31 00:00:00 UTC"
+    assert run["started_at"] <= run["ended_at"]
+    for text in (run["week"], run["withheld"], "warnings: the field phone has no class"):
         assert text in listed
 
 

@@ -169,8 +169,8 @@ def test_a_line_is_a_line_without_a_price_too_and_an_invalid_time_has_no_week():
     nameless = {**shop.product(5, Random(1)), "productname": " ", "price": Decimal("3.00")}
     log = sold(1, NOON, 10 * NOON, product_changes=[change("products", nameless, NOON)], channel=" Kiosk")
     lines = sorted(expected_sales.lines(log), key=lambda line: line.order)
-    found = [(line.week is None, line.channel, line.channel_group, line.net_price) for line in lines]
-    assert found == [(week_is_none, "kiosk", "Other", Decimal("6.00")) for week_is_none in (True, False, True)]
+    values = [(line.week is None, line.channel, line.channel_group, line.net_price) for line in lines]
+    assert values == [(week_is_none, "kiosk", "Other", Decimal("6.00")) for week_is_none in (True, False, True)]
     assert expected_sales.product_sales(log) == []
     unknown = sold(NOON, product_changes=[], channel=None)
     [line] = expected_sales.lines(unknown)
