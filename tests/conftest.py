@@ -1,4 +1,4 @@
-"""The session's own stack: real broker, registry and Thrift server on free ports, in a temporary home.
+"""The session's stack: real broker, registry and Thrift server on free ports, in a temporary home.
 
 Each test is in one tier, by the fixtures it uses: `unit` needs no service and not dbt, `stack` one of both, `cluster`
 is all of tests/cluster. A module that starts services itself is marked `stack`. `long` takes a test out of `make test`:
@@ -170,7 +170,7 @@ def spark(services: Settings) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def stack(services: Settings) -> Settings:
-    """The whole stack: the Thrift server too."""
+    """The complete stack: the Thrift server too."""
     return started()
 
 

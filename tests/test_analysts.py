@@ -1,4 +1,4 @@
-"""The page for analysts, of the project's own manifest: it is complete, agrees with the proof, and escapes."""
+"""The page for analysts, of the project's manifest: it is complete, agrees with the proof, and escapes."""
 
 import html
 import re
@@ -66,12 +66,12 @@ def test_units_and_allowed_values_are_shown(html_page: str) -> None:
 
 
 def test_what_the_proof_carries_into_a_column_is_among_its_sources(compiled_project: DbtManifest) -> None:
-    lineage, found = proof.resolve(compiled_project), origins(compiled_project)
+    lineage, listed = proof.resolve(compiled_project), origins(compiled_project)
     landed = {node.name: lineage.landed[node.unique_id] for node in compiled_project.models if node.schema == "staging"}
     carried = 0
     for model in public(compiled_project):
         for name, flows in lineage.relations[model.unique_id].columns:
-            origin = found[model.unique_id][name]
+            origin = listed[model.unique_id][name]
             # The proof also has what decides on rows, so that it has more.
             assert {*origin.masked} <= {(flow.pii, flow.mask) for flow in flows}, (model.name, name)
             for flow in flows:

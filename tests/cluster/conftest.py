@@ -34,5 +34,5 @@ def database() -> str:
 
 @pytest.fixture
 def settings(offline_settings: Settings, postgres: Postgres, properties: Path, database: str) -> Settings:
-    """Settings of a lake in a directory, its catalog in a database of its own."""
+    """Settings of a lake in a directory, its catalog in a separate database."""
     return offline_settings.changed(catalog_uri=postgres.database(database), catalog_properties=properties)

@@ -42,7 +42,7 @@ def production(
     offline_settings: Settings,
     tmp_path: Path,
 ) -> Iterator[Settings]:
-    """Two tables in a bucket; Spark's executors are said to be on a cluster."""
+    """Two tables in a bucket; Spark's executors are configured on a cluster."""
     bucket = f"lake-{secrets.token_hex(4)}"
     conf = tmp_path / "spark.conf"
     conf.write_text("spark.master spark://nowhere\n")

@@ -1,4 +1,4 @@
-"""A catalog in PostgreSQL, as PyIceberg sees it: trouble is told by its cause, and a lost reply loses nothing."""
+"""A catalog in PostgreSQL, as PyIceberg sees it: trouble is reported by its cause, and a lost reply loses nothing."""
 
 from pathlib import Path
 

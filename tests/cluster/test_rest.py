@@ -1,4 +1,4 @@
-"""A REST catalog behind OAuth2 or signed requests, its tables in S3: commits, refusals, and what is said of trouble."""
+"""A REST catalog behind OAuth2 or signed requests, its tables in S3: commits, refusals, and messages of trouble."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ from python_ingest.bronze import tables
 from python_ingest.declare.topics import Declaration
 from tests.conftest import run_lakehouse
 from tests.support.race import IDS, committed_at_once, ids
-from tests.support.services.spark_jvm import session_of_its_own
+from tests.support.services.spark_jvm import separate_session
 from tests.support.services.weed import KEY, SECRET, TABLE_BUCKET, Weed
 
 KINDS = ["oauth2", "sigv4"]
@@ -133,7 +133,7 @@ def test_spark_reads_what_python_has_written_and_the_other_way_round(settings: S
     catalog, name = load_catalog(settings), f"bronze.shared_{uuid4().hex}"
     catalog.create_namespace_if_not_exists("bronze")
     catalog.create_table(name, IDS).append(ids(0))
-    with session_of_its_own(settings, "rest-tests") as spark:
+    with separate_session(settings, "rest-tests") as spark:
         spark.sql(f"insert into lake.{name} select id + 100 from lake.{name}")
         assert spark.table(f"lake.{name}").count() == 200
     assert catalog.load_table(name).scan().to_arrow().num_rows == 200

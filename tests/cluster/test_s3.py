@@ -29,7 +29,7 @@ from python_ingest.maintenance.maintain import Retention, maintain_table
 from python_ingest.maintenance.purge import delete_orphans
 from tests.support.hostile_rows import DATASET, SCHEMA, arrow_table, current_source, hostile_rows
 from tests.support.services.postgres import Postgres
-from tests.support.services.spark_jvm import session_of_its_own
+from tests.support.services.spark_jvm import separate_session
 from tests.support.services.weed import KEY, SECRET, TABLE_BUCKET, Weed
 
 ORDERS = Declaration("shop.orders", "bronze", "orders", "string", "dead_letter")
@@ -40,7 +40,7 @@ ROWS = 50
 def lake(
     postgres: Postgres, properties: Path, weed: Weed, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Settings]:
-    """Settings of a lake in a bucket of its own; the process has the keys."""
+    """Settings of a lake in a separate bucket; the process has the keys."""
     bucket = f"lake-{secrets.token_hex(4)}"
     directory = tmp_path_factory.mktemp("lake")
     with pytest.MonkeyPatch.context() as patch:
@@ -102,7 +102,7 @@ def settings(request: pytest.FixtureRequest) -> Settings:
 @pytest.fixture(scope="module")
 def spark(settings: Settings) -> Iterator[SparkSession]:
     """A session with this lake, and the keys of its store."""
-    with session_of_its_own(settings, "s3-tests") as spark:
+    with separate_session(settings, "s3-tests") as spark:
         yield spark
 
 

@@ -17,7 +17,7 @@ from python_common.errors import UserError
 from python_common.process import free_ports
 from python_common.spark import thrift, thrift_server
 from tests.support.services.postgres import PASSWORD, LossyWay, Postgres
-from tests.support.services.spark_jvm import session_of_its_own
+from tests.support.services.spark_jvm import separate_session
 
 DATABASE = "lake_of_spark"
 SECRET = "spark-secret-31fa"
@@ -55,7 +55,7 @@ def direct(postgres: Postgres, properties: Path, tmp_path_factory: pytest.TempPa
 @pytest.fixture(scope="module")
 def spark(direct: Settings, postgres: Postgres, way: LossyWay) -> Iterator[SparkSession]:
     """A session whose way to the catalog may lose something."""
-    with session_of_its_own(direct.changed(catalog_uri=postgres.address(DATABASE, way.port)), "cluster-tests") as spark:
+    with separate_session(direct.changed(catalog_uri=postgres.address(DATABASE, way.port)), "cluster-tests") as spark:
         yield spark
 
 
@@ -86,7 +86,7 @@ def test_a_commit_that_is_lost_on_the_way_is_there_or_not_and_the_table_can_be_r
         assert way.losses == []
         there = loss == "reply"
         assert ids(direct, name) == list(range(count + ROWS if there else count))
-        # The same batch from the same base again: refused where it had been committed, else taken.
+        # The same batch from the same base again: refused where it had been committed, else accepted.
         if there:
             with pytest.raises(Exception, match="conflicting files"):
                 writer.overwrite(functions.col("id") >= count)
@@ -110,7 +110,7 @@ LazySparkSession(from_environment())()
 
 
 def started(direct: Settings, directory: Path, **env: str) -> str:
-    """Return what is said where an ingester's Spark starts, with variables of its own."""
+    """Return the output where an ingester's Spark starts, with other variables."""
     env = {
         "LAKEHOUSE_HOME": str(directory / "home"),
         "LAKEHOUSE_CATALOG_URI": direct.catalog_uri,

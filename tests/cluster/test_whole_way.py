@@ -38,7 +38,7 @@ from tests.support.services.postgres import PASSWORD, Postgres
 from tests.support.services.secured import PASSWORD as LOGIN
 from tests.support.services.secured import USER, Authority, secured_broker
 from tests.support.services.spark_cluster import SparkCluster, running_cluster
-from tests.support.services.spark_jvm import session_of_its_own
+from tests.support.services.spark_jvm import separate_session
 from tests.support.services.weed import SECRET, Weed
 from tests.support.topic_fixture import TopicFixture, assert_exactly_once, declared_in, produce
 
@@ -54,13 +54,13 @@ BUILT, STARTED = "OK created sql incremental model", "START sql incremental mode
 
 @dataclass
 class Servers:
-    """What the lake stands on, and how each of it goes down and comes up again."""
+    """The services of the lake, and how each goes down and comes up again."""
 
     cluster: SparkCluster
     postgres: Postgres
     weed: Weed
     secrets: dict[str, str] = field(default_factory=dict)
-    """What tests have made, and nobody may see."""
+    """What tests have made, and no user may see."""
 
     def lose_a_worker(self) -> None:
         worker = self.cluster.workers[0]
@@ -126,7 +126,7 @@ def servers(postgres: Postgres, weed: Weed, tmp_path_factory: pytest.TempPathFac
             "PGPASSFILE": str(etc / "pgpass"),
             "AWS_REGION": "us-east-1",
         }
-        # What a host has of its own.
+        # What differs per host.
         os.environ.update(weed.variables)
         for line in steps_of_the_page():
             name, is_variable, _ = line.partition("=")
@@ -162,7 +162,7 @@ def settings(first_week: object) -> Settings:
 @pytest.fixture(scope="module")
 def spark(settings: Settings) -> Iterator[SparkSession]:
     """The session of an ingester that lives as long as the module."""
-    with session_of_its_own(settings, "whole-way") as spark:
+    with separate_session(settings, "whole-way") as spark:
         yield spark
 
 
@@ -261,7 +261,7 @@ def test_a_batch_in_trouble_is_landed_once(
         assert not landing.done()
         trouble(servers)
         landed = landing.result(timeout=300)
-    # What has gone on by itself has landed all; else it says what failed.
+    # What has gone on by itself has landed all; else it reports what failed.
     assert landed.lag == 0 if landed.error is None else "Unexpected error" not in landed.error.message, landed
     servers.up()
     topic.land_well()

@@ -1,4 +1,4 @@
-"""The files of deploy/ say what is true of this product: its variables, its commands, and what refers to what.
+"""The files of deploy/ are true of this product: its variables, its commands, and what refers to what.
 
 `make lint` holds them against the schemas of Docker Compose and Kubernetes.
 """
@@ -164,7 +164,7 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
 
 
 def test_a_container_that_reads_a_secret_of_another_user_is_root() -> None:
-    """Secrets are files of user 10001. SeaweedFS's own entrypoint would drop root."""
+    """Secrets are files of user 10001. SeaweedFS's entrypoint would drop root."""
     objects = COMPOSE["services"]["objects"]
     assert (objects["user"], objects["entrypoint"]) == ("0", ["weed"])
 

@@ -36,7 +36,7 @@ DATASETS = ("order_lines", "completed_orders", "product_sales", "customer_activi
 
 @dataclass
 class Lake:
-    """The lake after a wave, and what plain Python says should be in it."""
+    """The lake after a wave, and what should be in it by plain Python."""
 
     settings: Settings
 
@@ -49,7 +49,7 @@ class Lake:
         return IsoWeek.parse(self.expected["parameters"]["last_week"])
 
     def query(self, table: str, sql: str) -> list[tuple[Any, ...]]:
-        """Run SQL in DuckDB over a table that PyIceberg reads; it stands in the SQL as `rows`."""
+        """Run SQL in DuckDB over a table that PyIceberg reads; it is `rows` in the SQL."""
         with duckdb.connect() as connection:
             connection.register("rows", load_catalog(self.settings).load_table(table).scan().to_arrow())
             return connection.execute(sql).fetchall()
@@ -114,7 +114,7 @@ def persons(wave: int) -> planted.Index:
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-    """Settings of a stack of the module's own, with an empty lake."""
+    """Settings of a separate stack of the module, with an empty lake."""
     with own_environment(tmp_path_factory.mktemp("own-lake")):
         try:
             yield started()
@@ -124,7 +124,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
 
 @pytest.fixture(scope="package")
 def small_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    """A lake of the small sample data, on a stack of its own, whose Spark generates no code."""
+    """A lake of the small sample data, on a separate stack, whose Spark generates no code."""
     with own_environment(tmp_path_factory.mktemp("small-lake")):
         os.environ.update(INTERPRETED)
         try:
@@ -164,7 +164,7 @@ def published(small_lake: Lake, first_export: Steps) -> Steps:
 
 @pytest.fixture(scope="package")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    """The main lake, on a stack of its own: what other modules leave in theirs is not in it."""
+    """The main lake, on a separate stack: what other modules leave in theirs is not in it."""
     with own_environment(tmp_path_factory.mktemp("main-lake")):
         try:
             yield Lake(started())

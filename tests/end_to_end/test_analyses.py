@@ -135,7 +135,7 @@ def test_customers_are_counted_once(lake: Lake, answers: dict[str, Rows]) -> Non
 
 
 def test_one_week_reads_the_files_of_one_week(lake: Lake, compiled: dict[str, str]) -> None:
-    """What a partition answers by itself is left out of the filter behind the scan, which other tables need."""
+    """What a partition answers by itself is not in the filter behind the scan, which other tables need."""
     plans = {}
     for name in ("lines_of_one_week", "orders_by_hour"):
         [row] = ask(lake, f"explain {compiled[name]}")

@@ -48,10 +48,10 @@ ROWS = {
     "marts.fct_completed_orders": 2,
     "marts.fct_trades": 0,
 }
-# The datasets whose rows say of whom they are, and the one whose rows are groups.
+# The datasets whose rows name their person, and the one whose rows are groups.
 HOLDING, OTHERS = ("completed_orders", "customer_activity", "order_lines", "product_sales"), ("product_demand",)
 # The broker's records are retention's to delete, and what the Thrift server shuffled goes when it is started again: the
-# command says the one, docs/privacy.md both.
+# command names the one, docs/privacy.md both.
 NOT_SEARCHED = (Path("kafka"), Path("thrift/tmp"))
 
 Position = tuple[str, int, int]
@@ -83,7 +83,7 @@ def erased_positions(lake: Lake) -> set[Position]:
 
 
 def positions_of(person: Log) -> set[Position]:
-    """Return where the person's records are; an item without its order is nobody's."""
+    """Return where the person's records are; an item without its order is no person's."""
     return {
         (record.topic, record.partition, record.offset)
         for record in person
@@ -134,7 +134,7 @@ def before(lake: Lake) -> Rows:
 
 @pytest.fixture(scope="module")
 def killed(lake: Lake, person: Log, before: Rows) -> str:
-    """What the command has said until it was killed, with all that it had started, once bronze was erased.
+    """What the command has printed until it was killed, with all that it had started, once bronze was erased.
 
     There is a fork, which holds the person too.
     """
@@ -159,7 +159,7 @@ def killed(lake: Lake, person: Log, before: Rows) -> str:
 
 @pytest.fixture(scope="module")
 def erased(killed: str) -> str:
-    """What the command has said when it was given again."""
+    """What the command printed when it ran again."""
     done = succeed({"erase": lambda: run_lakehouse(*ERASE, "--published", timeout=900)})["erase"]
     return done.stdout + done.stderr
 

@@ -189,7 +189,7 @@ def test_each_record_is_in_a_fact_or_listed_with_the_reason(evolved: Evolved, cu
         assert keys <= set(accounted), (topic, keys - set(accounted))
 
 
-def test_each_order_line_is_in_the_file_or_left_out_for_what_it_lacks(evolved: Evolved, cursor: hive.Cursor) -> None:
+def test_each_order_line_is_in_the_file_or_excluded_for_what_it_lacks(evolved: Evolved, cursor: hive.Cursor) -> None:
     [newest] = [
         max(week.glob("v*"), key=lambda path: int(path.name[1:]))
         for week in Path(evolved.settings.export_root).glob(f"order_lines/{evolved.week}")
@@ -197,14 +197,14 @@ def test_each_order_line_is_in_the_file_or_left_out_for_what_it_lacks(evolved: E
     [file] = newest.glob("order_lines_*.csv")
     in_file = {key for (key,) in duckdb.read_csv(str(file)).project("order_line_key").fetchall()}
     lacking = "select order_line_key from marts.fct_order_lines_left_out where not (has_order and is_event_time_valid)"
-    left_out = {key for (key,) in thrift.rows(cursor, lacking)}
+    excluded = {key for (key,) in thrift.rows(cursor, lacking)}
     items, orders = survivors(evolved, shop_topic("order_items")), survivors(evolved, PIZZA)
     lines = {f"shop-{items[position]['order_item_id']}" for position in evolved.of(shop_topic("order_items"))}
     for position in evolved.of(PIZZA).keys() & orders.keys():
         key, of_order = orders[position]["store_order_key"], orders[position]["order_lines"] or []
         lines |= {f"store-{key}-{number}" for number in range(1, len(of_order) + 1)}
-    assert lines <= in_file | left_out, lines - in_file - left_out
-    assert not in_file & left_out
+    assert lines <= in_file | excluded, lines - in_file - excluded
+    assert not in_file & excluded
     no_product = [case for case in evolved.of(shop_topic("order_items")).values() if case.what == "productid is NULL"]
     assert f"shop-{no_product[0].value['orderitemid']}" in in_file
 

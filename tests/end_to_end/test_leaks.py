@@ -33,7 +33,7 @@ def test_the_search_for_persons_finds_them_where_they_may_be(lake: Lake, first_w
 
 
 def test_no_test_stores_the_rows_that_fail_it(lake: Lake, first_wave: object) -> None:
-    """The job builds with DBT_STORE_FAILURES, which makes a table per test unless the test says otherwise."""
+    """The job builds with DBT_STORE_FAILURES, which makes a table per test unless the test configures otherwise."""
     assert not [table for schema in lake.schemas() if "audit" in schema for table in lake.tables(schema)]
 
 

@@ -53,7 +53,7 @@ FIGURES = {
     "trades": {"mart": "trades", "week": "traded_week", "sums": ("total_price",)},
 }
 EXPORTED = ("order_lines", "completed_orders", "product_sales", "customer_activity")
-# Its small groups are left out, so its sums are not the expected ones.
+# Its small groups are suppressed, so its sums are not the expected ones.
 AGGREGATED = ("product_demand",)
 
 
@@ -307,7 +307,7 @@ def _figures(group: expected_sales.Totals) -> tuple[object, ...]:
 
 
 def assert_lists_are_as_expected(lake: Lake) -> None:
-    """What is kept out of the marts is listed: bad codes, payments without their order, contradictions."""
+    """What the marts exclude is listed: bad codes, payments without their order, contradictions."""
     payments, entities = lake.expected["payments"], lake.expected["entities"]
     expected = {
         "masked.int_payments_quarantined": payments["quarantined"],
@@ -344,8 +344,8 @@ def assert_csv_is_as_expected(lake: Lake, version: int) -> None:
             assert Decimal(manifest["control_totals"][column]) == Decimal(expected[column]), (name, column)
 
 
-def assert_manifests_say_what_is_left_out(lake: Lake, wave: int) -> None:
-    """Items without an order have no time of their own: they count for the week that they came in."""
+def assert_manifests_count_what_is_excluded(lake: Lake, wave: int) -> None:
+    """Items without an order have no time: they count for the week that they came in."""
     log, week = produced_log(**SIZE, wave=wave), str(lake.last_week)
     # Published once: its manifest counts what was there then.
     first = produced_log(**SIZE, wave=1)
@@ -356,11 +356,11 @@ def assert_manifests_say_what_is_left_out(lake: Lake, wave: int) -> None:
     ):
         manifest, _ = newest(lake, name)
         assert manifest["quarantined"] == expected_sales.quarantined_lines(counted, week, needed) > 0, name
-    for name, left_out in {
+    for name, excluded in {
         "completed_orders": expected_sales.rejected_payments,
         "product_sales": expected_sales.unsold_items,
     }.items():
-        assert newest(lake, name)[0]["quarantined"] == left_out(log, week) > 0, name
+        assert newest(lake, name)[0]["quarantined"] == excluded(log, week) > 0, name
     events = expected_sales.events(log, week)
     for name in EXPORTED:
         manifest, rows = newest(lake, name)
@@ -380,7 +380,7 @@ def assert_weeks_add_up(lake: Lake, wave: int) -> None:
     assert counts == {name: [count, count] for name, count in events.items()}
 
 
-def assert_manifests_say_what_changed(lake: Lake) -> None:
+def assert_manifests_list_what_changed(lake: Lake) -> None:
     """How many events came after the end of their week, and which rows differ from version 1."""
     late = expected_sales.late_events(produced_log(**SIZE, wave=2), str(lake.last_week))
     for name in EXPORTED:
@@ -415,7 +415,7 @@ def test_first_wave_is_as_expected(lake: Lake, first_wave: object) -> None:
     assert_groups_are_as_expected(lake, wave=1)
     assert_lists_are_as_expected(lake)
     assert_csv_is_as_expected(lake, version=1)
-    assert_manifests_say_what_is_left_out(lake, wave=1)
+    assert_manifests_count_what_is_excluded(lake, wave=1)
     assert_weeks_add_up(lake, wave=1)
 
 
@@ -513,10 +513,10 @@ def test_second_wave_is_as_expected_and_old_files_stay(lake: Lake, first_wave: o
     assert_groups_are_as_expected(lake, wave=2)
     assert_lists_are_as_expected(lake)
     assert_csv_is_as_expected(lake, version=2)
-    assert_manifests_say_what_is_left_out(lake, wave=2)
+    assert_manifests_count_what_is_excluded(lake, wave=2)
     assert_weeks_add_up(lake, wave=2)
     assert {path: path.read_bytes() for path in files} == files
-    assert_manifests_say_what_changed(lake)
+    assert_manifests_list_what_changed(lake)
     sales = expected_sales.product_sales(produced_log(**SIZE, wave=2))
     assert customers_30d(lake, last_but_one) == {}
     succeed({"restate-30d": lambda: restate_30d(last_but_one)})

@@ -1,4 +1,4 @@
-"""What the notes of a build say that each node has read, against the tables that a parser finds in its SQL."""
+"""What each node has read by the notes of a build, against the tables that a parser finds in its SQL."""
 
 import json
 from pathlib import Path

@@ -68,7 +68,7 @@ def break_everything(settings: Settings, week: IsoWeek) -> None:
         value = widened.value | {"store_order_id": number}
         send(order, encoded(f"{PIZZA}-value", widened.version.value, value))
     assert producer.flush(30) == 0
-    # A name of its own: what it does ends with it.
+    # A separate name: what it does ends with it.
     admin = AdminClient(connections.kafka_client(settings))
     admin.delete_topics([ADDRESSES])[ADDRESSES].result(30)
 

@@ -1,4 +1,4 @@
-"""The pages for analysts, in a real browser: what they show is what files and models say, and it can be seen."""
+"""The pages for analysts, in a real browser: they show what is in files and models, and it can be seen."""
 
 import html
 import json
@@ -77,7 +77,7 @@ def test_the_report_shows_what_is_in_the_files(lake: Lake, first_wave: object, t
     browse(page, f"--screenshot={tmp_path / 'page.png'}", "--hide-scrollbars")
     with Image.open(tmp_path / "page.png") as picture:
         pixels = picture.convert("RGB")
-        # The bars of the channels: as long, one against the other, as what they stand for.
+        # The bars of the channels: as long, one against the other, as what they represent.
         rows = [sum(pixels.getpixel((x, y)) == BAR for x in range(100, 600)) for y in range(pixels.height)]
     lengths = [length for before, length in pairwise(rows) if length > 5 and before <= 5]
     most = max(by_channel.values())

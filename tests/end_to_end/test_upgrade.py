@@ -1,4 +1,4 @@
-"""A lake of release 0.5, upgraded as docs/upgrading.md says: one command line, one full refresh.
+"""A lake of release 0.5, upgraded as in docs/upgrading.md: one command line, one full refresh.
 
 The tests of this module run in order and share a lake of their own: what is tested is a history.
 """

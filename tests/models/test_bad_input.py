@@ -1,4 +1,4 @@
-"""A bad masking key or lease stops dbt before anything is written, with a line that says what to do."""
+"""A bad masking key or lease stops dbt before anything is written, with a line that has the remedy."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -101,7 +101,7 @@ def test_nothing_is_built_while_another_run_has_the_lease(
         reason = refused(*BUILD)
         assert f"The lake is at work for elsewhere:{masking_key.home} (weekly 2020-W53, since 20" in reason
         assert snapshot(cursor) == before
-        # What the holder itself starts is told its number; what outlives the lease has another one.
+        # What the holder itself starts gets its number; what outlives the lease has another one.
         assert refused(*BUILD, LAKEHOUSE_LEASE=held("weekly")) == ""
         outlived = refused("run-operation", "require_lease", LAKEHOUSE_LEASE=str(theirs.number - 1))
         assert "The lake is at work for elsewhere:" in outlived

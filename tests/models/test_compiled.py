@@ -1,4 +1,4 @@
-"""What can be said of the models without a warehouse."""
+"""What can be checked of the models without a warehouse."""
 
 import json
 import re
@@ -70,7 +70,7 @@ def test_a_table_that_cannot_be_built_again_takes_new_columns(manifest: dict[str
 
 
 def stored_behind(nodes: Nodes, name: str) -> set[str]:
-    """Return the models with rows of their own that a model reads, through views or as one itself."""
+    """Return the models with stored rows that a model reads, through views or as one itself."""
     if nodes[name]["config"]["materialized"] != "view":
         return {name}
     return {stored for upstream in nodes[name]["depends_on"]["nodes"] for stored in stored_behind(nodes, upstream)}

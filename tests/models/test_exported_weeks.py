@@ -1,4 +1,4 @@
-"""Export tables hold one partition per week: which weeks a build replaces, and which snapshots it says were tested."""
+"""Export tables hold one partition per week: which weeks a build replaces, and which snapshots it tags as tested."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -46,7 +46,7 @@ def project(catalog: Catalog, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture
 def run(project: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Return a function that gives the model some rows, runs a dbt command, and tells whether it succeeded."""
+    """Return a function that gives the model some rows, runs a dbt command, and returns whether it succeeded."""
     monkeypatch.setenv("DBT_TARGET_PATH", str(project / "target"))
     monkeypatch.setenv("DBT_LOG_PATH", str(project / "logs"))
     monkeypatch.setenv("LAKEHOUSE_GIT_COMMIT", "abc-dirty")
@@ -127,6 +127,6 @@ def test_the_week_moves_on_with_time_though_dbt_does_not_parse_again(
         assert run(values)
     before, after = rows_at(catalog, "2026-W48"), rows_at(catalog, "2026-W49")
     week = [(2, "2026-W49")]
-    # Wherever the first moment's literals were kept, the second run would have made its week again.
+    # If the first moment's literals had remained, the second run would have made its week again.
     assert (1, "2026-W48") in before
     assert sorted(before + week) == after

@@ -40,7 +40,7 @@ RECOMPUTED = (
 
 @pytest.fixture(scope="module")
 def own_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
-    """The catalog of a lake of its own with just a Thrift server: what the tests put in bronze came from no topic."""
+    """The catalog of a separate lake with just a Thrift server: what the tests put in bronze came from no topic."""
     with running(tmp_path_factory.mktemp("shuffled"), "thrift", more=INTERPRETED) as (settings, _):
         yield load_catalog(settings)
 
@@ -70,7 +70,7 @@ def build(*arguments: str) -> None:
 
 @pytest.fixture(scope="module")
 def built(own_lake: Catalog) -> Catalog:
-    """The lake with the rows of all waves: built by the tests before, or at once where they are left out."""
+    """The lake with the rows of all waves: built by the tests before, or at once where they do not run."""
     mart = "marts.fct_completed_orders"
     if not (own_lake.table_exists(mart) and own_lake.load_table(mart).scan().count()):
         tables = bronze.create(own_lake)
@@ -205,7 +205,7 @@ def test_batches_that_are_read_again_change_nothing(own_lake: Catalog) -> None:
     assert {key: table.properties[key] for key in read} == read
     assert len(table.snapshots()) == snapshots + 1
     assert contents(own_lake)[name] == before
-    # Without news a model that is not skipped decides so itself.
+    # Without new batches a model that is not skipped decides so itself.
     build("--select", "fct_completed_orders", "--vars", "skip_unchanged: false")
     table.refresh()
     assert len(table.snapshots()) == snapshots + 1
@@ -268,7 +268,7 @@ def test_a_record_without_key_time_or_quantity_fails_no_test(own_lake: Catalog) 
 
 
 def test_a_model_reads_again_after_an_upstream_table_was_rebuilt(built: Catalog) -> None:
-    """A record is gone from bronze: no batch tells of it, and a full refresh of one model follows."""
+    """A record is gone from bronze: no batch has it, and a full refresh of one model follows."""
     marts = [name.partition(".")[2] for name in RECOMPUTED]
     [order] = built.load_table("marts.fct_completed_orders").scan(limit=1).to_arrow().to_pylist()
     built.load_table("bronze.shiftleft_public_orders").delete(EqualTo("orderid", order["order_id"]))

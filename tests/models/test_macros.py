@@ -1,4 +1,4 @@
-"""Macros alone: the week rule and the masking rule against Python's own calendar and HMAC."""
+"""Macros alone: the week rule and the masking rule against Python's calendar and HMAC."""
 
 import datetime as datetime_module
 import hashlib
@@ -177,6 +177,6 @@ def test_what_a_total_lacks_is_about_enough_persons(seed: int) -> None:
         mine = hidden & cells.keys()
         assert small <= mine
         assert len(mine - small) == bool(small and cells.keys() - small)
-        # Of a total whose cells are all hidden nothing is shown.
+        # Of a total whose cells are all hidden nothing is visible.
         if mine and mine != cells.keys():
             assert len(frozenset().union(*(cells[group] for group in mine))) >= threshold

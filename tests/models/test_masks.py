@@ -25,7 +25,7 @@ PSEUDONYMS = [
 MASKS = [
     ("card_number", "last_four", "'5555-0000-1111-2222'", "2222"),
     ("card_number", "last_four", "'555500001111'", "1111"),
-    # too short or too long for a card's number: shown in part, it would be shown whole
+    # too short or too long for a card's number: a part of it would show all of it
     ("card_number", "last_four", "'55550000111'", None),
     ("card_number", "last_four", "'55550000111122223333'", None),
     ("person_name", "initials", "'  Zoë van der Berg-Smith '", "Z*** v*** d*** B***"),

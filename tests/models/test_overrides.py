@@ -1,4 +1,4 @@
-"""What the project does otherwise than dbt-spark: each test fails with dbt-spark's own macro in its place."""
+"""What the project does otherwise than dbt-spark: each test fails with the macro of dbt-spark."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -154,7 +154,7 @@ snapshots:
     rows(cursor, "drop view default.history__dbt_tmp")
 
 
-def test_a_join_of_two_bucketed_tables_leaves_the_tables_joined_below_it_whole(cursor: hive.Cursor) -> None:
+def test_a_join_of_two_bucketed_tables_leaves_the_tables_joined_below_it_complete(cursor: hive.Cursor) -> None:
     """Spark would cut the orders to the buckets that hold an item: most items would have no order."""
     keys = "id bigint, order_id bigint"
     rows(cursor, f"create table small.items ({keys}) using iceberg partitioned by (bucket(16, id))")

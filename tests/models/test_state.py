@@ -224,7 +224,7 @@ ACTIONS: tuple[Callable[[Shop], None], ...] = (wave, foreign_rows, rollback, alt
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-    """A lake of the module's own, without a broker."""
+    """A separate lake of the module, without a broker."""
     with running(tmp_path_factory.mktemp("state"), "thrift", more=INTERPRETED) as (settings, _):
         yield settings
 

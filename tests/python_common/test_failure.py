@@ -1,4 +1,4 @@
-"""An error is told by its true cause, in one line, without a word of what was read; only damage is called damage."""
+"""An error is reported by its true cause, in one line, without anything that was read; only damage is called damage."""
 
 import os
 import re

@@ -46,7 +46,7 @@ def test_json_is_one_object_per_line(capsys: pytest.CaptureFixture[str]) -> None
     assert configuration() == ("info", "json")
 
 
-def test_events_below_the_level_and_what_libraries_note_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_events_below_the_level_and_what_libraries_note_are_not_logged(capsys: pytest.CaptureFixture[str]) -> None:
     configure("warning")
     log.info("progress")
     logging.getLogger("pyiceberg").info("a manifest")

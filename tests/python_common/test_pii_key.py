@@ -1,4 +1,4 @@
-"""The masking key file: its pads give Python's own HMAC, and a bad file is refused by name."""
+"""The masking key file: its pads give Python's HMAC, and a bad file is refused by name."""
 
 import hashlib
 import hmac

@@ -1,4 +1,4 @@
-"""What commands write is their user's alone; what they publish follows the umask of whoever called them."""
+"""What commands write is their user's alone; what they publish follows the umask of their caller."""
 
 import stat
 import subprocess

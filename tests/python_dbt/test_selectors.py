@@ -40,11 +40,11 @@ def test_weekly_has_all_that_files_and_the_report_are_made_of(selected):
     figures = manifest.named("ops_weekly_figures").unique_id
     assert {*exports, figures, *manifest.ancestors(*exports, figures)} <= by_selector["weekly"]
     tests = {name for name, node in manifest.nodes.items() if node.attached_node in by_selector["weekly"]}
-    # One that also reads a model that is not built is left out.
+    # One that also reads a model that is not built is skipped.
     assert {name for name in tests if {*manifest.nodes[name].parents} <= by_selector["weekly"]} <= by_selector["weekly"]
 
 
-def test_quick_leaves_out_tests_of_several_tables_and_ops(selected):
+def test_quick_skips_tests_of_several_tables_and_ops(selected):
     manifest, by_selector = selected
     nodes = [manifest.nodes[name] for name in by_selector["quick"] if name in manifest.nodes]
     assert {node.schema for node in nodes if node.resource_type in REFERENCED} == {

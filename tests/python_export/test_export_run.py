@@ -1,4 +1,4 @@
-"""The whole run on a real Thrift server and real dbt: from a bronze table with hostile values to a published CSV."""
+"""The complete run on a real Thrift server and real dbt: from a bronze table with hostile values to a published CSV."""
 
 import csv
 import json
@@ -120,7 +120,7 @@ sources:
     tables:
       - {{name: events, config: {{meta: {{kafka: {{topic: shop.events}}}}}}, columns: {json.dumps(DECLARED)}}}
 """
-# Notes stand for products, quantities for customers.
+# Notes represent products, quantities customers.
 GROUPS = """
 {{ config(
     incremental_strategy='replace_partitions', partitions='exported_weeks', partition_by='ordered_week',
@@ -236,7 +236,7 @@ def land(stack: Settings, shop: Project) -> Land:
 
 @pytest.fixture
 def settings(stack: Settings, tmp_path: Path) -> Settings:
-    """The stack's settings with an export root of the test's own, in a directory with a difficult name."""
+    """The stack's settings with a separate export root, in a directory with a difficult name."""
     return stack.changed(export_root=str(tmp_path / "ex'ports of\\ us"))
 
 
@@ -309,7 +309,7 @@ def read_with_pyarrow(file: Path) -> list[tuple]:
 
 
 def read_with_csv_module(file: Path) -> list[tuple]:
-    """This parser gives text alone and cannot tell NULL from the empty string."""
+    """This parser gives text alone and cannot distinguish NULL from the empty string."""
     kinds = (int, datetime.fromisoformat, str, Decimal, Decimal, int, date.fromisoformat, lambda text: text == "true")
     with file.open(newline="", encoding="utf-8") as stream:
         header, *rows = csv.reader(stream)
@@ -371,7 +371,7 @@ def assert_described(version: Path, rows: int) -> None:
 def test_fewer_persons_than_an_audience_requires_withhold_the_file(
     settings: Settings, shop: Project, land: Land
 ) -> None:
-    """Quantities stand for persons, `is_gift` for what singles them out; the row of NULLs has no person."""
+    """Quantities represent persons, `is_gift` what singles them out; the row of NULLs has no person."""
     land([*hostile_rows(), in_next_week(1000)])
     persons = {gift: {row[5] for row in hostile_rows() if row[7] is gift} for gift in (True, False)}
     fewest = min(map(len, persons.values()))
@@ -632,7 +632,7 @@ def test_sql_that_lets_personal_data_out_publishes_nothing(settings: Settings, s
 
 @pytest.fixture
 def with_groups(stack: Settings, shop: Project) -> Iterator[Project]:
-    """The project with one more dataset, whose small groups are left out; not built and not published yet."""
+    """The project with one more dataset, whose small groups are suppressed; not built and not published yet."""
     for table in (late.TABLE.identifier, (SCHEMA_NAME, "exp_weekly__groups")):
         with suppress(NoSuchTableError):
             load_catalog(stack).drop_table(table)
@@ -688,7 +688,7 @@ def test_a_dataset_of_small_groups_is_published_once_per_week(
 
     sell(23)
     model = with_groups.directory / "models" / "exports" / "exp_weekly__groups.sql"
-    model.write_text(GROUPS.replace("as revenue\nfrom marked", "as revenue, 1 as more\nfrom judged"))
+    model.write_text(GROUPS.replace("as revenue\nfrom marked", "as revenue, 1 as more\nfrom marked"))
     again = groups()
     assert ([version.unchanged for version in again.published], again.warnings) == ([True], [])
     assert public_files(settings) == files

@@ -1,4 +1,4 @@
-"""Variables: each stands in the docs, each that is named in the code is declared, and a misspelled one is refused."""
+"""Variables: each is in the docs, each that is named in the code is declared, and a misspelled one is refused."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""`lakehouse fork` interrupted at each step: what is left does not look whole, and the next command removes it."""
+"""`lakehouse fork` interrupted at each step: what is left does not look complete, and the next command removes it."""
 
 import json
 import shutil
@@ -28,7 +28,7 @@ DAY = timedelta(hours=24)
 
 
 class Interruption(BaseException):
-    """Stands for a kill, which no code can catch."""
+    """Simulates a kill, which no code can catch."""
 
 
 def interrupted(after: Callable[..., Any] | None = None) -> Callable[..., Any]:
@@ -126,7 +126,7 @@ def test_a_fork_and_what_is_left_of_another_of_its_name_are_dropped_together(
     assert ([*hidden.parent.iterdir()], metadata.tags(catalog)) == ([], [])
 
 
-def test_forks_of_two_homes_have_tags_of_their_own_and_an_erasure_finds_them(
+def test_forks_of_two_homes_have_separate_tags_and_an_erasure_finds_them(
     production: Settings, catalog: Catalog, tmp_path: Path
 ) -> None:
     other = production.changed(home=tmp_path / "other")

@@ -25,7 +25,7 @@ VALUES = {
     "shiftleft_public_orders": "orders-v1",
     "shiftleft_public_products": "products-v1",
 }
-"""The sample data's newest schema of each bronze table's values; those of Avro keys are beside it."""
+"""The sample data's newest schema of each bronze table's values; those of Avro keys are next to it."""
 
 
 def create(catalog: Catalog) -> dict[str, Table]:

@@ -1,7 +1,7 @@
 """Every evolution that a topic's schema may go through, and records that need each: generated from the sample schemas.
 
 A topic's versions build on one another, as a producer's do. Records are copies of one of the sample data, each with a
-key of its own, so that it can be told what became of each.
+separate key, so that each can be followed.
 """
 
 import json
@@ -28,7 +28,7 @@ KEYS = {PAYMENTS: "order_id", PIZZA: "store_order_id"} | {shop_topic(table): key
 """The field that identifies a row; a trade has none."""
 FIRST = 1_000_000_000
 """The keys of the records are greater than those of the sample data."""
-# More than an int holds, and fewer digits than a card number has: what looks like one is kept out of files.
+# More than an int holds, and fewer digits than a card number has: what looks like one is withheld from files.
 BEYOND_INT = 2**33
 PRICE = Decimal("12345678901.23")
 ADDED = {"added_middle": "m", "added_last": "z", "added_float": 0.1, "added_enum": "B"}
@@ -45,7 +45,7 @@ class Version:
 
 @dataclass(frozen=True)
 class Case:
-    """A record that needs a version. `what` says how it differs from its original; `number` counts a topic's cases."""
+    """A record that needs a version. `what` is how it differs from its original; `number` counts a topic's cases."""
 
     topic: str
     version: Version
@@ -215,7 +215,7 @@ def cases(topic: str, table: str, original: Record) -> list[Case]:
         if key and isinstance(payload[key], str):
             payload[key] += f"-{number}"
         elif key and version is not widened:
-            # That of the large record is its own already, and is what the other topics' large records refer to.
+            # That of the large record is separate already, and is what the other topics' large records refer to.
             payload[key] += FIRST + number
         value = _shaped(version.value, payload, shape)
         row_key = _shaped(version.key, payload, shape) if version.key else None

@@ -63,7 +63,7 @@ HOSTILE_TEXTS = [
     ("'", "'"),
 ]
 
-GUARDED = sum((shown or "") != (text or "").replace("\0", "") for text, shown in HOSTILE_TEXTS)
+GUARDED = sum((escaped or "") != (text or "").replace("\0", "") for text, escaped in HOSTILE_TEXTS)
 WITH_NUL = sum("\0" in (text or "") for text, _ in HOSTILE_TEXTS)
 
 SCHEMA = pa.schema(
@@ -105,7 +105,7 @@ def hostile_rows() -> list[tuple]:
 
 def published_rows(table: list[tuple] | None = None) -> list[tuple]:
     """Return what a reader must get for rows, by default the hostile ones, in the file's order: time, then id."""
-    guarded = {text: shown for text, shown in HOSTILE_TEXTS}
+    guarded = {text: escaped for text, escaped in HOSTILE_TEXTS}
     rows = [(*row[:2], guarded.get(row[2], row[2]), *row[3:]) for row in table or hostile_rows()]
     return sorted(rows, key=lambda row: (row[1], row[0]))
 

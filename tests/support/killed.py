@@ -1,6 +1,6 @@
 """`lakehouse weekly` in a process that kills itself, as by kill -9, in the step that its first argument names.
 
-To be quick, a run leaves out steps whose work one before has done: a build is made once. A second argument has it run
+To be quick, a run skips steps whose work one before has done: a build is made once. A second argument has it run
 all steps.
 """
 

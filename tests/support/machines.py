@@ -1,4 +1,4 @@
-"""Machines of a test: processes with their own host name, home and clock, on one lake.
+"""Machines of a test: processes with separate host names, homes and clocks, on one lake.
 
 The variable CLOCK_AHEAD sets a machine's clock ahead by so many seconds; `set_clock` does so while it works.
 """

@@ -1,4 +1,4 @@
-"""A person whose records are in every topic that can hold one, beside those of the sample data."""
+"""A person whose records are in every topic that can hold one, next to those of the sample data."""
 
 from random import Random
 

@@ -53,16 +53,16 @@ def byte_forms(name: str, value: bytes) -> Iterator[tuple[str, bytes]]:
 
 def index(patterns: Iterable[tuple[str, bytes]]) -> Index:
     """Return an index of named patterns for `search`."""
-    found: Index = defaultdict(list)
+    forms: Index = defaultdict(list)
     for name, pattern in set(patterns):
         assert len(pattern) >= GRAM + STRIDE - 1, f"too short to search for: {name}"
         for start in range(STRIDE):
-            found[pattern[start : start + GRAM]].append((pattern, start, name))
-    return dict(found)
+            forms[pattern[start : start + GRAM]].append((pattern, start, name))
+    return dict(forms)
 
 
 def index_of_texts(values: dict[str, set[str]]) -> Index:
-    """Return an index of all forms of texts; a pattern's name says the field and the form, never the value."""
+    """Return an index of all forms of texts; a pattern's name has the field and the form, never the value."""
     return index(
         (f"{field} {form}", pattern)
         for field, texts in values.items()
@@ -90,13 +90,13 @@ def search(patterns: Index, artefact: bytes) -> set[str]:
 
 
 def assert_nothing_of(patterns: Index, artefacts: Iterable[tuple[str, bytes]]) -> None:
-    """Fail with the places and forms alone: a leaked value must not be printed by the test that found it."""
-    places = {place: found for place, artefact in artefacts if (found := search(patterns, artefact))}
-    assert not places
+    """Fail with the paths and forms alone: a leaked value must not be printed by the test that found it."""
+    matches_by_path = {path: matches for path, artefact in artefacts if (matches := search(patterns, artefact))}
+    assert not matches_by_path
 
 
 def content(path: Path) -> bytes:
-    """Return what a file says: of compressed formats the values, a number also as text."""
+    """Return the content of a file: of compressed formats the values, a number also as text."""
     if path.suffix == ".parquet":
         try:
             return b"\n".join(_spelled(pq.ParquetFile(path).read().to_pydict()))

@@ -112,7 +112,7 @@ def unlock(directory: Path) -> None:
 
 
 def publish_content(target: Target, content: str) -> tuple[int, bool]:
-    """Publish a file without a lock, as a process on a machine of its own does; return version and if it is new."""
+    """Publish a file without a lock, as a process on another machine does; return version and if it is new."""
     directory = target.staging / f"{os.getpid()}-{hashlib.sha256(content.encode()).hexdigest()[:8]}"
     (directory / "version").mkdir(parents=True)
     staged = directory / "version" / "part-0.csv"
@@ -129,22 +129,22 @@ def publish_and_die(settings: Settings, content: str, kind: str, point: str) -> 
     index.write(open_target(settings))
 
 
-def publish_and_tell(settings: Settings, content: str, begin: Any, said: Connection) -> None:
+def publish_and_report(settings: Settings, content: str, begin: Any, connection: Connection) -> None:
     """Publish in a child at the same time as others, and send the outcome."""
     target = open_target(settings)
     begin.wait()
     try:
-        said.send(publish_content(target, content))
+        connection.send(publish_content(target, content))
     except UserError as error:
-        said.send(error.message)
+        connection.send(error.message)
 
 
-def read_all_the_while(settings: Settings, stop: Any, said: Connection) -> None:
-    """Read by the reader's rule until told to stop; send how many versions were seen, and what was wrong."""
+def read_all_the_while(settings: Settings, stop: Any, connection: Connection) -> None:
+    """Read by the reader's rule until asked to stop; send how many versions were seen, and what was wrong."""
     target = open_target(settings)
     seen: dict[str, str] = {}
     wrong: set[str] = set()
-    said.send("reading")
+    connection.send("reading")
     while not stop.is_set():
         # What is listed is what has a manifest; what the pointer names is there.
         listed = [f"{path}/manifest.json" for path in target.versions() if path.startswith("events/")]
@@ -164,8 +164,8 @@ def read_all_the_while(settings: Settings, stop: Any, said: Connection) -> None:
                 continue
             if listed and hashlib.sha256(listed).hexdigest() != manifest["changes_sha256"]:
                 wrong.add(f"{path}: other changes")
-            found = hashlib.sha256(content).hexdigest()
-            if found != manifest["sha256"] or seen.setdefault(path, found) != found:
+            sha256 = hashlib.sha256(content).hexdigest()
+            if sha256 != manifest["sha256"] or seen.setdefault(path, sha256) != sha256:
                 wrong.add(f"{path}: another content")
         for path in target.deliveries():
             try:
@@ -174,4 +174,4 @@ def read_all_the_while(settings: Settings, stop: Any, said: Connection) -> None:
                     target.read(version["manifest"])
             except (FileNotFoundError, ValueError) as error:
                 wrong.add(f"{path}: {type(error).__name__}")
-    said.send((len(seen), sorted(wrong)))
+    connection.send((len(seen), sorted(wrong)))

@@ -17,7 +17,7 @@ def ids(first: int) -> pa.Table:
 
 
 def committed_at_once(catalog: Catalog, name: str, writers: int) -> tuple[list[int], list[int]]:
-    """Let writers append at once, without a second try; return the ids whose commit was taken, and those in the table,
+    """Let writers append at once, without a second try; return the ids whose commit succeeded, and those in the table,
     both in order."""
     catalog.create_namespace_if_not_exists("bronze")
     catalog.create_table(name, IDS, properties={"commit.retry.num-retries": "0"})

@@ -148,9 +148,9 @@ def _changes(rng: Random, table: str, key_column: str, keys: int, count: int, dr
         key = f"A{number}" if table == "addresses" else number
         kafka_key = {"kafka_key": {key_column: key}}
         deleted = rng.randrange(8) == 0
-        # A row that does not say lives.
-        said = "true" if deleted else rng.choice(("false", None))
-        change = {key_column: key, **draw(rng, number), **kafka_key, "__deleted": said}
+        # A row without __deleted lives.
+        deleted_flag = "true" if deleted else rng.choice(("false", None))
+        change = {key_column: key, **draw(rng, number), **kafka_key, "__deleted": deleted_flag}
         yield Event(name, change)
         if deleted and rng.randrange(2):
             moment = START + rng.randrange(28 * 4) * 6 * HOUR

@@ -196,7 +196,7 @@ def assert_exactly_once(topic: TopicFixture, count: int) -> None:
     assert len(rows) == len({(row["kafka_partition"], row["kafka_offset"]) for row in rows}) == count
 
 
-def assert_columns_say_what_bytes_say(topic: TopicFixture, rows: int) -> None:
+def assert_columns_hold_what_bytes_encode(topic: TopicFixture, rows: int) -> None:
     """See that so many rows hold what another decoder makes of their bytes."""
     report = verify_topic(topic.settings, topic.declaration, 10, decoded=True)
     assert (report.problems, report.notes, report.decoded) == ([], [], rows)

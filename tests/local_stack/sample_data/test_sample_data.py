@@ -87,7 +87,7 @@ def test_every_watermark_passes_the_week_and_no_clock_runs_an_hour_ahead(topic, 
 
 
 @pytest.mark.parametrize("topic", [PIZZA, PAYMENTS])
-def test_records_stand_on_every_week_boundary(first, topic):
+def test_records_are_on_every_week_boundary(first, topic):
     moments = {record.timestamp_ms for record in first if record.topic == topic and record.payload}
     for monday in (END_MS - weeks * WEEK for weeks in range(4)):
         assert {monday - 1, monday} <= moments

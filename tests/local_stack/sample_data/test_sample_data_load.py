@@ -1,4 +1,4 @@
-"""Loading the sample data into a broker and a registry of its own: the topics have fixed names."""
+"""Loading the sample data into a separate broker and registry: the topics have fixed names."""
 
 import json
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ ARGUMENTS = {"orders": 60, "seed": 3, "weeks": 2, "last_week": IsoWeek.parse("20
 
 @pytest.fixture(scope="module")
 def empty_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-    """Kafka and registry without a record, in a home of their own."""
+    """Kafka and registry without a record, in a separate home."""
     with running(tmp_path_factory.mktemp("sample-data"), "kafka", "registry") as (settings, _):
         yield settings
 

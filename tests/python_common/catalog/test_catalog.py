@@ -1,4 +1,4 @@
-"""What is said of a table that cannot be read: damage is named as damage, and nothing else is."""
+"""Errors of a table that cannot be read: damage is named as damage, and nothing else is."""
 
 import random
 from concurrent.futures import ProcessPoolExecutor

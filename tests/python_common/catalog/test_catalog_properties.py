@@ -1,4 +1,4 @@
-"""One place for the catalog: what Spark and PyIceberg are told of it, and what is refused."""
+"""One configuration of the catalog: what Spark and PyIceberg get of it, and what is refused."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Connections: what the variables mean to each client, which settings are refused, and where no secret may stand."""
+"""Connections: what the variables mean to each client, which settings are refused, and where no secret may be."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What hangs ends: locks, leases of other machines, steps, statements and dbt; and it says what hung."""
+"""What hangs ends: locks, leases of other machines, steps, statements and dbt; and the error names what hung."""
 
 import socket
 import subprocess
@@ -45,7 +45,7 @@ def catalog(offline_settings: Settings) -> Catalog:
 
 
 def test_a_step_that_hangs_ends() -> None:
-    """Whatever it waits for: here a queue that no handler of errors, and no clean-up, lets go."""
+    """Whatever it waits for: here a queue that no handler of errors, and no clean-up, ends."""
     with (
         pytest.raises(DeadlineError, match=r"build has not ended within 1 s.*LAKEHOUSE_STEP_TIMEOUT"),
         step_within({"LAKEHOUSE_STEP_TIMEOUT": "200ms"}, "build"),
@@ -115,7 +115,7 @@ def test_a_dbt_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture
 def other_machine(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lease]:
-    """A lease that another machine has taken."""
+    """A lease that another machine has acquired."""
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(socket, "gethostname", lambda: "elsewhere")
         other = Lease(catalog, "weekly", "weekly 2020-W53")
@@ -193,7 +193,7 @@ def test_a_run_that_was_killed_is_known_to_the_next_holder(catalog: Catalog) -> 
     with leased(catalog, "weekly", "export run for 2026-W47", reports_if_killed=True) as mine:
         assert mine.left.run == "export run for 2026-W46"
         mine.reported()
-    # One that has ended is not, nor one whose kills others tell of.
+    # One that has ended is not, nor one whose kills others report.
     with leased(catalog, "weekly", "test") as mine:
         assert mine.left is None
     assert Lease(catalog, "weekly", "test").take() is None

@@ -1,4 +1,4 @@
-"""Machines on one lake: one works and the others say who does; one that was stopped for too long does nothing more."""
+"""Machines on one lake: one works and the others name it; one that was stopped for too long does nothing more."""
 
 import signal
 import threading
@@ -20,7 +20,7 @@ from python_export.publishing.target import open_target
 from tests.python_export.publishing.test_export_publish import publish_content
 from tests.support.machines import LASTS_SECONDS, WORK_IN_STEPS, Machine, first_to_speak
 from tests.support.polling import until
-from tests.support.services.spark_jvm import session_of_its_own
+from tests.support.services.spark_jvm import separate_session
 
 Start = Callable[..., Machine]
 PUBLISH = """
@@ -206,7 +206,7 @@ def test_clocks_that_differ_write_no_metadata_that_java_refuses(
     for log in (table.metadata.snapshot_log, table.metadata.metadata_log):
         stamps = [entry.timestamp_ms for entry in log]
         assert all(later - earlier >= -60_000 for earlier, later in pairwise([*stamps, table.metadata.last_updated_ms]))
-    with session_of_its_own(offline_settings, "clocks") as spark:
+    with separate_session(offline_settings, "clocks") as spark:
         assert spark.table("lake.ops.leases").count() == 1
 
 
@@ -249,7 +249,7 @@ def test_of_two_machines_one_notifies_and_one_that_was_stopped_sends_nothing_mor
         waiting = first_to_speak(first, second)
         working = second if waiting is first else first
         assert waiting.line().startswith("waiting for the notify of ")
-        # The call is taken, and its answer comes to one that is stopped.
+        # The call is received, and its answer reaches a process that is stopped.
         working.stop()
         answer.set()
         lines = waiting.rest()

@@ -1,4 +1,4 @@
-"""The jars come whole and right from a repository that answers badly, and stay when they are there."""
+"""The jars come complete and right from a repository that answers badly, and stay when they are there."""
 
 import hashlib
 import io

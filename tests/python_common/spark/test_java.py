@@ -1,4 +1,4 @@
-"""Java: missing, too old and too new are told apart, each with a remedy."""
+"""Java: missing, too old and too new are distinguished, each with a remedy."""
 
 from pathlib import Path
 

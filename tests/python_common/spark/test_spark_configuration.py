@@ -1,4 +1,4 @@
-"""Spark's configuration: the user's file lies over ours, and whoever misses jars is told how to get them."""
+"""Spark's configuration: the user's file overrides ours, and missing jars are an error with its remedy."""
 
 import re
 import subprocess
@@ -13,9 +13,9 @@ from python_common.spark import java, spark_conf, thrift_server
 
 
 def last_values(path: Path) -> dict[str, str]:
-    """Return what a file says as Spark reads it: a line wins over those before it."""
+    """Return the properties of a file as Spark reads it: a line wins over those before it."""
     lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
-    # Java ends a name at the first white space or equals sign, and lets one equals sign stand between white space.
+    # Java ends a name at the first white space or equals sign, and allows one equals sign between white space.
     pairs = [re.fullmatch(r"([^\s=]+)(?:\s*=\s*|\s+)(.*)", line) for line in lines]
     return {pair[1]: pair[2].strip() for pair in pairs if pair}
 
@@ -46,7 +46,7 @@ def test_the_users_file_overrides_the_defaults_and_a_server_overrides_both(
 
 
 def test_java_options_of_the_user_leave_the_limits_of_avro(configured: Settings, tmp_path: Path) -> None:
-    """As Spark's own launcher builds the command of a driver."""
+    """As Spark's launcher builds the command of a driver."""
     assert configured.spark_conf
     configured.spark_conf.write_text("spark.driver.extraJavaOptions -Dmine=1\n")
     properties = spark_conf.write_properties(configured, tmp_path / "spark.properties")

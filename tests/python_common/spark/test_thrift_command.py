@@ -1,4 +1,4 @@
-"""`lakehouse thrift`: a server that whoever started it watches and ends."""
+"""`lakehouse thrift`: a server that its parent process watches and ends."""
 
 import os
 import socket
@@ -85,7 +85,7 @@ def test_a_server_listens_at_the_configured_address_and_a_signal_ends_it(tmp_pat
 
 
 def answer(settings: Settings, server: subprocess.Popen[str]) -> list[tuple[int]]:
-    """Return what the server says once it does."""
+    """Return what the server prints once it does."""
     deadline = time.monotonic() + 120
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The Thrift server over TLS: our client checks its certificate, dbt connects, nobody gets in without TLS."""
+"""The Thrift server over TLS: our client checks its certificate, dbt connects, no client gets in without TLS."""
 
 import os
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ KEY_PASSWORD = "thrift-key-secret"
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Settings, Authority]]:
-    """A Thrift server with a certificate of an authority of its own."""
+    """A Thrift server with a certificate of a separate authority."""
     directory = tmp_path_factory.mktemp("thrift_tls")
     authority = Authority(directory / "ca")
     certificate, key = authority.issue("thrift", KEY_PASSWORD)

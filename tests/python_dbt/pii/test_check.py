@@ -1,4 +1,4 @@
-"""Default deny over the project itself: as it is it passes, and each thing taken away or added is refused by name."""
+"""Default deny over the project itself: as it is it passes, and each thing removed or added is refused by name."""
 
 import copy
 import shutil
@@ -72,7 +72,7 @@ def unknown_class(manifest: DbtManifest) -> None:
     model(manifest, "stg_shop__customers").columns["shipping_address_id"].meta["pii"] = "shoe_size"
 
 
-def column_beside_the_yml(manifest: DbtManifest) -> None:
+def column_missing_from_the_yml(manifest: DbtManifest) -> None:
     del model(manifest, "stg_shop__products").columns["color"]
 
 
@@ -250,7 +250,7 @@ def ids_without_subjects(manifest: DbtManifest) -> None:
 REFUSED = {
     no_class: "stg_shop__customers.segment has no PII class",
     unknown_class: "stg_shop__customers.shipping_address_id has the PII class shoe_size, which does not exist",
-    column_beside_the_yml: "stg_shop__products.color is not in the model's yml",
+    column_missing_from_the_yml: "stg_shop__products.color is not in the model's yml",
     field_not_mapped: "bronze.pizza_orders has the field customer.nickname, which staging does not map",
     field_of_an_array_not_mapped: "bronze.pizza_orders has the field order_lines.note, which staging does not map",
     field_used_and_unused: "bronze.payments lists the field expiration as unused, but staging maps it",

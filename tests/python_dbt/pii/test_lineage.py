@@ -1,4 +1,4 @@
-"""Planted leaks: each way a raw value could leave is seen, and what does not tell a value is let through."""
+"""Planted leaks: each way a raw value could leave is seen, and what does not reveal a value is allowed."""
 
 import pytest
 
@@ -29,7 +29,7 @@ TABLES = {
 
 
 def rendered(value: str, pii: str, mask: str, source: str = "") -> str:
-    """Return a mask as it stands in compiled SQL."""
+    """Return a mask as it is in compiled SQL."""
     [template] = [template for template in MASKS.masks if (template.pii, template.name) == (pii, mask)]
     return template.tree.sql(dialect="spark").replace(masks.VALUE, value).replace(masks.SOURCE, source)
 

@@ -90,13 +90,13 @@ def project(tmp_path: Path) -> Path:
         ("gender", "gender"),
         ("firstName", "person_name"),
         ("name", "person_name"),
-        # The name says nothing of the content.
+        # The name does not show the content.
         ("remark", "free_text"),
         ("sku", "free_text"),
         ("address_id", "free_text"),
     ],
 )
-def test_text_has_the_class_of_its_name_or_is_left_out(name: str, guess: str) -> None:
+def test_text_has_the_class_of_its_name_or_is_excluded(name: str, guess: str) -> None:
     [column] = columns_of(record("one", **{name: ["null", "string"]}))
     assert (column.pii, column.is_guessed) == (guess, True)
 

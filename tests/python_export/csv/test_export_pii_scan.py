@@ -98,7 +98,7 @@ def test_a_row_is_counted_once_by_the_first_reason(catalog: Catalog, tmp_path: P
     assert len(scanned.without) == 2
 
 
-def test_a_column_can_be_left_out_of_the_search(catalog: Catalog, tmp_path: Path) -> None:
+def test_a_column_can_be_excluded_from_the_search(catalog: Catalog, tmp_path: Path) -> None:
     dataset = replace(DATASET, unscanned={"number": "article numbers"})
     rows = [(None, 4111111111111111, None), ("a@example.com", 1, None)]
     scanned = pii_scan.withhold(events(catalog, rows, dataset), tmp_path)

@@ -1,4 +1,4 @@
-"""The bucket by which Spark hands over unloads: only whole ones are taken, and what died goes, nothing of others."""
+"""The bucket by which Spark hands over unloads: only complete ones are used, and what died goes, nothing of others."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -33,7 +33,7 @@ def unfinished(bucket: UnloadBucket) -> list[str]:
     return sorted(upload["Key"].removeprefix(f"{bucket.prefix}/") for upload in listed)
 
 
-def test_the_parts_of_an_unload_are_taken_once_it_is_whole(bucket: UnloadBucket, tmp_path: Path) -> None:
+def test_the_parts_of_an_unload_are_used_once_it_is_complete(bucket: UnloadBucket, tmp_path: Path) -> None:
     with bucket.folder() as folder:
         put(bucket, f"{folder}/part-00000-a.csv")
         put(bucket, f"{folder}/_temporary/0/part-00001-a.csv")

@@ -121,7 +121,7 @@ def test_a_week_is_complete_by_record_producer_or_silence_of_what_was_read_to_it
 
 
 def test_silence_of_one_topic_completes_no_other_of_its_producer() -> None:
-    """By silence a topic passes with less than a record: the next one of its producer has its own grace."""
+    """By silence a topic passes with less than a record: the next one of its producer has another grace."""
     early, late = replace(QUIET, silence=GRACE / 2), OTHER
     state = TopicState({0: END - INSTANT}, {}, END + GRACE / 2)
     issues, warnings = check({early: state, late: state}, [dataset("both", (early, late))], WEEK, GRACE)
@@ -153,7 +153,7 @@ def produce(stack: Settings, topic: Topic) -> Callable[..., None]:
 
 @pytest.fixture
 def topic(stack: Settings) -> Topic:
-    """A topic of its own on the broker."""
+    """A separate topic on the broker."""
     name = f"idle_{uuid.uuid4().hex[:8]}"
     admin = AdminClient(connections.kafka_client(stack))
     admin.create_topics([NewTopic(name, 2, 1)])[name].result()
@@ -208,7 +208,7 @@ def test_a_topic_is_read_to_its_end_by_what_broker_and_table_hold(
         assert reported(patient) == [at_the_end]
         table.append(pa.Table.from_pylist([slow | {"kafka_offset": 1}], BRONZE))
         assert reported(patient) == []
-        # A topic that was created anew says nothing about the old one.
+        # A recreated topic does not count for the old one.
         with table.transaction() as change:
             change.set_properties({"lakehouse.topic-id": "another"})
         assert reported(impatient) == [at_the_end]

@@ -1,4 +1,4 @@
-"""The datasets and their lineage, as dbt's manifest tells them, and what is built for them."""
+"""The datasets and their lineage, as dbt's manifest has them, and what is built for them."""
 
 import csv
 import io
@@ -104,7 +104,7 @@ def test_lineage_goes_through_views_to_the_topics(tmp_path: Path, manifest: dict
     )
 
 
-def test_a_fault_withholds_what_comes_from_its_place_alone(tmp_path: Path, manifest: dict[str, Any]) -> None:
+def test_an_issue_withholds_what_comes_from_its_object_alone(tmp_path: Path, manifest: dict[str, Any]) -> None:
     two = manifest["nodes"]["model.p.exp_weekly__two"]
     two["depends_on"]["nodes"] = ["model.p.fct_sales", "source.p.other"]
     datasets = declared.load(project(tmp_path, manifest)).values()
@@ -206,7 +206,7 @@ def test_datasets_are_chosen_by_name(tmp_path: Path, manifest: dict[str, Any]) -
         declared.choose(datasets, ["one", "three"])
 
 
-def test_what_is_shown_is_what_models_declare_and_a_misspelt_word_is_named(
+def test_report_specs_are_what_models_declare_and_a_misspelt_word_is_named(
     tmp_path: Path, manifest: dict[str, Any]
 ) -> None:
     assert declared.report_specs(Project(tmp_path, {})) == {}
@@ -352,7 +352,7 @@ def test_an_audience_gets_what_is_meant_for_it(manifest: dict[str, Any], tmp_pat
 
 
 def test_every_dataset_is_in_what_is_listed_by_hand(compiled_project: DbtManifest) -> None:
-    """Late data of a dataset without figures would not be seen, and nobody would count what its file lacks."""
+    """Late data of a dataset without figures would not be seen, and nothing would count what its file lacks."""
     nodes = {node.name: node for node in compiled_project.nodes.values()}
     figures = nodes["ops_weekly_figures"].compiled_code
     datasets = declared.of_manifest(compiled_project).values()

@@ -1,4 +1,4 @@
-"""What the tests of telling share: a lake that tells of its versions, a real mail server and a real HTTP server."""
+"""What the tests of notifications share: a lake that announces versions, a real mail server and HTTP server."""
 
 import json
 import threading
@@ -37,7 +37,7 @@ FAILED = UserError("no", "Run again")
 
 @dataclass
 class Lake:
-    """A lake that publishes weeks of events and tells of them."""
+    """A lake that publishes weeks of events and announces them."""
 
     settings: Settings
     catalog: Catalog
@@ -54,10 +54,10 @@ class Lake:
         return publish_content(self.target, content, week)
 
     def key(self, path: str) -> str:
-        """Return the key under which a version is told of."""
+        """Return the key under which a version is announced."""
         return outbox.key_of(self.target, path)
 
-    def tell(self, env: dict[str, str], notices: Iterable[Notice] = (), weeks: Iterable[str] = ()) -> list[str]:
+    def notify(self, env: dict[str, str], notices: Iterable[Notice] = (), weeks: Iterable[str] = ()) -> list[str]:
         """Notify, and return what was not delivered."""
         return [str(problem) for problem in deliver.notify(self.settings, env, self.catalog, notices, weeks)]
 
@@ -71,14 +71,14 @@ class Lake:
 class Mailbox:
     """An SMTP server's handler that keeps what it takes; it refuses a recipient gone@ and the mails of a week.
 
-    So many times, it tells a recipient later@ to be tried later. `taken_for` has the recipients of each mail, and `env`
+    So many times, it defers a recipient later@. `accepted_for` has the recipients of each mail, and `env`
     names the server.
     """
 
     def __init__(self, env: dict[str, str]) -> None:
         self.env = env
         self.mails: list[EmailMessage] = []
-        self.taken_for: list[list[str]] = []
+        self.accepted_for: list[list[str]] = []
         self.refused_week = "none"
         self.later = 0
 
@@ -100,7 +100,7 @@ class Mailbox:
         if mail["Subject"].startswith(self.refused_week):
             return "552 too much"
         self.mails.append(mail)
-        self.taken_for.append(envelope.rcpt_tos)
+        self.accepted_for.append(envelope.rcpt_tos)
         return "250 OK"
 
 

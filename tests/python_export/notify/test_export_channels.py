@@ -32,7 +32,7 @@ def test_a_refused_message_does_not_hold_up_the_next(lake: Lake, mailbox: Mailbo
     for week in (WEEK, NEXT_WEEK):
         lake.publish("a", week)
     mailbox.refused_week, webhook.refused = WEEK, lake.key(f"events/{WEEK}/v1")
-    mail, call = lake.tell(env)
+    mail, call = lake.notify(env)
     assert "did not take the mail (SMTPDataError 552)" in mail
     assert "answered 400" in call
     assert mailbox.subjects == [f"{NEXT_WEEK}: 1 file published"]
@@ -46,9 +46,9 @@ def test_a_mail_that_some_recipients_cannot_have_is_sent_to_the_others_once(lake
     env = mailbox.env | {"LAKEHOUSE_SMTP_TO": "a@example.com, gone@example.com"}
     for week in (WEEK, NEXT_WEEK):
         lake.publish("a", week)
-    [problem] = lake.tell(env)
+    [problem] = lake.notify(env)
     assert "refused 1 recipients for good: gone@example.com" in problem
-    assert lake.tell(env) == []
+    assert lake.notify(env) == []
     assert len(mailbox.mails) == 2
 
 
@@ -56,26 +56,26 @@ def test_a_recipient_who_is_tried_later_gets_the_mail_and_the_others_get_it_once
     env = mailbox.env | {"LAKEHOUSE_SMTP_TO": "a@example.com, later@example.com, gone@example.com"}
     lake.publish("a")
     mailbox.later = 1
-    [problem] = lake.tell(env | NO_TIME)
+    [problem] = lake.notify(env | NO_TIME)
     assert "to be asked later for later@example.com" in problem
     [entry] = lake.entries
     assert (entry.mail, entry.waiting_for) == ("pending", "later@example.com")
     # The next run begins by asking for this one alone, and asks again while there is time.
     mailbox.later = 2
-    assert lake.tell(env) == []
+    assert lake.notify(env) == []
     [entry] = lake.entries
     assert (entry.mail, entry.waiting_for, entry.failed_attempts) == ("delivered", None, 1)
-    assert mailbox.taken_for == [["a@example.com"], ["later@example.com"]]
+    assert mailbox.accepted_for == [["a@example.com"], ["later@example.com"]]
     assert len({mail["Message-ID"] for mail in mailbox.mails}) == 1
 
 
 def test_a_recipient_who_left_the_list_is_not_waited_for(lake: Lake, mailbox: Mailbox) -> None:
     lake.publish("a")
     mailbox.later = 1
-    lake.tell(mailbox.env | NO_TIME | {"LAKEHOUSE_SMTP_TO": "a@example.com, later@example.com"})
-    assert lake.tell(mailbox.env) == []
+    lake.notify(mailbox.env | NO_TIME | {"LAKEHOUSE_SMTP_TO": "a@example.com, later@example.com"})
+    assert lake.notify(mailbox.env) == []
     assert [entry.mail for entry in lake.entries] == ["delivered"]
-    assert mailbox.taken_for == [["a@example.com"]]
+    assert mailbox.accepted_for == [["a@example.com"]]
 
 
 def test_what_a_dead_mail_server_did_not_take_is_taken_later(lake: Lake, mailbox: Mailbox) -> None:
@@ -83,18 +83,18 @@ def test_what_a_dead_mail_server_did_not_take_is_taken_later(lake: Lake, mailbox
         lake.publish("a", week)
     nowhere = mailbox.env | dead_smtp()
     for run_number in (1, 2):
-        [problem] = lake.tell(nowhere)
+        [problem] = lake.notify(nowhere)
         assert "does not answer (Connection refused)" in problem
         entry, waiting = lake.entries
         assert (entry.mail, entry.failed_attempts) == ("pending", run_number)
         # A server that is down is not asked again for every mail.
         assert (waiting.mail, waiting.failed_attempts) == ("pending", 0)
     # A channel that is configured no longer still owes.
-    assert lake.tell({}) == [
+    assert lake.notify({}) == [
         "2 messages wait for a mail that is no longer configured."
         " Configure it, or drop them by `lakehouse export outbox drop`."
     ]
-    assert lake.tell(mailbox.env) == []
+    assert lake.notify(mailbox.env) == []
     assert len(mailbox.mails) == 2
 
 
@@ -113,17 +113,17 @@ def test_a_busy_webhook_is_retried_after_the_time_it_names(lake: Lake, webhook: 
     lake.publish("a")
     env = {"LAKEHOUSE_WEBHOOK_URL": webhook.url}
     webhook.busy = ["1"]
-    assert lake.tell(env) == []
+    assert lake.notify(env) == []
     first, second = webhook.asked_at
     assert second - first >= 1
     # A digit to Python, and no number of seconds.
     lake.publish("of another busy answer")
     webhook.busy = ["\u00b2"]
-    assert lake.tell(env) == []
+    assert lake.notify(env) == []
     # What would take longer than the run has is left to the next one.
     lake.publish("b")
     webhook.busy = [format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)]
-    [problem] = lake.tell(env)
+    [problem] = lake.notify(env)
     assert "answered 429" in problem
     assert len(webhook.asked_at) == 5
 
@@ -143,10 +143,10 @@ def test_a_mail_server_with_tls_and_a_login(lake: Lake, tmp_path: Path) -> None:
     env |= smtp_at(server.port)
     lake.publish("a")
     try:
-        [untrusted] = lake.tell(env)
+        [untrusted] = lake.notify(env)
         env["LAKEHOUSE_SMTP_CA_LOCATION"] = str(authority.ca)
-        [refused] = lake.tell(env | {"LAKEHOUSE_SMTP_PASSWORD": "secret-guess"})
-        assert lake.tell(env) == []
+        [refused] = lake.notify(env | {"LAKEHOUSE_SMTP_PASSWORD": "secret-guess"})
+        assert lake.notify(env) == []
     finally:
         server.stop()
     assert "_CA_LOCATION" in untrusted

@@ -1,4 +1,4 @@
-"""Runs that fail or are killed: somebody is told on a real mail server, whatever else is broken, and quoted no row."""
+"""Runs that fail or are killed: a real mail server gets the mail, whatever else is broken, and it quotes no row."""
 
 import os
 import sqlite3
@@ -86,7 +86,7 @@ def test_an_alert_is_sent_where_nothing_can_be_written(
 ) -> None:
     # Its outbox is there, as after every run.
     lake.publish("a")
-    lake.tell({})
+    lake.notify({})
     impatient = lake.settings.changed(catalog_uri=f"{lake.settings.catalog_uri}?busy_timeout=100")
     database = Path(lake.settings.catalog_uri.removeprefix("jdbc:sqlite:"))
     with ExitStack() as stack:
@@ -99,7 +99,7 @@ def test_an_alert_is_sent_where_nothing_can_be_written(
             (tmp_path / "file").write_text("")
             monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path / "file"))
         else:
-            # As on a full disk, no file can become longer, and the system says so.
+            # As on a full disk, no file can become longer, and the system reports it.
             stack.enter_context(no_room_beyond(0))
         replace(lake, settings=impatient).alert(mailbox.env)
     [mail] = mailbox.mails

@@ -1,4 +1,4 @@
-"""The outbox, on a real mail server and a real HTTP server: every version and notice is told of, and once."""
+"""The outbox, on a real mail server and a real HTTP server: every version and notice is announced, and once."""
 
 import json
 import shutil
@@ -64,14 +64,14 @@ def test_a_week_is_one_mail_with_its_figures(lake: Lake, mailbox: Mailbox, expor
     mailbox.env |= exports_declared
     lake.publish("note\na\n", WEEK)
     first = lake.publish("note\nb\n", NEXT_WEEK).manifest
-    assert lake.tell(mailbox.env) == []
+    assert lake.notify(mailbox.env) == []
     assert mailbox.subjects == [f"{WEEK}: 1 file published", f"{NEXT_WEEK}: 1 file published"]
     mail = mailbox.mails[1]
     assert mail["X-Idempotency-Key"] == lake.key(f"events/{NEXT_WEEK}/v1")
     assert mail["To"] == "a@example.com, b@example.com"
     for kind in ("plain", "html"):
         text = text_of(mail, kind)
-        # The figures of the week before stand beside those of the week.
+        # The figures of the week before are next to those of the week.
         for words in (
             "events",
             "rows",
@@ -82,12 +82,12 @@ def test_a_week_is_one_mail_with_its_figures(lake: Lake, mailbox: Mailbox, expor
         ):
             assert words in text, (kind, words)
 
-    # The same content is the same version, and nobody hears of it again.
+    # The same content is the same version, and is not announced again.
     lake.publish("note\nb\n", NEXT_WEEK)
-    assert lake.tell(mailbox.env) == []
+    assert lake.notify(mailbox.env) == []
     assert len(mailbox.mails) == 2
     lake.publish("note\nlate\n", NEXT_WEEK)
-    assert lake.tell(mailbox.env) == []
+    assert lake.notify(mailbox.env) == []
     assert mailbox.mails[2]["Subject"] == f"{NEXT_WEEK}: 1 file published, 1 of them again"
     assert "replaces v1" in text_of(mailbox.mails[2])
     assert {(entry.mail, entry.webhook) for entry in lake.entries} == {("delivered", "no channel")}
@@ -100,7 +100,7 @@ def test_a_manifest_of_dbt_that_is_cut_off_holds_up_no_mail(
     (tmp_path / "cut").mkdir()
     (tmp_path / "cut" / "manifest.json").write_text('{"nodes": {')
     lake.publish("note\na\n", WEEK)
-    assert lake.tell(mailbox.env | {"DBT_TARGET_PATH": str(tmp_path / "cut")}) == []
+    assert lake.notify(mailbox.env | {"DBT_TARGET_PATH": str(tmp_path / "cut")}) == []
     assert mailbox.subjects == [f"{WEEK}: 1 file published"]
     assert "messages have no figures" in caplog.text
 
@@ -108,7 +108,7 @@ def test_a_manifest_of_dbt_that_is_cut_off_holds_up_no_mail(
 def test_links_are_those_of_the_web(lake: Lake, mailbox: Mailbox) -> None:
     lake.settings = lake.settings.changed(export_url="https://files.example.com/weekly/")
     lake.publish("a")
-    lake.tell(mailbox.env)
+    lake.notify(mailbox.env)
     [mail] = mailbox.mails
     file = f"https://files.example.com/weekly/events/{WEEK}/v1/events_{WEEK}_v1.csv"
     page = f"https://files.example.com/weekly/reports/{WEEK}.html"
@@ -123,11 +123,11 @@ def test_a_webhook_gets_each_version_with_its_key(lake: Lake, webhook: Calls) ->
     url = f"{webhook.url}/secret-path"
     env = {"LAKEHOUSE_WEBHOOK_URL": url, "LAKEHOUSE_WEBHOOK_TOKEN": "secret-token", **NO_TIME}
     webhook.status = 500
-    [problem] = lake.tell(env)
+    [problem] = lake.notify(env)
     assert problem.startswith("The webhook at http://127.0.0.1 answered 500")
     assert "secret" not in problem
     webhook.status = 200
-    assert lake.tell(env) == []
+    assert lake.notify(env) == []
 
     assert [headers["Idempotency-Key"] for headers, _ in webhook.received] == [
         lake.key(f"events/{WEEK}/v{number}") for number in (1, 2)
@@ -143,7 +143,7 @@ def test_a_notice_is_in_the_mail_of_its_week_once(lake: Lake, mailbox: Mailbox, 
     behind = Withheld("orders", WEEK, "behind: payments at 2020-12-31 00:00:00 UTC")
     recorded = [Notice(WEEK, behind.dataset, str(behind)), Notice(WEEK, None, "warning: the field phone has no class")]
     for notices in (recorded, recorded, [Notice(WEEK, None, "warning: another")]):
-        assert lake.tell(env, notices) == []
+        assert lake.notify(env, notices) == []
     first, second = mailbox.mails
     assert (first["Subject"], second["Subject"]) == (
         f"{WEEK}: 1 file published, 1 withheld, 1 warning",
@@ -170,9 +170,9 @@ def test_a_crash_after_the_mail_sends_it_again_as_the_same_one(
     lake.publish("a")
     with monkeypatch.context() as crash, pytest.raises(KeyboardInterrupt):
         crash.setattr(outbox, "mark_delivered", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        lake.tell(mailbox.env)
+        lake.notify(mailbox.env)
     for _ in range(2):
-        assert lake.tell(mailbox.env) == []
+        assert lake.notify(mailbox.env) == []
     assert len(mailbox.mails) == 2
     for header in ("Message-ID", "X-Idempotency-Key", "Date"):
         assert mailbox.mails[0][header] == mailbox.mails[1][header]
@@ -183,11 +183,11 @@ def test_a_restored_lake_keeps_what_was_published_since_and_announces_it_under_t
 ) -> None:
     saved = tmp_path / "tables.json"
     lake.publish("note\na\n", WEEK)
-    assert lake.tell(mailbox.env) == []
+    assert lake.notify(mailbox.env) == []
     backup.save(lake.catalog, saved)
     shutil.copytree(lake.settings.warehouse, tmp_path / "copy")
     lake.publish("note\nlate\n", WEEK)
-    assert lake.tell(mailbox.env) == []
+    assert lake.notify(mailbox.env) == []
 
     shutil.rmtree(lake.settings.warehouse)
     (tmp_path / "catalog.db").unlink()
@@ -196,9 +196,9 @@ def test_a_restored_lake_keeps_what_was_published_since_and_announces_it_under_t
     backup.restore(lake.catalog, saved)
     # What the lake exports again is what is there, or comes after it.
     assert lake.publish("note\nlate\n", WEEK).unchanged
-    assert lake.tell(mailbox.env) == []
+    assert lake.notify(mailbox.env) == []
     assert lake.publish("note\nother\n", WEEK).manifest.version == 3
-    assert lake.tell(mailbox.env) == []
+    assert lake.notify(mailbox.env) == []
     keys = [mail["X-Idempotency-Key"] for mail in mailbox.mails]
     assert keys == [lake.key(f"events/{WEEK}/v{version}") for version in (1, 2, 2, 3)]
 
@@ -206,7 +206,7 @@ def test_a_restored_lake_keeps_what_was_published_since_and_announces_it_under_t
 def test_a_version_that_was_removed_and_published_again_is_announced(lake: Lake, mailbox: Mailbox) -> None:
     for content in ("a", "b", "b"):
         lake.publish(content)
-        assert lake.tell(mailbox.env) == []
+        assert lake.notify(mailbox.env) == []
         unlock(Path(lake.settings.export_root))
         shutil.rmtree(Path(lake.settings.export_root) / "events")
     assert len({mail["Message-ID"] for mail in mailbox.mails}) == len(mailbox.mails) == 2
@@ -220,7 +220,7 @@ def test_one_damaged_manifest_holds_up_no_mail_and_announced_ones_are_not_read_a
     manifest = lake.target.root / "events" / "2020-W52" / "v1" / "manifest.json"
     unlock(manifest.parent)
     manifest.write_text("{")
-    [problem] = lake.tell(mailbox.env)
+    [problem] = lake.notify(mailbox.env)
     assert "events/2020-W52/v1/manifest.json is missing or damaged" in problem
     assert [mail["Subject"][:8] for mail in mailbox.mails] == ["2020-W51", WEEK]
 
@@ -235,16 +235,16 @@ def test_one_damaged_manifest_holds_up_no_mail_and_announced_ones_are_not_read_a
         "versions",
         lambda *given: {path: written - timedelta(days=2) for path, written in versions(*given).items()},
     )
-    lake.tell(mailbox.env)
-    # Its own, that of the week before, and the damaged one.
+    lake.notify(mailbox.env)
+    # That of the version, that of the week before, and the damaged one.
     assert {path.split("/")[1] for path in paths} == {NEXT_WEEK, WEEK, "2020-W52"}
 
 
 def test_without_a_channel_nothing_is_owed(lake: Lake, mailbox: Mailbox, caplog: pytest.LogCaptureFixture) -> None:
     lake.publish("a")
-    assert lake.tell({}) == []
+    assert lake.notify({}) == []
     assert "no notification: neither" in caplog.text
-    assert lake.tell(mailbox.env) == []
+    assert lake.notify(mailbox.env) == []
     assert mailbox.mails == []
 
 
@@ -274,7 +274,7 @@ def test_versions_of_a_root_that_is_not_announced_are_not(
     trial = replace(lake, settings=lake.settings.changed(export_root=f"{lake.settings.export_root}-trial"))
     for root, content in ((lake, "a"), (trial, "other")):
         root.publish(content)
-        assert root.tell(announced, [Notice(WEEK, None, f"warning: {content}")]) == []
+        assert root.notify(announced, [Notice(WEEK, None, f"warning: {content}")]) == []
     assert f"no notification: {trial.target.address('')} is not {tmp_path / 'link'}" in caplog.text
     [mail] = mailbox.mails
     assert {entry.mail for entry in lake.entries} == {"delivered"}
@@ -282,10 +282,10 @@ def test_versions_of_a_root_that_is_not_announced_are_not(
 
     # Each root has readers, and its rows wait for a run of that root.
     trial.publish("late")
-    assert len(trial.tell(mailbox.env | dead_smtp(), [Notice(WEEK, None, "warning: late")])) == 1
-    assert lake.tell(mailbox.env) == []
+    assert len(trial.notify(mailbox.env | dead_smtp(), [Notice(WEEK, None, "warning: late")])) == 1
+    assert lake.notify(mailbox.env) == []
     assert len(mailbox.mails) == 1
-    assert trial.tell(mailbox.env) == []
+    assert trial.notify(mailbox.env) == []
     assert mailbox.mails[1]["Subject"] == f"{WEEK}: 2 files published, 1 of them again, 1 warning"
 
 
@@ -299,35 +299,35 @@ def test_a_root_is_the_same_by_every_path_to_it(lake: Lake, tmp_path: Path) -> N
 def test_a_notice_is_sent_again_when_a_number_in_it_gets_longer_or_when_it_comes_back(
     lake: Lake, mailbox: Mailbox
 ) -> None:
-    def tell(*texts: str) -> int:
+    def notified(*texts: str) -> int:
         before = len(mailbox.mails)
         notices = [Notice(WEEK, None, f"warning: {text}") for text in texts]
-        assert lake.tell(mailbox.env, notices, weeks=[WEEK]) == []
+        assert lake.notify(mailbox.env, notices, weeks=[WEEK]) == []
         return len(mailbox.mails) - before
 
     letters = "{} of {} records until 2020-12-31 00:00:00 UTC are dead letters"
-    assert tell(letters.format("30", "1,000")) == 1
-    assert tell(letters.format("99", "2,000")) == 0
-    assert tell(letters.format("900,000", "1,000,000")) == 1
-    assert tell(letters.format("90,000", "1,000,000"), "other") == 1
-    assert tell("other") == 0
+    assert notified(letters.format("30", "1,000")) == 1
+    assert notified(letters.format("99", "2,000")) == 0
+    assert notified(letters.format("900,000", "1,000,000")) == 1
+    assert notified(letters.format("90,000", "1,000,000"), "other") == 1
+    assert notified("other") == 0
     # Mended, and it comes back; the other one has stayed.
-    assert tell(letters.format("30", "1,000"), "other") == 1
+    assert notified(letters.format("30", "1,000"), "other") == 1
     assert len({mail["X-Idempotency-Key"] for mail in mailbox.mails}) == len(mailbox.mails)
     assert len({mail["Message-ID"] for mail in mailbox.mails}) == len(mailbox.mails)
     # A run that failed, or was for another week, does not know what is mended.
     lake.alert(mailbox.env)
-    assert lake.tell(mailbox.env, weeks=[NEXT_WEEK]) == []
-    assert tell(letters.format("30", "1,000"), "other") == 0
+    assert lake.notify(mailbox.env, weeks=[NEXT_WEEK]) == []
+    assert notified(letters.format("30", "1,000"), "other") == 0
 
 
 def test_a_notice_that_was_not_delivered_waits_though_it_is_mended(lake: Lake, mailbox: Mailbox) -> None:
     warning = Notice(WEEK, None, "warning: no")
-    assert len(lake.tell(mailbox.env | dead_smtp(), [warning], weeks=[WEEK])) == 1
-    assert lake.tell(mailbox.env, weeks=[WEEK]) == []
+    assert len(lake.notify(mailbox.env | dead_smtp(), [warning], weeks=[WEEK])) == 1
+    assert lake.notify(mailbox.env, weeks=[WEEK]) == []
     assert mailbox.subjects == [f"{WEEK}: 1 warning"]
-    assert lake.tell(mailbox.env, weeks=[WEEK]) == []
-    assert lake.tell(mailbox.env, [warning], weeks=[WEEK]) == []
+    assert lake.notify(mailbox.env, weeks=[WEEK]) == []
+    assert lake.notify(mailbox.env, [warning], weeks=[WEEK]) == []
     assert len(mailbox.mails) == 2
 
 
@@ -344,15 +344,15 @@ def test_a_withdrawn_version_is_announced_as_withdrawn(
     )
     env = mailbox.env | {"LAKEHOUSE_WEBHOOK_URL": webhook.url}
     manifest = lake.publish("note\na\n").manifest
-    assert lake.tell(env) == []
+    assert lake.notify(env) == []
     lake.publish("note\nb\n")
     # The second is not announced when it is withdrawn.
-    assert len(lake.tell(env | dead_smtp() | {"LAKEHOUSE_WEBHOOK_URL": "http://127.0.0.1:1"})) == 2
+    assert len(lake.notify(env | dead_smtp() | {"LAKEHOUSE_WEBHOOK_URL": "http://127.0.0.1:1"})) == 2
     for version in (1, 2):
         withdraw(lake.target, f"events/{WEEK}/v{version}", "a person was erased whose rows it held")
     lake.publish("note\nc\n")
     for _ in range(2):
-        assert lake.tell(env) == []
+        assert lake.notify(env) == []
     assert mailbox.subjects[1:] == [f"{WEEK}: 1 file published, 1 of them again, 2 files withdrawn"]
     text = text_of(mailbox.mails[1])
     for version in (1, 2):
@@ -384,7 +384,7 @@ def test_an_erasure_announces_what_it_withdrew(lake: Lake, mailbox: Mailbox, mon
         return Exported(IsoWeek.parse(WEEK), published=[lake.publish("b")])
 
     lake.publish("a")
-    assert lake.tell(mailbox.env) == []
+    assert lake.notify(mailbox.env) == []
     monkeypatch.setattr(Erasure, "run", erase)
     monkeypatch.setattr(cli_erasure, "from_environment", lambda env: lake.settings)
     monkeypatch.setattr(cli_erasure, "environment", lambda: mailbox.env)
@@ -404,7 +404,7 @@ def test_a_version_is_withdrawn_by_name_and_readers_hear_of_it(
 
     for content in ("note\na\n", "note\nb\n"):
         lake.publish(content)
-    assert lake.tell(mailbox.env) == []
+    assert lake.notify(mailbox.env) == []
     assert run("v2").exit_code == 2
     for refused in (run("v3", "--reason", "x"), run("v2", "--dataset", "typo", "--reason", "x")):
         assert isinstance(refused.exception, UserError)
@@ -464,14 +464,14 @@ def test_every_channel_has_a_column_a_fork_and_a_sender() -> None:
 def test_rows_are_listed_tried_again_and_dropped(lake: Lake, mailbox: Mailbox, outbox_command: Command) -> None:
     for week in (WEEK, NEXT_WEEK):
         lake.publish("a", week)
-    lake.tell(mailbox.env | dead_smtp())
+    lake.notify(mailbox.env | dead_smtp())
     key, other = (lake.key(f"events/{week}/v1") for week in (WEEK, NEXT_WEEK))
     listed = outbox_command(lake, "list").output
     assert key in listed
     assert "does not answer (Connection refused)" in listed
 
     assert outbox_command(lake, "drop", other).exit_code == 0
-    assert lake.tell(mailbox.env) == []
+    assert lake.notify(mailbox.env) == []
     assert mailbox.subjects == [f"{WEEK}: 1 file published"]
     assert key not in outbox_command(lake, "list").output
     assert other in outbox_command(lake, "list", "--all").output
@@ -505,6 +505,6 @@ def test_the_first_run_with_an_outbox_does_not_announce_all_history(lake: Lake, 
     text = (lake.target.root / old.path / "manifest.json").read_text()
     (lake.target.root / old.path / "manifest.json").write_text(text.replace(old.created_at, "2020-01-01T00:00:00Z"))
     lake.publish("b")
-    assert lake.tell(mailbox.env) == []
+    assert lake.notify(mailbox.env) == []
     [mail] = mailbox.mails
     assert mail["X-Idempotency-Key"] == lake.key(f"events/{WEEK}/v2")

@@ -47,7 +47,7 @@ def test_a_due_dataset_makes_one_alarm_from_the_expected_time_on(at: At, mailbox
     late_reason = Notice(WEEK, "events", "events 2020-W53 is withheld: behind: payments")
     assert at(DEADLINE + timedelta(days=2), late_reason) == []
     assert mailbox.subjects == [SUBJECT, f"{WEEK}: 1 withheld"]
-    assert mailbox.taken_for[0] == ["operators@example.com"]
+    assert mailbox.accepted_for[0] == ["operators@example.com"]
     assert NOT_RUN in text_of(mailbox.mails[0])
     [(headers, body)] = webhook.received
     assert headers["Idempotency-Key"].endswith("/2020-W53/events")

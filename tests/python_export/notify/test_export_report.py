@@ -102,7 +102,7 @@ def test_another_projects_report_shows_what_its_models_declare(
     quality = re.search(r'<table id="quality">.*?</table>', page, re.S)
     assert quality is not None
     assert re.findall(r">([^<>\n]+)</t", quality[0]) == ["Books that were lost", "12,345"]
-    # Two charts by one column, and each element is found by an id of its own.
+    # Two charts by one column, and each element is found by its id.
     ids = re.findall(r'id="(.*?)"', page)
     assert {"chart-loans", "chart-shelves", "ranking-loans", "quality", "files"} == set(ids)
     assert len(ids) == 5
@@ -238,7 +238,7 @@ def test_a_missing_file_costs_its_ranking(offline_settings: Settings, library: d
 def test_the_report_takes_the_sales_of_eight_weeks_from_manifests(
     offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of no file a row is read; a version of an older release tells nothing by channel."""
+    """Of no file a row is read; a version of an older release has no figures by channel."""
     monkeypatch.setattr(report, "_count", lambda *_: None)
     monkeypatch.setattr(report.csv_file, "rows_of", failing)
     week = IsoWeek.parse(WEEK)

@@ -1,4 +1,4 @@
-"""No room at each place that an export writes to: nothing half done is public, what is said is true, and then it works.
+"""No room at each place that an export writes to: nothing half done is public, the error is true, and then it works.
 
 The system itself refuses to make a file longer (RLIMIT_FSIZE, "File too large"), as it does on a full disk.
 """

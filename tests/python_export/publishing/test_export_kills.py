@@ -1,4 +1,4 @@
-"""kill -9 at every step of a publication, and writers at once: a reader that never stops sees whole versions only."""
+"""kill -9 at every step of a publication, and writers at once: a reader always sees complete versions only."""
 
 import json
 import signal
@@ -17,7 +17,7 @@ from tests.support.publishing import (
     FORKS,
     POINTS,
     publish_and_die,
-    publish_and_tell,
+    publish_and_report,
     publish_content,
     read_all_the_while,
     start,
@@ -40,7 +40,7 @@ def kind(published_to: Settings) -> str:
 
 @pytest.fixture
 def reader(published_to: Settings) -> Iterator[Stop]:
-    """A process that reads; called, it stops and tells how many versions it saw and what was wrong with them."""
+    """A process that reads; called, it stops and returns how many versions it saw and what was wrong with them."""
     stop = FORKS.Event()
     mine, theirs = FORKS.Pipe()
     process = start(read_all_the_while, published_to, stop, theirs)
@@ -57,7 +57,7 @@ def reader(published_to: Settings) -> Iterator[Stop]:
     process.join()
 
 
-def test_a_publication_killed_at_any_step_is_whole_or_not_there(
+def test_a_publication_killed_at_any_step_is_complete_or_missing(
     published_to: Settings, kind: str, reader: Stop
 ) -> None:
     target = open_target(published_to)
@@ -87,7 +87,7 @@ def test_exports_of_one_week_at_once_agree_or_are_refused(published_to: Settings
     begin = FORKS.Event()
     pipes = [FORKS.Pipe() for _ in contents]
     children = [
-        start(publish_and_tell, published_to, content, begin, theirs)
+        start(publish_and_report, published_to, content, begin, theirs)
         for content, (_, theirs) in zip(contents, pipes, strict=True)
     ]
     for _, theirs in pipes:

@@ -252,7 +252,7 @@ def test_a_skipped_week_is_no_longer_due_and_a_published_one_is_not_skipped(
     assert late.TABLE.rows(exports.catalog)[late._address(exports.target, "events", NEW)].skipped == "a holiday"
 
 
-def test_a_preview_tells_withdrawn_weeks_from_those_never_published(target: Target) -> None:
+def test_a_preview_distinguishes_withdrawn_weeks_from_those_never_published(target: Target) -> None:
     def why(has_one_version: bool = False) -> str:
         return late.why_due(target, "events", IsoWeek.parse(NEW), has_one_version)
 

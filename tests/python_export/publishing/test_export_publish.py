@@ -36,7 +36,7 @@ from tests.support.publishing import unlock
 
 
 def stage(target: Target, content: str) -> Path:
-    """Return a file that stands alone, ready to be published."""
+    """Return a file that is alone in its directory, ready to be published."""
     staged = target.staging / secrets.token_hex(4) / "part-0.csv"
     staged.parent.mkdir(parents=True)
     staged.write_text(content)
@@ -322,7 +322,7 @@ def test_a_run_that_died_before_the_pointer_is_healed_by_the_next(target: Target
 def test_what_a_run_left_that_died_before_the_commit_is_no_version(target: Target) -> None:
     publish_content(target, "note\na\n", "2020-W53")
     if isinstance(target, S3Target):
-        # Beside a version, and without one.
+        # Next to a version, and without one.
         for path in ("2021-W01/v1", "2020-W53/v1"):
             target.put(f"events/{path}/{target.folder()}half.csv", b"note\nhalf")
         start_upload(target, f"events/2020-W53/v2/{target.folder()}x.csv")
@@ -345,7 +345,7 @@ def test_what_a_run_left_that_died_before_the_commit_is_no_version(target: Targe
 
 
 def start_upload(target: S3Target, path: str) -> str:
-    """Begin an upload in parts that nobody ends, and return its number."""
+    """Begin an upload in parts that is never ended, and return its number."""
     return target.client.create_multipart_upload(Bucket=target.bucket, Key=target._key(path))["UploadId"]
 
 
@@ -381,7 +381,7 @@ def test_an_upload_that_another_machine_aborts_first_is_no_error(s3_settings: Se
     overtaken = []
 
     def be_overtaken(request: AWSPreparedRequest, **_: object) -> AWSResponse | None:
-        """Answer the first abort as Amazon's S3 does when there is no such upload any more; SeaweedFS says nothing."""
+        """Answer the first abort as Amazon's S3 does when there is no such upload any more; SeaweedFS does not."""
         if overtaken:
             return None
         overtaken.append(URLLib3Session().send(request).status_code)

@@ -1,4 +1,4 @@
-"""A version that is taken back: no file of it is left, readers find the newest other one, and the next one says so."""
+"""A version that is withdrawn: no file of it is left, readers find the newest other one, the next one records it."""
 
 import json
 
@@ -110,7 +110,7 @@ def test_withdrawn_content_is_published_again_only_as_a_restatement(target: Targ
 
 @pytest.mark.parametrize("published_to", ["local"], indirect=True)
 def test_a_withdrawal_that_was_cut_off_is_completed(target: Target) -> None:
-    """Cut off between the manifest and the files: so readers are told before a file is gone."""
+    """Cut off between the manifest and the files: so readers know before a file is gone."""
     publish_content(target, "note\na\n")
     directory = target.root / f"{WEEK}/v1"
     directory.chmod(0o755)

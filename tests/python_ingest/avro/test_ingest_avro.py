@@ -1,4 +1,4 @@
-"""A registered schema as one expanded schema: types written out, unions kept, logical types only where they count."""
+"""A registered schema as one expanded schema: types written out, unions unchanged, logical types where they count."""
 
 import io
 import json
@@ -144,7 +144,7 @@ def test_a_fixed_holds_as_many_digits_as_always_fit() -> None:
         (json.dumps(["int", "string", {"type": "array", "items": "null"}]), "member_array.element: nothing but nulls"),
     ],
 )
-def test_what_is_not_avro_or_has_no_column_as_a_whole_is_refused(schema: str, words: str) -> None:
+def test_what_is_not_avro_or_cannot_be_a_column_is_refused(schema: str, words: str) -> None:
     with pytest.raises(IncompatibleSchema, match=words):
         expand_schema(schema)
 

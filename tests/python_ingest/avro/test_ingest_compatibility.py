@@ -1,4 +1,4 @@
-"""Versions of a schema: what is BACKWARD or FORWARD compatible lands, and a note says where a rename is possible."""
+"""Versions of a schema: what is BACKWARD or FORWARD compatible lands, and a note names a possible rename."""
 
 import json
 import random

@@ -102,7 +102,7 @@ def test_a_declared_type_is_the_least_a_column_holds(topic: TopicFixture) -> Non
     assert verify_topic(topic.settings, topic.declaration, 10).problems == []
 
 
-def test_a_source_that_declares_what_the_table_cannot_be_stops_its_own_topic(topic: TopicFixture) -> None:
+def test_a_source_that_declares_what_the_table_cannot_be_stops_its_topic(topic: TopicFixture) -> None:
     value = topic.encode(topic.register(record("sale", id="int")), {"id": 1})
     topic.produce(value)
     topic.land_well()

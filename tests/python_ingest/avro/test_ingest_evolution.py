@@ -16,7 +16,7 @@ from python_ingest.kafka.consumer import RECORDS_PER_CALL
 from python_ingest.landing.batch import FIRST_LOOK
 from tests.python_ingest.avro.test_ingest_schemas import VARIANTS, a_version, aliased
 from tests.python_ingest.kafka.test_ingest_services import registry_answering
-from tests.support.topic_fixture import TopicFixture, assert_columns_say_what_bytes_say, record
+from tests.support.topic_fixture import TopicFixture, assert_columns_hold_what_bytes_encode, record
 
 MOMENT = dt.datetime(2026, 11, 16, 12, tzinfo=dt.UTC)
 PLACES = ("place", "places", "by_name", "either", "before", "after")
@@ -63,7 +63,7 @@ def test_a_field_renamed_without_an_alias_is_refused(topic: TopicFixture) -> Non
     assert errors == ["a: renamed to b without an alias", "place.zip: renamed to code without an alias"]
 
 
-def test_a_field_dropped_beside_an_optional_one_is_a_new_column(topic: TopicFixture) -> None:
+def test_a_field_dropped_next_to_an_optional_one_is_a_new_column(topic: TopicFixture) -> None:
     name = f"sale_{topic.declaration.table}"
     topic.produce(topic.encode(topic.register(record(name, a="int")), {"a": 1}))
     topic.produce(topic.encode(topic.register(record(name, b=["null", "int"])), {"b": 2}))
@@ -115,7 +115,7 @@ def test_a_schema_that_refers_to_other_subjects_is_read_with_them(topic: TopicFi
     register("shop.Address", record("Address", city="string") | {"namespace": "shop"})
     register("shop.Paid", record("Paid", amount="int", to="Address") | {"namespace": "shop"}, "shop.Address")
     register("shop.Sent", record("Sent", to="Address") | {"namespace": "shop"}, "shop.Address")
-    # One topic, several kinds of events: a union of types that stand in subjects of their own.
+    # One topic, several kinds of events: a union of types in separate subjects.
     events = register("value", ["shop.Paid", "shop.Sent"], "shop.Paid", "shop.Sent")
     header = b"\x00" + events.to_bytes(4, "big")
     topic.produce(header + b"\x00" + b"\x54" + b"\x04Rx")
@@ -156,7 +156,7 @@ def test_a_schema_that_spark_cannot_parse_makes_dead_letters_and_is_named_where_
 @pytest.mark.parametrize("exists", [True, False])
 def test_stop_names_the_field_and_leaves_the_table_untouched(topic: TopicFixture, exists: bool) -> None:
     stop = replace(topic.declaration, on_error="stop")
-    # The registry gives equal schemas one id: a name of its own keeps the ids in order.
+    # The registry gives equal schemas one id: a separate name keeps the ids in order.
     sale = f"sale_{topic.declaration.table}"
     first = topic.encode(topic.register(record(sale, id="int")), {"id": 1})
     if exists:
@@ -249,7 +249,7 @@ def test_foreign_bytes_in_a_key_cost_no_row_in_any_format(topic: TopicFixture) -
         assert [row["kafka_raw_key"] for row in rows] == keys
         assert [row["kafka_key"] for row in rows] == expected
         assert {row["id"] for row in rows} == {1}
-        assert_columns_say_what_bytes_say(replace(topic, declaration=declaration), len(rows))
+        assert_columns_hold_what_bytes_encode(replace(topic, declaration=declaration), len(rows))
 
 
 def test_fields_find_their_columns_whatever_version_came_first(topic: TopicFixture) -> None:
@@ -279,11 +279,11 @@ def test_fields_find_their_columns_whatever_version_came_first(topic: TopicFixtu
     for row, expected in ((first, new), (second, old), (third, new)):
         assert (row["place"], row["places"], row["by_name"]) == (expected, [expected], [("k", expected)])
         assert row["either"] == {"member_int": None, "member_t": expected}
-    assert_columns_say_what_bytes_say(topic, 3)
+    assert_columns_hold_what_bytes_encode(topic, 3)
 
 
 def a_value(rng: random.Random, schema: Any) -> tuple[Any, Any]:
-    """Return a value to be written with a schema, and what is to be read of it, without NULLs."""
+    """Return a value to be written with a schema, and what must be read of it, without NULLs."""
     if isinstance(schema, list):
         branch = rng.choice(schema)
         written, read = a_value(rng, branch)
@@ -364,4 +364,4 @@ def test_random_versions_mixed_in_one_batch_are_read_as_they_were_written(topic:
     for name in {*payload} & {"places", "by_name"}:
         absent = topic.spark.table(f"lake.{topic.declaration.identifier}").where(f"{name} is null").count()
         assert absent == sum(name not in row for row in expected)
-    assert_columns_say_what_bytes_say(topic, len(expected))
+    assert_columns_hold_what_bytes_encode(topic, len(expected))

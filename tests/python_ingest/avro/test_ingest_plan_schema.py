@@ -1,4 +1,4 @@
-"""What plan-schema says of a schema is what landing its records then does."""
+"""What plan-schema reports of a schema is what landing its records then does."""
 
 import json
 from dataclasses import replace
@@ -42,7 +42,7 @@ def plan_schema(topic: TopicFixture, models: Path, *options: str) -> Result:
 
 
 def columns(topic: TopicFixture) -> dict[str, str]:
-    """Return every path of the table and its type, but for the ingester's own columns."""
+    """Return every path of the table and its type, but for the ingester's columns."""
     schema = topic.table().schema()
     paths = {schema.find_column_name(field_id): schema.find_type(field_id) for field_id in schema.field_ids}
     return {path: str(kind) for path, kind in paths.items() if not path.startswith(("kafka_", "ingest", "decode"))}

@@ -130,7 +130,7 @@ def test_every_version_is_read_in_the_shape_of_the_columns() -> None:
         for writer in writers:
             reader = reader_schema(columns, landed_record("value", writer))
             assert paths(of_avro(reader)) == paths(columns)
-            # Where it is not the column's, the type is the writer's own, and narrower.
+            # Where it is not the column's, the type is the writer's, and narrower.
             assert widened_columns(columns, of_avro(reader)) == columns
             fastavro.parse_schema(json.loads(json.dumps(reader)))
 
@@ -191,15 +191,15 @@ def test_a_renamed_type_changes_nothing_outside_a_union() -> None:
 
 
 def test_of_names_that_differ_by_case_only_the_one_that_the_table_has_lands() -> None:
-    def left_out(*versions: Any) -> list[list[str]]:
+    def omitted(*versions: Any) -> list[list[str]]:
         return [[path for path, _ in omitted_fields(writer)] for writer in learned(*versions)[1]]
 
     one, other = record("r", k="int", id="int"), record("r", k="int", ID="int")
     both = record("r", k="int", id="int", ID="int")
-    assert left_out(one, other, both, one) == [[], ["ID"], ["ID"], []]
-    assert left_out(both, one, other) == [["id", "ID"], [], ["ID"]]
+    assert omitted(one, other, both, one) == [[], ["ID"], ["ID"], []]
+    assert omitted(both, one, other) == [["id", "ID"], [], ["ID"]]
     nested = [record("r", below=version | {"name": "s"}) for version in (one, both)]
-    assert left_out(*nested) == [[], ["below.ID"]]
+    assert omitted(*nested) == [[], ["below.ID"]]
     # A column that only the source declares takes the one name of a version, whatever its case.
     declared = of_spark("struct<id: int>")
     for version, omitted in ((other, []), (both, ["ID"])):

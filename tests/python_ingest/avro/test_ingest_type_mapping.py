@@ -16,13 +16,13 @@ from python_common.config.settings import Settings
 from python_ingest.avro.expanded_schema import expand_schema
 from python_ingest.avro.types import omitted_fields
 from python_ingest.declare.topics import Declaration
-from tests.support.topic_fixture import TopicFixture, assert_columns_say_what_bytes_say, record
+from tests.support.topic_fixture import TopicFixture, assert_columns_hold_what_bytes_encode, record
 
 DOCUMENT = (PROJECT_ROOT / "docs" / "type-mapping.md").read_text()
 
 
 def table(first_column: str) -> list[list[str]]:
-    """Return the cells of the table that a first column heads, backticks taken off."""
+    """Return the cells of the table that a first column heads, without backticks."""
     lines = DOCUMENT.split(f"\n| {first_column} |")[1].split("\n\n")[0].splitlines()[2:]
     return [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in lines]
 
@@ -133,7 +133,7 @@ def a_topic(services: Settings, spark: SparkSession) -> TopicFixture:
 
 
 def field_type(cell: str, number: int) -> Any:
-    """Return the schema in a cell, its named types in a namespace of their own: many fields share one record."""
+    """Return the schema in a cell, its named types in a separate namespace: many fields share one record."""
 
     def apart(schema: Any) -> Any:
         if isinstance(schema, list):
@@ -178,7 +178,7 @@ def typed(services: Settings, spark: SparkSession) -> Read:
     }
     topic.produce(topic.encode(topic.register(record("every", **columns(TYPES, 0))), written))
     assert topic.land_well().dead_letters == 0
-    assert_columns_say_what_bytes_say(topic, 1)
+    assert_columns_hold_what_bytes_encode(topic, 1)
     return read(topic)
 
 
@@ -215,13 +215,13 @@ def test_what_cannot_be_a_column_costs_the_field_and_not_the_record(services: Se
     landed_table = read(topic)
     assert not {*written} - {"k"} & {*landed_table.iceberg}
     assert landed_table.rows[0]["k"] == 1
-    assert_columns_say_what_bytes_say(topic, 1)
+    assert_columns_hold_what_bytes_encode(topic, 1)
     # Of the two names the table has one from now on.
     topic.produce(topic.encode(topic.register(record("r", k="int", id="int")), {"k": 2, "id": 5}))
     topic.produce(topic.encode(topic.register(record("r", k="int", id="int", ID="int")), {"k": 3, "id": 6, "ID": 7}))
     assert topic.land_well().dead_letters == 0
     assert [row["id"] for row in topic.rows()] == [None, 5, 6]
-    assert_columns_say_what_bytes_say(topic, 3)
+    assert_columns_hold_what_bytes_encode(topic, 3)
 
 
 @pytest.fixture(scope="module")
@@ -241,7 +241,7 @@ def evolved(services: Settings, spark: SparkSession) -> Read:
     for value in (after, before, after):
         topic.produce(value)
     assert topic.land_well().dead_letters == 0
-    assert_columns_say_what_bytes_say(topic, 4)
+    assert_columns_hold_what_bytes_encode(topic, 4)
     return read(topic)
 
 
@@ -265,7 +265,7 @@ def refused(services: Settings, spark: SparkSession) -> Read:
         topic.produce(b"\x00" + topic.register(record("r", **before | {name: changed})).to_bytes(4, "big"))
     assert topic.land_well().dead_letters == len(REFUSED)
     assert topic.table().schema() == schema
-    assert_columns_say_what_bytes_say(topic, 1 + len(REFUSED))
+    assert_columns_hold_what_bytes_encode(topic, 1 + len(REFUSED))
     return read(topic)
 
 

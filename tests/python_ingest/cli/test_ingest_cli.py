@@ -129,7 +129,7 @@ def test_a_signal_ends_a_run_at_once_and_the_next_one_lands_the_rest(
         # One that comes while the other is still waiting to be seen is none.
         time.sleep(0.3)
     _, events = process.communicate(timeout=60)
-    # Following may have ended well before the second one, or Python be at its own end, where nobody handles signals.
+    # Following may have ended well before the second one, or Python be at its end, where no handler of signals is left.
     assert process.returncode in ([130] if signals == 1 else [130, 0, -signal.SIGTERM])
     assert all(" info: " in line for line in events.splitlines()), events
     assert len(topic.rows()) < BACKLOG
@@ -159,7 +159,7 @@ def test_a_run_that_is_interrupted_begins_no_other_batch(topic: TopicFixture) ->
     assert_exactly_once(topic, BACKLOG)
 
 
-def test_too_many_dead_letters_are_an_exit_code_of_their_own(
+def test_too_many_dead_letters_have_a_separate_exit_code(
     topic: TopicFixture, models_dir: Path, lakehouse: Lakehouse
 ) -> None:
     good = topic.encode(topic.register(record("sale", id="int")), {"id": 1})

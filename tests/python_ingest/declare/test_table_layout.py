@@ -24,7 +24,7 @@ def test_a_layout_declared_later_is_that_of_new_files_and_no_claim_is_lost(
     old_files = {file["file_path"] for file in topic.table().inspect.data_files().to_pylist()}
     topic.declaration = replace(laid_out(topic.declaration), persons=(Subject("seller", ("id",)),))
 
-    # Dead letters of a partition of their own, two that land and two that fill a hole.
+    # Dead letters of another partition, two that land and two that fill a gap.
     missing = topic.register(SALE | {"doc": f"{topic.name} first"}) + 1
     for index in range(12, 16):
         value = topic.encode(missing - 1, {"id": index, "note": "late"})

@@ -171,7 +171,7 @@ def test_select_keeps_the_order_asked_for_and_names_what_is_not_declared(tmp_pat
         select(declarations, ["sales"])
 
 
-def test_a_limit_of_dead_letters_is_declared_in_whole_or_in_part(tmp_path: Path) -> None:
+def test_a_limit_of_dead_letters_is_declared_in_full_or_in_part(tmp_path: Path) -> None:
     for given, limit in (
         ("{share: 0.5, count: 3}", DeadLetterLimit(0.5, 3)),
         ("{share: 1}", DeadLetterLimit(share=1)),

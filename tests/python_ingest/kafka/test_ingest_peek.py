@@ -1,4 +1,4 @@
-"""What the broker says to a reader of records instead of records."""
+"""What the broker answers a reader of records instead of records."""
 
 import pytest
 from confluent_kafka import KafkaError, Message

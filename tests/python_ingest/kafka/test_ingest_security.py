@@ -195,7 +195,7 @@ def test_a_run_over_scram_and_tls_leaves_no_secret_behind(
     seen = ingest_and_verify(secured_topic, models_dir, {**secured.sasl_ssl, **secured.basic, **env})
     table = Path(secured_topic.table().location().removeprefix("file:"))
     places = (home, events, table)
-    # The search finds what is there, in a log that tells of connections and an event log that tells of queries.
+    # The search finds what is there, in a log with connections and an event log with queries.
     assert files_with("KAFKA_SASL_JAAS_CONFIG", *places) == {"spark.log"}
     assert len(files_with(secured_topic.declaration.identifier, events)) == 1
     for secret in secured.secrets:

@@ -14,7 +14,7 @@ from python_ingest.landing import batch
 from python_ingest.landing.run import Options
 from python_ingest.maintenance.status import topic_statuses
 from python_ingest.verify.compare import verify_topic
-from tests.support.topic_fixture import TopicFixture, assert_columns_say_what_bytes_say, record
+from tests.support.topic_fixture import TopicFixture, assert_columns_hold_what_bytes_encode, record
 
 MOMENT = dt.datetime(2026, 11, 16, 12, 30, 15, 250_000, tzinfo=dt.UTC)
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
@@ -74,7 +74,7 @@ def zigzag(number: int) -> bytes:
     return encoded + bytes([number])
 
 
-def test_every_avro_kind_lands_typed_beside_all_kafka_metadata(topic: TopicFixture) -> None:
+def test_every_avro_kind_lands_typed_with_all_kafka_metadata(topic: TopicFixture) -> None:
     schema_id = topic.register(EVERY_KIND)
     value = topic.encode(schema_id, VALUES)
     headers = [("trace", b"\x01"), ("empty", None)]
@@ -178,7 +178,7 @@ def test_poison_becomes_dead_letters_and_neighbours_are_unaffected(topic: TopicF
         elif row["kafka_raw_value"] in poison:
             assert row["decode_error"] == poison[row["kafka_raw_value"]]
             assert row["text"] is row["customer"] is None
-    assert_columns_say_what_bytes_say(topic, len(rows))
+    assert_columns_hold_what_bytes_encode(topic, len(rows))
 
 
 def test_a_string_that_is_not_utf_8_makes_a_dead_letter_wherever_it_is(topic: TopicFixture) -> None:
@@ -204,7 +204,7 @@ def test_a_string_that_is_not_utf_8_makes_a_dead_letter_wherever_it_is(topic: To
     topic.land_well()
     errors = [row["decode_error"] for row in topic.rows()]
     assert errors == [f"decode_failed: schema id {schema_id}"] * 6 + [None, None]
-    assert_columns_say_what_bytes_say(topic, 8)
+    assert_columns_hold_what_bytes_encode(topic, 8)
 
 
 def test_an_id_that_is_registered_later_decodes_from_then_on(topic: TopicFixture) -> None:
@@ -278,7 +278,7 @@ def test_tombstones_and_foreign_keys_cost_no_row(topic: TopicFixture) -> None:
     assert [row["kafka_key"] for row in rows[::2]] == decoded
     for row in rows[1::2]:
         assert row["kafka_raw_value"] is row["id"] is row["decode_error"] is row["value_schema_id"] is None
-    assert_columns_say_what_bytes_say(topic, len(rows))
+    assert_columns_hold_what_bytes_encode(topic, len(rows))
 
 
 def test_avro_keys_are_structs_and_a_foreign_one_is_null(topic: TopicFixture) -> None:
@@ -309,7 +309,7 @@ def test_avro_keys_are_structs_and_a_foreign_one_is_null(topic: TopicFixture) ->
         None,
     ]
     assert [row["key_schema_id"] for row in rows] == [key_id, None, None, wider, 0x7FFFFF00, key_id]
-    assert_columns_say_what_bytes_say(topic, len(rows))
+    assert_columns_hold_what_bytes_encode(topic, len(rows))
     assert [row["key_error"] for row in rows] == [
         None,
         "not_registry_avro: the first byte is not 0",

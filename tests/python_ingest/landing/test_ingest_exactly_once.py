@@ -255,7 +255,7 @@ def test_compaction_expiry_and_rollback_neither_lose_nor_double(topic: TopicFixt
     assert topic.rows() == before
     table = topic.table()
     reader.read(table)
-    # Of manifests that are no longer in use nothing is kept.
+    # Of manifests that are no longer in use nothing is stored.
     assert reader._manifests.keys() == {
         manifest.manifest_path for manifest in table.current_snapshot().manifests(table.io)
     }
@@ -271,7 +271,7 @@ def test_compaction_expiry_and_rollback_neither_lose_nor_double(topic: TopicFixt
     topic.sql(f"call lake.system.rollback_to_snapshot('{name}', {snapshot_id})")
     assert topic.land_well().records == 6
     assert_exactly_once(topic, 46)
-    # Whoever had read the rolled back batch looks for greater numbers only.
+    # A model that had read the rolled back batch looks for greater numbers only.
     assert max(row["ingest_batch"] for row in topic.rows()) == last + 1
 
 
@@ -382,7 +382,7 @@ def test_from_earliest_lands_what_is_missing_and_nothing_twice(topic: TopicFixtu
     topic.sql("delete from {table} where kafka_partition = 1 and kafka_offset < 5")
     produce(topic, 3, start=30, partitions=(2,))
     result = topic.land_well(Options(wait=10, from_earliest=True))
-    # The last offset of partition 0 is behind the position once its row is gone: news, not a hole.
+    # The last offset of partition 0 is behind the position once its row is gone: a new record, not a gap.
     assert (result.records, result.batches) == (12, 3)
     assert_exactly_once(topic, 33)
     snapshot = topic.table().current_snapshot()

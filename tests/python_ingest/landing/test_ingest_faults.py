@@ -302,7 +302,7 @@ def test_a_topic_that_ends_the_jvm_is_named_and_the_others_land(
 
 
 def spark_without_socket(settings: Settings) -> bool:
-    """Tell whether a JVM that runs, but listens no more, counts as gone; stopping it then raises nothing."""
+    """Return whether a JVM that runs, but listens no more, counts as gone; stopping it then raises nothing."""
     spark = LazySparkSession(settings)
     gateway = spark().sparkContext._gateway
     assert gateway is not None
@@ -368,7 +368,7 @@ def test_dead_letters_are_replayed_once_their_schema_is_registered_while_followi
 def test_clocks_far_off_land_as_they_are(topic: TopicFixture) -> None:
     configure(topic, "message.timestamp.after.max.ms", str(2**63 - 1))
     schema_id = topic.register(SALE)
-    # librdkafka takes 0 for now, so the smallest is 1 ms; -1 is Kafka's own "no timestamp".
+    # librdkafka takes 0 for now, so the smallest is 1 ms; -1 is Kafka's "no timestamp".
     stamps = (1, 253_402_300_799_999, -1)
     for stamp in stamps:
         topic.produce(topic.encode(schema_id, {"id": 1, "note": ""}), timestamp=stamp)
@@ -496,7 +496,7 @@ def test_a_failure_of_spark_is_tried_once_more_and_blames_no_other_ingester(
 
 @pytest.mark.long
 def test_a_full_disk_fails_the_run_and_little_memory_does_not(topic: TopicFixture, models_dir: Path) -> None:
-    """A limit on the size of files stands for the full disk: unlike one, it needs no rights."""
+    """A limit on the size of files simulates the full disk: unlike one, it needs no rights."""
     produce(topic, 6)
     topic.land_well()
     rng = random.Random(32)

@@ -1,4 +1,4 @@
-"""Schemas of other topics: a dead letter that touches neither table nor neighbours, until the declaration says more."""
+"""Schemas of other topics: a dead letter that touches neither table nor neighbours, until the declaration allows it."""
 
 import random
 import re
@@ -27,7 +27,7 @@ def declaring(topic: TopicFixture, **changes: Any) -> TopicFixture:
 
 
 def sale(topic: TopicFixture) -> dict[str, Any]:
-    # Of a name of its own: the registry gives equal schemas of several subjects one id.
+    # Under a separate name: the registry gives equal schemas of several subjects one id.
     return record(f"sale_{topic.declaration.table}", id="int", note="string")
 
 
@@ -127,7 +127,7 @@ def test_a_schemas_full_name_is_avros(text: str, name: str) -> None:
 
 
 class OldRegistry(BaseHTTPRequestHandler):
-    """A registry that tells schemas by id, and ids by subject and schema, but not the subjects of an id."""
+    """A registry that returns schemas by id, and ids by subject and schema, but not the subjects of an id."""
 
     def do_GET(self) -> None:
         self._answer(*((200, b'{"schema": "\\"int\\""}') if self.path.count("/") == 3 else (404, b"Not Found")))

@@ -59,7 +59,7 @@ FIRST, *MORE = POINTS
 
 @pytest.fixture
 def start(topic: TopicFixture, models_dir: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """Start ingesters in sessions of their own, so that a kill takes the JVM along."""
+    """Start ingesters in separate sessions, so that a kill takes the JVM along."""
     started = []
 
     def run(*options: str) -> subprocess.Popen[bytes]:

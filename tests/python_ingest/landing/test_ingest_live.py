@@ -1,4 +1,4 @@
-"""Topics that producers never stop writing to: a run ends, following starves nobody, and a signal ends that well."""
+"""Topics that producers never stop writing to: a run ends, following starves no topic, and a signal ends that well."""
 
 import json
 import signal
@@ -116,7 +116,7 @@ def test_the_weekly_jobs_first_step_ends_on_live_topics(
     busy: Busy, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Running:
-        """The tests' own Spark: a process has one."""
+        """The tests' Spark: a process has one."""
 
         def __init__(self, _: Settings) -> None: ...
 
@@ -149,7 +149,7 @@ def test_following_starves_no_live_topic_writes_metrics_and_ends_after_its_batch
     first.flush()
     options = ["--every", "2s", "--max-records", "500", "--topics-at-once", "2", "--metrics-file", str(metrics)]
     command = [LAKEHOUSE, "--log-level=warning", "ingest", "run", "--follow", *options, "--models", str(tmp_path)]
-    # Its tables are there, also where the tests before are left out.
+    # Its tables are there, also where the tests before do not run.
     first.ingester(Options(wait=30)).catch_up(busy.declarations)
     wanted = {topic: number + 3 for topic, number in batches(busy).items()}
     follower = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -262,7 +262,7 @@ def test_two_that_add_columns_at_once_do_not_undo_each_other(catalog: Catalog) -
     assert SchemaState.of(catalog.load_table(DECLARATION.identifier)).writers["value"].keys() == {3, 4}
 
 
-def test_a_schema_that_adds_no_column_is_noted_beside_one_that_did_meanwhile(catalog: Catalog) -> None:
+def test_a_schema_that_adds_no_column_is_noted_next_to_one_that_did_meanwhile(catalog: Catalog) -> None:
     made(catalog)
     table, other = (catalog.load_table(DECLARATION.identifier) for _ in range(2))
     tables.evolve(table, DECLARATION, FIRST.with_writer("value", 4, writer(record("r", a="int", z="int"))))

@@ -19,7 +19,7 @@ CHANGED_BY_REPLAY = ("ingest_batch", "ingested_at", "decode_error", "value_schem
 
 
 def schema(topic: TopicFixture, name: str) -> dict[str, Any]:
-    """Return a schema with a text, and so an id, of its own."""
+    """Return a schema with another text, and so another id."""
     return record(name, id="int") | {"doc": topic.name}
 
 
@@ -121,7 +121,7 @@ def test_what_has_no_table_cannot_be_replayed(topic: TopicFixture) -> None:
         replay.replay(topic.batch_writer(), None)
 
 
-def test_a_key_that_could_not_be_decoded_is_listed_and_repaired_beside_its_value(
+def test_a_key_that_could_not_be_decoded_is_listed_and_repaired_with_its_value(
     topic: TopicFixture, models_dir: Path, lakehouse: Lakehouse
 ) -> None:
     topic = replace(topic, declaration=replace(topic.declaration, key="avro"))
@@ -132,7 +132,7 @@ def test_a_key_that_could_not_be_decoded_is_listed_and_repaired_beside_its_value
     moved = topic.register_under(subject, record(f"k_{topic.declaration.table}", id="int"))
     good, key = topic.encode(value_id, {"id": 1}), topic.encode(moved, {"id": 7})
     unknown = b"\x00\x7f\xff\xff\xff" + good[5:]
-    # Good value, poison beside a key that can be repaired, a tombstone, and a key that never can.
+    # Good value, poison next to a key that can be repaired, a tombstone, and a key that never can.
     for value, part in ((good, key), (unknown, key), (None, key), (good, b"plain"), (good, None)):
         topic.produce(value, key=part)
     result = topic.land_well()

@@ -87,7 +87,7 @@ def test_the_snapshots_of_what_dbt_builds_expire_too_unless_they_are_tagged(
 
 
 @pytest.mark.long
-def test_maintenance_beside_an_ingester_and_a_reader_loses_nothing(topic: TopicFixture) -> None:
+def test_maintenance_during_an_ingester_and_a_reader_loses_nothing(topic: TopicFixture) -> None:
     produce(topic, 60)
     topic.land_well(Options(max_records=20, wait=10))
     failures: list[Any] = []

@@ -1,4 +1,4 @@
-"""The status says how far and how fresh each topic is, and keeps saying it when one of them or the broker is away."""
+"""The status shows how far and how fresh each topic is, also when one of them or the broker is away."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Receipts of erasures: known again on every machine, finished there, kept by a restore, and without any id."""
+"""Receipts of erasures: known again on every machine, finished there, retained by a restore, and without any id."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The checker's own decoding: random versions land under the names and in the shape that the ingester gives columns."""
+"""The checker's decoding: random versions land under the names and in the shape that the ingester gives columns."""
 
 import datetime as dt
 import json

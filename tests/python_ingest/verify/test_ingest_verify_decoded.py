@@ -30,7 +30,7 @@ from python_ingest.verify.report import Report, Sample
 from python_jobs.weekly import steps
 from tests.python_ingest.avro.test_ingest_type_mapping import TYPES, VALUES, columns
 from tests.support.in_process import Lakehouse
-from tests.support.topic_fixture import TopicFixture, assert_columns_say_what_bytes_say, record
+from tests.support.topic_fixture import TopicFixture, assert_columns_hold_what_bytes_encode, record
 
 ROUNDS = 3
 
@@ -75,7 +75,7 @@ def changed(rng: random.Random, name: str, kind: DataType) -> str:
 def test_a_changed_value_of_every_type_is_named_by_offset_and_column(
     topic: TopicFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The columns of docs/type-mapping.md, each changed in rows of its own: at random inside, and to NULL."""
+    """The columns of docs/type-mapping.md, each changed in other rows: at random inside, and to NULL."""
     monkeypatch.setattr(verify_report, "PROBLEMS_NAMED", 1000)
     monkeypatch.setattr(bronze_rows, "PIECE_ROWS", 7)
     rng = random.Random(11)
@@ -106,7 +106,7 @@ def test_a_changed_value_of_every_type_is_named_by_offset_and_column(
     for _ in plan:
         topic.produce(value, key=b"person")
     topic.land_well()
-    assert_columns_say_what_bytes_say(topic, len(plan) + 1)
+    assert_columns_hold_what_bytes_encode(topic, len(plan) + 1)
     cases = {
         name: " ".join(f"when {offset} then {sql}" for offset, (column, sql) in enumerate(plan, 1) if column == name)
         for name in types
@@ -156,7 +156,7 @@ def test_what_decoders_disagree_on_is_named_and_what_is_not_known_yet_is_noted(t
     for value in (topic.encode(sale, {"id": 1}), topic.encode(sale, {"id": 2}), b"no schema", None):
         topic.produce(value)
     topic.land_well()
-    assert_columns_say_what_bytes_say(topic, 4)
+    assert_columns_hold_what_bytes_encode(topic, 4)
     topic.sql("update {table} set decode_error = 'decode_failed: schema id 1', id = null where kafka_offset = 0")
     topic.sql("update {table} set decode_error = null where kafka_offset = 2")
     topic.sql("update {table} set id = 5 where kafka_offset = 3")
@@ -177,7 +177,7 @@ def test_rows_that_the_broker_no_longer_has_are_decoded_and_a_schema_that_the_re
     topic.produce(topic.encode(second, {"id": 2, "note": "n"}))
     topic.land_well()
     topic.delete_records(0, 2)
-    assert_columns_say_what_bytes_say(topic, 2)
+    assert_columns_hold_what_bytes_encode(topic, 2)
     lost = second + 1_000_000
     raw = f"concat(x'00{lost.to_bytes(4, 'big').hex()}', substring(kafka_raw_value, 6))"
     topic.sql(f"update {{table}} set kafka_raw_value = {raw}, value_schema_id = {lost} where kafka_offset = 1")
@@ -204,7 +204,7 @@ def test_a_registry_that_is_away_fails_the_check_of_columns_and_holds_no_week_up
     assert caplog.messages[-1].startswith(warning)
 
 
-def test_a_sample_decodes_a_part_and_deleted_rows_are_left_out(
+def test_a_sample_decodes_a_part_and_deleted_rows_are_skipped(
     topic: TopicFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bronze_rows, "PIECE_ROWS", 10)
@@ -226,7 +226,7 @@ def test_rows_that_were_skipped_have_no_columns(topic: TopicFixture) -> None:
     topic.produce(topic.encode(topic.register(record("sale", id="int")), {"id": 1}), key=b"k")
     topic.produce(b"no schema", key=b"k")
     topic.land_well()
-    assert_columns_say_what_bytes_say(topic, 2)
+    assert_columns_hold_what_bytes_encode(topic, 2)
     topic.sql("update {table} set id = 2 where kafka_offset = 1")
     assert report_of(topic).problems == ["partition 0: offset 1: another id than in its bytes"]
 
@@ -235,7 +235,7 @@ def test_fields_named_like_columns_of_the_ingester_are_found_under_their_longer_
     schema_id = topic.register(record("sale", kafka_offset="int", _file="string"))
     topic.produce(topic.encode(schema_id, {"kafka_offset": 5, "_file": "f"}))
     topic.land_well()
-    assert_columns_say_what_bytes_say(topic, 1)
+    assert_columns_hold_what_bytes_encode(topic, 1)
     topic.sql("update {table} set value_kafka_offset = 6, value__file = 'g'")
     assert report_of(topic).problems == [
         "partition 0: offset 0: another value_kafka_offset than in its bytes",

@@ -1,4 +1,4 @@
-"""The job around its steps: a failure is named, told and written down, and one run at a time holds the lock."""
+"""The job around its steps: a failure is named, notified and recorded, and one run at a time holds the lock."""
 
 import json
 import re

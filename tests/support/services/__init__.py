@@ -1,1 +1,1 @@
-"""Services of a test's own: PostgreSQL, S3, a secured broker, a Spark cluster, another JVM."""
+"""Services of one test: PostgreSQL, S3, a secured broker, a Spark cluster, another JVM."""

@@ -1,4 +1,4 @@
-"""A PostgreSQL of a test's own, and a way to it that loses what it is told to lose."""
+"""A PostgreSQL of one test, and a proxy that loses what a test chooses."""
 
 import os
 import shutil
@@ -117,7 +117,7 @@ def running_postgres() -> Iterator[Postgres]:
 
 @dataclass
 class LossyWay:
-    """A port that leads to a server, until a statement comes by that is to be lost.
+    """A port that leads to a server, until a statement comes by that must be lost.
 
     `losses` are "reply" or "request", one for each such statement to come; the connection that lost one is closed.
     """

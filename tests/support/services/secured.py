@@ -33,7 +33,7 @@ from python_common.process import Service, free_ports
 from python_common.spark import java
 
 USER = "ingester"
-# With what JAAS, a shell or a configuration provider could take for its own.
+# With what JAAS, a shell or a configuration provider could interpret.
 PASSWORD = 'scram-secret-7f3a "pa\\ss" ${env:HOME}'
 
 

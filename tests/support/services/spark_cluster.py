@@ -28,7 +28,7 @@ class SparkCluster:
 
     directory: Path
     environment: Mapping[str, str]
-    """What workers have beside the tests' own variables: standalone executors inherit it."""
+    """What workers have besides the tests' variables: standalone executors inherit it."""
     size: int = CORES_OF_A_PROGRAM
     """How many workers there are."""
     secret: str = field(default_factory=lambda: secrets.token_urlsafe(16))
@@ -99,7 +99,7 @@ class SparkCluster:
         )
 
     def _properties(self) -> Path:
-        """Return the file of what master and workers are told: who may come, and where a master finds what it knew."""
+        """Return the configuration file of master and workers: who may come, and where a master finds what it knew."""
         path = self.directory / "daemons.conf"
         path.write_text(
             "spark.authenticate true\n"

@@ -20,8 +20,8 @@ OF_PROCESS = (
 
 
 @contextmanager
-def session_of_its_own(settings: Settings, name: str) -> Iterator[SparkSession]:
-    """Start a session that logs nothing, and end its JVM after the block. A session of other tests is kept."""
+def separate_session(settings: Settings, name: str) -> Iterator[SparkSession]:
+    """Start a session that logs nothing, and end its JVM after the block. A session of other tests stays."""
     before = [getattr(owner, attribute) for owner, attribute in OF_PROCESS]
     for owner, attribute in OF_PROCESS:
         setattr(owner, attribute, None)

@@ -60,7 +60,7 @@ def running_weed(directory: Path) -> Iterator[Weed]:
         "actions": [f"Read:{READER_BUCKET}/warehouse/{schema}/*" for schema in READABLE],
     }
     (directory / "identities.json").write_text(json.dumps({"identities": [identity, reader]}))
-    # Each has a default that may be taken or, a port and ten thousand, be none.
+    # Each has a default that may be in use or, a port and ten thousand, be none.
     names = ["s3.port", "s3.port.iceberg", "s3.port.lance", "s3.port.grpc"]
     names += [f"{name}.port{kind}" for name in ("master", "volume", "filer", "admin") for kind in ("", ".grpc")]
     ports = free_ports(len(names))
@@ -82,12 +82,12 @@ def running_weed(directory: Path) -> Iterator[Weed]:
     try:
         yield weed
     finally:
-        # It takes its time to end by itself, and nothing of it is kept.
+        # It takes its time to end by itself, and nothing of it stays.
         weed.kill()
 
 
 def _answers(address: str) -> bool:
-    """Tell whether the catalog gives tokens, and has its bucket, which it makes a moment later."""
+    """Return whether the catalog gives tokens, and has its bucket, which it makes a moment later."""
     login = {"grant_type": "client_credentials", "client_id": KEY, "client_secret": SECRET, "scope": "catalog"}
     try:
         token = httpx2.post(f"{address}/v1/oauth/tokens", data=login).json()["access_token"]
@@ -98,7 +98,7 @@ def _answers(address: str) -> bool:
 
 
 def _stores(address: str) -> bool:
-    """Tell whether objects can be written and read: after a start the volumes that hold them come last."""
+    """Return whether objects can be written and read: after a start the volumes that hold them come last."""
     client = boto3.client(
         "s3",
         endpoint_url=address,
