@@ -31,9 +31,9 @@ create temporary view slice as
     select * from (select *, row_number() over (partition by id order by at desc) as rank from shop.orders)
     where rank = 1;
 cache table slice;
-merge into shop.orders as kept using (select id + 1000 as id, at, name, price, lines from slice) as slice
-    on kept.id = slice.id
-    when matched and struct(slice.at) > struct(kept.at) then update set * when not matched then insert *;
+merge into shop.orders as stored using (select id + 1000 as id, at, name, price, lines from slice) as slice
+    on stored.id = slice.id
+    when matched and struct(slice.at) > struct(stored.at) then update set * when not matched then insert *;
 create or replace table shop.weekly using iceberg as
     select sha2(name, 256) as name, sum(price) as price, count(distinct at) as times from shop.orders
     left join (select posexplode(lines) as (position, line), id as line_id from shop.orders) on id = line_id

@@ -84,7 +84,7 @@ def services(values: dict[str, str]) -> dict[str, Service]:
 def prepare(values: dict[str, str]) -> None:
     """Check the jars, and create directories and the masking key, which is never replaced."""
     spark_conf.require_jars()
-    # `wipe` deletes no directory that held other files before.
+    # `wipe` deletes no directory that had other files before.
     if not home().exists() or not any(home().iterdir()):
         private_files.write(
             private_files.directory(home()) / MARK, "`lakehouse stack down --wipe` deletes this directory.\n"
@@ -101,7 +101,7 @@ def require_mark() -> None:
     """Raise a UserError if the home must not be deleted: the stack did not create it, or it has forks."""
     if home().exists() and not (home() / MARK).is_file():
         raise UserError(
-            f"{home()} held other files before the stack used it, so it is not deleted",
+            f"{home()} had other files before the stack used it, so it is not deleted",
             f"Delete it by hand, or put a file {MARK} in it if all of it may go",
         )
     if forks := sorted(path.parent.name for path in home().glob("forks/*/env")):

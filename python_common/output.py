@@ -22,7 +22,7 @@ def print_json(value: object) -> None:
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], as_json: bool = False) -> None:
     """Print rows under headings, numbers to the right, None as a dash; or as JSON, a list of an object per row.
 
-    The table is as wide as its content: a path that is cut cannot be copied, a message that is cut says little.
+    The table is as wide as its content: a path that is cut cannot be copied, a message that is cut helps little.
     """
     if as_json:
         names = [heading.replace(" ", "_") for heading in headings]

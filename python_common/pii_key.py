@@ -1,6 +1,6 @@
 """The masking key file: one 0600 line `<version>:<hex inner pad><hex outer pad>:source`, as Spark SQL can use it.
 
-HMAC-SHA256 needs the key only as its two 64-byte pads (RFC 2104). `:source` says that the domain of a pseudonym is
+HMAC-SHA256 needs the key only as its two 64-byte pads (RFC 2104). `:source` means that the domain of a pseudonym is
 `<source>.<class>` where a system numbers its persons; in a line of a release before 0.6, without it, it is the class.
 Every version has a copy `<file>.<version>`, which never changes. The SQL side is macros/pii.
 """

@@ -62,7 +62,7 @@ def compiled_manifest(project: Path) -> DbtManifest:
 def _copy(project: Path, copy: Path) -> tuple[list[Node], set[str]]:
     """Copy what is compiled, and return the project's hooks, which are excluded, and the names of replaced macros.
 
-    The original of a replaced macro is kept under another name, for the check of what it sends to a warehouse.
+    The original of a replaced macro gets another name, for the check of what it sends to a warehouse.
     """
     for name in COPIED:
         if (project / name).is_dir():

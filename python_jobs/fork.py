@@ -35,7 +35,7 @@ NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 # A row of production's would make a fork wait for production, or send its mails.
 EMPTIED = (lease.TABLE.identifier, outbox.TABLE.identifier)
 OFF = (
-    # Without the announced root: exports of a fork to its own root stay trials, as those of any other root.
+    # Without the announced root: exports of a fork to its root stay trials, as those of any other root.
     *(name for name in fields(Channels) if name != "LAKEHOUSE_NOTIFY_ROOT"),
     "LAKEHOUSE_EXPORT_UNLOAD",
     "LAKEHOUSE_EXPORT_URL",
@@ -137,7 +137,7 @@ def drop_all(settings: Settings) -> list[str]:
     """Drop the forks of this home, which hold rows of every person; return what else may, and what to do about it."""
     for name in sorted({path.name.removeprefix(".") for path in _directories(settings)}):
         drop(settings, name, missing_ok=True)
-        console.print(f"fork {name} held the same rows: it is dropped")
+        console.print(f"fork {name} had the same rows: it is dropped")
     others = [f"{path} is no fork: delete it" for path in sorted(forks_directory(settings).glob("*"))]
     for tag in metadata.tags(load_catalog(settings)):
         name = tag.removeprefix(metadata.TAG_PREFIX).rpartition("_")[0]

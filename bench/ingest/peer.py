@@ -35,7 +35,7 @@ class Peer:
     """A running peer. Its first job is cold: it counts from the start of the process."""
 
     def __init__(self, name: str, command: Sequence[str], log: Path, *also: int) -> None:
-        """Start it; what processes of other pids start and use is counted as its own."""
+        """Start it; what processes of other pids start and use is counted as of this one."""
         self.name = name
         self._log = log
         self._started = time.monotonic()

@@ -90,7 +90,7 @@ def disordered_products(plan: Plan, row: Payload) -> list[Draft]:
     ]
 
 
-def fates(plan: Plan, rng: Random) -> list[Draft]:
+def edge_cases(plan: Plan, rng: Random) -> list[Draft]:
     """Return for each shop table three rows, each with another end.
 
     One is deleted, one returns in the millisecond of its delete, and one goes with a tombstone alone.

@@ -18,7 +18,7 @@ def first_wave(plan: Plan) -> Log:
     products = shop.products(plan, plan.rng("products"))
     drafts += products + shop.customers_and_addresses(plan, plan.rng("customers"))
     drafts += edges.disordered_products(plan, shop.product(999_999, plan.rng("disordered")))
-    drafts += edges.fates(plan, plan.rng("fates"))
+    drafts += edges.edge_cases(plan, plan.rng("fates"))
     drafts += edges.sale_edges(plan, plan.rng("sale edges"))
 
     since_ms = (plan.start_ms + plan.end_ms) // 2

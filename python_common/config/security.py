@@ -109,7 +109,7 @@ class RegistrySecurity(Tls):
         secret=True,
     )
     bearer_token: str = variable(
-        "SCHEMA_REGISTRY_BEARER_AUTH_TOKEN", "a token in place of user and password", "", secret=True
+        "SCHEMA_REGISTRY_BEARER_AUTH_TOKEN", "a token instead of user and password", "", secret=True
     )
     ca: str = variable("SCHEMA_REGISTRY_SSL_CA_LOCATION", f"with an https URL: {TRUSTED}", "")
     certificate: str = variable(

@@ -94,7 +94,7 @@ def variable(
     """Return the field of one variable; without a default it must be set.
 
     `read_by` names the parts that read it. `factory` makes a default out of the fields before it, and `default_text`
-    is what the documentation says of that. No message shows a secret.
+    is its text in the documentation. No message shows a secret.
     """
     facts: JsonDict = {"read_by": read_by, "default_text": default_text}
     more: dict[str, Any] = {"default_factory": factory} if factory else {"default": default}

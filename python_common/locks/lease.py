@@ -15,7 +15,7 @@ that check and its write, the store refuses the write:
 
 A mail or a webhook call may come twice then, under one idempotency key.
 
-A machine compares its own clock with an expiry by the holder's clock. A clock that is behind waits longer, and if it is
+A machine compares its clock with an expiry by the holder's clock. A clock that is behind waits longer, and if it is
 behind by two minutes or more nothing is written (`commits.wait_for_clock`). One that is ahead by more than ten minutes,
 which remain after a failed renewal, may take a lease too early: its holder then ends before its next step.
 """

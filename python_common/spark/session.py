@@ -1,4 +1,4 @@
-"""The ingester's Spark session, started when it is needed, its log kept off the terminal."""
+"""The ingester's Spark session, started when it is needed, its log in a file, not on the terminal."""
 
 import contextlib
 import os

@@ -62,7 +62,7 @@ def run(cursor: hive.Cursor, sql: str, purpose: str) -> list[tuple[Any, ...]]:
 def reason(message: str) -> str:
     """Return why Spark failed, on one line.
 
-    What Spark says about the statement itself is returned as it is. An error that arose on the data may quote a value
+    Spark's error about the statement itself is returned as it is. An error that arose on the data may quote a value
     (`The value 'x' cannot be cast`), so of that only the name of the condition is returned.
     """
     line = message.rsplit(EXCEPTION, maxsplit=1)[-1].splitlines()[0] if message else ""

@@ -16,7 +16,7 @@ class Flow:
     """A classified column, written relation.column, that flows into another: raw if `mask` is None.
 
     `computed`: it is not carried as it is, but through a function, a cast, a comparison, or a decision on rows. Such a
-    value must not be masked: a mask states what it lets out of the column's own value. `counted`: only the number of
+    value must not be masked: a mask states what it reveals of the column's value. `counted`: only the number of
     distinct values is used. `source` is the dbt source of the column.
     """
 
@@ -39,7 +39,7 @@ MASKING_KEY = Flow("the masking key", "key")
 class Relation:
     """The columns of a table or query with what flows into each by value; `indirect` flows into all, by selecting rows.
 
-    A field that differs from its column has an entry of its own, `column.field`. `ordered` is False if the columns may
+    A field that differs from its column has a separate entry, `column.field`. `ordered` is False if the columns may
     be in another order, as those of a stored table: a contract or an earlier build decides on it.
     """
 

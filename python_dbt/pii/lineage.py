@@ -244,7 +244,7 @@ def _masked(mask: Mask, raw: Flows) -> Flows:
 def _transform(node: exp.Transform, scope: Scope) -> Flows:
     """Return what reaches an array whose elements are computed.
 
-    The lambda's parameter is an element, with its fields kept apart. The number of elements depends on the old ones,
+    The lambda's parameter is an element, with separate fields. The number of elements depends on the old ones,
     but not on which of their fields are used.
     """
     array = _flows(node.this, scope)

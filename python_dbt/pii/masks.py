@@ -71,7 +71,7 @@ def pseudonym(value: str, pii: str, source: str, pads: str) -> str:
     """Return in Spark SQL the pseudonym of a value of a class, as the models of a source have it.
 
     `value` is an expression, such as the name of a column. `pads` is a table or view of one row with the column
-    `value`: the line of the key file, or of the copy of another version, which says by which domain it goes.
+    `value`: the line of the key file, or of the copy of another version, which names its domain.
     """
     return _rendered("mask_as", value, pii, "pseudonym", source, pads)
 

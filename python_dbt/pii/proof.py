@@ -226,7 +226,7 @@ def _without_key_version(node: Node, reached: Iterable[Flow], relation: Relation
 def _declassified(node: Node, relation: Relation) -> Iterator[Issue]:
     """Yield what a staging model must not give a class: what has one already, and copies of the whole payload.
 
-    A boolean is allowed: it says no more than that there is a payload.
+    A boolean is allowed: it shows only that there is a payload.
     """
     for name, flows in relation.columns:
         column = node.columns.get(name, Column())

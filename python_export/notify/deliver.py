@@ -1,6 +1,6 @@
 """Delivers what is pending in the outbox, one mail per week and one webhook call per row, and sends alerts at once.
 
-At least once: a row is marked after its channel has taken it, so a crash in between sends it again, under the same
+At least once: a row is marked after its channel has accepted it, so a crash in between sends it again, under the same
 idempotency key. A channel that asks to try later is retried for a while; what it did not take stays pending for the
 next run. One process delivers at a time, by a lease that it checks before each message. A message of a process that was
 suspended between check and sending cannot be recalled, so its receiver has to know the key.

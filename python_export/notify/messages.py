@@ -190,7 +190,7 @@ class Message:
 def mails(smtp: Smtp, target: Target | None, by_key: Announcements, pending: list[Entry]) -> Iterator[Message]:
     """Yield a mail per week of what is pending, for each set of recipients that it waits for.
 
-    Alerts and alarms have their own mails. An alert needs no target.
+    Alerts and alarms have separate mails. An alert needs no target.
     """
 
     def by_mail(entry: Entry) -> tuple[str, str, str]:

@@ -29,7 +29,7 @@ class Readiness:
 
     `states` are from before the build, of the topics of `datasets` and of their producers. `issues` count for every
     week, those `in_week` for one; `warnings` withhold nothing. `published` are dataset and week of what has its one
-    version. `builds` are the ids of the run's own builds: without any, tables may be of an earlier one.
+    version. `builds` are the ids of the run's builds: without any, tables may be of an earlier one.
     """
 
     states: Mapping[Topic, TopicState | Issue] = field(default_factory=dict)

@@ -1,8 +1,8 @@
 """A registered Avro schema as one expanded schema: plain JSON with every type written out where it is used.
 
-Every record, enum and fixed is named by the place it stands at. Names are not part of the encoding, so this changes no
+Every record, enum and fixed is named by its path. Names are not part of the encoding, so this changes no
 byte, and it lets one type be used twice, or renamed by a producer. Of a record's fields name, type and aliases are
-kept, and whether a record may lack it; of logical types those that say how a value is read.
+kept, and whether a record may lack it; of logical types those that determine how a value is read.
 
 A field that no column can hold is marked as `omitted`: its bytes are read, and no reader schema has it.
 """

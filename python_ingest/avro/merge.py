@@ -44,7 +44,7 @@ def column_type(schema: AvroSchema) -> str:
 class Versions:
     """What some versions of a schema hold, by path, in whatever order they are added.
 
-    `types` are the widest of each place without null, `columns` those of each record by the names and aliases that
+    `types` are the widest of each path without null, `columns` those of each record by the names and aliases that
     their fields have had. `newest` is the version that was added last.
     """
 
@@ -171,7 +171,7 @@ def replaced_fields(before: Versions, writer: AvroSchema) -> Iterator[tuple[str,
     """Yield what may be a rename without an alias: a field that the newest version has, and one that it lacks.
 
     The first comes by its path, the other by its name, and its type fits. The third part is whether no record of
-    either version may lack its own: then the two versions are neither BACKWARD nor FORWARD compatible.
+    either version may lack its field: then the two versions are neither BACKWARD nor FORWARD compatible.
     """
     old = dict(walk(before.newest or "null", into_unions=False))
     for path, new in walk(writer, into_unions=False):

@@ -7,9 +7,9 @@ file added after the base can hold such a number. Every batch, replay and erasur
 
 - A crash before the commit leaves the table as it was; the same ranges are planned again.
 - A crash after it leaves rows in the table; the next plan starts behind them.
-- A second ingester, or one that was taken for dead, has the same base or an older one, so the
+- A second ingester, or one that was assumed dead, has the same base or an older one, so the
   first commit has a number that its base lacks; the second commit is refused and planned again.
-- A commit whose answer was lost is looked for by its own mark in the snapshots.
+- A commit whose answer was lost is looked for by its mark in the snapshots.
 
 The whole argument is in docs/exactly-once.md.
 """
@@ -48,7 +48,7 @@ class BatchMetadata:
     """The metadata of a batch in the summary of its snapshot, under `lakehouse.*`.
 
     `read_until` maps every partition read so far to its next offset. `schema_ids` are the value
-    schemas that the batch could decode. The number of rows is Iceberg's own `added-records`; dead
+    schemas that the batch could decode. The number of rows is Iceberg's `added-records`; dead
     letters are counted from the statistics of the added files.
     """
 

@@ -29,7 +29,7 @@ class Position:
     when the table was made and it had none. `last_batch` is the greatest batch number ever given: 0
     for a table without rows, and never less after a rollback, because readers downstream remember the
     numbers they have seen. `held_batch` is the greatest of this snapshot's rows. Without `has_metadata` the
-    snapshot that says where partitions without rows began has expired. `generation` counts how often the topic was
+    snapshot that records where partitions without rows began has expired. `generation` counts how often the topic was
     recreated: batches are numbered across generations, offsets are of the last one.
     """
 
@@ -186,7 +186,7 @@ def _metadata_position(table: Table) -> Position:
 def last_number(table: Table) -> int:
     """Return the greatest batch number that must not be assigned again, whether or not its rows are still there.
 
-    `lakehouse.last-batch` stands for snapshots that expired after a rollback.
+    `lakehouse.last-batch` replaces snapshots that expired after a rollback.
     """
     return max([int(table.properties.get(property_keys.LAST_BATCH, 0)), *map(batch_number, table.snapshots())])
 

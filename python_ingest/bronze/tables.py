@@ -1,7 +1,7 @@
 """The bronze table: its columns, its properties, how it is made and how it grows.
 
-docs/exactly-once.md says why the layout is as it is: a file never mixes Kafka partitions, and the
-statistics of partition, offset and batch are always kept, because the positions are read from them.
+docs/exactly-once.md explains the layout: a file never mixes Kafka partitions, and the
+statistics of partition, offset and batch are always written, because the positions are read from them.
 """
 
 from dataclasses import replace

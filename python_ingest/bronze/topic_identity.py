@@ -93,7 +93,7 @@ def _filled(table: Table) -> bool:
 def accept_gaps(table: Table, topic: str, gaps: list[OffsetRange], accept: bool) -> None:
     """Note ranges that the broker deleted before they were landed; what is noted already is accepted.
 
-    Each is a property of its own: `lakehouse.accepted-gap.<partition>.<start>` = `<until>`.
+    Each is a separate property: `lakehouse.accepted-gap.<partition>.<start>` = `<until>`.
 
     Raises:
         UserError: a range is not noted, and not to be accepted either.

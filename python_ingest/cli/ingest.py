@@ -180,7 +180,7 @@ def plan_schema(
     wait: Wait = "30s",
     models: Models = declared.MODELS_DIR,
 ) -> None:
-    """Print how a schema would change the table, before the first record: columns added, widened, left out.
+    """Print how a schema would change the table, before the first record: columns added, widened, omitted.
 
     Nothing is changed. Without a file: the newest schemas under <topic>-value and, for Avro keys, <topic>-key.
     Exit code 1 if a schema is refused: its records would be dead letters.

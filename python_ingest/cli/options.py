@@ -22,7 +22,7 @@ MetricsFile = Annotated[
 
 
 def prepare(models: Path, topics: list[str] | None) -> tuple[Settings, list[Declaration]]:
-    """Return the settings and the declarations of the named topics, or of all; a UserError if there are none."""
+    """Return the settings and the declarations of the named topics, or of all; a UserError if nothing is declared."""
     chosen = declared.select(declared.read_declarations(models), topics or ())
     if not chosen:
         raise UserError("No dbt source declares a topic", "Add config.meta.kafka to a source table")

@@ -134,7 +134,7 @@ def check(terms: Iterable[PartitionField], columns: StructType, key: str, locati
         # Iceberg takes one time transform of a column, and a bucket next to it.
         what = (term.column, "time" if isinstance(term.transform, TimeTransform) else str(term.transform))
         if what in seen:
-            raise UserError(f"{location}: {term} says no more than another one of {term.column}", "Leave one out")
+            raise UserError(f"{location}: {term} adds nothing to another one of {term.column}", "Leave one out")
         seen.add(what)
 
 

@@ -87,16 +87,16 @@ class DeadLetterLimit:
 class Declaration:
     """One topic and the bronze table it is landed in.
 
-    `key` says how a key is decoded. `on_error` says what a record that cannot be decoded does:
+    `key` is how a key is decoded. `on_error` is what a record that cannot be decoded does:
     `dead_letter` keeps it with its raw bytes, `skip` keeps only its position and the reason,
     `stop` commits nothing of the batch. Beyond `max_dead_letters` something is wrong with the topic.
     `columns` are those that the source gives a type, which is the least that they hold.
-    `allow` lists fields, by path, that may be dropped beside an added one, become narrower, or be omitted.
-    `table_properties` are Iceberg's, beside and before those that every bronze table has. Files are
+    `allow` lists fields, by path, that may be dropped next to an added one, become narrower, or be omitted.
+    `table_properties` are Iceberg's, besides and before those that every bronze table has. Files are
     partitioned by `partition_spec` and by Kafka's partition, rows are sorted by `sort_order`; None keeps what an
     existing table has. `client_options` are those of the Kafka client that reads the records.
-    `subject` says under which subjects of the registry the topic's schemas are: after what, or their names.
-    `persons` says where the rows of a person are. The exporter alone reads `producer` and `silence`.
+    `subject` is under which subjects of the registry the topic's schemas are: after what, or their names.
+    `persons` is where the rows of a person are. The exporter alone reads `producer` and `silence`.
     """
 
     topic: str

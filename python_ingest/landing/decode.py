@@ -96,7 +96,7 @@ def _passed_in(constant: Column) -> Column:
     """Return a constant that changes from batch to batch.
 
     Spark writes a plain number into the code it generates, and would compile every batch again; an
-    array is passed to compiled code, if the place in it is not a constant as well.
+    array is passed to compiled code, if the index in it is not a constant as well.
     """
     return F.array(constant)[F.col("partition") * 0]
 

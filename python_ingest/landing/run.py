@@ -43,7 +43,7 @@ class Options:
     `until` ends a run before the first record of a partition that is stamped at it or later.
     `from_earliest` also lands what the broker has and the table lacks before its position.
     `accept_gap` goes on behind records that the broker deleted before they were landed.
-    `topics_at_once` is how many topics are landed at the same time, else what the settings say.
+    `topics_at_once` is how many topics are landed at the same time, else that of the settings.
     """
 
     max_records: int = 1_000_000
@@ -58,7 +58,7 @@ class Options:
 class TopicResult:
     """What a run did for one topic.
 
-    `lag` counts the offsets not yet landed, up to the end offsets taken at start; None if unknown. `over_limit` is
+    `lag` counts the offsets not yet landed, up to the end offsets read at start; None if unknown. `over_limit` is
     whether more of the records are dead letters than the topic's declaration allows. `notes` are about new schemas.
     """
 

@@ -59,7 +59,7 @@ class SchemaChange:
             return
         yield from (f"  adds       {column.path} {column.after}" for column in self.added)
         yield from (f"  widens     {column.path} {column.before} to {column.after}" for column in self.widened)
-        yield from (f"  leaves out {path} (stays, NULL from then on)" for path in self.not_written)
+        yield from (f"  omits      {path} (stays, NULL from then on)" for path in self.not_written)
         yield f"  unchanged  {len(self.unchanged)}"
         yield from (f"  note       {note}" for note in self.notes)
 

@@ -85,7 +85,7 @@ class TopicSchemas:
         """Add the schemas of ids found in a batch to a state, at most so many of a side.
 
         First come those that come most often (in a Counter), and else the lowest, since a registry counts from 1. The
-        other ids are taken for unknown. Keys that are declared as anything but Avro have no schemas.
+        other ids count as unknown. Keys that are declared as anything but Avro have no schemas.
 
         Raises:
             UserError: the registry is away.

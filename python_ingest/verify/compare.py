@@ -35,8 +35,8 @@ def verify_topic(
     Every offset that a committed reader sees, from the first that the broker still has to the last that the table
     holds or claims to, must be in the table exactly once, with equal key, value, headers and timestamp. Every row must
     have the number of a batch, without which readers downstream never take it. Rows that the broker no longer has are
-    checked for duplicates, and their holes are noted. With a sample all of this stays, but bytes are compared, and
-    offsets searched that should not be there, in the sampled chunks and in every chunk with a hole.
+    checked for duplicates, and their gaps are noted. With a sample all of this stays, but bytes are compared, and
+    offsets searched that should not be there, in the sampled chunks and in every chunk with a gap.
     `decoded` also decodes the bytes that the table holds, or as many percent of them, and compares every column.
 
     Raises:

@@ -211,7 +211,7 @@ class _Schemas:
         """Return a value.
 
         Raises:
-            Unreadable: it is not what its schema says, or its schema is not Avro.
+            Unreadable: it does not fit its schema, or its schema is not Avro.
             _NoSchema: the registry lacks its schema.
         """
         return self._reader(part).read(part or b"")

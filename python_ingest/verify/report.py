@@ -26,11 +26,11 @@ class Report:
     table holds or claims to have read.
 
     `records` were read from the broker and compared with `rows` of the table, but for `expired` rows, which the broker
-    no longer has, `skipped` ones, of which `on_error: skip` kept no bytes, and `erased` ones: of these two only the
+    no longer has, `skipped` ones, of which `on_error: skip` stored no bytes, and `erased` ones: of these two only the
     timestamps. Offsets without a row hold no record (`empty`: transaction markers, aborted records, log compaction),
     were `accepted` as a gap, are `unconfirmed` because the broker no longer has them either, or are a problem. Of
     `headers_unread` records a header has a key that is not UTF-8: their headers were not compared. `decoded` rows were
-    decoded again and compared column by column. `sample` is what was asked for; `error` says why the check could not be
+    decoded again and compared column by column. `sample` is what was asked for; `error` is why the check could not be
     done.
     """
 

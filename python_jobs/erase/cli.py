@@ -43,10 +43,10 @@ def erase(
 ) -> None:
     """Erase a person: rows in bronze, all that is built from them, and the snapshots and files that hold them.
 
-    Erased rows keep their offsets, so nothing is landed again. After a kill, give the command again. No weekly job,
+    Erased rows keep their offsets, so nothing is landed again. After a kill, run the command again. No weekly job,
     export or maintenance runs meanwhile; the ingester may. Kafka keeps its records.
 
-    Exit codes: 1 no row was found or erased before, or a step failed: give the command again; 3 readers were not
+    Exit codes: 1 no row was found or erased before, or a step failed: run the command again; 3 readers were not
     notified; 4 everything is erased and withdrawn, but a new version is withheld, or a published version cannot be
     searched.
     """

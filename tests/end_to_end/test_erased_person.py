@@ -192,7 +192,7 @@ def test_when_it_is_killed_with_bronze_erased_the_lake_still_holds_the_person(
 ) -> None:
     """The positive control of the search, too."""
     assert [receipt.state for receipt in receipts.every(load_catalog(lake.settings))] == [receipts.BEGUN]
-    assert "fork mine held the same rows: it is dropped\n" in killed
+    assert "fork mine had the same rows: it is dropped\n" in killed
     assert list((home() / "forks").iterdir()) == []
     wanted = patterns(lake, person)
     planted_values = set().union(*(planted.search(wanted, content) for _, content in artefacts("warehouse")))

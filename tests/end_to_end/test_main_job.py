@@ -72,8 +72,8 @@ def assert_bronze_is_the_log(lake: Lake) -> None:
         assert tombstones == expected["tombstones"], topic
 
 
-def assert_ledger_is_as_expected(lake: Lake) -> None:
-    """Batch by batch, the ledger adds up to what was produced, without a gap between ranges."""
+def assert_batch_metadata_is_as_expected(lake: Lake) -> None:
+    """Batch by batch, the batch metadata adds up to what was produced, without a gap between ranges."""
     figures = "sum(landed_rows), sum(dead_letters), sum(until_offset - from_offset), max(until_offset)"
     batches = lake.query("ops.ingest_batches", f"select topic, kafka_partition, {figures} from rows group by all")
     landed: dict[str, dict[str, int]] = {}
@@ -92,9 +92,9 @@ def leave_overtaken_replay(lake: Lake) -> None:
     table = load_catalog(lake.settings).load_table("bronze.stock_trades")
     table.manage_snapshots().create_branch(table.current_snapshot().snapshot_id, "replay_overtaken").commit()
     [(batch,)] = lake.query("bronze.stock_trades", "select max(ingest_batch) + 1 from rows")
-    ledger = {"lakehouse.batch": str(batch), "lakehouse.ranges": '{"0": [0, 1]}'}
+    summary = {"lakehouse.batch": str(batch), "lakehouse.ranges": '{"0": [0, 1]}'}
     nothing = table.scan(limit=0).to_arrow()
-    table.append(nothing, snapshot_properties=ledger, branch="replay_overtaken")
+    table.append(nothing, snapshot_properties=summary, branch="replay_overtaken")
 
 
 def assert_deduplicated_is_as_expected(lake: Lake) -> None:
@@ -403,7 +403,7 @@ def assert_manifests_list_what_changed(lake: Lake) -> None:
 
 def test_first_wave_is_as_expected(lake: Lake, first_wave: object) -> None:
     assert_bronze_is_the_log(lake)
-    assert_ledger_is_as_expected(lake)
+    assert_batch_metadata_is_as_expected(lake)
     assert_deduplicated_is_as_expected(lake)
     assert_marts_are_as_expected(lake)
     assert_sales_are_as_expected(lake, wave=1)
@@ -488,7 +488,7 @@ def test_second_wave_is_as_expected_and_old_files_stay(lake: Lake, first_wave: o
     files = {path: path.read_bytes() for path in Path(lake.settings.export_root).rglob("v1/*")}
     assert len(files) == 4 * len(EXPORTED + AGGREGATED)
     with thrift.connect(lake.settings) as cursor:
-        # The ledger keeps what it has recorded when the snapshots are gone.
+        # ops_ingest_batches keeps what it has recorded when the snapshots are gone.
         thrift.rows(cursor, "call lake.system.expire_snapshots('bronze.payments', now(), 1)")
     leave_overtaken_replay(lake)
     before, last_but_one = lake.expected, lake.last_week.minus(1)
@@ -502,7 +502,7 @@ def test_second_wave_is_as_expected_and_old_files_stay(lake: Lake, first_wave: o
         )
         assert states == [(expected[name]["weeks"][week]["rows"],) for expected in (before, lake.expected)], name
     assert_bronze_is_the_log(lake)
-    assert_ledger_is_as_expected(lake)
+    assert_batch_metadata_is_as_expected(lake)
     assert_deduplicated_is_as_expected(lake)
     assert_marts_are_as_expected(lake)
     assert_sales_are_as_expected(lake, wave=2)

@@ -77,7 +77,7 @@ def test_wipe_leaves_a_directory_that_held_other_files(own_home: Path) -> None:
     own_home.mkdir()
     (own_home / "thesis.txt").write_text("ten years")
     stack.prepare(stack.variables(("kafka", "registry", "thrift", "mail")))
-    with pytest.raises(UserError, match="held other files before the stack used it"):
+    with pytest.raises(UserError, match="had other files before the stack used it"):
         stack.wipe()
     assert (own_home / "thesis.txt").read_text() == "ten years"
 

@@ -163,7 +163,7 @@ def test_copies_and_other_directories_are_no_forks_and_an_erasure_names_what_it_
     left = [made.directory.with_name(name) for name in ("latest", "mine.bak")]
     assert fork.drop_all(production) == [f"{path} is no fork: delete it" for path in left]
     dropped = capsys.readouterr().out.splitlines()
-    assert dropped == [f"fork {name} held the same rows: it is dropped" for name in ("mine", "mine_copy")]
+    assert dropped == [f"fork {name} had the same rows: it is dropped" for name in ("mine", "mine_copy")]
     assert (sorted(made.directory.parent.iterdir()), metadata.tags(catalog)) == (left, [])
 
 

@@ -203,7 +203,7 @@ def assert_columns_hold_what_bytes_encode(topic: TopicFixture, rows: int) -> Non
 
 
 def laid_out(declaration: Declaration) -> Declaration:
-    """Return the declaration of a table of SALE that is parted by time and number, and sorted by both."""
+    """Return the declaration of a table of SALE that is partitioned by time and number, and sorted by both."""
     return replace(
         declaration,
         columns=spark_types.struct({"id": IntegerType(), "note": StringType()}),

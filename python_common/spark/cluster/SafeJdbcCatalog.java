@@ -13,7 +13,7 @@ import org.apache.iceberg.ClientPool;
  * Iceberg's catalog in a database behind a network: it sends a statement once, whatever becomes of the reply, and all
  * sessions of a JVM share its connections.
  *
- * Iceberg's own pool connects again when a connection breaks, and sends the statement again. Where the first one had
+ * Iceberg's pool connects again when a connection breaks, and sends the statement again. Where the first one had
  * arrived, the second finds that the table has moved: the commit counts as failed, and the files of a snapshot that the
  * catalog has by then are deleted. Here a connection is tried before each statement, and that may be repeated. A commit
  * whose reply is lost is an error of unknown outcome, after which Iceberg deletes nothing.
@@ -56,7 +56,7 @@ public class SafeJdbcCatalog extends JdbcCatalog {
 
         public Object run(ClientPool.Action action) throws Exception {
             super.run(new Probe(), true);
-            // Among several connections it may be another that is taken now: if that is broken, this is an error.
+            // Among several connections it may be another that is used now: if that is broken, this is an error.
             return super.run(action, false);
         }
 

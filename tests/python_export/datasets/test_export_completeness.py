@@ -174,7 +174,7 @@ def test_a_topic_is_read_to_its_end_by_what_broker_and_table_hold(
 
         def reported(grace: timedelta, *others: Topic) -> list[str]:
             states = read_topic_states(stack, cursor, catalog, [of_topic], [dataset("other", others)])
-            return [fault.message for fault in check(states, [of_topic], WEEK, grace)[0]]
+            return [issue.message for issue in check(states, [of_topic], WEEK, grace)[0]]
 
         nothing = f"behind: {topic.name} has landed nothing"
         assert reported(impatient) == [nothing]
@@ -214,8 +214,8 @@ def test_a_topic_is_read_to_its_end_by_what_broker_and_table_hold(
         assert reported(impatient) == [at_the_end]
         catalog.create_table(("bronze_tests", "gone"), BRONZE)
         gone = dataset("gone", (Topic("gone", Table("bronze_tests", "gone")),))
-        [fault] = check(read_topic_states(stack, cursor, catalog, [gone]), [gone], WEEK, impatient)[0]
-        assert fault.message.startswith("behind: gone has landed nothing (The topic 'gone' does not exist")
+        [issue] = check(read_topic_states(stack, cursor, catalog, [gone]), [gone], WEEK, impatient)[0]
+        assert issue.message.startswith("behind: gone has landed nothing (The topic 'gone' does not exist")
 
 
 def test_records_of_a_former_generation_do_not_pass_a_weeks_end(stack: Settings, topic: Topic) -> None:
@@ -275,7 +275,7 @@ def test_a_topic_with_too_many_dead_letters_in_the_week_is_not_taken_for_complet
             limited = replace(DATASET, topics=(replace(topic, max_dead_letters=limit),))
             states = read_topic_states(stack, cursor, catalog, [limited])
             assert dead_letters(states, limited, WEEK) == 30
-            return [fault.message for fault in check(states, [limited], WEEK, GRACE)[0]]
+            return [issue.message for issue in check(states, [limited], WEEK, GRACE)[0]]
 
         too_many = f"{name}: 30 of the 100 records of 2020-W53 are dead letters, more than its max_dead_letters"
         assert reported(DeadLetterLimit()) == [too_many]

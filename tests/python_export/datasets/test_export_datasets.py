@@ -157,13 +157,13 @@ def test_a_mapped_field_that_no_column_holds_withholds_until_it_is_allowed(
 
 
 def test_wrong_numbers_are_of_a_table_or_of_what_it_is_made_from(manifest: dict[str, Any]) -> None:
-    manifest["nodes"]["model.p.left_out"] = node("left_out", "model.p.stg_sales")
+    manifest["nodes"]["model.p.list"] = node("list", "model.p.stg_sales")
     known = parsed(manifest)
-    places = {table: declared.origins_of(known, table) for table in ("fct_sales", "users", "left_out", "unknown")}
-    assert places == {
+    origins = {table: declared.origins_of(known, table) for table in ("fct_sales", "users", "list", "unknown")}
+    assert origins == {
         "fct_sales": ["model.p.fct_sales"],
         "users": ["source.p.users"],
-        "left_out": ["model.p.stg_sales"],
+        "list": ["model.p.stg_sales"],
         "unknown": ["model.p.exp_weekly__one", "model.p.exp_weekly__two"],
     }
 

@@ -85,7 +85,7 @@ def test_a_plan_comes_true(topic: TopicFixture, models_dir: Path, lakehouse: Lak
         "  adds       place struct<city: string>",
         "  widens     id int to long",
         "  widens     price float to double",
-        "  leaves out gone (stays, NULL from then on)",
+        "  omits      gone (stays, NULL from then on)",
         "  unchanged  3",
         "  note       gone was dropped and note added, as a separate column",
     ]

@@ -1,4 +1,4 @@
-"""Versions learned in any order, and each writer's bytes read in the shape of the columns."""
+"""Versions merged in any order, and each writer's bytes read in the shape of the columns."""
 
 import json
 import random
@@ -21,8 +21,8 @@ from python_ingest.declare.spark_types import children, in_spark, of_spark
 from tests.support.topic_fixture import record
 
 
-def learned(*versions: Any) -> tuple[StructType, list[Any]]:
-    """Return the columns of versions learned one after the other, and their expanded schemas."""
+def merged(*versions: Any) -> tuple[StructType, list[Any]]:
+    """Return the columns of versions merged one after the other, and their expanded schemas."""
     known, state = Versions(), SchemaState()
     for number, version in enumerate(versions):
         writer = with_column_names(known, expand_schema(json.dumps(version)))
@@ -51,7 +51,7 @@ def test_the_columns_hold_every_field_of_every_version_in_any_order() -> None:
     ]
     expected = {"id": "bigint", "price": "double", "code": "string", "nested": "struct<`x`: int>"}
     for order in permutations(versions):
-        assert types(learned(*order)[0]) == expected
+        assert types(merged(*order)[0]) == expected
 
 
 VARIANTS: dict[str, list[Any]] = {
@@ -102,7 +102,7 @@ def test_the_columns_are_the_same_whichever_version_is_read_first() -> None:
         versions = [a_version(rng) for _ in range(3)]
         outcomes = []
         for order in permutations(versions):
-            columns, writers = learned(*order)
+            columns, writers = merged(*order)
             outcomes.append(plain(columns))
             for again in permutations(writers):
                 reached = reduce(lambda state, form: state.with_writer("value", 1, form), again, SchemaState())
@@ -125,7 +125,7 @@ DECLARED = (
 def test_every_version_is_read_in_the_shape_of_the_columns() -> None:
     rng = random.Random(20261124)
     for _ in range(50):
-        columns, writers = learned(*(a_version(rng) for _ in range(4)))
+        columns, writers = merged(*(a_version(rng) for _ in range(4)))
         columns = widened_columns(columns, of_spark(DECLARED))
         for writer in writers:
             reader = reader_schema(columns, landed_record("value", writer))
@@ -143,7 +143,7 @@ def test_fields_are_added_inside_records_arrays_and_maps() -> None:
         )
 
     below = "struct<`a`: int, `b`: string>"
-    assert types(learned(version(a="int"), version(a="int", b="string"))[0]) == {
+    assert types(merged(version(a="int"), version(a="int", b="string"))[0]) == {
         "place": below,
         "lines": f"array<{below}>",
         "by_name": f"map<string, {below}>",
@@ -157,42 +157,42 @@ def test_a_field_keeps_the_name_that_its_column_has(order: tuple[int, ...]) -> N
         aliased(record("r", b="long"), b=["a"]),
         aliased(record("r", c="int"), c=["b", "a"]),
     ]
-    columns, writers = learned(*(versions[index] for index in order))
+    columns, writers = merged(*(versions[index] for index in order))
     first = "abc"[order[0]]
     assert types(columns) == {first: "bigint"}
     assert [list(fields(writer)) for writer in writers] == [[first]] * 3
 
 
 def test_an_alias_between_two_columns_joins_nothing() -> None:
-    columns, (_, _, third) = learned(record("r", a="int"), record("r", b="int"), aliased(record("r", b="int"), b=["a"]))
+    columns, (_, _, third) = merged(record("r", a="int"), record("r", b="int"), aliased(record("r", b="int"), b=["a"]))
     assert (list(types(columns)), list(fields(third))) == (["a", "b"], ["b"])
 
 
 def test_a_field_that_holds_nothing_gives_its_aliases_to_no_column() -> None:
     emptied = aliased(record("r", d="null", k="int"), d=["b"])
-    columns, _ = learned(record("r", d="double", k="int"), emptied, record("r", k="int", b="string"))
+    columns, _ = merged(record("r", d="double", k="int"), emptied, record("r", k="int", b="string"))
     assert types(columns).keys() == {"d", "k", "b"}
 
 
 def test_two_fields_of_one_column_are_refused() -> None:
     versions = [record("r", a="int"), aliased(record("r", b="int"), b=["a"]), record("r", a="int", b="int")]
     with pytest.raises(IncompatibleSchema, match="b: it and a would be the one column a"):
-        learned(*versions)
+        merged(*versions)
     with pytest.raises(IncompatibleSchema, match="c: its aliases name the columns a and b"):
-        learned(record("r", a="int", b="int"), aliased(record("r", c="int"), c=["a", "b"]))
+        merged(record("r", a="int", b="int"), aliased(record("r", c="int"), c=["a", "b"]))
 
 
 def test_a_renamed_type_changes_nothing_outside_a_union() -> None:
     before, after = record("Old", a="int"), record("New", a="int")
-    columns, _ = learned(record("r", x=before), record("r", x=after))
+    columns, _ = merged(record("r", x=before), record("r", x=after))
     assert types(columns) == {"x": "struct<`a`: int>"}
-    columns, _ = learned(record("r", x=["int", before]), record("r", x=["int", after]))
+    columns, _ = merged(record("r", x=["int", before]), record("r", x=["int", after]))
     assert plain(columns)["x"].keys() == {"member_int", "member_old", "member_new"}
 
 
 def test_of_names_that_differ_by_case_only_the_one_that_the_table_has_lands() -> None:
     def omitted(*versions: Any) -> list[list[str]]:
-        return [[path for path, _ in omitted_fields(writer)] for writer in learned(*versions)[1]]
+        return [[path for path, _ in omitted_fields(writer)] for writer in merged(*versions)[1]]
 
     one, other = record("r", k="int", id="int"), record("r", k="int", ID="int")
     both = record("r", k="int", id="int", ID="int")
@@ -228,7 +228,7 @@ ENUM, FIXED = {"type": "enum", "name": "e", "symbols": ["A"]}, {"type": "fixed",
 def test_a_column_is_read_as_the_writers_own_type_where_avro_cannot_convert(
     known: Any, writer: Any, expected: Any
 ) -> None:
-    columns, (_, form) = learned(record("r", x=known), record("r", y="int", **({"x": writer} if writer else {})))
+    columns, (_, form) = merged(record("r", x=known), record("r", y="int", **({"x": writer} if writer else {})))
     read_type = not_null(fields(reader_schema(columns, form))["x"]["type"])
     if isinstance(read_type, list):
         assert list(map(avro_type, read_type)) == expected

@@ -1,4 +1,4 @@
-"""A table that is parted and sorted as its source declares, from its beginning or later: every claim still holds."""
+"""A table that is partitioned and sorted as its source declares, from its beginning or later: each claim holds."""
 
 from dataclasses import replace
 

@@ -166,9 +166,9 @@ def test_a_batch_asks_for_few_of_many_unknown_ids_and_for_those_that_come_often(
     with registry_answering(REGISTERED, subject=f"{declaration.topic}-value") as (url, asked):
         schemas = TopicSchemas(registry_at(url, offline_settings), declaration)
         counts = Counter({9000: 2} | dict.fromkeys(range(5000, 1, -1), 1))
-        learned = schemas.resolve_schemas(SchemaState(), counts, Counter(), 3)
+        resolved = schemas.resolve_schemas(SchemaState(), counts, Counter(), 3)
     assert sorted(asked) == [f"/schemas/ids/{number}" for number in (2, 3, 9000)]
-    assert (set(learned.value.writers), learned.value.too_many) == ({2, 3, 9000}, True)
+    assert (set(resolved.value.writers), resolved.value.too_many) == ({2, 3, 9000}, True)
 
 
 def test_unknown_ids_are_asked_for_in_three_rounds(offline_settings: Settings) -> None:

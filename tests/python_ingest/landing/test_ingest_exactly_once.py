@@ -87,7 +87,7 @@ def test_a_batch_without_rows_has_its_number_alone(topic: TopicFixture) -> None:
 def test_of_two_that_fill_holes_under_different_numbers_one_is_refused(
     topic: TopicFixture, monkeypatch: pytest.MonkeyPatch, first: int, partition: int
 ) -> None:
-    """Both fill the same hole, or the second one fills a hole in another partition."""
+    """Both fill the same gap, or the second one fills a gap in another partition."""
     produce(topic, 9)
     topic.land_well()
     topic.sql(f"delete from {{table}} where kafka_partition in (0, {partition}) and kafka_offset = 1")

@@ -114,7 +114,7 @@ def test_a_batch_killed_at_any_step_is_landed_once(
 @pytest.mark.long
 @pytest.mark.chaos
 class TestOfALayoutOfItsOwn:
-    """The same of a table that is parted and sorted as its source declares."""
+    """The same of a table that is partitioned and sorted as its source declares."""
 
     @pytest.fixture
     def declaration(self, declaration: Declaration) -> Declaration:

@@ -203,7 +203,7 @@ class Producing(Messages):
 
 
 def test_what_comes_while_a_run_plans_again_waits_for_the_next_one(topic: TopicFixture) -> None:
-    """Through retries, holes and partitions that are new."""
+    """Through retries, gaps and partitions that are new."""
     produce(topic, 9)
     topic.land_well(Options(max_records=3, wait=10))
     topic.sql("delete from {table} where kafka_partition = 1 and kafka_offset < 2")

@@ -107,11 +107,11 @@ def test_a_table_has_the_properties_that_are_declared_now(catalog: Catalog) -> N
 
 def layout_of(table: Table) -> tuple[str, str]:
     schema = table.schema()
-    parted, order = (
+    partition_spec, order = (
         table_layout.partitioned_by(table.spec(), schema),
         table_layout.sorted_by(table.sort_order(), schema),
     )
-    return ", ".join(map(str, parted)), ", ".join(map(str, order))
+    return ", ".join(map(str, partition_spec)), ", ".join(map(str, order))
 
 
 def test_a_table_is_laid_out_as_declared_and_again_when_that_changes(

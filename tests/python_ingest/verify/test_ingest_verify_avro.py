@@ -11,7 +11,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, StructType
 from python_ingest.kafka.message import schema_id
 from python_ingest.verify.avro_values import Reader, Unreadable, renamed
 from tests.python_ingest.avro.test_ingest_evolution import a_value, without_nulls
-from tests.python_ingest.avro.test_ingest_schemas import a_version, learned
+from tests.python_ingest.avro.test_ingest_schemas import a_version, merged
 from tests.support.evolutions import encode
 from tests.support.topic_fixture import record
 
@@ -51,7 +51,7 @@ def test_random_versions_are_read_into_the_ingesters_columns() -> None:
     for seed in range(20):
         rng = random.Random(seed)
         versions = [a_version(rng) for _ in range(VERSIONS)]
-        columns, _ = learned(*versions)
+        columns, _ = merged(*versions)
         names = renamed(map(json.dumps, versions))
         for version in versions:
             reader = Reader(json.dumps(version), [], columns, None, names)
