@@ -242,14 +242,14 @@ def write(project: Path, new: New) -> list[Path]:
 
 def _files(new: New) -> dict[str, str]:
     """Return the templates of the models, by file."""
-    places = {
+    templates = {
         f"models/staging/{new.source}/{new.models['staging']}": "stg",
         f"models/intermediate/deduplicated/{new.models['deduplicated']}": "int_deduplicated",
         f"models/intermediate/masked/{new.models['masked']}": "int_masked",
         f"models/marts/{new.models['mart']}": "fct",
         f"models/exports/{new.models['export']}": "exp",
     }
-    return {f"{path}.{kind}": f"{name}.{kind}.j2" for path, name in places.items() for kind in ("sql", "yml")}
+    return {f"{path}.{kind}": f"{name}.{kind}.j2" for path, name in templates.items() for kind in ("sql", "yml")}
 
 
 @cache

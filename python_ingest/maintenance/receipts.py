@@ -39,8 +39,8 @@ TABLE = SmallTable("ops.erasures", Row)
 class Receipt:
     """One erasure.
 
-    `subjects` have kind, and a hash of kind and id by the masking key of `key_version`; `records` are positions in topics.
-    By table: `tables` has `rows` and `erased_at`, `shared` how many values stay because others' rows name them too,
+    `subjects` have kind, and a hash of kind and id by the masking key of `key_version`; `records` are positions.
+    By table: `tables` has `rows` and `erased_at`, `shared` how many stay because others' rows name them too,
     `purged` which `tags` and how many `snapshots` and `orphans` were deleted. `versions` are the published ones that
     held rows, and their state, `replaced_by` the new ones, `not_searched` what could not be searched for the persons.
     """

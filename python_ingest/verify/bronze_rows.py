@@ -204,8 +204,8 @@ def _piece_rows(file: FileScanTask) -> int:
 def _without(rows: pa.Table, start: int, deleted: list[pa.ChunkedArray]) -> pa.Table:
     """Return the rows of a file, of which these are those from `start` on, without those at deleted positions."""
     positions = pa.array(range(start, start + len(rows)), pa.int64())
-    for places in deleted:
-        is_left = pc.invert(pc.is_in(positions, places.combine_chunks()))
+    for of_file in deleted:
+        is_left = pc.invert(pc.is_in(positions, of_file.combine_chunks()))
         rows, positions = rows.filter(is_left), positions.filter(is_left)
     return rows
 

@@ -154,13 +154,13 @@ class _Partition:
             lost = [offset for offset in missing if not any(a <= offset < b for a, b in self._accepted)]
             self._missing += len(lost)
             self._problems(lost, "missing in the table")
-            places = pc.index_in(rows["kafka_offset"], offsets)
-            foreign = rows["kafka_offset"].filter(pc.is_null(places)).to_pylist()
+            indexes = pc.index_in(rows["kafka_offset"], offsets)
+            foreign = rows["kafka_offset"].filter(pc.is_null(indexes)).to_pylist()
             if foreign and self._log.is_compacted():
                 self._report.expired += len(foreign)
             else:
                 self._problems(foreign, "in the table, but not in the topic")
-            rows, records = rows.filter(pc.is_valid(places)), records.take(places.drop_null())
+            rows, records = rows.filter(pc.is_valid(indexes)), records.take(indexes.drop_null())
         is_erased = pc.fill_null(pc.starts_with(rows["decode_error"], ERASED), False)
         empty = pc.and_(pc.is_null(rows["kafka_raw_key"]), pc.is_null(rows["kafka_raw_value"]))
         # PyIceberg gives a list of records that is NULL as an empty one.

@@ -84,12 +84,12 @@ class Erasure:
         return exported
 
     def _run(self, catalog: Catalog, declarations: list[Declaration], exported: Exported, dry: bool) -> list[str]:
-        places = [":".join(map(str, record)) for record in self.records]
+        positions = [":".join(map(str, record)) for record in self.records]
         named = erase.named(catalog, declarations, self.records)
         to_erase = erase.merge_by_table([*erase.find(catalog, declarations, self.persons), *named])
         rows = {table.declaration.identifier: len(table.positions) for table in to_erase if table.positions}
         key_file = self.settings.needed("pii_key_file")
-        before = receipts.of_request(catalog, key_file, self.persons, places)
+        before = receipts.of_request(catalog, key_file, self.persons, positions)
         dbt.parse(self.project, always=True)
         self._require_known(catalog, declarations)
         for table in to_erase:
@@ -117,7 +117,7 @@ class Erasure:
         if dry:
             return not_searched
         not_searched += fork.drop_all(self.settings)
-        receipt = before[-1] if not is_new else receipts.begin(key_file, self.persons, places)
+        receipt = before[-1] if not is_new else receipts.begin(key_file, self.persons, positions)
         receipt.versions |= dict.fromkeys(versions, HELD)
         receipt.not_searched = not_searched
         receipt.save(catalog)

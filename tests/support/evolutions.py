@@ -221,15 +221,15 @@ def cases(topic: str, table: str, original: Record) -> list[Case]:
         row_key = _shaped(version.key, payload, shape) if version.key else None
         return Case(topic, version, what, row_key, _with_null(value, null) if null else value, number)
 
-    places = list(_paths(optional.value))
+    paths = list(_paths(optional.value))
     return [
         case(0, added, "all new fields"),
         case(1, widened, "values too large for the old types", shape=_enlarged),
         *(
             case(number, optional, f"{'.'.join(map(str, path))} is NULL", null=path)
-            for number, path in enumerate(places, 2)
+            for number, path in enumerate(paths, 2)
         ),
-        *(case(number, version, version.name) for number, version in enumerate(dropped, 2 + len(places))),
+        *(case(number, version, version.name) for number, version in enumerate(dropped, 2 + len(paths))),
     ]
 
 

@@ -147,14 +147,14 @@ def product_sales(log: Iterable[Record]) -> list[Sale]:
             continue
         order = item.order.content
         moment, backdated = order["orderdate"], item.is_backdated
-        places: dict[str, Payload] = {}
+        address_of: dict[str, Payload] = {}
         customer, early = _row_as_of(customers, order["customerid"], moment)
         backdated |= early
         for side in ("shipping", "billing"):
             addressid = customer.content[f"{side}_address_id"] if customer else None
             address, early = _row_as_of(addresses, addressid, moment)
             backdated |= early
-            places[side] = address.content if address else {"city": None, "state": None}
+            address_of[side] = address.content if address else {"city": None, "state": None}
         sales.append(
             Sale(
                 item.order_item_id,
@@ -165,9 +165,9 @@ def product_sales(log: Iterable[Record]) -> list[Sale]:
                 item.quantity,
                 item.product.content["price"],
                 backdated,
-                rules.text(places["shipping"]["city"]),
-                rules.text(places["shipping"]["state"]),
-                rules.text(places["billing"]["state"]),
+                rules.text(address_of["shipping"]["city"]),
+                rules.text(address_of["shipping"]["state"]),
+                rules.text(address_of["billing"]["state"]),
             )
         )
     return sales

@@ -102,7 +102,7 @@ def products(plan: Plan, rng: Random) -> list[Draft]:
 
 def customers_and_addresses(plan: Plan, rng: Random) -> list[Draft]:
     """Return the logs of customers and of their addresses, one or two each."""
-    span, drafts, people, places = plan.first_wave, [], [], []
+    span, drafts, customer_rows, address_rows = plan.first_wave, [], [], []
 
     def promote(row: Payload) -> Payload:
         return {**row, "segment": rng.choice(SEGMENTS)}
@@ -117,10 +117,10 @@ def customers_and_addresses(plan: Plan, rng: Random) -> list[Draft]:
             row = address(addressid, rng)
             updates = int(rng.random() < 0.1)
             drafts += life("addresses", row, born_ms, move, span=span, rng=rng, updates=updates, delete_share=0.02)
-            places.append(row)
+            address_rows.append(row)
         row = customer(customerid, ids, rng)
         updates = rng.choice((0, 0, 0, 1, 2))
         drafts += life("customers", row, born_ms, promote, span=span, rng=rng, updates=updates, delete_share=0.04)
-        people.append(row)
-    drafts += closing("customers", people[:3], plan.end_ms)
-    return drafts + closing("addresses", places[:3], plan.end_ms)
+        customer_rows.append(row)
+    drafts += closing("customers", customer_rows[:3], plan.end_ms)
+    return drafts + closing("addresses", address_rows[:3], plan.end_ms)

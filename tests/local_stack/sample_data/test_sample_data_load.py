@@ -79,12 +79,12 @@ def assert_holds(settings: Settings, log: Log) -> None:
 def test_both_waves_land_as_in_the_log_and_only_once(empty_stack):
     full = produced_log(**ARGUMENTS)
     report = load(empty_stack, **ARGUMENTS, behind="payments")
-    places = landed(empty_stack, sum(report.records.values()))
-    assert {record.topic for record in full if (record.topic, record.partition, record.offset) not in places} == {
+    by_position = landed(empty_stack, sum(report.records.values()))
+    assert {record.topic for record in full if (record.topic, record.partition, record.offset) not in by_position} == {
         "payments"
     }
     last_day = (ARGUMENTS["last_week"].end - timedelta(days=1)).timestamp() * 1000
-    assert all(stamp < last_day for (topic, *_), (stamp, *_) in places.items() if topic == "payments")
+    assert all(stamp < last_day for (topic, *_), (stamp, *_) in by_position.items() if topic == "payments")
     with pytest.raises(UserError, match="There is no topic payment"):
         load(empty_stack, **ARGUMENTS, behind="payment")
 

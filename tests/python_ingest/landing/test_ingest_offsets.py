@@ -89,9 +89,9 @@ def table(catalog: Catalog) -> Table:
     return tables.create(catalog, Declaration("sales", "bronze", "sales", "string", "dead_letter", partition_spec=()))
 
 
-def land(table: Table, batch: int, places: list[tuple[int, int]], read_until: dict[int, int] | None = None) -> None:
+def land(table: Table, batch: int, positions: list[tuple[int, int]], read_until: dict[int, int] | None = None) -> None:
     """Append a batch; without `read_until` one without metadata, as another program may have written it."""
-    rows = [{"kafka_partition": at[0], "kafka_offset": at[1], "ingest_batch": batch} for at in places]
+    rows = [{"kafka_partition": at[0], "kafka_offset": at[1], "ingest_batch": batch} for at in positions]
     metadata = {"lakehouse.batch": str(batch), "lakehouse.read-until": json.dumps(read_until)} if read_until else {}
     table.append(pa.Table.from_pylist(rows, table.schema().as_arrow()), snapshot_properties=metadata)
 
@@ -99,11 +99,11 @@ def land(table: Table, batch: int, places: list[tuple[int, int]], read_until: di
 @pytest.mark.parametrize("seed", range(3))
 def test_a_position_is_behind_the_greatest_offsets_of_all_files_whatever_their_order(table: Table, seed: int) -> None:
     chance, reader = Random(seed), PositionReader()
-    places = [(partition, offset) for partition in range(3) for offset in range(8)]
-    chance.shuffle(places)
+    positions = [(partition, offset) for partition in range(3) for offset in range(8)]
+    chance.shuffle(positions)
     ends: dict[int, int] = {}
     for number in range(1, 7):
-        batch = places[4 * number - 4 : 4 * number]
+        batch = positions[4 * number - 4 : 4 * number]
         land(table, number, batch)
         for partition, offset in batch:
             ends[partition] = max(offset + 1, ends.get(partition, 0))

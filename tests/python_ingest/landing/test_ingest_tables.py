@@ -187,11 +187,11 @@ def test_a_table_without_a_record_may_still_be_loaded_from_another_topic_id(cata
     assert table.properties["lakehouse.topic-id"] == "topic-2"
 
 
-def positions(table: Table, batch: int, places: dict[int, int], generation: int | None) -> None:
+def positions(table: Table, batch: int, next_rows: dict[int, int], generation: int | None) -> None:
     """Append one row per partition, at an offset."""
     rows = [
         {"kafka_generation": generation, "kafka_partition": partition, "kafka_offset": offset, "ingest_batch": batch}
-        for partition, offset in places.items()
+        for partition, offset in next_rows.items()
     ]
     table.append(pa.Table.from_pylist(rows, table.schema().as_arrow()))
 
