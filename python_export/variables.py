@@ -16,16 +16,16 @@ DEFAULT_PORTS = {"starttls": 587, "tls": 465, "none": 25}
 WEB_ADDRESS = TypeAdapter(HttpUrl)
 
 
-def _addresses(given: Any) -> Any:
-    addresses = tuple(part.strip() for part in given.split(",") if part.strip()) if isinstance(given, str) else given
+def _addresses(value: Any) -> Any:
+    addresses = tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
     if not addresses or not all("@" in parseaddr(address)[1] for address in addresses):
         raise MalformedError("holds no mail address", "Write it as name@example.com; recipients with commas")
     return addresses
 
 
-def _one_address(given: Any) -> Any:
-    _addresses((given,))
-    return given
+def _one_address(value: Any) -> Any:
+    _addresses((value,))
+    return value
 
 
 def _sendable(text: str) -> str:
@@ -44,13 +44,13 @@ def _web_address(url: str) -> str:
     return url
 
 
-def _weekly_time(given: Any) -> Any:
-    if not isinstance(given, str):
-        return given
+def _weekly_time(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
     try:
-        moment = time.strptime(given, "%a %H:%M")
+        moment = time.strptime(value, "%a %H:%M")
     except ValueError:
-        raise MalformedError(f"is '{given}', which is not a time of the week", "Write it like Mon 09:00") from None
+        raise MalformedError(f"is '{value}', which is not a time of the week", "Write it like Mon 09:00") from None
     return timedelta(days=moment.tm_wday, hours=moment.tm_hour, minutes=moment.tm_min)
 
 

@@ -35,42 +35,42 @@ def seconds(text: str) -> float:
     return float(match[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604_800}[match[2] or "s"]
 
 
-def _duration(given: Any) -> Any:
-    if not isinstance(given, str):
-        return given
+def _duration(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
     try:
-        return timedelta(seconds=seconds(given))
+        return timedelta(seconds=seconds(value))
     except UserError as error:
-        raise MalformedError(f"is '{given}', which is not a duration", error.remedy) from None
+        raise MalformedError(f"is '{value}', which is not a duration", error.remedy) from None
 
 
-def _limit(given: Any) -> Any:
-    limit = _duration(given)
+def _limit(value: Any) -> Any:
+    limit = _duration(value)
     if not limit:
-        raise MalformedError(f"is {given}", "Give it some time")
+        raise MalformedError(f"is {value}", "Give it some time")
     return limit
 
 
-def _port(given: Any) -> Any:
-    text = str(given)
+def _port(value: Any) -> Any:
+    text = str(value)
     if not (text.isascii() and text.isdecimal() and 0 < int(text) < 65_536):
         raise MalformedError("is not the number of a port", "Set it to one from 1 to 65535")
     return int(text)
 
 
-def _count(given: Any) -> Any:
-    text = str(given)
+def _count(value: Any) -> Any:
+    text = str(value)
     if not (text.isascii() and text.isdecimal() and int(text)):
         raise MalformedError(f"is '{text}'", "Set it to a whole number from 1 on")
     return int(text)
 
 
-def _flag(given: Any) -> Any:
-    if isinstance(given, bool):
-        return given
-    if given not in {"true", "false"}:
-        raise MalformedError(f"is '{given}'", "Set it to true or false")
-    return given == "true"
+def _flag(value: Any) -> Any:
+    if isinstance(value, bool):
+        return value
+    if value not in {"true", "false"}:
+        raise MalformedError(f"is '{value}'", "Set it to true or false")
+    return value == "true"
 
 
 # A text next to a type is how a value of it is written.
@@ -122,7 +122,7 @@ class Variables(BaseModel):
             UserError: a variable is missing, malformed, or contradicts another.
         """
         try:
-            return cls.model_validate(_given(cls, env))
+            return cls.model_validate(_input(cls, env))
         except ValidationError as error:
             raise _to_user_error(cls, error) from None
 
@@ -176,15 +176,15 @@ def _part(field: FieldInfo) -> type[Variables] | None:
     return None
 
 
-def _given(model: type[Variables], env: Mapping[str, str]) -> dict[str, Any]:
-    given: dict[str, Any] = {}
+def _input(model: type[Variables], env: Mapping[str, str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
     for name, field in model.model_fields.items():
         part = _part(field)
         if part is None:
-            given |= {str(field.alias): env[str(field.alias)]} if env.get(str(field.alias)) else {}
+            values |= {str(field.alias): env[str(field.alias)]} if env.get(str(field.alias)) else {}
         elif field.get_default() is not None or field.default_factory or env.get(next(iter(fields(part)))):
-            given[name] = _given(part, env)
-    return given
+            values[name] = _input(part, env)
+    return values
 
 
 def _to_user_error(model: type[Variables], error: ValidationError) -> UserError:

@@ -78,7 +78,12 @@ def _options(node: Node) -> Iterator[Issue]:
         yield Issue(f"{node.name} shows a sum of a restricted schema in the report", "Let it count its rows")
     if node.resource_type == "snapshot":
         columns = [node.unique_key, node.updated_at, node.check_cols]
-        named = [name for given in columns if given for name in (given if isinstance(given, list) else [given])]
+        named = [
+            name
+            for argument in columns
+            if argument
+            for name in (argument if isinstance(argument, list) else [argument])
+        ]
         for name in named:
             if not name.isidentifier():
                 yield Issue(f"{node.name} computes {name}, which is not proven", "Name a column of its query")

@@ -22,39 +22,39 @@ class Subject:
     through: tuple[tuple[str, str], ...] = ()
 
 
-def read(given: Any, source: str, location: str) -> tuple[Subject, ...]:
+def read(value: Any, source: str, location: str) -> tuple[Subject, ...]:
     """Return the subjects that a table of a source declares: columns for each kind, or `columns` and `through`.
 
     Raises:
         UserError: the declaration is malformed.
     """
-    if given is None:
+    if value is None:
         return ()
-    if not isinstance(given, dict):
+    if not isinstance(value, dict):
         raise UserError(f"{location} is not a mapping", "Write it as customer: [customerid]")
-    return tuple(_subject(f"{source}.{kind}", declared, f"{location}.{kind}") for kind, declared in given.items())
+    return tuple(_subject(f"{source}.{kind}", declared, f"{location}.{kind}") for kind, declared in value.items())
 
 
-def _subject(kind: str, given: Any, location: str) -> Subject:
-    if not isinstance(given, dict):
-        return Subject(kind, _names(given, location))
-    for name in given:
+def _subject(kind: str, value: Any, location: str) -> Subject:
+    if not isinstance(value, dict):
+        return Subject(kind, _names(value, location))
+    for name in value:
         if name not in FIELDS:
             raise UserError(f"{location}.{name} is not a known field", f"Use {', '.join(FIELDS)}")
-    through = [name.partition(".") for name in _names(given.get("through"), f"{location}.through")]
+    through = [name.partition(".") for name in _names(value.get("through"), f"{location}.through")]
     if not all(table and column for table, _, column in through):
         raise UserError(f"{location}.through does not name columns of tables", "Write it as [customers.address_id]")
     return Subject(
         kind,
-        _names(given.get("columns"), f"{location}.columns"),
+        _names(value.get("columns"), f"{location}.columns"),
         tuple((table, column) for table, _, column in through),
     )
 
 
-def _names(given: Any, location: str) -> tuple[str, ...]:
-    if not isinstance(given, list) or not given or not all(isinstance(name, str) and name for name in given):
+def _names(value: Any, location: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or not value or not all(isinstance(name, str) and name for name in value):
         raise UserError(f"{location} is not a list of columns", "Write it as [customerid, kafka_key.customerid]")
-    return tuple(given)
+    return tuple(value)
 
 
 def check_through(tables: Mapping[str, tuple[Subject, ...]], location: str) -> None:

@@ -76,24 +76,24 @@ class PartitionField:
         return text
 
 
-def partition_field(given: Any) -> PartitionField:
+def partition_field(value: Any) -> PartitionField:
     """Parse a term, for instance `days(kafka_timestamp)`; raises ValueError."""
-    term = _read(given)
+    term = _read(value)
     if term.direction:
         raise ValueError
     return term
 
 
-def sort_field(given: Any) -> PartitionField:
+def sort_field(value: Any) -> PartitionField:
     """Read a term with a direction, `days(kafka_timestamp) desc nulls last`; raises as `partition_field`."""
-    term = _read(given)
+    term = _read(value)
     return term if term.direction else replace(term, direction=SortDirection.ASC)
 
 
-def _read(given: Any) -> PartitionField:
-    if isinstance(given, PartitionField):
-        return given
-    match = WRITTEN.fullmatch(given.strip()) if isinstance(given, str) else None
+def _read(value: Any) -> PartitionField:
+    if isinstance(value, PartitionField):
+        return value
+    match = WRITTEN.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
         raise ValueError
     name, number = match["transform"], match["number"]
@@ -183,9 +183,9 @@ def sorted_by(order: SortOrder, schema: Schema) -> tuple[PartitionField, ...]:
     )
 
 
-def table_property(given: tuple[str, str]) -> tuple[str, str]:
+def table_property(value: tuple[str, str]) -> tuple[str, str]:
     """Return name and setting of a table property; raise ValueError for one that may not be declared."""
-    name, setting = given
+    name, setting = value
     if not name.startswith(TABLE_PROPERTIES) or (WHOLE_NUMBER.fullmatch(name) and not setting.isdecimal()):
         raise ValueError
-    return given
+    return value

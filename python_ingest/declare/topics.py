@@ -55,11 +55,11 @@ def _duration(text: str | None) -> str | None:
     return text
 
 
-def _pairs(given: Any) -> Any:
+def _pairs(value: Any) -> Any:
     """Return a mapping as pairs, with numbers and truth values as text."""
-    if not isinstance(given, dict):
-        return given
-    return tuple((name, str(it).lower() if isinstance(it, int | float) else it) for name, it in given.items())
+    if not isinstance(value, dict):
+        return value
+    return tuple((name, str(it).lower() if isinstance(it, int | float) else it) for name, it in value.items())
 
 
 @dataclass(frozen=True, config=NOTHING_ELSE)
@@ -106,7 +106,7 @@ class Declaration:
     on_error: Annotated[OnError, _one_of(OnError)] = "dead_letter"
     max_dead_letters: Annotated[
         DeadLetterLimit,
-        BeforeValidator(lambda given: DeadLetterLimit() if given is None else given),
+        BeforeValidator(lambda value: DeadLetterLimit() if value is None else value),
         Field(description="Write it as {share: 0.05, count: 20}"),
     ] = DeadLetterLimit()
     columns: StructType = spark_types.NO_COLUMNS
