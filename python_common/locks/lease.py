@@ -54,7 +54,7 @@ class Row:
         str | None,
         "what the next holder reports if this one is killed, and killed runs before it",
     ]
-    number: Annotated[int, "how often it was acquired", LongType()]
+    number: Annotated[int, "how often it was taken", LongType()]
     command: Annotated[str, "what the holder does"]
     since: Annotated[datetime, "when the holder took it"]
 

@@ -78,12 +78,7 @@ def _options(node: Node) -> Iterator[Issue]:
         yield Issue(f"{node.name} shows a sum of a restricted schema in the report", "Let it count its rows")
     if node.resource_type == "snapshot":
         columns = [node.unique_key, node.updated_at, node.check_cols]
-        named = [
-            name
-            for argument in columns
-            if argument
-            for name in (argument if isinstance(argument, list) else [argument])
-        ]
+        named = [name for option in columns if option for name in (option if isinstance(option, list) else [option])]
         for name in named:
             if not name.isidentifier():
                 yield Issue(f"{node.name} computes {name}, which is not proven", "Name a column of its query")
