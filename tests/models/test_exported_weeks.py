@@ -114,6 +114,7 @@ def test_a_full_refresh_builds_every_week_that_the_table_has(catalog: Catalog, r
     assert rows_at(catalog) == [(1, "2026-W44"), (3, "2026-W45")]
 
 
+@pytest.mark.long
 def test_the_week_moves_on_with_time_though_dbt_does_not_parse_again(
     catalog: Catalog, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

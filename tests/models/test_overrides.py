@@ -27,12 +27,14 @@ def no_leftovers(cursor: hive.Cursor) -> Iterator[None]:
             rows(cursor, f"drop {kind} small.{row[1]}")
 
 
+@pytest.mark.long
 def test_a_view_can_become_a_table_and_a_view_again(small_project: RunModel, cursor: hive.Cursor) -> None:
     for materialized, value in (("view", 1), ("table", 2), ("view", 3)):
         small_project(f"{{{{ config(materialized='{materialized}') }}}} select {value} as a")
         assert rows(cursor, "select a from small.thing") == [(value,)]
 
 
+@pytest.mark.long
 def test_a_full_refresh_keeps_the_table_and_its_history(small_project: RunModel, cursor: hive.Cursor) -> None:
     model = INCREMENTAL.format(values="(1, 1, 1, 'a')")
     small_project(model)
@@ -109,6 +111,7 @@ def test_an_increment_keeps_to_its_contract_and_to_its_table(
     assert rows(cursor, "select id, color from small.thing order by id") == [(1, None), (2, "red")]
 
 
+@pytest.mark.long
 def test_all_columns_are_commented_by_one_change(small_project: RunModel, cursor: hive.Cursor, tmp_path) -> None:
     (tmp_path / "models" / "thing.yml").write_text(
         """

@@ -249,6 +249,7 @@ def shop(lake: Settings, tmp_path: Path) -> Iterator[Shop]:
         yield shop
 
 
+@pytest.mark.long
 def test_an_input_that_is_dropped_during_a_build_costs_the_notes_of_its_readers_alone(shop: Shop) -> None:
     shop.sql("drop table if exists ops.node_states")
     path = shop.directory / "dbt_project.yml"

@@ -368,6 +368,7 @@ def assert_described(version: Path, rows: int) -> None:
     assert [fields["amount"][name] for name in ("type", "unit")] == ["decimal(12,2)", "currency units"]
 
 
+@pytest.mark.long
 def test_fewer_persons_than_an_audience_requires_withhold_the_file(
     settings: Settings, shop: Project, land: Land
 ) -> None:
@@ -528,6 +529,7 @@ def test_an_unclassified_field_is_a_warning_or_refused(settings: Settings, shop:
         export(settings, replace(shop, env={**shop.env, "LAKEHOUSE_UNCLASSIFIED": "no"}))
 
 
+@pytest.mark.long
 def test_a_dbt_that_cannot_begin_is_an_error(settings: Settings, shop: Project, land: Land) -> None:
     land([*hostile_rows(), in_next_week(1000)])
     for wrong, message in {
@@ -560,6 +562,7 @@ def test_without_a_build_the_table_must_hold_the_week(settings: Settings, shop: 
     ]
 
 
+@pytest.mark.long
 def test_an_unload_in_another_dialect_is_caught_and_not_published(
     settings: Settings, shop: Project, land: Land, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,6 +107,7 @@ def test_what_replaces_a_field_is_noted_or_refused_by_its_path_until_it_is_allow
         notes_of(record("r", a="string"), record("r", a="int"), "a")
 
 
+@pytest.mark.long
 def test_a_drop_next_to_an_addition_lands_and_is_in_the_log_and_the_summary(
     topic: TopicFixture, models_dir: Any, lakehouse: Lakehouse
 ) -> None:

@@ -137,6 +137,7 @@ def test_a_signal_ends_a_run_at_once_and_the_next_one_lands_the_rest(
     assert_exactly_once(topic, BACKLOG)
 
 
+@pytest.mark.long
 def test_a_run_that_is_interrupted_begins_no_other_batch(topic: TopicFixture) -> None:
     """As a weekly job's, whose process goes on to its end."""
     produce(topic, BACKLOG)

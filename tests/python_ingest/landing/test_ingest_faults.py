@@ -317,6 +317,7 @@ def spark_without_socket(settings: Settings) -> bool:
     return gone
 
 
+@pytest.mark.long
 @pytest.mark.stack
 def test_a_jvm_that_has_closed_its_socket_and_not_ended_yet_is_gone(offline_settings: Settings) -> None:
     with ProcessPoolExecutor(1, get_context("spawn")) as process:
@@ -378,6 +379,7 @@ def test_clocks_far_off_land_as_they_are(topic: TopicFixture) -> None:
     assert_exactly_once(topic, 3)
 
 
+@pytest.mark.long
 def test_records_stamped_in_nanoseconds_cost_themselves(topic: TopicFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     configure(topic, "message.timestamp.after.max.ms", str(2**63 - 1))
     monkeypatch.setattr(timestamp_overflow, "MOST_RECORDS", 7)

@@ -164,6 +164,7 @@ def test_a_registry_that_lists_no_subjects_is_asked_for_the_allowed_ones(
         server.server_close()
 
 
+@pytest.mark.long
 def test_a_spoiled_table_is_repaired_as_in_the_docs(topic: TopicFixture) -> None:
     foreign_subject = f"{topic.name}-trades-value"
     trade = record(f"trade_{topic.declaration.table}", id="string", symbol="string")

@@ -78,6 +78,7 @@ def test_a_recreated_topic_is_another_generation(topic: TopicFixture, models_dir
     verified(topic)
 
 
+@pytest.mark.long
 def test_a_replay_changes_the_row_of_its_generation(topic: TopicFixture, models_dir: Path) -> None:
     schema_id = topic.register(SALE)
     unknown = (schema_id + 10_000).to_bytes(4, "big")
@@ -96,6 +97,7 @@ def test_a_replay_changes_the_row_of_its_generation(topic: TopicFixture, models_
     verified(topic)
 
 
+@pytest.mark.long
 def test_a_rebound_topic_begins_at_its_option_and_a_backfill_goes_no_further(
     topic: TopicFixture, models_dir: Path
 ) -> None:

@@ -132,6 +132,7 @@ class TestOfALayoutOfItsOwn:
         assert_sorted(topic)
 
 
+@pytest.mark.long
 @pytest.mark.chaos
 @pytest.mark.parametrize("seed", range(SEED, SEED + ROUNDS))
 def test_two_ingesters_killed_at_random_land_each_offset_once(

@@ -202,6 +202,7 @@ class Producing(Messages):
         self.produce()
 
 
+@pytest.mark.long
 def test_what_comes_while_a_run_plans_again_waits_for_the_next_one(topic: TopicFixture) -> None:
     """Through retries, gaps and partitions that are new."""
     produce(topic, 9)

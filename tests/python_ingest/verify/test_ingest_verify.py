@@ -168,6 +168,7 @@ def test_offsets_without_a_record_are_counted_and_no_problem(topic: TopicFixture
         assert "14 offsets without a record: all exactly once" in report.line()
 
 
+@pytest.mark.long
 def test_rows_of_records_that_compaction_removed_have_expired(compacted: TopicFixture) -> None:
     schema_id = compacted.register(record("sale", id="int"))
 
