@@ -250,7 +250,8 @@ class Exporter:
             )
             tag = partial(self._tag_snapshot, target)
             try:
-                version = publish(target, file, draft, dataset.fields, directory / dataset.name / "scratch", tag)
+                scratch = directory / dataset.name / "scratch"
+                version = publish(target, file, draft, dataset.fields, scratch, tag, dataset.formats)
             except (DeadlineError, LeaseLostError):
                 raise
             except WithdrawnContentError as error:

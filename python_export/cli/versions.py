@@ -123,6 +123,8 @@ def reproduce(
             file = write_again(cursor, catalog, manifest, directory / manifest.dataset, settings.export_unload)
             if to:
                 to.mkdir(parents=True, exist_ok=True)
+                for other in (file.with_name(Path(one.file).name) for one in manifest.files):
+                    (to / other.name).write_bytes(other.read_bytes())
                 (to / Path(manifest.file).name).write_bytes(file.read_bytes())
             console.print(f"{manifest.path}: the same {manifest.bytes:,} bytes")
 

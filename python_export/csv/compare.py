@@ -7,7 +7,7 @@ a file that differs is read again, cell by cell, to report how.
 
 import csv
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -124,6 +124,16 @@ def exclude_rows_missing_from(file: Path, source: Source, withheld: Mapping[str,
     return replace(source, without=frozenset(row for (row,) in rows), withheld=dict(withheld))
 
 
+def is_same(database: duckdb.DuckDBPyConnection, typed: str, file: Path, columns: Sequence[Column]) -> bool:
+    """Return whether the rows of a file of this release are those of a typed relation, in its order."""
+    names = [column.name for column in columns]
+    expected = f"select {_hash(_text_of(column, True) for column in columns)} as content from {typed}"
+    staged = f"select {_hash(map(name, names))} as content from {rows_of(file, names)}"
+    unequal = "count(*) filter (staged.content is distinct from expected.content)"
+    sql = f"select {unequal} = 0 from ({staged}) as staged positional join ({expected}) as expected"
+    return one_row(database, sql) == (True,)
+
+
 def _measure(database: duckdb.DuckDBPyConnection, source: Source) -> Figures:
     figures: dict[tuple[str, str], str] = {("rows", ""): "count(*)"}
     for column in source.columns:
@@ -133,7 +143,7 @@ def _measure(database: duckdb.DuckDBPyConnection, source: Source) -> Figures:
             figures["total", column.name] = f"cast(coalesce(sum({cell}), 0) as varchar)"
         if column.is_text:
             figures["guarded", column.name] = (
-                f"count(*) filter ({_text_of(source, column)} is distinct from {_clean(cell)})"
+                f"count(*) filter ({_text_of(column, source.guards_quotes)} is distinct from {_clean(cell)})"
             )
             figures["nul", column.name] = f"count(*) filter ({_clean(cell)} is distinct from {cell})"
             figures["long", column.name] = f"count(*) filter (length({cell}) > {SPREADSHEET_CELL})"
@@ -185,7 +195,7 @@ def _differences(database: duckdb.DuckDBPyConnection, file: Path, source: Source
     """Return every way in which the file differs from the table, from all cells of both."""
     rows = rows_of(file, [column.name for column in source.columns])
     database.execute(f"create or replace table staged as select * from {rows}")
-    cells = ", ".join(f"{_text_of(source, column)} as {name(column.name)}" for column in source.columns)
+    cells = ", ".join(f"{_text_of(column, source.guards_quotes)} as {name(column.name)}" for column in source.columns)
     database.execute(f"create or replace table expected as select {cells} from snapshot_rows order by {_order(source)}")
     in_file, in_table = (_value(database, f"select count(*) from {table}") for table in ("staged", "expected"))
     differences = [f"{in_file} rows instead of {in_table}"] if in_file != in_table else []
@@ -263,15 +273,15 @@ def _hash(cells: Iterable[str]) -> str:
 
 
 def _texts(source: Source, columns: Iterable[Column]) -> list[str]:
-    return [_text_of(source, column) for column in columns]
+    return [_text_of(column, source.guards_quotes) for column in columns]
 
 
-def _text_of(source: Source, column: Column) -> str:
+def _text_of(column: Column, guards_quotes: bool) -> str:
     """Return the SQL of the text that a cell must have."""
     cell = name(column.name)
     if column.is_text:
         clean = _clean(cell)
-        bare = f"ltrim({clean}, '''')" if source.guards_quotes else clean
+        bare = f"ltrim({clean}, '''')" if guards_quotes else clean
         return f"case when unicode({bare}) in ({FORMULA}) then '''' || {clean} else {clean} end"
     if column.type == "timestamp":
         # A time finer than milliseconds keeps its digits.

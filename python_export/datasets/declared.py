@@ -1,8 +1,9 @@
 """The datasets: the export models of dbt's manifest, with their lineage to the topics."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from importlib.util import find_spec
 
 import sqlglot
 import yaml
@@ -21,6 +22,8 @@ from python_ingest.declare.topics import DeadLetterLimit
 
 PREFIX = "exp_weekly__"
 AUDIENCE = Choices.variable("audience")
+# Each dataset is published as CSV.
+FORMATS = ("csv", "csv.gz", "parquet", "xlsx")
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ class Dataset:
     its event time. `persons` are the columns that identify a row's person, with the kinds of persons: by id or
     pseudonym, as it is or behind a channel's name and a dash. `suppressed` is the column that marks rows whose group is
     too small to be shown: such a dataset is published once per week, because two versions reveal small groups by their
-    difference.
+    difference. `formats` are those that it is published in besides CSV.
     """
 
     name: str
@@ -84,6 +87,7 @@ class Dataset:
     at: str | None = None
     persons: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     suppressed: str | None = None
+    formats: tuple[str, ...] = ()
     report_spec: ReportSpec = field(default_factory=ReportSpec)
 
     @property
@@ -96,7 +100,8 @@ def load(project: Project) -> dict[str, Dataset]:
     """Return the datasets of a project by name, with LAKEHOUSE_EXPORT_AUDIENCE those that are meant for it.
 
     Raises:
-        UserError: there is no manifest, no export model, or one does not declare its key and order.
+        UserError: there is no manifest, no export model, one does not declare its key and order, or one declares a
+            format that needs a missing library.
     """
     audience = Choices.of(project.env).audience
     datasets = of_manifest(project.manifest())
@@ -107,7 +112,18 @@ def load(project: Project) -> dict[str, Dataset]:
             f"{AUDIENCE} is '{audience}', which no export is meant for",
             f"Set it to one of {', '.join(audiences)}" if audiences else "Declare config.meta.export.audience",
         )
+    for dataset in meant.values():
+        require_library(dataset.formats)
     return meant
+
+
+def require_library(formats: Collection[str]) -> None:
+    """Raise a UserError if a format needs a library that is not installed."""
+    if "xlsx" in formats and find_spec("xlsxwriter") is None:
+        raise UserError(
+            "XlsxWriter is not installed, which writes xlsx",
+            "Run `uv sync --inexact --extra xlsx`, or remove xlsx from config.meta.export.formats",
+        )
 
 
 def report_specs(project: Project) -> dict[str, ReportSpec]:
@@ -175,9 +191,19 @@ def _dataset(manifest: DbtManifest, node: Node) -> Dataset:
         week_column=node.partition_by,
         at=declared.get("at"),
         suppressed=declared.get("suppressed"),
+        formats=_formats(node),
         report_spec=report_spec(node.name, declared),
         persons={name: tuple(kinds) for name, column in node.columns.items() if (kinds := column.meta.get("subjects"))},
     )
+
+
+def _formats(node: Node) -> tuple[str, ...]:
+    declared = node.meta.get("export", {}).get("formats", [])
+    if not isinstance(declared, list) or not {*map(str, declared)} <= {*FORMATS}:
+        raise UserError(
+            f"config.meta.export.formats of {node.name} is {declared}", f"Give a list of {', '.join(FORMATS)}"
+        )
+    return tuple(form for form in FORMATS[1:] if form in declared)
 
 
 def _unscanned(node: Node) -> dict[str, str]:

@@ -79,6 +79,8 @@ def _feed(listed: Sequence[Manifest]) -> str:
     for manifest in listed:
         version = {name: getattr(manifest, name) for name in ("week", "version", "rows", "bytes", "sha256")}
         version |= {"file": f"{manifest.path}/{manifest.file}", "published_at": manifest.created_at}
+        if manifest.files:
+            version["files"] = [asdict(one) | {"file": f"{manifest.path}/{one.file}"} for one in manifest.files]
         withdrawn = {"withdrawn": asdict(manifest.withdrawn)} if manifest.withdrawn else {}
         datasets.setdefault(manifest.dataset, []).append(version | withdrawn)
     return json.dumps({"version": FORMAT, "datasets": datasets}, indent=2, ensure_ascii=False) + "\n"

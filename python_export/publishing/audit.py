@@ -27,6 +27,7 @@ from python_export.csv.csv_file import connect, name, one_row, rows_of
 from python_export.datasets import dictionary
 from python_export.publishing import datapackage
 from python_export.publishing.difference import CHANGED, CHANGES, KIND
+from python_export.publishing.formats import has_rows
 from python_export.publishing.manifest import Manifest, Withdrawn, newest, paths, published, read
 from python_export.publishing.publish import build_manifest, changes_after
 from python_export.publishing.retain import SnapshotErasedError, source_snapshot
@@ -141,7 +142,7 @@ def audit(target: Target, catalog: Catalog, path: str, scratch: Path) -> CheckRe
     except FileNotFoundError:
         return CheckResult(path, (f"{manifest.file} is missing",))
     problems = [*_bytes(manifest, path, file), *_companions(target, manifest, path)]
-    problems += _changes(target, manifest, path, scratch)
+    problems += [*_changes(target, manifest, path, scratch), *_files(target, manifest, path, file, scratch)]
     for parser, reading in PARSERS.items():
         try:
             problems += [f"{parser} {problem}" for problem in _reading(manifest, reading(file, manifest, scratch))]
@@ -155,9 +156,10 @@ def audit(target: Target, catalog: Catalog, path: str, scratch: Path) -> CheckRe
 
 def _withdrawn(target: Target, manifest: Manifest, withdrawn: Withdrawn, scratch: Path) -> CheckResult:
     note = f"withdrawn on {withdrawn.on}: {withdrawn.reason}"
-    for file in (f"{manifest.path}/{manifest.file}", _beside(manifest, manifest.path, CHANGES)):
+    changes = str(PurePosixPath(manifest.file).with_name(CHANGES))
+    for file in (manifest.file, changes, *(other.file for other in manifest.files)):
         with suppress(FileNotFoundError):
-            target.fetch(file, scratch)
+            target.fetch(f"{manifest.path}/{file}", scratch)
             return CheckResult(manifest.path, ("it is withdrawn, and its file is still there",), note)
     problem = f"it is withdrawn, and {CHANGES} of the next version lists its keys: `export withdraw` it again"
     return CheckResult(manifest.path, (problem,) if changes_after(target, manifest) else (), note)
@@ -226,6 +228,22 @@ def _changes(target: Target, manifest: Manifest, path: str, scratch: Path) -> li
         return [f"DuckDB cannot read {CHANGES} as the manifest has it ({type(error).__name__})"]
     is_right = counts == {kind: count for kind, count in (manifest.difference or {}).items() if count}
     return [] if is_right else [f"{CHANGES} has other numbers of rows than the manifest's difference"]
+
+
+def _files(target: Target, manifest: Manifest, path: str, csv_file: Path, scratch: Path) -> list[str]:
+    """Return how the files of other formats differ from the manifest, and from the CSV."""
+    problems = []
+    for other in manifest.files:
+        try:
+            file = target.fetch(f"{path}/{other.file}", scratch)
+        except FileNotFoundError:
+            problems.append(f"{other.file} is missing")
+            continue
+        if (file.stat().st_size, digest(file)) != (other.bytes, other.sha256):
+            problems.append(f"{other.file} has another length or SHA-256 than the manifest says")
+        if not has_rows(file, csv_file, manifest, scratch):
+            problems.append(f"{other.file} does not have the rows of the CSV")
+    return problems
 
 
 def _beside(manifest: Manifest, path: str, name: str) -> str:

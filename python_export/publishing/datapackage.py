@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from python_export.datasets import dictionary
-from python_export.publishing.manifest import Manifest
+from python_export.publishing.manifest import File, Manifest
 
 FILE = "datapackage.json"
 # The type of a field by the type of its column; all others are numbers.
@@ -37,24 +37,37 @@ def text(manifest: Manifest, described: Iterable[dictionary.Field]) -> str:
         "dialect": DIALECT,
         "schema": {"fields": [*map(_field, described)], "primaryKey": manifest.key, "missingValues": [""]},
     }
+    others = [
+        {
+            # A plain file for tools: the CSV is what they read.
+            "name": PurePosixPath(other.file).name.lower(),
+            "path": PurePosixPath(other.file).name,
+            "type": "file",
+            "format": other.format,
+            "bytes": other.bytes,
+            "hash": f"sha256:{other.sha256}",
+        }
+        for other in manifest.files
+    ]
     package = {
-        "profile": "tabular-data-package",
+        "profile": "data-package" if others else "tabular-data-package",
         "name": f"{name}-{manifest.week.lower()}-v{manifest.version}",
         "title": f"{manifest.dataset.replace('_', ' ').capitalize()}, {manifest.week}",
         "version": str(manifest.version),
-        "resources": [resource],
+        "resources": [resource, *others],
     }
     return json.dumps(package, indent=2, ensure_ascii=False) + "\n"
 
 
 def describes(content: bytes, manifest: Manifest) -> bool:
-    """Return whether a package describes the file of a manifest; a ValueError if it is no package."""
+    """Return whether a package describes the files of a manifest; a ValueError if it is no package."""
     try:
-        [resource] = json.loads(content)["resources"]
-        described = resource["path"], resource["bytes"], resource["hash"]
+        resources = json.loads(content)["resources"]
+        described = [(resource["path"], resource["bytes"], resource["hash"]) for resource in resources]
     except (LookupError, TypeError) as error:
         raise ValueError("not a package") from error
-    return described == (PurePosixPath(manifest.file).name, manifest.bytes, f"sha256:{manifest.sha256}")
+    files: list[Manifest | File] = [manifest, *manifest.files]
+    return described == [(PurePosixPath(one.file).name, one.bytes, f"sha256:{one.sha256}") for one in files]
 
 
 def _field(field: dictionary.Field) -> dict[str, Any]:

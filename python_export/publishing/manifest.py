@@ -19,6 +19,8 @@ EXTENSIBLE = ConfigDict(extra="ignore")
 # Which texts have a leading quote: 1 those that a spreadsheet runs as a formula, 2 also those that begin with quotes
 # before that, so that the quote can be taken off again.
 FORMULA_GUARD = 2
+# On S3 an upload has one.
+FOLDER = "(lakehouse-[0-9a-f]{16}/)?"
 
 
 class ManifestError(UserError):
@@ -41,6 +43,17 @@ class Column:
     def scale(self) -> int:
         """The decimal places of a numeric column."""
         return int(self.type.rstrip(")").partition(",")[2] or 0)
+
+
+@dataclass(frozen=True, config=EXTENSIBLE)
+class File:
+    """A file with the rows of the CSV, or the next ones, in another format; its path is like that of the CSV."""
+
+    format: str
+    file: Annotated[str, StringConstraints(pattern=rf"^{FOLDER}[^/]+$")]
+    bytes: int
+    sha256: str
+    rows: int
 
 
 @dataclass(frozen=True, config=EXTENSIBLE)
@@ -90,9 +103,11 @@ class Manifest:
     difference: dict[str, int] | None = None
     # Of changes.csv next to the file; None without it.
     changes_sha256: str | None = None
-    file: Annotated[str, StringConstraints(pattern=r"^((lakehouse-[0-9a-f]{16}/)?[^/]+\.csv)?$")]
+    file: Annotated[str, StringConstraints(pattern=rf"^({FOLDER}[^/]+\.csv)?$")]
     bytes: int
     sha256: str
+    # The same rows in the other formats that the dataset declared.
+    files: list[File] = field(default_factory=list)
     bom: bool = False
     rows: int
     key: list[str] = field(default_factory=list)

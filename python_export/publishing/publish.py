@@ -4,7 +4,7 @@ A version never changes, because the next content gets the next number; docs/exp
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ from python_export.csv.compare import Facts
 from python_export.datasets import dictionary
 from python_export.datasets.dictionary import Field
 from python_export.datasets.snapshot import Source
-from python_export.publishing import datapackage
+from python_export.publishing import datapackage, formats
 from python_export.publishing.difference import CHANGES, ComparisonError, difference
 from python_export.publishing.layout import MANIFEST
 from python_export.publishing.manifest import (
@@ -57,13 +57,15 @@ def publish(
     described: Iterable[Field],
     scratch: Path,
     tag_snapshot: Callable[[Manifest], None] = lambda _: None,
+    other_formats: Collection[str] = (),
 ) -> Published:
     """Publish a staged file with its manifest, package, dictionary and changes.csv, and return its version.
 
     `draft` describes the file; what depends on the version and on what it supersedes is filled in here, file, bytes
     and sha256 too. A file with the content of the week's newest version adds nothing. `staged` is alone in a
     directory of the target's staging, which is moved; `scratch` is another directory. `tag_snapshot` is called before
-    readers see a version, so that none is public that it has failed for.
+    readers see a version, so that none is public that it has failed for. The version also has its rows in
+    `other_formats`.
 
     Raises:
         WithdrawnContentError: the week's newest version had this content, and `draft` restates nothing.
@@ -103,6 +105,7 @@ def publish(
     file = directory / manifest.file
     file.parent.mkdir(exist_ok=True)
     staged.rename(file)
+    manifest = replace(manifest, files=formats.write(file, manifest, other_formats, scratch))
     if manifest.changes_sha256:
         (scratch / CHANGES).rename(file.with_name(CHANGES))
     described = _complete(described, manifest)

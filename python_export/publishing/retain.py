@@ -9,6 +9,7 @@ from pyiceberg.exceptions import NoSuchTableError
 
 from python_common.catalog import commits, property_keys
 from python_common.errors import UserError
+from python_common.log import log
 from python_common.spark.spark_sql import Table
 from python_common.weeks import IsoWeek
 from python_export.csv import pii_scan
@@ -16,6 +17,7 @@ from python_export.csv.unload import unload
 from python_export.datasets import snapshot
 from python_export.datasets.declared import Dataset
 from python_export.datasets.snapshot import Source
+from python_export.publishing import formats
 from python_export.publishing.manifest import FORMULA_GUARD, Manifest, read
 from python_export.publishing.target import Target, digest, root_id
 
@@ -89,10 +91,12 @@ def source_snapshot(catalog: Catalog, manifest: Manifest) -> Source:
 def reproduce(
     cursor: hive.Cursor, catalog: Catalog, manifest: Manifest, directory: Path, by_way_of: str | None = None
 ) -> Path:
-    """Write the file of a version once more, from the snapshot of its table, and return it.
+    """Write the files of a version once more, from the snapshot of its table, and return the CSV.
+
+    Those of other formats are next to it, and have the same bytes by the same releases of their libraries.
 
     Raises:
-        UserError: the snapshot has expired, Spark failed, or not every byte is the same.
+        UserError: the snapshot has expired, Spark failed, or not every byte of the CSV is the same.
     """
     scratch = directory.with_name(f"{directory.name}.scanned")
     scanned = pii_scan.as_published(source_snapshot(catalog, manifest), manifest.withheld_rows, scratch)
@@ -107,4 +111,7 @@ def reproduce(
             f"The file of {manifest.path} that its snapshot gives is not the published one",
             "`lakehouse export verify` reports whether the published file or the table was changed",
         )
+    other_formats = dict.fromkeys(other.format for other in manifest.files)
+    if formats.write(file, manifest, other_formats, scratch) != manifest.files:
+        log.warning("%s: a library of another release writes other bytes of the same rows", manifest.path)
     return file

@@ -23,6 +23,9 @@ CONTENT_TYPES = {
     ".csv": "text/csv; charset=utf-8",
     ".json": "application/json",
     ".html": "text/html; charset=utf-8",
+    ".gz": "application/gzip",
+    ".parquet": "application/vnd.apache.parquet",
+    ".xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
 }
 COMMIT_ATTEMPTS = 5
 COMMIT_PAUSE_SECONDS = 1.0
