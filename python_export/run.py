@@ -19,7 +19,7 @@ from python_common.weeks import IsoWeek
 from python_dbt.project import Project
 from python_dbt.run import build, build_figures, invocation
 from python_export.csv import pii_scan
-from python_export.csv.compare import Facts, verify
+from python_export.csv.compare import SPREADSHEET_ROWS, Facts, verify
 from python_export.csv.unload import UnloadBucket, unload
 from python_export.datasets import declared
 from python_export.datasets.declared import Dataset
@@ -281,6 +281,10 @@ class Exporter:
         with _checking():
             facts = verify(unloaded, source, directory / "verified")
             pii_gate.require_persons(dataset, facts.k_anonymity, Choices.of(self.project.env).min_persons)
+        if facts.rows >= SPREADSHEET_ROWS:
+            log.warning(
+                "%s: a spreadsheet shows %d rows of %d of its CSV", dataset.name, SPREADSHEET_ROWS - 1, facts.rows
+            )
         version = directory / "version"
         version.mkdir()
         return source, unloaded.rename(version / unloaded.name), facts

@@ -14,9 +14,11 @@ import duckdb
 import frictionless
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
+import pyarrow.parquet as pq
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyiceberg.exceptions import NoSuchTableError
+from python_calamine import load_workbook
 
 from local_stack import stack as stack_services
 from python_common.catalog.catalog import load_catalog
@@ -89,6 +91,7 @@ models:
         export:
           key: [event_id]
           order_by: [event_at, event_id]
+          formats: [parquet, xlsx]
           quarantined:
             - from: stg_shop__events
               at: event_at
@@ -317,7 +320,10 @@ def read_with_csv_module(file: Path) -> list[tuple]:
     return [tuple(kind(text) if text else None for kind, text in zip(kinds, row, strict=True)) for row in rows]
 
 
-def test_hostile_values_reach_three_parsers_unchanged(settings: Settings, shop: Project, land: Land) -> None:
+def test_hostile_values_reach_three_parsers_unchanged(
+    settings: Settings, shop: Project, land: Land, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("python_export.run.SPREADSHEET_ROWS", len(hostile_rows()))
     land([*hostile_rows(), in_next_week(1000), (1001, MONDAY - timedelta(milliseconds=1), *[None] * 6)])
 
     published = export(settings, shop)
@@ -327,6 +333,14 @@ def test_hostile_values_reach_three_parsers_unchanged(settings: Settings, shop: 
     assert read_with_pyarrow(file_of(published)) == expected
     assert read_with_csv_module(file_of(published)) == [tuple(None if v == "" else v for v in row) for row in expected]
     assert file_of(published) == Path(settings.export_root) / "events" / "2020-W53" / "v1" / "events_2020-W53_v1.csv"
+    rows = len(hostile_rows())
+    assert f"events: a spreadsheet shows {rows - 1} rows of {rows} of its CSV" in caplog.messages
+    # Parquet has the table's text, not that of the CSV.
+    [parquet, xlsx] = (file_of(published).with_name(file.file) for file in published.manifest.files)
+    table_rows = [(*row[:2], row[2] and row[2].replace("\0", ""), *row[3:]) for row in hostile_rows()]
+    typed = sorted(table_rows, key=lambda row: (row[1], row[0]))
+    assert [tuple(row.values()) for row in pq.read_table(parquet).to_pylist()] == typed
+    assert len(load_workbook(str(xlsx)).get_sheet_by_index(0).to_python()) == 1 + len(typed)
     assert not list((Path(settings.export_root) / ".staging").glob("*/"))
 
     manifest = json.loads((file_of(published).parent / "manifest.json").read_text())
@@ -440,7 +454,9 @@ def assert_reproducible_after_expiry(settings: Settings, *versions: Published) -
         }
         for version in versions:
             again = reproduce(cursor, catalog, version.manifest, Path(settings.export_root) / ".staging" / "again")
-            assert again.read_bytes() == file_of(version).read_bytes()
+            for name in (file_of(version).name, *(file.file for file in version.manifest.files)):
+                file = again if name.endswith(".csv") else again.with_name(name)
+                assert file.read_bytes() == file_of(version).with_name(name).read_bytes()
         first = versions[0].manifest
         with pytest.raises(UserError, match="is not the published one"):
             other = replace(first, source_snapshot_id=versions[1].manifest.source_snapshot_id)

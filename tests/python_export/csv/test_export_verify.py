@@ -120,9 +120,9 @@ def test_refuses_a_damaged_file(hostile_source: Source, tmp_path: Path, plant: s
     assert not [hostile for _, hostile in HOSTILE_TEXTS if len(hostile or "") > 5 and hostile in str(refusal.value)]
 
 
-def test_the_formula_guard_can_be_reversed(hostile_source: Source) -> None:
+def test_the_formula_guard_can_be_reversed() -> None:
     texts = ["".join(letters) for length in range(5) for letters in product("'=\t\uff0da", repeat=length)]
-    sql = compare._text_of(hostile_source, Column("note", "string"))
+    sql = compare._text_of(Column("note", "string"), True)
     query = f"select {sql} from (select unnest(?) as note)"
     cells = [cell for (cell,) in duckdb.execute(query, [texts]).fetchall()]
     assert len({*cells}) == len(texts)

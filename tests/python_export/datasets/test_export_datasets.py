@@ -437,3 +437,24 @@ def test_an_audience_gets_no_combination_of_fewer_persons_than_it_requires(
     expected = pytest.raises(UserError, match="a combination of city has 4 persons, and the audience requires 5")
     with expected if withholds else nullcontext():
         pii_gate.require_persons(replace(DATASET, fields=fields), k_anonymity, minimum)
+
+
+def test_formats_are_those_that_exist_and_can_be_written(
+    manifest: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def formats(wanted: object) -> tuple[str, ...]:
+        manifest["nodes"]["model.p.exp_weekly__one"]["config"]["meta"]["export"] |= {"formats": wanted}
+        (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+        return declared.load(Project(tmp_path, {"DBT_TARGET_PATH": "."}))["one"].formats
+
+    assert formats([]) == formats(["csv"]) == ()
+    assert formats(["xlsx", "csv", "csv.gz", "parquet"]) == ("csv.gz", "parquet", "xlsx")
+    for wrong in (["xls"], "xlsx", None, [{"xlsx": 1}]):
+        with pytest.raises(
+            UserError, match=r"config.meta.export.formats of exp_weekly__one is .*csv.gz, parquet, xlsx"
+        ):
+            formats(wrong)
+    monkeypatch.setattr(declared, "find_spec", lambda _: None)
+    assert formats(["parquet", "csv.gz"]) == ("csv.gz", "parquet")
+    with pytest.raises(UserError, match="Run `uv sync --inexact --extra xlsx`"):
+        formats(["xlsx"])

@@ -64,10 +64,10 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     }
 
 
-def publish_file(settings: Settings, content: str, manifest: Manifest) -> None:
+def publish_file(settings: Settings, content: str, manifest: Manifest, formats: tuple[str, ...] = ()) -> None:
     target = open_target(settings)
     file = stage(target, content)
-    publish(target, file, manifest, [], file.parent)
+    publish(target, file, manifest, [], target.staging / "scratch", other_formats=formats)
 
 
 def page_of(settings: Settings, notices: Iterable[Notice] = ()) -> str:
@@ -75,11 +75,13 @@ def page_of(settings: Settings, notices: Iterable[Notice] = ()) -> str:
     return Path(report.write(settings, IsoWeek.parse(WEEK), notices)).read_text()
 
 
-def published(settings: Settings, dataset: str, rows: list[str], totals: dict[str, str]) -> None:
+def published(
+    settings: Settings, dataset: str, rows: list[str], totals: dict[str, str], formats: tuple[str, ...] = ()
+) -> None:
     columns = [{"name": name, "type": "string", "nulls": 0} for name in rows[0].split(",")]
     totals_by = {"branch": {"north": {"rows": "2", "loans": "7"}}}
     manifest = replace(draft(WEEK), dataset=dataset, columns=columns, control_totals=totals, totals_by=totals_by)
-    publish_file(settings, "\n".join([*rows, ""]), manifest)
+    publish_file(settings, "\n".join([*rows, ""]), manifest, formats)
 
 
 def test_another_projects_report_shows_what_its_models_declare(
@@ -142,10 +144,14 @@ def test_a_report_without_anything_declared_has_its_files(
     offline_settings: Settings, library: dict[str, Any], tmp_path: Path
 ) -> None:
     write_manifest(tmp_path, "ops", {"exp_weekly__fines": library["exp_weekly__fines"]})
-    published(offline_settings, "fines", ["title", "book 1"], {})
+    published(offline_settings, "fines", ["title", "book 1"], {}, ("parquet",))
     page = page_of(offline_settings)
     assert re.findall(r'id="(.*?)"', page) == ["files"]
-    assert "fines v1" in page
+    name = f"../fines/{WEEK}/v1/fines_{WEEK}_v1"
+    assert re.findall('<a href="(.*?)">(.*?)</a>', page) == [
+        (f"{name}.csv", "fines v1"),
+        (f"{name}.parquet", "parquet"),
+    ]
 
 
 def test_what_is_declared_wrong_is_named(offline_settings: Settings, library: dict[str, Any], tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
 """Verifying what is published: right versions pass, and each planted fault is reported; what two versions differ in."""
 
+import gzip
 import json
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from click.testing import Result
 from pyiceberg.catalog import Catalog
@@ -41,7 +44,8 @@ def publish_lines(settings: Settings, table: Source, lines: list[str]) -> Manife
     staged.write_bytes(("\n".join(lines) + "\n").encode())
     facts = verify(staged, table, target.staging / "scratch")
     draft = build_manifest(table, WEEK, facts)
-    manifest = publish(target, staged, draft, table.dataset.fields, target.staging / "scratch").manifest
+    scratch, formats = target.staging / "scratch", ("csv.gz", "parquet", "xlsx")
+    manifest = publish(target, staged, draft, table.dataset.fields, scratch, other_formats=formats).manifest
     index.write(target)
     return manifest
 
@@ -70,6 +74,18 @@ def edit_consistently(version: Path) -> None:
     package = json.loads((version / "datapackage.json").read_text())
     package["resources"][0]["hash"] = f"sha256:{digest(version / CSV)}"
     (version / "datapackage.json").write_text(json.dumps(package))
+
+
+def edit_parquet_consistently(version: Path) -> None:
+    """Change a value in the Parquet file, and everything that speaks of its bytes."""
+    file = version / CSV.replace(".csv", ".parquet")
+    table = pq.read_table(file)
+    pq.write_table(table.set_column(5, "quantity", pc.add(table["quantity"], 1)), file)
+    old, new = (version / "manifest.json").read_text(), digest(file)
+    [_, parquet, _] = json.loads(old)["files"]
+    for path in (version / "manifest.json", version / "datapackage.json"):
+        edit(path, parquet["sha256"], new)
+        edit(path, f'"bytes": {parquet["bytes"]}', f'"bytes": {file.stat().st_size}')
 
 
 def without_row(lines: list[str]) -> str:
@@ -143,6 +159,30 @@ PLANTS: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
     "package edited": (
         lambda at: edit(at / "datapackage.json", "sha256:", "sha256:0"),
         ("does not describe the file",),
+    ),
+    "parquet edited with its manifest": (
+        edit_parquet_consistently,
+        ("events_2020-W53_v1.parquet does not have the rows of the CSV",),
+    ),
+    "parquet cut off": (
+        lambda at: (at / "events_2020-W53_v1.parquet").write_bytes(b"PAR1"),
+        ("v1.parquet has another length or SHA-256", "v1.parquet does not have the rows of the CSV"),
+    ),
+    "gzip of another file": (
+        lambda at: (at / "events_2020-W53_v1.csv.gz").write_bytes(gzip.compress(b"event_id\n")),
+        ("v1.csv.gz has another length or SHA-256", "v1.csv.gz does not have the rows of the CSV"),
+    ),
+    "spreadsheet edited": (
+        lambda at: edit(at / "events_2020-W53_v1.xlsx", "PK", "PQ"),
+        ("events_2020-W53_v1.xlsx has another length or SHA-256 than the manifest says",),
+    ),
+    "spreadsheet missing": (
+        lambda at: (at / "events_2020-W53_v1.xlsx").unlink(),
+        ("events_2020-W53_v1.xlsx is missing",),
+    ),
+    "spreadsheet outside the version": (
+        lambda at: edit(at / "manifest.json", '"events_2020-W53_v1.xlsx"', '"../../../../secret.xlsx"'),
+        DAMAGED,
     ),
     "pointer lost": (lambda at: (at.parents[1] / "latest.json").unlink(), ("latest.json: it is missing or damaged",)),
     "pointer is no object": (
@@ -369,7 +409,9 @@ def test_a_withdrawn_version_and_an_erased_snapshot_are_no_faults(
     assert f"{VERSION}: withdrawn on " in result.output
     directory = Path(offline_settings.export_root) / VERSION
     unlock(directory)
-    (directory / CSV).write_text("a person")
-    result = export(offline_settings, monkeypatch, "verify")
-    assert isinstance(result.exception, UserError)
-    assert f"{VERSION}: it is withdrawn, and its file is still there" in result.output
+    for name in (CSV, CSV.redirectory(".csv", ".parquet"), CSV.redirectory(".csv", ".xlsx")):
+        (directory / name).write_text("a person")
+        result = export(offline_settings, monkeypatch, "verify")
+        assert isinstance(result.exception, UserError)
+        assert f"{VERSION}: it is withdrawn, and its file is still there" in result.output
+        (directory / name).unlink()

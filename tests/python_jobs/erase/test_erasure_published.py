@@ -4,7 +4,7 @@ import json
 import os
 import time
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
 import pytest
@@ -36,11 +36,15 @@ def key_file(offline_settings: Settings) -> Path:
     return offline_settings.pii_key_file
 
 
-def publish_note(target: Target, *lines: str, persons: dict[str, list[str]] | None = None) -> str:
+def publish_note(
+    target: Target, *lines: str, persons: dict[str, list[str]] | None = None, formats: tuple[str, ...] = ()
+) -> str:
     """Publish lines of the column note, and return the version's address."""
     made = replace(draft("2020-W53"), persons=persons)
-    file = stage(target, "\n".join(["note", *lines, ""]))
-    return target.address(publish(target, file, made, [Field("note", "")], target.staging / "scratch").manifest.path)
+    file, scratch = stage(target, "\n".join(["note", *lines, ""])), target.staging / "scratch"
+    return target.address(
+        publish(target, file, made, [Field("note", "")], scratch, other_formats=formats).manifest.path
+    )
 
 
 def test_versions_are_found_by_pseudonyms_anywhere_and_by_ids_in_the_columns_that_name_persons(
@@ -123,6 +127,21 @@ def test_reports_and_list_of_a_root_show_nothing_that_an_erasure_withdraws(
     # Nothing is written to a root that holds no row of the person.
     with pytest.raises(FileNotFoundError):
         other.read("versions.json")
+
+
+def test_an_erasure_deletes_a_version_in_every_format(offline_settings: Settings) -> None:
+    target = open_target(offline_settings)
+    address = publish_note(target, "42", persons=OWN, formats=("csv.gz", "parquet"))
+    version = "events/2020-W53/v1"
+    files = [file.file for file in read(target, version).files]
+    assert [target.find(version, PurePosixPath(file).name) for file in files] == [
+        [f"{version}/{file}"] for file in files
+    ]
+    versions = find([target], [PERSON], (), {}, [])
+    assert versions == {address: 1}
+    published.withdraw([target], versions)
+    assert [target.find(version, PurePosixPath(file).name) for file in files] == [[], []]
+    assert read(target, version).withdrawn
 
 
 def test_keys_that_an_earlier_withdrawal_left_are_deleted(offline_settings: Settings) -> None:

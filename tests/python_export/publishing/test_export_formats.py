@@ -1,0 +1,230 @@
+"""The other formats of a version: typed, the rows of its CSV, the same bytes again, and gone with the version."""
+
+import gzip
+import json
+import zipfile
+from dataclasses import replace
+from datetime import date, datetime
+from pathlib import Path, PurePosixPath
+
+import frictionless
+import pyarrow.parquet as pq
+import pytest
+from python_calamine import load_workbook
+
+from python_common.errors import UserError
+from python_export.notify import index
+from python_export.publishing import formats
+from python_export.publishing.manifest import Column, File, Manifest, read
+from python_export.publishing.publish import publish, withdraw
+from python_export.publishing.s3_target import S3Target
+from python_export.publishing.target import LocalTarget, Target, digest
+from tests.python_export.publishing.test_export_publish import stage, tree, without_folders
+from tests.support.hostile_rows import COLUMNS, SCHEMA, draft, hostile_rows, right_lines
+
+ALL = ("csv.gz", "parquet", "xlsx")
+TYPES = ("bigint", "timestamp", "string", "decimal(12,2)", "decimal(38,10)", "int", "date", "boolean")
+STEM = "events_2020-W53_v1"
+CELL = 32_767
+AT = "2020-12-28T12:34:56.789Z"
+
+
+def described(rows: int = len(hostile_rows())) -> Manifest:
+    columns = [Column(name, column_type, 0) for name, column_type in zip(COLUMNS, TYPES, strict=True)]
+    manifest = replace(draft("2020-W53"), columns=columns, key=["event_id"], rows=rows)
+    return replace(manifest, window_end="2021-01-04T00:00:00Z", version=1, file=f"{STEM}.csv")
+
+
+def written(
+    directory: Path, table: list[tuple] | None = None, wanted: tuple[str, ...] = ALL, **limit: int
+) -> list[File]:
+    directory.mkdir()
+    csv = directory / f"{STEM}.csv"
+    csv.write_bytes(("\n".join(right_lines(table)) + "\n").encode())
+    manifest = described(len(table or hostile_rows()))
+    return formats.write(csv, manifest, wanted, directory / "scratch", **limit)
+
+
+def table_rows() -> list[tuple]:
+    """Return the rows as the table has them, in the file's order, without NUL, which the CSV lacks too."""
+    rows = [(*row[:2], row[2] and row[2].replace("\0", ""), *row[3:]) for row in hostile_rows()]
+    return sorted(rows, key=lambda row: (row[1], row[0]))
+
+
+def sheet(file: Path) -> list[list]:
+    return load_workbook(str(file)).get_sheet_by_index(0).to_python(skip_empty_area=False)
+
+
+def test_two_writes_have_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = written(tmp_path / "first")
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    monkeypatch.setattr("time.time", lambda: 4e9)
+    assert written(tmp_path / "second") == first
+    assert [(file.format, file.file, file.rows) for file in first] == [(form, f"{STEM}.{form}", 49) for form in ALL]
+    for file in first:
+        path = tmp_path / "first" / file.file
+        assert (path.stat().st_size, digest(path)) == (file.bytes, file.sha256)
+    with zipfile.ZipFile(tmp_path / "first" / f"{STEM}.xlsx") as book:
+        assert {entry.date_time[0] for entry in book.infolist()} == {1980}
+        assert b"2021-01-04T00:00:00Z" in book.read("docProps/core.xml")
+
+
+def test_a_large_parquet_is_written_in_order_and_alike(tmp_path: Path) -> None:
+    """More rows than a group of rows, so that several threads would write."""
+    manifest = replace(described(400_000), columns=[Column("event_id", "bigint", 0), Column("note", "string", 0)])
+    found = []
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        csv = tmp_path / name / f"{STEM}.csv"
+        csv.write_text("event_id,note\n" + "".join(f"{n},{n % 7919}\n" for n in range(400_000, 0, -1)))
+        found += formats.write(csv, manifest, ["parquet"], tmp_path / "scratch")
+    assert found[0] == found[1]
+    assert pq.read_table(tmp_path / "a" / f"{STEM}.parquet")["event_id"].to_pylist() == list(range(400_000, 0, -1))
+
+
+def test_parquet_has_the_types_and_values_of_the_table(tmp_path: Path) -> None:
+    written(tmp_path / "files")
+    table = pq.read_table(tmp_path / "files" / f"{STEM}.parquet")
+    assert table.schema.equals(SCHEMA)
+    assert [tuple(row.values()) for row in table.to_pylist()] == table_rows()
+
+
+def test_gzip_has_the_bytes_of_the_csv(tmp_path: Path) -> None:
+    written(tmp_path / "files")
+    packed = (tmp_path / "files" / f"{STEM}.csv.gz").read_bytes()
+    assert gzip.decompress(packed) == (tmp_path / "files" / f"{STEM}.csv").read_bytes()
+
+
+def test_a_spreadsheet_has_typed_cells_and_no_formula(tmp_path: Path) -> None:
+    written(tmp_path / "files")
+    header, *rows = sheet(tmp_path / "files" / f"{STEM}.xlsx")
+    assert header == COLUMNS
+    expected = table_rows()
+    # NULL is an empty cell, which this reader returns as an empty string.
+    assert [row[2] for row in rows] == [(text or "")[:CELL] for _, _, text, *_ in expected]
+    assert {type(row[2]) for row in rows} == {str}
+    for position in (0, 3, 4, 5):
+        assert [None if row[position] == "" else float(row[position]) for row in rows] == [
+            None if row[position] is None else float(row[position]) for row in expected
+        ]
+        assert {type(row[position]) for row in rows} <= {float, str}
+        assert [row[position] for row in rows].count("") == [row[position] for row in expected].count(None)
+    # The calendar of spreadsheets begins in 1900.
+    days = {date(1, 1, 1): "0001-01-01", None: ""}
+    assert [row[6] for row in rows] == [days.get(row[6], row[6]) for row in expected]
+    assert [row[7] for row in rows] == ["" if row[7] is None else row[7] for row in expected]
+    with zipfile.ZipFile(tmp_path / "files" / f"{STEM}.xlsx") as book:
+        content = book.read("xl/worksheets/sheet1.xml").decode()
+    assert "<f" not in content
+
+
+def test_digits_that_a_spreadsheet_would_round_are_text(tmp_path: Path) -> None:
+    cells = {
+        "999999999999999.0000000000": 999_999_999_999_999.0,
+        "-1234567890123456.0000000000": "-1234567890123456.0000000000",
+        "1000000000000000000000000000.0000000001": "1000000000000000000000000000.0000000001",
+        "1000000000000000000000000000.0000000000": 1e27,
+        "-0.1234567890": -0.123456789,
+        "0.0000000000": 0.0,
+        "": "",
+    }
+    file = tmp_path / f"{STEM}.csv"
+    file.write_text("\n".join(["big,precise,at", *(f"1234567890123456,{cell},{AT}" for cell in cells), ""]))
+    types = {"big": "bigint", "precise": "decimal(38,10)", "at": "timestamp"}
+    columns = [Column(name, column_type, 0) for name, column_type in types.items()]
+    formats.write(file, replace(described(len(cells)), columns=columns), ["xlsx"], tmp_path / "scratch")
+    expected = [["1234567890123456", cell, datetime.fromisoformat(AT.removesuffix("Z"))] for cell in cells.values()]
+    assert sheet(tmp_path / f"{STEM}.xlsx")[1:] == expected
+
+
+def test_more_rows_than_a_sheet_has_are_in_several_files(tmp_path: Path) -> None:
+    files = written(tmp_path / "files", at_most=20)[2:]
+    assert [(file.file, file.rows) for file in files] == [
+        (f"{STEM}_part1.xlsx", 20),
+        (f"{STEM}_part2.xlsx", 20),
+        (f"{STEM}_part3.xlsx", 9),
+    ]
+    parts = [sheet(tmp_path / "files" / file.file) for file in files]
+    assert [part[0] for part in parts] == [COLUMNS] * 3
+    assert [row[0] for part in parts for row in part[1:]] == [row[0] for row in table_rows()]
+    exactly = written(tmp_path / "exactly", at_most=49)[2:]
+    assert [(file.file, file.rows) for file in exactly] == [(f"{STEM}.xlsx", 49)]
+
+
+def test_a_week_without_rows_is_a_header(tmp_path: Path) -> None:
+    (tmp_path / f"{STEM}.csv").write_text("\ufeff" + ",".join(COLUMNS) + "\n")
+    files = formats.write(tmp_path / f"{STEM}.csv", described(0), ALL, tmp_path / "scratch")
+    assert [file.rows for file in files] == [0, 0, 0]
+    assert pq.read_table(tmp_path / f"{STEM}.parquet").schema.equals(SCHEMA)
+    assert sheet(tmp_path / f"{STEM}.xlsx") == [COLUMNS]
+
+
+@pytest.mark.parametrize("form", ["csv.gz", "parquet"])
+def test_what_has_other_rows_than_the_csv_is_noticed(tmp_path: Path, form: str) -> None:
+    for name, lines in {
+        "a": right_lines(),
+        "b": [*right_lines()[:-1]],
+        "c": right_lines()[:1] + right_lines()[:0:-1],
+    }.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{STEM}.csv").write_bytes(("\n".join(lines) + "\n").encode())
+        manifest = described(len(lines) - 1)
+        formats.write(tmp_path / name / f"{STEM}.csv", manifest, [form], tmp_path / "scratch")
+    file = tmp_path / "a" / f"{STEM}.{form}"
+    csvs = [tmp_path / name / f"{STEM}.csv" for name in "abc"]
+    assert [formats.has_rows(file, csv, described(), tmp_path / "scratch") for csv in csvs] == [True, False, False]
+    file.write_bytes(file.read_bytes()[:-9])
+    assert not formats.has_rows(file, csvs[0], described(), tmp_path / "scratch")
+
+
+def test_no_version_is_published_without_a_format_that_cannot_be_written(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(formats, "has_rows", lambda *_: False)
+    with pytest.raises(UserError, match=r"events_2020-W53_v1.parquet does not have the rows of the CSV"):
+        publish(
+            target, stage(target, "note\na\n"), draft("2020-W53"), (), target.staging / "scratch", other_formats=ALL[1:]
+        )
+    assert tree(target) == {}
+
+
+def test_a_version_has_its_formats_until_it_is_withdrawn_or_removed(target: Target, tmp_path: Path) -> None:
+    content = "\n".join(right_lines()) + "\n"
+    first = publish(
+        target, stage(target, content), described(), (), target.staging / "scratch", other_formats=ALL
+    ).manifest
+    index.write(target)
+    path = "events/2020-W53/v1"
+    names = {f"{path}/{STEM}.{form}" for form in ("csv", *ALL)}
+    companions = {f"{path}/{name}" for name in ("manifest.json", "datapackage.json", "dictionary.csv")}
+    assert {name for name in without_folders(tree(target)) if path in name} == names | companions
+    assert read(target, path) == first
+    assert without_folders([f"{path}/{file.file}" for file in first.files]) == names - {f"{path}/{STEM}.csv"}
+    for file in first.files:
+        fetched = target.fetch(f"{path}/{file.file}", tmp_path)
+        assert (fetched.stat().st_size, digest(fetched)) == (file.bytes, file.sha256)
+        if isinstance(target, S3Target):
+            head = target._call("head_object", Key=target._key(f"{path}/{file.file}"))
+            assert head["ContentType"].startswith("application/")
+    [listed] = json.loads(target.read("versions.json"))["datasets"]["events"]
+    assert [file["file"] for file in listed["files"]] == [f"{path}/{file.file}" for file in first.files]
+    assert all(f'href="{path}/{file.file}"' in target.read("index.html").decode() for file in first.files)
+    package = PurePosixPath(path, first.file).with_name("datapackage.json")
+    resources = json.loads(target.read(str(package)))["resources"]
+    assert [one["hash"] for one in resources[1:]] == [f"sha256:{file.sha256}" for file in first.files]
+    if isinstance(target, LocalTarget):
+        report = frictionless.validate(target.address(str(package)))
+        assert report.valid, report.flatten(["type", "note"])
+        assert [task.stats.get("rows") for task in report.tasks] == [first.rows, None, None, None]
+
+    # Other formats alone are no other content.
+    again = publish(target, stage(target, content), described(), (), target.staging / "scratch")
+    assert (again.unchanged, again.manifest) == (True, first)
+    publish(
+        target, stage(target, "note\na\n"), draft("2020-W53"), (), target.staging / "scratch", other_formats=ALL[:2]
+    )
+
+    withdraw(target, path, "a wrong price")
+    assert {name for name in without_folders(tree(target)) if path in name} == {f"{path}/manifest.json"}
+    target.remove("events/2020-W53/v2")
+    assert not [name for name in tree(target) if "/v2/" in name]
