@@ -282,9 +282,7 @@ class Exporter:
             facts = verify(unloaded, source, directory / "verified")
             pii_gate.require_persons(dataset, facts.k_anonymity, Choices.of(self.project.env).min_persons)
         if facts.rows >= SPREADSHEET_ROWS:
-            log.warning(
-                "%s: a spreadsheet shows %d rows of %d of its CSV", dataset.name, SPREADSHEET_ROWS - 1, facts.rows
-            )
+            log.warning("%s: of %d rows a spreadsheet shows %d", dataset.name, facts.rows, SPREADSHEET_ROWS - 1)
         version = directory / "version"
         version.mkdir()
         return source, unloaded.rename(version / unloaded.name), facts

@@ -7,7 +7,8 @@ a file that differs is read again, cell by cell, to report how.
 
 import csv
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import duckdb
 
 from python_common.errors import UserError
-from python_export.csv.csv_file import MEMORY_LIMIT, name, one_row, reading, rows_of
+from python_export.csv.csv_file import MEMORY_LIMIT, connect, name, one_row, reading, rows_of, text
 from python_export.csv.snapshot_rows import k_anonymity, load_table, row_hash
 from python_export.datasets.snapshot import Column, Source
 
@@ -124,14 +125,15 @@ def exclude_rows_missing_from(file: Path, source: Source, withheld: Mapping[str,
     return replace(source, without=frozenset(row for (row,) in rows), withheld=dict(withheld))
 
 
-def is_same(database: duckdb.DuckDBPyConnection, typed: str, file: Path, columns: Sequence[Column]) -> bool:
-    """Return whether the rows of a file of this release are those of a typed relation, in its order."""
+def is_same(parquet: Path, file: Path, columns: Collection[Column], scratch: Path) -> bool:
+    """Return whether a Parquet file, which has no formula guard, has the rows of a CSV of this release in its order."""
     names = [column.name for column in columns]
-    expected = f"select {_hash(_text_of(column, True) for column in columns)} as content from {typed}"
-    staged = f"select {_hash(map(name, names))} as content from {rows_of(file, names)}"
-    unequal = "count(*) filter (staged.content is distinct from expected.content)"
-    sql = f"select {unequal} = 0 from ({staged}) as staged positional join ({expected}) as expected"
-    return one_row(database, sql) == (True,)
+    cells = f"select {_hash(map(name, names))} as cells from {rows_of(file, names)}"
+    texts = f"{_hash(_text_of(column, True) for column in columns)} as texts from read_parquet({text(str(parquet))})"
+    sql = f"select count(*) filter (cells is distinct from texts) = 0 from ({cells}) positional join (select {texts})"
+    with suppress(duckdb.Error), connect(scratch) as database:
+        return one_row(database, sql) == (True,)
+    return False
 
 
 def _measure(database: duckdb.DuckDBPyConnection, source: Source) -> Figures:

@@ -1,6 +1,6 @@
 """The datasets: the export models of dbt's manifest, with their lineage to the topics."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from importlib.util import find_spec
@@ -22,7 +22,6 @@ from python_ingest.declare.topics import DeadLetterLimit
 
 PREFIX = "exp_weekly__"
 AUDIENCE = Choices.variable("audience")
-# Each dataset is published as CSV.
 FORMATS = ("csv", "csv.gz", "parquet", "xlsx")
 
 
@@ -100,8 +99,7 @@ def load(project: Project) -> dict[str, Dataset]:
     """Return the datasets of a project by name, with LAKEHOUSE_EXPORT_AUDIENCE those that are meant for it.
 
     Raises:
-        UserError: there is no manifest, no export model, one does not declare its key and order, or one declares a
-            format that needs a missing library.
+        UserError: there is no manifest, no export model, or one does not declare its key and order.
     """
     audience = Choices.of(project.env).audience
     datasets = of_manifest(project.manifest())
@@ -112,18 +110,9 @@ def load(project: Project) -> dict[str, Dataset]:
             f"{AUDIENCE} is '{audience}', which no export is meant for",
             f"Set it to one of {', '.join(audiences)}" if audiences else "Declare config.meta.export.audience",
         )
-    for dataset in meant.values():
-        require_library(dataset.formats)
+    if not find_spec("xlsxwriter") and any("xlsx" in dataset.formats for dataset in meant.values()):
+        raise UserError("XlsxWriter is not installed, which writes xlsx", "Run `uv sync --inexact --extra xlsx`")
     return meant
-
-
-def require_library(formats: Collection[str]) -> None:
-    """Raise a UserError if a format needs a library that is not installed."""
-    if "xlsx" in formats and find_spec("xlsxwriter") is None:
-        raise UserError(
-            "XlsxWriter is not installed, which writes xlsx",
-            "Run `uv sync --inexact --extra xlsx`, or remove xlsx from config.meta.export.formats",
-        )
 
 
 def report_specs(project: Project) -> dict[str, ReportSpec]:
@@ -198,12 +187,10 @@ def _dataset(manifest: DbtManifest, node: Node) -> Dataset:
 
 
 def _formats(node: Node) -> tuple[str, ...]:
-    declared = node.meta.get("export", {}).get("formats", [])
-    if not isinstance(declared, list) or not {*map(str, declared)} <= {*FORMATS}:
-        raise UserError(
-            f"config.meta.export.formats of {node.name} is {declared}", f"Give a list of {', '.join(FORMATS)}"
-        )
-    return tuple(form for form in FORMATS[1:] if form in declared)
+    formats = node.meta.get("export", {}).get("formats") or ()
+    if unknown := {*map(str, formats)} - {*FORMATS}:
+        raise UserError(f"{node.name} has unknown formats: {sorted(unknown)}", f"Choose from {', '.join(FORMATS)}")
+    return tuple(form for form in FORMATS[1:] if form in formats)
 
 
 def _unscanned(node: Node) -> dict[str, str]:

@@ -7,7 +7,7 @@ Iceberg table at the snapshot that the file was made from.
 import csv
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -22,12 +22,11 @@ from pyiceberg.catalog import Catalog
 from python_common.errors import UserError
 from python_common.weeks import IsoWeek
 from python_export.csv import pii_scan
-from python_export.csv.compare import exclude_rows_missing_from, verify
+from python_export.csv.compare import exclude_rows_missing_from, is_same, verify
 from python_export.csv.csv_file import connect, name, one_row, rows_of
 from python_export.datasets import dictionary
 from python_export.publishing import datapackage
 from python_export.publishing.difference import CHANGED, CHANGES, KIND
-from python_export.publishing.formats import has_rows
 from python_export.publishing.manifest import Manifest, Withdrawn, newest, paths, published, read
 from python_export.publishing.publish import build_manifest, changes_after
 from python_export.publishing.retain import SnapshotErasedError, source_snapshot
@@ -132,17 +131,20 @@ class CheckResult:
 
 def audit(target: Target, catalog: Catalog, path: str, scratch: Path) -> CheckResult:
     """Verify the version at a path; `scratch` is an empty directory with room for its file."""
+    files: dict[str, Path] = {}
     try:
         manifest = read(target, path)
         if manifest.withdrawn:
             return _withdrawn(target, manifest, manifest.withdrawn, scratch)
-        file = target.fetch(f"{path}/{manifest.file}", scratch)
+        for one in manifest.all_files:
+            files[one.file] = target.fetch(f"{path}/{one.file}", scratch)
     except UserError as error:
         return CheckResult(path, (error.message,))
     except FileNotFoundError:
-        return CheckResult(path, (f"{manifest.file} is missing",))
-    problems = [*_bytes(manifest, path, file), *_companions(target, manifest, path)]
-    problems += [*_changes(target, manifest, path, scratch), *_files(target, manifest, path, file, scratch)]
+        return CheckResult(path, (f"{one.file} is missing",))
+    file = files[manifest.file]
+    problems = [*_files(manifest, path, files, scratch), *_companions(target, manifest, path)]
+    problems += _changes(target, manifest, path, scratch)
     for parser, reading in PARSERS.items():
         try:
             problems += [f"{parser} {problem}" for problem in _reading(manifest, reading(file, manifest, scratch))]
@@ -156,10 +158,10 @@ def audit(target: Target, catalog: Catalog, path: str, scratch: Path) -> CheckRe
 
 def _withdrawn(target: Target, manifest: Manifest, withdrawn: Withdrawn, scratch: Path) -> CheckResult:
     note = f"withdrawn on {withdrawn.on}: {withdrawn.reason}"
-    changes = str(PurePosixPath(manifest.file).with_name(CHANGES))
-    for file in (manifest.file, changes, *(other.file for other in manifest.files)):
+    files = [f"{manifest.path}/{one.file}" for one in manifest.all_files]
+    for file in (*files, _beside(manifest, manifest.path, CHANGES)):
         with suppress(FileNotFoundError):
-            target.fetch(f"{manifest.path}/{file}", scratch)
+            target.fetch(file, scratch)
             return CheckResult(manifest.path, ("it is withdrawn, and its file is still there",), note)
     problem = f"it is withdrawn, and {CHANGES} of the next version lists its keys: `export withdraw` it again"
     return CheckResult(manifest.path, (problem,) if changes_after(target, manifest) else (), note)
@@ -188,14 +190,17 @@ def _are_withdrawn(target: Target, dataset: str) -> bool:
     return len(versions) == len(paths(target, [dataset])) > 0 and all(version.withdrawn for version in versions)
 
 
-def _bytes(manifest: Manifest, path: str, file: Path) -> list[str]:
-    size = file.stat().st_size
-    problems = {
-        f"the manifest is that of {manifest.path}": manifest.path != path,
-        f"the file has {size} bytes instead of {manifest.bytes}": size != manifest.bytes,
-        "the file has another SHA-256 than the manifest says": digest(file) != manifest.sha256,
-    }
-    return [problem for problem, is_so in problems.items() if is_so]
+def _files(manifest: Manifest, path: str, files: Mapping[str, Path], scratch: Path) -> list[str]:
+    problems = [] if manifest.path == path else [f"the manifest is that of {manifest.path}"]
+    for one in manifest.all_files:
+        file = files[one.file]
+        if (size := file.stat().st_size) != one.bytes:
+            problems.append(f"{one.file} has {size} bytes instead of {one.bytes}")
+        if digest(file) != one.sha256:
+            problems.append(f"{one.file} has another SHA-256 than the manifest says")
+        if file.suffix == ".parquet" and not is_same(file, files[manifest.file], manifest.columns, scratch):
+            problems.append(f"{one.file} does not have the rows of the CSV")
+    return problems
 
 
 def _companions(target: Target, manifest: Manifest, path: str) -> list[str]:
@@ -228,22 +233,6 @@ def _changes(target: Target, manifest: Manifest, path: str, scratch: Path) -> li
         return [f"DuckDB cannot read {CHANGES} as the manifest has it ({type(error).__name__})"]
     is_right = counts == {kind: count for kind, count in (manifest.difference or {}).items() if count}
     return [] if is_right else [f"{CHANGES} has other numbers of rows than the manifest's difference"]
-
-
-def _files(target: Target, manifest: Manifest, path: str, csv_file: Path, scratch: Path) -> list[str]:
-    """Return how the files of other formats differ from the manifest, and from the CSV."""
-    problems = []
-    for other in manifest.files:
-        try:
-            file = target.fetch(f"{path}/{other.file}", scratch)
-        except FileNotFoundError:
-            problems.append(f"{other.file} is missing")
-            continue
-        if (file.stat().st_size, digest(file)) != (other.bytes, other.sha256):
-            problems.append(f"{other.file} has another length or SHA-256 than the manifest says")
-        if not has_rows(file, csv_file, manifest, scratch):
-            problems.append(f"{other.file} does not have the rows of the CSV")
-    return problems
 
 
 def _beside(manifest: Manifest, path: str, name: str) -> str:

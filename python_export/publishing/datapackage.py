@@ -27,27 +27,17 @@ def text(manifest: Manifest, described: Iterable[dictionary.Field]) -> str:
     name = manifest.dataset.replace("_", "-")
     resource = {
         "name": name,
-        "path": PurePosixPath(manifest.file).name,
+        **_file(manifest),
         "profile": "tabular-data-resource",
         "format": "csv",
         "mediatype": "text/csv",
         "encoding": "utf-8-sig" if manifest.bom else "utf-8",
-        "bytes": manifest.bytes,
-        "hash": f"sha256:{manifest.sha256}",
         "dialect": DIALECT,
         "schema": {"fields": [*map(_field, described)], "primaryKey": manifest.key, "missingValues": [""]},
     }
+    # Tools read the CSV; to them the others are files.
     others = [
-        {
-            # A plain file for tools: the CSV is what they read.
-            "name": PurePosixPath(other.file).name.lower(),
-            "path": PurePosixPath(other.file).name,
-            "type": "file",
-            "format": other.format,
-            "bytes": other.bytes,
-            "hash": f"sha256:{other.sha256}",
-        }
-        for other in manifest.files
+        {**_file(other), "name": PurePosixPath(other.file).name.lower(), "type": "file"} for other in manifest.files
     ]
     package = {
         "profile": "data-package" if others else "tabular-data-package",
@@ -63,11 +53,14 @@ def describes(content: bytes, manifest: Manifest) -> bool:
     """Return whether a package describes the files of a manifest; a ValueError if it is no package."""
     try:
         resources = json.loads(content)["resources"]
-        described = [(resource["path"], resource["bytes"], resource["hash"]) for resource in resources]
+        described = [{key: resource[key] for key in ("path", "bytes", "hash")} for resource in resources]
     except (LookupError, TypeError) as error:
         raise ValueError("not a package") from error
-    files: list[Manifest | File] = [manifest, *manifest.files]
-    return described == [(PurePosixPath(one.file).name, one.bytes, f"sha256:{one.sha256}") for one in files]
+    return described == [*map(_file, manifest.all_files)]
+
+
+def _file(file: Manifest | File) -> dict[str, object]:
+    return {"path": PurePosixPath(file.file).name, "bytes": file.bytes, "hash": f"sha256:{file.sha256}"}
 
 
 def _field(field: dictionary.Field) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import duckdb
 from python_common.errors import UserError
 from python_export.csv import pii_scan
 from python_export.csv.csv_file import name, reading, rows_of, text
-from python_export.datasets.snapshot import Column
 from python_export.publishing.manifest import Manifest
 
 CHANGES = "changes.csv"
@@ -97,7 +96,7 @@ def difference(
 
 def _suspects(database: duckdb.DuckDBPyConnection, old: Manifest, new: Manifest) -> bool:
     """Return whether the search of today finds personal data in keys that only the old version has."""
-    columns = [Column(column.name, column.type) for column in old.columns if column.name in new.key]
+    columns = [column for column in old.columns if column.name in new.key]
     cells = [f"cast({name(column.name)} as {column.type}) as {name(column.name)}" for column in columns]
     database.execute(
         f"create view snapshot_rows as select {', '.join(cells) or 'null'} from compared where kind = 'removed'"

@@ -9,6 +9,7 @@ from pydantic import ConfigDict, StringConstraints, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from python_common.errors import UserError
+from python_export.datasets import snapshot
 from python_export.publishing.layout import MANIFEST, VERSION
 from python_export.publishing.target import Target
 
@@ -19,8 +20,6 @@ EXTENSIBLE = ConfigDict(extra="ignore")
 # Which texts have a leading quote: 1 those that a spreadsheet runs as a formula, 2 also those that begin with quotes
 # before that, so that the quote can be taken off again.
 FORMULA_GUARD = 2
-# On S3 an upload has one.
-FOLDER = "(lakehouse-[0-9a-f]{16}/)?"
 
 
 class ManifestError(UserError):
@@ -32,11 +31,9 @@ class DamagedManifestError(ManifestError):
 
 
 @dataclass(frozen=True, config=EXTENSIBLE)
-class Column:
+class Column(snapshot.Column):
     """A column of the file, with the number of its NULLs."""
 
-    name: str
-    type: str
     nulls: int
 
     @property
@@ -50,7 +47,7 @@ class File:
     """A file with the rows of the CSV, or the next ones, in another format; its path is like that of the CSV."""
 
     format: str
-    file: Annotated[str, StringConstraints(pattern=rf"^{FOLDER}[^/]+$")]
+    file: Annotated[str, StringConstraints(pattern=r"^(lakehouse-[0-9a-f]{16}/)?[^/]+$")]
     bytes: int
     sha256: str
     rows: int
@@ -103,7 +100,7 @@ class Manifest:
     difference: dict[str, int] | None = None
     # Of changes.csv next to the file; None without it.
     changes_sha256: str | None = None
-    file: Annotated[str, StringConstraints(pattern=rf"^({FOLDER}[^/]+\.csv)?$")]
+    file: Annotated[str, StringConstraints(pattern=r"^((lakehouse-[0-9a-f]{16}/)?[^/]+\.csv)?$")]
     bytes: int
     sha256: str
     # The same rows in the other formats that the dataset declared.
@@ -152,6 +149,11 @@ class Manifest:
     def column_names(self) -> list[str]:
         """The columns of the file, in its order."""
         return [column.name for column in self.columns]
+
+    @property
+    def all_files(self) -> list["Manifest | File"]:
+        """The CSV, as which the manifest counts, and the files of other formats."""
+        return [self, *self.files]
 
     @property
     def source_identifier(self) -> tuple[str, str]:

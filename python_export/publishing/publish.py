@@ -64,8 +64,7 @@ def publish(
     `draft` describes the file; what depends on the version and on what it supersedes is filled in here, file, bytes
     and sha256 too. A file with the content of the week's newest version adds nothing. `staged` is alone in a
     directory of the target's staging, which is moved; `scratch` is another directory. `tag_snapshot` is called before
-    readers see a version, so that none is public that it has failed for. The version also has its rows in
-    `other_formats`.
+    readers see a version, so that none is public that it has failed for. It also has its rows in `other_formats`.
 
     Raises:
         WithdrawnContentError: the week's newest version had this content, and `draft` restates nothing.

@@ -93,8 +93,6 @@ def reproduce(
 ) -> Path:
     """Write the files of a version once more, from the snapshot of its table, and return the CSV.
 
-    Those of other formats are next to it, and have the same bytes by the same releases of their libraries.
-
     Raises:
         UserError: the snapshot has expired, Spark failed, or not every byte of the CSV is the same.
     """
@@ -111,7 +109,6 @@ def reproduce(
             f"The file of {manifest.path} that its snapshot gives is not the published one",
             "`lakehouse export verify` reports whether the published file or the table was changed",
         )
-    other_formats = dict.fromkeys(other.format for other in manifest.files)
-    if formats.write(file, manifest, other_formats, scratch) != manifest.files:
+    if formats.write(file, manifest, dict.fromkeys(one.format for one in manifest.files), scratch) != manifest.files:
         log.warning("%s: a library of another release writes other bytes of the same rows", manifest.path)
     return file

@@ -334,7 +334,7 @@ def test_hostile_values_reach_three_parsers_unchanged(
     assert read_with_csv_module(file_of(published)) == [tuple(None if v == "" else v for v in row) for row in expected]
     assert file_of(published) == Path(settings.export_root) / "events" / "2020-W53" / "v1" / "events_2020-W53_v1.csv"
     rows = len(hostile_rows())
-    assert f"events: a spreadsheet shows {rows - 1} rows of {rows} of its CSV" in caplog.messages
+    assert f"events: of {rows} rows a spreadsheet shows {rows - 1}" in caplog.messages
     # Parquet has the table's text, not that of the CSV.
     [parquet, xlsx] = (file_of(published).with_name(file.file) for file in published.manifest.files)
     table_rows = [(*row[:2], row[2] and row[2].replace("\0", ""), *row[3:]) for row in hostile_rows()]

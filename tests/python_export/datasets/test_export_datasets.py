@@ -447,11 +447,11 @@ def test_formats_are_those_that_exist_and_can_be_written(
         (tmp_path / "manifest.json").write_text(json.dumps(manifest))
         return declared.load(Project(tmp_path, {"DBT_TARGET_PATH": "."}))["one"].formats
 
-    assert formats([]) == formats(["csv"]) == ()
+    assert formats([]) == formats(None) == formats(["csv"]) == ()
     assert formats(["xlsx", "csv", "csv.gz", "parquet"]) == ("csv.gz", "parquet", "xlsx")
-    for wrong in (["xls"], "xlsx", None, [{"xlsx": 1}]):
+    for wrong in (["xls"], "xlsx", [{"xlsx": 1}]):
         with pytest.raises(
-            UserError, match=r"config.meta.export.formats of exp_weekly__one is .*csv.gz, parquet, xlsx"
+            UserError, match=r"exp_weekly__one has unknown formats: .*Choose from csv, csv.gz, parquet,"
         ):
             formats(wrong)
     monkeypatch.setattr(declared, "find_spec", lambda _: None)
