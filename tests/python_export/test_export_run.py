@@ -19,6 +19,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyiceberg.exceptions import NoSuchTableError
 from python_calamine import load_workbook
+from typer.testing import CliRunner
 
 from local_stack import stack as stack_services
 from python_common.catalog.catalog import load_catalog
@@ -30,6 +31,7 @@ from python_common.spark import spark_sql, thrift
 from python_common.weeks import IsoWeek
 from python_dbt.project import Project
 from python_dbt.run import build, invocation
+from python_export.cli.run import app
 from python_export.csv import unload
 from python_export.datasets import declared
 from python_export.notify.exported import Exported
@@ -52,6 +54,7 @@ from tests.support.hostile_rows import (
     hostile_rows,
     published_rows,
 )
+from tests.support.publishing import unlock
 
 WEEK = IsoWeek(2020, 53)
 NEXT_WEEK = IsoWeek(2021, 1)
@@ -321,7 +324,12 @@ def read_with_csv_module(file: Path) -> list[tuple]:
 
 
 def test_hostile_values_reach_three_parsers_unchanged(
-    settings: Settings, shop: Project, land: Land, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    settings: Settings,
+    shop: Project,
+    land: Land,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr("python_export.run.SPREADSHEET_ROWS", len(hostile_rows()))
     land([*hostile_rows(), in_next_week(1000), (1001, MONDAY - timedelta(milliseconds=1), *[None] * 6)])
@@ -365,6 +373,22 @@ def test_hostile_values_reach_three_parsers_unchanged(
         f"NUL was taken out of {WITH_NUL} cells of note",
     ]
     assert_described(file_of(published).parent, len(expected))
+
+    files = {file.name: file.read_bytes() for file in (file_of(published), parquet, xlsx)}
+    assert reproduced(settings, monkeypatch, tmp_path / "again") == files
+    assert "other bytes" not in caplog.text
+    unlock(file_of(published).parent)
+    described = file_of(published).with_name("manifest.json")
+    described.write_text(described.read_text().replace(published.manifest.files[0].sha256, "0" * 64))
+    assert reproduced(settings, monkeypatch, tmp_path / "again") == files
+    assert "events/2020-W53/v1: a library of another release writes other bytes of the same rows" in caplog.messages
+
+
+def reproduced(settings: Settings, monkeypatch: pytest.MonkeyPatch, to: Path) -> dict[str, bytes]:
+    monkeypatch.setattr("python_export.cli.versions.from_environment", lambda: settings)
+    arguments = ["reproduce", str(WEEK), "v1", "--to", str(to)]
+    assert CliRunner().invoke(app, arguments, catch_exceptions=False).exit_code == 0
+    return {file.name: file.read_bytes() for file in to.iterdir()}
 
 
 def assert_described(version: Path, rows: int) -> None:
