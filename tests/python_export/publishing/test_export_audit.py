@@ -413,7 +413,7 @@ def test_a_withdrawn_version_and_an_erased_snapshot_are_no_faults(
     assert f"{VERSION}: withdrawn on " in result.output
     directory = Path(offline_settings.export_root) / VERSION
     unlock(directory)
-    for name in (CSV, CSV.redirectory(".csv", ".parquet"), CSV.redirectory(".csv", ".xlsx")):
+    for name in (CSV, CSV.replace(".csv", ".parquet"), CSV.replace(".csv", ".xlsx")):
         (directory / name).write_text("a person")
         result = export(offline_settings, monkeypatch, "verify")
         assert isinstance(result.exception, UserError)

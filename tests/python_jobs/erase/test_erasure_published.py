@@ -131,7 +131,7 @@ def test_reports_and_list_of_a_root_show_nothing_that_an_erasure_withdraws(
 
 def test_an_erasure_deletes_a_version_in_every_format(offline_settings: Settings) -> None:
     target = open_target(offline_settings)
-    address = publish_note(target, "42", persons=OWN, formats=("csv.gz", "parquet"))
+    address = publish_note(target, "42", persons=CUSTOMERS, formats=("csv.gz", "parquet"))
     version = "events/2020-W53/v1"
     files = [file.file for file in read(target, version).files]
     assert [target.find(version, PurePosixPath(file).name) for file in files] == [
