@@ -83,8 +83,14 @@ class Column:
         return CASTS.get(self.landed, self.landed)
 
     @property
+    def cleaned(self) -> str:
+        """What staging selects of what is no key: text trimmed, blanks NULL. Masks trim what they need to."""
+        is_text = self.type == "string" and self.pii == masks.AS_IS
+        return f"{{{{ clean_text('{self.sql_field}') }}}} as {self.name}" if is_text else self.expression
+
+    @property
     def expression(self) -> str:
-        """What staging selects. Spark ignores case in names."""
+        """What staging selects of a key. Spark ignores case in names."""
         value = self.sql_field
         if self.type != self.landed:
             value = f"try_cast({value} as {self.type.replace(',', ', ')})"

@@ -166,6 +166,19 @@ def test_a_word_of_sql_is_no_name_of_a_column() -> None:
     assert by_field["left"].expression == "`left` as left_value"
 
 
+def test_text_is_trimmed_in_staging_but_for_the_key_and_what_is_masked(project: Path) -> None:
+    schema = record("one", code="string", size="string", email="string", amount="int")
+    files.write(project, new(schema, key="code", code="none", size="none"))
+    written = next((project / "models" / "staging" / "returns").glob("stg_*.sql")).read_text()
+    selected = re.search(r"-- payload\n(.*?)\n\n", written, re.DOTALL)[1]
+    assert [line.strip() for line in selected.splitlines()] == [
+        "code,",
+        "{{ clean_text('size') }} as size,",
+        "email,",
+        "try_cast(amount as bigint) as amount,",
+    ]
+
+
 def test_words_of_sql_are_those_that_the_linter_and_the_proof_know() -> None:
     known = {*RESERVED_KEYWORDS, *UNRESERVED_KEYWORDS, *Spark.Tokenizer.KEYWORDS}
     assert {word.lower() for word in known if word.isidentifier()} == columns.RESERVED | columns.KEYWORDS
