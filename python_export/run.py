@@ -25,7 +25,7 @@ from python_export.datasets import declared
 from python_export.datasets.declared import Dataset
 from python_export.datasets.snapshot import Source, require_week
 from python_export.notify.exported import Exported
-from python_export.publishing import late
+from python_export.publishing import hold, late
 from python_export.publishing.manifest import Manifest
 from python_export.publishing.publish import WithdrawnContentError, build_manifest, publish
 from python_export.publishing.retain import tag_snapshot
@@ -79,6 +79,7 @@ class Exporter:
         chosen = declared.choose(known, names)
         self.read_topics(chosen, known.values())
         target, figures = open_target(self.settings), late.figures(self.catalog) if weeks is None else None
+        held = {row.address: row.reason for row in hold.TABLE.rows(self.catalog).values() if row.approved is None}
         rows = []
         for week, due in self._due(target, weeks or (), figures, chosen).items():
             self.readiness.check(self.settings.export_grace, week)
@@ -86,7 +87,8 @@ class Exporter:
             reasons = {one.dataset: one.reason for one in withhold(datasets, self.readiness.of(week), week)[1]}
             for dataset in datasets:
                 why = late.why_due(target, dataset.name, week, has_one_version=bool(dataset.suppressed))
-                rows.append((dataset.name, str(week), why, reasons.get(dataset.name, "")))
+                reason = reasons.get(dataset.name) or held.get(target.address(f"{dataset.name}/{week}"), "")
+                rows.append((dataset.name, str(week), why, reason))
         return rows
 
     def read_topics(self, chosen: Collection[Dataset], known: Iterable[Dataset] = ()) -> list[Issue]:
@@ -249,18 +251,23 @@ class Exporter:
                 **counts[dataset.name],
             )
             tag = partial(self._tag_snapshot, target)
+            review = partial(hold.review, self.catalog, target, dataset.hold)
+            scratch = directory / dataset.name / "scratch"
             try:
-                scratch = directory / dataset.name / "scratch"
-                version = publish(target, file, draft, dataset.fields, scratch, tag, dataset.formats)
+                version = publish(target, file, draft, dataset.fields, scratch, tag, dataset.formats, review)
             except (DeadlineError, LeaseLostError):
                 raise
             except WithdrawnContentError as error:
                 self.exported.warnings.append(str(error))
                 continue
+            except hold.HeldError as error:
+                self.exported.withheld.append(Withheld(dataset.name, str(week), error.message))
+                continue
             except Exception as error:
                 failed[dataset.name] = error
                 continue
             self.exported.published.append(version)
+            hold.drop(self.catalog, {target.address(f"{dataset.name}/{week}")})
         return [
             (Withheld(name, str(week), self._to_user_error(error, directory).message), error)
             for name, error in failed.items()

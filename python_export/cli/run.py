@@ -27,7 +27,7 @@ from python_export.cli.outcome import (
     end_run,
     print_summary,
 )
-from python_export.cli.versions import diff, expire, reproduce, verify, withdraw
+from python_export.cli.versions import approve, diff, expire, reproduce, verify, withdraw
 from python_export.datasets import declared
 from python_export.notify import page
 from python_export.notify.deliver import notify, only_run
@@ -191,5 +191,5 @@ def _print_versions(manifests: list[Manifest]) -> None:
 
 
 app.add_typer(outbox_app, name="outbox")
-for command in (verify, diff, reproduce, withdraw, expire):
+for command in (verify, diff, reproduce, approve, withdraw, expire):
     app.command()(command)

@@ -1,4 +1,4 @@
-"""The commands on what is published: verify, diff, reproduce, withdraw, expire."""
+"""The commands on what is published or held: verify, diff, reproduce, approve, withdraw, expire."""
 
 import tempfile
 from datetime import UTC, datetime, timedelta
@@ -22,7 +22,7 @@ from python_export.cli.outcome import Datasets, end
 from python_export.notify import index, outbox, page
 from python_export.notify.deliver import notify
 from python_export.notify.messages import report_path
-from python_export.publishing import late
+from python_export.publishing import hold, late
 from python_export.publishing.audit import CheckResult, audit, audit_pointer
 from python_export.publishing.difference import difference
 from python_export.publishing.manifest import Manifest, newest, paths, published
@@ -129,6 +129,19 @@ def reproduce(
             console.print(f"{manifest.path}: the same {manifest.bytes:,} bytes")
 
 
+def approve(
+    week: Week,
+    dataset: Annotated[list[str], typer.Option(help="This dataset; repeatable.")],
+    reason: Annotated[str, typer.Option(help="Why its figures are right; the manifest has it.")],
+) -> None:
+    """Approve the content of a week that is held because its figures are far off: the next run publishes it."""
+    settings = from_environment()
+    target, catalog, label = open_target(settings), load_catalog(settings), str(IsoWeek.parse(week))
+    for name in dataset:
+        hold.approve(catalog, target, name, label, reason)
+        console.print(f"{name} {label} is approved; the next `lakehouse export run --week {label}` publishes it")
+
+
 def withdraw(
     week: Week,
     version: Version,
@@ -194,6 +207,7 @@ def expire(
         old = _ended_by(limit, paths(target, dataset))
         weeks = {(name, week) for name, week, _ in (path.split("/") for path in old)}
         late.record_expired(catalog, target, weeks, late.figures(catalog))
+        hold.drop(catalog, {target.address("/".join(week)) for week in weeks})
         outbox.drop(catalog, [outbox.key_of(target, path) for path in old])
         for path in old:
             remove_version(catalog, target, path)

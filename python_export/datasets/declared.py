@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from decimal import Decimal
 from importlib.util import find_spec
 
 import sqlglot
@@ -16,7 +17,7 @@ from python_dbt.manifest import DbtManifest, Node
 from python_dbt.project import Project
 from python_export.datasets import dictionary
 from python_export.datasets.dictionary import Field
-from python_export.datasets.report_spec import ReportSpec, report_spec
+from python_export.datasets.report_spec import HOLD, ReportSpec, read_meta, report_spec
 from python_export.variables import Choices
 from python_ingest.declare.topics import DeadLetterLimit
 
@@ -66,7 +67,7 @@ class Dataset:
     its event time. `persons` are the columns that identify a row's person, with the kinds of persons: by id or
     pseudonym, as it is or behind a channel's name and a dash. `suppressed` is the column that marks rows whose group is
     too small to be shown: such a dataset is published once per week, because two versions reveal small groups by their
-    difference. `formats` are those that it is published in besides CSV.
+    difference. `formats` are those besides CSV, `hold` the factors by which figures may be off the weeks before.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Dataset:
     suppressed: str | None = None
     formats: tuple[str, ...] = ()
     report_spec: ReportSpec = field(default_factory=ReportSpec)
+    hold: Mapping[str, Decimal] = field(default_factory=dict)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -182,6 +184,7 @@ def _dataset(manifest: DbtManifest, node: Node) -> Dataset:
         suppressed=declared.get("suppressed"),
         formats=_formats(node),
         report_spec=report_spec(node.name, declared),
+        hold=read_meta(HOLD, declared.get("hold", {}), f"config.meta.export.hold of {node.name}"),
         persons={name: tuple(kinds) for name, column in node.columns.items() if (kinds := column.meta.get("subjects"))},
     )
 

@@ -1,6 +1,7 @@
-"""What mail and report show of a dataset, as its model declares it in config.meta.export.display, and of the lake."""
+"""What the config.meta of models declares for mail and report, of a dataset and of the lake, and for a hold."""
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Annotated, Any, TypeVar
 
 from pydantic import ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
@@ -91,13 +92,14 @@ class Excluded:
 
 
 REPORT_SPEC, EXCLUDED = TypeAdapter(ReportSpec), TypeAdapter(Excluded)
+HOLD = TypeAdapter(Mapping[str, Annotated[Decimal, Field(gt=1)]])
 
 
 def report_spec(model: str, export: Mapping[str, Any]) -> ReportSpec:
     """Return the display that the config.meta.export of a model declares; a UserError if it is malformed."""
     if "shown" in export:
         raise UserError(f"config.meta.export.shown of {model} is named display now", "Rename it in the model's yml")
-    return _read(REPORT_SPEC, export.get("display", {}), f"config.meta.export.display of {model}")
+    return read_meta(REPORT_SPEC, export.get("display", {}), f"config.meta.export.display of {model}")
 
 
 def excluded_queries(manifest: DbtManifest) -> dict[str, str]:
@@ -113,13 +115,14 @@ def excluded_queries(manifest: DbtManifest) -> dict[str, str]:
                 f"config.meta.left_out of {node.name} is named excluded now", "Rename it in the model's yml"
             )
         if meta := node.meta.get("excluded"):
-            declared = _read(EXCLUDED, meta, f"config.meta.excluded of {node.name}")
+            declared = read_meta(EXCLUDED, meta, f"config.meta.excluded of {node.name}")
             count = f"sum({declared.sum})" if declared.sum else "count(*)"
             queries.append((declared.place, declared.label, f"select {count} from {node.table}"))
     return {label: sql for _, label, sql in sorted(queries)}
 
 
-def _read(reader: TypeAdapter[Declared], meta: Any, location: str) -> Declared:
+def read_meta(reader: TypeAdapter[Declared], meta: Any, location: str) -> Declared:
+    """Return what a model declares at a place; a UserError that names what is malformed."""
     try:
         return reader.validate_python(meta)
     except ValidationError as error:

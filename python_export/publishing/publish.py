@@ -58,13 +58,15 @@ def publish(
     scratch: Path,
     tag_snapshot: Callable[[Manifest], None] = lambda _: None,
     other_formats: Collection[str] = (),
+    review: Callable[[Manifest], Manifest] = lambda draft: draft,
 ) -> Published:
     """Publish a staged file with its manifest, package, dictionary and changes.csv, and return its version.
 
-    `draft` describes the file; what depends on the version and on what it supersedes is filled in here, file, bytes
-    and sha256 too. A file with the content of the week's newest version adds nothing. `staged` is alone in a
-    directory of the target's staging, which is moved; `scratch` is another directory. `tag_snapshot` is called before
-    readers see a version, so that none is public that it has failed for. It also has its rows in `other_formats`.
+    `draft` describes the file; what depends on the version and on what it supersedes is filled in here, file, bytes and
+    sha256 too. A file with the content of the week's newest version adds nothing; `review` may refuse another. `staged`
+    is alone in a directory of the target's staging, which is moved; `scratch` is another directory. `tag_snapshot` is
+    called before readers see a version, so that none is public that it has failed for. It also has its rows in
+    `other_formats`.
 
     Raises:
         WithdrawnContentError: the week's newest version had this content, and `draft` restates nothing.
@@ -85,6 +87,7 @@ def publish(
             f"{before.path} had this content and was withdrawn on {before.withdrawn.on}: {before.withdrawn.reason}",
             "Correct the data: other content is the next version",
         )
+    draft = review(replace(draft, sha256=sha256))
 
     supersedes = int(published[-1].rpartition("/v")[2]) if published else None
     version = (supersedes or 0) + 1
@@ -94,7 +97,6 @@ def publish(
         supersedes=supersedes,
         file=f"{target.folder()}{draft.dataset}_{draft.week}_v{version}.csv",
         bytes=staged.stat().st_size,
-        sha256=sha256,
     )
     if published:
         manifest = _with_difference(target, before, manifest, staged, scratch)

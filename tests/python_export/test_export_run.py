@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
 import pytest
+import typer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyiceberg.exceptions import NoSuchTableError
 from python_calamine import load_workbook
@@ -31,17 +32,20 @@ from python_common.spark import spark_sql, thrift
 from python_common.weeks import IsoWeek
 from python_dbt.project import Project
 from python_dbt.run import build, invocation
+from python_export.cli import versions
+from python_export.cli.outcome import WITHHELD, end_run
 from python_export.cli.run import app
 from python_export.csv import unload
 from python_export.datasets import declared
 from python_export.notify.exported import Exported
-from python_export.publishing import late, publish, retain
+from python_export.publishing import hold, late, publish, retain
 from python_export.publishing.publish import Published
 from python_export.publishing.retain import reproduce, tag_name
 from python_export.publishing.target import open_target
 from python_export.run import Exporter
 from python_ingest.kafka.admin import Broker
 from tests.python_export.publishing.test_export_disk_full import no_room_beyond
+from tests.python_export.publishing.test_export_publish import stage
 from tests.support import forked
 from tests.support.hostile_rows import (
     COLUMNS,
@@ -51,6 +55,7 @@ from tests.support.hostile_rows import (
     SCHEMA,
     WITH_NUL,
     arrow_table,
+    draft,
     hostile_rows,
     published_rows,
 )
@@ -510,6 +515,47 @@ def test_a_week_that_a_topic_has_not_passed_is_withheld(settings: Settings, shop
     assert reason.startswith(f"behind: shop.events has landed nothing {missing}")
     assert previewed(settings, shop) == ("never published", reason)
     assert public_files(settings) == {}
+
+
+def test_a_week_that_is_far_off_is_held_until_its_content_is_approved(
+    settings: Settings, shop: Project, land: Land, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog, target = load_catalog(settings), open_target(settings)
+    for back in range(1, 5):
+        before = replace(draft(str(WEEK.minus(back))), control_totals={"amount": "10.00"})
+        publish.publish(target, stage(target, "note\na\n"), before, (), target.staging / "scratch")
+    rows = [(1, MONDAY, "x", Decimal(10), *[None] * 4)]
+    far = (10, MONDAY, "x", Decimal("20.01"), *[None] * 4)
+    reason = (
+        "amount 30.01 is not within 3.33 to 30 (median 10 of 4 weeks, factor 3); if that is right, run "
+        "`lakehouse export approve 2020-W53 --dataset events --reason ...`"
+    )
+    declared_hold = MODEL_YML.replace("        export:\n", "        export:\n          hold: {rows: 3, amount: 3}\n")
+    with changed(shop, "models/exports/exp_weekly__events.yml", declared_hold):
+        land([*rows, far, in_next_week(1000)])
+        exported = exporting(settings, shop)
+        assert (exported.published, exported.has_faults) == ([], False)
+        assert [*map(str, exported.withheld)] == [f"events 2020-W53 is withheld: {reason}"]
+        with pytest.raises(typer.Exit) as ended:
+            end_run(exported, None)
+        assert ended.value.exit_code == WITHHELD
+        assert previewed(settings, shop) == ("never published", reason)
+
+        monkeypatch.setattr(versions, "from_environment", lambda: settings)
+        approved = CliRunner().invoke(app, ["approve", "2020-W53", "--dataset", "events", "--reason", "a sale"])
+        assert approved.exit_code == 0
+        assert previewed(settings, shop) == ("never published", "")
+        manifest = export(settings, shop, with_build=False).manifest
+        assert (manifest.version, manifest.warnings) == (1, ["held for review, then approved: a sale"])
+        assert hold.TABLE.rows(catalog) == {}
+
+        land([*rows, far, (11, *far[1:]), in_next_week(1000)])
+        exported = exporting(settings, shop)
+        assert exported.published == []
+        assert "amount 50.02 is not within 3.33 to 30" in exported.withheld[0].reason
+        land([*rows, in_next_week(1000)])
+        assert export(settings, shop).manifest.version == 2
+        assert hold.TABLE.rows(catalog) == {}
 
 
 def test_a_clock_ahead_does_not_complete_a_week(settings: Settings, shop: Project, land: Land) -> None:

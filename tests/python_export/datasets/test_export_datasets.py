@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -223,6 +224,17 @@ def test_report_specs_are_what_models_declare_and_a_misspelt_word_is_named(
         report_spec("exp_weekly__one", {"display": {"mesures": ["price"]}})
 
 
+@pytest.mark.parametrize("hold", [{"rows": 1}, {"rows": 0.5}, {"rows": "often"}, {"rows": None}, ["rows"], 3])
+def test_a_hold_is_a_factor_above_one_by_figure(tmp_path: Path, manifest: dict[str, Any], hold: object) -> None:
+    export = manifest["nodes"]["model.p.exp_weekly__two"]["config"]["meta"]["export"] | {"hold": {"rows": 1.5, "id": 3}}
+    manifest["nodes"]["model.p.exp_weekly__two"]["config"]["meta"] = {"export": export}
+    found = declared.of_manifest(parsed(manifest))
+    assert (found["one"].hold, found["two"].hold) == ({}, {"rows": Decimal("1.5"), "id": 3})
+    export["hold"] = hold
+    with pytest.raises(UserError, match=r"^config.meta.export.hold of exp_weekly__two is wrong at"):
+        declared.load(project(tmp_path, manifest))
+
+
 def test_without_a_manifest_the_remedy_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="Run `dbt build`"):
         declared.load(Project(tmp_path, {"DBT_TARGET_PATH": "elsewhere"}))
@@ -372,6 +384,15 @@ def test_every_dataset_is_in_what_is_listed_by_hand(compiled_project: DbtManifes
         assert unique_id in exposed, model
         has_key = "key_version" in nodes[model].columns
         assert has_key == any(name.startswith(f"one_key_version_{model}_") for name in nodes), model
+
+
+def test_a_hold_names_rows_and_numeric_columns(compiled_project: DbtManifest) -> None:
+    datasets = declared.of_manifest(compiled_project).values()
+    assert {dataset.name for dataset in datasets if dataset.hold} == {"order_lines"}
+    for dataset in datasets:
+        types = {name: column.data_type for name, column in compiled_project.named(dataset.model).columns.items()}
+        for figure in dataset.hold.keys() - {"rows"}:
+            assert re.match("bigint|int|decimal", types[figure] or ""), figure
 
 
 def test_every_topic_is_in_what_is_listed_by_hand(compiled_project: DbtManifest) -> None:

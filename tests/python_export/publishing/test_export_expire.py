@@ -17,7 +17,7 @@ from python_export.cli.run import app
 from python_export.datasets.dictionary import Field
 from python_export.notify import index, outbox
 from python_export.notify.messages import report_path
-from python_export.publishing import late, retain
+from python_export.publishing import hold, late, retain
 from python_export.publishing.manifest import newest, paths
 from python_export.publishing.publish import publish
 from python_export.publishing.target import Target
@@ -68,11 +68,14 @@ def test_weeks_older_than_what_is_kept_are_gone_and_not_due(
     previewed = expire("--dry-run")
     assert previewed.output.splitlines() == [f"{path}: would be removed" for path in published[:3]]
     assert paths(target) == published
+    holds = {target.address(f"events/{week}"): week for week in (OLD, NEW)}
+    hold.TABLE.change(catalog, lambda _: {address: hold.Hold(address, "", week) for address, week in holds.items()})
 
     assert expire("--dataset", "others").output == ""
     assert expire().output.splitlines() == [f"{path}: is removed" for path in published[:3]]
     assert paths(target) == published[3:]
     assert tags(catalog) == {"W53-v1"}
+    assert [row.reason for row in hold.TABLE.rows(catalog).values()] == [NEW]
     for week, is_there in {OLDEST: False, OLD: False, NEW: True}.items():
         try:
             target.read(report_path(IsoWeek.parse(week)))
