@@ -3,7 +3,7 @@ with order_lines as (
 
     select
         channel_group,
-        net_price
+        line_amount
     from {{ ref('exp_weekly__order_lines') }}
     where ordered_week = '{{ last_exported_week() }}'
 
@@ -14,7 +14,7 @@ final as (
     select
         channel_group,
         count(*) as line_count,
-        sum(net_price) as gross_order_value
+        sum(line_amount) as gross_order_value
     from order_lines
     group by channel_group
 

@@ -37,8 +37,8 @@ of_lines as (
         count(*) as order_lines,
         sum(quantity) as pieces,
         count(distinct customer_key) as active_customers,
-        sum(net_price) as gross_order_value,
-        sum(net_price) / count(distinct order_key) as average_order_value
+        sum(line_amount) as gross_order_value,
+        sum(line_amount) / count(distinct order_key) as average_order_value
     from order_lines
 
 ),

@@ -3,7 +3,7 @@ with order_lines as (
     select
         order_key,
         channel_group,
-        net_price,
+        line_amount,
         ordered_at
     from {{ ref('fct_order_lines') }}
     where ordered_week = '{{ last_exported_week() }}'
@@ -16,7 +16,7 @@ final as (
         date_trunc('hour', ordered_at) as ordered_hour,
         channel_group,
         count(distinct order_key) as order_count,
-        sum(net_price) as gross_order_value
+        sum(line_amount) as gross_order_value
     from order_lines
     group by
         ordered_hour,

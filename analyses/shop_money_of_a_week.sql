@@ -2,7 +2,7 @@ with order_lines as (
 
     select
         order_line_key,
-        net_price
+        line_amount
     from {{ ref('fct_order_lines') }}
     where
         ordered_week = '{{ last_exported_week() }}'
@@ -36,14 +36,14 @@ final as (
         1 as step,
         'gross order value' as figure,
         count(*) as item_count,
-        sum(net_price) as amount
+        sum(line_amount) as amount
     from order_lines
     union all
     select
         2 as step,
         'less lines without a product name or a positive price' as figure,
         count(*) as item_count,
-        sum(order_lines.net_price) as amount
+        sum(order_lines.line_amount) as amount
     from order_lines
     left anti join product_sales
         on order_lines.order_line_key = product_sales.order_line_key

@@ -37,7 +37,7 @@
 {% macro every_dataset(separator='union all') %}
     {%- for dataset in [
         dict(name='order_lines', mart='fct_order_lines',
-            week='ordered_week', quantity='quantity', money='net_price', key_version='key_version'),
+            week='ordered_week', quantity='quantity', money='line_amount', key_version='key_version'),
         dict(name='completed_orders', mart='fct_completed_orders',
             week='paid_week', money='amount', key_version='key_version'),
         dict(name='product_sales', mart='fct_product_sales',

@@ -32,7 +32,7 @@ select
     concat('category "', id % 40, '", and more') as category,
     cast(id % 5 + 1 as int) as quantity,
     cast(id % 9000 / 100 as decimal(12, 2)) as unit_price,
-    cast(id % 9000 / 100 * (id % 5 + 1) as decimal(12, 2)) as net_price,
+    cast(id % 9000 / 100 * (id % 5 + 1) as decimal(12, 2)) as line_amount,
     concat(if(id % 3 < 2, 'store-', 'shop-'), sha2(cast(id % 100000 as string), 256)) as customer_key,
     'v1' as key_version
 from range({rows})

@@ -29,7 +29,7 @@ final as (
         category,
         quantity,
         unit_price,
-        net_price,
+        line_amount,
 
         customer_key,
         key_version

@@ -21,8 +21,8 @@ final as (
         count(distinct order_key) as order_count,
         count(*) as line_count,
         try_sum(quantity) as quantity,
-        count_if(net_price is null) as unpriced_line_count,
-        sum(net_price) as revenue,
+        count_if(line_amount is null) as unpriced_line_count,
+        sum(line_amount) as revenue,
 
         -- time
         min(ordered_at) as first_ordered_at,

@@ -54,7 +54,7 @@ order_lines as (
             category,
             quantity,
             unit_price,
-            net_price,
+            line_amount,
             customer_key,
             key_version,
             ordered_at,
@@ -110,7 +110,7 @@ final as (
         -- measures
         normalised.quantity,
         normalised.unit_price,
-        normalised.net_price,
+        normalised.line_amount,
 
         -- masked
         normalised.customer_key,

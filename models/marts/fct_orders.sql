@@ -40,9 +40,9 @@ order_lines as (
     select
         order_key,
         count(*) as line_count,
-        count_if(net_price is null) as unpriced_line_count,
+        count_if(line_amount is null) as unpriced_line_count,
         try_sum(quantity) as quantity,
-        sum(net_price) as order_value
+        sum(line_amount) as order_value
     from {{ ref('fct_order_lines') }}
     group by order_key
 

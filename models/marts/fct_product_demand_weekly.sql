@@ -23,8 +23,8 @@ final as (
         count(*) as line_count,
         count(distinct order_key) as order_count,
         count(distinct customer_key) as customer_count,
-        count_if(net_price is null) as unpriced_line_count,
-        sum(net_price) as revenue
+        count_if(line_amount is null) as unpriced_line_count,
+        sum(line_amount) as revenue
 
     from order_lines
     group by

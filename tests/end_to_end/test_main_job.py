@@ -37,7 +37,7 @@ DEDUPLICATED = {
     "trades": "int_trades_deduplicated",
 }
 FIGURES = {
-    "order_lines": {"mart": "order_lines", "week": "ordered_week", "sums": ("quantity", "net_price")},
+    "order_lines": {"mart": "order_lines", "week": "ordered_week", "sums": ("quantity", "line_amount")},
     "completed_orders": {"mart": "completed_orders", "week": "paid_week", "sums": ("amount",)},
     "product_sales": {"mart": "product_sales", "week": "ordered_week", "sums": ("quantity", "total_amount")},
     "customer_activity": {
@@ -123,7 +123,7 @@ def assert_marts_are_as_expected(lake: Lake) -> None:
         assert sum(rows for _, rows, *_ in rows_by_week) == expected.get(
             "rows", sum(rows for rows, *_ in weeks.values())
         ), name
-    groups = "select channel_group, count(*), sum(quantity), sum(net_price) from rows group by all"
+    groups = "select channel_group, count(*), sum(quantity), sum(line_amount) from rows group by all"
     assert {group: tuple(map(Decimal, numbers)) for group, *numbers in lake.query("marts.fct_order_lines", groups)} == {
         group: tuple(map(Decimal, figures.values()))
         for group, figures in lake.expected["order_lines"]["channel_groups"].items()
@@ -170,7 +170,7 @@ def assert_orders_are_as_expected(lake: Lake, wave: int) -> None:
     log = list(produced_log(**SIZE, wave=wave))
     lines: dict[str, list[Decimal | None]] = {}
     for line in expected_sales.lines(log):
-        lines.setdefault("-".join(map(str, line.order)), []).append(line.net_price)
+        lines.setdefault("-".join(map(str, line.order)), []).append(line.line_amount)
     shop = {key: row for key, row in rules.surviving_rows(log, "orders").items() if not rules.is_deleted(row)}
     paid = {f"shop-{key}": payment.content for key, payment in rules.completed_orders(log).items()}
     expected = {}

@@ -44,7 +44,7 @@ def test_the_report_shows_what_is_in_the_files(lake: Lake, first_wave: object, t
     manifest, lines = newest(lake, "order_lines")
     by_channel: Counter[str] = Counter()
     for line in lines:
-        by_channel[line["channel"]] += Decimal(line["net_price"] or 0)
+        by_channel[line["channel"]] += Decimal(line["line_amount"] or 0)
     channels = re.search(r'<table id="chart-order_lines">.*?</table>', dom, re.DOTALL)[0]
     # In the order of what they sold, each as the page rounds it.
     assert re.findall(r'<th scope="row">(\w+)</th>', channels) == [name for name, _ in by_channel.most_common()]

@@ -74,7 +74,7 @@ class Line:
     channel_group: str
     week: str | None
     quantity: int
-    net_price: Decimal | None
+    line_amount: Decimal | None
 
 
 @dataclass(frozen=True)
@@ -338,7 +338,7 @@ def _totals(lines: Iterable[Line], key_of: Callable[[Line], Key]) -> dict[Key, T
         groups[key_of(line)].append(line)
     totals = {}
     for key, group in groups.items():
-        prices = [line.net_price for line in group if line.net_price is not None]
+        prices = [line.line_amount for line in group if line.line_amount is not None]
         totals[key] = Totals(
             order_count=len({line.order for line in group}),
             customer_count=len({line.customer for line in group}),

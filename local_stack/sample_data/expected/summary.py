@@ -57,7 +57,7 @@ def _line_figures(lines: list[Line]) -> Figures:
     return {
         "rows": len(lines),
         "quantity": sum(line.quantity for line in lines),
-        "net_price": _sum(line.net_price for line in lines),
+        "line_amount": _sum(line.line_amount for line in lines),
     }
 
 

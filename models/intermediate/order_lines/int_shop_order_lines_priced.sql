@@ -27,7 +27,7 @@ final as (
         -- measures
         quantity,
         price as unit_price,
-        try_cast(try_multiply(quantity, price) as decimal(28, 2)) as net_price,
+        try_cast(try_multiply(quantity, price) as decimal(28, 2)) as line_amount,
 
         -- masked
         concat('shop-', customer_id) as customer_key,

@@ -34,7 +34,7 @@ final as (
         -- measures
         order_line.quantity,
         order_line.unit_price,
-        order_line.net_price,
+        order_line.line_amount,
         order_line.has_lost_price,
 
         -- masked

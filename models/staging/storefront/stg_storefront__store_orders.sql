@@ -28,7 +28,7 @@ final as (
                 'category', {{ clean_text('line.category') }},
                 'quantity', try_cast(line.quantity as bigint),
                 'unit_price', try_cast(line.unit_price as decimal(28, 2)),
-                'net_price', try_cast(line.net_price as decimal(28, 2)),
+                'line_amount', try_cast(line.net_price as decimal(28, 2)),
                 'has_lost_price', (
                     line.unit_price is not null
                     and try_cast(line.unit_price as decimal(28, 2)) is null

@@ -249,13 +249,13 @@ def test_the_report_takes_the_sales_of_eight_weeks_from_manifests(
     monkeypatch.setattr(report.csv_file, "rows_of", failing)
     week = IsoWeek.parse(WEEK)
     for weeks, amount in enumerate(("300.00", "200.00", None, "100.00", "50.00")):
-        by_channel = {"store": {"rows": "2", "net_price": amount}} if amount else {}
+        by_channel = {"store": {"rows": "2", "line_amount": amount}} if amount else {}
         lines = replace(
             draft(str(week.minus(weeks))),
             dataset="order_lines",
             # The oldest version is of before the charted measure was declared.
             totals_by={"channel": by_channel if weeks < 4 else {"store": {"rows": "2"}}},
-            control_totals={"net_price": amount or "0"},
+            control_totals={"line_amount": amount or "0"},
         )
         publish_file(offline_settings, f"{weeks}", lines)
     page = page_of(offline_settings, [Notice(WEEK, None, "of W53"), Notice(NEXT_WEEK, None, "other")])

@@ -117,7 +117,7 @@ def test_store_orders_are_numbered_per_store_and_their_lines_add_up():
     assert [(line.order, line.line_number) for line in lines] == [
         (("store", store, 9), line_number) for store in (1, 2) for line_number in (1, 2)
     ]
-    assert sum(line.net_price for line in lines) == Decimal("4.04")
+    assert sum(line.line_amount for line in lines) == Decimal("4.04")
     assert rules.conflicting_store_orders(log) == set()
 
 
@@ -169,19 +169,19 @@ def test_a_line_is_a_line_without_a_price_too_and_an_invalid_time_has_no_week():
     nameless = {**shop.product(5, Random(1)), "productname": " ", "price": Decimal("3.00")}
     log = sold(1, NOON, 10 * NOON, product_changes=[change("products", nameless, NOON)], channel=" Kiosk")
     lines = sorted(expected_sales.lines(log), key=lambda line: line.order)
-    values = [(line.week is None, line.channel, line.channel_group, line.net_price) for line in lines]
+    values = [(line.week is None, line.channel, line.channel_group, line.line_amount) for line in lines]
     assert values == [(week_is_none, "kiosk", "Other", Decimal("6.00")) for week_is_none in (True, False, True)]
     assert expected_sales.product_sales(log) == []
     unknown = sold(NOON, product_changes=[], channel=None)
     [line] = expected_sales.lines(unknown)
-    assert (line.channel, line.net_price) == ("online", None)
+    assert (line.channel, line.line_amount) == ("online", None)
 
 
 def test_a_sum_over_no_known_price_is_null_and_one_over_some_leaves_the_others_out():
     [unpriced] = expected_sales.lines(sold(NOON, product_changes=[], channel=None))
-    priced = replace(unpriced, net_price=Decimal("6.00"), category="Hats")
-    free = replace(unpriced, net_price=Decimal("0.00"), category="Bags")
-    lines = [unpriced, priced, replace(priced, net_price=None), free]
+    priced = replace(unpriced, line_amount=Decimal("6.00"), category="Hats")
+    free = replace(unpriced, line_amount=Decimal("0.00"), category="Bags")
+    lines = [unpriced, priced, replace(priced, line_amount=None), free]
     figures = {key[2]: (cell.unpriced_line_count, cell.revenue) for key, cell in expected_sales.demand(lines).items()}
     assert figures == {None: (1, None), "Hats": (1, Decimal("6.00")), "Bags": (0, Decimal("0.00"))}
     [total] = expected_sales.activity(lines).values()
