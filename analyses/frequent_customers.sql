@@ -3,7 +3,7 @@ with customer_weeks as (
     select
         customer_key,
         order_count,
-        revenue,
+        order_value,
         last_ordered_at
     from {{ ref('fct_customer_activity_weekly') }}
 
@@ -14,7 +14,7 @@ final as (
     select
         customer_key,
         sum(order_count) as order_count,
-        sum(revenue) as gross_order_value,
+        sum(order_value) as gross_order_value,
         max(last_ordered_at) as last_ordered_at
     from customer_weeks
     group by customer_key

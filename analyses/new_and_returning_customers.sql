@@ -3,7 +3,7 @@ with customer_weeks as (
     select
         ordered_week,
         customer_key,
-        revenue,
+        order_value,
         min(ordered_week) over (partition by customer_key) as first_week
     from {{ ref('fct_customer_activity_weekly') }}
 
@@ -15,8 +15,8 @@ final as (
         ordered_week,
         count_if(ordered_week = first_week) as new_customer_count,
         count_if(ordered_week > first_week) as returning_customer_count,
-        sum(revenue) filter (where ordered_week = first_week) as new_gross_order_value,
-        sum(revenue) filter (where ordered_week > first_week) as returning_gross_order_value
+        sum(order_value) filter (where ordered_week = first_week) as new_gross_order_value,
+        sum(order_value) filter (where ordered_week > first_week) as returning_gross_order_value
     from customer_weeks
     group by ordered_week
 

@@ -3,7 +3,7 @@ with customer_weeks as (
     select
         customer_key,
         order_count,
-        revenue,
+        order_value,
         last_ordered_at
     from {{ ref('fct_customer_activity_weekly') }}
     where ordered_week <= '{{ last_exported_week() }}'
@@ -16,7 +16,7 @@ customers as (
         customer_key,
         max(last_ordered_at) as last_ordered_at,
         sum(order_count) as order_count,
-        coalesce(sum(revenue), 0) as gross_order_value
+        coalesce(sum(order_value), 0) as gross_order_value
     from customer_weeks
     group by customer_key
 

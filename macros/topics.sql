@@ -43,9 +43,9 @@
         dict(name='product_sales', mart='fct_product_sales',
             week='ordered_week', quantity='quantity', money='total_amount'),
         dict(name='customer_activity', mart='fct_customer_activity_weekly',
-            week='ordered_week', quantity='quantity', money='revenue', key_version='key_version'),
+            week='ordered_week', quantity='quantity', money='order_value', key_version='key_version'),
         dict(name='product_demand', mart='fct_product_demand_weekly',
-            week='ordered_week', quantity='quantity', money='revenue'),
+            week='ordered_week', quantity='quantity', money='order_value'),
     ] %}
     {{ caller(dataset) }}
     {{ separator if not loop.last }}

@@ -61,7 +61,7 @@ def test_a_masked_column_shows_class_and_mask(html_page: str) -> None:
 
 
 def test_units_and_allowed_values_are_shown(html_page: str) -> None:
-    assert "decimal(38,2), currency units" in row(html_page, "exp_weekly__product_demand", "revenue")
+    assert "decimal(38,2), currency units" in row(html_page, "exp_weekly__product_demand", "order_value")
     assert "One of Physical, Digital, Other" in row(html_page, "fct_orders", "channel_group")
 
 

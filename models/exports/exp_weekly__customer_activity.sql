@@ -19,7 +19,7 @@ final as (
         line_count,
         quantity,
         unpriced_line_count,
-        revenue,
+        order_value,
 
         first_ordered_at,
         last_ordered_at

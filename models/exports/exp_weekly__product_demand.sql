@@ -34,7 +34,7 @@ final as (
         if(is_suppressed, null, order_count) as order_count,
         if(is_suppressed, null, customer_count) as customer_count,
         if(is_suppressed, null, unpriced_line_count) as unpriced_line_count,
-        if(is_suppressed, null, revenue) as revenue
+        if(is_suppressed, null, order_value) as order_value
 
     from marked
 

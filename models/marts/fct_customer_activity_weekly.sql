@@ -22,7 +22,7 @@ final as (
         count(*) as line_count,
         try_sum(quantity) as quantity,
         count_if(line_amount is null) as unpriced_line_count,
-        sum(line_amount) as revenue,
+        sum(line_amount) as order_value,
 
         -- time
         min(ordered_at) as first_ordered_at,

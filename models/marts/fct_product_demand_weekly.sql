@@ -24,7 +24,7 @@ final as (
         count(distinct order_key) as order_count,
         count(distinct customer_key) as customer_count,
         count_if(line_amount is null) as unpriced_line_count,
-        sum(line_amount) as revenue
+        sum(line_amount) as order_value
 
     from order_lines
     group by

@@ -43,12 +43,12 @@ FIGURES = {
     "customer_activity": {
         "mart": "customer_activity_weekly",
         "week": "ordered_week",
-        "sums": ("order_count", "line_count", "unpriced_line_count", "quantity", "revenue"),
+        "sums": ("order_count", "line_count", "unpriced_line_count", "quantity", "order_value"),
     },
     "product_demand": {
         "mart": "product_demand_weekly",
         "week": "ordered_week",
-        "sums": ("order_count", "line_count", "unpriced_line_count", "customer_count", "quantity", "revenue"),
+        "sums": ("order_count", "line_count", "unpriced_line_count", "customer_count", "quantity", "order_value"),
     },
     "trades": {"mart": "trades", "week": "traded_week", "sums": ("total_price",)},
 }
@@ -283,7 +283,7 @@ def assert_groups_are_as_expected(lake: Lake, wave: int) -> None:
     """Row by row: the last week's figures per product and per customer, whose number in a store is a pseudonym."""
     week = str(lake.last_week)
     lines = [line for line in expected_sales.lines(produced_log(**SIZE, wave=wave)) if line.week == week]
-    figures = "order_count, line_count, unpriced_line_count, quantity, revenue"
+    figures = "order_count, line_count, unpriced_line_count, quantity, order_value"
     demand = lake.query(
         "marts.fct_product_demand_weekly",
         f"select channel_group, product_key, category, customer_count, {figures} from rows"
@@ -291,7 +291,7 @@ def assert_groups_are_as_expected(lake: Lake, wave: int) -> None:
     )
     expected = {(*key, group.customer_count, *_figures(group)) for key, group in expected_sales.demand(lines).items()}
     assert (len(demand), set(demand)) == (len(expected), expected)
-    assert {None, 0} <= {revenue for *_, revenue in demand}, "no group without a price, or none at price 0"
+    assert {None, 0} <= {value for *_, value in demand}, "no group without a price, or none at price 0"
     activity = lake.query(
         "marts.fct_customer_activity_weekly", f"select {figures} from rows where ordered_week = '{week}'"
     )
@@ -303,7 +303,7 @@ def assert_groups_are_as_expected(lake: Lake, wave: int) -> None:
 
 
 def _figures(group: expected_sales.Totals) -> tuple[object, ...]:
-    return group.order_count, group.line_count, group.unpriced_line_count, group.quantity, group.revenue
+    return group.order_count, group.line_count, group.unpriced_line_count, group.quantity, group.order_value
 
 
 def assert_lists_are_as_expected(lake: Lake) -> None:
@@ -435,7 +435,7 @@ def test_figures_of_few_customers_are_not_published(lake: Lake, first_wave: obje
     _, rows = newest(lake, "product_demand")
     assert len(rows) == sum(map(len, cells.values()))
     assert hidden
-    figures = "quantity, line_count, order_count, customer_count, unpriced_line_count, revenue"
+    figures = "quantity, line_count, order_count, customer_count, unpriced_line_count, order_value"
     for group, product, is_suppressed, *published in lake.query(
         "exports.exp_weekly__product_demand",
         f"select channel_group, concat_ws('/', product_key, category), is_suppressed, {figures} from rows"

@@ -58,7 +58,7 @@ def test_the_report_shows_what_is_in_the_files(lake: Lake, first_wave: object, t
     _, demand = newest(lake, "product_demand")
     ranked = sorted(
         (row for row in demand if row["is_suppressed"] == "false"),
-        key=lambda row: (not row["revenue"], -Decimal(row["revenue"] or 0), row["product_key"]),
+        key=lambda row: (not row["order_value"], -Decimal(row["order_value"] or 0), row["product_key"]),
     )[:10]
     ranking = re.search(r'<table id="ranking-product_demand">.*?</table>', dom, re.DOTALL)[0]
     names_shown = [names.get(row["product_key"], row["product_key"]) for row in ranked]

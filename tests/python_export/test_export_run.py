@@ -139,7 +139,8 @@ GROUPS = """
 ) }}
 with demand as (
     select
-        {{ iso_week('event_at') }} as ordered_week, note, count(distinct quantity) as customers, sum(amount) as revenue
+        {{ iso_week('event_at') }} as ordered_week, note, count(distinct quantity) as customers,
+        sum(amount) as order_value
     from {{ ref('stg_shop__events') }}
     where {{ in_exported_weeks(iso_week('event_at')) }}
     group by 1, 2
@@ -149,7 +150,7 @@ marked as (
 )
 select
     ordered_week, note, is_suppressed,
-    if(is_suppressed, null, customers) as customers, if(is_suppressed, null, revenue) as revenue
+    if(is_suppressed, null, customers) as customers, if(is_suppressed, null, order_value) as order_value
 from marked
 """
 GROUPS_YML = """
@@ -777,7 +778,7 @@ def test_a_dataset_of_small_groups_is_published_once_per_week(
 
     sell(23)
     model = with_groups.directory / "models" / "exports" / "exp_weekly__groups.sql"
-    model.write_text(GROUPS.replace("as revenue\nfrom marked", "as revenue, 1 as more\nfrom marked"))
+    model.write_text(GROUPS.replace("as order_value\nfrom marked", "as order_value, 1 as more\nfrom marked"))
     again = groups()
     assert ([version.unchanged for version in again.published], again.warnings) == ([True], [])
     assert public_files(settings) == files

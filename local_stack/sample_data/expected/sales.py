@@ -79,14 +79,14 @@ class Line:
 
 @dataclass(frozen=True)
 class Totals:
-    """The figures of a group of order lines; `revenue` is None if no line has a price."""
+    """The figures of a group of order lines; `order_value` is None if no line has a price."""
 
     order_count: int
     customer_count: int
     line_count: int
     unpriced_line_count: int
     quantity: int
-    revenue: Decimal | None
+    order_value: Decimal | None
 
 
 @dataclass(frozen=True)
@@ -345,7 +345,7 @@ def _totals(lines: Iterable[Line], key_of: Callable[[Line], Key]) -> dict[Key, T
             line_count=len(group),
             unpriced_line_count=len(group) - len(prices),
             quantity=sum(line.quantity for line in group),
-            revenue=sum(prices, Decimal("0.00")) if prices else None,
+            order_value=sum(prices, Decimal("0.00")) if prices else None,
         )
     return totals
 

@@ -85,7 +85,7 @@ def _total_figures(groups: Collection[Totals]) -> Figures:
         "line_count": sum(group.line_count for group in groups),
         "unpriced_line_count": sum(group.unpriced_line_count for group in groups),
         "quantity": sum(group.quantity for group in groups),
-        "revenue": _sum(group.revenue for group in groups),
+        "order_value": _sum(group.order_value for group in groups),
     }
 
 

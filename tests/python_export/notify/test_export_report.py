@@ -180,9 +180,9 @@ def test_the_report_reads_a_file_as_it_was_written_and_quotes_no_row(
 ) -> None:
     """DuckDB guesses a dialect from the first 20,480 lines; the first quoted cell comes later here."""
     monkeypatch.setattr(report, "_count", lambda *_: 0)
-    names = ("product_key", "channel_group", "revenue", "quantity", "customer_count", "is_suppressed")
+    names = ("product_key", "channel_group", "order_value", "quantity", "customer_count", "is_suppressed")
     columns = [{"name": name, "type": "string", "nulls": 0} for name in names]
-    totals = {"revenue": "0", "quantity": "0", "customer_count": "0"}
+    totals = {"order_value": "0", "quantity": "0", "customer_count": "0"}
     demand = replace(draft(WEEK), dataset="product_demand", columns=columns, control_totals=totals)
     rows = f"{','.join(names)}\n" + "shop-1,Digital,1.00,1,10,false\n" * 30_000
     publish_file(offline_settings, rows + '"web, ""shop""",Digital,20000.00,2,10,false\n', demand)

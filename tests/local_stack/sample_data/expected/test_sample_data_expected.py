@@ -182,10 +182,12 @@ def test_a_sum_over_no_known_price_is_null_and_one_over_some_leaves_the_others_o
     priced = replace(unpriced, line_amount=Decimal("6.00"), category="Hats")
     free = replace(unpriced, line_amount=Decimal("0.00"), category="Bags")
     lines = [unpriced, priced, replace(priced, line_amount=None), free]
-    figures = {key[2]: (cell.unpriced_line_count, cell.revenue) for key, cell in expected_sales.demand(lines).items()}
+    figures = {
+        key[2]: (cell.unpriced_line_count, cell.order_value) for key, cell in expected_sales.demand(lines).items()
+    }
     assert figures == {None: (1, None), "Hats": (1, Decimal("6.00")), "Bags": (0, Decimal("0.00"))}
     [total] = expected_sales.activity(lines).values()
-    assert (total.line_count, total.unpriced_line_count, total.revenue) == (4, 2, Decimal("6.00"))
+    assert (total.line_count, total.unpriced_line_count, total.order_value) == (4, 2, Decimal("6.00"))
 
 
 def test_trades_are_cents_and_none_is_dropped():
