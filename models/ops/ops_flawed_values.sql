@@ -17,7 +17,7 @@
         'not is_deleted and not is_event_time_valid'),
     (ref('int_store_orders_deduplicated'), 'order_lines', 'missing: no order line',
         'coalesce(size(order_lines), 0) <= 0'),
-    (ref('stg_payments__payments'), 'amount', too_large, 'has_lost_amount'),
+    (ref('stg_payments__payments'), 'amount', too_large, 'is_amount_overflow'),
     (ref('stg_shop__products'), 'price', too_large, 'has_lost_price'),
     (ref('int_store_order_lines_exploded'), 'unit_price, line_amount', too_large, 'has_lost_price'),
     (ref('fct_order_lines'), 'line_amount', too_large,

@@ -22,7 +22,7 @@ final as (
 
         -- money
         try_cast(amount as decimal(28, 2)) as amount,
-        amount is not null and try_cast(amount as decimal(28, 2)) is null as has_lost_amount,
+        amount is not null and try_cast(amount as decimal(28, 2)) is null as is_amount_overflow,
 
         -- card
         cc_number as card_number,
