@@ -46,7 +46,7 @@ payment_conflicts as (
         source_system,
         business_key,
         count(*) as records,
-        count(distinct content) as contents,
+        count(distinct content) as distinct_payloads,
         min(kafka_timestamp) as first_seen_at,
         max(kafka_timestamp) as last_seen_at
     from payments
@@ -61,7 +61,7 @@ store_order_conflicts as (
         source_system,
         business_key,
         count(*) as records,
-        count(distinct content) as contents,
+        count(distinct content) as distinct_payloads,
         min(kafka_timestamp) as first_seen_at,
         max(kafka_timestamp) as last_seen_at
     from store_orders
