@@ -84,7 +84,7 @@
 
 {# The moment by which a week counts what its files exclude: the event's if it is valid, else that of the newest
    record of `row`, else when that landed. #}
-{% macro counted_at(moment, is_valid, row) -%}
+{% macro reporting_at(moment, is_valid, row) -%}
     case
         when {{ is_valid }} then {{ moment }}
         when {{ is_event_time_valid(row ~ '.kafka_timestamp', row ~ '.ingested_at') }} then {{ row }}.kafka_timestamp

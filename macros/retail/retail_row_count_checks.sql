@@ -9,7 +9,7 @@
         (ref('fct_product_demand_weekly'), 'not (' ~ has_week ~ ' and has_product)'),
     ] %}
     {# The events of the exported weeks, by the moment that a week counts them by. #}
-    {% set in_weeks = in_exported_weeks(iso_week('counted_at')) %}
+    {% set in_weeks = in_exported_weeks(iso_week('reporting_at')) %}
     {% set lines_of_weeks = count_rows(ref('int_store_order_lines_exploded'), in_weeks)
         ~ ' + ' ~ count_rows(ref('int_order_items_priced'), in_weeks) %}
     union all

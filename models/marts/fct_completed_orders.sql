@@ -79,7 +79,7 @@ final as (
         -- time
         orders.ordered_at,
         payments.paid_at,
-        payments.counted_at,
+        payments.reporting_at,
         greatest(payments.kafka_timestamp, orders.first_seen_at) as known_at,
         payments.is_event_time_valid,
         {{ event_week('payments.paid_at', 'payments.is_event_time_valid') }} as paid_week,

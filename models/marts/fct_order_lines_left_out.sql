@@ -6,7 +6,7 @@ with lines as (
         is_event_time_valid,
         customer_key is not null as has_customer,
         product_id is not null as has_product,
-        counted_at
+        reporting_at
     from {{ ref('int_store_order_lines_exploded') }}
     union all
     select
@@ -15,7 +15,7 @@ with lines as (
         is_event_time_valid,
         customer_id is not null as has_customer,
         product_id is not null as has_product,
-        counted_at
+        reporting_at
     from {{ ref('int_order_items_priced') }}
 
 ),
@@ -33,7 +33,7 @@ final as (
         has_product,
 
         -- time
-        counted_at
+        reporting_at
 
     from lines
     where not (has_order and is_event_time_valid and has_customer and has_product)

@@ -5,7 +5,7 @@ with payments as (
         has_valid_confirmation_code,
         amount,
         paid_at,
-        counted_at,
+        reporting_at,
         is_event_time_valid
     from {{ ref('int_payments_masked') }}
 
@@ -28,7 +28,7 @@ compared as (
         payments.order_id,
         payments.amount,
         payments.paid_at,
-        payments.counted_at,
+        payments.reporting_at,
         payments.is_event_time_valid,
         orders.ordered_at,
         case
@@ -60,7 +60,7 @@ final as (
         -- time
         ordered_at,
         paid_at,
-        counted_at,
+        reporting_at,
         {{ event_week('paid_at') }} as paid_week
 
     from compared

@@ -37,7 +37,7 @@ final as (
         -- time
         paid_at,
         is_event_time_valid,
-        {{ counted_at('paid_at', 'is_event_time_valid', 'payments') }} as counted_at,
+        {{ reporting_at('paid_at', 'is_event_time_valid', 'payments') }} as reporting_at,
         kafka_timestamp,
         ingest_batch,
         ingested_at

@@ -78,8 +78,8 @@ final as (
         orders.channel_spelling,
         orders.ordered_at,
         coalesce(orders.is_event_time_valid, false) as is_event_time_valid,
-        {{ counted_at('orders.ordered_at', 'orders.is_event_time_valid', 'order_items') }}
-            as counted_at,
+        {{ reporting_at('orders.ordered_at', 'orders.is_event_time_valid', 'order_items') }}
+            as reporting_at,
         greatest(order_items.first_seen_at, orders.first_seen_at) as known_at,
 
         -- product

@@ -45,7 +45,7 @@ final as (
         ordered_at,
         is_event_time_valid,
         -- its time is Kafka's: there is no other one to count it by
-        if(is_event_time_valid, ordered_at, ingested_at) as counted_at,
+        if(is_event_time_valid, ordered_at, ingested_at) as reporting_at,
         ingested_at
 
     from exploded
