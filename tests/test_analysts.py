@@ -136,7 +136,7 @@ def test_without_lake_and_export_root_the_page_states_it(compiled_project: DbtMa
     assert "unknown, for there is no lake" in html_page
     assert "order_lines: nothing is published" in html_page
     assert (
-        freshness(None, compiled_project.named("fct_order_lines_left_out")) == "a view: as fresh as the tables it reads"
+        freshness(None, compiled_project.named("fct_order_lines_excluded")) == "a view: as fresh as the tables it reads"
     )
 
 

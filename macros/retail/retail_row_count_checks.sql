@@ -48,7 +48,7 @@
             count_rows(ref('int_store_order_lines_exploded')) ~ ' + ' ~ count_rows(ref('int_order_items_priced')),
             [
                 count_rows(mart, figure='coalesce(sum(line_count), 0)'),
-                count_rows(ref('fct_order_lines_left_out'), is_excluded),
+                count_rows(ref('fct_order_lines_excluded'), is_excluded),
             ]
         ) }}
     {% endfor %}
@@ -69,7 +69,7 @@
         lines_of_weeks,
         [
             count_rows(ref('exp_weekly__order_lines'), in_exported_weeks('ordered_week')),
-            count_rows(ref('fct_order_lines_left_out'), 'not (' ~ has_week ~ ') and ' ~ in_weeks),
+            count_rows(ref('fct_order_lines_excluded'), 'not (' ~ has_week ~ ') and ' ~ in_weeks),
         ]
     ) }}
     union all
@@ -90,7 +90,7 @@
             lines_of_weeks,
             [
                 count_rows(mart, in_exported_weeks('ordered_week'), 'coalesce(sum(line_count), 0)'),
-                count_rows(ref('fct_order_lines_left_out'), is_excluded ~ ' and ' ~ in_weeks),
+                count_rows(ref('fct_order_lines_excluded'), is_excluded ~ ' and ' ~ in_weeks),
             ]
         ) }}
     {% endfor %}

@@ -196,7 +196,7 @@ def test_each_order_line_is_in_the_file_or_excluded_for_what_it_lacks(evolved: E
     ]
     [file] = newest.glob("order_lines_*.csv")
     in_file = {key for (key,) in duckdb.read_csv(str(file)).project("order_line_key").fetchall()}
-    lacking = "select order_line_key from marts.fct_order_lines_left_out where not (has_order and is_event_time_valid)"
+    lacking = "select order_line_key from marts.fct_order_lines_excluded where not (has_order and is_event_time_valid)"
     excluded = {key for (key,) in thrift.rows(cursor, lacking)}
     items, orders = survivors(evolved, shop_topic("order_items")), survivors(evolved, PIZZA)
     lines = {f"shop-{items[position]['order_item_id']}" for position in evolved.of(shop_topic("order_items"))}
