@@ -3,7 +3,7 @@
 {% set no_time = 'missing or invalid: in no week' %}
 {% set too_large = 'does not fit its type: NULL' %}
 {% set no_sum = 'no value is known, or their sum does not fit its type: NULL' %}
-{% set flaws = [
+{% set issues = [
     (ref('stg_payments__payments'), 'order_id', no_key, 'order_id is null'),
     (ref('stg_storefront__store_orders'), 'store_order_key', no_key, 'store_order_key is null'),
     (ref('stg_shop__addresses'), 'address_id', no_key, 'address_id is null'),
@@ -30,13 +30,13 @@
     (ref('fct_product_demand_weekly'), 'quantity', no_sum, 'quantity is null'),
 ] %}
 
-with flaws as (
+with issues as (
 
-    {% for relation, column, flaw, condition in flaws %}
+    {% for relation, column, issue_type, condition in issues %}
         select
             '{{ relation.identifier }}' as model_name,
             '{{ column }}' as flawed_column,
-            '{{ flaw }}' as flaw,
+            '{{ issue_type }}' as issue_type,
             count_if({{ condition }}) as flawed_rows
         from {{ relation }}
         {% if not loop.last %}
@@ -51,9 +51,9 @@ final as (
     select
         model_name,
         flawed_column,
-        flaw,
+        issue_type,
         flawed_rows
-    from flaws
+    from issues
 
 )
 
