@@ -91,7 +91,7 @@ def test_a_reason_names_figure_value_range_and_median() -> None:
 def test_a_column_that_is_new_or_unknown() -> None:
     weeks = [figures(10) for _ in range(8)]
     assert far_off(figures(10, order_value="1"), weeks, {"order_value": Decimal(2)}) == ""
-    with pytest.raises(UserError, match="The hold of events names revenu, no numeric column"):
+    with pytest.raises(UserError, match="The hold of events names order_valu, no numeric column"):
         far_off(figures(10, order_value="1"), [], {"order_valu": Decimal(2)})
 
 
