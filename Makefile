@@ -169,7 +169,7 @@ bench-cluster: setup ## Measure landing and deduplication on workers of a Spark 
 bench-export: setup ## Measure an export of 5 million rows against DuckDB's COPY
 	@$(RUN) python -m bench.export $(ARGS)
 
-bench-review: setup ## Measure what a review selects of planted changes, against dbt and sqlglot, and of tables, beside SQLMesh
+bench-review: setup ## Measure what a review selects of planted changes, against dbt and sqlglot, and of tables, against SQLMesh
 	@$(RUN) python -m bench.review $(ARGS)
 
 pictures: browser ## Take the pictures of the documents: of the newest report of the demo, the last review, and the page for analysts

@@ -25,7 +25,7 @@ from python_export.datasets import declared
 from python_export.datasets.declared import Dataset
 from python_export.datasets.snapshot import Source, require_week
 from python_export.notify.exported import Exported
-from python_export.publishing import hold, late
+from python_export.publishing import formats, hold, late
 from python_export.publishing.manifest import Manifest
 from python_export.publishing.publish import WithdrawnContentError, build_manifest, publish
 from python_export.publishing.retain import tag_snapshot
@@ -79,7 +79,7 @@ class Exporter:
         chosen = declared.choose(known, names)
         self.read_topics(chosen, known.values())
         target, figures = open_target(self.settings), late.figures(self.catalog) if weeks is None else None
-        held = {row.address: row.reason for row in hold.TABLE.rows(self.catalog).values() if row.approved is None}
+        held = hold.unapproved(self.catalog)
         rows = []
         for week, due in self._due(target, weeks or (), figures, chosen).items():
             self.readiness.check(self.settings.export_grace, week)
@@ -87,12 +87,15 @@ class Exporter:
             reasons = {one.dataset: one.reason for one in withhold(datasets, self.readiness.of(week), week)[1]}
             for dataset in datasets:
                 why = late.why_due(target, dataset.name, week, has_one_version=bool(dataset.suppressed))
-                reason = reasons.get(dataset.name) or held.get(target.address(f"{dataset.name}/{week}"), "")
+                reason = reasons.get(dataset.name, "")
+                if not reason and (row := held.get(target.address(f"{dataset.name}/{week}"))):
+                    reason = f"held by the last run, {row.sha256[:12]}: {row.reason}"
                 rows.append((dataset.name, str(week), why, reason))
         return rows
 
     def read_topics(self, chosen: Collection[Dataset], known: Iterable[Dataset] = ()) -> list[Issue]:
         """Read how far the topics of some datasets are, and which of their fields no file has; return the issues."""
+        formats.require({form for dataset in chosen for form in dataset.formats})
         self.readiness.datasets = chosen
         with thrift.connect(self.settings) as cursor:
             issues, warnings = omitted_fields(self.catalog, self.project)
@@ -259,6 +262,7 @@ class Exporter:
                 raise
             except WithdrawnContentError as error:
                 self.exported.warnings.append(str(error))
+                hold.drop(self.catalog, {target.address(f"{dataset.name}/{week}")})
                 continue
             except hold.HeldError as error:
                 self.exported.withheld.append(Withheld(dataset.name, str(week), error.message))

@@ -32,7 +32,7 @@ from python_export.datasets import declared
 from python_export.notify import page
 from python_export.notify.deliver import notify, only_run
 from python_export.notify.exported import Exported
-from python_export.publishing import late
+from python_export.publishing import hold, late
 from python_export.publishing.manifest import Manifest, ManifestError, paths, readable
 from python_export.publishing.target import open_target
 from python_export.readiness.completeness import last_week
@@ -124,7 +124,9 @@ def skip(
     label = IsoWeek.parse(week)
     if there := [name for name in names if paths(target, [name], str(label))]:
         raise UserError(f"{', '.join(there)} {label} is published", "Name other datasets by --dataset")
-    late.record_due(load_catalog(settings), target, label, names, reason)
+    catalog = load_catalog(settings)
+    late.record_due(catalog, target, label, names, reason)
+    hold.drop(catalog, {target.address(f"{name}/{label}") for name in names})
     console.print(f"{label} is skipped for {', '.join(names)}")
 
 

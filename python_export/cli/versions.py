@@ -131,15 +131,15 @@ def reproduce(
 
 def approve(
     week: Week,
-    dataset: Annotated[list[str], typer.Option(help="This dataset; repeatable.")],
+    dataset: Annotated[str, typer.Option(help="This dataset.")],
+    sha256: Annotated[str, typer.Option(help="The first 12 digits of the held file's SHA-256, or all.")],
     reason: Annotated[str, typer.Option(help="Why its figures are right; the manifest has it.")],
 ) -> None:
     """Approve the content of a week that is held because its figures are far off: the next run publishes it."""
     settings = from_environment()
     target, catalog, label = open_target(settings), load_catalog(settings), str(IsoWeek.parse(week))
-    for name in dataset:
-        hold.approve(catalog, target, name, label, reason)
-        console.print(f"{name} {label} is approved; the next `lakehouse export run --week {label}` publishes it")
+    held = hold.approve(catalog, target, dataset, label, sha256, reason)
+    console.print(f"{dataset} {label} is approved: {held.reason}. The next run that exports the week publishes it.")
 
 
 def withdraw(

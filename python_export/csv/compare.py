@@ -8,7 +8,6 @@ a file that differs is read again, cell by cell, to report how.
 import csv
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import duckdb
 
 from python_common.errors import UserError
-from python_export.csv.csv_file import MEMORY_LIMIT, connect, name, one_row, reading, rows_of, text
+from python_export.csv.csv_file import MEMORY_LIMIT, name, one_row, reading, rows_of, text
 from python_export.csv.snapshot_rows import k_anonymity, load_table, row_hash
 from python_export.datasets.snapshot import Column, Source
 
@@ -131,9 +130,13 @@ def is_same(parquet: Path, file: Path, columns: Collection[Column], scratch: Pat
     cells = f"select {_hash(map(name, names))} as cells from {rows_of(file, names)}"
     texts = f"{_hash(_text_of(column, True) for column in columns)} as texts from read_parquet({text(str(parquet))})"
     sql = f"select count(*) filter (cells is distinct from texts) = 0 from ({cells}) positional join (select {texts})"
-    with suppress(duckdb.Error), connect(scratch) as database:
-        return one_row(database, sql) == (True,)
-    return False
+    with reading(scratch, f"DuckDB could not compare {parquet.name}", "See that there is room on disk") as database:
+        try:
+            return one_row(database, sql) == (True,)
+        except duckdb.OutOfMemoryException:
+            raise
+        except duckdb.Error:
+            return False
 
 
 def _measure(database: duckdb.DuckDBPyConnection, source: Source) -> Figures:
@@ -148,7 +151,7 @@ def _measure(database: duckdb.DuckDBPyConnection, source: Source) -> Figures:
                 f"count(*) filter ({_text_of(column, source.guards_quotes)} is distinct from {_clean(cell)})"
             )
             figures["nul", column.name] = f"count(*) filter ({_clean(cell)} is distinct from {cell})"
-            figures["long", column.name] = f"count(*) filter (length({cell}) > {SPREADSHEET_CELL})"
+            figures["long", column.name] = f"count(*) filter ({_is_long(cell)})"
         if column.name == source.dataset.suppressed:
             figures["suppressed", ""] = f"count(*) filter ({cell})"
         if column.name == "key_version":
@@ -268,6 +271,12 @@ def _facts(database: duckdb.DuckDBPyConnection, source: Source, measured: Figure
 def _order(source: Source) -> str:
     """Return the total order, by the columns of `snapshot_rows`: a text may have the same name."""
     return ", ".join(f"snapshot_rows.{name(column)} asc nulls first" for column in source.dataset.order_by)
+
+
+def _is_long(cell: str) -> str:
+    """Return the SQL of whether a text is longer than a spreadsheet's cell, which counts UTF-16."""
+    beyond = f"length(regexp_replace({cell}, '[\\x{{0}}-\\x{{FFFF}}]', '', 'g'))"
+    return f"strlen({cell}) > {SPREADSHEET_CELL} and length({cell}) + {beyond} > {SPREADSHEET_CELL}"
 
 
 def _hash(cells: Iterable[str]) -> str:

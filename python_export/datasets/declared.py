@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
-from importlib.util import find_spec
 
 import sqlglot
 import yaml
@@ -112,8 +111,6 @@ def load(project: Project) -> dict[str, Dataset]:
             f"{AUDIENCE} is '{audience}', which no export is meant for",
             f"Set it to one of {', '.join(audiences)}" if audiences else "Declare config.meta.export.audience",
         )
-    if not find_spec("xlsxwriter") and any("xlsx" in dataset.formats for dataset in meant.values()):
-        raise UserError("XlsxWriter is not installed, which writes xlsx", "Run `uv sync --inexact --extra xlsx`")
     return meant
 
 

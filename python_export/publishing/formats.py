@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Collection, Iterator
 from datetime import date, datetime
 from decimal import Decimal
+from importlib.util import find_spec
 from itertools import chain, islice
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -17,7 +18,14 @@ from python_export.publishing.target import digest
 
 # A spreadsheet rounds the next digit, shows no more decimal places, and has no day before this year.
 DIGITS, PLACES, FIRST_YEAR = 15, 30, 1900
+ROOM = "Make room in the export's staging area, and run it again"
 TIMES = {"date": "yyyy-mm-dd", "timestamp": "yyyy-mm-dd hh:mm:ss.000"}
+
+
+def require(formats: Collection[str]) -> None:
+    """Raise a UserError if what writes a format is not installed."""
+    if "xlsx" in formats and not find_spec("xlsxwriter"):
+        raise UserError("XlsxWriter is not installed, which writes xlsx", "Run `uv sync --inexact --extra xlsx`")
 
 
 def write(
@@ -30,9 +38,9 @@ def write(
     Raises:
         UserError: a file cannot be written, or Parquet does not have the rows of the CSV.
     """
+    require(formats)
     rows: dict[Path, int] = {}
-    room = "Make room in the export's staging area, and run it again"
-    with reading(scratch, f"{manifest.path} cannot be written in other formats", room) as database:
+    with reading(scratch, f"{manifest.path} cannot be written in other formats", ROOM) as database:
         # Of several threads the first one to end would decide what is where.
         database.execute("set threads = 1")
         for form in formats:
@@ -71,25 +79,32 @@ def _typed(csv: Path, manifest: Manifest, timestamp: str) -> str:
 
 def _write_xlsx(rows: Iterator[Any], manifest: Manifest, file: Path, scratch: Path, at_most: int) -> dict[Path, int]:
     """Write workbooks of one sheet, named `_part1` and so on if there are several; return their numbers of rows."""
-    from xlsxwriter import Workbook  # noqa: PLC0415 - an extra
+    from xlsxwriter import Workbook, exceptions  # noqa: PLC0415 - an extra
 
     written = {}
-    for first in range(0, max(manifest.rows, 1), at_most):
-        part = file.with_stem(f"{file.stem}_part{first // at_most + 1}") if manifest.rows > at_most else file
-        with Workbook(str(part), {"constant_memory": True, "tmpdir": str(scratch)}) as book:
-            # By default it is the time of writing.
-            book.set_properties({"created": datetime.fromisoformat(manifest.window_end)})
-            sheet = book.add_worksheet(manifest.dataset[:31])
-            sheet.freeze_panes(1, 0)
-            sheet.set_column(0, len(manifest.columns) - 1, 24)
-            numbers = [TIMES.get(column.type, f"{0:.{min(column.scale, PLACES)}f}") for column in manifest.columns]
-            styles = [book.add_format({"num_format": number}) for number in numbers]
-            for number, row in enumerate(chain([manifest.column_names], islice(rows, at_most))):
-                written[part] = number
-                for position, value in enumerate(map(_exact, row)):
-                    # Text is never a formula or a link, whatever it begins with.
-                    write_cell = sheet.write_string if isinstance(value, str) else sheet.write
-                    write_cell(number, position, value, styles[position])
+    try:
+        for first in range(0, max(manifest.rows, 1), at_most):
+            part = file.with_stem(f"{file.stem}_part{first // at_most + 1}") if manifest.rows > at_most else file
+            with Workbook(str(part), {"constant_memory": True, "tmpdir": str(scratch)}) as book:
+                # By default it is the time of writing.
+                book.set_properties({"created": datetime.fromisoformat(manifest.window_end)})
+                sheet = book.add_worksheet(manifest.dataset[:31])
+                # Text between <r> and </r> would be taken for markup, and could be a formula.
+                sheet._xml_rich_inline_string = lambda cell, attributes, xml=sheet: xml._xml_inline_string(
+                    cell, True, attributes
+                )
+                sheet.freeze_panes(1, 0)
+                sheet.set_column(0, len(manifest.columns) - 1, 24)
+                numbers = [TIMES.get(column.type, f"{0:.{min(column.scale, PLACES)}f}") for column in manifest.columns]
+                styles = [book.add_format({"num_format": number}) for number in numbers]
+                for number, row in enumerate(chain([manifest.column_names], islice(rows, at_most))):
+                    written[part] = number
+                    for position, value in enumerate(map(_exact, row)):
+                        # Text is never a formula or a link, whatever it begins with.
+                        write_cell = sheet.write_string if isinstance(value, str) else sheet.write
+                        write_cell(number, position, value, styles[position])
+    except exceptions.XlsxWriterException as error:
+        raise UserError(f"{file.name} cannot be written ({type(error).__name__})", ROOM) from None
     return written
 
 

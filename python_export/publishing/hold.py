@@ -11,6 +11,7 @@ from pyiceberg.catalog import Catalog
 
 from python_common.catalog.small_table import SmallTable
 from python_common.errors import UserError
+from python_common.log import log
 from python_export.publishing.manifest import Manifest, newest, paths
 from python_export.publishing.target import Target
 
@@ -24,7 +25,7 @@ class Hold:
 
     address: Annotated[str, "<export root>/<dataset>/<week>"]
     sha256: Annotated[str, "of the file that is held"]
-    reason: Annotated[str, "the figures that are far off, and the command that approves them"]
+    reason: Annotated[str, "the figures that are far off"]
     approved: Annotated[str | None, "why it may be published; null until `export approve`"] = None
 
 
@@ -57,30 +58,49 @@ def far_off(draft: Manifest, before: Iterable[Manifest], factors: Mapping[str, D
 
 
 def review(catalog: Catalog, target: Target, factors: Mapping[str, Decimal], draft: Manifest) -> Manifest:
-    """Return the draft of new content, with a warning if it is far off and approved; a HeldError if not approved."""
+    """Return the draft of new content, with a warning if it is far off and approved; a HeldError if not approved.
+
+    The error, which is in mail and report, has no figure of the file.
+    """
     if not (factors and (far := far_off(draft, _weeks_before(target, draft), factors))):
         return draft
-    remedy = f"lakehouse export approve {draft.week} --dataset {draft.dataset} --reason ..."
+    options = f"--dataset {draft.dataset} --sha256 {draft.sha256[:12]} --reason ..."
     address = target.address(f"{draft.dataset}/{draft.week}")
-    new = Hold(address, draft.sha256, f"{far}; if that is right, run `{remedy}`")
+    new = Hold(address, draft.sha256, far)
+    log.warning("%s %s: %s", draft.dataset, draft.week, far)
     held = TABLE.change(
         catalog, lambda rows: rows if (row := rows.get(address)) and row.sha256 == new.sha256 else rows | {address: new}
     )
     if (why := held[address].approved) is None:
-        raise HeldError(new.reason, "Otherwise correct the data")
+        far_off_weeks = "its figures are far off the weeks before, as `lakehouse export run --dry-run` shows"
+        raise HeldError(
+            f"{far_off_weeks}; if they are right, run `lakehouse export approve {draft.week} {options}`",
+            "Otherwise correct the data",
+        )
     return replace(draft, warnings=[*draft.warnings, f"held for review, then approved: {why}"])
 
 
-def approve(catalog: Catalog, target: Target, dataset: str, week: str, reason: str) -> None:
-    """Approve what is held of a week; a UserError if nothing is."""
-    held = TABLE.rows(catalog).get(target.address(f"{dataset}/{week}"))
-    if held is None:
-        raise UserError(f"{dataset} {week} is not held", "See what is withheld with `lakehouse export run --dry-run`")
-    TABLE.change(catalog, lambda rows: rows | {held.address: replace(held, approved=reason)})
+def approve(catalog: Catalog, target: Target, dataset: str, week: str, sha256: str, reason: str) -> Hold:
+    """Approve the file of a week that is held, by how its SHA-256 begins; a UserError if another one is, or none."""
+    address, see = target.address(f"{dataset}/{week}"), "See what is held with `lakehouse export run --dry-run`"
+
+    def approved(rows: dict[str, Hold]) -> dict[str, Hold]:
+        if (held := rows.get(address)) is None:
+            raise UserError(f"{dataset} {week} is not held", see)
+        if not held.sha256.startswith(sha256):
+            raise UserError(f"{dataset} {week} is held with another file, {held.sha256[:12]}: {held.reason}", see)
+        return rows | {address: replace(held, approved=reason)}
+
+    return TABLE.change(catalog, approved)[address]
+
+
+def unapproved(catalog: Catalog) -> dict[str, Hold]:
+    """Return what is held and not approved, by address."""
+    return {address: row for address, row in TABLE.rows(catalog).items() if row.approved is None}
 
 
 def drop(catalog: Catalog, addresses: set[str]) -> None:
-    """Drop the holds of weeks that are published or expired."""
+    """Drop the holds of weeks that are published, skipped or expired."""
     if addresses & TABLE.rows(catalog).keys():
         TABLE.change(catalog, lambda rows: {address: row for address, row in rows.items() if address not in addresses})
 

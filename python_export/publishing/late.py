@@ -17,6 +17,7 @@ from python_common.catalog.catalog import load_table
 from python_common.catalog.small_table import SmallTable
 from python_common.weeks import IsoWeek, weeks_between
 from python_dbt.run import FIGURES_TABLE
+from python_export.publishing import hold
 from python_export.publishing.manifest import Manifest, newest, paths, published
 from python_export.publishing.publish import Published, unchanged
 from python_export.publishing.target import Target
@@ -65,11 +66,11 @@ def weeks_to_export(
     """Return the due datasets by week, in the order to export them, and the weeks that are left for the next run.
 
     Weeks never published come first, the oldest first; then published ones whose figures are not `now` those recorded,
-    the newest first, `at_most` so many. `until` is the last complete week. A dataset's weeks begin with its first
-    published or recorded one. Datasets of `once` have one version per week.
+    the newest first but those that are held last, `at_most` so many. `until` is the last complete week. A dataset's
+    weeks begin with its first published or recorded one. Datasets of `once` have one version per week.
     """
     published = {tuple(path.split("/")[:2]) for path in paths(target)}
-    rows = TABLE.rows(catalog)
+    rows, held = TABLE.rows(catalog), hold.unapproved(catalog)
     missing: WeeksToExport = {}
     to_restate: WeeksToExport = {}
     for name in names:
@@ -87,7 +88,8 @@ def weeks_to_export(
                     to_restate.setdefault(week, []).append(name)
             elif figures is None and week <= until:
                 missing.setdefault(week, []).append(name)
-    restated = sorted(to_restate.keys() - missing.keys(), reverse=True)
+    is_held = {week: all(_address(target, name, str(week)) in held for name in to_restate[week]) for week in to_restate}
+    restated = sorted(sorted(to_restate.keys() - missing.keys(), reverse=True), key=is_held.__getitem__)
     order = [*sorted(missing), *restated[:at_most]]
     return {week: missing.get(week, []) + to_restate.get(week, []) for week in order}, restated[at_most:]
 

@@ -527,23 +527,26 @@ def test_a_week_that_is_far_off_is_held_until_its_content_is_approved(
         publish.publish(target, stage(target, "note\na\n"), before, (), target.staging / "scratch")
     rows = [(1, MONDAY, "x", Decimal(10), *[None] * 4)]
     far = (10, MONDAY, "x", Decimal("20.01"), *[None] * 4)
-    reason = (
-        "amount 30.01 is not within 3.33 to 30 (median 10 of 4 weeks, factor 3); if that is right, run "
-        "`lakehouse export approve 2020-W53 --dataset events --reason ...`"
-    )
+    figures = "amount 30.01 is not within 3.33 to 30 (median 10 of 4 weeks, factor 3)"
     declared_hold = MODEL_YML.replace("        export:\n", "        export:\n          hold: {rows: 3, amount: 3}\n")
     with changed(shop, "models/exports/exp_weekly__events.yml", declared_hold):
         land([*rows, far, in_next_week(1000)])
         exported = exporting(settings, shop)
         assert (exported.published, exported.has_faults) == ([], False)
-        assert [*map(str, exported.withheld)] == [f"events 2020-W53 is withheld: {reason}"]
+        [held] = hold.TABLE.rows(catalog).values()
+        assert held.reason == figures
+        [reason] = map(str, exported.withheld)
+        assert reason.startswith("events 2020-W53 is withheld: its figures are far off the weeks before")
+        assert reason.endswith(f"export approve 2020-W53 --dataset events --sha256 {held.sha256[:12]} --reason ...`")
         with pytest.raises(typer.Exit) as ended:
             end_run(exported, None)
         assert ended.value.exit_code == WITHHELD
-        assert previewed(settings, shop) == ("never published", reason)
+        preview = ("never published", f"held by the last run, {held.sha256[:12]}: {figures}")
+        assert previewed(settings, shop) == preview
 
         monkeypatch.setattr(versions, "from_environment", lambda: settings)
-        approved = CliRunner().invoke(app, ["approve", "2020-W53", "--dataset", "events", "--reason", "a sale"])
+        named = ["2020-W53", "--dataset", "events", "--sha256", held.sha256]
+        approved = CliRunner().invoke(app, ["approve", *named, "--reason", "a sale"])
         assert approved.exit_code == 0
         assert previewed(settings, shop) == ("never published", "")
         manifest = export(settings, shop, with_build=False).manifest
@@ -553,7 +556,8 @@ def test_a_week_that_is_far_off_is_held_until_its_content_is_approved(
         land([*rows, far, (11, *far[1:]), in_next_week(1000)])
         exported = exporting(settings, shop)
         assert exported.published == []
-        assert "amount 50.02 is not within 3.33 to 30" in exported.withheld[0].reason
+        [held] = hold.TABLE.rows(catalog).values()
+        assert held.reason.startswith("amount 50.02 is not within 3.33 to 30")
         land([*rows, in_next_week(1000)])
         assert export(settings, shop).manifest.version == 2
         assert hold.TABLE.rows(catalog) == {}

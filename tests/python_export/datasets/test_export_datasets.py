@@ -475,7 +475,3 @@ def test_formats_are_those_that_exist_and_can_be_written(
             UserError, match=r"exp_weekly__one has unknown formats: .*Choose from csv, csv.gz, parquet,"
         ):
             formats(wrong)
-    monkeypatch.setattr(declared, "find_spec", lambda _: None)
-    assert formats(["parquet", "csv.gz"]) == ("csv.gz", "parquet")
-    with pytest.raises(UserError, match="Run `uv sync --inexact --extra xlsx`"):
-        formats(["xlsx"])

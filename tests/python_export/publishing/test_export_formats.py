@@ -90,10 +90,43 @@ def test_parquet_has_the_types_and_values_of_the_table(tmp_path: Path) -> None:
     assert [tuple(row.values()) for row in table.to_pylist()] == table_rows()
 
 
+def test_a_format_whose_library_is_missing_names_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "find_spec", lambda _: None)
+    formats.require(["csv.gz", "parquet"])
+    with pytest.raises(UserError, match="XlsxWriter is not installed") as raised:
+        formats.require(["parquet", "xlsx"])
+    assert raised.value.remedy == "Run `uv sync --inexact --extra xlsx`"
+
+
 def test_gzip_has_the_bytes_of_the_csv(tmp_path: Path) -> None:
     written(tmp_path / "files")
     packed = (tmp_path / "files" / f"{STEM}.csv.gz").read_bytes()
     assert gzip.decompress(packed) == (tmp_path / "files" / f"{STEM}.csv").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        "<r>a & b</r>",
+        '<r><t>x</t></r></is></c><c r="D1"><f>1+1</f></c><c r="E1" t="inlineStr"><is><r><t>y</t></r>',
+        "_x0041_",
+    ],
+)
+def test_text_is_no_markup_of_a_spreadsheet(tmp_path: Path, note: str) -> None:
+    manifest = replace(described(1), columns=[Column("note", "string", 0)])
+    csv = tmp_path / f"{STEM}.csv"
+    csv.write_text("note\n" + '"' + note.replace('"', '""') + '"\n')
+    formats.write(csv, manifest, ["xlsx"], tmp_path / "scratch")
+    assert sheet(tmp_path / f"{STEM}.xlsx") == [["note"], [note]]
+    with zipfile.ZipFile(tmp_path / f"{STEM}.xlsx") as book:
+        assert b"<f>" not in book.read("xl/worksheets/sheet1.xml")
+
+
+def test_a_spreadsheet_without_room_names_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "files" / f"{STEM}.xlsx").mkdir(parents=True)
+    (tmp_path / "files" / f"{STEM}.csv").write_text("\n".join(right_lines()) + "\n")
+    with pytest.raises(UserError, match=r"xlsx cannot be written \(FileCreateError\)"):
+        formats.write(tmp_path / "files" / f"{STEM}.csv", described(), ["xlsx"], tmp_path / "scratch")
 
 
 def test_a_spreadsheet_has_typed_cells_and_no_formula(tmp_path: Path) -> None:

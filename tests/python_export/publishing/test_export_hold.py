@@ -1,5 +1,6 @@
 """What is far off the weeks before is held, until just that content is approved."""
 
+import hashlib
 import random
 from dataclasses import replace
 from decimal import Decimal
@@ -115,38 +116,49 @@ def approve(settings: Settings, monkeypatch: pytest.MonkeyPatch, *options: str) 
     return CliRunner().invoke(app, ("approve", str(WEEK), "--reason", "a sale", *options))
 
 
+def sha256(content: str = "a") -> str:
+    """Return how the SHA-256 of a file with a content begins."""
+    return hashlib.sha256(f"note\n{content}\n".encode()).hexdigest()[:12]
+
+
 def test_what_is_held_is_published_once_it_is_approved_and_other_content_is_held_again(
     catalog: Catalog, published_to: Settings, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     history(catalog, target, 10, 10, 10, 10)
     for _ in range(2):
-        with pytest.raises(HeldError, match=r"rows 31 is not within 3\.33 to 30") as held:
+        with pytest.raises(HeldError, match="its figures are far off the weeks before") as held:
             publishing(catalog, target, WEEK, 31)
     [row] = hold.TABLE.rows(catalog).values()
     assert (row.address, row.approved) == (target.address(f"events/{WEEK}"), None)
-    assert row.reason == held.value.message
-    assert row.reason.endswith("run `lakehouse export approve 2020-W53 --dataset events --reason ...`")
+    assert row.reason == "rows 31 is not within 3.33 to 30 (median 10 of 4 weeks, factor 3)"
+    # Mail and report have no figure of a file that is not published.
+    assert "31" not in held.value.message
+    command = f"`lakehouse export approve 2020-W53 --dataset events --sha256 {sha256()} --reason ...`"
+    assert held.value.message.endswith(command)
 
-    for wrong in ("order", "orders"):
-        refused = approve(published_to, monkeypatch, "--dataset", wrong)
+    for wrong, problem in (
+        (("--dataset", "order", "--sha256", sha256()), "order 2020-W53 is not held"),
+        (("--dataset", "events", "--sha256", sha256("b")), f"events 2020-W53 is held with another file, {sha256()}: "),
+    ):
+        refused = approve(published_to, monkeypatch, *wrong)
         assert isinstance(refused.exception, UserError)
-        assert refused.exception.message == f"{wrong} 2020-W53 is not held"
-    done = approve(published_to, monkeypatch, "--dataset", "events")
-    assert (done.exit_code, done.output.startswith("events 2020-W53 is approved")) == (0, True)
+        assert refused.exception.message.startswith(problem)
+    done = approve(published_to, monkeypatch, "--dataset", "events", "--sha256", sha256())
+    assert (done.exit_code, done.output.startswith(f"events 2020-W53 is approved: {row.reason[:20]}")) == (0, True)
 
     with pytest.raises(HeldError):
         publishing(catalog, target, WEEK, 31, "other content")
     # The first content has lost its approval with this.
     with pytest.raises(HeldError):
         publishing(catalog, target, WEEK, 31)
-    assert approve(published_to, monkeypatch, "--dataset", "events").exit_code == 0
+    assert approve(published_to, monkeypatch, "--dataset", "events", "--sha256", sha256()).exit_code == 0
     version = publishing(catalog, target, WEEK, 31)
     assert (version.manifest.version, version.unchanged) == (1, False)
     # No figure of the file: a withdrawal must not leave one.
     assert version.manifest.warnings == ["held for review, then approved: a sale"]
 
     hold.drop(catalog, {row.address})
-    refused = approve(published_to, monkeypatch, "--dataset", "events")
+    refused = approve(published_to, monkeypatch, "--dataset", "events", "--sha256", sha256())
     assert isinstance(refused.exception, UserError)
     # What is published is not held, whatever its figures are.
     assert publishing(catalog, target, WEEK, 31).unchanged

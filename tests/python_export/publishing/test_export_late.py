@@ -18,7 +18,7 @@ from python_common.errors import UserError
 from python_common.weeks import IsoWeek, weeks_between, weeks_label
 from python_dbt.run import FIGURES_TABLE
 from python_export.cli import run as cli
-from python_export.publishing import late
+from python_export.publishing import hold, late
 from python_export.publishing.manifest import Manifest
 from python_export.publishing.publish import withdraw
 from python_export.publishing.target import Target, open_target
@@ -117,6 +117,22 @@ def test_weeks_never_published_come_before_changed_ones_of_which_a_run_takes_som
         *("2020-W46", "2020-W44"),
     ]
     assert [*map(str, exports.left)] == ["2020-W42", "2020-W41", "2020-W40"]
+
+
+def test_weeks_that_are_held_come_last_so_that_others_are_not_left(exports: Exports) -> None:
+    weeks = [f"2020-W{number}" for number in range(45, 49)]
+    for week in weeks:
+        exports.publish("events", week, {("events", week): figures()})
+    exports.publish("orders", "2020-W48", {("orders", "2020-W48"): figures()})
+    later = {(name, week): figures(total_rows=4) for name in ("events", "orders") for week in weeks}
+    assert [*exports.due(later, until="2020-W48", at_most=2)] == ["2020-W48", "2020-W47"]
+    addresses = [exports.target.address(f"events/{week}") for week in weeks[1:]]
+    held = {address: hold.Hold(address, "0", "far off") for address in addresses}
+    hold.TABLE.change(exports.catalog, lambda _: held)
+    # Orders of week 48 are not.
+    assert [*exports.due(later, until="2020-W48", at_most=2)] == ["2020-W48", "2020-W45"]
+    hold.TABLE.change(exports.catalog, lambda _: {key: replace(row, approved="a sale") for key, row in held.items()})
+    assert [*exports.due(later, until="2020-W48", at_most=2)] == ["2020-W48", "2020-W47"]
 
 
 @pytest.mark.parametrize("seed", seeds(20))
