@@ -321,7 +321,10 @@ def test_reviews_killed_at_ten_moments_leave_nothing_that_stops_the_next(shop: S
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     assert shop.changes(shop.review())["totals", None] == (0, 0, 6)
-    assert production.items() - {("catalog", production["catalog"])} <= contents(shop.settings).items()
+    after = contents(shop.settings)
+    changed = {path for path, content in production.items() if after.get(path) != content}
+    # A run renews its lease, whose table keeps few files of metadata.
+    assert {path for path in changed if "/ops/leases/" not in path} == {"catalog"}
 
 
 REVIEW = """
