@@ -66,6 +66,8 @@ CHANGES = (
     Change("macro comment", "macros/incremental/bounds.sql", "{#", "{# Another comment.", False),
 )
 SQLMESH = "sqlmesh==0.236.4"
+# Of the table of which one is rewritten.
+FILES = 20
 ROWS = "select key, v::double as v from (values {}) as rows (key, v)"
 # Two states of a table with `key`, by what differs, and how many rows do.
 STATES = (
@@ -96,7 +98,7 @@ def main(
 def compare_changes(directory: Path) -> None:
     """Print the models, snapshots and seeds that each program selects of each change."""
     before = copied(directory / "before")
-    base, seconds = timed(lambda: side(before))
+    base, seconds, _ = timed(lambda: side(before))
     dbt(before, "parse", "--target-path", str(before / "state"))
     console.print(f"one side compiled in {seconds:.1f} s\n")
     table = table_of("change", "can have an effect", "review", "dbt state:modified+", "sqlglot diff", "review, s")
@@ -111,7 +113,7 @@ def compare_changes(directory: Path) -> None:
             compiled = side(after)
             return compiled, scope.compare(base, compiled)
 
-        (compiled, result), seconds = timed(reviewed)
+        (compiled, result), seconds, _ = timed(reviewed)
         nodes = compiled.manifest.nodes
         ours = [name for name in (*result.changed, *result.affected) if nodes[name].resource_type in REFERENCED]
         listed = dbt(
@@ -204,7 +206,10 @@ def lake(directory: Path) -> SqlCatalog:
 
 
 def compare_tables(directory: Path, rows: int, changed: float) -> None:
-    """Print the seconds of comparing a table with a state of it in which some rows differ."""
+    """Print seconds and bytes read of comparing a table with two states of it in which some rows differ.
+
+    In one they are in all files; in the other in one file of many, as after an increment of recent rows.
+    """
     catalog = lake(directory)
     columns = ", ".join(f"hash(id, {number}) % 1000 as c{number}" for number in range(8))
     every = round(1 / changed)
@@ -217,28 +222,46 @@ def compare_tables(directory: Path, rows: int, changed: float) -> None:
         f"select key, customer, {amount}, c1, c2, c3, c4, c5, c6, c7 from"
         f" (select id, {texts}, {columns} from range({rows}) as rows (id))",
     )
-    table = table_of("comparison", "seconds", "of a full join", "rows that differ")
-    joined, join_seconds = timed(lambda: full_join(before, after))
     scratch = directory / "scratch"
-    changed_rows, seconds = timed(lambda: data.compare(before, after, ["key"], scratch).changed)
-    same, same_seconds = timed(lambda: data.compare(before, before, ["key"], scratch).changed)
-    [(theirs, their_seconds)] = by_sqlmesh([(before, after)])
-    for name, figure, count in (
-        ("full join of all columns in DuckDB", join_seconds, joined),
-        ("review", seconds, changed_rows),
-        ("review, same snapshot", same_seconds, same),
-        ("SQLMesh table_diff", their_seconds, theirs),
-    ):
-        table.add_row(name, f"{figure:.2f}", f"{figure / join_seconds:.2f}", "fails" if count is None else f"{count:,}")
-    console.print(f"{rows:,} rows of {len(before.schema().fields)} columns, one of {every:,} changed")
+    compare_both(f"{rows:,} rows, one of {every:,} changed, in all files", before, after, scratch, same_snapshot=True)
+    # A multiple of DuckDB's vectors, so that no day is in two files.
+    size = rows // FILES // 2048 * 2048
+    by_day = f"select {texts}, {columns}, cast(id // {size} as int) as day from range({FILES * size}) as rows (id)"
+    old = filled(catalog, "recent", by_day, size)
+    new = catalog.load_table("marts.recent")
+    last = f"{by_day} where id >= {(FILES - 1) * size}"
+    with duckdb.connect() as database:
+        is_changed = f"hash(key) % {round(every / FILES)} = 0"
+        changes = f"select * replace (if({is_changed}, c0 + 1, c0) as c0) from ({last})"
+        new.overwrite(database.sql(changes).to_arrow_table().cast(old.schema().as_arrow()), f"day = {FILES - 1}")
+    compare_both(f"{rows:,} rows, about one of {every:,} changed, in one file of {FILES}", old, new, scratch)
+
+
+def compare_both(title: str, before: Table, after: Table, scratch: Path, same_snapshot: bool = False) -> None:
+    """Print what a full join, a review and SQLMesh need for two states of a table."""
+    table = table_of("comparison", "seconds", "of a full join", "MB read", "of a full join", "rows that differ")
+    joined = timed(lambda: full_join(before, after))
+    compared = [("full join of all columns in DuckDB", *joined)]
+    compared.append(("review", *timed(lambda: data.compare(before, after, ["key"], scratch).changed)))
+    if same_snapshot:
+        compared.append(
+            ("review, same snapshot", *timed(lambda: data.compare(before, before, ["key"], scratch).changed))
+        )
+    for name, count, seconds, read in compared:
+        of_join = f"{seconds / joined[1]:.2f}", f"{read / 1e6:.1f}", f"{read / joined[2]:.2f}"
+        table.add_row(name, f"{seconds:.2f}", *of_join, f"{count:,}")
+    [(theirs, seconds)] = by_sqlmesh([(before, after)])
+    counted = "fails" if theirs is None else f"{theirs:,}"
+    table.add_row("SQLMesh table_diff", f"{seconds:.2f}", f"{seconds / joined[1]:.2f}", "", "", counted)
+    console.print(title)
     console.print(table)
     console.print()
 
 
-def filled(catalog: SqlCatalog, name: str, sql: str) -> Table:
-    """Make a table of the rows of a query of DuckDB."""
+def filled(catalog: SqlCatalog, name: str, sql: str, size: int = 1_000_000) -> Table:
+    """Make a table of the rows of a query of DuckDB, so many in each file."""
     with duckdb.connect() as database:
-        batches: Any = database.sql(sql).to_arrow_reader(1_000_000)
+        batches: Any = database.sql(sql).to_arrow_reader(size)
         made = catalog.create_table(f"marts.{name}", batches.schema)
         for batch in batches:
             made.append(pa.Table.from_batches([batch]))
@@ -256,10 +279,16 @@ def full_join(before: Table, after: Table) -> int:
     return int(count)
 
 
-def timed(work: Callable[[], Result]) -> tuple[Result, float]:
-    """Return a result and the seconds that it took."""
-    start = time.monotonic()
-    return work(), time.monotonic() - start
+def timed(work: Callable[[], Result]) -> tuple[Result, float, int]:
+    """Return a result, the seconds that it took, and the bytes that this process has read for it."""
+    start, before = time.monotonic(), bytes_read()
+    return work(), time.monotonic() - start, bytes_read() - before
+
+
+def bytes_read() -> int:
+    """Return how many bytes this process has read, from the page cache or not."""
+    figures = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(figures["rchar"])
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ def test_a_recipient_who_is_tried_later_gets_the_mail_and_the_others_get_it_once
     lake.publish("a")
     mailbox.later = 1
     [problem] = lake.notify(env | NO_TIME)
-    assert "to be asked later for later@example.com" in problem
+    assert "defers later@example.com" in problem
     [entry] = lake.entries
     assert (entry.mail, entry.waiting_for) == ("pending", "later@example.com")
     # The next run begins by asking for this one alone, and asks again while there is time.
