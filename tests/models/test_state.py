@@ -270,7 +270,7 @@ def random_steps(seed: int, count: int) -> list[list[Callable[[Shop], None]]]:
 @pytest.mark.parametrize(
     ("seed", "steps"),
     [
-        (0, [Random(0).sample(ACTIONS, k=5)]),
+        pytest.param(0, [Random(0).sample(ACTIONS, k=5)], marks=pytest.mark.long),
         pytest.param(1, [[rotation, wave]], marks=[pytest.mark.long, pytest.mark.chaos]),
         pytest.param(SEED, random_steps(SEED, 12), marks=[pytest.mark.long, pytest.mark.chaos]),
     ],

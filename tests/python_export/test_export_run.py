@@ -575,6 +575,7 @@ def test_a_failing_data_test_withholds_the_dataset(settings: Settings, shop: Pro
     assert public_files(settings) == {}
 
 
+@pytest.mark.long
 def test_a_spark_error_of_the_build_is_named_without_values(settings: Settings, shop: Project, land: Land) -> None:
     land([*hostile_rows(), in_next_week(1000)])
     raising = MODEL.replace("select event_id", "select cast(raise_error(note) as string) as reason, event_id")
@@ -631,6 +632,7 @@ def test_a_dbt_that_cannot_begin_is_an_error(settings: Settings, shop: Project, 
             export(settings, shop)
 
 
+@pytest.mark.long
 def test_without_a_build_the_table_must_hold_the_week(settings: Settings, shop: Project, land: Land) -> None:
     land([*hostile_rows(), in_next_week(1000)])
     export(settings, shop)
@@ -687,6 +689,7 @@ def test_no_room_for_the_unload_publishes_nothing_and_then_works(settings: Setti
     assert not export(settings, shop).unchanged
 
 
+@pytest.mark.long
 def test_a_statement_that_takes_too_long_is_ended(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKEHOUSE_STATEMENT_TIMEOUT", "10s")
     forever = "select count(*) from range(1000000000000) where sqrt(id) = -1"

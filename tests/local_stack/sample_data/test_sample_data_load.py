@@ -123,6 +123,7 @@ def test_both_waves_land_as_in_the_log_and_only_once(empty_stack):
         load(empty_stack, **ARGUMENTS, wave=2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("address", "message"),
     [

@@ -82,6 +82,7 @@ def test_a_schema_behind_the_first_look_at_a_new_table_lands(topic: TopicFixture
     assert sales(topic)[-2:] == [(1, None), (2, 2)]
 
 
+@pytest.mark.long
 def test_an_older_version_that_comes_late_is_no_narrowing(topic: TopicFixture) -> None:
     name = f"sale_{topic.declaration.table}"
     old, new = (topic.register(record(name, a=kind)) for kind in ("int", "long"))
@@ -139,6 +140,7 @@ def test_a_schema_that_is_not_avro_makes_dead_letters(topic: TopicFixture) -> No
     )
 
 
+@pytest.mark.long
 def test_a_schema_that_spark_cannot_parse_makes_dead_letters_and_is_named_where_it_comes_through(
     topic: TopicFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,6 +183,7 @@ def test_stop_names_the_field_and_leaves_the_table_untouched(topic: TopicFixture
     assert sales(topic) == [(None, 1)] * exists + [(None, 1), (2, 2), (None, None)]
 
 
+@pytest.mark.long
 def test_a_batch_that_fails_after_the_table_was_widened_lands_later(topic: TopicFixture) -> None:
     topic.produce(topic.encode(topic.register(record("sale", id="int")), {"id": 1}))
     topic.land_well()

@@ -86,6 +86,7 @@ def test_a_broker_that_is_away_is_one_line(models_dir: Path, tmp_path: Path, mon
     assert re.fullmatch(r"error: Kafka at 127.0.0.1:1 does not answer \(\w+\)\. Check [^\n]+\n", result.stderr)
 
 
+@pytest.mark.long
 def test_a_catalog_that_spark_cannot_open_is_one_line_with_its_cause(
     topic: TopicFixture, models_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

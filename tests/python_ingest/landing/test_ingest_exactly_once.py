@@ -66,6 +66,7 @@ def test_the_snapshot_describes_its_batch(topic: TopicFixture) -> None:
     assert summary["operation"].value == "overwrite"
 
 
+@pytest.mark.long
 def test_a_batch_without_rows_has_its_number_alone(topic: TopicFixture) -> None:
     transactions(topic, topic.register(SALE), "commit", "abort")
     topic.land_well(Options(max_records=5, wait=10))
@@ -83,7 +84,10 @@ def test_a_batch_without_rows_has_its_number_alone(topic: TopicFixture) -> None:
     assert_exactly_once(topic, 8)
 
 
-@pytest.mark.parametrize(("first", "partition"), [(0, 0), (1, 0), (0, 1), (1, 1)])
+@pytest.mark.parametrize(
+    ("first", "partition"),
+    [(0, 1), *(pytest.param(*pair, marks=pytest.mark.long) for pair in ((0, 0), (1, 0), (1, 1)))],
+)
 def test_of_two_that_fill_holes_under_different_numbers_one_is_refused(
     topic: TopicFixture, monkeypatch: pytest.MonkeyPatch, first: int, partition: int
 ) -> None:
@@ -398,6 +402,7 @@ class Seeking(Consumer):
         super().assign(partitions)
 
 
+@pytest.mark.long
 def test_from_earliest_passes_over_offsets_without_records(
     topic: TopicFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -446,6 +446,7 @@ def locked_catalog(settings: Settings, seconds: float = 0) -> Iterator[None]:
             other.execute("rollback")
 
 
+@pytest.mark.long
 def test_a_damaged_or_missing_metadata_file_is_named(topic: TopicFixture) -> None:
     produce(topic, 6)
     topic.land_well()

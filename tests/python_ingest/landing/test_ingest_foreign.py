@@ -63,6 +63,7 @@ def test_neighbours_of_hostile_schemas_are_untouched_and_each_is_named(topic: To
     assert_exactly_once(topic, 2 * len(foreign))
 
 
+@pytest.mark.long
 def test_a_replay_lands_a_foreign_schema_once_the_declaration_names_its_subject(topic: TopicFixture) -> None:
     subject = f"{topic.name}-moved"
     topic.produce(topic.encode(topic.register(sale(topic)), {"id": 1, "note": "own"}))

@@ -120,6 +120,7 @@ def test_records_that_are_not_landed_yet_are_no_problem(topic: TopicFixture) -> 
     assert (report.records, report.problems) == (6, [])
 
 
+@pytest.mark.long
 def test_pieces_and_chunks_see_what_one_pass_sees(topic: TopicFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     landed(topic, 30)
     topic.sql(f"delete from {{table}} where {AT.format(0, 'in (3, 4)')}")
@@ -249,6 +250,7 @@ def test_credentials_are_asked_for_again_in_every_partition(
     assert (report.records, report.decoded, report.problems) == (6, 6, [])
 
 
+@pytest.mark.long
 def test_a_damaged_file_is_named(topic: TopicFixture, models_dir: Path, lakehouse: Lakehouse) -> None:
     landed(topic, 6)
     table = topic.table()
