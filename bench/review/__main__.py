@@ -211,7 +211,7 @@ def compare_tables(directory: Path, rows: int, changed: float) -> None:
     In one they are in all files; in the other in one file of many, as after an increment of recent rows.
     """
     catalog = lake(directory)
-    columns = ", ".join(f"hash(id, {number}) % 1000 as c{number}" for number in range(8))
+    columns = ", ".join(f"cast(hash(id, {number}) % 1000 as bigint) as c{number}" for number in range(8))
     every = round(1 / changed)
     texts = "concat('shop-', id) as key, concat('customer ', id % 100000) as customer"
     before = filled(catalog, "before", f"select {texts}, {columns} from range({rows}) as rows (id)")
