@@ -22,7 +22,7 @@ TABLES = (*REFERENCED, "source")
 # Config that changes no row of a table.
 NOT_BUILT = ("access", "contract", "docs", "group", "meta", "tags")
 SETTINGS = ("conf/spark-defaults.conf", "profiles.yml")
-# By which dbt finds a macro that stands for one of its own.
+# By which dbt finds a macro that replaces one of dbt.
 DISPATCHED = ("default__", "materialization_", "spark__")
 
 

@@ -2,7 +2,7 @@
 
 Each test is in one tier, by the fixtures it uses: `unit` needs no service and not dbt, `stack` one of both, `cluster`
 is all of tests/cluster. A module that starts services itself is marked `stack`. `long` takes a test out of `make test`:
-random sequences, more seeds, faults of services, lakes of its own. `make chaos` runs what is marked `chaos`.
+random sequences, more seeds, faults of services, separate lakes. `make chaos` runs what is marked `chaos`.
 
 `make test` has two workers, each with a stack. A module is a group, which one worker runs in order. The worker that is
 free takes the next group: first the main lake, which takes longest, then what needs services, unit tests at the end.

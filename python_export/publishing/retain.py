@@ -27,7 +27,7 @@ class SnapshotErasedError(UserError):
 
 
 def tag_snapshot(catalog: Catalog, target: Target, manifest: Manifest) -> None:
-    """Tag the snapshot that a version was made from, unless it is tagged or gone. An export root has tags of its own.
+    """Tag the snapshot that a version was made from, unless it is tagged or gone. Each export root has other tags.
 
     Raises:
         UserError: others commit to the table all the time.

@@ -63,7 +63,7 @@ class LocalTarget(Layout):
         return [path for path in paths if DELIVERY.fullmatch(path)]
 
     def folder(self) -> str:
-        """Return the empty string: a version is renamed as a whole, so its files need no folder of their own."""
+        """Return the empty string: a version is renamed as a whole, so its files need no separate folder."""
         return ""
 
     def add(self, directory: Path, path: str) -> None:

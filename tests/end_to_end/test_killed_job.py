@@ -1,7 +1,7 @@
 """A job that is killed and run again: one version, one mail, a line per run in the history.
 
 It comes before the modules that go on with the main lake. The job of that is killed once; `make chaos` kills one on a
-lake of its own in every step.
+separate lake in every step.
 """
 
 import signal

@@ -1,6 +1,6 @@
 """A lake of release 0.5, upgraded as in docs/upgrading.md: one command line, one full refresh.
 
-The tests of this module run in order and share a lake of their own: what is tested is a history.
+The tests of this module run in order and share a separate lake: what is tested is a history.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Some 10,000 events that contradict, repeat, delete and overtake each other, in the shape the ingester lands them in.
 
 Every event is drawn so that keys, joins and time windows collide often. In which wave an event arrives has nothing to
-do with when it happened, except that nothing arrives twice. Each seed has keys of its own: the events of several share
+do with when it happened, except that nothing arrives twice. Each seed has other keys: the events of several share
 tables and meet nowhere.
 """
 
