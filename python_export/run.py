@@ -243,6 +243,7 @@ class Exporter:
                     self.exported.withheld.append(Withheld(dataset.name, str(week), error.message))
                 except Exception as error:
                     failed[dataset.name] = error
+        settled: set[str] = set()
         for source, file, facts in staged:
             dataset = source.dataset
             quiet = [issue.message for issue in self.readiness.warnings.get(week, ()) if withholds(issue, dataset)]
@@ -262,7 +263,7 @@ class Exporter:
                 raise
             except WithdrawnContentError as error:
                 self.exported.warnings.append(str(error))
-                hold.drop(self.catalog, {target.address(f"{dataset.name}/{week}")})
+                settled.add(target.address(f"{dataset.name}/{week}"))
                 continue
             except hold.HeldError as error:
                 self.exported.withheld.append(Withheld(dataset.name, str(week), error.message))
@@ -271,7 +272,8 @@ class Exporter:
                 failed[dataset.name] = error
                 continue
             self.exported.published.append(version)
-            hold.drop(self.catalog, {target.address(f"{dataset.name}/{week}")})
+            settled.add(target.address(f"{dataset.name}/{week}"))
+        hold.drop(self.catalog, settled)
         return [
             (Withheld(name, str(week), self._to_user_error(error, directory).message), error)
             for name, error in failed.items()

@@ -38,6 +38,8 @@ def write(
     Raises:
         UserError: a file cannot be written, or Parquet does not have the rows of the CSV.
     """
+    if not formats:
+        return []
     require(formats)
     rows: dict[Path, int] = {}
     with reading(scratch, f"{manifest.path} cannot be written in other formats", ROOM) as database:
