@@ -45,7 +45,7 @@ $(JARS): python_common/spark/pom.xml python_common/spark/jars.lock | $(VENV)
 	@$(RUN) python -m python_common.spark.jars fetch
 	@touch $@
 
-$(PREPARED): $(VENV) $(JARS)
+$(PREPARED): $(VENV) $(JARS) $(wildcard python_common/spark/classes/*)
 	@echo "setup: archiving the classes that Spark loads, so that it starts in half the time"
 	@$(RUN) python -m local_stack.first_start
 	@touch $@
@@ -53,7 +53,7 @@ $(PREPARED): $(VENV) $(JARS)
 $(CLUSTER): $(wildcard python_common/spark/cluster/*) | $(PREPARED)
 	@echo "setup: fetching the jars of a lake on servers into python_common/spark/target/cluster"
 	@$(RUN) python -m python_common.spark.jars fetch python_common/spark/cluster/pom.xml python_common/spark/target
-	@$(RUN) python -m python_common.spark.compiled python_common/spark/cluster/SafeJdbcCatalog.java python_common/spark/target/cluster/SafeJdbcCatalog.jar
+	@$(RUN) python -m python_common.spark.compiled python_common/spark/target/cluster/SafeJdbcCatalog.jar python_common/spark/cluster/SafeJdbcCatalog.java
 	@touch $@
 
 browser: ## Install Chromium, in which a test looks at the report

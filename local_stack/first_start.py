@@ -1,4 +1,4 @@
-"""The end of `make setup`: the jar of the Thrift server's authenticator, and a class archive.
+"""The end of `make setup`: the jar of the project's Java classes, and a class archive.
 
 The archive (application class data sharing of the JVM) saves each later start of Spark seconds. A Thrift server writes
 it when it ends, after SQL of the ingester's, dbt's and the export's kinds. It fits one Java and one set of jars.
@@ -15,9 +15,9 @@ from local_stack import temporary
 from python_common.config import connections
 from python_common.config.settings import Settings
 from python_common.log import log, run_module
-from python_common.spark import compiled, java, spark_conf, thrift, thrift_server
+from python_common.spark import compiled, java, spark_conf, thrift
 
-SOURCE = Path(thrift_server.__file__).parent / "thrift_auth" / f"{thrift_server.AUTHENTICATOR}.java"
+SOURCES = Path(compiled.__file__).with_name("classes")
 DUMP_SECONDS = 600
 WRITTEN_AT_EXIT = f"-XX:ArchiveClassesAtExit={spark_conf.CLASS_ARCHIVE} -Xlog:cds=off -Xlog:cds+dynamic=off"
 STATEMENTS = """
@@ -50,9 +50,9 @@ select count(*) from topic
 
 
 def main() -> None:
-    """Make the authenticator's jar and the archive of classes; a UserError without Java, or if a service fails."""
+    """Make the jar of the classes and the archive of classes; a UserError without Java, or if a service fails."""
     java.executable()
-    compiled.make_jar(SOURCE, thrift_server.AUTHENTICATOR_JAR)
+    compiled.make_jar(spark_conf.CLASSES_JAR, *SOURCES.glob("*.java"))
     spark_conf.CLASS_ARCHIVE.unlink(missing_ok=True)
     more = {"SPARK_SUBMIT_OPTS": WRITTEN_AT_EXIT}
     with (

@@ -1,12 +1,13 @@
 """Compiles the project's Java classes with Janino, which ships with Spark: no JDK is needed.
 
-`python -m python_common.spark.compiled SOURCE JAR`
+`python -m python_common.spark.compiled JAR SOURCE...`
 """
 
 import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from py4j.java_collections import JavaArray
@@ -16,8 +17,8 @@ from pyspark.java_gateway import launch_gateway
 from python_common.spark import spark_conf
 
 
-def make_jar(source: Path, jar: Path) -> None:
-    """Compile a class against the jars of Spark and of the project, and put it in a jar."""
+def make_jar(jar: Path, *sources: Path) -> None:
+    """Compile classes against the jars of Spark and of the project, and put them in a jar."""
     jars = [*(spark_conf.SPARK_HOME / "jars").glob("*.jar"), *spark_conf.JARS_DIR.glob("*.jar")]
     with tempfile.TemporaryDirectory() as directory:
         gateway = launch_gateway(popen_kwargs={"env": spark_conf.process_environment(), "stderr": subprocess.DEVNULL})  # type: ignore[no-untyped-call]
@@ -26,7 +27,7 @@ def make_jar(source: Path, jar: Path) -> None:
             compiler = jvm.org.codehaus.janino.CompilerFactory().newCompiler()
             compiler.setDestinationDirectory(jvm.java.io.File(directory), False)
             compiler.setClassPath(_java_files(gateway, sorted(jars)))
-            compiler.compile(_java_files(gateway, [source]))
+            compiler.compile(_java_files(gateway, sources))
         finally:
             gateway.shutdown()
         # A running JVM may have the old file open.
@@ -36,7 +37,7 @@ def make_jar(source: Path, jar: Path) -> None:
                 archive.write(file, file.relative_to(directory))
 
 
-def _java_files(gateway: JavaGateway, paths: list[Path]) -> JavaArray:
+def _java_files(gateway: JavaGateway, paths: Sequence[Path]) -> JavaArray:
     files = gateway.new_array(gateway.jvm.java.io.File, len(paths))
     for position, path in enumerate(paths):
         files[position] = gateway.jvm.java.io.File(str(path))

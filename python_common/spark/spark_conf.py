@@ -21,6 +21,7 @@ from python_common.spark import java
 DEFAULTS = PROJECT_ROOT / "conf" / "spark-defaults.conf"
 LOGGING = PROJECT_ROOT / "conf" / "log4j2.properties"
 JARS_DIR = TARGET / "spark"
+CLASSES_JAR = JARS_DIR / "lakehouse.jar"
 CLUSTER_DIR = JARS_DIR.with_name("cluster")
 """Jars of a lake on servers; `make setup EXTRAS=cluster` makes them."""
 CLASS_ARCHIVE = JARS_DIR.with_name("spark.jsa")
@@ -48,7 +49,7 @@ def configuration(settings: Settings) -> dict[str, str]:
     on_one_machine = catalog_properties.is_on_one_machine(settings)
     folders = [JARS_DIR] if on_one_machine else [JARS_DIR, CLUSTER_DIR]
     return {
-        **({} if on_one_machine else _s3a()),
+        **({"spark.hadoop.fs.file.impl": "ModesFileSystem"} if on_one_machine else _s3a()),
         **{f"{catalog}.{name}": value for name, value in catalog_properties.for_spark(settings).items()},
         "spark.driver.extraClassPath": f"{JARS_DIR}/*",
         "spark.executor.extraClassPath": ":".join(f"{folder}/*" for folder in folders),
@@ -97,7 +98,7 @@ def _of_executors(settings: Settings) -> dict[str, str]:
 
 def require_jars(settings: Settings | None = None) -> None:
     """Raise a UserError with the remedy when the jars have not been fetched."""
-    if not any(JARS_DIR.glob("*.jar")):
+    if not CLASSES_JAR.exists():
         raise UserError(f"The jars are not in {JARS_DIR}", "Run `make setup`")
     on_servers = settings is not None and not catalog_properties.is_on_one_machine(settings)
     if on_servers and not any(CLUSTER_DIR.glob("*.jar")):

@@ -25,8 +25,6 @@ from python_common.errors import UserError
 from python_common.process import Service
 from python_common.spark import java, spark_conf, thrift
 
-AUTHENTICATOR = "PasswordFileAuthenticator"
-AUTHENTICATOR_JAR = spark_conf.JARS_DIR / f"{AUTHENTICATOR}.jar"
 MAIN_CLASS = "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2"
 
 
@@ -59,8 +57,6 @@ def _environment(directory: Path, settings: Settings) -> dict[str, str]:
     environment["SPARK_SUBMIT_OPTS"] = " ".join(
         [
             environment["SPARK_SUBMIT_OPTS"],
-            # Hive reads the class name from the system property alone.
-            f"-Dhive.server2.custom.authentication.class={AUTHENTICATOR}",
             f"-Dlakehouse.thrift.password.file={directory / 'password'}",
             # Each session leaves a directory there.
             f"-Djava.io.tmpdir={directory / 'tmp'}",
@@ -71,8 +67,6 @@ def _environment(directory: Path, settings: Settings) -> dict[str, str]:
 
 def _prepare(directory: Path, settings: Settings) -> list[str]:
     java.executable()
-    if not AUTHENTICATOR_JAR.exists():
-        raise UserError(f"{AUTHENTICATOR_JAR} is missing", "Run `make setup`")
     spark_conf.require_jars(settings)
     bind = settings.thrift_bind or settings.thrift_host
     if not is_loopback(bind) and not settings.thrift_security.is_on:
