@@ -18,8 +18,9 @@
     (ref('int_store_orders_deduplicated'), 'order_lines', 'missing: no order line',
         'coalesce(size(order_lines), 0) <= 0'),
     (ref('stg_payments__payments'), 'amount', too_large, 'is_amount_overflow'),
-    (ref('stg_shop__products'), 'price', too_large, 'has_lost_price'),
-    (ref('int_store_order_lines_exploded'), 'unit_price, line_amount', too_large, 'has_lost_price'),
+    (ref('stg_shop__products'), 'price', too_large, 'is_price_overflow'),
+    (ref('int_store_order_lines_exploded'), 'unit_price, line_amount', too_large,
+        'is_price_overflow'),
     (ref('fct_order_lines'), 'line_amount', too_large,
         'line_amount is null and quantity is not null and unit_price is not null'),
     (ref('fct_product_sales'), 'total_amount', too_large,
@@ -35,9 +36,9 @@ with issues as (
     {% for relation, column, issue_type, condition in issues %}
         select
             '{{ relation.identifier }}' as model_name,
-            '{{ column }}' as flawed_column,
+            '{{ column }}' as column_name,
             '{{ issue_type }}' as issue_type,
-            count_if({{ condition }}) as flawed_rows
+            count_if({{ condition }}) as row_count
         from {{ relation }}
         {% if not loop.last %}
             union all
@@ -50,9 +51,9 @@ final as (
 
     select
         model_name,
-        flawed_column,
+        column_name,
         issue_type,
-        flawed_rows
+        row_count
     from issues
 
 )

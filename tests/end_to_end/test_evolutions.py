@@ -134,7 +134,7 @@ def test_every_record_is_decoded(evolved: Evolved) -> None:
 
 def test_a_record_stays_unless_it_has_no_key_and_those_are_counted(evolved: Evolved, cursor: hive.Cursor) -> None:
     issues = table(cursor, "select * from ops.data_quality_issues where issue_type like 'missing: no model%'")
-    counted = {row["model_name"]: row["flawed_rows"] for row in issues}
+    counted = {row["model_name"]: row["row_count"] for row in issues}
     for topic in DEDUPLICATED:
         rows = survivors(evolved, topic)
         lost = {case.what for position, case in evolved.of(topic).items() if position not in rows}

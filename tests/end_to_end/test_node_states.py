@@ -49,4 +49,4 @@ def test_the_inputs_of_every_node_are_those_that_a_parser_finds(lake: Lake, targ
     built = {"model", "seed", "snapshot", "test"}
     stored = {name for name, node in nodes.items() if node["config"]["materialized"] != "ephemeral"}
     missing = {nodes[name]["name"] for name in stored - noted.keys() if nodes[name]["resource_type"] in built}
-    assert missing <= NEVER_NOTED | {"accepted_values_ops_data_quality_issues_flawed_rows__False__0"}, missing
+    assert missing <= NEVER_NOTED | {"accepted_values_ops_data_quality_issues_row_count__False__0"}, missing

@@ -35,7 +35,7 @@ final as (
         order_line.quantity,
         order_line.unit_price,
         order_line.line_amount,
-        order_line.has_lost_price,
+        order_line.is_price_overflow,
 
         -- masked
         concat('store-', customer_pseudonym) as customer_key,

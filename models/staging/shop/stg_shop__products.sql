@@ -24,7 +24,7 @@ final as (
 
         -- money
         try_cast(price as decimal(28, 2)) as price,
-        price is not null and try_cast(price as decimal(28, 2)) is null as has_lost_price,
+        price is not null and try_cast(price as decimal(28, 2)) is null as is_price_overflow,
 
         -- change: a tombstone deletes, a row deletes if its __deleted is true
         kafka_raw_value is null or coalesce(__deleted = 'true', false) as is_deleted,

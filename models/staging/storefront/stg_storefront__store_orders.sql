@@ -29,7 +29,7 @@ final as (
                 'quantity', try_cast(line.quantity as bigint),
                 'unit_price', try_cast(line.unit_price as decimal(28, 2)),
                 'line_amount', try_cast(line.net_price as decimal(28, 2)),
-                'has_lost_price', (
+                'is_price_overflow', (
                     line.unit_price is not null
                     and try_cast(line.unit_price as decimal(28, 2)) is null
                     or line.net_price is not null
