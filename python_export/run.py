@@ -28,8 +28,8 @@ from python_export.notify.exported import Exported
 from python_export.publishing import formats, hold, late
 from python_export.publishing.manifest import Manifest
 from python_export.publishing.publish import WithdrawnContentError, build_manifest, publish
-from python_export.publishing.retain import tag_snapshot
 from python_export.publishing.target import Target, is_announced, open_target, staging, stopped
+from python_export.publishing.versions import tag_snapshot
 from python_export.readiness import completeness, pii_gate
 from python_export.readiness.issues import Readiness, Withheld, ready, withhold, withholds, without_dataset
 from python_export.readiness.unclassified import omitted_fields, unclassified_fields

@@ -27,9 +27,9 @@ from python_export.publishing.audit import CheckResult, audit, audit_pointer
 from python_export.publishing.difference import difference
 from python_export.publishing.manifest import Manifest, newest, paths, published
 from python_export.publishing.publish import withdraw as withdraw_version
-from python_export.publishing.retain import remove_version
-from python_export.publishing.retain import reproduce as write_again
 from python_export.publishing.target import Target, open_target, staging
+from python_export.publishing.versions import remove_version
+from python_export.publishing.versions import reproduce as write_again
 from python_export.variables import Channels
 
 GONE = "it was published, and is missing; if it was deleted on purpose, run `lakehouse export outbox drop`"

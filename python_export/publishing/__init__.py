@@ -1,1 +1,1 @@
-"""Versions of a week, and where they go: publish, retain, compare two, audit."""
+"""Versions of a week, and where they go: publish, tag, compare two, audit."""

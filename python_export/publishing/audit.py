@@ -29,8 +29,8 @@ from python_export.publishing import datapackage
 from python_export.publishing.difference import CHANGED, CHANGES, KIND
 from python_export.publishing.manifest import Manifest, Withdrawn, newest, paths, published, read
 from python_export.publishing.publish import build_manifest, changes_after
-from python_export.publishing.retain import SnapshotErasedError, source_snapshot
 from python_export.publishing.target import Target, digest
+from python_export.publishing.versions import SnapshotErasedError, source_snapshot
 
 csv.field_size_limit(2**31 - 1)
 

@@ -14,7 +14,7 @@ from python_dbt.pii.check import require_classified
 from python_dbt.pii.declared import UndeclaredField, maps
 from python_dbt.project import Project
 from python_export.variables import Choices
-from python_ingest.avro.merge import CASE_TWIN
+from python_ingest.avro.versions import CASE_TWIN
 from python_ingest.bronze.schema_state import SchemaState
 
 

@@ -3,8 +3,8 @@
 from pyiceberg.types import DecimalType, IcebergType, ListType, MapType, StructType
 
 from python_ingest.avro.expanded_schema import PRIMITIVES
-from python_ingest.avro.merge import column_type
 from python_ingest.avro.types import AvroField, AvroSchema, AvroType
+from python_ingest.avro.versions import column_type
 from python_ingest.avro.walk import (
     WIDER_NUMBERS,
     IncompatibleSchema,

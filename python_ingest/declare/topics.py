@@ -13,8 +13,8 @@ from pyiceberg.types import IcebergType, StructType
 from python_common.config.environment import PROJECT_ROOT
 from python_common.config.variables import seconds
 from python_common.errors import UserError
-from python_ingest.declare import spark_types, subjects, table_layout
-from python_ingest.declare.subjects import Subject
+from python_ingest.declare import persons, spark_types, table_layout
+from python_ingest.declare.persons import Subject
 from python_ingest.declare.table_layout import PartitionField
 
 MODELS_DIR = PROJECT_ROOT / "models"
@@ -210,7 +210,7 @@ def _declarations_in(path: Path) -> list[Declaration]:
             for table in _list_of_mappings(source, "tables", location)
         ]
         of_source = [declaration for declaration in of_tables if declaration]
-        subjects.check_through({declaration.table: declaration.persons for declaration in of_source}, location)
+        persons.check_through({declaration.table: declaration.persons for declaration in of_source}, location)
         declarations += of_source
     return declarations
 
@@ -227,10 +227,10 @@ def _declaration(schema: str, source: str, table: dict[str, Any], location: str)
     for field, value in (("name", name), ("kafka.topic", kafka.get("topic"))):
         if not isinstance(value, str) or not value:
             raise UserError(f"{location}: {field} is missing or not text", f"Give {field} as text")
-    persons = subjects.read(meta.get("subjects"), source, f"{location}: subjects")
+    subjects = persons.read(meta.get("subjects"), source, f"{location}: subjects")
     try:
         declaration = Declaration(
-            schema=schema, table=str(name), columns=_columns(table, location), persons=persons, **kafka
+            schema=schema, table=str(name), columns=_columns(table, location), persons=subjects, **kafka
         )
     except ValidationError as error:
         raise _as_user_error(error, f"{location}: kafka") from None

@@ -9,7 +9,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import IcebergType, StructType
 
 from python_common.errors import UserError
-from python_ingest.avro.merge import Versions
+from python_ingest.avro.versions import Versions
 from python_ingest.avro.walk import IncompatibleSchema
 from python_ingest.bronze.column_types import widened_columns
 from python_ingest.bronze.columns import declared_columns, landed_columns

@@ -11,9 +11,9 @@ from pyiceberg.types import StructType
 
 from python_common.catalog import property_keys
 from python_common.errors import UserError
-from python_ingest.avro import expanded_schema, merge
-from python_ingest.avro.merge import Versions
+from python_ingest.avro import expanded_schema
 from python_ingest.avro.types import AvroSchema, omitted_fields
+from python_ingest.avro.versions import Versions, refuse_narrowing, replaced_fields, with_column_names
 from python_ingest.avro.walk import IncompatibleSchema, holds_nothing, walk
 from python_ingest.bronze.column_types import widened_columns
 from python_ingest.bronze.columns import landed_columns
@@ -165,10 +165,10 @@ def check_compatibility(
     if registered.schema_type != "AVRO":
         raise IncompatibleSchema("", f"the schema is {registered.schema_type}, not AVRO")
     form = expanded_schema.expand_schema(registered.text, registered.references)
-    writer = merge.with_column_names(versions, form, columns if side == "value" else None)
+    writer = with_column_names(versions, form, columns if side == "value" else None)
     versions.with_version(writer)
     widened_columns(columns, landed_columns(side, writer))
-    merge.refuse_narrowing(older, writer, declaration.allow)
+    refuse_narrowing(older, writer, declaration.allow)
     for path, schema in walk(writer):
         # Spark would read what remains of the union as another type than the column's.
         if isinstance(schema, list) and any(branch != "null" and holds_nothing(branch) for branch in schema):
@@ -176,7 +176,7 @@ def check_compatibility(
     notes = [f"{path} is omitted, {reason}: NULL in the table" for path, reason in omitted_fields(writer)]
     if notes and holds_nothing(writer):
         raise IncompatibleSchema("", f"no field can be a column: {notes[0]}")
-    for dropped, added, required in merge.replaced_fields(older, writer):
+    for dropped, added, required in replaced_fields(older, writer):
         if dropped in declaration.allow:
             continue
         if required:

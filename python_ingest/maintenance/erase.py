@@ -24,7 +24,7 @@ from python_common.catalog.commits import until_committed
 from python_common.config.settings import CATALOG_NAME
 from python_common.errors import UserError
 from python_ingest.bronze import erased, rewrite, topic_identity
-from python_ingest.declare.subjects import Subject
+from python_ingest.declare.persons import Subject
 from python_ingest.declare.topics import Declaration
 from python_ingest.maintenance.replay import POSITION
 

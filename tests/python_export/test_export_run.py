@@ -38,10 +38,10 @@ from python_export.cli.run import app
 from python_export.csv import unload
 from python_export.datasets import declared
 from python_export.notify.exported import Exported
-from python_export.publishing import hold, late, publish, retain
+from python_export.publishing import hold, late, publish
 from python_export.publishing.publish import Published
-from python_export.publishing.retain import reproduce, tag_name
 from python_export.publishing.target import open_target
+from python_export.publishing.versions import reproduce, source_snapshot, tag_name
 from python_export.run import Exporter
 from python_ingest.kafka.admin import Broker
 from tests.python_export.publishing.test_export_disk_full import no_room_beyond
@@ -494,7 +494,7 @@ def assert_reproducible_after_expiry(settings: Settings, *versions: Published) -
         thrift.rows(cursor, f"alter table {table} drop tag `{tag_name(open_target(settings), first)}`")
         thrift.rows(cursor, expire)
     with pytest.raises(UserError, match="no longer has the snapshot that events/2020-W53/v1 was made from"):
-        retain.source_snapshot(catalog, first)
+        source_snapshot(catalog, first)
 
 
 def test_a_complete_week_without_rows_is_a_header(settings: Settings, shop: Project, land: Land) -> None:

@@ -25,8 +25,8 @@ from python_export.datasets.snapshot import Source
 from python_export.notify import index, outbox
 from python_export.publishing.manifest import Manifest
 from python_export.publishing.publish import build_manifest, publish, withdraw
-from python_export.publishing.retain import source_snapshot, tag_name, tag_snapshot
 from python_export.publishing.target import digest, open_target
+from python_export.publishing.versions import source_snapshot, tag_name, tag_snapshot
 from python_export.variables import Channels
 from tests.support.hostile_rows import DATASET, MONDAY, arrow_table, current_source, hostile_rows, right_lines
 from tests.support.publishing import unlock

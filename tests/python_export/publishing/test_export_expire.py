@@ -10,6 +10,7 @@ from click.testing import Result
 from pyiceberg.catalog import Catalog
 from typer.testing import CliRunner
 
+from python_common.catalog import commits
 from python_common.config.settings import Settings
 from python_common.weeks import IsoWeek
 from python_export.cli import versions
@@ -17,10 +18,11 @@ from python_export.cli.run import app
 from python_export.datasets.dictionary import Field
 from python_export.notify import index, outbox
 from python_export.notify.messages import report_path
-from python_export.publishing import hold, late, retain
+from python_export.publishing import hold, late
 from python_export.publishing.manifest import newest, paths
 from python_export.publishing.publish import publish
 from python_export.publishing.target import Target
+from python_export.publishing.versions import tag_snapshot
 from python_export.variables import Channels
 from tests.python_export.conftest import source_of
 from tests.python_export.publishing.test_export_publish import stage
@@ -50,7 +52,7 @@ def published(target: Target, catalog: Catalog) -> list[str]:
     for number, week in enumerate((OLDEST, OLDEST, OLD, NEW)):
         staged, described = stage(target, f"note\n{number}\n"), replace(draft(week), **table)
         version = publish(target, staged, described, [Field("note", "")], target.staging / "scratch").manifest
-        retain.tag_snapshot(catalog, target, version)
+        tag_snapshot(catalog, target, version)
         target.put(report_path(IsoWeek.parse(week)), b"<p>")
     outbox.record_versions(catalog, target, Channels.of({}), [])
     index.write(target)
@@ -111,7 +113,7 @@ def test_an_expiry_that_was_cut_off_is_completed(
         raise OSError
 
     with monkeypatch.context() as broken:
-        broken.setattr(*((retain.commits, "remove_tag") if step == "tag" else (type(target), "remove")), cut_off)
+        broken.setattr(*((commits, "remove_tag") if step == "tag" else (type(target), "remove")), cut_off)
         with pytest.raises(OSError):
             expire()
     assert published[0] in paths(target)

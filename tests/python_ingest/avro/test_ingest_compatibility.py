@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka.schema_registry import Schema
 
-from python_ingest.avro.merge import Versions
+from python_ingest.avro.versions import Versions
 from python_ingest.avro.walk import IncompatibleSchema
 from python_ingest.declare.spark_types import NO_COLUMNS
 from python_ingest.declare.topics import Declaration

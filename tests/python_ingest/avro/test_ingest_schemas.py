@@ -11,8 +11,8 @@ import pytest
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from python_ingest.avro.expanded_schema import expand_schema
-from python_ingest.avro.merge import Versions, with_column_names
 from python_ingest.avro.types import omitted_fields
+from python_ingest.avro.versions import Versions, with_column_names
 from python_ingest.avro.walk import IncompatibleSchema, avro_type, fields, not_null
 from python_ingest.bronze.column_types import of_avro, reader_schema, widened_columns
 from python_ingest.bronze.columns import landed_record

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from python_common.catalog.catalog import load_catalog
-from python_ingest.declare.subjects import Subject
+from python_ingest.declare.persons import Subject
 from python_ingest.declare.table_layout import partition_field
 from python_ingest.landing.run import Options
 from python_ingest.maintenance import erase, replay

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from python_common.errors import UserError
+from python_ingest.declare.persons import Subject
 from python_ingest.declare.spark_types import in_spark
-from python_ingest.declare.subjects import Subject
 from python_ingest.declare.topics import DeadLetterLimit, Declaration, read_declarations, select
 from python_ingest.maintenance import erase
 from python_ingest.maintenance.erase import Person

@@ -26,7 +26,7 @@ from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.locks.lease import leased
 from python_ingest.bronze import rewrite
-from python_ingest.declare.subjects import Subject
+from python_ingest.declare.persons import Subject
 from python_ingest.declare.topics import DeadLetterLimit, Declaration
 from python_ingest.landing.follow import follow
 from python_ingest.landing.run import Options

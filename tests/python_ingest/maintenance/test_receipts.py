@@ -10,7 +10,7 @@ from pyiceberg.catalog import Catalog
 from python_common import pii_key
 from python_common.catalog.catalog import load_catalog, make_namespace
 from python_common.config.settings import Settings
-from python_ingest.declare.subjects import Subject
+from python_ingest.declare.persons import Subject
 from python_ingest.declare.topics import Declaration
 from python_ingest.maintenance import erase, receipts
 from python_ingest.maintenance.erase import Person
