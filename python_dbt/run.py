@@ -11,7 +11,7 @@ from pathlib import Path
 from python_common.config.deadline import Limits
 from python_common.config.settings import from_environment
 from python_common.errors import DeadlineError, Issue, UserError
-from python_common.locks.lease import held
+from python_common.locks.lease import held_number
 from python_common.log import log
 from python_common.spark import spark_sql, thrift
 from python_common.weeks import IsoWeek
@@ -158,7 +158,7 @@ def _for_weeks(weeks: Sequence[IsoWeek]) -> tuple[str, ...]:
 def _dbt(project: Project, *arguments: str, failed: str) -> None:
     command = [str(Path(sys.executable).with_name("dbt")), "--no-use-colors", *arguments]
     allowed = Limits.of(project.env).build.total_seconds()
-    env = {**project.env, "LAKEHOUSE_GIT_COMMIT": project.commit() or "", "LAKEHOUSE_LEASE": held("weekly")}
+    env = {**project.env, "LAKEHOUSE_GIT_COMMIT": project.commit() or "", "LAKEHOUSE_LEASE": held_number("weekly")}
     code, output = _run(command, project.directory, env, allowed)
     if code is None:
         raise DeadlineError(f"dbt {arguments[0]}", "LAKEHOUSE_BUILD_TIMEOUT", allowed)

@@ -79,7 +79,7 @@ class Exporter:
         chosen = declared.choose(known, names)
         self.read_topics(chosen, known.values())
         target, figures = open_target(self.settings), late.figures(self.catalog) if weeks is None else None
-        held = hold.unapproved(self.catalog)
+        holds = hold.unapproved(self.catalog)
         rows = []
         for week, due in self._due(target, weeks or (), figures, chosen).items():
             self.readiness.check(self.settings.export_grace, week)
@@ -88,7 +88,7 @@ class Exporter:
             for dataset in datasets:
                 why = late.why_due(target, dataset.name, week, has_one_version=bool(dataset.suppressed))
                 reason = reasons.get(dataset.name, "")
-                if not reason and (row := held.get(target.address(f"{dataset.name}/{week}"))):
+                if not reason and (row := holds.get(target.address(f"{dataset.name}/{week}"))):
                     reason = f"held by the last run, {row.sha256[:12]}: {row.reason}"
                 rows.append((dataset.name, str(week), why, reason))
         return rows

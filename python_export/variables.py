@@ -147,8 +147,8 @@ class Webhook(Variables):
     @property
     def origin(self) -> str:
         """Scheme and host, which messages may show."""
-        parts = urlsplit(self.url)
-        return f"{parts.scheme}://{parts.hostname}"
+        split = urlsplit(self.url)
+        return f"{split.scheme}://{split.hostname}"
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

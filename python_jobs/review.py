@@ -76,12 +76,12 @@ def review(
             directories = (old, project.directory)
             with ThreadPoolExecutor() as pool:
                 before, after = map(scope.side, pool.map(compiled_manifest, directories), directories)
-            found = _of_code(before, after, commit, project, is_static)
-            if is_static or settings is None or not any(_to_build(found, one.manifest) for one in (before, after)):
-                return found
+            of_code = _of_code(before, after, commit, project, is_static)
+            if is_static or settings is None or not any(_to_build(of_code, one.manifest) for one in (before, after)):
+                return of_code
             projects = Project(old, project.env), project
             try:
-                return _of_data(found, settings, projects, (before, after), weeks, with_samples, with_costs)
+                return _of_data(of_code, settings, projects, (before, after), weeks, with_samples, with_costs)
             finally:
                 fork.drop(settings, FORK, missing_ok=True)
 
@@ -150,9 +150,9 @@ def _compiled(side: Side, name: str) -> str:
     return (side.manifest.nodes[name].compiled_code or "") if name in side.manifest.nodes else ""
 
 
-def _selected(found: Review, manifest: DbtManifest) -> list[Node]:
+def _selected(of_code: Review, manifest: DbtManifest) -> list[Node]:
     """Return the nodes of one side that the change can reach and whose rows can be compared, by name."""
-    reached = {*found.scope.changed, *found.scope.added, *found.scope.removed, *found.scope.affected}
+    reached = {*of_code.scope.changed, *of_code.scope.added, *of_code.scope.removed, *of_code.scope.affected}
     nodes = [manifest.nodes[unique_id] for unique_id in reached & manifest.nodes.keys()]
     return sorted(
         (node for node in nodes if node.resource_type in REFERENCED and not _is_of_the_moment(node)),
@@ -160,11 +160,11 @@ def _selected(found: Review, manifest: DbtManifest) -> list[Node]:
     )
 
 
-def _to_build(found: Review, manifest: DbtManifest) -> list[str]:
+def _to_build(of_code: Review, manifest: DbtManifest) -> list[str]:
     """Return the names of the nodes of one side that are built, and of changed tests, which need no build."""
-    tests = [manifest.nodes[name] for name in (*found.scope.changed, *found.scope.added) if name in manifest.nodes]
+    tests = [manifest.nodes[name] for name in (*of_code.scope.changed, *of_code.scope.added) if name in manifest.nodes]
     names = {node.name for node in tests if node.resource_type == "test"}
-    return sorted(names | {node.name for node in _selected(found, manifest)})
+    return sorted(names | {node.name for node in _selected(of_code, manifest)})
 
 
 def _is_of_the_moment(node: Node) -> bool:
@@ -173,7 +173,7 @@ def _is_of_the_moment(node: Node) -> bool:
 
 
 def _of_data(
-    found: Review,
+    of_code: Review,
     settings: Settings,
     projects: tuple[Project, Project],
     sides: tuple[Side, Side],
@@ -182,7 +182,7 @@ def _of_data(
     with_costs: bool,
 ) -> Review:
     """Build both sides in a fork and compare their tables."""
-    chosen = [_selected(found, side.manifest) for side in sides]
+    chosen = [_selected(of_code, side.manifest) for side in sides]
     events = fork.forks_directory(settings) / FORK / fork.EVENTS
     log.info("forking the lake, without copying data")
     made = fork.create(settings, FORK, timedelta(hours=24), cost.spark_properties(events) if with_costs else {})
@@ -192,7 +192,7 @@ def _of_data(
     env = {**projects[0].env, **read_env_file(made.env_file)}
     runs, ends = [], []
     for side, nodes, project, name in zip(sides, chosen, projects, (BEFORE, AFTER), strict=True):
-        names = _to_build(found, side.manifest)
+        names = _to_build(of_code, side.manifest)
         log.info(f"{name} the change: building {len(nodes)} nodes and testing them")
         run = Project(project.directory, {**env, "DBT_TARGET_PATH": str(made.directory / f"target-{name}")})
         if name == BEFORE and not _has_inputs(base, nodes, side.manifest):
@@ -210,28 +210,28 @@ def _of_data(
     effect = _Comparison(sides[1].manifest, weeks, made.directory / "rows", impersonal, with_samples)
     drift = _Comparison(sides[0].manifest, weeks, made.directory / "rows", impersonal)
     # Of an added node there is nothing before, and of a removed one nothing after.
-    kept = {node.unique_id for node in chosen[0]}
+    ids_before = {node.unique_id for node in chosen[0]}
     # It failed, or something that it is made of.
     unbuilt = {name for _, of_run in runs for name, status in of_run.items() if status in ("error", "skipped")}
-    nodes = [node for node in chosen[1] if node.unique_id in kept]
+    nodes = [node for node in chosen[1] if node.unique_id in ids_before]
     tables = effect.tables([node for node in nodes if node.unique_id not in unbuilt], before, after)
     costs = cost.costs(events, ends[0]) if with_costs else {}
     drifted = [table for table in drift.tables(chosen[0], base, before) if not table.change.is_equal]
     (known, statuses_before), (issues, statuses) = runs
     return replace(
-        found,
-        findings=[*_failures(issues, known, found.names), *found.findings],
+        of_code,
+        findings=[*_failures(issues, known, of_code.names), *of_code.findings],
         tables=tables,
         drift=drifted,
         costs={node.name: costs[node.unique_id] for node in chosen[1] if node.unique_id in costs},
         not_compared={
-            **found.not_compared,
+            **of_code.not_compared,
             **effect.not_compared,
             **{node.name: "its build failed or was skipped" for node in nodes if node.unique_id in unbuilt},
         },
         # An unchanged test passes as before.
         tests={
-            found.names[name]: (statuses_before[name], status)
+            of_code.names[name]: (statuses_before[name], status)
             for name, status in sorted(statuses.items())
             if name.startswith("test.") and statuses_before.get(name, status) != status
         },
@@ -255,8 +255,7 @@ def _newest_weeks(catalog: Catalog, nodes: Iterable[Node], number: int) -> list[
         for partition in table.inspect.partitions().to_pylist()
     }
     last = IsoWeek.last_complete(datetime.now(UTC))
-    found = [IsoWeek.parse(week) for week in sorted(weeks)] or [last.minus(n) for n in reversed(range(number))]
-    return found[-number:]
+    return [IsoWeek.parse(week) for week in sorted(weeks)][-number:] or [last.minus(n) for n in reversed(range(number))]
 
 
 def _built(
@@ -317,7 +316,7 @@ class _Comparison:
 
     def tables(self, nodes: Iterable[Node], before: Catalog, after: Catalog) -> list[TableReport]:
         """Return what differs, of exported tables by week. What cannot be compared is in `not_compared`."""
-        found: list[TableReport] = []
+        reports: list[TableReport] = []
         for node in nodes:
             name = node.table
             if _is_compared_view(node, self.manifest):
@@ -331,10 +330,10 @@ class _Comparison:
                 self.not_compared[node.name] = f"no rows of it are stored {side} the change"
                 continue
             try:
-                found += [*self._compared(node, tables[0], tables[1])]
+                reports += [*self._compared(node, tables[0], tables[1])]
             except UserError as error:
                 self.not_compared[node.name] = error.message
-        return found
+        return reports
 
     def _compared(self, node: Node, before: Table, after: Table) -> Iterator[TableReport]:
         key, impersonal = contracts.key(node, self.manifest), self.impersonal.get(node.name, set())

@@ -72,19 +72,19 @@ def is_volatile(sql: str) -> bool:
 
 def shape(sql: str) -> Shape:
     """Return the canonical form of a statement; a SqlglotError if it cannot be read."""
-    found = Shape()
+    form = Shape()
     # In a tree the formats of times are others: two of Spark's can be one of sqlglot's.
     literals = [token.text for token in sqlglot.tokenize(sql, read=DIALECT) if token.token_type is TokenType.STRING]
-    found.tree = [literals, *(_shape(tree, found) for tree in sqlglot.parse(sql, dialect=DIALECT))]
-    return found
+    form.tree = [literals, *(_shape(tree, form) for tree in sqlglot.parse(sql, dialect=DIALECT))]
+    return form
 
 
-def _shape(node: object, found: Shape) -> object:
+def _shape(node: object, form: Shape) -> object:
     if isinstance(node, list):
-        return tuple(_shape(part, found) for part in node)
+        return tuple(_shape(child, form) for child in node)
     if not isinstance(node, exp.Expr):
         return node
-    parts: list[object] = [type(node).__name__]
+    subtree: list[object] = [type(node).__name__]
     arguments = dict(node.args)
     if isinstance(node, exp.Table) and not node.args.get("alias") and isinstance(node.this, exp.Identifier):
         # Its implicit alias, which a qualifier names.
@@ -94,10 +94,10 @@ def _shape(node: object, found: Shape) -> object:
             continue
         kind = _renamed(node, key)
         name = value.name if kind and isinstance(value, exp.Identifier) else ""
-        parts.append((key, found.number(kind, name) if kind and name else _shape(value, found)))
+        subtree.append((key, form.number(kind, name) if kind and name else _shape(value, form)))
     if isinstance(node, exp.Identifier) and not isinstance(node.parent, exp.Table):
-        found.others.add(node.name.lower())
-    return tuple(parts)
+        form.others.add(node.name.lower())
+    return tuple(subtree)
 
 
 def _renamed(node: exp.Expr, key: str) -> str:

@@ -23,20 +23,20 @@ class Finding:
 
 def findings(before: DbtManifest, after: DbtManifest) -> list[Finding]:
     """Compare the declarations of two compiled manifests, and what is proven of personal data."""
-    found = [*_personal_data(before, after)]
+    unsorted = [*_personal_data(before, after)]
     for unique_id in sorted(before.nodes.keys() | after.nodes.keys()):
         old, new = before.nodes.get(unique_id), after.nodes.get(unique_id)
         if old and new:
             if new.resource_type in REFERENCED:
                 keys = [", ".join(key(*side)) or "missing" for side in ((old, before), (new, after))]
-                found += _contract(old, new, *keys)
+                unsorted += _contract(old, new, *keys)
         elif old and old.resource_type in REFERENCED:
-            found.append(Finding("breaking" if is_public(old) else "look", old.name, f"{old.resource_type} removed"))
+            unsorted.append(Finding("breaking" if is_public(old) else "look", old.name, f"{old.resource_type} removed"))
         elif old and old.resource_type == "test":
-            found.append(Finding("look", old.name, "test removed"))
+            unsorted.append(Finding("look", old.name, "test removed"))
         elif new and new.resource_type in REFERENCED:
-            found += [Finding("look", new.name, f"{new.resource_type} added"), *_undescribed(None, new)]
-    return sorted(found, key=lambda finding: (SEVERITIES.index(finding.severity), finding.object, finding.message))
+            unsorted += [Finding("look", new.name, f"{new.resource_type} added"), *_undescribed(None, new)]
+    return sorted(unsorted, key=lambda finding: (SEVERITIES.index(finding.severity), finding.object, finding.message))
 
 
 def differing(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
@@ -102,11 +102,11 @@ def _columns(old: Node, new: Node, severity: Severity) -> Iterator[Finding]:
 
 def _files(old: Node, new: Node) -> Iterator[Finding]:
     """Yield what decides on files: positions of columns, order, audience, suppressed rows, search for personal data."""
-    kept = [name for name in old.columns if name in new.columns]
-    if [*new.columns][: len(kept)] != kept:
+    shared = [name for name in old.columns if name in new.columns]
+    if [*new.columns][: len(shared)] != shared:
         yield Finding("breaking", new.name, "columns move: only a new last one moves no other")
     pairs = {new.name: (old.meta.get("export", {}), new.meta["export"])}
-    pairs |= {f"{new.name}.{name}": (old.column_meta(name), new.column_meta(name)) for name in kept}
+    pairs |= {f"{new.name}.{name}": (old.column_meta(name), new.column_meta(name)) for name in shared}
     for name, (before, after) in pairs.items():
         if changed := differing(before, after):
             yield Finding("look", name, f"config.meta changes: {', '.join(changed)}")
@@ -137,12 +137,12 @@ def _personal_data(before: DbtManifest, after: DbtManifest) -> Iterator[Finding]
 
 def impersonal_columns(*sides: DbtManifest) -> dict[str, set[str]]:
     """Return by readable node the columns that no class reaches on any side, not even masked."""
-    found: dict[str, set[str]] = {}
+    impersonal: dict[str, set[str]] = {}
     for side in sides:
         for node, relation in proof.resolve(side).readable():
             columns = {column for column, flows in relation.columns if not flows}
-            found[node.name] = columns & found.get(node.name, columns)
-    return found
+            impersonal[node.name] = columns & impersonal.get(node.name, columns)
+    return impersonal
 
 
 def _paths(lineage: proof.Lineage) -> dict[str, set[tuple[str, str, str]]]:

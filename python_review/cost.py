@@ -39,7 +39,7 @@ def costs(directory: Path, until: float) -> dict[str, tuple[Cost, Cost]]:
 
     Spark has stopped, so that the log is whole.
     """
-    found: dict[str, tuple[Cost, Cost]] = defaultdict(lambda: (Cost(), Cost()))
+    by_node: dict[str, tuple[Cost, Cost]] = defaultdict(lambda: (Cost(), Cost()))
     stages: dict[int, Cost] = {}
     plans: dict[int, tuple[str, bool, Any]] = {}
     planned: dict[int, int] = {}
@@ -50,7 +50,7 @@ def costs(directory: Path, until: float) -> dict[str, tuple[Cost, Cost]]:
                 "Stage Info": {"Stage ID": stage, "Submission Time": at},
                 "Properties": {"spark.job.description": sql},
             }:
-                stages[stage] = found[_node(sql)][at > until * 1000]
+                stages[stage] = by_node[_node(sql)][at > until * 1000]
             case {"Stage ID": stage, "Task Metrics": metrics} if metrics and stage in stages:
                 stages[stage].rows_read += metrics["Input Metrics"]["Records Read"]
                 stages[stage].bytes_shuffled += metrics["Shuffle Write Metrics"]["Shuffle Bytes Written"]
@@ -64,7 +64,7 @@ def costs(directory: Path, until: float) -> dict[str, tuple[Cost, Cost]]:
                 planned.update(updates)
     for node, is_later, plan in plans.values():
         # A view is created without a task.
-        cost = found[node][is_later] if node in found else Cost()
+        cost = by_node[node][is_later] if node in by_node else Cost()
         for operator in _operators(plan):
             if operator["nodeName"].endswith(("Join", "CartesianProduct")):
                 cost.joins[operator["nodeName"]] = cost.joins.get(operator["nodeName"], 0) + 1
@@ -72,7 +72,7 @@ def costs(directory: Path, until: float) -> dict[str, tuple[Cost, Cost]]:
             of_scan = {metric["name"]: planned.pop(metric["accumulatorId"], 0) for metric in operator["metrics"]}
             cost.files += of_scan.get("number of result data files", 0)
             cost.bytes_in_files += of_scan.get("total data file size (bytes)", 0)
-    return found
+    return by_node
 
 
 def _operators(plan: Any) -> Iterator[Any]:

@@ -100,12 +100,12 @@ def compare(
     of_one_side = zip(SIDES, (types[0].items() - types[1].items(), types[1].items() - types[0].items()), strict=True)
     missing = {side: sorted(f"{name} ({type})" for name, type in columns) for side, columns in of_one_side if columns}
     rows_before, rows_after = (scan.count() for scan in scans)
-    found = TableChange(rows_before, rows_after, missing=missing)
+    change = TableChange(rows_before, rows_after, missing=missing)
     common = [column for column in types[1] if column in types[0]]
     with reading(scratch, "DuckDB could not compare the tables", "See that there is room on disk") as database:
         for side, table, its_tasks in zip(SIDES, tables, tasks, strict=True):
             _load(database, side, table, list(its_tasks.values()), part, common)
-        return _differences(database, found, common, key, sampled)
+        return _differences(database, change, common, key, sampled)
 
 
 def totals(table: Table, scratch: Path, part: Part) -> dict[str, str]:
@@ -158,7 +158,7 @@ def _load(
 
 def _differences(
     database: duckdb.DuckDBPyConnection,
-    found: TableChange,
+    change: TableChange,
     columns: Sequence[str],
     key: Sequence[str],
     sampled: Collection[str],
@@ -179,7 +179,7 @@ def _differences(
             one_row(database, f"select count(*) from (from {one}_left except all from {other}_left)")[0]
             for one, other in (SIDES, reversed(SIDES))
         )
-        return replace(found, added=added, removed=removed, is_keyed=False, columns=totals)
+        return replace(change, added=added, removed=removed, is_keyed=False, columns=totals)
     same_key = " and ".join(
         f"before_left.{name(column)} is not distinct from after_left.{name(column)}" for column in key
     )
@@ -197,7 +197,7 @@ def _differences(
     for column, rows in zip(is_other, by_column, strict=True):
         totals[column] = replace(totals[column], changed=rows)
     samples = _samples(database, same_key, [column for column in columns if column in sampled])
-    return replace(found, added=added, removed=removed, changed=changed, columns=totals, samples=samples)
+    return replace(change, added=added, removed=removed, changed=changed, columns=totals, samples=samples)
 
 
 def _samples(database: duckdb.DuckDBPyConnection, same_key: str, columns: Sequence[str]) -> list[Sample]:
@@ -208,8 +208,8 @@ def _samples(database: duckdb.DuckDBPyConnection, same_key: str, columns: Sequen
     differs = " or ".join(f"{before} is distinct from {after}" for before, after in cells)
     listed = ", ".join(cell for pair in cells for cell in pair)
     rows = f"select {listed} from before_left full join after_left on {same_key} where {differs}"
-    found = database.execute(f"{rows} order by all limit {SAMPLE}").fetchall()
-    return [dict(zip(columns, zip(row[::2], row[1::2], strict=True), strict=True)) for row in found]
+    sample = database.execute(f"{rows} order by all limit {SAMPLE}").fetchall()
+    return [dict(zip(columns, zip(row[::2], row[1::2], strict=True), strict=True)) for row in sample]
 
 
 def _types(database: duckdb.DuckDBPyConnection, relation: str) -> dict[str, str]:
@@ -224,8 +224,8 @@ def _figures(database: duckdb.DuckDBPyConnection, relation: str, columns: Sequen
         is_exact = types[column].startswith("DECIMAL") or types[column] in ("INTEGER", "BIGINT")
         figures += [f"count(*) - count({cell})", f"count(distinct {cell})"]
         figures += [f"coalesce(sum({cell}), 0)" if is_exact else "null"]
-    found = iter(one_row(database, f"select {', '.join(figures)} from {relation}"))
-    return dict(zip(columns, zip(found, found, found, strict=True), strict=True))
+    values = iter(one_row(database, f"select {', '.join(figures)} from {relation}"))
+    return dict(zip(columns, zip(values, values, values, strict=True), strict=True))
 
 
 def _totals(before: Figures, after: Figures) -> dict[str, ColumnChange]:

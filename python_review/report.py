@@ -72,7 +72,7 @@ def acceptances(text: str) -> list[Acceptance]:
     Raises:
         UserError: such a line has another form.
     """
-    found = []
+    accepted = []
     for line in text.splitlines():
         prefix, colon, entry = line.strip().partition(":")
         if prefix != ACCEPT or not colon:
@@ -80,8 +80,8 @@ def acceptances(text: str) -> list[Acceptance]:
         match = ACCEPTED.fullmatch(entry.strip())
         if not match:
             raise UserError(f"'{line.strip()}' accepts nothing", f"Write {ACCEPT}: NODE[.COLUMN] rows<=N[%] REASON")
-        found.append(Acceptance(match[1], Decimal(match[2]), bool(match[3]), match[4]))
-    return found
+        accepted.append(Acceptance(match[1], Decimal(match[2]), bool(match[3]), match[4]))
+    return accepted
 
 
 @dataclass(frozen=True)
@@ -174,10 +174,10 @@ def phrase(table: TableReport) -> str:
     """Return what happens to rows of a table, in words."""
     change = table.change
     counts = {"changed": change.changed, "added": change.added, "removed": change.removed}
-    parts = [f"{count:,} {what}" for what, count in counts.items() if count]
-    parts += [f"column {column} only {side}" for side, columns in change.missing.items() for column in columns]
+    phrases = [f"{count:,} {what}" for what, count in counts.items() if count]
+    phrases += [f"column {column} only {side}" for side, columns in change.missing.items() for column in columns]
     of_rows = f" of {change.rows_before:,} rows" if change.rows_before is not None else ""
-    return f"{', '.join(parts)}{of_rows}" if parts else "equal"
+    return f"{', '.join(phrases)}{of_rows}" if phrases else "equal"
 
 
 def _share(table: TableReport) -> float:
@@ -188,13 +188,13 @@ def _share(table: TableReport) -> float:
 
 def percent(table: TableReport) -> list[str]:
     """Return by how much the sums of a week change, of numbers that do."""
-    found = []
+    changes = []
     for column, total in table.totals.items():
         difference = table.change.columns[column].total if column in table.change.columns else None
         if difference and float(difference):
             share = f" ({float(difference) / float(total):+.2%})" if float(total) else ""
-            found.append(f"{column} {float(difference):+,.2f}{share}")
-    return found
+            changes.append(f"{column} {float(difference):+,.2f}{share}")
+    return changes
 
 
 def changed_columns(table: TableReport) -> list[str]:

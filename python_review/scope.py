@@ -43,10 +43,10 @@ class Side:
     @cached_property
     def of_the_run(self) -> set[str]:
         """The unique ids of macros that can give other SQL in a run than the compiled one."""
-        found = {
+        direct = {
             name for name, macro in self.macros.items() if macro.has_stand_in or names(macro.macro_sql) & OF_THE_RUN
         }
-        return {name for name in self.macros if found & self.called(name)}
+        return {name for name in self.macros if direct & self.called(name)}
 
     @cached_property
     def readers_of_graph(self) -> set[str]:
@@ -64,14 +64,14 @@ class Side:
 
     def called(self, *unique_ids: str) -> set[str]:
         """Return macros and all that they call, of the project."""
-        found: set[str] = set()
+        reached: set[str] = set()
         waiting = [name for name in unique_ids if name in self.macros]
         while waiting:
             name = waiting.pop()
-            if name not in found:
-                found.add(name)
+            if name not in reached:
+                reached.add(name)
                 waiting += [other for other in self.macros[name].macros if other in self.macros]
-        return found
+        return reached
 
     @cached_property
     def called_by_dbt(self) -> set[str]:
@@ -108,23 +108,23 @@ def side(manifest: DbtManifest, project: Path) -> Side:
 def compare(before: Side, after: Side) -> Scope:
     """Return what differs between two sides."""
     old, new = before.manifest.nodes, after.manifest.nodes
-    found = Scope(added=sorted(new.keys() - old.keys()), removed=sorted(old.keys() - new.keys()))
+    scope = Scope(added=sorted(new.keys() - old.keys()), removed=sorted(old.keys() - new.keys()))
     difference = _Difference(before, after)
     for unique_id in sorted(old.keys() & new.keys()):
         reason = difference.of(old[unique_id], new[unique_id])
         if reason is None:
-            found.same.append(unique_id)
+            scope.same.append(unique_id)
         elif reason and new[unique_id].resource_type == "operation":
-            found.hooks.append(new[unique_id].name)
+            scope.hooks.append(new[unique_id].name)
         elif reason:
-            found.changed[unique_id] = reason
-    roots = {*found.changed, *found.added, *found.removed, *difference.sources}
+            scope.changed[unique_id] = reason
+    roots = {*scope.changed, *scope.added, *scope.removed, *difference.sources}
     for unique_id, node in sorted(new.items()):
         if node.resource_type not in REFERENCED or unique_id in roots:
             continue
         if roots & {*after.manifest.ancestors(unique_id), *before.manifest.ancestors(unique_id)}:
-            found.affected.append(unique_id)
-    return found
+            scope.affected.append(unique_id)
+    return scope
 
 
 class _Difference:

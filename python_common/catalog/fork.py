@@ -177,16 +177,16 @@ def _table(metadata: dict[str, Any], tag: str) -> dict[str, Any]:
             current = None if is_batch else by_id.get(current.get("parent-snapshot-id"))
         snapshot_ids.update(target["snapshot-id"] for target in refs.values())
     last = refs["main"]["snapshot-id"] if refs else -1
-    of_kept = {
+    of_snapshots = {
         field: [entry for entry in metadata.get(field, []) if entry["snapshot-id"] in snapshot_ids]
         for field in ("snapshots", "snapshot-log", "statistics", "partition-statistics")
     }
-    log = of_kept["snapshot-log"]
+    log = of_snapshots["snapshot-log"]
     until = max((at for at, entry in enumerate(log, 1) if entry["snapshot-id"] == last), default=0)
     properties = {key: value for key, value in metadata.get("properties", {}).items() if key not in PATHS}
     return {
         **metadata,
-        **of_kept,
+        **of_snapshots,
         "refs": refs,
         "current-snapshot-id": last,
         "snapshot-log": log[:until],

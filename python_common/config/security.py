@@ -187,8 +187,8 @@ def require_secret_way(variable: str, url: str, secret: str) -> None:
 
     `variable` names the URL, `secret` the variable of the secret, empty without one.
     """
-    parts = urlsplit(url)
-    if secret and parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+    split = urlsplit(url)
+    if secret and split.scheme == "http" and not is_loopback(split.hostname or ""):
         raise UserError(f"{secret} would be sent in the clear, because {variable} starts with http:", "Use https")
 
 

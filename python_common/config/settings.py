@@ -45,8 +45,8 @@ def _catalog(uri: str) -> str:
 
 
 def _s3a(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme != "s3a" or not parts.netloc or parts.query or parts.fragment:
+    split = urlsplit(url)
+    if split.scheme != "s3a" or not split.netloc or split.query or split.fragment:
         raise MalformedError(f"is {url}", "Write it as s3a://bucket/prefix")
     return url
 

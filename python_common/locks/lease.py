@@ -165,7 +165,7 @@ class Lease:
         return Row(self._name, self._holder, now + LASTS, run, self.number, self._command, self._since)
 
 
-def held(name: str) -> str:
+def held_number(name: str) -> str:
     """Return the number of a lease of this process, for its child processes; empty without one."""
     return str(_held.get(name, ""))
 

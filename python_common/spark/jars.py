@@ -43,8 +43,8 @@ class Artifact:
     classifier: str = ""
 
     def __str__(self) -> str:
-        parts = (self.group, self.name, self.version, self.type, self.classifier)
-        return ":".join(parts if self.classifier else parts[:4])
+        coordinates = (self.group, self.name, self.version, self.type, self.classifier)
+        return ":".join(coordinates if self.classifier else coordinates[:4])
 
     @property
     def file_name(self) -> str:

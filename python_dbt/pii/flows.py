@@ -102,19 +102,19 @@ class Scope:
     aliases: tuple[tuple[str, Flows], ...] = ()
     outer: "Scope | None" = field(default=None, repr=False)
 
-    def column(self, parts: list[str]) -> Flows:
+    def column(self, path: list[str]) -> Flows:
         """Return what flows into `column`, `source.column`, or a field of either; UnsupportedSql if it is unknown."""
-        if len(parts) > 1:
+        if len(path) > 1:
             for name, source in self.sources:
-                flows = _of_source(source, parts[1], parts[2:]) if name == parts[0] else None
+                flows = _of_source(source, path[1], path[2:]) if name == path[0] else None
                 if flows is not None:
                     return flows
-        flows = self.named(parts[0], parts[1:])
+        flows = self.named(path[0], path[1:])
         if flows is not None:
             return flows
         if self.outer is None:
-            raise UnsupportedSql(f"no relation it reads has a column {'.'.join(parts)}")
-        return self.outer.column(parts)
+            raise UnsupportedSql(f"no relation it reads has a column {'.'.join(path)}")
+        return self.outer.column(path)
 
     def named(self, name: str, fields: list[str]) -> Flows | None:
         """Return what flows into a column, or a field of it, of any relation here; None if there is no such column."""

@@ -138,8 +138,8 @@ def approve(
     """Approve the content of a week that is held because its figures are far off: the next run publishes it."""
     settings = from_environment()
     target, catalog, label = open_target(settings), load_catalog(settings), str(IsoWeek.parse(week))
-    held = hold.approve(catalog, target, dataset, label, sha256, reason)
-    console.print(f"{dataset} {label} is approved: {held.reason}. The next run that exports the week publishes it.")
+    approved = hold.approve(catalog, target, dataset, label, sha256, reason)
+    console.print(f"{dataset} {label} is approved: {approved.reason}. The next run that exports the week publishes it.")
 
 
 def withdraw(

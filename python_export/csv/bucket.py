@@ -35,9 +35,9 @@ class Bucket:
     @classmethod
     def at(cls, url: str, *more: Any) -> Self:
         """Return the prefix that a URL names; a UserError if the AWS_* variables are wrong."""
-        parts = urlsplit(url)
+        split = urlsplit(url)
         try:
-            return cls(parts.netloc, parts.path.strip("/"), *more)
+            return cls(split.netloc, split.path.strip("/"), *more)
         except (BotoCoreError, ValueError) as error:
             # A profile that is not there, or an endpoint that is no URL.
             raise cls._unusable(url, str(error)) from None

@@ -274,16 +274,16 @@ def _top(target: Target, versions: Versions, dataset: Dataset, ranking: Ranking,
             if not cells:
                 cell = f"coalesce({cell}, best.{key})"
             cells.append(cell if cell_formats[-1] == "text" else f"cast({cell} as decimal(38, 2))")
-        is_shown = f"where {csv_file.name(dataset.suppressed)} = 'false'" if dataset.suppressed else ""
+        where = f"where {csv_file.name(dataset.suppressed)} = 'false'" if dataset.suppressed else ""
         best_rows = database.execute(
             f"""
-            with best as (select * from {rows[None]} {is_shown} order by {by} desc nulls last, {key} limit {RANKED})
+            with best as (select * from {rows[None]} {where} order by {by} desc nulls last, {key} limit {RANKED})
             select coalesce({by}, 0), {", ".join(cells)} from best order by {by} desc nulls last, {key}
             """
         ).fetchall()
     suppressed = version.small_groups.suppressed if version.small_groups else None
-    shown_rows = [tuple(GUARD.sub("", cell) if isinstance(cell, str) else cell for cell in row) for row in best_rows]
-    return Top(ranking, cell_formats, shown_rows, suppressed, [manifest for manifest in files.values() if manifest])
+    display_rows = [tuple(GUARD.sub("", cell) if isinstance(cell, str) else cell for cell in row) for row in best_rows]
+    return Top(ranking, cell_formats, display_rows, suppressed, [manifest for manifest in files.values() if manifest])
 
 
 def _rows(target: Target, manifest: Manifest, scratch: str) -> str:

@@ -68,10 +68,10 @@ def review(catalog: Catalog, target: Target, factors: Mapping[str, Decimal], dra
     address = target.address(f"{draft.dataset}/{draft.week}")
     new = Hold(address, draft.sha256, far)
     log.warning("%s %s: %s", draft.dataset, draft.week, far)
-    held = TABLE.change(
+    holds = TABLE.change(
         catalog, lambda rows: rows if (row := rows.get(address)) and row.sha256 == new.sha256 else rows | {address: new}
     )
-    if (why := held[address].approved) is None:
+    if (why := holds[address].approved) is None:
         far_off_weeks = "its figures are far off the weeks before, as `lakehouse export run --dry-run` shows"
         raise HeldError(
             f"{far_off_weeks}; if they are right, run `lakehouse export approve {draft.week} {options}`",
@@ -85,11 +85,11 @@ def approve(catalog: Catalog, target: Target, dataset: str, week: str, sha256: s
     address, see = target.address(f"{dataset}/{week}"), "See what is held with `lakehouse export run --dry-run`"
 
     def approved(rows: dict[str, Hold]) -> dict[str, Hold]:
-        if (held := rows.get(address)) is None:
+        if (row := rows.get(address)) is None:
             raise UserError(f"{dataset} {week} is not held", see)
-        if not held.sha256.startswith(sha256):
-            raise UserError(f"{dataset} {week} is held with another file, {held.sha256[:12]}: {held.reason}", see)
-        return rows | {address: replace(held, approved=reason)}
+        if not row.sha256.startswith(sha256):
+            raise UserError(f"{dataset} {week} is held with another file, {row.sha256[:12]}: {row.reason}", see)
+        return rows | {address: replace(row, approved=reason)}
 
     return TABLE.change(catalog, approved)[address]
 

@@ -70,7 +70,7 @@ def weeks_to_export(
     weeks begin with its first published or recorded one. Datasets of `once` have one version per week.
     """
     published = {tuple(path.split("/")[:2]) for path in paths(target)}
-    rows, held = TABLE.rows(catalog), hold.unapproved(catalog)
+    rows, holds = TABLE.rows(catalog), hold.unapproved(catalog)
     missing: WeeksToExport = {}
     to_restate: WeeksToExport = {}
     for name in names:
@@ -88,7 +88,7 @@ def weeks_to_export(
                     to_restate.setdefault(week, []).append(name)
             elif figures is None and week <= until:
                 missing.setdefault(week, []).append(name)
-    is_held = {week: all(_address(target, name, str(week)) in held for name in to_restate[week]) for week in to_restate}
+    is_held = {week: all(_address(target, one, str(week)) in holds for one in due) for week, due in to_restate.items()}
     restated = sorted(sorted(to_restate.keys() - missing.keys(), reverse=True), key=is_held.__getitem__)
     order = [*sorted(missing), *restated[:at_most]]
     return {week: missing.get(week, []) + to_restate.get(week, []) for week in order}, restated[at_most:]

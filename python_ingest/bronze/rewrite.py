@@ -49,7 +49,7 @@ def hold(catalog: Catalog, identifier: str) -> Iterator[None]:
             "Run it again",
         )
 
-    if not (number := lease.held(LEASE)):
+    if not (number := lease.held_number(LEASE)):
         yield
         return
     note(f"{LEASE} {number}")

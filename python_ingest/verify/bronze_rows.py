@@ -166,8 +166,8 @@ class BronzeTable:
             for partition, (first, until) in json.loads(summary.get(property_keys.RANGES, "{}")).items():
                 number = int(summary[property_keys.BATCH])
                 landed[number] = int(summary.get("added-records", 0))
-                held_as = self._number(partition, summary)
-                ranges.append({"id": number, "partition": held_as, "first": first, "until": until})
+                stored_as = self._number(partition, summary)
+                ranges.append({"id": number, "partition": stored_as, "first": first, "until": until})
         counts = self.stored.counts(ranges)
         for number, rows in landed.items():
             if counts.get(number, 0) != rows:

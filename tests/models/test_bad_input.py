@@ -10,7 +10,7 @@ from pyhive import hive
 from python_common import pii_key
 from python_common.catalog.catalog import load_catalog
 from python_common.config.settings import Settings
-from python_common.locks.lease import held, leased
+from python_common.locks.lease import held_number, leased
 from python_common.spark.thrift import rows
 
 Run = Callable[..., str]
@@ -102,7 +102,7 @@ def test_nothing_is_built_while_another_run_has_the_lease(
         assert f"The lake is at work for elsewhere:{masking_key.home} (weekly 2020-W53, since 20" in reason
         assert snapshot(cursor) == before
         # What the holder itself starts gets its number; what outlives the lease has another one.
-        assert refused(*BUILD, LAKEHOUSE_LEASE=held("weekly")) == ""
+        assert refused(*BUILD, LAKEHOUSE_LEASE=held_number("weekly")) == ""
         outlived = refused("run-operation", "require_lease", LAKEHOUSE_LEASE=str(theirs.number - 1))
         assert "The lake is at work for elsewhere:" in outlived
     assert refused("run-operation", "require_lease") == ""

@@ -165,13 +165,13 @@ def test_a_join_of_two_bucketed_tables_leaves_the_tables_joined_below_it_complet
     rows(cursor, "insert into small.items values (1, 1), (2, 50), (3, 77)")
     rows(cursor, "insert into small.orders select id, id from range(100)")
     joined = """
-        select found.id, found.order_id, known.id
+        select ordered.id, ordered.order_id, known.id
         from (
             select items.id, orders.order_id
             from small.items
             left join (select order_id from small.orders where id >= 0) as orders on items.order_id = orders.order_id
-        ) as found
-        full outer join (select distinct id from small.items) as known on found.id = known.id
+        ) as ordered
+        full outer join (select distinct id from small.items) as known on ordered.id = known.id
         order by 1
     """
     assert rows(cursor, joined) == [(1, 1, 1), (2, 50, 2), (3, 77, 3)]

@@ -38,7 +38,7 @@ PROJECT = {
             id, {{ masked('staging', 'email') }} as buyer, {{ pii_key_version() }} as key_version,
             amount, week, ingest_batch, ingested_at
         from {{ ref('staging') }}""",
-    "kept.sql": """
+    "sold.sql": """
         {{ config(CONFIG'earliest', unique_key='id', order_by=['ingest_batch'], follows='sources') }}
         with bounds as ({{ bounds() }}),
         ranked as (
@@ -48,25 +48,25 @@ PROJECT = {
         select id, buyer, key_version, amount, week, ingest_batch from ranked where rank_in_key = 1""",
     "totals.sql": """
         {{ config(materialized='table') }}
-        select kept.week, rates.name, sum(kept.amount * rates.rate) as total, count(distinct kept.buyer) as buyers
-        from {{ ref('kept') }} as kept cross join {{ ref('rates') }} as rates group by kept.week, rates.name""",
-    "shown.sql": "select name, sum(total) as total from {{ ref('totals') }} group by name",
+        select sold.week, rates.name, sum(sold.amount * rates.rate) as total, count(distinct sold.buyer) as buyers
+        from {{ ref('sold') }} as sold cross join {{ ref('rates') }} as rates group by sold.week, rates.name""",
+    "by_name.sql": "select name, sum(total) as total from {{ ref('totals') }} group by name",
     "exp_sales.sql": """
         {{ config(CONFIG'replace_partitions', partitions='exported_weeks', partition_by='week',
             meta={'export': {'key': ['id']}}) }}
-        select id, amount, week from {{ ref('kept') }} where {{ in_exported_weeks('week') }}""",
+        select id, amount, week from {{ ref('sold') }} where {{ in_exported_weeks('week') }}""",
     "clock.sql": """
         {{ config(materialized='table') }}
-        select current_timestamp() as at, count(*) as sales from {{ ref('kept') }}""",
+        select current_timestamp() as at, count(*) as sales from {{ ref('sold') }}""",
     "small.yml": """
         sources: [{name: till, schema: small, tables: [{name: sales}]}]
         models:
           - {name: staging, config: {schema: staging, alias: stg_till__sales}, columns: [
               {name: email, config: {meta: {pii: email}}}]}
           - {name: masked, config: {schema: masked, alias: int_sales_masked}}
-          - {name: kept, columns: [{name: id, data_tests: [unique, not_null]}, {name: key_version}]}
+          - {name: sold, columns: [{name: id, data_tests: [unique, not_null]}, {name: key_version}]}
           - {name: totals, columns: [{name: total, description: EDITED, data_tests: [not_null]}]}
-          - {name: shown, columns: [{name: name, data_tests: [unique: {config: {severity: SEVERITY}}]}]}
+          - {name: by_name, columns: [{name: name, data_tests: [unique: {config: {severity: SEVERITY}}]}]}
           - {name: exp_sales, columns: [{name: id, data_tests: [unique]}]}
           - {name: clock, columns: [{name: at, data_tests: [not_null]}]}
         snapshots:
@@ -76,8 +76,8 @@ PROJECT = {
               hard_deletes: new_record}
     """,
 }
-TABLES = ("small.sales", "small.kept", "small.totals", "small.history", "small.exp_sales", "small.rates")
-VIEWS = ("staging.stg_till__sales", "masked.int_sales_masked", "small.shown")
+TABLES = ("small.sales", "small.sold", "small.totals", "small.history", "small.exp_sales", "small.rates")
+VIEWS = ("staging.stg_till__sales", "masked.int_sales_masked", "small.by_name")
 ALWAYS_RUN = {"model.small.clock", "test.small.not_null_clock_at"}
 
 
@@ -154,13 +154,13 @@ def wave(shop: Shop) -> None:
 
 def foreign_rows(shop: Shop) -> None:
     """Another program writes rows, also to tables of dbt."""
-    name = shop.rng.choice(("small.totals", "small.exp_sales", "small.kept", "small.rates", "small.history"))
+    name = shop.rng.choice(("small.totals", "small.exp_sales", "small.sold", "small.rates", "small.history"))
     shop.sql(f"insert into {name} select * from {name} limit 1")
 
 
 def rollback(shop: Shop) -> None:
     """Another program rolls a table back to a former snapshot."""
-    name = shop.rng.choice(("small.totals", "small.exp_sales", "small.kept", "small.sales"))
+    name = shop.rng.choice(("small.totals", "small.exp_sales", "small.sold", "small.sales"))
     snapshots = shop.sql(f"select snapshot_id from {name}.history where is_current_ancestor order by made_current_at")
     if len(snapshots) > 1:
         shop.sql(f"call lake.system.rollback_to_snapshot('{name}', {shop.rng.choice(snapshots[:-1])[0]})")
@@ -173,7 +173,7 @@ def alter(shop: Shop) -> None:
             (
                 f"alter table small.sales add column added_{shop.batch}_{shop.rng.randrange(99)} string",
                 "alter table small.totals alter column total comment 'of another program'",
-                "alter table small.kept alter column amount comment 'of another program'",
+                "alter table small.sold alter column amount comment 'of another program'",
                 "alter table small.sales alter column amount type bigint",
                 "alter table small.totals drop column buyers",
             )
@@ -189,7 +189,7 @@ def replaced_view(shop: Shop) -> None:
                 "staging.stg_till__sales",
                 "select id, email, amount + 1 as amount, week, ingest_batch, ingested_at from small.sales",
             ),
-            ("small.shown", "select name, total from small.totals"),
+            ("small.by_name", "select name, total from small.totals"),
         )
     )
     shop.sql(f"create or replace view {name} as {sql}")
@@ -201,7 +201,7 @@ def edit(shop: Shop) -> None:
         (
             ("EDITED", f"description {shop.rng.randrange(99)}"),
             ("SEVERITY", shop.rng.choice(("warn", "error"))),
-            ("kept.amount * rates.rate", f"kept.amount * rates.rate + {shop.rng.randrange(9)}"),
+            ("sold.amount * rates.rate", f"sold.amount * rates.rate + {shop.rng.randrange(9)}"),
             ("group by name", f"group by name having count(*) > {shop.rng.randrange(2)}"),
             ("RATE", str(shop.rng.randrange(2, 9))),
         )
@@ -239,7 +239,7 @@ def shop(lake: Settings, tmp_path: Path) -> Iterator[Shop]:
     with thrift.connect(lake) as cursor:
         shop = Shop(lake, tmp_path, cursor, Random(0))
         shop.sql("create schema if not exists small")
-        for name in ("kept", "totals", "exp_sales", "rates", "history", "clock"):
+        for name in ("sold", "totals", "exp_sales", "rates", "history", "clock"):
             shop.sql(f"drop table if exists small.{name}")
         shop.sql(
             "create or replace table small.sales (id int, email string, amount int, week string, ingest_batch bigint,"
@@ -258,7 +258,7 @@ def test_an_input_that_is_dropped_during_a_build_costs_the_notes_of_its_readers_
     assert {status for status, _ in shop.build("skipping").values()} <= {"pass", "success"}
     noted = {unique_id for (unique_id,) in shop.sql("select unique_id from ops.node_states")}
     assert {"model.small.totals", "seed.small.rates"} <= noted
-    assert not {"model.small.kept", "model.small.staging"} & noted
+    assert not {"model.small.sold", "model.small.staging"} & noted
 
 
 def random_steps(seed: int, count: int) -> list[list[Callable[[Shop], None]]]:

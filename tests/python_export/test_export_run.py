@@ -533,19 +533,19 @@ def test_a_week_that_is_far_off_is_held_until_its_content_is_approved(
         land([*rows, far, in_next_week(1000)])
         exported = exporting(settings, shop)
         assert (exported.published, exported.has_faults) == ([], False)
-        [held] = hold.TABLE.rows(catalog).values()
-        assert held.reason == figures
+        [row] = hold.TABLE.rows(catalog).values()
+        assert row.reason == figures
         [reason] = map(str, exported.withheld)
         assert reason.startswith("events 2020-W53 is withheld: its figures are far off the weeks before")
-        assert reason.endswith(f"export approve 2020-W53 --dataset events --sha256 {held.sha256[:12]} --reason ...`")
+        assert reason.endswith(f"export approve 2020-W53 --dataset events --sha256 {row.sha256[:12]} --reason ...`")
         with pytest.raises(typer.Exit) as ended:
             end_run(exported, None)
         assert ended.value.exit_code == WITHHELD
-        preview = ("never published", f"held by the last run, {held.sha256[:12]}: {figures}")
+        preview = ("never published", f"held by the last run, {row.sha256[:12]}: {figures}")
         assert previewed(settings, shop) == preview
 
         monkeypatch.setattr(versions, "from_environment", lambda: settings)
-        named = ["2020-W53", "--dataset", "events", "--sha256", held.sha256]
+        named = ["2020-W53", "--dataset", "events", "--sha256", row.sha256]
         approved = CliRunner().invoke(app, ["approve", *named, "--reason", "a sale"])
         assert approved.exit_code == 0
         assert previewed(settings, shop) == ("never published", "")
@@ -556,8 +556,8 @@ def test_a_week_that_is_far_off_is_held_until_its_content_is_approved(
         land([*rows, far, (11, *far[1:]), in_next_week(1000)])
         exported = exporting(settings, shop)
         assert exported.published == []
-        [held] = hold.TABLE.rows(catalog).values()
-        assert held.reason.startswith("amount 50.02 is not within 3.33 to 30")
+        [row] = hold.TABLE.rows(catalog).values()
+        assert row.reason.startswith("amount 50.02 is not within 3.33 to 30")
         land([*rows, in_next_week(1000)])
         assert export(settings, shop).manifest.version == 2
         assert hold.TABLE.rows(catalog) == {}

@@ -41,21 +41,21 @@ FILES = {
     "models/stg_sales.sql": """
         {{ config(schema='staging') }}
         select id, amount, buyer, week from {{ source('till', 'sales') }}""",
-    "models/kept.sql": """
+    "models/sold.sql": """
         with landed as (
             select * from {{ ref('stg_sales') }}
         )
         select id, amount, buyer, week from landed where amount >= 0""",
     "models/totals.sql": """
         {{ config(materialized='table') }}
-        select kept.week, rates.name, sum(kept.amount * rates.rate) as total
-        from {{ ref('kept') }} as kept cross join {{ ref('rates') }} as rates group by kept.week, rates.name""",
-    "models/shown.sql": "select name, sum(total) as total from {{ ref('totals') }} group by name",
+        select sold.week, rates.name, sum(sold.amount * rates.rate) as total
+        from {{ ref('sold') }} as sold cross join {{ ref('rates') }} as rates group by sold.week, rates.name""",
+    "models/by_name.sql": "select name, sum(total) as total from {{ ref('totals') }} group by name",
     "models/untouched.sql": "{{ config(materialized='table') }} select count(*) as rates from {{ ref('rates') }}",
     "models/exp_sales.sql": """
         {{ config(materialized='incremental', incremental_strategy='replace_partitions', partitions='exported_weeks',
             partition_by='week', meta={'export': {'key': ['id']}}) }}
-        select id, amount, week from {{ ref('kept') }} where {{ in_exported_weeks('week') }}""",
+        select id, amount, week from {{ ref('sold') }} where {{ in_exported_weeks('week') }}""",
     "models/small.yml": """
         sources: [{name: till, schema: small, tables: [
           {name: sales, columns: [{name: id}, {name: amount}, {name: buyer}, {name: week}]}]}]
@@ -64,7 +64,7 @@ FILES = {
           - {name: stg_sales, columns: [
               {name: id, config: {meta: {pii: none}}}, {name: amount, config: {meta: {pii: none}}},
               {name: buyer, config: {meta: {pii: email}}}, {name: week, config: {meta: {pii: none}}}]}
-          - {name: kept, columns: [{name: id, data_tests: [unique]}]}
+          - {name: sold, columns: [{name: id, data_tests: [unique]}]}
           - {name: totals, data_tests: [unique_together: {arguments: {columns: [week, name]}}]}
           - {name: exp_sales, description: One row per sale., columns: [
               {name: id, data_type: int, data_tests: [unique]}, {name: amount, data_type: int},
@@ -95,14 +95,14 @@ class Shop:
 
     def review(self, is_static: bool = False, with_costs: bool = False) -> Review:
         project = Project(self.directory, environment())
-        found = review(self.settings, project, "main", 2, is_static, with_samples=True, with_costs=with_costs)
+        result = review(self.settings, project, "main", 2, is_static, with_samples=True, with_costs=with_costs)
         assert [one.name for one in fork.forks(self.settings)] == []
-        return found
+        return result
 
-    def changes(self, found: Review) -> dict[tuple[str, str | None], tuple[int, int, int]]:
+    def changes(self, result: Review) -> dict[tuple[str, str | None], tuple[int, int, int]]:
         return {
             (table.node, table.week): (table.change.added, table.change.removed, table.change.changed)
-            for table in found.tables
+            for table in result.tables
         }
 
 
@@ -175,12 +175,12 @@ def repeated_amounts(least: int) -> int:
 
 def test_a_change_of_format_builds_nothing_and_needs_no_lake(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fork, "create", interrupted)
-    shop.edit("models/kept.sql", "landed", "raw_sales")
-    shop.edit("models/totals.sql", "select kept.week", "-- per week\nSELECT   kept.week")
-    found = shop.review(is_static=True)
-    assert found.verdict == "clean"
-    assert found.listed(found.scope.same) == ["kept", "totals"]
-    assert shop.review() == found.__class__(**{**found.__dict__, "is_static": False})
+    shop.edit("models/sold.sql", "landed", "raw_sales")
+    shop.edit("models/totals.sql", "select sold.week", "-- per week\nSELECT   sold.week")
+    result = shop.review(is_static=True)
+    assert result.verdict == "clean"
+    assert result.listed(result.scope.same) == ["sold", "totals"]
+    assert shop.review() == result.__class__(**{**result.__dict__, "is_static": False})
 
 
 def test_the_effect_on_tables_and_weeks_is_as_counted_in_plain_python(shop: Shop, tmp_path: Path) -> None:
@@ -190,31 +190,32 @@ def test_the_effect_on_tables_and_weeks_is_as_counted_in_plain_python(shop: Shop
         "models/small.yml", "[{name: id, data_tests: [unique]}]", f"[{{name: id, data_tests: [unique]}}, {warned}]"
     )
     git(shop.directory, "commit", "--all", "--message", "Warn")
-    shop.edit("models/kept.sql", "amount >= 0", "amount >= 10")
-    found = shop.review()
+    shop.edit("models/sold.sql", "amount >= 0", "amount >= 10")
+    result = shop.review()
     lost = {week: len(rows_of(week)) - len(rows_of(week, least=10)) for week in ("2026-W45", "2026-W46")}
-    assert shop.changes(found) == {
+    assert shop.changes(result) == {
         # A view that readers may have, though a table is made of it.
-        ("kept", None): (0, len(rows_of(*WEEKS)) - len(rows_of(*WEEKS, least=10)), 0),
+        ("sold", None): (0, len(rows_of(*WEEKS)) - len(rows_of(*WEEKS, least=10)), 0),
         ("totals", None): (0, 0, 6),
-        ("shown", None): (2, 2, 0),
+        ("by_name", None): (2, 2, 0),
         ("exp_sales", "2026-W45"): (0, lost["2026-W45"], 0),
         ("exp_sales", "2026-W46"): (0, lost["2026-W46"], 0),
     }
-    [week] = [table for table in found.tables if table.week == "2026-W46"]
+    [week] = [table for table in result.tables if table.week == "2026-W46"]
     sums = [sum(amount for _, amount, _, _ in rows_of("2026-W46", least=least)) for least in (0, 10)]
     assert (week.totals["amount"], week.change.columns["amount"].total) == (str(sums[0]), str(sums[1] - sums[0]))
-    assert (found.verdict, found.exposures, found.drift, found.not_compared) == ("look", ["Weekly sales (CSV)"], [], {})
+    assert (result.verdict, result.exposures) == ("look", ["Weekly sales (CSV)"])
+    assert (result.drift, result.not_compared) == ([], {})
     repeated = [repeated_amounts(least) for least in (0, 10)]
-    assert found.tests == {"unique_kept_amount": (f"warn {repeated[0]}", f"warn {repeated[1]}")}
-    samples = [sample for table in found.tables for sample in table.change.samples]
+    assert result.tests == {"unique_sold_amount": (f"warn {repeated[0]}", f"warn {repeated[1]}")}
+    samples = [sample for table in result.tables for sample in table.change.samples]
     assert {column for sample in samples for column in sample} == {"id", "amount", "week", "name", "total"}
-    directory = report.write(found, tmp_path / "review").parent
+    directory = report.write(result, tmp_path / "review").parent
     buyers = {"buyer": {buyer for _, _, buyer, _ in SALES}}
     planted.assert_nothing_of(
         planted.index_of_texts(buyers), [(path.name, path.read_bytes()) for path in directory.iterdir()]
     )
-    text = report.markdown(found)
+    text = report.markdown(result)
     assert f"2026-W46 exp_sales: {lost['2026-W46']} removed of {len(rows_of('2026-W46'))} rows" in text
     # The tags of the fork add metadata files.
     assert production.items() - {("catalog", production["catalog"])} <= contents(shop.settings).items()
@@ -245,33 +246,33 @@ def test_what_others_changed_in_production_is_drift_and_not_the_effect(shop: Sho
     with thrift.connect(shop.settings) as cursor:
         thrift.rows(cursor, "insert into small.totals values ('2026-W44', 'of another program', 1)")
         shop.edit("models/totals.sql", "as total", "+ 1 as total")
-        found = shop.review()
+        result = shop.review()
         thrift.rows(cursor, "delete from small.totals where name = 'of another program'")
-    assert shop.changes(found)["totals", None] == (0, 0, 6)
-    assert [(table.node, table.change.removed) for table in found.drift] == [("totals", 1)]
+    assert shop.changes(result)["totals", None] == (0, 0, 6)
+    assert [(table.node, table.change.removed) for table in result.drift] == [("totals", 1)]
 
 
 def test_a_model_that_is_added_or_removed_is_named_and_not_compared(shop: Shop) -> None:
-    (shop.directory / "models" / "shown.sql").rename(shop.directory / "models" / "renamed.sql")
-    found = shop.review()
-    assert (found.tables, found.not_compared) == ([], {})
-    messages = {(finding.object, finding.message) for finding in found.findings}
-    assert {("renamed", "model added"), ("shown", "model removed")} <= messages
+    (shop.directory / "models" / "by_name.sql").rename(shop.directory / "models" / "renamed.sql")
+    result = shop.review()
+    assert (result.tables, result.not_compared) == ([], {})
+    messages = {(finding.object, finding.message) for finding in result.findings}
+    assert {("renamed", "model added"), ("by_name", "model removed")} <= messages
 
 
 def test_a_killed_review_stops_no_other_and_the_same_rows_at_twice_the_cost_are_clean(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shop.edit("models/totals.sql", "cross join", "inner join {{ ref('kept') }} as same on kept.id = same.id cross join")
+    shop.edit("models/totals.sql", "cross join", "inner join {{ ref('sold') }} as same on sold.id = same.id cross join")
     with monkeypatch.context() as patched:
         patched.setattr(fork, "drop", lambda *_, **__: None)
         patched.setattr("python_jobs.review.build_all", interrupted)
         with pytest.raises(KeyboardInterrupt):
             review(shop.settings, Project(shop.directory, environment()), "main", 2, False)
     assert [one.name for one in fork.forks(shop.settings)] == ["review"]
-    found = shop.review(with_costs=True)
-    assert (found.verdict, {*shop.changes(found).values()}) == ("clean", {(0, 0, 0)})
-    before, after = found.costs["totals"]
+    result = shop.review(with_costs=True)
+    assert (result.verdict, {*shop.changes(result).values()}) == ("clean", {(0, 0, 0)})
+    before, after = result.costs["totals"]
     assert (before.rows_read // len(SALES), after.rows_read // len(SALES)) == (1, 2)
     assert before.cpu_ns > 0
     catalog = load_catalog(shop.settings)
@@ -280,17 +281,17 @@ def test_a_killed_review_stops_no_other_and_the_same_rows_at_twice_the_cost_are_
     assert (before.files, before.bytes_in_files) == (len(sales) + len(rates), sum(sales) + sum(rates))
     assert (after.files, after.bytes_in_files) == (before.files + len(sales), before.bytes_in_files + sum(sales))
     assert before.other_joins(after) == "BroadcastHashJoin 0 to 1"
-    assert [*found.costs] == ["totals"]
-    assert f"| totals | {before.rows_read} | {after.rows_read} |" in report.markdown(found)
+    assert [*result.costs] == ["totals"]
+    assert f"| totals | {before.rows_read} | {after.rows_read} |" in report.markdown(result)
 
 
 # Other code, the same rows.
 NO_EFFECT = (
-    ("models/kept.sql", "amount >= 0", "amount > -1"),
-    ("models/kept.sql", "amount >= 0", "not amount < 0"),
-    ("models/totals.sql", "kept.amount * rates.rate", "rates.rate * kept.amount"),
+    ("models/sold.sql", "amount >= 0", "amount > -1"),
+    ("models/sold.sql", "amount >= 0", "not amount < 0"),
+    ("models/totals.sql", "sold.amount * rates.rate", "rates.rate * sold.amount"),
     ("models/totals.sql", "cross join", "inner join"),
-    ("models/shown.sql", "sum(total)", "sum(total) + 0"),
+    ("models/by_name.sql", "sum(total)", "sum(total) + 0"),
     ("models/exp_sales.sql", "id, amount", "id, coalesce(amount, amount) as amount"),
     ("models/untouched.sql", "count(*)", "count(1)"),
 )
@@ -303,8 +304,8 @@ def test_twenty_reviews_of_code_without_effect_are_clean(shop: Shop) -> None:
     for number in range(20):
         file, old, new = chance.choice(NO_EFFECT)
         shop.edit(file, old, new)
-        found = shop.review()
-        assert (found.verdict, {*shop.changes(found).values()}) == ("clean", {(0, 0, 0)}), (SEED, number, new)
+        result = shop.review()
+        assert (result.verdict, {*shop.changes(result).values()}) == ("clean", {(0, 0, 0)}), (SEED, number, new)
         shop.edit(file, new, old)
 
 
@@ -339,11 +340,11 @@ review(from_environment(), Project(Path(sys.argv[1]), environment()), "main", 2,
 
 
 def test_a_view_that_can_be_read_no_more_is_breaking(shop: Shop) -> None:
-    shop.edit("models/shown.sql", "sum(total)", "sum(cast(name as int))")
-    found = shop.review()
-    breaking = [finding.message for finding in found.findings if finding.severity == "breaking"]
-    assert (found.verdict, breaking) == ("breaking", ["the view shown cannot be read"])
-    assert found.not_compared == {"shown": "no rows of it are stored after the change"}
+    shop.edit("models/by_name.sql", "sum(total)", "sum(cast(name as int))")
+    result = shop.review()
+    breaking = [finding.message for finding in result.findings if finding.severity == "breaking"]
+    assert (result.verdict, breaking) == ("breaking", ["the view by_name cannot be read"])
+    assert result.not_compared == {"by_name": "no rows of it are stored after the change"}
 
 
 def test_a_view_that_cannot_be_stored_but_read_is_not_breaking(lake: Settings) -> None:
@@ -360,26 +361,26 @@ def test_a_view_that_cannot_be_stored_but_read_is_not_breaking(lake: Settings) -
         for view in views:
             thrift.rows(cursor, f"create view {STORED_VIEWS}.{view.name} as select 1 as one")
         manifest = DbtManifest({view.unique_id: view for view in views})
-        found = [issue.object for issue in _store_views(Project(PROJECT_ROOT, environment()), manifest, views)]
+        unreadable = [issue.object for issue in _store_views(Project(PROJECT_ROOT, environment()), manifest, views)]
         for schema in ("small", STORED_VIEWS):
             for view in views:
                 thrift.rows(cursor, f"drop view {schema}.{view.name}")
         thrift.rows(cursor, f"drop namespace {STORED_VIEWS}")
-    assert found == ["model.small.unreadable"]
+    assert unreadable == ["model.small.unreadable"]
 
 
 def test_a_new_test_that_fails_and_what_does_not_build_are_breaking(shop: Shop) -> None:
     shop.edit("models/totals.sql", "group by", "union all select '2026-W44', 'low', 1 group by")
-    shop.edit("models/shown.sql", "sum(total)", "assert_true(false)")
+    shop.edit("models/by_name.sql", "sum(total)", "assert_true(false)")
     shop.edit(
         "models/small.yml", "{name: amount, data_type: int}", "{name: amount, data_type: int, data_tests: [unique]}"
     )
-    found = shop.review()
-    assert found.verdict == "breaking"
-    breaking = {(finding.object, finding.message) for finding in found.findings if finding.severity == "breaking"}
+    result = shop.review()
+    assert result.verdict == "breaking"
+    breaking = {(finding.object, finding.message) for finding in result.findings if finding.severity == "breaking"}
     assert "totals" in {node for node, _ in breaking}
     assert "test unique_exp_sales_amount failed" in {message for _, message in breaking}
-    assert found.not_compared.keys() == {"totals", "shown"}
+    assert result.not_compared.keys() == {"totals", "by_name"}
 
 
 def test_of_a_lake_in_which_nothing_is_built_the_inputs_are_built_too(shop: Shop) -> None:
@@ -388,9 +389,9 @@ def test_of_a_lake_in_which_nothing_is_built_the_inputs_are_built_too(shop: Shop
         thrift.rows(cursor, "drop view staging.stg_sales")
         for name in ("totals", "rates", "untouched", "exp_sales"):
             thrift.rows(cursor, f"drop table small.{name}")
-        for name in ("kept", "shown"):
+        for name in ("sold", "by_name"):
             thrift.rows(cursor, f"drop view small.{name}")
     shop.edit("models/totals.sql", "as total", "+ 1 as total")
-    found = shop.review()
-    assert shop.changes(found)["totals", None] == (0, 0, 6)
-    assert (found.drift, found.not_compared) == ([], {})
+    result = shop.review()
+    assert shop.changes(result)["totals", None] == (0, 0, 6)
+    assert (result.drift, result.not_compared) == ([], {})

@@ -87,10 +87,10 @@ def test_only_columns_that_no_class_reaches_have_sums(
     rows = {"id": [1, 2], "amount": [3, 4], "born": [1970, 1980], "week": [WEEK, WEEK]}
     tables = [pa.table(rows), pa.table({**rows, "amount": [3, 5], "born": [1970, 1981]})]
     node = replace(SALES, meta=export)
-    [found], _ = compared(sides, tables, tmp_path, node, impersonal={"sales": {"id", "amount", "week"}})
-    columns = found.change.columns
+    [report], _ = compared(sides, tables, tmp_path, node, impersonal={"sales": {"id", "amount", "week"}})
+    columns = report.change.columns
     assert (columns["amount"].total, columns["born"].changed, columns["born"].total) == ("1", 1, None)
-    assert found.totals == ({"id": "3", "amount": "7"} if export else {})
+    assert report.totals == ({"id": "3", "amount": "7"} if export else {})
 
 
 def project(directory: Path, **files: str) -> scope.Side:
@@ -114,8 +114,8 @@ def test_settings_that_decide_on_all_nodes_are_to_be_looked_at(
 ) -> None:
     before, after = project(tmp_path / "before"), project(tmp_path / "after", **{file: content})
     for one, other in ((before, after), (after, before)):
-        found = job._of_code(one, other, "abc", Project(tmp_path, {}), is_static=True)
-        assert ([(finding.severity, finding.object) for finding in found.findings]) == [("look", name)]
+        of_code = job._of_code(one, other, "abc", Project(tmp_path, {}), is_static=True)
+        assert ([(finding.severity, finding.object) for finding in of_code.findings]) == [("look", name)]
     assert job._of_code(after, after, "abc", Project(tmp_path, {}), is_static=True).verdict == "clean"
 
 
@@ -132,9 +132,9 @@ def test_a_snapshot_that_is_made_of_what_changes_is_named() -> None:
         scope.Side(DbtManifest({node.unique_id: node for node in (one, history)}), {})
         for one in (model, replace(model, raw_code="select 2", compiled_code="select 2"))
     ]
-    found = job._of_code(*sides, "abc", Project(Path(), {}), is_static=False)
-    assert ("note", "history") in {(finding.severity, finding.object) for finding in found.findings}
-    assert found.not_compared == {}
+    of_code = job._of_code(*sides, "abc", Project(Path(), {}), is_static=False)
+    assert ("note", "history") in {(finding.severity, finding.object) for finding in of_code.findings}
+    assert of_code.not_compared == {}
 
 
 def git(directory: Path, *arguments: str) -> None:
@@ -214,8 +214,8 @@ def test_a_view_cannot_be_read_only_if_reading_alone_fails_on_a_server_that_answ
     monkeypatch.setattr(job.thrift, "connect", lambda _: nullcontext())
     monkeypatch.setattr(job.thrift, "rows", rows)
     monkeypatch.setattr(job, "from_environment", lambda _: offline_settings)
-    found = job._store_views(Project(Path(), {}), DbtManifest({VIEW.unique_id: VIEW}), [VIEW])
-    assert [issue.message for issue in found] == issues
+    failed = job._store_views(Project(Path(), {}), DbtManifest({VIEW.unique_id: VIEW}), [VIEW])
+    assert [issue.message for issue in failed] == issues
 
 
 def test_a_table_without_stored_rows_is_not_compared(sides: list[SqlCatalog], tmp_path: Path) -> None:
@@ -244,8 +244,8 @@ def test_the_exit_code_is_the_verdict_after_what_the_pull_request_accepts(
 ) -> None:
     """A review of each kind takes minutes; here it is done. One of code alone needs no variable of a lake."""
     empty = {"scope": scope.Scope(), "findings": [], "names": {}, "edges": [], "exposures": []}
-    found = Review("abc", "def", False, **{**empty, **fields})
-    monkeypatch.setattr(command, "run_review", lambda *_: found)
+    reviewed = Review("abc", "def", False, **{**empty, **fields})
+    monkeypatch.setattr(command, "run_review", lambda *_: reviewed)
     monkeypatch.setattr(command, "PROJECT_ROOT", tmp_path)
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
     monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS", raising=False)

@@ -16,8 +16,8 @@ def reformatted(sql, chance):
     """The same tokens with other white space and comments between them."""
     tokens = sqlglot.tokenize(sql, read="spark")
     texts = [sql[token.start : token.end + 1] for token in tokens]
-    parts = [sql[token.end + 1 : following.start] for token, following in pairwise(tokens)]
-    blanks = [chance.choice(["\n", "  ", " /* it's */ ", " -- a 'note'\n"]) if part else "" for part in parts]
+    gaps = [sql[token.end + 1 : following.start] for token, following in pairwise(tokens)]
+    blanks = [chance.choice(["\n", "  ", " /* it's */ ", " -- a 'note'\n"]) if gap else "" for gap in gaps]
     return "".join(text + blank for text, blank in zip(texts, [*blanks, ""], strict=True))
 
 
@@ -187,8 +187,8 @@ def without_one(kind, key):
 
 def swapped_two(kind, key):
     def change(node):
-        parts = node.args.get(key) if isinstance(node, kind) else None
-        if not isinstance(parts, list) or len(parts) < 2 or parts[0] == parts[1]:
+        arguments = node.args.get(key) if isinstance(node, kind) else None
+        if not isinstance(arguments, list) or len(arguments) < 2 or arguments[0] == arguments[1]:
             return None
         copy = node.copy()
         copy.set(key, [copy.args[key][1], copy.args[key][0], *copy.args[key][2:]])
@@ -279,12 +279,12 @@ def test_no_planted_change_of_compiled_sql_is_taken_for_the_same(side, of_each):
     trees = [sqlglot.parse_one(sql, dialect="spark") for sql in dict.fromkeys(compiled(side))]
     for kind, mutate in MUTATIONS.items():
         for tree in chance.sample(trees, len(trees)):
-            places = [place for place, node in enumerate(tree.walk()) if mutate(node) is not None]
-            if not places:
+            indexes = [index for index, node in enumerate(tree.walk()) if mutate(node) is not None]
+            if not indexes:
                 continue
             copy = tree.copy()
-            chosen = chance.choice(places)
-            node = next(node for place, node in enumerate(copy.walk()) if place == chosen)
+            chosen = chance.choice(indexes)
+            node = next(node for index, node in enumerate(copy.walk()) if index == chosen)
             if node.parent is None:
                 continue
             node.replace(mutate(node))

@@ -15,7 +15,7 @@ def changed(side, name, **fields):
     return replace(side.manifest, nodes={**side.manifest.nodes, node.unique_id: replace(node, **fields)})
 
 
-def found(side, after):
+def entries(side, after):
     return [(finding.severity, finding.object, finding.message) for finding in findings(side.manifest, after)]
 
 
@@ -34,7 +34,7 @@ def test_a_changed_column_is_as_bad_as_its_readers_are_far(side):
     }.items():
         after = changed(scope.Side(after, {}), name, columns=columns(side, name, **others))
     names = ("fct_trades", "int_trades_deduplicated", "exp_weekly__product_sales")
-    assert [entry for entry in found(side, after) if entry[1].startswith(names)] == [
+    assert [entry for entry in entries(side, after) if entry[1].startswith(names)] == [
         ("breaking", "exp_weekly__product_sales.order_id", "no longer promises not_null"),
         ("breaking", "fct_trades.price", "type decimal(28,2) becomes decimal(30,4)"),
         ("breaking", "fct_trades.quantity", "column removed"),
@@ -49,7 +49,7 @@ def test_a_changed_column_is_as_bad_as_its_readers_are_far(side):
 def test_a_removed_column_of_a_file_is_one_finding(side):
     name = "exp_weekly__product_sales"
     after = changed(side, name, columns=columns(side, name, quantity=None))
-    of_column = [entry for entry in found(side, after) if entry[1] == f"{name}.quantity"]
+    of_column = [entry for entry in entries(side, after) if entry[1] == f"{name}.quantity"]
     assert of_column == [("breaking", f"{name}.quantity", "column removed")]
 
 
@@ -57,11 +57,11 @@ def test_a_new_column_of_a_file_that_is_not_the_last_moves_the_others(side):
     name = "exp_weekly__product_sales"
     moved = ("breaking", name, "columns move: only a new last one moves no other")
     inserted = {"new": Column("int", "New."), **columns(side, name)}
-    assert moved in found(side, changed(side, name, columns=inserted))
+    assert moved in entries(side, changed(side, name, columns=inserted))
     reverse = dict(reversed(columns(side, name).items()))
-    assert moved in found(side, changed(side, name, columns=reverse))
+    assert moved in entries(side, changed(side, name, columns=reverse))
     appended = {**columns(side, name), "new": Column("int", "New.")}
-    assert moved not in found(side, changed(side, name, columns=appended))
+    assert moved not in entries(side, changed(side, name, columns=appended))
 
 
 def test_another_key_grain_or_access_is_named(side):
@@ -69,7 +69,7 @@ def test_another_key_grain_or_access_is_named(side):
     node = side.manifest.named(name)
     config = {**node.config, "access": "protected", "contract": {"enforced": False}}
     after = changed(side, name, unique_key="order_id", description="One row per order. More.", config=config)
-    messages = {message for _, subject, message in found(side, after) if subject == name}
+    messages = {message for _, subject, message in entries(side, after) if subject == name}
     assert messages == {
         "key order_item_id becomes order_id",
         f'grain "{node.grain}" becomes "One row per order"',
@@ -84,7 +84,7 @@ def test_what_decides_on_the_files_of_an_export_is_listed(side):
     meta = {**node.meta, "export": {**node.meta["export"], "audience": "partners", "order_by": ["order_id"]}}
     quiet = replace(node.columns["brand"], meta={**node.columns["brand"].meta, "pii_scan": "off: names of brands"})
     after = changed(side, name, meta=meta, columns=columns(side, name, brand=quiet))
-    assert found(side, after) == [
+    assert entries(side, after) == [
         ("look", name, "config.meta changes: audience, order_by"),
         ("look", f"{name}.brand", "config.meta changes: pii_scan"),
     ]
@@ -107,7 +107,7 @@ def test_removed_models_and_tests_are_found(side):
     assert {
         ("look", tests[0].name, "test removed"),
         ("breaking", "exp_weekly__product_sales", "model removed"),
-    } <= {*found(side, replace(side.manifest, nodes=nodes))}
+    } <= {*entries(side, replace(side.manifest, nodes=nodes))}
 
 
 def with_projection(side, name, alias, sql):
@@ -121,7 +121,7 @@ def with_projection(side, name, alias, sql):
 
 def test_a_removed_mask_is_breaking(side):
     after = with_projection(side, "int_customers_masked", "customer_name_masked", "customer_name")
-    assert {severity for severity, subject, message in found(side, after) if "int_customers_masked" in message} == {
+    assert {severity for severity, subject, message in entries(side, after) if "int_customers_masked" in message} == {
         "breaking"
     }
 
@@ -129,23 +129,23 @@ def test_a_removed_mask_is_breaking(side):
 def test_a_hook_that_only_a_yml_adds_is_searched_for_personal_data(side):
     after = changed(side, "fct_trades", post_hooks=[Hook("create table marts.x as select * from staging.y")])
     leak = "fct_trades has a hook, whose SQL is not proven"
-    assert [(severity, message) for severity, _, message in found(side, after)] == [("breaking", leak)]
+    assert [(severity, message) for severity, _, message in entries(side, after)] == [("breaking", leak)]
 
 
 def test_a_class_that_reaches_another_column_is_listed(side):
     after = with_projection(side, "exp_weekly__product_sales", "customer_name_masked", "brand")
     column = "exp_weekly__product_sales.customer_name_masked"
-    assert ("note", column, "person_name no longer reaches it, masked as initials") in found(side, after)
-    back = found(scope.Side(after, side.variables), side.manifest)
+    assert ("note", column, "person_name no longer reaches it, masked as initials") in entries(side, after)
+    back = entries(scope.Side(after, side.variables), side.manifest)
     assert ("look", column, "person_name reaches it, masked as initials") in back
 
 
 def test_nothing_is_found_without_a_change(side):
-    assert found(side, side.manifest) == []
+    assert entries(side, side.manifest) == []
 
 
 def test_a_column_that_a_class_reaches_is_in_no_sample_though_it_is_masked(side):
-    shown = impersonal_columns(side.manifest, side.manifest)
-    assert {"quantity", "line_amount", "order_line_key"} <= shown["fct_order_lines"]
-    assert "customer_key" not in shown["fct_order_lines"]
-    assert not {node.name for node in side.manifest.models if node.schema in RESTRICTED} & shown.keys()
+    columns = impersonal_columns(side.manifest, side.manifest)
+    assert {"quantity", "line_amount", "order_line_key"} <= columns["fct_order_lines"]
+    assert "customer_key" not in columns["fct_order_lines"]
+    assert not {node.name for node in side.manifest.models if node.schema in RESTRICTED} & columns.keys()

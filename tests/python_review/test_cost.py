@@ -54,8 +54,8 @@ def test_tasks_count_for_the_node_that_their_statement_names_before_and_after(tm
         {"Event": "SparkListenerTaskEnd", "Stage ID": 3},
     ]
     (tmp_path / "local-1").write_text("".join(f"{json.dumps(event)}\n" for event in events))
-    found = cost.costs(tmp_path, until=20)
-    assert found == {"model.a": (of(2, 100, 20), of(2, 300, 60)), "model.b": (of(0.25, 5), of())}
+    by_node = cost.costs(tmp_path, until=20)
+    assert by_node == {"model.a": (of(2, 100, 20), of(2, 300, 60)), "model.b": (of(0.25, 5), of())}
 
 
 def plan(operator: str, *children: dict[str, object]) -> dict[str, object]:
@@ -111,9 +111,9 @@ def test_the_joins_of_a_node_are_those_of_the_plans_that_ran(tmp_path: Path) -> 
         started(4, 31, "model.a", hashed),
     ]
     (tmp_path / "local-1").write_text("".join(f"{json.dumps(event)}\n" for event in events))
-    found = cost.costs(tmp_path, until=20)
-    assert [*found] == ["model.a"]
-    before, after = found["model.a"]
+    by_node = cost.costs(tmp_path, until=20)
+    assert [*by_node] == ["model.a"]
+    before, after = by_node["model.a"]
     assert before.joins == {"ShuffledHashJoin": 1, "BroadcastHashJoin": 1}
     assert before.other_joins(after) == "BroadcastHashJoin 1 to 2, SortMergeJoin 0 to 1"
 

@@ -104,22 +104,22 @@ def random_pairs(catalog, scratch, seed, number):
         after += [random_row(chance, values) for _ in range(chance.randrange(3))]
         key = chance.choice([KEY, ()])
         chance.shuffle(after)
-        found = compare(table(catalog, before, schema), table(catalog, after, schema), key, scratch)
+        diff = compare(table(catalog, before, schema), table(catalog, after, schema), key, scratch)
         wanted = expected(before, after, key)
         # Without anything left, no key can be there twice.
-        is_keyed = found.is_keyed if not any(wanted[:3]) else wanted[3]
-        assert (found.added, found.removed, found.changed, found.is_keyed) == (*wanted[:3], is_keyed), (before, after)
-        assert found.is_equal == (not any(wanted[:3]))
-        if not found.is_equal:
+        is_keyed = diff.is_keyed if not any(wanted[:3]) else wanted[3]
+        assert (diff.added, diff.removed, diff.changed, diff.is_keyed) == (*wanted[:3], is_keyed), (before, after)
+        assert diff.is_equal == (not any(wanted[:3]))
+        if not diff.is_equal:
             for column in ("amount", "part"):
                 sums = [sum(row[column] or 0 for row in rows) for rows in (before, after)]
                 nulls = [sum(row[column] is None for row in rows) for rows in (before, after)]
-                assert Decimal(found.columns[column].total) == sums[1] - sums[0]
-                assert found.columns[column].nulls == nulls[1] - nulls[0]
-        for column, change in found.columns.items():
-            place = schema.names.index(column)
+                assert Decimal(diff.columns[column].total) == sums[1] - sums[0]
+                assert diff.columns[column].nulls == nulls[1] - nulls[0]
+        for column, change in diff.columns.items():
+            index = schema.names.index(column)
             values = [
-                {row[place] for row in rows if row[place] is not None} for rows in rows_that_differ(before, after)
+                {row[index] for row in rows if row[index] is not None} for rows in rows_that_differ(before, after)
             ]
             assert change.distinct == len(values[1]) - len(values[0]), (column, values)
 
@@ -150,28 +150,28 @@ def test_files_of_both_states_are_not_read(catalog, tmp_path):
     made.append(pa.Table.from_pylist([ROWS[0] | {"key": "new"}], SCHEMA))
     for task in before.scan().plan_files():
         made.io.delete(task.file.file_path)
-    found = compare(before, made, KEY, tmp_path)
-    assert (found.rows_before, found.rows_after, found.added, found.removed, found.changed) == (10, 11, 1, 0, 0)
+    diff = compare(before, made, KEY, tmp_path)
+    assert (diff.rows_before, diff.rows_after, diff.added, diff.removed, diff.changed) == (10, 11, 1, 0, 0)
 
 
 def test_rewritten_files_with_the_same_rows_are_equal(catalog, tmp_path):
-    found = compare(table(catalog, ROWS), table(catalog, ROWS[::-1]), KEY, tmp_path)
-    assert found.is_equal
-    assert (found.rows_before, found.rows_after) == (10, 10)
+    diff = compare(table(catalog, ROWS), table(catalog, ROWS[::-1]), KEY, tmp_path)
+    assert diff.is_equal
+    assert (diff.rows_before, diff.rows_after) == (10, 10)
 
 
 def test_a_changed_value_counts_in_its_column_alone(catalog, tmp_path):
     after = [ROWS[0] | {"amount": Decimal("0.05")}, *ROWS[1:]]
-    found = compare(table(catalog, ROWS), table(catalog, after), KEY, tmp_path)
-    assert (found.changed, found.columns["amount"]) == (1, ColumnChange(1, 0, 0, "0.05"))
-    assert [column for column, change in found.columns.items() if change.changed] == ["amount"]
+    diff = compare(table(catalog, ROWS), table(catalog, after), KEY, tmp_path)
+    assert (diff.changed, diff.columns["amount"]) == (1, ColumnChange(1, 0, 0, "0.05"))
+    assert [column for column, change in diff.columns.items() if change.changed] == ["amount"]
 
 
 def test_samples_have_the_cells_of_the_given_columns_in_which_rows_differ(catalog, tmp_path):
     after = [ROWS[0] | {"amount": Decimal("0.05"), "share": 0.5}, *ROWS[2:], ROWS[1] | {"key": "new"}]
     states = table(catalog, ROWS), table(catalog, after)
-    found = compare(*states, KEY, tmp_path, sampled={"key", "amount"})
-    assert found.samples == [
+    diff = compare(*states, KEY, tmp_path, sampled={"key", "amount"})
+    assert diff.samples == [
         {"key": ("k0", "k0"), "amount": ("0.00", "0.05")},
         {"key": ("k1", None), "amount": ("1.00", None)},
         {"key": (None, "new"), "amount": (None, "1.00")},
@@ -182,8 +182,8 @@ def test_samples_have_the_cells_of_the_given_columns_in_which_rows_differ(catalo
 
 def test_a_column_of_one_state_alone_is_named_and_the_others_are_compared(catalog, tmp_path):
     wider = SCHEMA.append(pa.field("extra", pa.string()))
-    found = compare(table(catalog, ROWS), table(catalog, ROWS, wider), KEY, tmp_path)
-    assert (found.missing, found.changed, found.is_equal) == ({"after": ["extra (large_string)"]}, 0, False)
+    diff = compare(table(catalog, ROWS), table(catalog, ROWS, wider), KEY, tmp_path)
+    assert (diff.missing, diff.changed, diff.is_equal) == ({"after": ["extra (large_string)"]}, 0, False)
 
 
 def test_files_are_read_by_the_ids_of_columns_whatever_their_names(catalog, tmp_path):
@@ -194,9 +194,9 @@ def test_files_are_read_by_the_ids_of_columns_whatever_their_names(catalog, tmp_
         change.rename_column("share", "portion").rename_column("amount", "price")
     with made.update_schema() as change:
         change.add_column("share", DoubleType()).rename_column("price", "amount")
-    found = compare(before, made, KEY, tmp_path)
-    assert (found.missing, found.changed) == ({"after": ["portion (double)"]}, 10)
-    assert (found.columns["share"], found.columns["amount"]) == (
+    diff = compare(before, made, KEY, tmp_path)
+    assert (diff.missing, diff.changed) == ({"after": ["portion (double)"]}, 10)
+    assert (diff.columns["share"], diff.columns["amount"]) == (
         ColumnChange(10, 10, -1),
         ColumnChange(0, 0, 0, "0.00"),
     )
@@ -204,10 +204,10 @@ def test_files_are_read_by_the_ids_of_columns_whatever_their_names(catalog, tmp_
 
 def test_values_of_a_widened_column_are_equal(catalog, tmp_path):
     wider = SCHEMA.set(2, pa.field("amount", pa.decimal128(28, 4)))
-    found = compare(table(catalog, ROWS), table(catalog, ROWS, wider), KEY, tmp_path)
-    assert (found.added, found.removed, found.changed) == (0, 0, 0)
+    diff = compare(table(catalog, ROWS), table(catalog, ROWS, wider), KEY, tmp_path)
+    assert (diff.added, diff.removed, diff.changed) == (0, 0, 0)
     types = {"before": ["amount (decimal128(12, 2))"], "after": ["amount (decimal128(28, 4))"]}
-    assert (found.missing, found.is_equal) == (types, False)
+    assert (diff.missing, diff.is_equal) == (types, False)
 
 
 def test_a_column_that_was_dropped_and_added_again_is_another_one_in_the_same_files(catalog, tmp_path):
@@ -217,18 +217,18 @@ def test_a_column_that_was_dropped_and_added_again_is_another_one_in_the_same_fi
         change.delete_column("amount")
     with made.update_schema() as change:
         change.add_column("amount", DecimalType(12, 2))
-    found = compare(before, made, KEY, tmp_path)
-    assert (found.changed, found.columns["amount"].nulls) == (10, 10)
+    diff = compare(before, made, KEY, tmp_path)
+    assert (diff.changed, diff.columns["amount"].nulls) == (10, 10)
 
 
 def test_a_column_that_became_a_text_is_compared_as_text(catalog, tmp_path):
     text = SCHEMA.set(1, pa.field("part", pa.string()))
     after = [row | {"part": "0"} for row in ROWS[1:]] + [ROWS[0] | {"part": "one"}]
-    found = compare(table(catalog, ROWS), table(catalog, after, text), ("key",), tmp_path)
-    assert (found.changed, found.columns["part"]) == (1, ColumnChange(1, 0, 1, None))
+    diff = compare(table(catalog, ROWS), table(catalog, after, text), ("key",), tmp_path)
+    assert (diff.changed, diff.columns["part"]) == (1, ColumnChange(1, 0, 1, None))
 
 
 def test_only_the_rows_of_a_condition_are_compared(catalog, tmp_path):
     after = [row | {"amount": Decimal(99)} if row["key"] != "k1" else row for row in ROWS]
-    found = compare(table(catalog, ROWS), table(catalog, after), KEY, tmp_path, ("key", "k1"))
-    assert found.is_equal
+    diff = compare(table(catalog, ROWS), table(catalog, after), KEY, tmp_path, ("key", "k1"))
+    assert diff.is_equal

@@ -100,8 +100,8 @@ def test_names_and_types_are_text_and_neither_tags_nor_cells_of_markdown():
 
 def test_samples_are_on_the_page_alone(tmp_path):
     sample = {"city": ("<Bern>", "Basel"), "note": (None, None)}
-    found = review(tables=[TableReport("sales", TableChange(9, 9, changed=1, samples=[sample]))])
-    path = write(found, tmp_path)
+    reviewed = review(tables=[TableReport("sales", TableChange(9, 9, changed=1, samples=[sample]))])
+    path = write(reviewed, tmp_path)
     assert "&lt;Bern&gt;</del> <ins" in path.with_name("review.html").read_text()
     assert "Basel" not in path.read_text() + path.with_name("review.json").read_text()
 
@@ -120,14 +120,14 @@ def test_costs_are_in_all_three_files(tmp_path):
 
 def test_a_long_report_fits_a_comment_and_names_where_the_rest_is(tmp_path):
     names = {f"model.shop.m{number:04}": f"model_with_a_long_name_{number:04}" for number in range(2000)}
-    found = review(
+    reviewed = review(
         scope=Scope(changed=dict.fromkeys(names, "SQL"), affected=[*names]),
         names=names,
         findings=[Finding("look", f"{name}.column", "x" * 300) for name in names.values()],
         tables=[TableReport(name, TableChange(1, 1, changed=1)) for name in names.values()],
         edges=[(name, name) for name in names.values()],
     )
-    path = write(found, tmp_path / "review")
+    path = write(reviewed, tmp_path / "review")
     assert len(path.read_bytes()) <= MARKDOWN_BYTES
     assert "see review.json" in path.read_text()
     content = json.loads(path.with_name("review.json").read_text())
@@ -195,8 +195,8 @@ def test_tables_of_which_most_changes_come_first_and_the_cap_keeps_them():
         "typed": TableChange(100, 100, missing={"after": ["id (string)"]}),
         **{f"few{number:02}": TableChange(1000, 1000, removed=1) for number in range(40)},
     }
-    found = review(tables=[TableReport(name, change) for name, change in reversed(changes.items())])
-    assert [table.node for table in found.differing][:4] == ["new", "typed", "all", "tenth"]
-    text = markdown(found)
+    reviewed = review(tables=[TableReport(name, change) for name, change in reversed(changes.items())])
+    assert [table.node for table in reviewed.differing][:4] == ["new", "typed", "all", "tenth"]
+    text = markdown(reviewed)
     assert "| tenth |" in text
     assert "- and 14 more: see review.json" in text

@@ -46,8 +46,8 @@ def test_each_kind_of_change_is_found_and_format_comments_and_names_of_ctes_buil
         ("dbt_project.yml", "small_group_threshold: 10", "small_group_threshold: 11"),
         ("dbt_project.yml", "{{ require_lease() }}", "{{ require_lease(at_end=false) }}"),
     )
-    found = scope.compare(side, after)
-    assert {name.split(".")[2]: reason for name, reason in found.changed.items()} == {
+    diff = scope.compare(side, after)
+    assert {name.split(".")[2]: reason for name, reason in diff.changed.items()} == {
         "channels": "its file",
         "dim_customers": "config partition_by None becomes key_version",
         "exp_weekly__product_demand": "variable small_group_threshold",
@@ -55,10 +55,10 @@ def test_each_kind_of_change_is_found_and_format_comments_and_names_of_ctes_buil
         "fct_product_demand_weekly": "SQL",
         "int_payments_unmatched": "SQL, by is_paid_in_time",
     }
-    assert found.hooks == ["on-run-start-1"]
-    assert {"dim_products", "fct_product_sales"} <= names(found.same)
-    assert {"exp_weekly__completed_orders", "fct_order_lines"} <= names(found.affected)
-    assert names(found.affected) & {"dim_products", "fct_product_sales", "fct_trades"} == set()
+    assert diff.hooks == ["on-run-start-1"]
+    assert {"dim_products", "fct_product_sales"} <= names(diff.same)
+    assert {"exp_weekly__completed_orders", "fct_order_lines"} <= names(diff.affected)
+    assert names(diff.affected) & {"dim_products", "fct_product_sales", "fct_trades"} == set()
 
 
 def changed(side, name, **fields):
@@ -79,18 +79,18 @@ def test_a_weaker_test_is_changed_and_named_with_what_it_was(side):
 
 def test_a_macro_that_dbt_calls_changes_every_model(side):
     text = side.macros["macro.retail_lakehouse.merge_latest_change"].macro_sql
-    found = scope.compare(side, changed(side, "merge_latest_change", macro_sql=text.replace("least(", "greatest(")))
-    reasons = {side.manifest.nodes[name].resource_type for name in found.changed}
+    diff = scope.compare(side, changed(side, "merge_latest_change", macro_sql=text.replace("least(", "greatest(")))
+    reasons = {side.manifest.nodes[name].resource_type for name in diff.changed}
     assert reasons == {"model", "snapshot", "test"}
-    assert {*found.changed.values()} == {"merge_latest_change, which dbt calls for every node"}
+    assert {*diff.changed.values()} == {"merge_latest_change, which dbt calls for every node"}
 
 
 def test_a_macro_whose_sql_a_run_decides_on_changes_its_callers_though_compiled_sql_is_equal(side):
     text = side.macros["macro.retail_lakehouse.in_partitions"].macro_sql
     stand_in = side.macros["macro.retail_lakehouse.small_group_threshold"].macro_sql
     assert "small_group_threshold" in stand_in
-    found = scope.compare(
+    diff = scope.compare(
         side, changed(side, "small_group_threshold", macro_sql=stand_in.replace("{%", "{% set x = 1 %}{%", 1))
     )
-    assert names(found.changed) == {"exp_weekly__product_demand"}
+    assert names(diff.changed) == {"exp_weekly__product_demand"}
     assert scope.compare(side, changed(side, "in_partitions", macro_sql=f"{{# Why. #}} {text}")).changed == {}

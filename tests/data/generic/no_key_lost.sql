@@ -4,8 +4,8 @@
     {%- set until = read_until(table_properties(model)) if execute %}
     select distinct upstream.{{ column_name }}
     from {{ from_model }} as upstream
-    left anti join {{ model }} as kept
-        on upstream.{{ column_name }} = kept.{{ column_name }}
+    left anti join {{ model }} as downstream
+        on upstream.{{ column_name }} = downstream.{{ column_name }}
     where
         upstream.{{ column_name }} is not null
         and {{ 'upstream.ingest_batch <= ' ~ until if until else 'true' }}

@@ -228,8 +228,8 @@ def test_report_specs_are_what_models_declare_and_a_misspelt_word_is_named(
 def test_a_hold_is_a_factor_above_one_by_figure(tmp_path: Path, manifest: dict[str, Any], hold: object) -> None:
     export = manifest["nodes"]["model.p.exp_weekly__two"]["config"]["meta"]["export"] | {"hold": {"rows": 1.5, "id": 3}}
     manifest["nodes"]["model.p.exp_weekly__two"]["config"]["meta"] = {"export": export}
-    found = declared.of_manifest(parsed(manifest))
-    assert (found["one"].hold, found["two"].hold) == ({}, {"rows": Decimal("1.5"), "id": 3})
+    datasets = declared.of_manifest(parsed(manifest))
+    assert (datasets["one"].hold, datasets["two"].hold) == ({}, {"rows": Decimal("1.5"), "id": 3})
     export["hold"] = hold
     with pytest.raises(UserError, match=r"^config.meta.export.hold of exp_weekly__two is wrong at"):
         declared.load(project(tmp_path, manifest))

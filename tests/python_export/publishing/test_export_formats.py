@@ -73,13 +73,13 @@ def test_two_writes_have_the_same_bytes(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_large_parquet_is_written_in_order_and_alike(tmp_path: Path) -> None:
     """More rows than a group of rows, so that several threads would write."""
     manifest = replace(described(400_000), columns=[Column("event_id", "bigint", 0), Column("note", "string", 0)])
-    found = []
+    files = []
     for name in "ab":
         (tmp_path / name).mkdir()
         csv = tmp_path / name / f"{STEM}.csv"
         csv.write_text("event_id,note\n" + "".join(f"{n},{n % 7919}\n" for n in range(400_000, 0, -1)))
-        found += formats.write(csv, manifest, ["parquet"], tmp_path / "scratch")
-    assert found[0] == found[1]
+        files += formats.write(csv, manifest, ["parquet"], tmp_path / "scratch")
+    assert files[0] == files[1]
     assert pq.read_table(tmp_path / "a" / f"{STEM}.parquet")["event_id"].to_pylist() == list(range(400_000, 0, -1))
 
 
@@ -178,9 +178,9 @@ def test_more_rows_than_a_sheet_has_are_in_several_files(tmp_path: Path) -> None
         (f"{STEM}_part2.xlsx", 20),
         (f"{STEM}_part3.xlsx", 9),
     ]
-    parts = [sheet(tmp_path / "files" / file.file) for file in files]
-    assert [part[0] for part in parts] == [COLUMNS] * 3
-    assert [row[0] for part in parts for row in part[1:]] == [row[0] for row in table_rows()]
+    sheets = [sheet(tmp_path / "files" / file.file) for file in files]
+    assert [sheet_rows[0] for sheet_rows in sheets] == [COLUMNS] * 3
+    assert [row[0] for sheet_rows in sheets for row in sheet_rows[1:]] == [row[0] for row in table_rows()]
     exactly = written(tmp_path / "exactly", at_most=49)[2:]
     assert [(file.file, file.rows) for file in exactly] == [(f"{STEM}.xlsx", 49)]
 
@@ -201,13 +201,13 @@ def test_parquet_with_other_rows_than_the_csv_is_noticed(tmp_path: Path) -> None
     formats.write(tmp_path / "right.csv", described(), ["parquet"], tmp_path / "scratch")
     file = tmp_path / f"{STEM}.parquet"
 
-    def found() -> dict[str, bool]:
+    def same() -> dict[str, bool]:
         columns = described().columns
         return {name: is_same(file, tmp_path / f"{name}.csv", columns, tmp_path / "scratch") for name in csvs}
 
-    assert found() == {"right": True, "cut": False, "reversed": False}
+    assert same() == {"right": True, "cut": False, "reversed": False}
     file.write_bytes(file.read_bytes()[:-9])
-    assert not any(found().values())
+    assert not any(same().values())
 
 
 def test_no_version_is_published_without_a_format_that_cannot_be_written(

@@ -36,9 +36,9 @@ def figures(rows: int, week: IsoWeek = WEEK, **totals: str) -> Manifest:
 def is_far_off(value: int, before: list[int], factor: str = "3") -> bool:
     """Return whether a number of rows is far off; a total of the same numbers must agree."""
     weeks = [figures(rows, amount=f"{rows}.00") for rows in before]
-    found = far_off(figures(value, amount=f"{value}.00"), weeks, dict.fromkeys(("rows", "amount"), Decimal(factor)))
-    assert found.count("is not within") in (0, 2)
-    return bool(found)
+    reason = far_off(figures(value, amount=f"{value}.00"), weeks, dict.fromkeys(("rows", "amount"), Decimal(factor)))
+    assert reason.count("is not within") in (0, 2)
+    return bool(reason)
 
 
 @pytest.mark.parametrize("seed", seeds(10))
@@ -82,8 +82,8 @@ def test_edges_of_what_is_far_off(value: int, before: list[int], is_far: bool) -
 
 def test_a_reason_names_figure_value_range_and_median() -> None:
     weeks = [figures(10, amount="1000.50") for _ in range(5)]
-    found = far_off(figures(31, amount="12345.67"), weeks, {"rows": Decimal("3"), "amount": Decimal("1.5")})
-    assert found == (
+    reason = far_off(figures(31, amount="12345.67"), weeks, {"rows": Decimal("3"), "amount": Decimal("1.5")})
+    assert reason == (
         "rows 31 is not within 3.33 to 30 (median 10 of 5 weeks, factor 3); "
         "amount 12,345.67 is not within 667 to 1,500.75 (median 1,000.5 of 5 weeks, factor 1.5)"
     )
@@ -126,15 +126,15 @@ def test_what_is_held_is_published_once_it_is_approved_and_other_content_is_held
 ) -> None:
     history(catalog, target, 10, 10, 10, 10)
     for _ in range(2):
-        with pytest.raises(HeldError, match="its figures are far off the weeks before") as held:
+        with pytest.raises(HeldError, match="its figures are far off the weeks before") as error:
             publishing(catalog, target, WEEK, 31)
     [row] = hold.TABLE.rows(catalog).values()
     assert (row.address, row.approved) == (target.address(f"events/{WEEK}"), None)
     assert row.reason == "rows 31 is not within 3.33 to 30 (median 10 of 4 weeks, factor 3)"
     # Mail and report have no figure of a file that is not published.
-    assert "31" not in held.value.message
+    assert "31" not in error.value.message
     command = f"`lakehouse export approve 2020-W53 --dataset events --sha256 {sha256()} --reason ...`"
-    assert held.value.message.endswith(command)
+    assert error.value.message.endswith(command)
 
     for wrong, problem in (
         (("--dataset", "order", "--sha256", sha256()), "order 2020-W53 is not held"),

@@ -127,11 +127,11 @@ def test_weeks_that_are_held_come_last_so_that_others_are_not_left(exports: Expo
     later = {(name, week): figures(total_rows=4) for name in ("events", "orders") for week in weeks}
     assert [*exports.due(later, until="2020-W48", at_most=2)] == ["2020-W48", "2020-W47"]
     addresses = [exports.target.address(f"events/{week}") for week in weeks[1:]]
-    held = {address: hold.Hold(address, "0", "far off") for address in addresses}
-    hold.TABLE.change(exports.catalog, lambda _: held)
+    holds = {address: hold.Hold(address, "0", "far off") for address in addresses}
+    hold.TABLE.change(exports.catalog, lambda _: holds)
     # Orders of week 48 are not.
     assert [*exports.due(later, until="2020-W48", at_most=2)] == ["2020-W48", "2020-W45"]
-    hold.TABLE.change(exports.catalog, lambda _: {key: replace(row, approved="a sale") for key, row in held.items()})
+    hold.TABLE.change(exports.catalog, lambda _: {key: replace(row, approved="a sale") for key, row in holds.items()})
     assert [*exports.due(later, until="2020-W48", at_most=2)] == ["2020-W48", "2020-W47"]
 
 
